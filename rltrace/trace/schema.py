@@ -1,0 +1,148 @@
+"""The trace's tables: their columns, types and the rule that marks a row as stored.
+
+Every column is a fixed-width number, so a row is a handful of stores into a mapped file. Unknown is
+-1 (integers) or NaN (floats): both are all ones in memory, which is how fresh space is prefilled.
+The first column of a table is its *marker*: it is a time, stored last, and 0 in space never used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SCHEMA_VERSION = 1
+
+WIDTH_BYTES = {"b": 1, "i": 4, "q": 8, "f": 4, "d": 8}
+"""Column types by `struct` letter: int8, int32, int64, float32, float64."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: `kind` is a `struct` letter; `is_time` columns hold monotonic nanoseconds."""
+
+    name: str
+    kind: str
+    is_time: bool = False
+    codes: str = ""  # the vocabulary's enum that the number stands for
+    is_name: bool = False  # an id into the process's names
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the trace; `columns[0]` is the marker."""
+
+    name: str
+    columns: tuple[Column, ...]
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row in a full batch."""
+        return sum(WIDTH_BYTES[c.kind] for c in self.columns)
+
+    def index(self, column: str) -> int:
+        """Position of a column. Errors: `ValueError` for a name that the table does not have."""
+        return [c.name for c in self.columns].index(column)
+
+
+def _time(name: str) -> Column:
+    return Column(name, "q", is_time=True)
+
+
+SPANS = Table(
+    "spans",
+    (
+        _time("start_ns"),
+        _time("end_ns"),
+        Column("name", "i", is_name=True),
+        Column("stage", "b", codes="Stage"),
+        Column("phase", "b", codes="Phase"),
+        Column("step", "i"),
+        Column("version", "i"),
+        Column("lane", "q"),
+        Column("tokens", "q"),
+        Column("bytes", "q"),
+        Column("items", "i"),
+    ),
+)
+
+TRAJECTORIES = Table(
+    "trajectories",
+    (
+        _time("start_ns"),
+        _time("first_token_ns"),
+        _time("end_ns"),
+        Column("trajectory", "q"),
+        Column("group", "q"),
+        Column("prompt", "q"),
+        Column("task", "q"),
+        Column("environment", "q"),
+        Column("first_version", "i"),
+        Column("last_version", "i"),
+        Column("reference_version", "i"),
+        Column("prompt_tokens", "i"),
+        Column("response_tokens", "i"),
+        Column("turns", "i"),
+        Column("env_ns", "q"),
+        Column("preemptions", "i"),
+        Column("finish", "b", codes="Finish"),
+        Column("token_ids", "b"),
+        Column("logprobs", "b"),
+    ),
+)
+
+REWARDS = Table(
+    "rewards",
+    (
+        _time("start_ns"),
+        _time("end_ns"),
+        Column("trajectory", "q"),
+        Column("component", "i", is_name=True),
+        Column("value", "d"),
+        Column("outcome", "b", codes="Outcome"),
+    ),
+)
+
+USES = Table(
+    "uses",
+    (
+        _time("time_ns"),
+        Column("trajectory", "q"),
+        Column("step", "i"),
+        Column("version", "i"),
+        Column("fate", "b", codes="Fate"),
+        Column("tokens", "i"),
+        Column("mean_log_ratio", "d"),
+        Column("clip_share", "d"),
+        Column("sum_w", "d"),
+        Column("sum_w_squared", "d"),
+    ),
+)
+
+SYNCS = Table(
+    "syncs",
+    (
+        _time("start_ns"),
+        _time("end_ns"),
+        Column("version", "i"),
+        Column("role", "b", codes="SyncRole"),
+        Column("stall_ns", "q"),
+        Column("bytes", "q"),
+        Column("wire_bytes", "q"),
+        Column("buckets", "i"),
+        Column("transport", "b", codes="Transport"),
+        Column("checksum", "q"),
+    ),
+)
+
+SAMPLES = Table(
+    "samples",
+    (
+        _time("time_ns"),
+        Column("counter", "i", is_name=True),
+        Column("device", "i"),
+        Column("value", "d"),
+    ),
+)
+
+TABLES: dict[str, Table] = {
+    t.name: t for t in (SPANS, TRAJECTORIES, REWARDS, USES, SYNCS, SAMPLES)
+}

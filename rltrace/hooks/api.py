@@ -1,0 +1,381 @@
+"""The public recording API, for people with their own training loop.
+
+    with rltrace.step(n):
+        with rltrace.span("rollout", tokens=4096):
+            ...
+
+Everything here is free to call when there is no run, never raises into the job, and costs about a
+microsecond when there is one. Ids (of trajectories, groups, prompts) are whatever the loop uses:
+str, int or bytes.
+"""
+
+from __future__ import annotations
+
+from time import monotonic_ns
+from typing import Any, cast
+
+from rltrace.hooks import recorder as _recorder
+from rltrace.hooks.idle import IDLE
+from rltrace.hooks.identity import identify
+from rltrace.hooks.recorder import Recorder
+from rltrace.hooks.spans import Span, begin
+from rltrace.trace.vocabulary import (
+    STEP_SPAN,
+    Fate,
+    Finish,
+    Outcome,
+    Phase,
+    Stage,
+    SyncRole,
+    Transport,
+    word,
+)
+
+Id = str | int | bytes
+
+_PHASES = {word(p): int(p) for p in Phase}
+_FINISHES = {word(f): int(f) for f in Finish}
+_FATES = {word(f): int(f) for f in Fate}
+_OUTCOMES = {word(o): int(o) for o in Outcome}
+_ROLES = {word(r): int(r) for r in SyncRole}
+_TRANSPORTS = {word(t): int(t) for t in Transport}
+
+
+def span(
+    stage: str,
+    name: str | None = None,
+    phase: str | None = None,
+    step: int | None = None,
+    version: int | None = None,
+    tokens: int | None = None,
+    bytes: int | None = None,
+    items: int | None = None,
+) -> Span:
+    """A span of time, from this call to the end of the `with` block; also a decorator of functions,
+    coroutine functions and generators (then one span a call).
+
+    `stage` is one of the vocabulary's ("rollout", "env", "reward", "reference", "logprob", "value",
+    "train", "sync", "switch", "wait", "data", "checkpoint", "eval", "other"); an unknown one is
+    recorded as "other" under its name and said once on stderr. `name` says more ("ppo_epoch").
+    `phase` is for "sync": "gather", "convert", "transfer", "load", "visible". `step` and `version`
+    default to those of the process (`rltrace.step`, `rltrace.weight_update`). What is known only
+    later: `with rltrace.span("rollout") as s: ...; s.set(tokens=n)`.
+    """
+    recorder = _recorder._active
+    if recorder is None:
+        return cast("Span", IDLE)
+    try:
+        label = recorder.labels.get(stage if name is None else (stage, name)) or recorder.label(
+            stage, name
+        )
+        code = -1 if phase is None else _PHASES[phase]
+        return begin(
+            recorder, label[0], label[1], code, step, version, tokens, bytes, items, None
+        )
+    except Exception as error:  # noqa: BLE001  (the job goes on)
+        return _failed(recorder, error)
+
+
+def step(number: int) -> Step:
+    """One learner step. Either `with rltrace.step(n): ...`, or a call at the top of the loop, which
+    ends the step before. Spans recorded in the process meanwhile belong to it."""
+    recorder = _recorder._active
+    if recorder is None:
+        return cast("Step", IDLE)
+    try:
+        if recorder.open_step is not None:
+            recorder.open_step.end()
+        recorder.step = int(number)
+        row = recorder.begin(recorder.name(STEP_SPAN), int(Stage.STEP))
+        recorder.open_step = Step(row._batch, row._slot)
+        return recorder.open_step
+    except Exception as error:  # noqa: BLE001  (the job goes on)
+        return _failed(recorder, error)
+
+
+class Step(Span):
+    """An open learner step."""
+
+    __slots__ = ()
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+        recorder = _recorder._active
+        if recorder is not None and recorder.open_step is self:
+            recorder.open_step = None
+            recorder.step = -1
+
+
+def trajectory(
+    id: Id,
+    *,
+    group: Id | None = None,
+    prompt: Id | None = None,
+    task: Id | None = None,
+    environment: Id | None = None,
+    version: int | None = None,
+    reference_version: int | None = None,
+    prompt_tokens: int | None = None,
+    token_ids: bool | None = None,
+    logprobs: bool | None = None,
+) -> Trajectory:
+    """One sample's generation, from this call to `.finish(...)` or the end of the `with` block.
+    `version` is the policy version that generates it (default: the process's); `token_ids` and
+    `logprobs` say whether the server's own were kept."""
+    return _row(
+        Trajectory,
+        "trajectories",
+        trajectory=id,
+        group=group,
+        prompt=prompt,
+        task=task,
+        environment=environment,
+        first_version=version,
+        reference_version=reference_version,
+        prompt_tokens=prompt_tokens,
+        token_ids=token_ids,
+        logprobs=logprobs,
+    )
+
+
+class Trajectory(Span):
+    """An open trajectory."""
+
+    __slots__ = ()
+
+    def first_token(self) -> None:
+        """The first response token is here."""
+        self.set(first_token_ns=monotonic_ns())
+
+    def finish(
+        self,
+        finish: str = "stop",
+        *,
+        response_tokens: int | None = None,
+        version: int | None = None,
+        turns: int | None = None,
+        env_ns: int | None = None,
+        preemptions: int | None = None,
+    ) -> None:
+        """Generation has ended: `finish` is "stop", "length", "abort", "timeout" or "error";
+        `version` is the policy version of the last token (default: the process's)."""
+        recorder = _recorder._active
+        if version is None and recorder is not None and recorder.version != -1:
+            version = recorder.version
+        values = {
+            "finish": _FINISHES.get(finish, int(Finish.ERROR)),
+            "response_tokens": response_tokens,
+            "last_version": version,
+            "turns": turns,
+            "env_ns": env_ns,
+            "preemptions": preemptions,
+            "end_ns": monotonic_ns(),
+        }
+        self.set(**{k: v for k, v in values.items() if v is not None})
+
+    def end(self) -> None:
+        """Ends it now, unless `finish` has: how it finished is then unknown."""
+        self._close(None)
+
+    def __exit__(self, *error: object) -> None:
+        self._close(error[0])
+
+    async def __aexit__(self, *error: object) -> None:
+        self._close(error[0])
+
+    def _close(self, error: object) -> None:
+        try:
+            if self._batch.columns[self._batch.places["end_ns"]][self._slot] != -1:
+                return
+        except Exception:  # noqa: BLE001  (a forked child ends its parent's row: not ours)
+            return
+        if error is not None:
+            self.finish("error")
+        else:
+            self.set(end_ns=monotonic_ns())
+
+
+def reward(
+    trajectory: Id,
+    value: float | None = None,
+    *,
+    component: str | None = None,
+    outcome: str | None = None,
+) -> Reward:
+    """A verdict on a sample. `rltrace.reward(id, 0.5)` records one at this instant; as a `with`
+    block it is timed, and `.set(value=...)` completes it. `outcome` is "ok", "timeout" or "error"
+    (default: "ok", or "error" when the block raises)."""
+    now_ns = monotonic_ns()
+    row = _row(
+        Reward,
+        "rewards",
+        start_ns=now_ns,
+        trajectory=trajectory,
+        component=component,
+        value=value,
+        outcome=None if outcome is None else _OUTCOMES.get(outcome, int(Outcome.ERROR)),
+        end_ns=now_ns,
+    )
+    if outcome is None:
+        row.set(outcome=int(Outcome.OK))
+    return row
+
+
+class Reward(Span):
+    """A verdict being reached."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> Reward:
+        self.set(end_ns=-1)
+        return self
+
+    async def __aenter__(self) -> Reward:
+        return self.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        if error[0] is not None:
+            self.set(outcome=int(Outcome.ERROR))
+        self.end()
+
+    async def __aexit__(self, *error: object) -> None:
+        self.__exit__(*error)
+
+
+def use(
+    trajectory: Id,
+    fate: str = "trained",
+    *,
+    step: int | None = None,
+    version: int | None = None,
+    tokens: int | None = None,
+    mean_log_ratio: float | None = None,
+    clip_share: float | None = None,
+    sum_w: float | None = None,
+    sum_w_squared: float | None = None,
+) -> None:
+    """What the learner did with a sample: `fate` is "trained", or why it was dropped: "stale",
+    "zero-advantage", "filtered", "truncated", "failed". `version` is the version that trains
+    (default: the process's), so that lag = version - the version that generated. The ratio
+    statistics are of w = exp(log-prob now - log-prob at generation) over its response tokens."""
+    recorder = _recorder._active
+    if recorder is None:
+        return
+    _row(
+        Span,
+        "uses",
+        time_ns=monotonic_ns(),
+        trajectory=trajectory,
+        step=recorder.step if step is None else step,
+        version=recorder.version if version is None else version,
+        fate=_FATES.get(fate, int(Fate.FILTERED)),
+        tokens=tokens,
+        mean_log_ratio=mean_log_ratio,
+        clip_share=clip_share,
+        sum_w=sum_w,
+        sum_w_squared=sum_w_squared,
+    )
+
+
+def weight_update(
+    version: int,
+    *,
+    role: str = "source",
+    transport: str | None = None,
+    bytes: int | None = None,
+    wire_bytes: int | None = None,
+    buckets: int | None = None,
+    stall_ns: int | None = None,
+    checksum: int | None = None,
+) -> WeightUpdate:
+    """This process's part in making policy version `version` visible to rollout: a `with` block.
+    When it ends, `version` is the process's version. `role` is "source", "relay" or "sink"; `bytes`
+    are the weights', `wire_bytes` what was sent; `stall_ns` is how long the role stood still."""
+    row = _row(
+        WeightUpdate,
+        "syncs",
+        version=version,
+        role=_ROLES.get(role),
+        transport=None if transport is None else _TRANSPORTS.get(transport),
+        bytes=bytes,
+        wire_bytes=wire_bytes,
+        buckets=buckets,
+        stall_ns=stall_ns,
+        checksum=checksum,
+    )
+    return row
+
+
+class WeightUpdate(Span):
+    """A weight update in progress."""
+
+    __slots__ = ()
+
+    def __exit__(self, *error: object) -> None:
+        self.end()
+        recorder = _recorder._active
+        if error[0] is None and recorder is not None:
+            recorder.version = int(self._batch.columns[self._batch.places["version"]][self._slot])
+
+    async def __aexit__(self, *error: object) -> None:
+        self.__exit__(*error)
+
+
+def counter(name: str, value: float, device: int | None = None) -> None:
+    """A reading of a counter, now; `device` is the index of the GPU that it is of."""
+    recorder = _recorder._active
+    if recorder is None:
+        return
+    try:
+        values: dict[str, float] = {"counter": recorder.name(name), "value": value}
+        if device is not None:
+            values["device"] = device
+        recorder.tables["samples"].append(time_ns=monotonic_ns(), **values)
+    except Exception as error:  # noqa: BLE001  (the job goes on)
+        recorder.failed(error)
+
+
+_IDS = frozenset({"trajectory", "group", "prompt", "task", "environment"})
+
+
+def _row(kind: type[Any], table: str, **values: Any) -> Any:
+    """Stores a row of the columns that are known; ids are hashed, names resolved, and the marker
+    is now unless it is given."""
+    recorder = _recorder._active
+    if recorder is None:
+        return IDLE
+    try:
+        known: dict[str, Any] = {}
+        for column, value in values.items():
+            if value is None:
+                continue
+            if column in _IDS:
+                known[column] = identify(value)
+            elif column == "component":
+                known[column] = recorder.name(value)
+            else:
+                known[column] = value
+        if table == "trajectories" and "first_version" not in known:
+            known["first_version"] = recorder.version
+        if "start_ns" not in known and "time_ns" not in known:
+            known["start_ns"] = monotonic_ns()
+        row = recorder.tables[table].append(**known)
+        return kind(row._batch, row._slot)
+    except Exception as error:  # noqa: BLE001  (the job goes on)
+        return _failed(recorder, error)
+
+
+def _failed(recorder: Recorder, error: BaseException) -> Any:
+    recorder.failed(error)
+    return IDLE
+
+
+__all__ = [
+    "counter",
+    "reward",
+    "span",
+    "step",
+    "trajectory",
+    "use",
+    "weight_update",
+]

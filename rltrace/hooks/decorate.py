@@ -1,0 +1,69 @@
+"""`@rltrace.span(...)`: one span a call, whatever kind of function it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rltrace.hooks import recorder as _recorder
+from rltrace.hooks.idle import IDLE, Idle
+from rltrace.hooks.spans import Span
+from rltrace.trace.vocabulary import Stage, word
+
+
+def decorate(
+    function: Callable[..., Any], name: int, stage: int, phase: int
+) -> Callable[..., Any]:
+    """Wraps a function so that each call is a span. A coroutine function stays one, and so do a
+    generator (the span covers its iteration) and an async generator."""
+    from functools import wraps  # noqa: PLC0415  (kept out of every process's start)
+    from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction  # noqa: PLC0415
+
+    active = _recorder.active()
+    text = active.text(name) if active is not None else "?"
+    key = (word(Stage(stage)), text)
+
+    def start() -> Span | Idle:
+        recorder = _recorder._active
+        if recorder is None:
+            return IDLE
+        try:
+            # Ids belong to a process; a forked child resolves them anew.
+            ids = recorder.labels.get(key) or recorder.label(*key)
+            return recorder.begin(ids[0], stage, phase)
+        except Exception as error:  # noqa: BLE001  (the job goes on)
+            recorder.failed(error)
+            return IDLE
+
+    if iscoroutinefunction(function):
+
+        @wraps(function)
+        async def coroutine(*args: Any, **kwargs: Any) -> Any:
+            with start():
+                return await function(*args, **kwargs)
+
+        return coroutine
+    if isasyncgenfunction(function):
+
+        @wraps(function)
+        async def async_generator(*args: Any, **kwargs: Any) -> Any:
+            with start():
+                async for item in function(*args, **kwargs):
+                    yield item
+
+        return async_generator
+    if isgeneratorfunction(function):
+
+        @wraps(function)
+        def generator(*args: Any, **kwargs: Any) -> Any:
+            with start():
+                return (yield from function(*args, **kwargs))
+
+        return generator
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with start():
+            return function(*args, **kwargs)
+
+    return call

@@ -1,0 +1,247 @@
+"""What one process writes down: its rows, the names they use, and what it could not record.
+
+There is one recorder a process. It never raises into the job: when it cannot write (a full disk,
+say) it says so once on stderr and turns itself off. Standard library only.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from _thread import RLock
+from time import monotonic_ns, time_ns
+from typing import Any
+
+from rltrace.hooks.spans import Span, begin, watch_asyncio
+from rltrace.trace import clock
+from rltrace.trace.run_dir import NAMES, PROBLEMS, PROCESS, append_line, write_json
+from rltrace.trace.schema import TABLES
+from rltrace.trace.segment import Row, TableWriter
+from rltrace.trace.vocabulary import Stage, word
+
+MOST_NAMES = 20_000
+"""A job that puts numbers into its span names would grow the name file without bound: past this
+many, new names are recorded as `MANY_NAMES`."""
+
+MANY_NAMES = "(more names)"
+
+_STAGE_CODES = {word(stage): int(stage) for stage in Stage}
+
+
+class Recorder:
+    """The recorder of this process. `step` and `version` are what rows get that state none."""
+
+    def __init__(self, run_dir: str) -> None:
+        self.run_dir = run_dir
+        self.step = -1
+        self.version = -1
+        self._origin: dict[str, Any] = {}
+        self._open_files()
+        self._described: dict[str, Any] = {}
+        self._write_process_file()
+
+    def _open_files(self) -> None:
+        host = os.uname().nodename
+        started_ns = monotonic_ns()
+        mark = os.urandom(3).hex()
+        self.who = f"{_filename(host)}-{os.getpid()}-{started_ns}-{mark}"
+        monotonic, real, bracket = clock.pair()
+        self._origin = {
+            "who": self.who,
+            "host": host,
+            "pid": os.getpid(),
+            "ppid": os.getppid(),
+            "node": clock.node_id(),
+            "boot_id": clock.boot_id(),
+            "time_ns": clock.time_namespace(),
+            "argv": list(getattr(sys, "orig_argv", [])),
+            "python": ".".join(map(str, sys.version_info[:3])),
+            "start_ns": started_ns,
+            "clock": {"monotonic_ns": monotonic, "real_ns": real, "bracket_ns": bracket},
+        }
+        self.tables = {
+            name: TableWriter(table, f"{self.run_dir}/{name}", self.who)
+            for name, table in TABLES.items()
+        }
+        self.span_writer = self.tables["spans"]
+        self._names: dict[str, int] = {}
+        self._naming = RLock()
+        self.open_step: Span | None = None
+        self.labels: dict[object, tuple[int, int]] = {}
+        self._said: set[tuple[str, str]] = set()
+
+    def name(self, text: str) -> int:
+        """The id of a name; a new one is written to the names file before it is returned."""
+        known = self._names.get(text)
+        if known is not None:
+            return known
+        with self._naming:
+            text = str(text)
+            if text in self._names:
+                return self._names[text]
+            if len(self._names) >= MOST_NAMES and text != MANY_NAMES:
+                said = f"more than {MOST_NAMES} different names, for instance {text!r}"
+                self.problem("too-many-names", detail=said)
+                return self.name(MANY_NAMES)
+            number = len(self._names)
+            append_line(f"{self.run_dir}/{NAMES}/{self.who}.jsonl", [number, text])
+            self._names[text] = number
+            return number
+
+    def text(self, name_id: int) -> str:
+        """The name behind an id. Errors: KeyError for an id that was never given."""
+        for text, number in self._names.items():
+            if number == name_id:
+                return text
+        raise KeyError(name_id)
+
+    def label(self, stage: str, name: str | None) -> tuple[int, int]:
+        """Name id and stage code of a span. An unknown stage records `other` and is said once."""
+        code = _STAGE_CODES.get(stage)
+        if code is None:
+            code = int(Stage.OTHER)
+            known = ", ".join(word(s) for s in Stage if s is not Stage.STEP)
+            self.problem(
+                "unknown-stage",
+                target=str(stage),
+                detail=f"recorded as 'other'; the stages are {known}",
+                say=True,
+            )
+        label = (self.name(name or stage), code)
+        self.labels[stage if name is None else (stage, name)] = label
+        return label
+
+    def begin(
+        self,
+        name_id: int,
+        stage: int,
+        phase: int = -1,
+        step: int | None = None,
+        version: int | None = None,
+        tokens: int | None = None,
+        bytes: int | None = None,
+        items: int | None = None,
+        lane: int | None = None,
+    ) -> Span:
+        """Begins a span: `.end()` ends it, `.set(tokens=...)` completes it, `.discard()` takes it
+        back. `lane` is the line of nesting it belongs to: this thread or asyncio task, if None.
+        Raises nothing into a job only because its callers do not: hooks and the API guard it."""
+        return begin(self, name_id, stage, phase, step, version, tokens, bytes, items, lane)
+
+    def append(self, table: str, **values: float) -> Row | None:
+        """Stores a row of any table; None when it could not be stored, which is said once."""
+        try:
+            return self.tables[table].append(**values)
+        except Exception as error:  # noqa: BLE001  (the job goes on)
+            self.failed(error)
+            return None
+
+    def describe(self, **fields: Any) -> None:
+        """Adds facts to the process's file: role, rank, devices, adapter, versions, parameters."""
+        self._described.update(fields)
+        self._write_process_file()
+
+    def problem(self, what: str, say: bool = False, **fields: Any) -> None:
+        """Writes down, once each, what was not recorded or hooked; `say` puts it on stderr too."""
+        key = (what, str(fields.get("target", "")))
+        if key in self._said:
+            return
+        self._said.add(key)
+        if say:
+            _say(" ".join(str(v) for v in (what.replace("-", " "), *fields.values())))
+        try:
+            line = {"what": what, "real_ns": time_ns(), **fields}
+            append_line(f"{self.run_dir}/{PROBLEMS}/{self.who}.jsonl", line)
+        except OSError:
+            pass  # the disk is full: the recorder is about to say so
+
+    def failed(self, error: BaseException) -> None:
+        """Called with whatever recording raised. A disk that takes no more ends recording."""
+        if isinstance(error, OSError):
+            if _active is self:
+                stop()
+                _say(f"recording stopped in process {os.getpid()}: {error}; the job goes on")
+            return
+        self.problem("not-recorded", target=type(error).__name__, detail=str(error))
+
+    def _write_process_file(self) -> None:
+        try:
+            path = f"{self.run_dir}/{PROCESS}/{self.who}.json"
+            write_json(path, {**self._origin, **self._described})
+        except OSError as error:
+            self.failed(error)
+
+    def _after_fork(self) -> None:
+        for writer in self.tables.values():
+            writer.release()
+        self._open_files()
+        self._write_process_file()
+
+
+_active: Recorder | None = None
+_fork_hook_set = False
+
+
+def active() -> Recorder | None:
+    """The recorder of this process; None when there is no run."""
+    return _active
+
+
+def start(run_dir: str) -> Recorder | None:
+    """Starts recording into an existing run directory, once; None when it cannot be written to,
+    which is said on stderr."""
+    global _active, _fork_hook_set
+    if _active is not None:
+        return _active
+    recorder = None
+    try:
+        os.listdir(f"{run_dir}/{PROCESS}")
+        recorder = Recorder(run_dir)
+        probe = f"{run_dir}/{PROCESS}/{recorder.who}.json"
+        os.stat(probe)
+    except Exception as error:  # noqa: BLE001  (the job goes on)
+        _say(f"cannot record into {run_dir}: {error}; the job goes on untraced")
+        return None
+    _active = recorder
+    if not _fork_hook_set:
+        os.register_at_fork(after_in_child=_after_fork)
+        atexit.register(_at_exit)
+        _fork_hook_set = True
+    if hasattr(sys.modules.get("asyncio"), "current_task"):
+        watch_asyncio()
+    return recorder
+
+
+def stop() -> None:
+    """Stops recording in this process. What was stored stays; spans still open can be ended."""
+    global _active
+    _active = None
+
+
+def _after_fork() -> None:
+    if _active is not None:
+        try:
+            _active._after_fork()
+        except Exception as error:  # noqa: BLE001  (the job goes on)
+            stop()
+            _say(f"cannot record in forked process {os.getpid()}: {error}; the job goes on")
+
+
+def _at_exit() -> None:
+    """A bonus for processes that end well: the step that nobody closed ends here."""
+    if _active is not None and _active.open_step is not None:
+        _active.open_step.end()
+
+
+def _say(text: str) -> None:
+    """One line on stderr, straight to the descriptor: sys.stderr may be anybody's by now."""
+    try:
+        os.write(2, f"rltrace: {text}\n".encode("utf-8", "backslashreplace"))
+    except OSError:
+        pass
+
+
+def _filename(text: str) -> str:
+    return "".join(c if c.isalnum() and c.isascii() or c in "._" else "_" for c in text)[:60]
+

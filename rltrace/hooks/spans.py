@@ -1,0 +1,149 @@
+"""The hot path: one span, begun and ended. Every statement here is paid for in every traced job.
+
+`begin` stores the columns straight into the mapped file, `start_ns` last: a row whose start is 0
+does not exist yet. Ending a span is one more store. Nothing of a span stays in memory.
+"""
+
+from __future__ import annotations
+
+import sys
+from _thread import get_ident
+from collections.abc import Callable
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Any
+
+from rltrace.trace.segment import Row
+
+if TYPE_CHECKING:
+    from rltrace.hooks.recorder import Recorder
+
+_running_loop: Callable[[], object | None] | None = None
+_current_task: Callable[[], object | None]
+
+
+class Span(Row):
+    """An open span, and the context manager and decorator that `rltrace.span` returns."""
+
+    __slots__ = ()
+
+    def end(self) -> None:
+        """Ends the span now. Never raises."""
+        try:
+            self._batch.columns[1][self._slot] = monotonic_ns()
+        except Exception:  # noqa: BLE001, S110  (a forked child ends its parent's span: not ours)
+            pass
+
+    def set(self, **values: Any) -> None:
+        """Completes the row: `tokens`, `bytes`, `items`, `version`, `step`. Never raises."""
+        try:
+            Row.set(self, **values)
+        except Exception as error:  # noqa: BLE001  (the job goes on)
+            _not_stored(error)
+
+    def discard(self) -> None:
+        """Takes the row back, as if the span had not been begun."""
+        try:
+            self._batch.columns[0][self._slot] = 0
+        except Exception:  # noqa: BLE001, S110  (as in `end`)
+            pass
+
+    def __enter__(self) -> Span:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self._batch.columns[1][self._slot] = monotonic_ns()
+        except Exception:  # noqa: BLE001, S110  (as in `end`)
+            pass
+
+    async def __aenter__(self) -> Span:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.end()
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Decorates a function, coroutine function or generator: one span a call."""
+        from rltrace.hooks.decorate import decorate  # noqa: PLC0415  (needs this module)
+
+        columns = self._batch.columns
+        name, stage, phase = (int(columns[i][self._slot]) for i in (2, 3, 4))
+        self.discard()
+        return decorate(function, name, stage, phase)
+
+
+def begin(
+    recorder: Recorder,
+    name: int,
+    stage: int,
+    phase: int,
+    step: int | None,
+    version: int | None,
+    tokens: int | None,
+    bytes: int | None,
+    items: int | None,
+    lane: int | None,
+) -> Span:
+    """Stores a span that begins now. Errors: OSError when no space can be had, TypeError or
+    ValueError for values that are no integers or do not fit: callers guard the job."""
+    batch = recorder.span_writer.batch
+    slot = batch.next_slot()
+    if slot >= batch.rows:
+        batch, slot = recorder.span_writer.claim()
+    (
+        starts,
+        _,
+        names,
+        stages,
+        phases,
+        steps,
+        versions,
+        lanes,
+        token_counts,
+        byte_counts,
+        item_counts,
+    ) = batch.columns
+    names[slot] = name
+    stages[slot] = stage
+    if phase != -1:
+        phases[slot] = phase
+    steps[slot] = recorder.step if step is None else step
+    versions[slot] = recorder.version if version is None else version
+    if lane is not None:
+        lanes[slot] = lane
+    elif _running_loop is None or _running_loop() is None:
+        lanes[slot] = get_ident()
+    else:
+        task = _current_task()
+        lanes[slot] = get_ident() if task is None else id(task)
+    if tokens is not None:
+        token_counts[slot] = tokens
+    if bytes is not None:
+        byte_counts[slot] = bytes
+    if items is not None:
+        item_counts[slot] = items
+    span = new_span(Span)
+    span._batch = batch
+    span._slot = slot
+    starts[slot] = monotonic_ns()
+    return span
+
+
+new_span = object.__new__
+
+
+def watch_asyncio() -> None:
+    """Called once asyncio is imported: from then on the lane of a span that is begun inside a
+    task is that task, since tasks interleave on one thread."""
+    global _running_loop, _current_task
+    asyncio: Any = sys.modules["asyncio"]
+    _current_task = asyncio.current_task
+    _running_loop = asyncio._get_running_loop
+
+
+def _not_stored(error: BaseException) -> None:
+    from rltrace.hooks import recorder  # noqa: PLC0415  (needs this module)
+
+    active = recorder.active()
+    if active is not None:
+        active.failed(error)

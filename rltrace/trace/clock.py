@@ -1,0 +1,52 @@
+"""The clocks of a node, and what a node is: the processes that share one monotonic clock.
+
+Events carry CLOCK_MONOTONIC, which all processes with one boot id and one time namespace share, so
+their order is exact for free. A *pair* relates it to real time; nodes are related to each other by
+the agents' exchanges (`rltrace/run/`). Standard library only: this is read in traced processes.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from time import monotonic_ns
+
+__all__ = ["boot_id", "monotonic_ns", "node_id", "pair", "time_namespace"]
+
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+_TIME_NAMESPACE = "/proc/self/ns/time"
+
+
+def boot_id() -> str:
+    """The kernel's boot id; the host's name where there is none (not Linux)."""
+    try:
+        with open(_BOOT_ID) as file:
+            return file.read().strip()
+    except OSError:
+        return os.uname().nodename
+
+
+def time_namespace() -> int:
+    """Inode of this process's time namespace, 0 where the kernel has none (before Linux 5.6)."""
+    try:
+        return os.stat(_TIME_NAMESPACE).st_ino
+    except OSError:
+        return 0
+
+
+def node_id() -> str:
+    """Name of the monotonic clock that this process reads: `<boot id>-<time namespace>`."""
+    return f"{boot_id()}-{time_namespace()}"
+
+
+def pair(attempts: int = 16) -> tuple[int, int, int]:
+    """One instant on both clocks: `(monotonic_ns, real_ns, bracket_ns)`, the tightest of
+    `attempts` brackets. The pairing is wrong by at most `bracket_ns / 2`."""
+    best = (0, 0, 1 << 62)
+    for _ in range(attempts):
+        before = monotonic_ns()
+        real = time.time_ns()
+        bracket = monotonic_ns() - before
+        if bracket < best[2]:
+            best = (before + bracket // 2, real, bracket)
+    return best

@@ -1,0 +1,19 @@
+"""The one exception that rltrace shows to a user: a clear sentence and an exit code."""
+
+from __future__ import annotations
+
+from typing import Final
+
+OK: Final = 0
+ANSWER_IS_NO: Final = 1
+WRONG_USAGE: Final = 2
+CANNOT_TELL: Final = 3
+UNREADABLE: Final = 4
+
+
+class RltraceError(Exception):
+    """Something that the user can act on. `str(error)` is one sentence that says what to do."""
+
+    def __init__(self, message: str, exit_code: int = UNREADABLE) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code

@@ -1,0 +1,110 @@
+"""The run directory: what lies where, and the two files that describe the run and its processes.
+
+    run.json                    the run: command, times, exit code, settings
+    process/<who>.json          one process
+    names/<who>.jsonl           [id, text] a line, appended before the id is first used
+    problems/<who>.jsonl        what could not be recorded or hooked
+    clocks/<node>.jsonl         a node's clock pairs and exchanges, written by its agent
+    <table>/<who>.<n>.arrows    the rows
+
+Every process writes only its own files, so nothing is locked. Standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from rltrace.trace.clock import node_id
+from rltrace.trace.errors import RltraceError
+from rltrace.trace.json_line import dumps
+from rltrace.trace.schema import SCHEMA_VERSION, TABLES
+
+RUN_VARIABLE = "RLTRACE_RUN"
+"""Environment variable that names the absolute run directory in every traced process."""
+
+RUN_FILE = "run.json"
+PROCESS, NAMES, PROBLEMS, CLOCKS, NODES = "process", "names", "problems", "clocks", "nodes"
+PARQUET = "parquet"
+"""Folder of the compacted tables (`rltrace compact`)."""
+
+FOLDERS = (PROCESS, NAMES, PROBLEMS, CLOCKS, NODES, *TABLES)
+
+
+def create_run(path: str, command: list[str], settings: dict[str, Any], version: str) -> None:
+    """Makes the run directory. `version` is rltrace's own. Errors: OSError (read-only or full
+    disk), FileExistsError when there is a run already."""
+    os.makedirs(path, exist_ok=True)
+    for folder in FOLDERS:
+        os.makedirs(f"{path}/{folder}", exist_ok=True)
+    if os.path.exists(f"{path}/{RUN_FILE}"):
+        raise FileExistsError(f"{path} holds a run already")
+    now_ns = time.time_ns()
+    write_json(
+        f"{path}/{RUN_FILE}",
+        {
+            "id": os.path.basename(os.path.abspath(path)),
+            "command": command,
+            "cwd": os.getcwd(),
+            "start_real_ns": now_ns,
+            "end_real_ns": None,
+            "exit_code": None,
+            "schema_version": SCHEMA_VERSION,
+            "rltrace_version": version,
+            "framework": None,
+            "framework_version": None,
+            "settings": settings,
+            "price": None,
+            "node": node_id(),
+            "wrap_pid": os.getpid(),
+        },
+    )
+
+
+def read_run_json(path: str) -> dict[str, Any]:
+    """The run's description. Errors: RltraceError when the directory is no run."""
+    import json  # noqa: PLC0415  (readers and `wrap` only)
+
+    try:
+        with open(f"{path}/{RUN_FILE}", encoding="utf-8") as file:
+            loaded = json.load(file)
+    except (FileNotFoundError, NotADirectoryError):
+        if not os.path.exists(path):
+            raise RltraceError(f"{path} does not exist: `rltrace ls` lists the runs here") from None
+        message = f"{path} is no run (it has no {RUN_FILE}): give the directory that wrap named"
+        raise RltraceError(message) from None
+    except (OSError, ValueError) as error:
+        raise RltraceError(f"{path}/{RUN_FILE} cannot be read: {error}") from None
+    if not isinstance(loaded, dict):
+        raise RltraceError(f"{path}/{RUN_FILE} is not a run's description")
+    return loaded
+
+
+def update_run_json(path: str, **fields: Any) -> None:
+    """Changes fields of run.json; only `wrap` and the agent call this. Errors: as reading."""
+    write_json(f"{path}/{RUN_FILE}", {**read_run_json(path), **fields})
+
+
+def write_json(path: str, value: dict[str, Any]) -> None:
+    """Replaces a file at once, so that a reader sees the old or the new text, never half of it."""
+    temporary = f"{path}.{os.getpid()}.tmp"
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            file.write(dumps(value) + "\n")
+        os.replace(temporary, path)
+    except OSError:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+        raise
+
+
+def append_line(path: str, value: object) -> None:
+    """Appends one line of JSON in a single write. Errors: OSError."""
+    line = (dumps(value) + "\n").encode("utf-8", "backslashreplace")
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        if os.write(file, line) != len(line):
+            raise OSError(28, "no space left on device", path)
+    finally:
+        os.close(file)

@@ -1,0 +1,227 @@
+"""Writing a table: growing record batches that are mapped and filled in place.
+
+The file is the buffer. A batch's space is allocated, prefilled with "unknown" (all ones; the marker
+column with zeros) and only then made visible by the length word of its header, so the file is a
+valid Arrow stream at every instant and whatever was stored survives `kill -9`. No thread, no flush,
+no lock except when a batch is full. Standard library only.
+
+No descriptor is kept open between batches: a program that closes "all files" and reuses their
+numbers must never find us writing into one of its own.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import mmap
+import os
+import struct
+import sys
+from _thread import RLock
+from _weakref import ref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rltrace.trace.arrow_header import PREFIX_BYTES, batch_message, schema_message
+from rltrace.trace.schema import WIDTH_BYTES, Table
+
+FIRST_BATCH_ROWS = 64
+LARGEST_BATCH_ROWS = 8192
+GROWTH = 4
+SEGMENT_BYTES = 64 << 20
+"""A segment that has grown past this is left and a new one begun, so that it can be shipped."""
+
+_CANNOT_ALLOCATE = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV}
+_MAP: dict[str, Any] = {"flags": mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)}
+if sys.version_info >= (3, 13):
+    _MAP["trackfd"] = False  # else mmap keeps a duplicate descriptor
+
+
+class Batch:
+    """Space for `rows` rows; `columns` are writable, in the order of the table's columns."""
+
+    __slots__ = ("__weakref__", "_map", "columns", "next_slot", "places", "rows")
+
+    def __init__(
+        self, rows: int, columns: Sequence[Any], places: dict[str, int], map_: mmap.mmap | None
+    ) -> None:
+        self.rows = rows
+        self.columns = tuple(columns)
+        self.places = places
+        self.next_slot: Callable[[], int] = itertools.count().__next__
+        self._map = map_
+
+    def release(self) -> None:
+        """Unmaps the batch; a later store into it raises ValueError instead of reaching the file."""
+        for column in self.columns:
+            if isinstance(column, memoryview):
+                column.release()
+        if self._map is not None:
+            self._map.close()
+
+
+class Row:
+    """One row of a table, to be completed later. Cheap: it holds no values."""
+
+    __slots__ = ("_batch", "_slot")
+
+    def __init__(self, batch: Batch, slot: int) -> None:
+        self._batch = batch
+        self._slot = slot
+
+    def set(self, **values: float) -> None:
+        """Stores columns. Errors: KeyError for an unknown column, ValueError or TypeError for a
+        value that does not fit, OSError where the file is written instead of mapped."""
+        for name, value in values.items():
+            self._batch.columns[self._batch.places[name]][self._slot] = value
+
+
+class TableWriter:
+    """Writes one table of one process into `<directory>/<who>.<n>.arrows`."""
+
+    def __init__(self, table: Table, directory: str, who: str) -> None:
+        self.table = table
+        self._stem = f"{directory}/{who}"
+        self._places = {column.name: i for i, column in enumerate(table.columns)}
+        self._segment = 0
+        self._end_bytes = 0
+        self._next_rows = FIRST_BATCH_ROWS
+        self._lock = RLock()
+        self._growing = False
+        self._live: list[ref[Batch]] = []
+        self.batch = Batch(0, (), self._places, None)
+
+    def append(self, **values: float) -> Row:
+        """Stores a row; its marker column comes last. Errors: as `Row.set`, and OSError when no
+        space can be had."""
+        batch, slot = self.claim()
+        row = Row(batch, slot)
+        marker = self.table.columns[0].name
+        moment = values.pop(marker)
+        row.set(**values)
+        batch.columns[0][slot] = moment
+        return row
+
+    def claim(self) -> tuple[Batch, int]:
+        """An empty row: the batch and the slot in it. Errors: OSError when no space can be had."""
+        batch = self.batch
+        slot = batch.next_slot()
+        while slot >= batch.rows:
+            self.grow(batch)
+            batch = self.batch
+            slot = batch.next_slot()
+        return batch, slot
+
+    def grow(self, full: Batch) -> None:
+        """Replaces a full batch. Errors: OSError when no space can be had; RuntimeError when a
+        signal handler or finalizer records while this thread is in here."""
+        with self._lock:
+            if self.batch is not full:
+                return  # another thread was faster
+            if self._growing:
+                raise RuntimeError("recorded from within the recorder")
+            self._growing = True
+            try:
+                self._begin_batch()
+            finally:
+                self._growing = False
+
+    def release(self) -> None:
+        """Unmaps all batches that are still in use. Called in a forked child: they are its
+        parent's."""
+        for reference in self._live:
+            batch = reference()
+            if batch is not None:
+                batch.release()
+
+    def _begin_batch(self) -> None:
+        if self._end_bytes > SEGMENT_BYTES:
+            self._segment += 1
+            self._end_bytes = 0
+        path = f"{self._stem}.{self._segment}.arrows"
+        if self._end_bytes == 0:
+            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        else:
+            file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            if self._end_bytes == 0:
+                self._end_bytes = os.pwrite(file, schema_message(self.table), 0)
+            batch, self._end_bytes = self._batch_at(path, file, self._end_bytes, self._next_rows)
+        finally:
+            os.close(file)
+        self._next_rows = min(self._next_rows * GROWTH, LARGEST_BATCH_ROWS)
+        self._live = [r for r in self._live if r() is not None]
+        self._live.append(ref(batch))
+        self.batch = batch
+
+    def _batch_at(self, path: str, file: int, start: int, rows: int) -> tuple[Batch, int]:
+        """A new batch at byte `start` of the file; returns it and where it ends."""
+        message, offsets, body_bytes = batch_message(self.table, rows)
+        body = start + len(message)
+        end = body + body_bytes
+        marker_bytes = offsets[1]
+        try:
+            os.posix_fallocate(file, start, end - start)  # a hole in a map would be a SIGBUS
+        except OSError as error:
+            if error.errno not in _CANNOT_ALLOCATE:
+                raise
+            _write_all(file, bytes(marker_bytes), body)
+        _write_all(file, b"\xff" * (body_bytes - marker_bytes), body + marker_bytes)
+        _write_all(file, message[PREFIX_BYTES:], start + PREFIX_BYTES)
+        columns, map_ = self._columns(path, file, body, offsets, rows, end)
+        _write_all(file, message[:PREFIX_BYTES], start)
+        return Batch(rows, columns, self._places, map_), end
+
+    def _columns(
+        self, path: str, file: int, body: int, offsets: list[int], rows: int, end: int
+    ) -> tuple[list[Any], mmap.mmap | None]:
+        kinds = [column.kind for column in self.table.columns]
+        first = body // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
+        try:
+            map_ = mmap.mmap(file, end - first, offset=first, **_MAP)
+        except (OSError, ValueError):  # a file system that cannot map
+            return [
+                _FileColumn(path, body + at, kind) for at, kind in zip(offsets, kinds, strict=True)
+            ], None
+        view = memoryview(map_)
+        columns = []
+        for offset, kind in zip(offsets, kinds, strict=True):
+            at = body - first + offset
+            columns.append(view[at : at + rows * WIDTH_BYTES[kind]].cast(kind))
+        view.release()
+        return columns, map_
+
+
+class _FileColumn:
+    """A column that is written value by value, where the file cannot be mapped."""
+
+    def __init__(self, path: str, offset: int, kind: str) -> None:
+        self._path = path
+        self._offset = offset
+        self._struct = struct.Struct(f"<{kind}")
+
+    def __setitem__(self, slot: int, value: float) -> None:
+        try:
+            data = self._struct.pack(value)
+        except struct.error as error:
+            raise ValueError(str(error)) from None
+        file = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            _write_all(file, data, self._offset + slot * self._struct.size)
+        finally:
+            os.close(file)
+
+    def __getitem__(self, slot: int) -> Any:
+        file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            data = os.pread(file, self._struct.size, self._offset + slot * self._struct.size)
+        finally:
+            os.close(file)
+        return self._struct.unpack(data)[0]
+
+
+def _write_all(file: int, data: bytes, offset: int) -> None:
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(file, view, offset)
+        view, offset = view[written:], offset + written

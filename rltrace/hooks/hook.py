@@ -1,0 +1,234 @@
+"""What an adapter is made of: `Hook` (which function, which stage, what to read) and `Adapter`.
+
+An adapter is data and a few small functions; the engine (`rltrace.hooks.install`) does the rest:
+
+    def tokens(call: Call) -> None:                      # after the call
+        if call.span is not None:
+            call.span.set(tokens=int(call.result["lengths"].sum()), items=len(call.result))
+
+    def started(call: Call) -> None:                     # before the call; `after` may finish the row
+        call.state = call.row("trajectories", trajectory=identify(call.argument("request_id")),
+                              prompt_tokens=len(call.argument("prompt")))
+
+    def finished(call: Call) -> None:
+        call.state.set(end_ns=call.end_ns, response_tokens=len(call.result))
+
+    class Verl(Adapter):
+        framework = "verl"
+        versions = ">=0.6,<0.10"
+        hooks = (
+            Hook("verl.trainer.ppo.ray_trainer:RayPPOTrainer.fit_step", stage="step", step=number),
+            Hook("verl.workers:Engine.generate", stage="rollout", before=started, after=finished),
+            Hook("verl.workers:Engine.update", stage="sync", phase="load"),
+        )
+        roles = {"verl.workers:Engine": "rollout"}       # Ray actor class -> the process's role
+
+What a target is (function, method, class or static method, property, coroutine function, generator,
+Ray actor class) is found out when it is patched, so a hook does not say it. A reader may raise: that
+is caught, written to the run's problems once per hook, and the job goes on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from rltrace.trace.schema import TABLES
+from rltrace.trace.vocabulary import Phase, Stage
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from rltrace.hooks.recorder import Recorder
+
+
+class Call:
+    """One call of a hooked function, as readers see it.
+
+    `args` and `kwargs` are the caller's own objects: read them, never change them. In `before` the
+    call has not begun; in `after` either `result` or `exception` is set (of a generator: one `Call`
+    an item, `result` the item). `start_ns` and `end_ns` are the node's monotonic nanoseconds, -1
+    while unknown. `span` is the open span (`None` when the hook's stage is `None`); `state` is
+    whatever `before` wants `after` to have.
+    """
+
+    __slots__ = (
+        "args",
+        "end_ns",
+        "exception",
+        "function",
+        "kwargs",
+        "recorder",
+        "result",
+        "span",
+        "start_ns",
+        "state",
+    )
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        recorder: Recorder,
+    ) -> None:
+        self.function = function
+        self.args = args
+        self.kwargs = kwargs
+        self.recorder = recorder
+        self.result: Any = None
+        self.exception: BaseException | None = None
+        self.span: Any = None
+        self.start_ns = -1
+        self.end_ns = -1
+        self.state: Any = None
+
+    @property
+    def self(self) -> Any:
+        """The receiver of a method (the class of a class method); the first argument otherwise."""
+        return self.args[0] if self.args else None
+
+    def argument(self, name: str, default: Any = None) -> Any:
+        """An argument by its name in the function's signature, however the caller passed it."""
+        if name in self.kwargs:
+            return self.kwargs[name]
+        function: Any = self.function
+        while hasattr(function, "__wrapped__"):
+            function = function.__wrapped__
+        code = getattr(function, "__code__", None)
+        if code is None:
+            return default
+        names = code.co_varnames[: code.co_argcount]
+        if name in names:
+            position = names.index(name)
+            if position < len(self.args):
+                return self.args[position]
+            defaults = function.__defaults__ or ()
+            from_end = len(names) - position
+            return defaults[-from_end] if from_end <= len(defaults) else default
+        return (function.__kwdefaults__ or {}).get(name, default)
+
+    def row(self, table: str, **columns: Any) -> Any:
+        """Append a row to `trajectories`, `rewards`, `uses`, `syncs` or `samples`; return it.
+
+        The times that are not given are the call's: `start_ns`, `end_ns` (once known) and, for
+        tables with a single time, now. The row's `.set(**columns)` completes it later.
+        """
+        names = [column.name for column in TABLES[table].columns]
+        marker = names[0]
+        if marker not in columns:
+            known = marker == "start_ns" and self.start_ns > 0
+            columns[marker] = self.start_ns if known else time.monotonic_ns()
+        if self.end_ns > 0 and "end_ns" in names and "end_ns" not in columns:
+            columns["end_ns"] = self.end_ns
+        return self.recorder.tables[table].append(**columns)
+
+
+Reader = Callable[[Call], object]
+"""Reads a call; what it returns is ignored, what it raises is reported once."""
+
+StageOf = Callable[[Call], "Stage | str | None"]
+"""Decides the stage of a call before it begins; `None`: this call is no span."""
+
+
+@dataclass(frozen=True)
+class Hook:
+    """One function of a framework and what is known about a call of it.
+
+    - `target`: `"package.module:Class.method"`; `"__main__:function"` is the script itself.
+    - `stage`: a word of the vocabulary (or `Stage`); a function that decides per call; `"step"` for
+      the function that is one learner step; `None` when only the readers matter (no span).
+    - `phase`: a phase of a sync. `name`: the span's name, by default `Class.method`.
+    - `before`, `after`: readers. `step`: for `stage="step"`, the step's number; the process's step
+      is set to it for as long as the next one has not begun. Without it steps count from 0.
+    - `alternates`: where other versions of the framework keep the same function; all that exist
+      are hooked, one is enough. `versions`: such as `">=0.6,<0.10"`; outside of it the hook is not
+      looked for.
+    - `per_item`: of a generator, one span an item (the time inside the producer); otherwise one
+      span from the first item to the last.
+    - `optional`: absence is no problem worth telling.
+    """
+
+    target: str
+    stage: Stage | str | StageOf | None = None
+    name: str = ""
+    phase: Phase | str | None = None
+    before: Reader | None = None
+    after: Reader | None = None
+    step: Callable[[Call], int] | None = None
+    alternates: tuple[str, ...] = ()
+    versions: str = ""
+    per_item: bool = True
+    optional: bool = False
+
+    @property
+    def targets(self) -> tuple[tuple[str, str], ...]:
+        """All (module, qualified name) pairs, the main one first."""
+        return tuple(split_target(target) for target in (self.target, *self.alternates))
+
+    @property
+    def span_name(self) -> str:
+        """The name that its spans carry."""
+        return self.name or split_target(self.target)[1]
+
+    @property
+    def stage_word(self) -> str:
+        """The stage for people: a word, `"by call"`, or `""` when no span is recorded."""
+        if callable(self.stage):
+            return "by call"
+        if isinstance(self.stage, Stage):
+            return self.stage.name.lower()
+        return self.stage or ""
+
+
+class Adapter:
+    """What rltrace knows about one framework. Subclass it and set the class attributes.
+
+    `framework` is the import name whose first import brings the adapter in (`"verl"`,
+    `"rltrace.trainer"`); `labels` maps the framework's own timer or metric names to stages; `roles`
+    maps Ray actor classes (`"module:Class"`) to the role of the process that runs one.
+    """
+
+    framework: ClassVar[str]
+    versions: ClassVar[str] = ""
+    hooks: ClassVar[Sequence[Hook]] = ()
+    labels: ClassVar[Mapping[str, str]] = {}
+    roles: ClassVar[Mapping[str, str]] = {}
+
+    def describe(self, module: ModuleType) -> dict[str, Any]:
+        """Facts about this process, for its process file; called once the framework is imported."""
+        del module
+        return {}
+
+
+def split_target(target: str) -> tuple[str, str]:
+    """`"pkg.mod:Class.method"` -> `("pkg.mod", "Class.method")`. Errors: `ValueError`."""
+    module, _, qualname = target.partition(":")
+    parts = [*module.split("."), *qualname.split(".")]
+    if not all(part.isidentifier() for part in parts):
+        raise ValueError(f"{target!r} is not of the form module:function or module:Class.method")
+    return module, qualname
+
+
+def stage_code(stage: Stage | str | None) -> int:
+    """The code of a stage given as a word or a member; -1 for `None`. Errors: `ValueError`."""
+    return -1 if stage is None else int(_member(Stage, stage))
+
+
+def phase_code(phase: Phase | str | None) -> int:
+    """The code of a sync phase given as a word or a member; -1 for `None`. Errors: `ValueError`."""
+    return -1 if phase is None else int(_member(Phase, phase))
+
+
+def _member(kind: Any, word: Any) -> Any:
+    if isinstance(word, kind):
+        return word
+    try:
+        return kind[word.upper().replace("-", "_")]
+    except KeyError:
+        raise ValueError(
+            f"{word!r} is no {kind.__name__.lower()}; there are "
+            + ", ".join(member.name.lower() for member in kind)
+        ) from None

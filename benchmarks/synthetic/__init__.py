@@ -1,0 +1,1 @@
+"""The parts of the synthetic trace generator: the workload, its timeline, its truth, its files."""

@@ -1,0 +1,223 @@
+"""A timeline written as a run directory: stock Arrow IPC streams, names, processes, clocks.
+
+Every node has a monotonic clock of its own, started at another moment, and all but the first have a
+real-time clock that is seconds off, so that a reader has to align them by the exchanges.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.synthetic.timeline import MAIN_LANE, SECOND, START_NS, Interval, Process, Timeline
+from benchmarks.synthetic.workload import Workload
+from rltrace.trace.run_dir import CLOCKS, NAMES, PROBLEMS, PROCESS, create_run, update_run_json
+from rltrace.trace.schema import TABLES, Table
+from rltrace.trace.vocabulary import Stage
+
+ARROW = {"b": pa.int8(), "i": pa.int32(), "q": pa.int64(), "f": pa.float32(), "d": pa.float64()}
+DTYPE = {"b": np.int8, "i": np.int32, "q": np.int64, "f": np.float32, "d": np.float64}
+BATCH_ROWS = 8192
+SEGMENT_ROWS = 1_200_000
+RTT_NS = 80_000
+EMPTY_ROWS = 100  # space that was allocated and never used, at the end of each last batch
+SPAN_COLUMNS = [c.name for c in TABLES["spans"].columns]
+
+Columns = dict[str, "np.ndarray[Any, np.dtype[Any]]"]
+
+
+def write(path: Path, load: Workload, timeline: Timeline) -> int:
+    """Write the run; returns the number of span rows. Errors: FileExistsError, OSError."""
+    settings = {"synthetic": asdict(load)}
+    create_run(str(path), ["python", "train.py"], settings, "synthetic")
+    clocks = [_Clock(node) for node in range(load.nodes)]
+    end = timeline.steps[-1].window[1] + SECOND if timeline.steps else START_NS + SECOND
+    update_run_json(
+        str(path),
+        start_real_ns=START_NS,
+        end_real_ns=end,
+        exit_code=0 if load.kill_step < 0 else 1,
+        node=clocks[0].node,
+    )
+    for clock in clocks:
+        clock.write(path, end, clocks[0])
+    coarse = sum(len(p.spans) for p in timeline.processes)
+    places = sum(len(p.inner) for p in timeline.processes)
+    each = max(0, load.spans - coarse) // places if places else 0
+    total = 0
+    for pid, process in enumerate(timeline.processes, 4001):
+        total += _ProcessFiles(path, load, process, pid, clocks[process.node]).write(each)
+    if load.torn:
+        _tear(path)
+    return total
+
+
+class _Clock:
+    """A node's clock: its monotonic zero and the error of its real time."""
+
+    def __init__(self, node: int) -> None:
+        self.node = f"00000000-0000-4000-8000-{node:012d}-4026531834"
+        self.boot = self.node.rsplit("-", 1)[0]
+        self.zero_ns = START_NS - (3600 + 7200 * node) * SECOND - node * 123_456_789
+        self.real_error_ns = 5 * SECOND * node
+
+    def write(self, path: Path, end: int, reference: _Clock) -> None:
+        lines: list[dict[str, Any]] = []
+        for now in range(START_NS, end, 5 * SECOND):
+            monotonic = now - self.zero_ns
+            real = now + self.real_error_ns
+            lines.append(
+                {"kind": "pair", "monotonic_ns": monotonic, "real_ns": real, "bracket_ns": 200}
+            )
+            if reference is not self:
+                offset = self.zero_ns - reference.zero_ns
+                lines.append(
+                    {
+                        "kind": "exchange",
+                        "peer": reference.node,
+                        "at_ns": monotonic,
+                        "offset_ns": offset,
+                        "rtt_ns": RTT_NS,
+                    }
+                )
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        (path / CLOCKS / f"{self.node}.jsonl").write_text(text)
+
+
+class _ProcessFiles:
+    def __init__(
+        self, path: Path, load: Workload, process: Process, pid: int, clock: _Clock
+    ) -> None:
+        self.path, self.load, self.process, self.clock = path, load, process, clock
+        self.pid = pid
+        self.who = f"node{process.node}-{pid}-{3600 + pid}"
+        self.names: dict[str, int] = {}
+
+    def write(self, inner_each: int) -> int:
+        """Write everything of this process; returns its number of spans."""
+        self._describe()
+        spans = self._spans(inner_each)
+        self._table(TABLES["spans"], spans)
+        for table, parts in self.process.columns.items():
+            joined = {k: np.concatenate([p[k] for p in parts]) for k in parts[0]}
+            self._table(TABLES[table], joined)
+        lines = (json.dumps([number, text]) + "\n" for text, number in self.names.items())
+        (self.path / NAMES / f"{self.who}.jsonl").write_text("".join(lines))
+        return len(spans["start_ns"])
+
+    def _describe(self) -> None:
+        load, process = self.load, self.process
+        start = START_NS - self.clock.zero_ns
+        described = {
+            "who": self.who,
+            "host": f"node{process.node}",
+            "pid": self.pid,
+            "ppid": 4000,
+            "node": self.clock.node,
+            "boot_id": self.clock.boot,
+            "time_ns": 4026531834,
+            "argv": ["python", "train.py"],
+            "python": "3.11.9",
+            "start_ns": start,
+            "clock": {
+                "monotonic_ns": start,
+                "real_ns": START_NS + self.clock.real_error_ns,
+                "bracket_ns": 200,
+            },
+            "role": process.role,
+            "rank": process.rank,
+            "devices": [str(device) for device in process.devices],
+            "adapter": "synthetic",
+            "versions": {},
+            "parameters": 7_615_616_512 if process.role == "learner" else -1,
+            "cores": load.cores_per_node,
+        }
+        if process.role == "agent":
+            names = [load.gpu_name for gpu in range(load.gpus) if gpu % load.nodes == process.node]
+            described["gpus"] = names
+            if not names:
+                problem = {"what": "no-gpu", "detail": "NVML library not found"}
+                (self.path / PROBLEMS / f"{self.who}.jsonl").write_text(json.dumps(problem) + "\n")
+        (self.path / PROCESS / f"{self.who}.json").write_text(json.dumps(described) + "\n")
+
+    def _spans(self, inner_each: int) -> Columns:
+        rows = self.process.spans
+        named = [(*row[:2], self._name(row[2]), *row[3:]) for row in rows]
+        coarse = np.array(named, np.int64).reshape(len(rows), len(SPAN_COLUMNS))
+        columns: Columns = {name: coarse[:, i] for i, name in enumerate(SPAN_COLUMNS)}
+        if inner_each and self.process.inner:
+            inner = self._inner(self.process.inner, inner_each)
+            columns = {k: np.concatenate([v, inner[k]]) for k, v in columns.items()}
+        # A process stores a span as it begins, so its rows are in the order of their beginnings.
+        order = np.argsort(columns["start_ns"], kind="stable")
+        return {k: v[order] for k, v in columns.items()}
+
+    def _inner(self, intervals: list[Interval], each: int) -> Columns:
+        """`each` decode batches back to back inside every interval."""
+        edges = np.array(intervals, np.int64)
+        parts = np.arange(each + 1, dtype=np.float64) / each
+        cuts = edges[:, :1] + (parts * (edges[:, 1:] - edges[:, :1])).astype(np.int64)
+        n = len(intervals) * each
+        step = np.repeat(np.arange(len(intervals)), each)
+        columns: Columns = {name: np.full(n, -1, np.int32) for name in SPAN_COLUMNS}
+        columns["start_ns"] = cuts[:, :-1].ravel()
+        columns["end_ns"] = np.maximum(cuts[:, 1:] - 1, cuts[:, :-1]).ravel()
+        columns["name"] = np.full(n, self._name("decode"), np.int32)
+        columns["stage"] = np.full(n, int(Stage.ROLLOUT), np.int8)
+        columns["step"] = columns["version"] = step.astype(np.int32)
+        columns["lane"] = np.full(n, MAIN_LANE, np.int32)
+        columns["tokens"] = np.full(n, 32, np.int32)
+        return columns
+
+    def _name(self, text: str) -> int:
+        return self.names.setdefault(text, len(self.names))
+
+    def _table(self, table: Table, columns: Columns) -> None:
+        n = len(columns[table.columns[0].name])
+        if not n:
+            return
+        for segment, begin in enumerate(range(0, n, SEGMENT_ROWS)):
+            end = min(n, begin + SEGMENT_ROWS)
+            target = self.path / table.name / f"{self.who}.{segment}.arrows"
+            with pa.ipc.new_stream(target, _schema(table)) as writer:
+                for first in range(begin, end, BATCH_ROWS):
+                    last = min(first + BATCH_ROWS, end)
+                    writer.write_batch(self._batch(table, columns, first, last, last == n))
+
+    def _batch(
+        self, table: Table, columns: Columns, first: int, last: int, pad: bool
+    ) -> pa.RecordBatch:
+        arrays = []
+        for column in table.columns:
+            dtype = DTYPE[column.kind]
+            if column.name not in columns:
+                values = np.full(last - first, np.nan if column.kind in "fd" else -1, dtype)
+            elif columns[column.name].dtype.kind == "U":
+                texts = columns[column.name][first:last]
+                values = np.array([self._name(str(text)) for text in texts], dtype)
+            else:
+                values = columns[column.name][first:last].astype(dtype, copy=False)
+            if column.is_time:
+                values = np.where(values < 0, -1, values - self.clock.zero_ns)
+            if pad:
+                empty = np.frombuffer(b"\xff" * EMPTY_ROWS * dtype().itemsize, dtype)
+                is_marker = column is table.columns[0]
+                values = np.concatenate([values, np.zeros_like(empty) if is_marker else empty])
+            arrays.append(pa.array(values, ARROW[column.kind]))
+        return pa.RecordBatch.from_arrays(arrays, schema=_schema(table))
+
+
+def _schema(table: Table) -> pa.Schema:
+    return pa.schema([pa.field(c.name, ARROW[c.kind], nullable=False) for c in table.columns])
+
+
+def _tear(path: Path) -> None:
+    """Leave a segment that was cut inside its first batch and a file that is no Arrow at all."""
+    whole = min((path / "spans").glob("*.arrows"))
+    (path / "spans" / "node0-9001-1.0.arrows").write_bytes(whole.read_bytes()[:1500])
+    (path / "spans" / "node0-9002-1.0.arrows").write_text("this is not an Arrow stream\n")

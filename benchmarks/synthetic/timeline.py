@@ -1,0 +1,415 @@
+"""A workload played out: which process did what when (Unix nanoseconds), step by step.
+
+The union of each stage in each step is known by construction here, before any analysis sees a span.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.synthetic.workload import Workload
+from rltrace.trace.vocabulary import Fate, Finish, Outcome, Phase, Stage, SyncRole, Transport, word
+
+Ints = NDArray[np.int64]
+Column = NDArray[np.generic]
+Interval = tuple[int, int]
+
+SECOND = 1_000_000_000
+START_NS = 1_790_000_000 * SECOND
+MAIN_LANE = 1
+
+
+@dataclass
+class Process:
+    """One process of the job and the rows that it records (Unix ns; names as text)."""
+
+    role: str
+    rank: int
+    node: int
+    devices: tuple[int, ...] = ()
+    spans: list[tuple[int, int, str, int, int, int, int, int, int, int, int]] = field(
+        default_factory=list
+    )
+    columns: dict[str, list[dict[str, Column]]] = field(default_factory=dict)
+    inner: list[Interval] = field(default_factory=list)  # where extra inner spans go
+
+    def span(
+        self,
+        interval: Interval,
+        name: str,
+        stage: Stage,
+        step: int,
+        *,
+        phase: int = -1,
+        lane: int = MAIN_LANE,
+        tokens: int = -1,
+        size: int = -1,
+    ) -> None:
+        """Record a span over `interval`; the policy version is the step's."""
+        row = (*interval, name, int(stage), phase, step, step, lane, tokens, size, -1)
+        self.spans.append(row)
+
+    def rows(self, table: str, **columns: Column) -> None:
+        """Record rows of another table, column by column."""
+        self.columns.setdefault(table, []).append(columns)
+
+
+@dataclass
+class Batch:
+    """The samples generated during one step (arrays by sample)."""
+
+    step: int
+    trajectory: Ints
+    group: Ints
+    tokens: Ints
+    start: Ints
+    end: Ints
+    env: Ints
+    worker: Ints
+    alive: NDArray[np.bool_]
+    first_version: Ints
+    used_step: Ints
+    fate: Ints
+    value: NDArray[np.float64]
+
+
+@dataclass
+class StepPlan:
+    """One step: its window and, by stage, the union of the stage's intervals."""
+
+    step: int
+    window: Interval
+    warmup: bool
+    stages: dict[Stage, list[Interval]] = field(default_factory=dict)
+
+
+@dataclass
+class Timeline:
+    """The whole run."""
+
+    processes: list[Process]
+    steps: list[StepPlan]
+    batches: list[Batch]
+
+
+def ids(kind: int, numbers: Ints) -> Ints:
+    """64-bit ids as a hash of a framework's own ids would look."""
+    mixed = (numbers.astype(np.uint64) + np.uint64(kind << 48)) * np.uint64(0x9E3779B97F4A7C15)
+    return (mixed >> np.uint64(1)).astype(np.int64)
+
+
+def play(load: Workload) -> Timeline:
+    """Play `load` out, deterministic in its seed."""
+    return _Player(load).run()
+
+
+class _Player:
+    def __init__(self, load: Workload) -> None:
+        self.load = load
+        self.rng = np.random.default_rng(load.seed)
+        shared = load.placement == "colocated"
+        gpus = list(range(load.gpus))
+        half = gpus if shared else gpus[: (load.gpus + 1) // 2]
+        rest = gpus if shared else gpus[(load.gpus + 1) // 2 :]
+
+        def pool(role: str, count: int, devices: list[int]) -> list[Process]:
+            return [
+                Process(role, i, i % load.nodes, tuple(devices[i::count])) for i in range(count)
+            ]
+
+        self.driver = Process("driver", 0, 0)
+        self.rollout = pool("rollout", load.rollout_workers, half)
+        self.reward = pool("reward", load.reward_workers, [])
+        self.learners = pool("learner", load.learners, rest)
+        self.agents = pool("agent", load.nodes, [])
+        self.live = list(self.rollout)
+        self.steps: list[StepPlan] = []
+        self.batches: list[Batch] = []
+
+    def run(self) -> Timeline:
+        now = START_NS + 3 * SECOND
+        for step in range(self.load.steps):
+            now = self._step(step, now)
+        self._uses()
+        self._samples(now)
+        processes = [self.driver, *self.rollout, *self.reward, *self.learners, *self.agents]
+        return Timeline(processes, self.steps, self.batches)
+
+    def _seconds(self, seconds: float, step: int) -> int:
+        """A stage's length in this step, ns."""
+        slow = self.load.warmup_factor if step < self.load.warmup_steps else 1.0
+        return int(seconds * slow * np.exp(self.load.jitter * self.rng.standard_normal()) * SECOND)
+
+    def _step(self, step: int, start: int) -> int:
+        load = self.load
+        plan = StepPlan(step, (start, start), step < load.warmup_steps)
+        self.steps.append(plan)
+        learning = [
+            (Stage.REFERENCE, "compute_ref_log_prob", self._seconds(load.reference_s, step)),
+            (Stage.LOGPROB, "compute_log_prob", self._seconds(load.logprob_s, step)),
+            (Stage.TRAIN, "update_actor", self._seconds(load.train_s, step)),
+        ]
+        work = sum(length for _, _, length in learning)
+        sync = self._seconds(load.sync_s, step)
+        now = start
+        if load.placement == "colocated":
+            now = self._switch(plan, now, "wake_up")
+            now = self._actors(plan, now)
+            now = self._learn(plan, now, learning)
+            now = self._switch(plan, now, "sleep")
+            now = self._sync(plan, now, sync)
+        elif load.placement == "disaggregated":
+            ready = self._actors(plan, now)
+            hidden = min(int(load.train_overlap * work), ready - now)
+            now = self._learn(plan, ready - hidden, learning)
+            now = self._sync(plan, max(now, ready), sync)
+        elif load.placement == "one-step-off":
+            ready = self._actors(plan, now)
+            done = self._learn(plan, now, learning)
+            now = max(ready, done)
+            self._wait(plan, (done, now), (ready, now))
+            now = self._sync(plan, now, sync)
+        else:
+            ready = self._actors(plan, now)
+            done = self._sync(plan, self._learn(plan, now, learning), sync)
+            now = max(ready, done)
+            self._wait(plan, (done, now), (ready, now))
+        now += self._seconds(load.gap_s, step)
+        plan.window = (start, now)
+        self.driver.span(plan.window, "step", Stage.STEP, step)
+        return now
+
+    def _actors(self, plan: StepPlan, start: int) -> int:
+        """Generation and verdicts from `start`; returns when the last verdict is in."""
+        load, step = self.load, plan.step
+        batch = self._batch(plan, start)
+        alive = batch.alive
+        ended = int(batch.end[alive].max())
+        for worker in self.live:
+            mine = batch.worker == worker.rank
+            if alive[mine].all():
+                work = (start, int(batch.end[mine].max()))
+                tokens = int(batch.tokens[mine].sum())
+                worker.span(work, "generate_sequences", Stage.ROLLOUT, step, tokens=tokens)
+                worker.inner.append(work)
+            else:
+                worker.span((start, -1), "generate_sequences", Stage.ROLLOUT, step)
+            for i in np.flatnonzero(mine & (batch.env > 0)):
+                called = int(batch.start[i] + 0.3 * (batch.end[i] - batch.start[i]))
+                work = (called, called + int(batch.env[i]))
+                worker.span(work, "tool_call", Stage.ENV, step, lane=int(batch.trajectory[i]))
+                plan.stages.setdefault(Stage.ENV, []).append(work)
+        plan.stages[Stage.ROLLOUT] = [(start, ended)]
+        self._trajectories(batch)
+        if step == load.kill_step:
+            self.live.pop(0)
+        asked = batch.end[alive] if load.reward_streamed else np.full(alive.sum(), ended, np.int64)
+        return self._verdicts(plan, batch, asked)
+
+    def _batch(self, plan: StepPlan, start: int) -> Batch:
+        load, rng, step = self.load, self.rng, plan.step
+        n = load.prompts * load.group
+        slow = load.warmup_factor if plan.warmup else 1.0
+        lengths = load.median_tokens * np.exp(load.sigma * rng.standard_normal(n))
+        tokens = np.clip(lengths, 1, load.max_tokens).astype(np.int64)
+        seconds = (load.first_token_s + tokens * load.seconds_per_token) * slow
+        spent = (seconds * SECOND).astype(np.int64)
+        env = np.zeros(n, np.int64)
+        if load.env_s:
+            asked = load.env_s * np.exp(0.5 * rng.standard_normal(n)) * SECOND
+            env = np.minimum(asked.astype(np.int64), spent // 2)
+        dead = 0 <= load.kill_step < step
+        worker = np.arange(n) % (load.rollout_workers - dead) + dead
+        alive = (worker != 0) | (step != load.kill_step)
+        number = step * n + np.arange(n)
+        version = np.full(n, step)
+        if load.placement == "async" and step:
+            version -= rng.random(n) < load.mixed
+        version[rng.random(n) < load.unknown_versions] = -1
+        batch = Batch(
+            step=step,
+            trajectory=ids(1, number),
+            group=ids(2, number // load.group),
+            tokens=tokens,
+            start=np.full(n, start),
+            end=start + spent,
+            env=env,
+            worker=worker,
+            alive=alive,
+            first_version=version,
+            used_step=step + self._delay(n),
+            fate=np.full(n, int(Fate.TRAINED)),
+            value=(rng.random(n) < 0.5).astype(np.float64),
+        )
+        self._fates(batch)
+        self.batches.append(batch)
+        return batch
+
+    def _delay(self, n: int) -> Ints:
+        """Steps between the step in which a sample is generated and the one that trains on it."""
+        if self.load.placement == "async":
+            weights = np.asarray(self.load.lags) / sum(self.load.lags)
+            return self.rng.choice(len(weights), n, p=weights).astype(np.int64)
+        return np.full(n, int(self.load.placement == "one-step-off"))
+
+    def _fates(self, batch: Batch) -> None:
+        """Draw rewards and drops; a group is either mixed for sure or equal for sure."""
+        load, rng = self.load, self.rng
+        value = batch.value.reshape(load.prompts, load.group)
+        if load.group > 1:
+            value[:, 0], value[:, 1] = 1.0, 0.0
+        value[rng.random(load.prompts) < load.zero_groups] = 0.0
+        draw, edge = rng.random(len(batch.fate)), 0.0
+        for reason, share in load.dropped:
+            code = int(Fate[reason.upper().replace("-", "_")])
+            batch.fate[(draw >= edge) & (draw < edge + share)] = code
+            edge += share
+        if load.zero_groups_dropped:
+            equal = np.repeat(value.max(axis=1) == value.min(axis=1), load.group)
+            batch.fate[equal] = int(Fate.ZERO_ADVANTAGE)
+
+    def _trajectories(self, batch: Batch) -> None:
+        load = self.load
+        capped = np.where(batch.tokens >= load.max_tokens, Finish.LENGTH, Finish.STOP)
+        last = np.where(batch.first_version < 0, -1, batch.step)
+        first_token = batch.start + int(load.first_token_s * SECOND)
+        for worker in self.live:
+            mine = batch.worker == worker.rank
+            alive = batch.alive[mine]
+            worker.rows(
+                "trajectories",
+                start_ns=batch.start[mine],
+                first_token_ns=np.where(alive, first_token[mine], -1),
+                end_ns=np.where(alive, batch.end[mine], -1),
+                trajectory=batch.trajectory[mine],
+                group=batch.group[mine],
+                prompt=batch.group[mine],
+                first_version=batch.first_version[mine],
+                last_version=last[mine],
+                prompt_tokens=np.full(mine.sum(), load.prompt_tokens),
+                response_tokens=np.where(alive, batch.tokens[mine], -1),
+                turns=1 + (batch.env[mine] > 0),
+                env_ns=np.where(alive, batch.env[mine], -1),
+                finish=np.where(alive, capped[mine], -1),
+                token_ids=np.ones(mine.sum(), np.int64),
+                logprobs=np.ones(mine.sum(), np.int64),
+            )
+
+    def _verdicts(self, plan: StepPlan, batch: Batch, asked: Ints) -> int:
+        load, rng = self.load, self.rng
+        slow = load.warmup_factor if plan.warmup else 1.0
+        n = len(asked)
+        latency = load.reward_s * slow * np.exp(load.reward_sigma * rng.standard_normal(n))
+        ended = asked + (latency * SECOND).astype(np.int64)
+        outcome = np.where(rng.random(n) < load.reward_timeouts, Outcome.TIMEOUT, Outcome.OK)
+        trajectory, value = batch.trajectory[batch.alive], batch.value[batch.alive]
+        plan.stages[Stage.REWARD] = list(zip(asked.tolist(), ended.tolist(), strict=True))
+        for worker in self.reward:
+            mine = slice(worker.rank, None, len(self.reward))
+            for a, b, lane in zip(asked[mine], ended[mine], trajectory[mine], strict=True):
+                work = (int(a), int(b))
+                worker.span(work, "compute_score", Stage.REWARD, plan.step, lane=int(lane))
+            worker.rows(
+                "rewards",
+                start_ns=asked[mine],
+                end_ns=ended[mine],
+                trajectory=trajectory[mine],
+                component=np.full(len(asked[mine]), "correct"),
+                value=value[mine],
+                outcome=outcome[mine],
+            )
+        return int(ended.max())
+
+    def _learn(self, plan: StepPlan, start: int, work: list[tuple[Stage, str, int]]) -> int:
+        for stage, name, length in work:
+            for learner in self.learners:
+                learner.span((start, start + length), name, stage, plan.step)
+            plan.stages[stage] = [(start, start + length)]
+            start += length
+        return start
+
+    def _switch(self, plan: StepPlan, start: int, name: str) -> int:
+        end = start + self._seconds(self.load.switch_s / 2, plan.step)
+        for worker in self.live:
+            worker.span((start, end), name, Stage.SWITCH, plan.step)
+        plan.stages.setdefault(Stage.SWITCH, []).append((start, end))
+        return end
+
+    def _wait(self, plan: StepPlan, learner: Interval, actors: Interval) -> None:
+        if learner[1] > learner[0]:
+            self.driver.span(learner, "queue: rollout", Stage.WAIT, plan.step)
+            plan.stages.setdefault(Stage.WAIT, []).append(learner)
+        if actors[1] > actors[0]:
+            for worker in self.live:
+                worker.span(actors, "queue: learner", Stage.WAIT, plan.step)
+            plan.stages.setdefault(Stage.WAIT, []).append(actors)
+
+    def _sync(self, plan: StepPlan, start: int, length: int) -> int:
+        load, step, end = self.load, plan.step, start + length
+        cuts = start + (np.array([0.0, 0.2, 0.3, 0.8, 0.95, 1.0]) * length).astype(np.int64)
+        parts = {p: (int(cuts[p]), int(cuts[p + 1])) for p in Phase}
+        source = self.learners[0]
+        source.span((start, end), "update_weights", Stage.SYNC, step, size=load.sync_bytes)
+        for process in (source, *self.live):
+            mine = (Phase.GATHER, Phase.CONVERT, Phase.TRANSFER) if process is source else Phase
+            for phase in mine:
+                process.span(parts[phase], word(phase), Stage.SYNC, step, phase=int(phase))
+            role = SyncRole.SOURCE if process is source else SyncRole.SINK
+            process.rows(
+                "syncs",
+                start_ns=np.array([start]),
+                end_ns=np.array([end]),
+                version=np.array([step + 1]),
+                role=np.array([int(role)]),
+                stall_ns=np.array([int(load.stall_s * SECOND)]),
+                bytes=np.array([load.sync_bytes]),
+                wire_bytes=np.array([load.sync_bytes]),
+                buckets=np.array([64]),
+                transport=np.array([int(Transport.NCCL)]),
+            )
+        plan.stages[Stage.SYNC] = [(start, end)]
+        return end
+
+    def _uses(self) -> None:
+        """Write each sample's fate in the step that met it; steps after the last never come."""
+        windows = {plan.step: plan.window for plan in self.steps}
+        for batch in self.batches:
+            for step in np.unique(batch.used_step):
+                if step not in windows:
+                    continue
+                mine = (batch.used_step == step) & batch.alive
+                n = int(mine.sum())
+                trains = windows[step][1] - SECOND // 1000
+                w = 1.0 + 0.05 * self.rng.standard_normal(n)
+                self.learners[0].rows(
+                    "uses",
+                    time_ns=np.full(n, trains),
+                    trajectory=batch.trajectory[mine],
+                    step=np.full(n, step),
+                    version=np.full(n, step),
+                    fate=batch.fate[mine],
+                    tokens=batch.tokens[mine],
+                    mean_log_ratio=0.01 * self.rng.standard_normal(n),
+                    clip_share=self.rng.random(n) * 0.1,
+                    sum_w=w * batch.tokens[mine],
+                    sum_w_squared=w * w * batch.tokens[mine],
+                )
+
+    def _samples(self, end: int) -> None:
+        """A reading of each GPU every second, by the agent of its node."""
+        times = np.arange(START_NS, end, SECOND, dtype=np.int64)
+        for agent in self.agents:
+            devices = [g for g in range(self.load.gpus) if g % self.load.nodes == agent.node]
+            if not devices:
+                continue
+            at = np.repeat(times, len(devices))
+            agent.rows(
+                "samples",
+                time_ns=at,
+                counter=np.full(len(at), "gpu.utilization"),
+                device=np.tile(np.asarray(devices), len(times)),
+                value=self.rng.uniform(40, 100, len(at)),
+            )

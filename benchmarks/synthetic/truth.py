@@ -1,0 +1,192 @@
+"""The truth about a synthetic run, counted from its timeline and never from its files.
+
+The sweep here is the plain form of the definitions in `rltrace.analysis.stages` (cut a step at
+every boundary, look at which stages run in each piece), so that the fast form can be held to it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from benchmarks.synthetic.timeline import SECOND, Batch, Interval, StepPlan, Timeline
+from benchmarks.synthetic.workload import Workload
+from rltrace.trace.vocabulary import Fate, Stage, word
+
+ACTORS = {Stage.ROLLOUT, Stage.ENV, Stage.REWARD}
+SYNC = {Stage.SYNC, Stage.SWITCH}
+
+
+@dataclass(frozen=True)
+class StepTruth:
+    """One step: seconds by stage name; `unattributed_s` is what no stage covers."""
+
+    step: int
+    start_ns: int
+    end_ns: int
+    warmup: bool
+    step_s: float
+    tau_s: dict[str, float]
+    exposed_s: dict[str, float]
+    wait_s: float
+    unattributed_s: float
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What a correct analysis of the run must find. Lag keys are versions; "unknown" is its own."""
+
+    placement: str
+    spans: int
+    open_spans: int
+    gpus: int
+    steps: tuple[StepTruth, ...]
+    lag_trajectories: dict[str, int]
+    lag_tokens: dict[str, int]
+    mixed_trajectories: int
+    generated_tokens: int
+    tokens_by_fate: dict[str, int]
+    never_used_tokens: int
+    zero_advantage_tokens: int
+    useful_tokens: int
+    sync_count: int
+    sync_bytes: int
+    steady_s: float
+    steady_useful_tokens: int
+    goodput_tokens_per_gpu_s: float
+
+
+def tell(load: Workload, timeline: Timeline, spans: int) -> Truth:
+    """Count the truth; `spans` is the number of span rows written."""
+    steps = tuple(_step(plan) for plan in timeline.steps)
+    last = load.steps - 1
+    lag_trajectories: Counter[str] = Counter()
+    lag_tokens: Counter[str] = Counter()
+    fates: Counter[str] = Counter()
+    generated = never = zero = useful = steady = mixed = 0
+    for batch in timeline.batches:
+        generated += int(batch.tokens[batch.alive].sum())
+        never += int(batch.tokens[batch.alive & (batch.used_step > last)].sum())
+        used = batch.alive & (batch.used_step <= last)
+        trained = used & (batch.fate == Fate.TRAINED)
+        signal = _signal(batch)
+        zero += int(batch.tokens[trained & ~signal].sum())
+        useful += int(batch.tokens[trained & signal].sum())
+        late = batch.used_step >= load.warmup_steps
+        steady += int(batch.tokens[trained & signal & late].sum())
+        known = trained & (batch.first_version >= 0)
+        mixed += int((known & (batch.first_version != batch.step)).sum())
+        for code in np.unique(batch.fate[used]):
+            fates[word(Fate(code))] += int(batch.tokens[used & (batch.fate == code)].sum())
+        lag = np.where(known, batch.used_step - batch.first_version, -1)
+        for value in np.unique(lag[trained]):
+            key = "unknown" if value < 0 else str(value)
+            lag_trajectories[key] += int((trained & (lag == value)).sum())
+            lag_tokens[key] += int(batch.tokens[trained & (lag == value)].sum())
+    steady_s = (steps[-1].end_ns - steps[load.warmup_steps].start_ns) / SECOND
+    return Truth(
+        placement=load.placement,
+        spans=spans,
+        open_spans=sum(span[1] < 0 for p in timeline.processes for span in p.spans),
+        gpus=load.gpus,
+        steps=steps,
+        lag_trajectories=dict(lag_trajectories),
+        lag_tokens=dict(lag_tokens),
+        mixed_trajectories=mixed,
+        generated_tokens=generated,
+        tokens_by_fate=dict(fates),
+        never_used_tokens=never,
+        zero_advantage_tokens=zero,
+        useful_tokens=useful,
+        sync_count=load.steps,
+        sync_bytes=load.sync_bytes,
+        steady_s=steady_s,
+        steady_useful_tokens=steady,
+        goodput_tokens_per_gpu_s=steady / (steady_s * load.gpus) if load.gpus else float("nan"),
+    )
+
+
+def _signal(batch: Batch) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """For each sample: did the verdicts that were reached in its group differ?"""
+    differs = np.zeros(len(batch.group), bool)
+    for group in np.unique(batch.group):
+        mine = batch.group == group
+        values = batch.value[mine & batch.alive]
+        differs[mine] = len(values) > 1 and values.max() > values.min()
+    return differs
+
+
+def _step(plan: StepPlan) -> StepTruth:
+    a, b = plan.window
+    stages = {stage: _union(intervals) for stage, intervals in plan.stages.items()}
+    edges = {a, b}
+    for intervals in stages.values():
+        edges.update(t for interval in intervals for t in interval)
+    cuts = sorted(t for t in edges if a <= t <= b)
+    pieces = []
+    for left, right in pairwise(cuts):
+        running = frozenset(
+            stage
+            for stage, intervals in stages.items()
+            if any(s <= left and right <= e for s, e in intervals)
+        )
+        pieces.append((right - left, running))
+    tau: Counter[Stage] = Counter()
+    for length, running in pieces:
+        tau.update(dict.fromkeys(running, length))
+    wait = tau.pop(Stage.WAIT, 0)
+    works = [(length, running - {Stage.WAIT}) for length, running in pieces]
+    exposed = expose(works, b - a)
+    idle = sum(length for length, running in works if not running)
+    return StepTruth(
+        step=plan.step,
+        start_ns=a,
+        end_ns=b,
+        warmup=plan.warmup,
+        step_s=(b - a) / SECOND,
+        tau_s={word(s): v / SECOND for s, v in tau.items()},
+        exposed_s={word(s): v / SECOND for s, v in exposed.items()},
+        wait_s=wait / SECOND,
+        unattributed_s=idle / SECOND,
+    )
+
+
+def _union(intervals: list[Interval]) -> list[Interval]:
+    merged: list[Interval] = []
+    for start, end in sorted(intervals):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def expose(pieces: list[tuple[int, frozenset[Stage]]], window: int) -> dict[Stage, int]:
+    """Give each piece to one of the stages that run in it (rule: `rltrace.analysis.stages`)."""
+
+    def chain(stage: Stage) -> str:
+        return "actors" if stage in ACTORS else "sync" if stage in SYNC else "learner"
+
+    alone: Counter[Stage] = Counter()
+    chain_alone: Counter[str] = Counter()
+    for length, running in pieces:
+        if len(running) == 1:
+            alone[next(iter(running))] += length
+        chains = {chain(s) for s in running}
+        if len(chains) == 1:
+            chain_alone[chains.pop()] += length
+    exposed = dict.fromkeys({s for _, running in pieces for s in running}, 0)
+    order = ["learner", "actors", "sync"]
+    for length, running in pieces:
+        if not running:
+            continue
+        chains = sorted({chain(s) for s in running}, key=order.index)
+        longest = max(chains, key=lambda c: chain_alone[c])
+        if "learner" in chains and chain_alone[longest] < 0.02 * window:
+            longest = "learner"
+        among = sorted(s for s in running if chain(s) == longest)
+        exposed[max(among, key=lambda s: alone[s])] += length
+    return exposed

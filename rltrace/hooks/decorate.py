@@ -11,13 +11,11 @@ from rltrace.hooks.spans import Span
 from rltrace.trace.vocabulary import Stage, word
 
 
-def decorate(
-    function: Callable[..., Any], name: int, stage: int, phase: int
-) -> Callable[..., Any]:
+def decorate(function: Callable[..., Any], name: int, stage: int, phase: int) -> Callable[..., Any]:
     """Wraps a function so that each call is a span. A coroutine function stays one, and so do a
     generator (the span covers its iteration) and an async generator."""
-    from functools import wraps  # noqa: PLC0415  (kept out of every process's start)
-    from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction  # noqa: PLC0415
+    from functools import wraps  # kept out of every process's start
+    from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 
     active = _recorder.active()
     text = active.text(name) if active is not None else "?"
@@ -31,7 +29,7 @@ def decorate(
             # Ids belong to a process; a forked child resolves them anew.
             ids = recorder.labels.get(key) or recorder.label(*key)
             return recorder.begin(ids[0], stage, phase)
-        except Exception as error:  # noqa: BLE001  (the job goes on)
+        except Exception as error:
             recorder.failed(error)
             return IDLE
 

@@ -1,4 +1,4 @@
-"""What the API hands out when there is no run: an object on which everything is free and allowed."""
+"""What the API hands out when there is no run: on it everything is allowed and nothing happens."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ class Recorder:
         """Stores a row of any table; None when it could not be stored, which is said once."""
         try:
             return self.tables[table].append(**values)
-        except Exception as error:  # noqa: BLE001  (the job goes on)
+        except Exception as error:
             self.failed(error)
             return None
 
@@ -200,7 +200,7 @@ def start(run_dir: str) -> Recorder | None:
         recorder = Recorder(run_dir)
         probe = f"{run_dir}/{PROCESS}/{recorder.who}.json"
         os.stat(probe)
-    except Exception as error:  # noqa: BLE001  (the job goes on)
+    except Exception as error:
         _say(f"cannot record into {run_dir}: {error}; the job goes on untraced")
         return None
     _active = recorder
@@ -223,7 +223,7 @@ def _after_fork() -> None:
     if _active is not None:
         try:
             _active._after_fork()
-        except Exception as error:  # noqa: BLE001  (the job goes on)
+        except Exception as error:
             stop()
             _say(f"cannot record in forked process {os.getpid()}: {error}; the job goes on")
 
@@ -243,5 +243,4 @@ def _say(text: str) -> None:
 
 
 def _filename(text: str) -> str:
-    return "".join(c if c.isalnum() and c.isascii() or c in "._" else "_" for c in text)[:60]
-
+    return "".join(c if (c.isalnum() and c.isascii()) or c in "._" else "_" for c in text)[:60]

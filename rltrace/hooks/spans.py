@@ -30,21 +30,21 @@ class Span(Row):
         """Ends the span now. Never raises."""
         try:
             self._batch.columns[1][self._slot] = monotonic_ns()
-        except Exception:  # noqa: BLE001, S110  (a forked child ends its parent's span: not ours)
+        except Exception:
             pass
 
     def set(self, **values: Any) -> None:
         """Completes the row: `tokens`, `bytes`, `items`, `version`, `step`. Never raises."""
         try:
             Row.set(self, **values)
-        except Exception as error:  # noqa: BLE001  (the job goes on)
+        except Exception as error:
             _not_stored(error)
 
     def discard(self) -> None:
         """Takes the row back, as if the span had not been begun."""
         try:
             self._batch.columns[0][self._slot] = 0
-        except Exception:  # noqa: BLE001, S110  (as in `end`)
+        except Exception:
             pass
 
     def __enter__(self) -> Span:
@@ -53,7 +53,7 @@ class Span(Row):
     def __exit__(self, *_: object) -> None:
         try:
             self._batch.columns[1][self._slot] = monotonic_ns()
-        except Exception:  # noqa: BLE001, S110  (as in `end`)
+        except Exception:
             pass
 
     async def __aenter__(self) -> Span:
@@ -64,7 +64,7 @@ class Span(Row):
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Decorates a function, coroutine function or generator: one span a call."""
-        from rltrace.hooks.decorate import decorate  # noqa: PLC0415  (needs this module)
+        from rltrace.hooks.decorate import decorate  # needs this module
 
         columns = self._batch.columns
         name, stage, phase = (int(columns[i][self._slot]) for i in (2, 3, 4))
@@ -142,7 +142,7 @@ def watch_asyncio() -> None:
 
 
 def _not_stored(error: BaseException) -> None:
-    from rltrace.hooks import recorder  # noqa: PLC0415  (needs this module)
+    from rltrace.hooks import recorder  # needs this module
 
     active = recorder.active()
     if active is not None:

@@ -9,6 +9,7 @@ Importing pyarrow for this would cost a traced process 143 ms and 43 MB.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 
 from rltrace.trace.schema import WIDTH_BYTES, Table
 
@@ -80,7 +81,7 @@ class _Flatbuffer:
         slots = [("h", _METADATA_V5), ("B", header_type), ("ref", None), ("q", body_bytes)]
         return self.table(0, slots)[2]
 
-    def table(self, ref: int, slots: list[tuple[str, int | None] | None]) -> dict[int, int]:
+    def table(self, ref: int, slots: Sequence[tuple[str, int | None] | None]) -> dict[int, int]:
         """Lays down a table and its vtable and points `ref` to it. A slot is `(type, value)` or
         None where absent; returns the places of the slots of type "ref"."""
         places, end = [], 4

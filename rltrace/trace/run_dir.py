@@ -64,7 +64,7 @@ def create_run(path: str, command: list[str], settings: dict[str, Any], version:
 
 def read_run_json(path: str) -> dict[str, Any]:
     """The run's description. Errors: RltraceError when the directory is no run."""
-    import json  # noqa: PLC0415  (readers and `wrap` only)
+    import json  # readers and `wrap` only
 
     try:
         with open(f"{path}/{RUN_FILE}", encoding="utf-8") as file:

@@ -143,6 +143,4 @@ SAMPLES = Table(
     ),
 )
 
-TABLES: dict[str, Table] = {
-    t.name: t for t in (SPANS, TRAJECTORIES, REWARDS, USES, SYNCS, SAMPLES)
-}
+TABLES: dict[str, Table] = {t.name: t for t in (SPANS, TRAJECTORIES, REWARDS, USES, SYNCS, SAMPLES)}

@@ -52,7 +52,7 @@ class Batch:
         self._map = map_
 
     def release(self) -> None:
-        """Unmaps the batch; a later store into it raises ValueError instead of reaching the file."""
+        """Unmaps the batch; a later store raises ValueError instead of reaching the file."""
         for column in self.columns:
             if isinstance(column, memoryview):
                 column.release()
@@ -183,7 +183,7 @@ class TableWriter:
             return [
                 _FileColumn(path, body + at, kind) for at, kind in zip(offsets, kinds, strict=True)
             ], None
-        view = memoryview(map_)
+        view: Any = memoryview(map_)
         columns = []
         for offset, kind in zip(offsets, kinds, strict=True):
             at = body - first + offset

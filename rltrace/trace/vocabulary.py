@@ -105,6 +105,7 @@ STAGE_SYMBOLS: dict[Stage, str] = {
 STEP_SPAN = "step"
 """Name of the span (stage `STEP`) that one learner step is recorded as."""
 
+
 def word(member: IntEnum) -> str:
     """The name that people read and the API accepts: `Stage.ZERO_ADVANTAGE` -> `zero-advantage`."""
     return member.name.lower().replace("_", "-")

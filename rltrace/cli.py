@@ -1,0 +1,230 @@
+"""The command line: parse, call, print. What a command does lives in the floors below."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+
+import rltrace
+from rltrace.trace.errors import WRONG_USAGE, RltraceError
+
+_RUN = click.argument("run", required=False, type=click.Path(path_type=Path))
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+class _Commands(click.Group):
+    """A click group whose failures are one sentence and the exit code of docs/api.md."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except RltraceError as error:
+            click.echo(f"rltrace: {error}", err=True)
+            ctx.exit(error.exit_code)
+        except BrokenPipeError:  # `rltrace query ... | head`
+            sys.stderr.close()
+            ctx.exit(0)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(rltrace.__version__, prog_name="rltrace")
+def main() -> None:
+    """Where an LLM RL post-training step goes, how stale its data is, and which stage binds.
+
+    \b
+    rltrace wrap -- python train.py    trace every process of a job, no code changed
+    rltrace report                     the verdict on the newest run here
+
+    Exit codes: 0 fine, 1 the answer is no, 2 wrong usage, 3 cannot tell, 4 unreadable or missing.
+    """
+
+
+@main.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("--out", type=click.Path(path_type=Path), help="Run directory to make.")
+@click.option(
+    "--hook",
+    "hooks",
+    multiple=True,
+    metavar="MODULE:NAME=STAGE",
+    help="Trace a function of yours too, e.g. `__main__:generate=rollout`. Repeatable.",
+)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+def wrap(out: Path | None, hooks: tuple[str, ...], command: tuple[str, ...]) -> None:
+    """Run COMMAND with every process of it traced: `rltrace wrap -- python train.py`."""
+    from rltrace.run.wrap import wrap as wrap_
+
+    if not command:
+        raise RltraceError("give the command to trace: `rltrace wrap -- python train.py`", WRONG_USAGE)
+    sys.exit(wrap_(list(command), out, list(hooks)))
+
+
+def _reads_a_run(function: Callable[..., None]) -> Callable[..., None]:
+    """Opens the run that a command names, or the newest here."""
+
+    @wraps(function)
+    def command(run: Path | None, **options: Any) -> None:
+        from rltrace.run.location import find_run
+
+        function(run=rltrace.open_run(find_run(run)), **options)
+
+    return command
+
+
+@main.command()
+@_RUN
+@_JSON
+@click.option("--markdown", is_flag=True, help="Print Markdown.")
+@click.option("--price", type=float, metavar="USD", help="US$ per device-hour, instead of the table's.")
+@_reads_a_run
+def report(run: rltrace.Run, as_json: bool, markdown: bool, price: float | None) -> None:
+    """Where the step went, how stale the data was, which stage binds."""
+    from rltrace.analysis.summary import summarize
+
+    summary = summarize(run, price_usd_per_hour=price)
+    if as_json:
+        from rltrace.report import to_json
+
+        _print_json(to_json.render(summary))
+    elif markdown:
+        from rltrace.report import markdown as markdown_report
+
+        click.echo(markdown_report.render(summary))
+    else:
+        from rich.console import Console
+
+        from rltrace.report import terminal
+
+        terminal.render(summary, Console())
+
+
+@main.command()
+@click.argument("sql")
+@_RUN
+@_JSON
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
+@_reads_a_run
+def query(run: rltrace.Run, sql: str, as_json: bool, as_csv: bool) -> None:
+    """Ask a run in SQL: `rltrace query "SELECT stage, seconds FROM stages"`."""
+    from rltrace.report import rows
+
+    relation = run.sql(sql)
+    if as_json:
+        _print_json(rows.records(relation))
+    elif as_csv:
+        click.echo(rows.csv(relation), nl=False)
+    else:
+        from rich.console import Console
+
+        rows.render(relation, Console())
+
+
+@main.command()
+@_RUN
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="File to write (default: in the run)."
+)
+@_JSON
+@_reads_a_run
+def timeline(run: rltrace.Run, output: Path | None, as_json: bool) -> None:
+    """Export a timeline for ui.perfetto.dev."""
+    from dataclasses import asdict
+
+    from rltrace.report import perfetto
+
+    path = output if output is not None else run.path / "timeline.pftrace.gz"
+    counts = perfetto.write(run, path)
+    if as_json:
+        _print_json({"path": str(path), **asdict(counts)})
+    else:
+        click.echo(f"{path}: {counts.slices:,} slices; open it at https://ui.perfetto.dev")
+
+
+@main.command()
+@_RUN
+@_JSON
+@_reads_a_run
+def info(run: rltrace.Run, as_json: bool) -> None:
+    """What a run holds: processes, rows, files, clocks, problems."""
+    from rltrace.report import inventory
+
+    found = inventory.inventory(run)
+    if as_json:
+        _print_json(inventory.to_json(found))
+    else:
+        from rich.console import Console
+
+        inventory.render(found, Console())
+
+
+@main.command("ls")
+@click.argument("folder", required=False, type=click.Path(path_type=Path))
+@_JSON
+def list_runs(folder: Path | None, as_json: bool) -> None:
+    """The runs here, or in FOLDER, oldest first."""
+    from rltrace.report import listing
+    from rltrace.run.location import list_runs as list_runs_
+
+    entries = listing.entries(list_runs_(folder))
+    if as_json:
+        _print_json(listing.to_json(entries))
+    else:
+        from rich.console import Console
+
+        listing.render(entries, Console())
+
+
+@main.command()
+@_RUN
+@click.option("--delete-segments", is_flag=True, help="Delete the Arrow files afterwards.")
+@_JSON
+@_reads_a_run
+def compact(run: rltrace.Run, delete_segments: bool, as_json: bool) -> None:
+    """Turn a run into Parquet, for keeping: about a fifth of the size, and faster to read."""
+    from dataclasses import asdict
+
+    from rltrace.trace import parquet
+
+    def progress(table: str) -> None:
+        if not as_json and sys.stderr.isatty():
+            click.echo(f"  {table}", err=True)
+
+    done = parquet.compact(run, progress)
+    if delete_segments:
+        parquet.delete_segments(run.path)
+    if as_json:
+        _print_json({"path": str(run.path), **asdict(done)})
+    else:
+        before, after = sum(done.segment_bytes.values()), sum(done.parquet_bytes.values())
+        rows = sum(done.rows.values())
+        click.echo(f"{run.path}: {rows:,} rows, {before / 1e6:.1f} MB -> {after / 1e6:.1f} MB")
+
+
+@main.command()
+@_RUN
+@_JSON
+def doctor(run: Path | None, as_json: bool) -> None:
+    """What rltrace can see here: frameworks, hooks, GPUs, disk; and what is wrong with RUN."""
+    from rltrace.run import doctor as doctor_
+
+    findings = doctor_.examine(run)
+    if as_json:
+        _print_json(doctor_.to_json(findings))
+    else:
+        from rich.console import Console
+
+        doctor_.render(findings, Console())
+    sys.exit(0 if findings.healthy else 1)
+
+
+def _print_json(value: object) -> None:
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+
+
+if __name__ == "__main__":
+    main()

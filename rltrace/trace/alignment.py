@@ -1,0 +1,130 @@
+"""Putting the clocks of all nodes on one time line, with a bound on the error.
+
+The reference is the node on which the run was started: its monotonic clock, tied to real time by
+the tightest pair at the start, so that a later step of real time moves nothing. Every other node is
+related to it by the exchanges that the agents measured (Cristian 1989; the four stamps of NTP, RFC
+5905 section 8), each wrong by at most half its round trip; between exchanges the offset is
+interpolated, which follows drift. Nodes without a path of exchanges fall back on their own real
+time, and their bound is unknown.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+UNKNOWN_BOUND_NS = -1
+
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class NodeClock:
+    """How a node's monotonic clock maps to Unix time: `unix = t + base_ns + correction(t)`, where
+    the correction (ns) is interpolated between `at_ns`, the node's own times of the exchanges (0 at the first)."""
+
+    node: str
+    base_ns: int
+    at_ns: Int64s
+    correction_ns: npt.NDArray[np.float64]
+    bound_ns: int
+
+    def to_unix(self, times_ns: Int64s) -> Int64s:
+        """Unix nanoseconds of monotonic ones; unknown (negative) and empty (0) stay as they are."""
+        unix = times_ns + np.int64(self.base_ns)
+        if len(self.at_ns) > 1:
+            unix += np.rint(np.interp(times_ns, self.at_ns, self.correction_ns)).astype(np.int64)
+        return np.where(times_ns > 0, unix, times_ns)
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One measured relation: `peer`'s monotonic clock minus `node`'s, at `node`'s `at_ns`."""
+
+    node: str
+    peer: str
+    at_ns: int
+    offset_ns: int
+    rtt_ns: int
+
+
+Pair = tuple[int, int, int]
+"""`(monotonic_ns, real_ns, bracket_ns)` of one node."""
+
+
+def read_clock_files(folder: Path) -> tuple[dict[str, list[Pair]], list[Exchange], list[str]]:
+    """The clock files of all nodes: pairs by node, exchanges, and lines that could not be read."""
+    pairs: dict[str, list[Pair]] = {}
+    exchanges: list[Exchange] = []
+    problems: list[str] = []
+    for path in sorted(folder.glob("*.jsonl")):
+        node = path.stem
+        for number, line in enumerate(path.read_text("utf-8", "replace").splitlines(), 1):
+            try:
+                entry: dict[str, Any] = json.loads(line)
+                if entry["kind"] == "pair":
+                    pair = (entry["monotonic_ns"], entry["real_ns"], entry["bracket_ns"])
+                    pairs.setdefault(node, []).append(pair)
+                elif entry["kind"] == "exchange":
+                    keys = ("peer", "at_ns", "offset_ns", "rtt_ns")
+                    exchanges.append(Exchange(node, *(entry[key] for key in keys)))
+            except (ValueError, KeyError, TypeError):
+                problems.append(f"{path.name}:{number}")
+    return pairs, exchanges, problems
+
+
+def align(
+    reference: str, pairs: dict[str, list[Pair]], exchanges: Iterable[Exchange]
+) -> dict[str, NodeClock]:
+    """A clock for every node that has a pair; the reference's, where it has none, is the first
+    node's that has."""
+    if reference not in pairs:
+        reference = next(iter(sorted(pairs)), reference)
+    if reference not in pairs:
+        return {}
+    by_edge: dict[tuple[str, str], list[Exchange]] = {}
+    for e in exchanges:
+        by_edge.setdefault((e.node, e.peer), []).append(e)
+        # Seen from the other side, the same measurement at the other clock's time.
+        turned = Exchange(e.peer, e.node, e.at_ns + e.offset_ns, -e.offset_ns, e.rtt_ns)
+        by_edge.setdefault((e.peer, e.node), []).append(turned)
+
+    base = _real_minus_monotonic(pairs[reference])
+    nothing = np.empty(0, np.int64)
+    clocks = {reference: NodeClock(reference, base, nothing, nothing.astype(float), 0)}
+    waiting = deque([reference])
+    while waiting:  # breadth first: the fewest hops, so the smallest sum of bounds
+        known = clocks[waiting.popleft()]
+        for (node, peer), measured in by_edge.items():
+            if peer == known.node and node not in clocks:
+                clocks[node] = _through(known, node, measured)
+                waiting.append(node)
+    for node, own in pairs.items():
+        if node not in clocks:
+            own_base = _real_minus_monotonic(own)
+            empty = nothing.astype(float)
+            clocks[node] = NodeClock(node, own_base, nothing, empty, UNKNOWN_BOUND_NS)
+    return clocks
+
+
+def _through(known: NodeClock, node: str, measured: list[Exchange]) -> NodeClock:
+    measured = sorted(measured, key=lambda e: e.at_ns)
+    at_ns = np.array([e.at_ns for e in measured], np.int64)
+    at_known_ns = np.array([e.at_ns + e.offset_ns for e in measured], np.int64)
+    shift_ns = known.to_unix(at_known_ns) - at_ns
+    base_ns = int(shift_ns[0])
+    bound_ns = known.bound_ns + max((e.rtt_ns + 1) // 2 for e in measured)
+    return NodeClock(node, base_ns, at_ns, (shift_ns - base_ns).astype(float), bound_ns)
+
+
+def _real_minus_monotonic(pairs: list[Pair]) -> int:
+    """From the tightest of the first few pairs: later ones may have seen real time stepped."""
+    monotonic_ns, real_ns, _ = min(sorted(pairs)[:4], key=lambda pair: pair[2])
+    return real_ns - monotonic_ns

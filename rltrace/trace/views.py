@@ -1,0 +1,89 @@
+"""The SQL views over the tables of codes: words instead of codes, NULL instead of "unknown"."""
+
+from __future__ import annotations
+
+import enum
+
+from rltrace.trace import vocabulary
+from rltrace.trace.schema import TABLES, Column, Table
+from rltrace.trace.vocabulary import Stage, word
+
+BASES = {f"raw_{name}": (name,) for name in TABLES} | {
+    **{name: (name,) for name in TABLES},
+    "steps": ("spans",),
+    "stages": ("spans",),
+    "lags": ("uses", "trajectories"),
+}
+"""The tables that must be loaded before a table or view can be queried."""
+
+_PROCESS_COLUMNS = "p.who, p.host, p.node, p.pid, p.role, p.rank"
+
+
+def view_statements(table: Table) -> list[str]:
+    """CREATE VIEW statements of one table's friendly view and what is derived from it alone."""
+    selected = ", ".join(_readable(column) for column in table.columns)
+    joins = "LEFT JOIN processes p USING (process)"
+    named = [column.name for column in table.columns if column.is_name]
+    for name in named:
+        joins += f' LEFT JOIN names AS n_{name} ON n_{name}.id = r."{name}"'
+    statements = [
+        f"CREATE OR REPLACE VIEW {table.name} AS SELECT {selected}, process, {_PROCESS_COLUMNS} "
+        f"FROM raw_{table.name} r {joins}"
+    ]
+    if table.name == "spans":
+        statements += [_STEPS, _STAGES]
+    return statements
+
+
+LAGS = """
+CREATE OR REPLACE VIEW lags AS
+SELECT u.trajectory, u.step, u.version, t.first_version, t.last_version,
+       u.version - t.first_version AS lag, u.tokens, u.fate
+FROM uses u LEFT JOIN trajectories t USING (trajectory)
+"""
+"""Lag in policy versions; NULL where either version is unknown, never 0."""
+
+_STEPS = f"""
+CREATE OR REPLACE VIEW steps AS
+WITH marked AS (SELECT step, start_ns, nullif(end_ns, -1) AS end_ns, process
+                FROM raw_spans WHERE stage = {int(Stage.STEP)} AND step >= 0),
+     controller AS (SELECT process FROM marked GROUP BY process
+                    ORDER BY count(*) DESC, process LIMIT 1)
+SELECT step, start_ns, end_ns, (end_ns - start_ns) / 1e9 AS seconds, process
+FROM marked WHERE process IN (FROM controller) ORDER BY start_ns
+"""
+
+# The union of intervals: in order of their starts, each adds what lies past all ends before it.
+_STAGES = """
+CREATE OR REPLACE VIEW stages AS
+WITH clipped AS (
+    SELECT k.step, s.stage, greatest(s.start_ns, k.start_ns) AS a, least(s.end_ns, k.end_ns) AS b
+    FROM spans s JOIN steps k ON s.start_ns < k.end_ns AND s.end_ns > k.start_ns
+    WHERE s.stage <> 'step'),
+reached AS (
+    SELECT *, max(b) OVER (PARTITION BY step, stage ORDER BY a, b
+                           ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+    FROM clipped)
+SELECT step, stage, sum(greatest(0, b - greatest(a, coalesce(before, a)))) / 1e9 AS seconds,
+       count(*) AS spans
+FROM reached GROUP BY step, stage ORDER BY step, seconds DESC
+"""
+
+
+def _readable(column: Column) -> str:
+    name = f'r."{column.name}"'
+    alias = f'"{column.name}"'
+    if column.is_name:
+        return f"n_{column.name}.text AS {alias}"
+    if column.codes:
+        words = [word(m) for m in _enum(column.codes)]
+        listed = ", ".join(f"'{w}'" for w in words)
+        return f"([{listed}])[nullif({name}, -1) + 1] AS {alias}"
+    if column.kind in "fd":
+        return f"CASE WHEN isnan({name}) THEN NULL ELSE {name} END AS {alias}"
+    return f"nullif({name}, -1) AS {alias}"
+
+
+def _enum(name: str) -> type[enum.IntEnum]:
+    found: type[enum.IntEnum] = getattr(vocabulary, name)
+    return found

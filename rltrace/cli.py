@@ -60,7 +60,9 @@ def wrap(out: Path | None, hooks: tuple[str, ...], command: tuple[str, ...]) -> 
     from rltrace.run.wrap import wrap as wrap_
 
     if not command:
-        raise RltraceError("give the command to trace: `rltrace wrap -- python train.py`", WRONG_USAGE)
+        raise RltraceError(
+            "give the command to trace: `rltrace wrap -- python train.py`", WRONG_USAGE
+        )
     sys.exit(wrap_(list(command), out, list(hooks)))
 
 
@@ -80,7 +82,9 @@ def _reads_a_run(function: Callable[..., None]) -> Callable[..., None]:
 @_RUN
 @_JSON
 @click.option("--markdown", is_flag=True, help="Print Markdown.")
-@click.option("--price", type=float, metavar="USD", help="US$ per device-hour, instead of the table's.")
+@click.option(
+    "--price", type=float, metavar="USD", help="US$ per device-hour, instead of the table's."
+)
 @_reads_a_run
 def report(run: rltrace.Run, as_json: bool, markdown: bool, price: float | None) -> None:
     """Where the step went, how stale the data was, which stage binds."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from rltrace.hooks import recorder as _recorder
-from rltrace.hooks.idle import IDLE, Idle
+from rltrace.hooks.idle import IDLE
 from rltrace.hooks.spans import Span
 from rltrace.trace.vocabulary import Stage, word
 
@@ -19,19 +19,20 @@ def decorate(function: Callable[..., Any], name: int, stage: int, phase: int) ->
 
     active = _recorder.active()
     text = active.text(name) if active is not None else "?"
+    idle = cast("Span", IDLE)
     key = (word(Stage(stage)), text)
 
-    def start() -> Span | Idle:
+    def start() -> Span:
         recorder = _recorder._active
         if recorder is None:
-            return IDLE
+            return idle
         try:
             # Ids belong to a process; a forked child resolves them anew.
             ids = recorder.labels.get(key) or recorder.label(*key)
             return recorder.begin(ids[0], stage, phase)
         except Exception as error:
             recorder.failed(error)
-            return IDLE
+            return idle
 
     if iscoroutinefunction(function):
 

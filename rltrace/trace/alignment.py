@@ -28,7 +28,8 @@ Int64s = npt.NDArray[np.int64]
 @dataclass(frozen=True)
 class NodeClock:
     """How a node's monotonic clock maps to Unix time: `unix = t + base_ns + correction(t)`, where
-    the correction (ns) is interpolated between `at_ns`, the node's own times of the exchanges (0 at the first)."""
+    the correction (ns, 0 at first) is interpolated between the node's own times `at_ns` of the
+    exchanges. `bound_ns` is how far it can be off the reference."""
 
     node: str
     base_ns: int

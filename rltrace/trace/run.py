@@ -1,7 +1,7 @@
 """A run, opened for reading: `open_run(path)` gives tables and views in DuckDB.
 
-Times are Unix nanoseconds on one time line for all nodes (`alignment`). A table is loaded when it is
-first asked for; a compacted run is read from its Parquet files and nothing is loaded at all.
+Times are Unix nanoseconds on one time line for all nodes (`alignment`). A table is loaded when it
+is first asked for; a compacted run is read from its Parquet files and nothing is loaded at all.
 """
 
 from __future__ import annotations
@@ -221,9 +221,8 @@ class Run:
 
     def _publish_names(self) -> None:
         if self._manifest is not None:
-            self._database.execute(
-                f"CREATE OR REPLACE VIEW names AS FROM read_parquet({_quoted(self._manifest.names)})"
-            )
+            source = f"read_parquet({_quoted(self._manifest.names)})"
+            self._database.execute(f"CREATE OR REPLACE VIEW names AS FROM {source}")
             return
         columns = {
             "id": pa.array(self._names.values(), pa.int32()),

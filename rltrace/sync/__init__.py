@@ -1,0 +1,1 @@
+"""Weight movement from the learner to rollout workers, in versions."""

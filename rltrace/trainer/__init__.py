@@ -1,0 +1,31 @@
+"""A minimal GRPO trainer on Ray, small enough to read in one sitting and real enough to be traced.
+
+Read in this order: `task` (what is learned), `model` (the policy), `engine` (generation), `grpo`
+(the maths), `roles` (the Ray actors), `placement` (who runs when), `run` (one training job).
+It holds no tracing call: rltrace attaches to it from outside, as to any other framework.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rltrace.trainer.config import TrainerConfig, TrainerError
+from rltrace.trainer.ledger import Ledger, StepRecord
+
+__all__ = ["Ledger", "StepRecord", "TrainerConfig", "TrainerError", "train"]
+
+
+def train(config: TrainerConfig, on_step: Callable[[StepRecord], None] | None = None) -> Ledger:
+    """Trains a policy from scratch and returns the ledger; calls `on_step` after every step.
+
+    Errors: `TrainerError` where torch or Ray is missing, or the Ray cluster is too small.
+    """
+    try:
+        from rltrace.trainer.run import run
+    except ModuleNotFoundError as missing:
+        if missing.name not in ("torch", "ray"):
+            raise
+        raise TrainerError(
+            f"the trainer needs {missing.name}: pip install 'rltrace-toolkit[trainer]'"
+        ) from None
+    return run(config, on_step)

@@ -1,0 +1,45 @@
+"""What every way of moving weights offers: a publisher makes versions, subscribers apply them.
+
+The two sides share nothing but the `Manifest` of a version, which travels by whatever control
+channel the job has (Ray calls, a queue, a file).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from rltrace.sync.flat import Entry
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """One published version: what it holds, where it lies, and the bytes that a reader reads."""
+
+    version: int
+    layout: tuple[Entry, ...]
+    bytes: int
+    location: Any  # of the transport's own kind; subscribers of the same transport understand it
+
+
+class Publisher(Protocol):
+    """The learner's side."""
+
+    def publish(self, version: int, state: Mapping[str, Tensor]) -> Manifest:
+        """Takes a copy of `state`, whole, and makes it available as `version`.
+
+        The tensors may change as soon as this returns.
+        """
+
+
+class Subscriber(Protocol):
+    """A rollout worker's side."""
+
+    def receive(self, manifest: Manifest, state: Mapping[str, Tensor]) -> int:
+        """Overwrites the tensors of `state` with a published version, and returns its number.
+
+        Errors: `ValueError` where names, shapes or types differ; then nothing was overwritten.
+        """

@@ -1,0 +1,51 @@
+"""Weights through Ray's object store: one `put` of one flat buffer, one zero-copy `get` a node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import ray
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rltrace.sync.flat import Entry, layout_of, pack, unpack
+from rltrace.sync.interface import Manifest
+
+
+class ObjectStorePublisher:
+    """Publishes by `gather` (copy into a flat buffer) and `put` (into shared memory)."""
+
+    def publish(self, version: int, state: Mapping[str, Tensor]) -> Manifest:
+        """As `Publisher.publish`. The version lives as long as someone holds its manifest."""
+        layout = layout_of(state)
+        buffer = self.gather(state, layout)
+        return Manifest(version, layout, buffer.nbytes, location=self.put(buffer))
+
+    def gather(self, state: Mapping[str, Tensor], layout: tuple[Entry, ...]) -> NDArray[np.uint8]:
+        """The weights as one buffer, their types as they are."""
+        return pack(state, layout)
+
+    def put(self, buffer: NDArray[np.uint8]) -> ray.ObjectRef:
+        """The buffer as an immutable object of Ray."""
+        return ray.put(buffer)
+
+
+class ObjectStoreSubscriber:
+    """Receives by `fetch` (into this node's store, if it is not there yet) and `load`."""
+
+    def receive(self, manifest: Manifest, state: Mapping[str, Tensor]) -> int:
+        """As `Subscriber.receive`."""
+        self.load(self.fetch(manifest), manifest, state)
+        return manifest.version
+
+    def fetch(self, manifest: Manifest) -> NDArray[np.uint8]:
+        """The published buffer, mapped read-only from the object store."""
+        buffer: NDArray[np.uint8] = ray.get(manifest.location)
+        return buffer
+
+    def load(
+        self, buffer: NDArray[np.uint8], manifest: Manifest, state: Mapping[str, Tensor]
+    ) -> None:
+        """Copies the buffer into the model."""
+        unpack(buffer, manifest.layout, state)

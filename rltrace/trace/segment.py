@@ -6,7 +6,7 @@ valid Arrow stream at every instant and whatever was stored survives `kill -9`. 
 no lock except when a batch is full. Standard library only.
 
 No descriptor is kept open between batches: a program that closes "all files" and reuses their
-numbers must never find us writing into one of its own.
+numbers must never find us writing into one of its own, or closing it.
 """
 
 from __future__ import annotations
@@ -31,33 +31,69 @@ GROWTH = 4
 SEGMENT_BYTES = 64 << 20
 """A segment that has grown past this is left and a new one begun, so that it can be shipped."""
 
+_kept: list[mmap.mmap] = []
+"""Maps that must never be closed, because the descriptor that they would close is not ours."""
+
 _CANNOT_ALLOCATE = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV}
 _MAP: dict[str, Any] = {"flags": mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)}
 if sys.version_info >= (3, 13):
-    _MAP["trackfd"] = False  # else mmap keeps a duplicate descriptor
+    _MAP["trackfd"] = False  # else the map keeps a duplicate descriptor until it is closed
+
+
+class _Segment:
+    """A file of a table: where it lies and how long it is."""
+
+    __slots__ = ("path", "size_bytes")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.size_bytes = 0
 
 
 class Batch:
     """Space for `rows` rows; `columns` are writable, in the order of the table's columns."""
 
-    __slots__ = ("__weakref__", "_map", "columns", "next_slot", "places", "rows")
+    __slots__ = ("__weakref__", "_map", "_segment", "columns", "next_slot", "places", "rows")
 
     def __init__(
-        self, rows: int, columns: Sequence[Any], places: dict[str, int], map_: mmap.mmap | None
+        self,
+        rows: int,
+        columns: Sequence[Any],
+        places: dict[str, int],
+        map_: mmap.mmap | None,
+        segment: _Segment,
     ) -> None:
         self.rows = rows
         self.columns = tuple(columns)
         self.places = places
         self.next_slot: Callable[[], int] = itertools.count().__next__
         self._map = map_
+        self._segment = segment
 
     def release(self) -> None:
         """Unmaps the batch; a later store raises ValueError instead of reaching the file."""
         for column in self.columns:
             if isinstance(column, memoryview):
                 column.release()
-        if self._map is not None:
+        if self._map is not None and self._owns_descriptor():
             self._map.close()
+
+    def _owns_descriptor(self) -> bool:
+        """Whether the descriptor that the map closes with itself is still the segment's. A job may
+        have closed it ("close all files") and been given its number for a file of its own."""
+        if self._map is None or "trackfd" in _MAP:
+            return True
+        try:
+            return self._map.size() == self._segment.size_bytes
+        except (OSError, ValueError):
+            return False
+
+    def __del__(self) -> None:
+        try:
+            if self._map is not None and not self._map.closed and not self._owns_descriptor():
+                _kept.append(self._map)
+        except Exception:  # the interpreter is going down
+            pass
 
 
 class Row:
@@ -83,13 +119,13 @@ class TableWriter:
         self.table = table
         self._stem = f"{directory}/{who}"
         self._places = {column.name: i for i, column in enumerate(table.columns)}
-        self._segment = 0
-        self._end_bytes = 0
+        self._number = 0
+        self._segment = _Segment(f"{self._stem}.0.arrows")
         self._next_rows = FIRST_BATCH_ROWS
         self._lock = RLock()
         self._growing = False
         self._live: list[ref[Batch]] = []
-        self.batch = Batch(0, (), self._places, None)
+        self.batch = Batch(0, (), self._places, None, self._segment)
 
     def append(self, **values: float) -> Row:
         """Stores a row; its marker column comes last. Errors: as `Row.set`, and OSError when no
@@ -135,18 +171,17 @@ class TableWriter:
                 batch.release()
 
     def _begin_batch(self) -> None:
-        if self._end_bytes > SEGMENT_BYTES:
-            self._segment += 1
-            self._end_bytes = 0
-        path = f"{self._stem}.{self._segment}.arrows"
-        if self._end_bytes == 0:
-            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-        else:
-            file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        if self._segment.size_bytes > SEGMENT_BYTES:
+            self._number += 1
+            self._segment = _Segment(f"{self._stem}.{self._number}.arrows")
+        segment = self._segment
+        is_new = segment.size_bytes == 0
+        create = os.O_CREAT | os.O_EXCL if is_new else 0
+        file = os.open(segment.path, os.O_RDWR | os.O_CLOEXEC | create, 0o644)
         try:
-            if self._end_bytes == 0:
-                self._end_bytes = os.pwrite(file, schema_message(self.table), 0)
-            batch, self._end_bytes = self._batch_at(path, file, self._end_bytes, self._next_rows)
+            if is_new:
+                segment.size_bytes = os.pwrite(file, schema_message(self.table), 0)
+            batch = self._batch_at(segment, file, self._next_rows)
         finally:
             os.close(file)
         self._next_rows = min(self._next_rows * GROWTH, LARGEST_BATCH_ROWS)
@@ -154,9 +189,10 @@ class TableWriter:
         self._live.append(ref(batch))
         self.batch = batch
 
-    def _batch_at(self, path: str, file: int, start: int, rows: int) -> tuple[Batch, int]:
-        """A new batch at byte `start` of the file; returns it and where it ends."""
+    def _batch_at(self, segment: _Segment, file: int, rows: int) -> Batch:
+        """A new batch at the end of the segment, which grows by it."""
         message, offsets, body_bytes = batch_message(self.table, rows)
+        start = segment.size_bytes
         body = start + len(message)
         end = body + body_bytes
         marker_bytes = offsets[1]
@@ -168,9 +204,10 @@ class TableWriter:
             _write_all(file, bytes(marker_bytes), body)
         _write_all(file, b"\xff" * (body_bytes - marker_bytes), body + marker_bytes)
         _write_all(file, message[PREFIX_BYTES:], start + PREFIX_BYTES)
-        columns, map_ = self._columns(path, file, body, offsets, rows, end)
+        columns, map_ = self._columns(segment.path, file, body, offsets, rows, end)
         _write_all(file, message[:PREFIX_BYTES], start)
-        return Batch(rows, columns, self._places, map_), end
+        segment.size_bytes = end
+        return Batch(rows, columns, self._places, map_, segment)
 
     def _columns(
         self, path: str, file: int, body: int, offsets: list[int], rows: int, end: int

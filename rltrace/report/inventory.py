@@ -1,0 +1,88 @@
+"""What a run holds: processes, rows, bytes, clocks, problems."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from rltrace.trace.run import Process, Run
+from rltrace.trace.run_dir import PARQUET
+from rltrace.trace.schema import TABLES
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """Everything that `rltrace info` shows. `bytes_on_disk` counts segments and Parquet."""
+
+    path: str
+    command: str
+    exit_code: int | None
+    seconds: float | None
+    is_compacted: bool
+    rows: dict[str, int]
+    bytes_on_disk: int
+    nodes: int
+    clock_bound_ns: int | None
+    processes: list[Process]
+    problems: list[dict[str, Any]]
+
+
+def inventory(run: Run) -> Inventory:
+    """Counts what is there."""
+    folders = (*TABLES, PARQUET)
+    files = [f for folder in folders for f in (run.path / folder).glob("*") if f.is_file()]
+    rows = {table: run.rows(table) for table in TABLES}
+    start, end = run.meta.get("start_real_ns"), run.meta.get("end_real_ns")
+    bounds = [p.clock_bound_ns for p in run.processes]
+    return Inventory(
+        path=str(run.path),
+        command=shlex.join(map(str, run.meta.get("command") or [])),
+        exit_code=run.meta.get("exit_code"),
+        seconds=(end - start) / 1e9 if start and end else None,
+        is_compacted=run.is_compacted,
+        rows=rows,
+        bytes_on_disk=sum(f.stat().st_size for f in files),
+        nodes=len({p.node for p in run.processes}),
+        clock_bound_ns=None if -1 in bounds else max(bounds, default=0),
+        processes=run.processes,
+        problems=run.problems,
+    )
+
+
+def to_json(found: Inventory) -> dict[str, Any]:
+    """The inventory as a dict."""
+    return asdict(found)
+
+
+def render(found: Inventory, console: Console) -> None:
+    """Prints the inventory."""
+    state = "still running, or ended without saying so"
+    if found.exit_code is not None:
+        state = f"exit code {found.exit_code}"
+    took = "" if found.seconds is None else f" after {found.seconds:.1f} s"
+    console.print(f"[bold]{found.path}[/bold]", highlight=False, soft_wrap=True)
+    console.print(found.command, markup=False, highlight=False, soft_wrap=True)
+    console.print(f"{state}{took}; {found.bytes_on_disk / 1e6:.1f} MB on disk", highlight=False)
+    bound = found.clock_bound_ns
+    clocks = "not aligned with each other" if bound is None else f"aligned within {bound:,} ns"
+    console.print(f"{found.nodes} node(s), clocks {clocks}", highlight=False)
+    counts = ", ".join(f"{rows:,} {table}" for table, rows in found.rows.items() if rows)
+    console.print(counts or "no rows: nothing that rltrace knows ran", highlight=False)
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in ("process", "host", "role", "rank", "argv"):
+        right = name in ("process", "rank")
+        table.add_column(name, justify="right" if right else "left", no_wrap=name == "argv")
+    for process in found.processes:
+        rank = "-" if process.rank is None else str(process.rank)
+        argv = shlex.join(map(str, process.facts.get("argv") or []))[:60].replace("[", "\\[")
+        table.add_row(str(process.pid), process.host, process.role or "-", rank, argv)
+    console.print(table)
+    kinds = Counter((str(p.get("what")), str(p.get("target", ""))) for p in found.problems)
+    for (what, target), times in kinds.items():
+        often = f" ({times} times)" if times > 1 else ""
+        console.print(f"[yellow]{what}[/yellow] {target}{often}", highlight=False)

@@ -1,0 +1,63 @@
+"""The answer of a query: as a table, as records, as CSV."""
+
+from __future__ import annotations
+
+import io
+from csv import writer
+from typing import Any, cast
+
+import duckdb
+from rich.console import Console
+from rich.table import Table
+
+from rltrace.trace.errors import WRONG_USAGE, RltraceError
+
+MOST_SHOWN_ROWS = 200
+"""A terminal shows this many rows; `--json` and `--csv` give all."""
+
+_NUMBERS = ("INT", "DOUBLE", "FLOAT", "DECIMAL")
+
+
+def render(relation: duckdb.DuckDBPyRelation, console: Console) -> None:
+    """Prints a table; says so when rows are left out."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    kinds: list[Any] = list(cast("Any", relation).types)
+    for name, kind in zip(relation.columns, kinds, strict=True):
+        is_number = any(word in str(kind) for word in _NUMBERS)
+        table.add_column(name, justify="right" if is_number else "left", overflow="fold")
+    rows = _fetch(relation, MOST_SHOWN_ROWS + 1)
+    for row in rows[:MOST_SHOWN_ROWS]:
+        table.add_row(*(_shown(value) for value in row))
+    console.print(table)
+    if len(rows) > MOST_SHOWN_ROWS:
+        console.print(f"[dim]the first {MOST_SHOWN_ROWS} rows; --csv or --json gives all[/dim]")
+
+
+def records(relation: duckdb.DuckDBPyRelation) -> list[dict[str, Any]]:
+    """All rows as dicts; values that JSON has no type for become text."""
+    return [dict(zip(relation.columns, row, strict=True)) for row in _fetch(relation, None)]
+
+
+def csv(relation: duckdb.DuckDBPyRelation) -> str:
+    """All rows as CSV with a header line."""
+    out = io.StringIO()
+    lines = writer(out, lineterminator="\n")
+    lines.writerow(relation.columns)
+    lines.writerows(_fetch(relation, None))
+    return out.getvalue()
+
+
+def _fetch(relation: duckdb.DuckDBPyRelation, most: int | None) -> list[tuple[Any, ...]]:
+    try:
+        return relation.fetchall() if most is None else relation.fetchmany(most)
+    except duckdb.Error as error:  # a cast or division that fails only while running
+        said = str(error).strip().splitlines()[0]
+        raise RltraceError(f"the query does not run: {said}", WRONG_USAGE) from None
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "[dim]-[/dim]"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return str(value).replace("[", "\\[")

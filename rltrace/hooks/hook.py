@@ -6,7 +6,7 @@ An adapter is data and a few small functions; the engine (`rltrace.hooks.install
         if call.span is not None:
             call.span.set(tokens=int(call.result["lengths"].sum()), items=len(call.result))
 
-    def started(call: Call) -> None:                     # before the call; `after` may finish the row
+    def started(call: Call) -> None:                     # before the call; `after` finishes the row
         call.state = call.row("trajectories", trajectory=identify(call.argument("request_id")),
                               prompt_tokens=len(call.argument("prompt")))
 
@@ -24,8 +24,8 @@ An adapter is data and a few small functions; the engine (`rltrace.hooks.install
         roles = {"verl.workers:Engine": "rollout"}       # Ray actor class -> the process's role
 
 What a target is (function, method, class or static method, property, coroutine function, generator,
-Ray actor class) is found out when it is patched, so a hook does not say it. A reader may raise: that
-is caught, written to the run's problems once per hook, and the job goes on.
+Ray actor class) is found out when it is patched, so a hook does not say it. A reader may raise:
+that is caught, written to the run's problems once per hook, and the job goes on.
 """
 
 from __future__ import annotations
@@ -114,7 +114,8 @@ class Call:
         """Append a row to `trajectories`, `rewards`, `uses`, `syncs` or `samples`; return it.
 
         The times that are not given are the call's: `start_ns`, `end_ns` (once known) and, for
-        tables with a single time, now. The row's `.set(**columns)` completes it later.
+        tables with a single time, now. The row's `.set(**columns)` completes it later. `None` when
+        it could not be stored (a full disk).
         """
         names = [column.name for column in TABLES[table].columns]
         marker = names[0]
@@ -123,7 +124,7 @@ class Call:
             columns[marker] = self.start_ns if known else time.monotonic_ns()
         if self.end_ns > 0 and "end_ns" in names and "end_ns" not in columns:
             columns["end_ns"] = self.end_ns
-        return self.recorder.tables[table].append(**columns)
+        return self.recorder.append(table, **columns)
 
 
 Reader = Callable[[Call], object]

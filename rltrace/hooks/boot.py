@@ -1,0 +1,225 @@
+"""The first moment of every Python process of a traced job.
+
+Both carriers (`rltrace/hooks/site/sitecustomize.py` and the wheel's `rltrace.pth`) call `boot`;
+doing so twice is harmless. It starts the recorder and leaves a finder behind, which brings in the
+rest when, and only if, a framework that we hook is imported. Every import here is paid for by every
+process, so there are few.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from rltrace.hooks import recorder as recording
+from rltrace.hooks.argv import Program, program
+from rltrace.hooks.finder import Finder
+from rltrace.hooks.spans import watch_asyncio
+from rltrace.trace.clock import node_id
+from rltrace.trace.run_dir import NODES, RUN_VARIABLE
+
+ADAPTERS_VARIABLE = "RLTRACE_ADAPTERS"
+"""Environment variable with the adapters as `framework=module:Class`, joined by `;`."""
+
+HOOKS_VARIABLE = "RLTRACE_HOOKS"
+"""Environment variable with the user's own hooks as `module:qualname=stage`, joined by `;`."""
+
+PYTHON_VARIABLE = "RLTRACE_PYTHON"
+"""Environment variable with the interpreter that `wrap` runs under; node agents use it too."""
+
+MAIN_VARIABLE = "RLTRACE_MAIN"
+"""Environment variable with the module that the driver runs as `__main__` (`python -m`)."""
+
+CARRIED = (RUN_VARIABLE, ADAPTERS_VARIABLE, HOOKS_VARIABLE, PYTHON_VARIABLE, MAIN_VARIABLE)
+"""What a process that does not inherit the environment has to be given, beside `PYTHONPATH`."""
+
+SITE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "site")
+"""The folder that goes first on `PYTHONPATH`."""
+
+# Processes that belong to a tool and run nothing of the job: no file is left for them. Those that
+# start further processes of the job (`ray start`, the shim that becomes a Ray worker) keep the run
+# in their environment, the others hand nothing on.
+_RAY = "/ray/"
+_SILENT_SCRIPTS = (
+    "dashboard/dashboard.py",
+    "dashboard/agent.py",
+    "_private/runtime_env/agent/main.py",
+    "_private/log_monitor.py",
+)
+_PASSING_SCRIPTS = (
+    "_private/workers/setup_worker.py",
+    "autoscaler/_private/monitor.py",
+    "autoscaler/v2/monitor.py",
+    "_private/ray_process_reaper.py",
+    "_private/process_watcher.py",
+)
+_SILENT_TOOLS = {"pip", "pip3", "virtualenv", "venv", "ensurepip"}
+_PASSING_TOOLS = {"rltrace", "rltrace.cli", "ray.util.client.server"}
+_RAY_COMMANDS = {"ray", "ray.scripts.scripts"}
+_RAY_WORKER = "_private/workers/default_worker.py"
+
+_booted = False
+
+
+def boot() -> None:
+    """Starts recording in this process if it belongs to a run. Never raises."""
+    global _booted
+    run_dir = os.environ.get(RUN_VARIABLE)
+    if _booted or not run_dir:
+        return
+    _booted = True
+    try:
+        _boot(run_dir)
+    except Exception as error:
+        _say(f"process {os.getpid()} is not traced: {type(error).__name__}: {error}")
+
+
+def finder() -> Finder | None:
+    """The finder of this process; `None` when it is not traced."""
+    return _finder
+
+
+def installation() -> Any:
+    """The hooks of this process (`rltrace.hooks.install.Installation`), made when first needed."""
+    global _installation
+    if _installation is None:
+        from rltrace.hooks.install import Installation
+
+        assert _finder is not None
+        _installation = Installation(_finder, program(sys.orig_argv))
+    return _installation
+
+
+_finder: Finder | None = None
+_installation: Any = None
+
+
+def _boot(run_dir: str) -> None:
+    global _finder
+    running = program(sys.orig_argv)
+    part = _part(running)
+    if part == "silent":
+        os.environ.pop(RUN_VARIABLE, None)
+    if part in ("silent", "passing"):
+        return
+    if part == "records":
+        recorder = recording.start(run_dir)
+        if recorder is None:
+            os.environ.pop(RUN_VARIABLE, None)  # said once; the children need not say it again
+            return
+        _start_agent(run_dir)
+        if running.kind == "module":
+            os.environ[MAIN_VARIABLE] = running.name
+        elif not running.name.endswith(_RAY_WORKER):
+            os.environ.pop(MAIN_VARIABLE, None)
+    _finder = Finder(_report)
+    sys.meta_path.insert(0, _finder)
+    _watch_ray(_finder)
+    if part == "records":
+        _finder.after("asyncio", lambda _: watch_asyncio())
+        _watch_adapters(_finder)
+        _watch_user_hooks(_finder, running)
+
+
+def _part(running: Program) -> str:
+    """What this process has to do with the run: `"records"`, `"silent"`, `"passing"`, or
+    `"submits"` (the `ray` command: it may hand a job to a cluster, and records nothing)."""
+    kind, name = running
+    if kind == "script" and _RAY in name:
+        if name.endswith(_SILENT_SCRIPTS):
+            return "silent"
+        if name.endswith(_PASSING_SCRIPTS):
+            return "passing"
+    if kind == "code":
+        return "silent" if "resource_tracker import main" in name else "records"
+    tool = name.rpartition("/")[2] if kind == "script" else name
+    if tool in _RAY_COMMANDS:
+        return "submits"
+    if tool in _SILENT_TOOLS:
+        return "silent"
+    return "passing" if tool in _PASSING_TOOLS else "records"
+
+
+def _watch_adapters(finder: Finder) -> None:
+    for entry in os.environ.get(ADAPTERS_VARIABLE, "").split(";"):
+        framework, equals, target = entry.partition("=")
+        if equals:
+            finder.before(framework, _Load(framework, target))
+
+
+class _Load:
+    def __init__(self, framework: str, target: str) -> None:
+        self.framework = framework
+        self.target = target
+
+    def __call__(self) -> None:
+        installation().load_adapter(self.framework, self.target)
+
+
+class _LoadUserHooks:
+    def __init__(self, entries: list[str]) -> None:
+        self.entries = entries
+
+    def __call__(self) -> None:
+        installation().add_user_hooks(self.entries)
+
+
+def _watch_user_hooks(finder: Finder, running: Program) -> None:
+    by_module: dict[str, list[str]] = {}
+    for entry in os.environ.get(HOOKS_VARIABLE, "").split(";"):
+        module, colon, _ = entry.partition(":")
+        if colon:
+            by_module.setdefault(module, []).append(entry)
+    for module, entries in by_module.items():
+        if module != "__main__":
+            finder.before(module, _LoadUserHooks(entries))
+    mine = {"__main__", running.name, running.name + ".__main__"}
+    if any(module in mine for module in by_module):
+        from rltrace.hooks.main_code import watch_main
+
+        watch_main(finder, running, by_module)
+
+
+def _watch_ray(finder: Finder) -> None:
+    def actors(module: Any) -> None:
+        from rltrace.hooks.ray_actors import patch_function_manager
+
+        patch_function_manager(module, installation())
+
+    def clusters(module: Any) -> None:
+        from rltrace.hooks.ray_env import patch_init
+
+        patch_init(module)
+
+    def jobs(module: Any) -> None:
+        from rltrace.hooks.ray_env import patch_job_client
+
+        patch_job_client(module)
+
+    finder.after("ray._private.function_manager", actors)
+    finder.after("ray._private.worker", clusters)
+    finder.after("ray.dashboard.modules.job.sdk", jobs)
+
+
+def _start_agent(run_dir: str) -> None:
+    """Starts the node's agent, if this is the first process of a node that has none."""
+    lock = f"{run_dir}/{NODES}/{node_id()}.lock"
+    if not os.path.exists(lock):
+        from rltrace.hooks.node_agent import spawn_agent
+
+        spawn_agent(run_dir, lock, os.environ.get(PYTHON_VARIABLE, ""))
+
+
+def _report(module: str, error: BaseException) -> None:
+    recorder = recording.active()
+    if recorder is not None:
+        detail = f"{type(error).__name__}: {error}"
+        recorder.problem("hook-failed", target=module, detail=detail)
+
+
+def _say(text: str) -> None:
+    try:
+        os.write(2, f"rltrace: {text}; the job goes on\n".encode("utf-8", "backslashreplace"))
+    except OSError:
+        pass

@@ -1,0 +1,244 @@
+"""Putting hooks into place as their modules are imported, and telling which could not be.
+
+Hooks come from adapters (loaded when their framework is first imported) and from the command line.
+A target that is not there is written to the run's problems with what was looked for; a target that
+may still come (its module is not imported yet) is waited for.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+from rltrace.hooks import recorder as recording
+from rltrace.hooks.argv import Program
+from rltrace.hooks.boot import HOOKS_VARIABLE
+from rltrace.hooks.finder import Finder
+from rltrace.hooks.hook import Adapter, Hook, split_target
+from rltrace.hooks.module_files import may_exist
+from rltrace.hooks.observing import Observer, describe
+from rltrace.hooks.versions import satisfies
+from rltrace.hooks.wrapping import (
+    Patch,
+    Unwrappable,
+    observers,
+    replacement,
+    static_attribute,
+)
+
+MAIN = "__main__"
+_REMOTE = {("ray.actor", "ActorClass"), ("ray.remote_function", "RemoteFunction")}
+
+
+class Installation:
+    """The hooks of this process. One per process; forked children inherit it as it is."""
+
+    def __init__(self, finder: Finder, running: Program) -> None:
+        self.finder = finder
+        self._running = running
+        self.patches: list[Patch] = []
+        self.adapters: list[Adapter] = []
+        self.hooks: list[Hook] = []
+        self._resolved: set[int] = set()
+        self._versions: dict[str, str] = {}
+        self._user_hooks: set[str] = set()
+
+    def load_adapter(self, framework: str, target: str) -> None:
+        """Imports an adapter (`"module:Class"`) and puts its hooks in place."""
+        module_name, _, class_name = target.partition(":")
+        try:
+            adapter: Adapter = getattr(import_module(module_name), class_name)()
+        except Exception as error:
+            problem("adapter-failed", target=target, detail=f"{framework}: {describe(error)}")
+            return
+        self.add_adapter(adapter)
+
+    def add_adapter(self, adapter: Adapter) -> None:
+        """Puts an adapter's hooks in place, now or as their modules are imported."""
+        self.adapters.append(adapter)
+        for hook in adapter.hooks:
+            self.add(hook, adapter.framework)
+        self.finder.after(adapter.framework, partial(self._framework_imported, adapter))
+
+    def add_user_hooks(self, entries: Iterable[str]) -> None:
+        """Puts hooks from the command line in place: `"module:qualname=stage"`."""
+        for entry in entries:
+            if entry in self._user_hooks:
+                continue
+            self._user_hooks.add(entry)
+            target, _, stage = entry.partition("=")
+            try:
+                hook = Hook(target, stage or "other")
+                split_target(target)
+            except ValueError as error:
+                problem("hook-failed", target=target, stage=stage, detail=str(error))
+                continue
+            self.add(hook)
+
+    def main_hooks(self) -> list[Hook]:
+        """The hooks that may be in the main program, those of the command line included."""
+        entries = os.environ.get(HOOKS_VARIABLE, "").split(";")
+        self.add_user_hooks(entry for entry in entries if ":" in entry)
+        return self.hooks
+
+    def add(self, hook: Hook, framework: str = "") -> None:
+        """Puts one hook in place, now or when its module is imported."""
+        try:
+            Observer(hook)  # a stage that is no word is told at once, not at the first call
+        except ValueError as error:
+            _failed(hook, str(error))
+            return
+        self.hooks.append(hook)
+        modules = {name for name, _ in hook.targets}
+        main = self._running.name
+        if self._running.kind == "module" and {main, f"{main}.__main__"} & modules:
+            from rltrace.hooks.main_code import watch_main  # needs this module
+
+            watch_main(self.finder, self._running, modules)
+        for module_name, qualname in hook.targets:
+            if module_name != MAIN:
+                resolve = partial(self._imported, hook, framework, qualname)
+                self.finder.after(module_name, resolve)
+
+    def undo(self) -> None:
+        """Takes every hook out again, the last one first."""
+        while self.patches:
+            self.patches.pop().undo()
+        self._resolved.clear()
+
+    def patch(self, owner: Any, name: str, hook: Hook) -> None:
+        """Hooks `owner.name`, unless this hook is there already. Errors: `AttributeError`."""
+        self._resolved.add(id(hook))
+        present, _ = static_attribute(owner, name)
+        if any(o.hook is hook and o.on for o in observers(present)):
+            return
+        try:
+            self.patches.append(Patch(owner, name, Observer(hook)))
+        except Unwrappable as error:
+            _failed(hook, f"{hook.target} {error}")
+        except (AttributeError, TypeError) as error:
+            _failed(hook, f"cannot be replaced: {describe(error)}")
+
+    def decorate(self, function: Any, hook: Hook) -> Any:
+        """`function` with the hook around it, or `function` itself where that is impossible."""
+        if is_remote(function):
+            return function
+        try:
+            return replacement(function, Observer(hook))
+        except Unwrappable as error:
+            _failed(hook, f"{hook.target} {error}")
+            return function
+
+    def found(self, hooks: Iterable[Hook]) -> None:
+        """These hooks have a target: none of them is missing."""
+        self._resolved.update(id(hook) for hook in hooks)
+
+    def missing(self, hook: Hook, looked_for: str) -> None:
+        """Tells that a hook has no target, unless another of its targets may still come."""
+        if id(hook) in self._resolved or hook.optional:
+            return
+        if any(name not in sys.modules and may_exist(name) for name, _ in hook.targets):
+            return
+        stage = hook.stage_word
+        problem("hook-missing", target=hook.target, stage=stage, detail=f"no {looked_for}")
+
+    def _imported(self, hook: Hook, framework: str, qualname: str, module: Any) -> None:
+        if not satisfies(self._version_of(framework), hook.versions):
+            return
+        *path, leaf = qualname.split(".")
+        owner = module
+        looked_for = module.__name__
+        try:
+            for part in path:
+                looked_for = f"{part} in {looked_for}"
+                owner = getattr(owner, part)
+                if is_remote(owner):
+                    self._resolved.add(id(hook))  # hooked where Ray loads it
+                    return
+            looked_for = f"{leaf} in {looked_for}"
+            raw, _ = static_attribute(owner, leaf)
+        except AttributeError:
+            self.missing(hook, looked_for)
+            return
+        if is_remote(raw):
+            self._resolved.add(id(hook))
+        else:
+            self.patch(owner, leaf, hook)
+
+    def _version_of(self, framework: str) -> str:
+        known = self._versions.get(framework, "")
+        if not known and framework:
+            known = version_of(framework)
+            self._versions[framework] = known
+        return known
+
+    def _framework_imported(self, adapter: Adapter, module: Any) -> None:
+        for hook in adapter.hooks:
+            if not satisfies(self._version_of(adapter.framework), hook.versions):
+                continue
+            if not any(name in sys.modules or may_exist(name) for name, _ in hook.targets):
+                self.missing(hook, "module " + " or ".join(name for name, _ in hook.targets))
+        version = self._version_of(adapter.framework)
+        if not satisfies(version, adapter.versions):
+            problem(
+                "version-untested",
+                target=adapter.framework,
+                detail=f"{version} is installed, the adapter is known to fit {adapter.versions}",
+            )
+        recorder = recording.active()
+        if recorder is not None:
+            versions = {a.framework: self._version_of(a.framework) for a in self.adapters}
+            facts = {
+                "adapter": adapter.framework,
+                "versions": {k: v for k, v in versions.items() if v},
+            }
+            facts.update(adapter.describe(module) or {})
+            recorder.describe(**facts)
+
+    def of_class(self, modules: set[str], qualname: str) -> Iterator[tuple[str, Hook]]:
+        """The hooks on methods of a class that is known under one of `modules`: (method, hook)."""
+        for hook in self.hooks:
+            for module, name in hook.targets:
+                owner, _, method = name.rpartition(".")
+                if module in modules and owner == qualname:
+                    yield method, hook
+
+    def of_function(self, module: str, qualname: str) -> Iterator[Hook]:
+        """The hooks on a function."""
+        for hook in self.hooks:
+            if (module, qualname) in hook.targets:
+                yield hook
+
+
+def is_remote(value: Any) -> bool:
+    """Whether this is a `@ray.remote` class or function: workers get a copy of what is inside."""
+    return any(
+        (kind.__module__, kind.__qualname__) in _REMOTE
+        for kind in getattr(type(value), "__mro__", ())
+    )
+
+
+def version_of(framework: str) -> str:
+    """`__version__` of an imported framework or of the package around it; `""` when unknown."""
+    name = framework
+    while name:
+        found = getattr(sys.modules.get(name), "__version__", None)
+        if isinstance(found, str):
+            return found
+        name = name.rpartition(".")[0]
+    return ""
+
+
+def problem(what: str, **fields: Any) -> None:
+    """Writes to the run's problems, if there is a run."""
+    recorder = recording.active()
+    if recorder is not None:
+        recorder.problem(what, **fields)
+
+
+def _failed(hook: Hook, detail: str) -> None:
+    problem("hook-failed", target=hook.target, stage=str(hook.stage_word), detail=detail)

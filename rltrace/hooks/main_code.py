@@ -1,0 +1,226 @@
+"""Hooks in the code that runs as `__main__`, which no import ever brings.
+
+Its source is compiled here with an outermost decorator on each hooked definition; everything else,
+line numbers included, stays as it was. Code that defines nothing hooked is left to Python alone.
+
+- `python -m pkg.mod`: `runpy` asks the module's loader for the code, which the finder can answer.
+- `python train.py`: before it opens a script, CPython asks the path hooks whether the path is an
+  importer's (that is how it runs zip files) and if so lets `runpy` run it. The claim below answers
+  for this one script, once, and then makes `__main__` look as if no importer had been involved.
+- children that `multiprocessing` spawns run the script again through `runpy`, as `__mp_main__`.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from types import CodeType, TracebackType
+from typing import TYPE_CHECKING, Any
+
+from rltrace.hooks import boot
+from rltrace.hooks.argv import Program
+from rltrace.hooks.hook import Hook
+
+if TYPE_CHECKING:
+    from rltrace.hooks.finder import Finder
+    from rltrace.hooks.install import Installation
+
+_Definition = (ast.FunctionDef, ast.AsyncFunctionDef)
+_decorators = 0
+
+
+def watch_main(finder: Finder, running: Program, modules: Iterable[str]) -> None:
+    """Gets ready for the main program, if one of the hooked `modules` is what it may run as."""
+    if running.kind == "module":
+        for name in (running.name, running.name + ".__main__"):
+            if "__main__" in modules or name in modules:
+                finder.run_as_main(name, _compile_module)
+    if "__main__" in modules:
+        if running.kind == "script":
+            _claim_script(os.path.abspath(running.name))
+        finder.after("runpy", _patch_runpy)
+
+
+def compile_main(
+    source: bytes, path: str, wanted: Sequence[tuple[str, Hook]], installation: Installation
+) -> CodeType | None:
+    """The code of a source file in which the hooked definitions (qualified name, hook) are
+    decorated; `None` when it has none of them, or is no valid Python."""
+    try:
+        tree = ast.parse(source, path)
+    except (SyntaxError, ValueError):
+        return None  # Python itself will say so
+    decorated = [hook for name, hook in wanted if _decorate(tree, name, hook, installation)]
+    if not decorated:
+        return None
+    installation.found(decorated)
+    return compile(tree, path, "exec", dont_inherit=True)
+
+
+def _compile_module(loader: Any, fullname: str) -> CodeType | None:
+    path = loader.get_filename(fullname)
+    installation = boot.installation()
+    wanted = _wanted(installation, {"__main__", fullname})
+    return compile_main(loader.get_data(path), path, wanted, installation)
+
+
+def _compile_script(path: str) -> CodeType | None:
+    with open(path, "rb") as file:
+        source = file.read()
+    installation = boot.installation()
+    wanted = _wanted(installation, {"__main__"})
+    code = compile_main(source, path, wanted, installation)
+    for name, hook in wanted:
+        installation.missing(hook, f"{name} in {os.path.basename(path)}")
+    return code
+
+
+def _wanted(installation: Installation, modules: set[str]) -> list[tuple[str, Hook]]:
+    hooks = installation.main_hooks()
+    return [(name, hook) for hook in hooks for module, name in hook.targets if module in modules]
+
+
+def _decorate(tree: ast.Module, qualname: str, hook: Hook, installation: Installation) -> bool:
+    body: Sequence[ast.stmt] = tree.body
+    *path, leaf = qualname.split(".")
+    for part in path:
+        classes = [s for s in _statements(body) if isinstance(s, ast.ClassDef) and s.name == part]
+        body = [statement for found in classes for statement in found.body]
+    found = [s for s in _statements(body) if isinstance(s, _Definition) and s.name == leaf]
+    for definition in found:
+        first = definition.decorator_list[0] if definition.decorator_list else definition
+        name = ast.Name(_decorator(hook, installation), ast.Load())
+        name.lineno = name.end_lineno = first.lineno
+        name.col_offset = name.end_col_offset = definition.col_offset
+        definition.decorator_list.insert(0, name)
+    return bool(found)
+
+
+def _statements(body: Iterable[ast.stmt]) -> Iterable[ast.stmt]:
+    """The statements of a block, those under its `if`, `try`, `with` and loops included."""
+    for statement in body:
+        yield statement
+        if not isinstance(statement, (*_Definition, ast.ClassDef)):
+            inner = [*ast.iter_child_nodes(statement)]
+            for handler in getattr(statement, "handlers", ()):
+                inner.extend(handler.body)
+            yield from _statements(node for node in inner if isinstance(node, ast.stmt))
+
+
+def _decorator(hook: Hook, installation: Installation) -> str:
+    global _decorators
+    _decorators += 1
+    name = f"__rltrace_{_decorators}__"
+    setattr(builtins, name, lambda function: installation.decorate(function, hook))
+    return name
+
+
+def _claim_script(path: str) -> None:
+    def claim(asked: str) -> _ScriptImporter:
+        if asked not in (path, sys.argv[0]):
+            raise ImportError(asked)
+        if claim in sys.path_hooks:
+            sys.path_hooks.remove(claim)
+        try:
+            code = _compile_script(path) if os.path.isfile(path) else None
+        except Exception as error:  # then Python runs it as ever
+            raise ImportError(asked) from error
+        if code is None:
+            raise ImportError(asked)
+        return _ScriptImporter(asked, path, code)
+
+    if path.endswith((".py", ".pyw")) or _looks_like_source(path):
+        sys.path_hooks.insert(0, claim)
+
+
+def _looks_like_source(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return b"\0" not in file.read(1024)
+    except OSError:
+        return False
+
+
+class _ScriptImporter:
+    """What the script's path resolves to while CPython decides how to run it."""
+
+    def __init__(self, asked: str, path: str, code: CodeType) -> None:
+        self._asked = asked
+        self._path = path
+        self._code = code
+
+    def find_spec(self, name: str, target: Any = None) -> ModuleSpec | None:
+        """The script, when `__main__` is looked for."""
+        del target
+        if name != "__main__":
+            return None
+        spec = ModuleSpec("__main__", self, origin=self._path)  # type: ignore[arg-type]
+        spec.has_location = True
+        return spec
+
+    def get_code(self, name: str) -> CodeType:
+        """What `runpy` executes in the globals of `__main__`."""
+        del name
+        builtins.__rltrace_run__ = self._run  # type: ignore[attr-defined]
+        return compile("__rltrace_run__(globals())", self._path, "exec", dont_inherit=True)
+
+    def _run(self, main: dict[str, Any]) -> None:
+        del builtins.__rltrace_run__  # type: ignore[attr-defined]
+        sys.path_importer_cache.pop(self._asked, None)
+        if sys.path and sys.path[0] == self._asked:
+            if getattr(sys.flags, "safe_path", False):
+                del sys.path[0]
+            else:
+                sys.path[0] = os.path.dirname(os.path.realpath(self._path))
+        main.update(
+            __file__=self._path,
+            __loader__=SourceFileLoader("__main__", self._path),
+            __package__=None,
+            __spec__=None,
+            __cached__=None,
+        )
+        try:
+            exec(self._code, main)
+        except BaseException:
+            sys.excepthook = _without_our_frames(sys.excepthook, self._path)
+            raise
+
+
+def _without_our_frames(shown_by: Any, path: str) -> Any:
+    """An excepthook that shows the traceback as it is without us: from the script's frame on."""
+
+    def excepthook(
+        kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
+        start = trace
+        while start is not None and not _is_script_frame(start, path):
+            start = start.tb_next
+        shown_by(kind, error.with_traceback(start or trace), start or trace)
+
+    return excepthook
+
+
+def _is_script_frame(trace: TracebackType, path: str) -> bool:
+    code = trace.tb_frame.f_code
+    return code.co_filename == path and "__rltrace_run__" not in code.co_names
+
+
+def _patch_runpy(runpy: Any) -> None:
+    """Has every script that `runpy` reads (`run_path`, spawned children) compiled here as well."""
+    original = runpy._get_code_from_file
+
+    def _get_code_from_file(*args: Any) -> Any:
+        code = original(*args)  # before Python 3.12: (code, file name)
+        try:
+            ours = _compile_script(os.fsdecode(args[-1]))
+        except Exception:  # not a file that we can read: Python could
+            return code
+        if ours is None:
+            return code
+        return (ours, code[1]) if isinstance(code, tuple) else ours
+
+    runpy._get_code_from_file = _get_code_from_file

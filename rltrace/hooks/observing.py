@@ -1,0 +1,143 @@
+"""What happens at a hooked call: a span is begun and ended, and the hook's readers are run.
+
+Nothing here raises into the job. What goes wrong is written to the run's problems, once per hook.
+"""
+
+from __future__ import annotations
+
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Any
+
+from rltrace.hooks import recorder as recording
+from rltrace.hooks.hook import Call, Hook, phase_code, stage_code
+from rltrace.trace.vocabulary import STEP_SPAN, Stage
+
+if TYPE_CHECKING:
+    from rltrace.hooks.recorder import Recorder
+
+_NO_SPAN = -1
+
+
+class Observer:
+    """Records the calls of one hooked function. `begin` gives what `end`, `fail` (the call raised)
+    or `drop` (there was no call after all) are given back; `on` is False once unpatched."""
+
+    __slots__ = ("_name", "_phase", "_reads", "_stage", "function", "hook", "on", "per_item")
+
+    def __init__(self, hook: Hook) -> None:
+        """Errors: `ValueError` for a stage or phase that is no word of the vocabulary."""
+        self.hook = hook
+        self.function: Any = None
+        self.on = True
+        self.per_item = hook.per_item
+        self._stage = _NO_SPAN if callable(hook.stage) else stage_code(hook.stage)
+        self._phase = phase_code(hook.phase)
+        step = self._stage == Stage.STEP
+        self._name = STEP_SPAN if step else hook.span_name
+        self._reads = bool(hook.before or hook.after or callable(hook.stage) or step)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(None), ()  # see rltrace/hooks/wrapping.py
+
+    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The call begins."""
+        recorder = recording._active
+        if recorder is None or not self.on:
+            return None
+        try:
+            if not self._reads:
+                if self._stage == _NO_SPAN:
+                    return None
+                return recorder.begin(recorder.name(self._name), self._stage, self._phase)
+            call = Call(self.function, args, kwargs, recorder)
+            stage = self._stage_of(call)
+            if stage == Stage.STEP:
+                recorder.step = self._number(call)
+            call.start_ns = monotonic_ns()
+            if stage != _NO_SPAN:
+                name = recorder.name(self._name)
+                call.span = recorder.begin(name, stage, self._phase)
+        except Exception as error:
+            _give_up(recorder, error)
+            return None
+        if self.hook.before is not None:
+            self._read(call, "before")
+        return call
+
+    def end(self, call: Any, result: Any) -> None:
+        """The call has returned `result`."""
+        if call is None:
+            return
+        if type(call) is not Call:
+            call.end()
+            return
+        call.end_ns = monotonic_ns()
+        if call.span is not None:
+            call.span.end()
+        call.result = result
+        if self.hook.after is not None:
+            self._read(call, "after")
+
+    def fail(self, call: Any, error: BaseException) -> None:
+        """The call has raised."""
+        if type(call) is Call:
+            call.exception = error
+        self.end(call, None)
+        if type(call) is Call:
+            call.exception = None  # else the frames it holds would live as long as the call
+
+    def drop(self, call: Any) -> None:
+        """There was nothing to record: the producer had no further item."""
+        if call is not None:
+            span = call.span if type(call) is Call else call
+            if span is not None:
+                span.discard()
+
+    def _stage_of(self, call: Call) -> int:
+        if not callable(self.hook.stage):
+            return self._stage
+        try:
+            return stage_code(self.hook.stage(call))
+        except Exception as error:
+            self._report(call.recorder, "stage", error)
+            return _NO_SPAN
+
+    def _number(self, call: Call) -> int:
+        if self.hook.step is not None:
+            try:
+                return int(self.hook.step(call))
+            except Exception as error:
+                self._report(call.recorder, "step", error)
+        return call.recorder.step + 1
+
+    def _read(self, call: Call, which: str) -> None:
+        try:
+            getattr(self.hook, which)(call)
+        except Exception as error:
+            self._report(call.recorder, which, error)
+
+    def _report(self, recorder: Recorder, which: str, error: Exception) -> None:
+        try:
+            recorder.problem(
+                "hook-failed",
+                target=self.hook.target,
+                stage=self.hook.stage_word,
+                detail=f"{which}: {describe(error)}",
+            )
+        except Exception as second:
+            _give_up(recorder, second)
+
+
+def describe(error: BaseException) -> str:
+    """An exception in a few words, whatever its `__str__` does."""
+    try:
+        return f"{type(error).__name__}: {error}"[:500]
+    except Exception:
+        return type(error).__name__
+
+
+def _give_up(recorder: Recorder, error: Exception) -> None:
+    try:
+        recorder.failed(error)
+    except Exception:
+        recording.stop()

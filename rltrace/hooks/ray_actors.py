@@ -1,0 +1,171 @@
+"""Hooks on Ray actor classes and remote functions, put in as a worker loads them.
+
+`@ray.remote class X` reaches a worker pickled by value, with every method, inherited ones too,
+copied onto Ray's own subclass: patching `module.X` there changes nothing. So the class that Ray's
+loader returns is patched, before Ray makes the method executors from it. A hook on a base class
+applies to the copies of the base's methods; a method that is overridden is another function.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from rltrace.hooks import recorder as recording
+from rltrace.hooks.boot import MAIN_VARIABLE
+from rltrace.hooks.wrapping import observers
+
+if TYPE_CHECKING:
+    from rltrace.hooks.hook import Hook
+    from rltrace.hooks.install import Installation
+
+_LOADERS = ("_load_actor_class_from_gcs", "_load_actor_class_from_local")
+
+
+def patch_function_manager(module: Any, installation: Installation) -> None:
+    """Patches `ray._private.function_manager`, through which a worker gets its code."""
+    manager = module.FunctionActorManager
+    loaded = _Loaded(installation)
+    found = [name for name in _LOADERS if hasattr(manager, name)]
+    for name in found:
+        setattr(manager, name, _then(getattr(manager, name), loaded.actor_class))
+    register = getattr(manager, "fetch_and_register_remote_function", None)
+    if register is not None:
+        manager.fetch_and_register_remote_function = _then(register, loaded.remote_function)
+    if not found:
+        recorder = recording.active()
+        if recorder is not None:
+            detail = "this Ray loads actor classes in a way that is not known: actors are not seen"
+            recorder.problem("hook-missing", target="ray actor classes", detail=detail)
+
+
+def _then(original: Callable[..., Any], look: Callable[..., None]) -> Callable[..., Any]:
+    """`original`, with a look at what it returned; what the look raises is reported."""
+
+    def loader(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)
+        try:
+            look(self, result, *args)
+        except Exception as error:
+            recorder = recording.active()
+            if recorder is not None:
+                detail = f"{type(error).__name__}: {error}"
+                recorder.problem("hook-failed", target="ray actor classes", detail=detail)
+        return result
+
+    loader.__name__ = original.__name__
+    loader.__qualname__ = original.__qualname__
+    return loader
+
+
+class _Loaded:
+    """What a worker has loaded so far: its own actor class is the first one."""
+
+    def __init__(self, installation: Installation) -> None:
+        self._installation = installation
+        self._own = ""
+
+    def actor_class(self, manager: Any, loaded: Any, *_: Any) -> None:
+        """An actor class has been loaded."""
+        if not isinstance(loaded, type):
+            return
+        self._load_adapters(loaded)
+        patch_actor_class(loaded, self._installation)
+        if not self._own and _is_worker(manager):
+            self._own = loaded.__name__
+            self._describe(loaded)
+
+    def remote_function(self, manager: Any, result: Any, *_: Any) -> None:
+        """A remote function has been loaded."""
+        del result
+        for key, info in list(manager._function_execution_info.items()):
+            function = info.function
+            module = getattr(function, "__module__", None)
+            name = getattr(function, "__qualname__", None)
+            if not isinstance(module, str) or not isinstance(name, str):
+                continue
+            for hook in self._installation.of_function(module, name):
+                if not _has(function, hook):
+                    function = self._installation.decorate(function, hook)
+            if function is not info.function:
+                manager._function_execution_info[key] = info._replace(function=function)
+
+    def _load_adapters(self, actor_class: type) -> None:
+        """A class that came by value may never import its framework: its adapter comes in now."""
+        for base in actor_class.__mro__:
+            parts = (getattr(base, "__module__", None) or "").split(".")
+            for count in range(1, len(parts) + 1):
+                self._installation.finder.announce(".".join(parts[:count]))
+
+    def _describe(self, actor_class: type) -> None:
+        recorder = recording.active()
+        if recorder is None:
+            return
+        facts = {"role": actor_class.__name__, "actor_class": actor_class.__name__}
+        for base in reversed(actor_class.__mro__):
+            for adapter in self._installation.adapters:
+                for module in _modules(base):
+                    role = adapter.roles.get(f"{module}:{_written(base).__qualname__}")
+                    if role is not None:
+                        facts.update(role=role, adapter=adapter.framework)
+        recorder.describe(**facts)
+
+
+def patch_actor_class(actor_class: type, installation: Installation) -> None:
+    """Puts the hooks that name this class, or one that it inherits from, onto it."""
+    installation.main_hooks()
+    mro = actor_class.__mro__
+    for place, base in enumerate(mro):
+        name = _written(base).__qualname__
+        for method, hook in installation.of_class(_modules(base), name):
+            defined = _definition(base, method, mro[place:])
+            if defined is None:
+                if not any(_definition(other, method, ()) for other in mro):
+                    installation.missing(hook, f"{method} in {actor_class.__name__}")
+                continue
+            for owner in mro[: place + 1]:
+                own = vars(owner).get(method)
+                if own is None or _innermost(own) != defined:
+                    continue
+                if not _has(own, hook):
+                    installation.patch(owner, method, hook)
+
+
+def _definition(base: type, method: str, behind: tuple[type, ...]) -> Any:
+    """The function itself that a class has under a name, its own or inherited."""
+    for owner in (base, *behind):
+        if method in vars(owner):
+            return _innermost(vars(owner)[method])
+    return None
+
+
+def _innermost(function: Any) -> Any:
+    """The code of a function under all its wrappers: copies made by pickling have equal ones."""
+    function = getattr(function, "__func__", function)
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    return getattr(function, "__code__", function)
+
+
+def _written(cls: type) -> type:
+    """The class as its author wrote it: Ray's subclass of it has a qualified name of its own."""
+    written: type = vars(cls).get("__ray_actor_class__", cls)
+    return written
+
+
+def _modules(cls: type) -> set[str]:
+    """The names under which hooks may know the class's module: a driver that was started with
+    `python -m` sends its own classes as those of `__main__`."""
+    module = _written(cls).__module__
+    main = os.environ.get(MAIN_VARIABLE)
+    return {module, main, f"{main}.__main__"} if main and module == "__main__" else {module}
+
+
+def _has(function: Any, hook: Hook) -> bool:
+    return any(observer.hook is hook and observer.on for observer in observers(function))
+
+
+def _is_worker(manager: Any) -> bool:
+    worker = getattr(manager, "_worker", None)
+    return getattr(worker, "mode", 1) == 1  # ray.WORKER_MODE

@@ -1,0 +1,93 @@
+"""First on PYTHONPATH in a traced job: boots rltrace, then runs the sitecustomize that it hides.
+
+It is read by whatever Python the job starts, 2.7 included, so its syntax is the common one. Below
+3.10 it only does the second half. rltrace is loaded from beside this file, without putting the
+folder that holds it (a whole site-packages, perhaps of another environment) on sys.path.
+"""
+import os
+import sys
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def _boot():
+    if sys.version_info < (3, 10) or not os.environ.get("RLTRACE_RUN"):
+        return
+    if "rltrace" not in sys.modules:
+        from _frozen_importlib import module_from_spec
+        from _frozen_importlib_external import spec_from_file_location
+
+        package = os.path.dirname(os.path.dirname(_HERE))
+        spec = spec_from_file_location(
+            "rltrace",
+            os.path.join(package, "__init__.py"),
+            submodule_search_locations=[package],
+        )
+        module = module_from_spec(spec)
+        sys.modules["rltrace"] = module
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules["rltrace"]
+            raise
+    from rltrace.hooks.boot import boot
+
+    boot()
+
+
+def _drop_empty_entry():
+    # A Ray worker's PYTHONPATH is "<here>:${PYTHONPATH}" filled in by Ray. Where the cluster has
+    # none, the colon that remains would put the working directory on sys.path.
+    value = os.environ.get("PYTHONPATH", "")
+    if value == _HERE + os.pathsep:
+        os.environ["PYTHONPATH"] = _HERE
+        place = sys.path.index(_HERE) + 1 if _HERE in sys.path else len(sys.path)
+        if sys.path[place : place + 1] in ([""], [os.getcwd()]):
+            del sys.path[place]
+
+
+def _run_hidden():
+    rest = [entry for entry in sys.path if os.path.abspath(entry or ".") != _HERE]
+    if sys.version_info < (3, 5):
+        import imp
+
+        try:
+            found = imp.find_module("sitecustomize", rest)
+        except ImportError:
+            return
+        ours = sys.modules.pop("sitecustomize", None)
+        try:
+            imp.load_module("sitecustomize", *found)
+        finally:
+            if found[0]:
+                found[0].close()
+            if "sitecustomize" not in sys.modules:
+                sys.modules["sitecustomize"] = ours
+        return
+    from _frozen_importlib import module_from_spec
+    from _frozen_importlib_external import PathFinder
+
+    spec = PathFinder.find_spec("sitecustomize", rest)
+    if spec is None or spec.loader is None:
+        return
+    module = module_from_spec(spec)
+    ours = sys.modules.get("sitecustomize")
+    sys.modules["sitecustomize"] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        sys.modules["sitecustomize"] = ours
+        raise
+
+
+try:
+    _drop_empty_entry()
+    _boot()
+except Exception:  # the job goes on untraced
+    _error = sys.exc_info()[1]
+    try:
+        sys.stderr.write("rltrace: this process is not traced: %r\n" % (_error,))
+    except Exception:
+        pass
+
+_run_hidden()

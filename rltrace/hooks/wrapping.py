@@ -1,0 +1,281 @@
+"""Replacing a function by one that records its calls, and putting the original back.
+
+The replacement is a plain closure. It keeps what callers can see: signature, `__wrapped__`, the
+kind of function (coroutine functions, generators and async generators stay what they are), results
+and exceptions. It refers to no global name, and its observer pickles as `None`: a function that is
+sent to another process by value (Ray does that with classes of the driver's script) arrives there
+as a pass-through, whether rltrace is importable in that process or not.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rltrace.hooks.observing import Observer
+
+MARK = "__rltrace__"
+"""Attribute of a replacement that holds its observer (`None` once it was pickled)."""
+
+_CO_GENERATOR = 0x20
+_CO_COROUTINE = 0x80
+_CO_ITERABLE_COROUTINE = 0x100
+_CO_ASYNC_GENERATOR = 0x200
+
+_FUNCTIONS = (
+    types.FunctionType,
+    types.MethodType,
+    types.BuiltinFunctionType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+)
+
+
+class Unwrappable(TypeError):
+    """The target exists but is nothing that can be replaced without changing the program."""
+
+
+class Patch:
+    """One replaced attribute of a module or class. `undo` puts the very same object back."""
+
+    __slots__ = ("_inherited", "_original", "_replacement", "name", "observer", "owner")
+
+    def __init__(self, owner: Any, name: str, observer: Observer) -> None:
+        """Replaces `owner.name`. Errors: `AttributeError` when there is none, `Unwrappable`."""
+        self.owner = owner
+        self.name = name
+        self.observer = observer
+        self._original, self._inherited = static_attribute(owner, name)
+        self._replacement = replacement(self._original, observer)
+        if isinstance(owner, type) and not hasattr(type(self._original), "__get__"):
+            # The original does not bind to instances, so ours must not either.
+            self._replacement = staticmethod(self._replacement)
+        if hasattr(self._replacement, "__set_name__"):
+            self._replacement.__set_name__(owner, name)
+        setattr(owner, name, self._replacement)
+
+    def undo(self) -> None:
+        """Stops recording and restores the original, unless somebody wrapped ours meanwhile: then
+        it stays in place and only passes calls on."""
+        self.observer.on = False
+        if vars(self.owner).get(self.name) is not self._replacement:
+            return
+        if self._inherited:
+            delattr(self.owner, self.name)
+        else:
+            setattr(self.owner, self.name, self._original)
+
+
+def static_attribute(owner: Any, name: str) -> tuple[Any, bool]:
+    """An attribute as it is stored (a `staticmethod`, a `property`, ...), and whether it is
+    inherited. Errors: `AttributeError`."""
+    if name in vars(owner):
+        return vars(owner)[name], False
+    if isinstance(owner, type):
+        for base in owner.__mro__:
+            if name in vars(base):
+                return vars(base)[name], True
+    return getattr(owner, name), True
+
+
+def observers(function: Any) -> list[Observer]:
+    """The observers that record a function's calls: its own and those of what it wraps."""
+    found = []
+    for _ in range(64):
+        function = getattr(function, "__func__", None) or getattr(function, "fget", function)
+        observer = getattr(function, "__dict__", {}).get(MARK)
+        if observer is not None and observer not in found:
+            found.append(observer)
+        inner = getattr(function, "__wrapped__", None)
+        if inner is None:
+            break
+        function = inner
+    return found
+
+
+def replacement(raw: Any, observer: Observer) -> Any:
+    """What to store in place of an attribute, of the same kind. Errors: `Unwrappable`."""
+    if isinstance(raw, staticmethod):
+        return staticmethod(wrap(raw.__func__, observer))
+    if isinstance(raw, classmethod):
+        return classmethod(wrap(raw.__func__, observer))
+    if isinstance(raw, property):
+        if raw.fget is None:
+            raise Unwrappable("is a property that cannot be read")
+        return property(wrap(raw.fget, observer), raw.fset, raw.fdel, raw.__doc__)
+    if isinstance(raw, functools.cached_property):
+        return functools.cached_property(wrap(raw.func, observer))
+    return wrap(raw, observer)
+
+
+def wrap(function: Any, observer: Observer) -> Any:
+    """A function that calls `function` and has each call recorded. Errors: `Unwrappable`."""
+    if isinstance(function, type):
+        raise Unwrappable("is a class: name one of its methods, such as __init__")
+    if not isinstance(function, _FUNCTIONS) and "function" not in type(function).__name__:
+        raise Unwrappable(f"is a {type(function).__name__}, not a function")
+    observer.function = function
+    flags = getattr(getattr(function, "__code__", None), "co_flags", 0)
+    wrapper: Callable[..., Any]
+    if flags & _CO_ITERABLE_COROUTINE:
+        raise Unwrappable("is a generator-based coroutine")
+    if flags & _CO_COROUTINE:
+        wrapper = _coroutine_function(function, observer)
+    elif flags & _CO_GENERATOR:
+        wrapper = (_items if observer.per_item else _generator)(function, observer)
+    elif flags & _CO_ASYNC_GENERATOR:
+        wrapper = (_async_items if observer.per_item else _async_generator)(function, observer)
+    else:
+        wrapper = _function(function, observer)
+    functools.update_wrapper(wrapper, function)
+    wrapper.__dict__[MARK] = observer
+    return wrapper
+
+
+def _function(function: Any, observer: Any) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if observer is None:
+            return function(*args, **kwargs)
+        call = observer.begin(args, kwargs)
+        try:
+            result = function(*args, **kwargs)
+        except BaseException as error:
+            observer.fail(call, error)
+            raise
+        observer.end(call, result)
+        return result
+
+    return wrapper
+
+
+def _coroutine_function(function: Any, observer: Any) -> Any:
+    async def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if observer is None:
+            return await function(*args, **kwargs)
+        call = observer.begin(args, kwargs)
+        try:
+            result = await function(*args, **kwargs)
+        except BaseException as error:
+            observer.fail(call, error)
+            raise
+        observer.end(call, result)
+        return result
+
+    return wrapper
+
+
+def _generator(function: Any, observer: Any) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if observer is None:
+            return (yield from function(*args, **kwargs))
+        call = observer.begin(args, kwargs)
+        try:
+            result = yield from function(*args, **kwargs)
+        except BaseException as error:
+            observer.fail(call, error)
+            raise
+        observer.end(call, result)
+        return result
+
+    return wrapper
+
+
+def _items(function: Any, observer: Any) -> Any:
+    """What `yield from` does (PEP 380), with each stay inside the producer a call of its own."""
+
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if observer is None:
+            return (yield from function(*args, **kwargs))
+        generator = function(*args, **kwargs)
+        received = thrown = None
+        while True:
+            call = observer.begin(args, kwargs)
+            try:
+                item = generator.send(received) if thrown is None else generator.throw(thrown)
+            except StopIteration as stop:
+                observer.drop(call)
+                return stop.value
+            except BaseException as error:
+                observer.fail(call, error)
+                raise
+            observer.end(call, item)
+            received = thrown = None
+            try:
+                received = yield item
+            except GeneratorExit:
+                generator.close()
+                raise
+            except BaseException as error:
+                thrown = error
+
+    return wrapper
+
+
+def _async_generator(function: Any, observer: Any) -> Any:
+    """One call from the first item to the last; what is sent or thrown in is passed on."""
+
+    async def wrapper(*args: Any, **kwargs: Any) -> Any:
+        call = None if observer is None else observer.begin(args, kwargs)
+        try:
+            generator = function(*args, **kwargs)
+            received = thrown = None
+            while True:
+                try:
+                    if thrown is None:
+                        item = await generator.asend(received)
+                    else:
+                        item = await generator.athrow(thrown)
+                except StopAsyncIteration:
+                    break
+                received = thrown = None
+                try:
+                    received = yield item
+                except GeneratorExit:
+                    await generator.aclose()
+                    raise
+                except BaseException as error:
+                    thrown = error
+        except BaseException as error:
+            if observer is not None:
+                observer.fail(call, error)
+            raise
+        if observer is not None:
+            observer.end(call, None)
+
+    return wrapper
+
+
+def _async_items(function: Any, observer: Any) -> Any:
+    async def wrapper(*args: Any, **kwargs: Any) -> Any:
+        generator = function(*args, **kwargs)
+        received = thrown = None
+        while True:
+            call = None if observer is None else observer.begin(args, kwargs)
+            try:
+                if thrown is None:
+                    item = await generator.asend(received)
+                else:
+                    item = await generator.athrow(thrown)
+            except StopAsyncIteration:
+                if observer is not None:
+                    observer.drop(call)
+                return
+            except BaseException as error:
+                if observer is not None:
+                    observer.fail(call, error)
+                raise
+            if observer is not None:
+                observer.end(call, item)
+            received = thrown = None
+            try:
+                received = yield item
+            except GeneratorExit:
+                await generator.aclose()
+                raise
+            except BaseException as error:
+                thrown = error
+
+    return wrapper

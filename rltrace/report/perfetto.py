@@ -49,6 +49,11 @@ class TimelineCounts:
     unended: int
     bytes: int  # size of the file
 
+    @property
+    def slices(self) -> int:
+        """Everything but the counter readings."""
+        return self.spans + self.trajectories + self.rewards + self.syncs + self.uses
+
 
 def write(run: Run, path: Path) -> TimelineCounts:
     """Writes the timeline of a run to `path`, gzipped where the name ends in `.gz`.
@@ -57,7 +62,8 @@ def write(run: Run, path: Path) -> TimelineCounts:
     """
     scene = Scene()
     _add_processes(scene, run)
-    texts: dict[int, str] = dict(run.sql("SELECT id, text FROM names").fetchall())
+    # All tables are loaded by now: only then are all names known.
+    texts: dict[int, str] = dict(run.connection.sql("SELECT id, text FROM names").fetchall())
     steps = slices_of.steps(scene, run)
     spans = slices_of.spans(scene, run, texts)
     trajectories = slices_of.trajectories(scene, run)
@@ -171,7 +177,8 @@ def _header(scene: Scene, start: int) -> bytes:
     # A process and its tracks together, the steps first.
     for track in sorted(scene.tracks, key=lambda t: (t.parent or (t.pid and t.uuid), t.uuid)):
         _describe(trace.packet.add(trusted_packet_sequence_id=SEQUENCE), track)
-    return trace.SerializeToString()
+    encoded: bytes = trace.SerializeToString()
+    return encoded
 
 
 def _intern(interned: Interned, add: Callable[..., object]) -> None:

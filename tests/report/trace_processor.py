@@ -33,7 +33,7 @@ class Trace:
         self._processor = processor
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
-        """The rows of a PerfettoSQL query."""
+        """The rows of a PerfettoSQL query, whose columns must have different names."""
         return [tuple(row.__dict__.values()) for row in self._processor.query(query)]
 
     def problems(self) -> list[tuple[Any, ...]]:

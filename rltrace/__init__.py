@@ -8,10 +8,9 @@ Importing this package imports the standard library only: it happens in every tr
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rltrace.hooks.api import counter, reward, span, step, trajectory, use, weight_update
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
 

@@ -12,35 +12,20 @@ str, int or bytes.
 from __future__ import annotations
 
 from time import monotonic_ns
-from typing import Any, cast
 
 from rltrace.hooks import recorder as _recorder
+from rltrace.hooks.codes import codes_of
 from rltrace.hooks.identity import identify
 from rltrace.hooks.idle import IDLE
 from rltrace.hooks.spans import Span, begin
-from rltrace.trace.vocabulary import (
-    STEP_SPAN,
-    Fate,
-    Finish,
-    Outcome,
-    Phase,
-    Stage,
-    SyncRole,
-    Transport,
-    word,
-)
 
-Id = str | int | bytes
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, TypeAlias
 
-_IDLE_SPAN = cast("Span", IDLE)
+    Id: TypeAlias = str | int | bytes
 
-
-_PHASES = {word(p): int(p) for p in Phase}
-_FINISHES = {word(f): int(f) for f in Finish}
-_FATES = {word(f): int(f) for f in Fate}
-_OUTCOMES = {word(o): int(o) for o in Outcome}
-_ROLES = {word(r): int(r) for r in SyncRole}
-_TRANSPORTS = {word(t): int(t) for t in Transport}
+_IDLE_SPAN: Span = IDLE  # type: ignore[assignment]  # it does all that a span does: nothing
 
 
 def span(
@@ -70,7 +55,7 @@ def span(
         label = recorder.labels.get(stage if name is None else (stage, name)) or recorder.label(
             stage, name
         )
-        code = -1 if phase is None else _PHASES[phase]
+        code = -1 if phase is None else codes_of("Phase")[phase]
         return begin(recorder, label[0], label[1], code, step, version, tokens, bytes, items, None)
     except Exception as error:
         recorder.failed(error)
@@ -82,17 +67,17 @@ def step(number: int) -> Step:
     ends the step before. Spans recorded in the process meanwhile belong to it."""
     recorder = _recorder._active
     if recorder is None:
-        return cast("Step", IDLE)
+        return _IDLE_STEP
     try:
         if recorder.open_step is not None:
             recorder.open_step.end()
         recorder.step = int(number)
-        row = recorder.begin(recorder.name(STEP_SPAN), int(Stage.STEP))
+        row = recorder.begin(*recorder.label("step", None))
         recorder.open_step = Step(row._batch, row._slot)
         return recorder.open_step
     except Exception as error:
         recorder.failed(error)
-        return cast("Step", IDLE)
+        return _IDLE_STEP
 
 
 class Step(Span):
@@ -166,7 +151,7 @@ class Trajectory(Span):
         if version is None and recorder is not None and recorder.version != -1:
             version = recorder.version
         values = {
-            "finish": _FINISHES.get(finish, int(Finish.ERROR)),
+            "finish": codes_of("Finish").get(finish, codes_of("Finish")["error"]),
             "response_tokens": response_tokens,
             "last_version": version,
             "turns": turns,
@@ -216,11 +201,9 @@ def reward(
         trajectory=trajectory,
         component=component,
         value=value,
-        outcome=None if outcome is None else _OUTCOMES.get(outcome, int(Outcome.ERROR)),
+        outcome=codes_of("Outcome").get(outcome or "ok", codes_of("Outcome")["error"]),
         end_ns=now_ns,
     )
-    if outcome is None:
-        row.set(outcome=int(Outcome.OK))
     return row
 
 
@@ -238,7 +221,7 @@ class Reward(Span):
 
     def __exit__(self, *error: object) -> None:
         if error[0] is not None:
-            self.set(outcome=int(Outcome.ERROR))
+            self.set(outcome=codes_of("Outcome")["error"])
         self.end()
 
     async def __aexit__(self, *error: object) -> None:
@@ -271,7 +254,7 @@ def use(
         trajectory=trajectory,
         step=recorder.step if step is None else step,
         version=recorder.version if version is None else version,
-        fate=_FATES.get(fate, int(Fate.FILTERED)),
+        fate=codes_of("Fate").get(fate, codes_of("Fate")["filtered"]),
         tokens=tokens,
         mean_log_ratio=mean_log_ratio,
         clip_share=clip_share,
@@ -298,8 +281,8 @@ def weight_update(
         WeightUpdate,
         "syncs",
         version=version,
-        role=_ROLES.get(role),
-        transport=None if transport is None else _TRANSPORTS.get(transport),
+        role=codes_of("SyncRole").get(role),
+        transport=codes_of("Transport").get(transport or ""),
         bytes=bytes,
         wire_bytes=wire_bytes,
         buckets=buckets,
@@ -368,6 +351,8 @@ def _row(kind: type[Any], table: str, **values: Any) -> Any:
         recorder.failed(error)
         return IDLE
 
+
+_IDLE_STEP: Step = IDLE  # type: ignore[assignment]
 
 __all__ = [
     "counter",

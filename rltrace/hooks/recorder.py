@@ -11,22 +11,23 @@ import os
 import sys
 from _thread import RLock
 from time import monotonic_ns, time_ns
-from typing import Any
 
+from rltrace.hooks.codes import codes_of
 from rltrace.hooks.spans import Span, begin, watch_asyncio
 from rltrace.trace import clock
 from rltrace.trace.run_dir import NAMES, PROBLEMS, PROCESS, append_line, write_json
 from rltrace.trace.schema import TABLES
 from rltrace.trace.segment import Row, TableWriter
-from rltrace.trace.vocabulary import Stage, word
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 MOST_NAMES = 20_000
 """A job that puts numbers into its span names would grow the name file without bound: past this
 many, new names are recorded as `MANY_NAMES`."""
 
 MANY_NAMES = "(more names)"
-
-_STAGE_CODES = {word(stage): int(stage) for stage in Stage}
 
 
 class Recorder:
@@ -98,10 +99,11 @@ class Recorder:
 
     def label(self, stage: str, name: str | None) -> tuple[int, int]:
         """Name id and stage code of a span. An unknown stage records `other` and is said once."""
-        code = _STAGE_CODES.get(stage)
+        codes = codes_of("Stage")
+        code = codes.get(stage)
         if code is None:
-            code = int(Stage.OTHER)
-            known = ", ".join(word(s) for s in Stage if s is not Stage.STEP)
+            code = codes["other"]
+            known = ", ".join(word for word in codes if word != "step")
             self.problem(
                 "unknown-stage",
                 target=str(stage),

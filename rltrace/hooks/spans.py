@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import sys
 from _thread import get_ident
-from collections.abc import Callable
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Any
 
 from rltrace.trace.segment import Row
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
     from rltrace.hooks.recorder import Recorder
 
 _running_loop: Callable[[], object | None] | None = None

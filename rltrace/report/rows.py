@@ -48,8 +48,10 @@ def csv(relation: duckdb.DuckDBPyRelation) -> str:
 
 
 def _fetch(relation: duckdb.DuckDBPyRelation, most: int | None) -> list[tuple[Any, ...]]:
+    answer: Any = relation  # duckdb's stubs take its methods for relations
     try:
-        return relation.fetchall() if most is None else relation.fetchmany(most)
+        rows: list[tuple[Any, ...]] = answer.fetchall() if most is None else answer.fetchmany(most)
+        return rows
     except duckdb.Error as error:  # a cast or division that fails only while running
         said = str(error).strip().splitlines()[0]
         raise RltraceError(f"the query does not run: {said}", WRONG_USAGE) from None

@@ -9,9 +9,12 @@ Importing pyarrow for this would cost a traced process 143 ms and 43 MB.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 
 from rltrace.trace.schema import WIDTH_BYTES, Table
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 PREFIX_BYTES = 8
 """A message starts with a continuation word (all ones) and the length of its flatbuffer."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-OK: Final = 0
-ANSWER_IS_NO: Final = 1
-WRONG_USAGE: Final = 2
-CANNOT_TELL: Final = 3
-UNREADABLE: Final = 4
+OK = 0
+ANSWER_IS_NO = 1
+WRONG_USAGE = 2
+CANNOT_TELL = 3
+UNREADABLE = 4
 
 
 class RltraceError(Exception):

@@ -306,7 +306,7 @@ class Run:
             for line in path.read_text("utf-8", "replace").splitlines():
                 try:
                     number, text = json.loads(line)
-                    known[int(number)] = str(text)
+                    known[int(number)] = str(text).encode("utf-8", "replace").decode()
                 except (ValueError, TypeError):
                     self._problem("unreadable-line", f"{run_dir.NAMES}/{path.name}", "skipped")
         texts = [known.get(i, "?") for i in range(max(known, default=-1) + 1)]

@@ -14,12 +14,15 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any
 
 from rltrace.trace.clock import node_id
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.json_line import dumps
 from rltrace.trace.schema import SCHEMA_VERSION, TABLES
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 RUN_VARIABLE = "RLTRACE_RUN"
 """Environment variable that names the absolute run directory in every traced process."""

@@ -1,0 +1,52 @@
+"""Runs made by real processes that record through the public API."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rltrace.trace.run_dir import create_run
+
+Record = Callable[..., subprocess.CompletedProcess[str]]
+
+_PREAMBLE = """
+import os, sys, rltrace
+from rltrace.hooks import recorder
+recorder.start(os.environ["RECORD_INTO"])
+"""
+
+
+@pytest.fixture
+def run_path(tmp_path: Path) -> Path:
+    """An empty run directory."""
+    path = tmp_path / "run"
+    create_run(str(path), ["python", "train.py"], {}, "test")
+    return path
+
+
+@pytest.fixture
+def record(run_path: Path) -> Record:
+    """Runs a program that records into `run_path`; returns the finished process. It starts its
+    recorder itself: how `wrap` brings one into a process is tested in test_ways_in."""
+
+    def go(program: str, check: bool = True, **env: str) -> subprocess.CompletedProcess[str]:
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("RLTRACE_")}
+        environment |= {"RECORD_INTO": str(run_path), **env}
+        done = subprocess.run(
+            [sys.executable, "-c", _PREAMBLE + program],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        if check:
+            assert done.returncode == 0, done.stderr
+        return done
+
+    return go

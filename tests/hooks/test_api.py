@@ -1,0 +1,247 @@
+"""The public recording API, as a program uses it and as the reading half sees it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import rltrace
+from rltrace.hooks.identity import identify
+from tests.conftest import Record
+
+
+def rows(run_path: Path, query: str) -> list[tuple]:
+    return rltrace.open_run(run_path).sql(query).fetchall()
+
+
+def test_nothing_happens_without_a_run() -> None:
+    with rltrace.step(1), rltrace.span("rollout") as span:
+        span.set(tokens=4)
+        with rltrace.trajectory("a") as trajectory:
+            trajectory.first_token()
+            trajectory.finish("length", response_tokens=3)
+        with rltrace.reward("a") as reward:
+            reward.set(value=1.0)
+        rltrace.use("a")
+        rltrace.counter("queue", 3)
+        with rltrace.weight_update(1):
+            pass
+    rltrace.step(2).end()
+
+
+def test_an_exception_passes_through_an_idle_span() -> None:
+    with pytest.raises(KeyError, match="mine"), rltrace.span("rollout"):
+        raise KeyError("mine")
+
+
+def test_spans_carry_every_column(run_path: Path, record: Record) -> None:
+    record("""
+wide = {"step": 7, "version": 3, "tokens": 5, "bytes": 2**40, "items": 9}
+with rltrace.span("sync", "broadcast", "transfer", **wide): pass
+""")
+    columns = "stage, name, phase, step, version, tokens, bytes, items, end_ns > start_ns"
+    assert rows(run_path, f"SELECT {columns} FROM spans") == [
+        ("sync", "broadcast", "transfer", 7, 3, 5, 2**40, 9, True)
+    ]
+
+
+def test_spans_nest_by_containment_and_belong_to_the_step(run_path: Path, record: Record) -> None:
+    record("""
+for n in range(3):
+    with rltrace.step(n):
+        with rltrace.span("rollout"):
+            with rltrace.span("reward", "math"):
+                pass
+with rltrace.span("checkpoint"): pass
+""")
+    inside = rows(
+        run_path,
+        "SELECT i.step, o.step FROM spans i JOIN spans o "
+        "ON i.start_ns >= o.start_ns AND i.end_ns <= o.end_ns "
+        "WHERE i.stage = 'reward' AND o.stage = 'rollout' ORDER BY 1",
+    )
+    assert inside == [(0, 0), (1, 1), (2, 2)]
+    assert rows(run_path, "SELECT step FROM spans WHERE stage = 'checkpoint'") == [(None,)]
+    assert rows(run_path, "SELECT step, seconds > 0 FROM steps") == [(n, True) for n in range(3)]
+
+
+def test_a_step_called_at_the_top_of_the_loop_ends_the_one_before(
+    run_path: Path, record: Record
+) -> None:
+    record("""
+for n in range(3):
+    rltrace.step(n)
+    with rltrace.span("train"): pass
+""")
+    assert rows(run_path, "SELECT step, end_ns IS NULL FROM steps") == [
+        (0, False),
+        (1, False),
+        (2, False),
+    ]
+
+
+def test_a_process_that_is_killed_leaves_its_open_spans(run_path: Path, record: Record) -> None:
+    record(
+        """
+rltrace.step(4)
+with rltrace.span("rollout", tokens=3): os.kill(os.getpid(), 9)
+""",
+        check=False,
+    )
+    found = rows(run_path, "SELECT stage, step, tokens, end_ns FROM spans ORDER BY start_ns")
+    assert found == [("step", 4, None, None), ("rollout", 4, 3, None)]
+
+
+def test_every_kind_of_function_can_be_decorated(run_path: Path, record: Record) -> None:
+    out = record("""
+import asyncio, inspect
+@rltrace.span("reward", "plain")
+def plain(x): return x + 1
+@rltrace.span("env", "coroutine")
+async def coroutine(x): await asyncio.sleep(0); return x + 1
+@rltrace.span("rollout", "generator")
+def generator(n):
+    got = yield from range(n)
+    return "done"
+@rltrace.span("rollout", "agenerator")
+async def agenerator(n):
+    for i in range(n): yield i
+assert inspect.iscoroutinefunction(coroutine) and inspect.isgeneratorfunction(generator)
+assert inspect.isasyncgenfunction(agenerator) and plain.__name__ == "plain"
+async def main():
+    return [i async for i in agenerator(3)], await coroutine(1)
+print(plain(1), plain(2), asyncio.run(main()), list(generator(3)))
+try:
+    plain("x")
+except TypeError: print("raised")
+""").stdout
+    assert out == "2 3 ([0, 1, 2], 2) [0, 1, 2]\nraised\n"
+    counted = rows(run_path, "SELECT name, stage, count(*), count(end_ns) FROM spans GROUP BY 1, 2")
+    assert sorted(counted) == [
+        ("agenerator", "rollout", 1, 1),
+        ("coroutine", "env", 1, 1),
+        ("generator", "rollout", 1, 1),
+        ("plain", "reward", 3, 3),
+    ]
+
+
+def test_asyncio_tasks_are_lanes_of_their_own(run_path: Path, record: Record) -> None:
+    record("""
+import asyncio
+from rltrace.hooks.spans import watch_asyncio
+watch_asyncio()
+async def one(i):
+    with rltrace.span("rollout", items=i):
+        await asyncio.sleep(0.01)
+async def main():
+    await asyncio.gather(*[one(i) for i in range(3)])
+asyncio.run(main())
+with rltrace.span("train"): pass
+""")
+    lanes = rows(run_path, "SELECT DISTINCT lane FROM spans")
+    assert len(lanes) == 4
+
+
+def test_an_unknown_stage_is_recorded_as_other_and_said_once(
+    run_path: Path, record: Record
+) -> None:
+    said = record("""
+for _ in range(3):
+    with rltrace.span("frobnicate"): pass
+""").stderr
+    assert said.count("frobnicate") == 1
+    assert len(said.splitlines()) == 1
+    assert rows(run_path, "SELECT stage, name, count(*) FROM spans GROUP BY ALL") == [
+        ("other", "frobnicate", 3)
+    ]
+
+
+def test_wrong_values_never_reach_the_job(run_path: Path, record: Record) -> None:
+    record("""
+with rltrace.span("rollout", tokens="many"): pass
+with rltrace.span("rollout", phase="nonsense"): pass
+with rltrace.span("rollout", step=2**40): pass
+with rltrace.span(["rollout"]): pass
+with rltrace.span("rollout") as s: s.set(nonsense=4, tokens=1.5)
+rltrace.counter("queue", "full")
+rltrace.reward("a", value="good")
+rltrace.use(None, tokens="x")
+rltrace.step("one")
+""")
+    run = rltrace.open_run(run_path)
+    assert run.sql("SELECT count(*) FROM spans WHERE end_ns IS NOT NULL").fetchall() == [(1,)]
+    assert any(p["what"] == "not-recorded" for p in run.problems)
+
+
+def test_trajectories_rewards_and_uses_meet_by_id(run_path: Path, record: Record) -> None:
+    record("""
+with rltrace.weight_update(5, bytes=100, transport="tcp"): pass
+made = rltrace.trajectory("t/1", group="g", prompt=12, version=3, prompt_tokens=9, token_ids=True)
+with made as t:
+    t.first_token()
+    t.finish("length", response_tokens=40)
+with rltrace.reward("t/1", component="tests") as r: r.set(value=0.25)
+rltrace.use("t/1", step=2, tokens=40, sum_w=1.5)
+rltrace.use("t/2", "zero-advantage", version=5)
+""")
+    assert rows(
+        run_path,
+        "SELECT trajectory, prompt, first_version, last_version, prompt_tokens, response_tokens, "
+        "finish, token_ids, logprobs, first_token_ns BETWEEN start_ns AND end_ns FROM trajectories",
+    ) == [(identify("t/1"), identify("12"), 3, 5, 9, 40, "length", 1, None, True)]
+    assert rows(run_path, "SELECT value, component, outcome FROM rewards") == [
+        (0.25, "tests", "ok")
+    ]
+    assert rows(run_path, "SELECT lag, fate, tokens FROM lags ORDER BY fate") == [
+        (2, "trained", 40),
+        (None, "zero-advantage", None),
+    ]
+    assert rows(run_path, "SELECT version, role, transport, bytes, wire_bytes FROM syncs") == [
+        (5, "source", "tcp", 100, None)
+    ]
+
+
+def test_a_block_that_raises_marks_its_row(run_path: Path, record: Record) -> None:
+    record("""
+for make in (rltrace.trajectory, rltrace.reward, rltrace.weight_update):
+    try:
+        with make(9): raise ValueError("theirs")
+    except ValueError: pass
+assert recorder.active().version == -1
+""")
+    assert rows(run_path, "SELECT finish, end_ns > 0 FROM trajectories") == [("error", True)]
+    assert rows(run_path, "SELECT outcome, value FROM rewards") == [("error", None)]
+    assert rows(run_path, "SELECT end_ns > 0 FROM syncs") == [(True,)]
+
+
+def test_counters_are_samples(run_path: Path, record: Record) -> None:
+    record("rltrace.counter('queue', 2.5); rltrace.counter('gpu', 1, device=3)")
+    assert rows(run_path, "SELECT counter, value, device FROM samples") == [
+        ("queue", 2.5, None),
+        ("gpu", 1.0, 3),
+    ]
+
+
+def test_ids_are_the_same_in_every_process() -> None:
+    assert identify(7) == identify("7") == identify(b"7")
+    assert identify("a") != identify("b")
+    assert all(-(2**63) <= identify(i) < 2**63 for i in range(1000))
+
+
+def test_a_program_can_start_a_run_itself(tmp_path: Path, record: Record) -> None:
+    out = record(
+        f"""
+recorder.stop()
+with rltrace.span("train"): pass
+path = rltrace.start({str(tmp_path / "own")!r})
+assert rltrace.start() == path and os.environ["RLTRACE_RUN"] == str(path)
+with rltrace.step(0), rltrace.span("train"): pass
+rltrace.stop()
+with rltrace.span("train"): pass
+print(path)
+"""
+    ).stdout.strip()
+    run = rltrace.open_run(out)
+    assert run.sql("SELECT count(*) FROM spans").fetchall() == [(2,)]
+    assert run.meta["exit_code"] == 0

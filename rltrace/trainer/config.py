@@ -15,7 +15,7 @@ class TrainerError(Exception):
 class TrainerConfig:
     """Settings of a run. Errors: `TrainerError` for a value that cannot work."""
 
-    steps: int = 70
+    steps: int = 80
     seed: int = 0
     placement: str = "colocated"
 
@@ -29,7 +29,7 @@ class TrainerConfig:
     # a step's batch
     prompts: int = 12  # prompts, hence groups, in a step
     samples: int = 12  # samples of each prompt (the group size K)
-    max_running: int = 24  # sequences that one rollout worker decodes at once
+    max_running: int = 8  # sequences that one rollout worker decodes at once
 
     # the policy
     width: int = 128

@@ -1,0 +1,88 @@
+"""Clocks of several nodes on one time line, and how far they may be off."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from rltrace.trace.alignment import UNKNOWN_BOUND_NS, Exchange, align, read_clock_files
+
+DAY_NS = 86_400 * 10**9
+REAL_NS = 1_760_000_000 * 10**9
+
+
+def test_nodes_days_apart_meet_within_the_bound() -> None:
+    """Node b's monotonic clock is a day ahead and its real-time clock an hour wrong."""
+    pairs = {
+        "a": [(1000, REAL_NS + 1000, 50)],
+        "b": [(DAY_NS + 5000, REAL_NS + 5000 + 3600 * 10**9, 50)],
+    }
+    rtt = 40_000
+    wrong_by = 12_000  # asymmetric path: within rtt / 2
+    exchanges = [Exchange("b", "a", DAY_NS + 9000, -DAY_NS + wrong_by, rtt)]
+    clocks = align("a", pairs, exchanges)
+    same_instant_a, same_instant_b = np.array([70_000]), np.array([DAY_NS + 70_000])
+    difference = clocks["b"].to_unix(same_instant_b) - clocks["a"].to_unix(same_instant_a)
+    assert abs(int(difference[0])) == wrong_by
+    assert clocks["b"].bound_ns == rtt // 2 >= wrong_by
+    assert clocks["a"].bound_ns == 0
+    assert int(clocks["a"].to_unix(np.array([1000]))[0]) == REAL_NS + 1000
+
+
+def test_an_exchange_is_used_from_either_side() -> None:
+    pairs = {"a": [(10, REAL_NS, 0)], "b": [(DAY_NS, REAL_NS, 0)]}
+    clocks = align("a", pairs, [Exchange("a", "b", 500, DAY_NS, 100)])
+    assert int(clocks["b"].to_unix(np.array([DAY_NS + 510]))[0]) == REAL_NS + 500
+    assert clocks["b"].bound_ns == 50
+
+
+def test_drift_between_exchanges_is_followed() -> None:
+    """Node b runs 50 ppm fast: 180 ms an hour."""
+    pairs = {"a": [(1, REAL_NS, 0)], "b": [(1, REAL_NS, 0)]}
+    hour_ns = 3600 * 10**9
+
+    def of_b(t: int) -> int:
+        return t + t * 50 // 10**6
+
+    exchanges = [Exchange("b", "a", of_b(t), t - of_b(t), 20) for t in (1, hour_ns, 2 * hour_ns)]
+    clocks = align("a", pairs, exchanges)
+    for t in (hour_ns // 2, hour_ns, hour_ns * 3 // 2):
+        unix = int(clocks["b"].to_unix(np.array([of_b(t)], np.int64))[0])
+        assert abs(unix - (REAL_NS - 1 + t)) <= 2
+
+
+def test_bounds_add_up_along_a_path() -> None:
+    pairs = {n: [(10, REAL_NS, 0)] for n in "abc"}
+    exchanges = [Exchange("b", "a", 5, 0, 100), Exchange("c", "b", 5, 0, 60)]
+    assert align("a", pairs, exchanges)["c"].bound_ns == 80
+
+
+def test_without_an_exchange_the_bound_is_unknown() -> None:
+    pairs = {"a": [(10, REAL_NS, 0)], "b": [(20, REAL_NS + 7, 0)]}
+    clocks = align("a", pairs, [])
+    assert clocks["b"].bound_ns == UNKNOWN_BOUND_NS
+    assert int(clocks["b"].to_unix(np.array([25]))[0]) == REAL_NS + 12
+
+
+def test_unknown_times_stay_unknown() -> None:
+    clock = align("a", {"a": [(10, REAL_NS, 0)]}, [])["a"]
+    assert clock.to_unix(np.array([-1, 0, 20])).tolist() == [-1, 0, REAL_NS + 10]
+
+
+def test_a_later_step_of_real_time_moves_nothing() -> None:
+    steady = [(i * 10**9 + 1, REAL_NS + i * 10**9, 100) for i in range(4)]
+    stepped = [(i * 10**9 + 1, REAL_NS + i * 10**9 + 60 * 10**9, 1) for i in range(4, 9)]
+    clock = align("a", {"a": steady + stepped}, [])["a"]
+    assert int(clock.to_unix(np.array([8 * 10**9 + 1]))[0]) == REAL_NS + 8 * 10**9
+
+
+def test_damaged_clock_lines_are_named_and_skipped(tmp_path: Path) -> None:
+    good = {"kind": "pair", "monotonic_ns": 1, "real_ns": 2, "bracket_ns": 3}
+    lines = [json.dumps(good), '{"kind": "exch', json.dumps({"kind": "exchange", "peer": "x"})]
+    (tmp_path / "node.jsonl").write_text("\n".join(lines))
+    pairs, exchanges, problems = read_clock_files(tmp_path)
+    assert pairs == {"node": [(1, 2, 3)]}
+    assert exchanges == []
+    assert problems == ["node.jsonl:2", "node.jsonl:3"]

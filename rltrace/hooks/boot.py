@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
 
 from rltrace.hooks import recorder as recording
 from rltrace.hooks.argv import Program, program
@@ -18,6 +17,10 @@ from rltrace.hooks.finder import Finder
 from rltrace.hooks.spans import watch_asyncio
 from rltrace.trace.clock import node_id
 from rltrace.trace.run_dir import NODES, RUN_VARIABLE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 ADAPTERS_VARIABLE = "RLTRACE_ADAPTERS"
 """Environment variable with the adapters as `framework=module:Class`, joined by `;`."""

@@ -1,0 +1,74 @@
+"""Running one child in our place: same terminal, same process group, signals and exit code passed.
+
+Signals are waited for instead of handled, which tells who sent them: those of the terminal (Ctrl-C)
+have reached the child already, as it is in the same process group; those that were sent to us with
+`kill` are passed on.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+
+_PASSED_ON = {
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+}
+_WATCHED = _PASSED_ON | {signal.SIGCHLD}
+_SI_KERNEL = 0x80
+
+
+def run_child(
+    program: str, argv: list[str], environment: dict[str, str], started: Callable[[int], None]
+) -> int:
+    """Runs `program` to its end; its exit code, or 128 + n when signal n ended it. `started` is
+    told the child's pid. Errors: OSError when it cannot be executed."""
+    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # else its exit status would be thrown away
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
+    try:
+        child = os.posix_spawn(
+            program,
+            argv,
+            environment,
+            setsigmask=before,
+            setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),  # Python ignores them; the job need not
+        )
+        started(child)
+        code = os.waitstatus_to_exitcode(_status_of(child))
+    finally:
+        # What came for us too late (the Ctrl-C that ended the child) must not strike now.
+        while signal.sigtimedwait(_WATCHED, 0) is not None:
+            pass
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return code if code >= 0 else 128 - code
+
+
+def _status_of(child: int) -> int:
+    while True:
+        received = signal.sigwaitinfo(_WATCHED)
+        if received.si_signo != signal.SIGCHLD:
+            if received.si_code != _SI_KERNEL:
+                _pass_on(child, received.si_signo)
+            continue
+        while True:
+            try:  # any child: as process 1 of a container we inherit the orphans
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if pid == child:
+                return status
+            if pid == 0:
+                break
+
+
+def _pass_on(child: int, number: int) -> None:
+    try:
+        os.kill(child, number)
+    except ProcessLookupError:
+        pass

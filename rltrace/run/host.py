@@ -1,0 +1,32 @@
+"""Readings of the node itself: processors and memory, from `/proc`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_NODE = -1  # no device
+
+
+def read_host() -> Iterator[tuple[str, int, float]]:
+    """Counter, device (-1: the node), value; nothing where there is no `/proc`.
+
+    `host/cpu_busy_seconds` is cumulative over all cores: two readings give the cores that were busy
+    between them.
+    """
+    try:
+        with open("/proc/stat", "rb") as file:
+            user, nice, system, _, _, irq, softirq = map(int, file.readline().split()[1:8])
+        with open("/proc/meminfo", "rb") as file:
+            memory = dict(line.split(b":", 1) for line in file)
+    except (OSError, ValueError):
+        return
+    busy = (user + nice + system + irq + softirq) / _TICKS_PER_S
+    yield "host/cpu_busy_seconds", _NODE, busy
+    yield "host/memory_available_bytes", _NODE, _kib(memory, b"MemAvailable")
+    yield "host/memory_total_bytes", _NODE, _kib(memory, b"MemTotal")
+
+
+def _kib(memory: dict[bytes, bytes], key: bytes) -> float:
+    return int(memory.get(key, b"0").split()[0]) * 1024.0

@@ -1,0 +1,100 @@
+"""When a run is over, as the agent of a node sees it.
+
+On the node where the run was started that is when `wrap` has ended; when `wrap` alone was killed,
+when its command has. Elsewhere it is when `run.json` says so, or when the first node has been
+silent for long and no traced process is left here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import time
+from pathlib import Path
+from typing import Any
+
+from rltrace.trace.errors import RltraceError
+from rltrace.trace.run_dir import CLOCKS, PROCESS, RUN_FILE, read_run_json
+
+SILENT_S = 30.0
+
+
+class Lifetime:
+    """Watches a run from the node `node`."""
+
+    def __init__(self, run_dir: str, node: str) -> None:
+        self._run_dir = Path(run_dir)
+        self._node = node
+        self._read_at = -1
+        self.run: dict[str, Any] = {}
+        self._watched: dict[str, _Process] = {}
+        self._refresh()
+
+    @property
+    def first_node(self) -> str:
+        """The node where the run was started; its clock is the run's reference."""
+        return str(self.run.get("node", ""))
+
+    def is_over(self) -> bool:
+        """Whether nothing more is to come from the run."""
+        if not self._run_dir.is_dir():
+            return True
+        self._refresh()
+        if self.run.get("end_real_ns") is not None:
+            return True
+        if self.first_node == self._node:
+            wrap, command = self._process("wrap_pid"), self._process("command_pid")
+            return not (wrap.is_alive() or command.is_alive())
+        return self._first_node_is_silent() and not self._traced_process_here()
+
+    def _refresh(self) -> None:
+        try:
+            changed_at = os.stat(self._run_dir / RUN_FILE).st_mtime_ns
+            if changed_at != self._read_at:
+                self.run = read_run_json(str(self._run_dir))
+                self._read_at = changed_at
+        except (OSError, RltraceError):
+            pass  # it is being replaced, or the file system is away for a moment
+
+    def _process(self, key: str) -> _Process:
+        pid = self.run.get(key)
+        if key not in self._watched and isinstance(pid, int):
+            self._watched[key] = _Process(pid)
+        return self._watched.get(key, _Process(-1))
+
+    def _first_node_is_silent(self) -> bool:
+        try:
+            spoke_at = os.stat(self._run_dir / CLOCKS / f"{self.first_node}.jsonl").st_mtime
+        except OSError:
+            spoke_at = self.run.get("start_real_ns", 0) / 1e9
+        return time.time() - spoke_at > SILENT_S
+
+    def _traced_process_here(self) -> bool:
+        for path in (self._run_dir / PROCESS).glob("*.json"):
+            try:
+                process = json.loads(path.read_text())
+            except (OSError, ValueError):
+                continue
+            here = process.get("node") == self._node and process.get("pid") != os.getpid()
+            if here and os.path.exists(f"/proc/{process.get('pid')}"):
+                return True
+        return False
+
+
+class _Process:
+    """A process, told apart from a later one with the same number."""
+
+    def __init__(self, pid: int) -> None:
+        self._handle = -1
+        if pid > 0:
+            try:
+                self._handle = os.pidfd_open(pid)
+            except OSError:
+                return  # it has ended
+
+    def is_alive(self) -> bool:
+        if self._handle < 0:
+            return False
+        ended, _, _ = select.select([self._handle], [], [], 0)
+        return not ended

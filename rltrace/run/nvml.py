@@ -1,0 +1,145 @@
+"""Readings of the node's NVIDIA devices. The only file that imports nvidia-ml-py.
+
+Cumulative counters are preferred to rates (energy, bytes over NVLink and PCIe): nothing between two
+readings is missed, and `nvmlDeviceGetPcieThroughput` would block for a window of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+Reading = tuple[str, int, float]
+"""Counter, device, value. The unit is in the counter's name."""
+
+_KIB = 1024.0
+
+
+class NoGpu(Exception):
+    """There is no NVIDIA device to read, with the reason."""
+
+
+class Devices:
+    """The devices of this node. Counters that a device does not support are left out for good."""
+
+    def __init__(self) -> None:
+        """Errors: `NoGpu`."""
+        try:
+            import pynvml
+        except ImportError:
+            raise NoGpu("nvidia-ml-py is not installed") from None
+        self._nvml: Any = pynvml
+        try:
+            pynvml.nvmlInit()
+            count = pynvml.nvmlDeviceGetCount()
+            handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(count)]
+        except pynvml.NVMLError as error:
+            raise NoGpu(f"NVML: {error}") from None
+        if not handles:
+            raise NoGpu("NVML lists no device")
+        self._devices = list(enumerate(handles))
+        self._unsupported: set[tuple[int, str]] = set()
+
+    def __len__(self) -> int:
+        return len(self._devices)
+
+    def names(self) -> list[str]:
+        """The devices' names, in order."""
+        return [str(self._nvml.nvmlDeviceGetName(handle)) for _, handle in self._devices]
+
+    def read(self) -> Iterator[Reading]:
+        """One reading of everything that each device supports."""
+        for device, handle in self._devices:
+            for group, read in _READERS.items():
+                if (device, group) in self._unsupported:
+                    continue
+                try:
+                    values = read(self._nvml, handle)
+                except (self._nvml.NVMLError, AttributeError):
+                    self._unsupported.add((device, group))
+                    continue
+                for counter, value in values.items():
+                    yield counter, device, value
+
+
+def _utilization(nvml: Any, handle: Any) -> dict[str, float]:
+    rates = nvml.nvmlDeviceGetUtilizationRates(handle)
+    return {
+        "gpu/busy_percent": float(rates.gpu),
+        "gpu/memory_controller_busy_percent": float(rates.memory),
+    }
+
+
+def _memory(nvml: Any, handle: Any) -> dict[str, float]:
+    memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+    return {
+        "gpu/memory_used_bytes": float(memory.used),
+        "gpu/memory_total_bytes": float(memory.total),
+    }
+
+
+def _power(nvml: Any, handle: Any) -> dict[str, float]:
+    return {"gpu/power_watts": nvml.nvmlDeviceGetPowerUsage(handle) / 1e3}
+
+
+def _energy(nvml: Any, handle: Any) -> dict[str, float]:
+    return {"gpu/energy_joules": nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3}
+
+
+def _clock(nvml: Any, handle: Any) -> dict[str, float]:
+    clock = nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)
+    return {"gpu/sm_clock_hz": clock * 1e6}
+
+
+def _throttle(nvml: Any, handle: Any) -> dict[str, float]:
+    reasons = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
+    return {"gpu/throttle_reasons": float(reasons)}
+
+
+def _nvlink(nvml: Any, handle: Any) -> dict[str, float]:
+    # All links together is scope 0xFFFFFFFF. Fields are in KiB.
+    sent = nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX
+    received = nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX
+    values = _fields(nvml, handle, [(sent, 0xFFFFFFFF), (received, 0xFFFFFFFF)])
+    return {
+        "gpu/nvlink_sent_bytes": values[0] * _KIB,
+        "gpu/nvlink_received_bytes": values[1] * _KIB,
+    }
+
+
+def _pcie(nvml: Any, handle: Any) -> dict[str, float]:
+    sent, received = nvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES, nvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES
+    values = _fields(nvml, handle, [(sent, 0), (received, 0)])
+    return {"gpu/pcie_sent_bytes": values[0], "gpu/pcie_received_bytes": values[1]}
+
+
+def _fields(nvml: Any, handle: Any, wanted: list[tuple[int, int]]) -> list[float]:
+    found = []
+    for value in nvml.nvmlDeviceGetFieldValues(handle, wanted):
+        if value.nvmlReturn != nvml.NVML_SUCCESS:
+            raise nvml.NVMLError(value.nvmlReturn)
+        found.append(_number(nvml, value))
+    return found
+
+
+def _number(nvml: Any, value: Any) -> float:
+    names = {
+        nvml.NVML_VALUE_TYPE_DOUBLE: "dVal",
+        nvml.NVML_VALUE_TYPE_UNSIGNED_INT: "uiVal",
+        nvml.NVML_VALUE_TYPE_UNSIGNED_LONG: "ulVal",
+        nvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG: "ullVal",
+        nvml.NVML_VALUE_TYPE_SIGNED_LONG_LONG: "sllVal",
+    }
+    return float(getattr(value.value, names[value.valueType]))
+
+
+_READERS: dict[str, Callable[[Any, Any], dict[str, float]]] = {
+    "utilization": _utilization,
+    "memory": _memory,
+    "power": _power,
+    "energy": _energy,
+    "clock": _clock,
+    "throttle": _throttle,
+    "nvlink": _nvlink,
+    "pcie": _pcie,
+}

@@ -1,0 +1,163 @@
+"""`rltrace wrap -- COMMAND`: runs a command with every process of it traced.
+
+The job comes first. Whatever goes wrong on our side is one sentence on stderr, and the command runs
+as it would have without us; its exit code is passed on. A wrap inside a wrapped job joins the outer
+run (its own `--hook`s are added), unless it is given a directory of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import rltrace
+from rltrace.adapters import find_adapters
+from rltrace.hooks.boot import ADAPTERS_VARIABLE, HOOKS_VARIABLE, PYTHON_VARIABLE, SITE
+from rltrace.hooks.hook import Hook, split_target, stage_code
+from rltrace.hooks.node_agent import spawn_agent
+from rltrace.run.child import run_child
+from rltrace.run.location import RUNS_FOLDER, new_run_path
+from rltrace.trace.clock import node_id
+from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.run_dir import (
+    NODES,
+    PROCESS,
+    RUN_FILE,
+    RUN_VARIABLE,
+    create_run,
+    update_run_json,
+)
+
+NOT_FOUND, NOT_EXECUTABLE = 127, 126
+
+
+def wrap(command: list[str], out: Path | None = None, hooks: Sequence[str] = ()) -> int:
+    """Runs the command and returns its exit code, 128 + n when signal n ended it, 127 when there is
+    no such command, 126 when it cannot be executed.
+
+    `out` is the run directory to make (by default a new one in `rltrace-runs/`), `hooks` are the
+    user's own as `"module:qualname=stage"`. Errors: `RltraceError` for wrong usage.
+    """
+    if not command:
+        raise RltraceError("give a command: `rltrace wrap -- python train.py`", WRONG_USAGE)
+    for hook in hooks:
+        check_hook(hook)
+    program = shutil.which(command[0])
+    if program is None:
+        return _cannot_run(command[0])
+    outer = os.environ.get(RUN_VARIABLE)
+    if outer and out is None:
+        return _run(program, command, _environment(outer, hooks), None)
+    run_dir = _make_run(command, out, hooks)
+    if run_dir is None:
+        return _run(program, command, dict(os.environ), None)
+    lock = f"{run_dir}/{NODES}/{node_id()}.lock"
+    spawn_agent(str(run_dir), lock, sys.executable)
+    code = _run(program, command, _environment(str(run_dir), hooks), run_dir)
+    _finish(run_dir, code, named=out is not None)
+    return code
+
+
+def check_hook(text: str) -> None:
+    """Errors: `RltraceError` unless `text` is of the form `module:qualname=stage`."""
+    target, equals, stage = text.partition("=")
+    try:
+        if not equals:
+            raise ValueError(f"{text!r} names no stage")
+        split_target(target)
+        stage_code(Hook(target, stage).stage_word)
+    except ValueError as error:
+        message = f"--hook {text}: {error}; write it as module:function=stage"
+        raise RltraceError(message, WRONG_USAGE) from None
+
+
+def _cannot_run(name: str) -> int:
+    path = Path(name)
+    if "/" in name and path.exists():
+        why = "is a directory" if path.is_dir() else "is not executable"
+        _say(f"{name} {why}: name a program, for instance `rltrace wrap -- python {name}`")
+        return NOT_EXECUTABLE
+    _say(f"{name}: command not found")
+    return NOT_FOUND
+
+
+def _make_run(command: list[str], out: Path | None, hooks: Sequence[str]) -> Path | None:
+    path = (out if out is not None else new_run_path(command)).absolute()
+    stem, number = path, 2
+    while (path / RUN_FILE).exists():
+        path = stem.with_name(f"{stem.name}-{number}")
+        number += 1
+    if path != stem:
+        _say(f"{stem} holds a run already; this one goes to {path}")
+    try:
+        settings = {"hooks": list(hooks), "adapters": find_adapters()}
+        create_run(str(path), command, settings, rltrace.__version__)
+    except OSError as error:
+        _say(f"cannot record into {path}: {error.strerror or error}; the job runs untraced")
+        return None
+    return path
+
+
+def _environment(run_dir: str, hooks: Sequence[str]) -> dict[str, str]:
+    environment = dict(os.environ)
+    environment[RUN_VARIABLE] = run_dir
+    environment[PYTHON_VARIABLE] = sys.executable
+    environment[ADAPTERS_VARIABLE] = ";".join(f"{k}={v}" for k, v in find_adapters().items())
+    known = [h for h in environment.get(HOOKS_VARIABLE, "").split(";") if h]
+    environment[HOOKS_VARIABLE] = ";".join([*known, *(h for h in hooks if h not in known)])
+    path = environment.get("PYTHONPATH", "")
+    if SITE not in path.split(os.pathsep):
+        environment["PYTHONPATH"] = SITE + (os.pathsep + path if path else "")
+    return environment
+
+
+def _run(
+    program: str, command: list[str], environment: dict[str, str], run_dir: Path | None
+) -> int:
+    def started(pid: int) -> None:
+        if run_dir is not None:
+            _update(run_dir, command_pid=pid)
+
+    try:
+        return run_child(program, command, environment, started)
+    except OSError as error:
+        _say(f"{command[0]} cannot be executed: {error.strerror or error}")
+        return NOT_EXECUTABLE
+
+
+def _finish(run_dir: Path, code: int, named: bool) -> None:
+    _update(run_dir, end_real_ns=time.time_ns(), exit_code=code)
+    try:
+        shown = os.path.relpath(run_dir)
+        if not any(_is_of_job(path) for path in (run_dir / PROCESS).glob("*.json")):
+            _say(f"no Python process was traced ({shown}): `rltrace doctor` tells what is needed")
+            return
+    except OSError as error:
+        _say(f"{run_dir} cannot be read: {error.strerror or error}")
+        return
+    newest = not named and run_dir.parent == Path.cwd() / RUNS_FOLDER
+    run = "" if newest else f" {shlex.quote(shown)}"
+    _say(f"the trace is in {shown}; next: rltrace report{run}")
+
+
+def _is_of_job(process: Path) -> bool:
+    return '"role":"agent"' not in process.read_text(encoding="utf-8")
+
+
+def _update(run_dir: Path, **fields: object) -> None:
+    try:
+        update_run_json(str(run_dir), **fields)
+    except (OSError, RltraceError) as error:
+        _say(f"{run_dir}/{RUN_FILE} could not be completed: {error}")
+
+
+def _say(text: str) -> None:
+    try:
+        os.write(2, f"rltrace: {text}\n".encode("utf-8", "backslashreplace"))
+    except OSError:
+        pass  # nobody listens any more

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NamedTuple
 
+    class Program(NamedTuple):
+        """`kind` is `"script"`, `"module"` (`-m`), `"code"` (`-c`) or `""` (interactive, stdin);
+        `name` is the path, the module or the code."""
 
-class Program(NamedTuple):
-    """`kind` is `"script"`, `"module"` (`-m`), `"code"` (`-c`) or `""` (interactive, stdin); `name`
-    is the path, the module or the code."""
+        kind: str
+        name: str
+else:
+    # Written out: `typing` would cost every process of the job 8 ms.
+    class Program(tuple):
+        __slots__ = ()
 
-    kind: str
-    name: str
+        def __new__(cls, kind, name):
+            return tuple.__new__(cls, (kind, name))
+
+        kind = property(lambda self: self[0])
+        name = property(lambda self: self[1])
 
 
 def program(orig_argv: list[str]) -> Program:

@@ -8,11 +8,14 @@ happens in every traced process, so nothing is imported here.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from typing import Any
 
-Report = Callable[[str, BaseException], None]
-"""Told the module's name and what a callback raised; the import itself goes on."""
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    Report = Callable[[str, BaseException], None]
+    """Told the module's name and what a callback raised; the import itself goes on."""
 
 
 class Finder:

@@ -7,12 +7,12 @@ _ESCAPES = {code: f"\\u{code:04x}" for code in range(32)} | {
     ord("\\"): "\\\\",
     0x7F: "\\u007f",
 }
-_ESCAPES |= {code: f"\\u{code:04x}" for code in range(0xD800, 0xE000)}  # lone surrogates
 
 
 def dumps(value: object) -> str:
     """JSON text of str, int, float, bool, None and of lists and dicts of them; anything else is
-    written as its `str()`. Not-a-number becomes null, since JSON has no word for it."""
+    written as its `str()`. Not-a-number becomes null, since JSON has no word for it. To be encoded
+    with the error handler "backslashreplace", which turns lone surrogates into JSON's escapes."""
     if value is None or value is True or value is False:
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, int):

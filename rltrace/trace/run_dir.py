@@ -93,7 +93,7 @@ def write_json(path: str, value: dict[str, Any]) -> None:
     """Replaces a file at once, so that a reader sees the old or the new text, never half of it."""
     temporary = f"{path}.{os.getpid()}.tmp"
     try:
-        with open(temporary, "w", encoding="utf-8") as file:
+        with open(temporary, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(dumps(value) + "\n")
         os.replace(temporary, path)
     except OSError:

@@ -48,9 +48,9 @@ def csv(relation: duckdb.DuckDBPyRelation) -> str:
 
 
 def _fetch(relation: duckdb.DuckDBPyRelation, most: int | None) -> list[tuple[Any, ...]]:
-    answer: Any = relation  # duckdb's stubs take its methods for relations
+    limited: Any = relation if most is None else relation.limit(most)
     try:
-        rows: list[tuple[Any, ...]] = answer.fetchall() if most is None else answer.fetchmany(most)
+        rows: list[tuple[Any, ...]] = limited.fetchall()
         return rows
     except duckdb.Error as error:  # a cast or division that fails only while running
         said = str(error).strip().splitlines()[0]

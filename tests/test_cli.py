@@ -1,0 +1,128 @@
+"""The command line: what each command prints, and one sentence with an exit code for bad input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from rltrace.cli import main
+from tests.conftest import Record
+
+PROGRAM = """
+for n in range(5):
+    with rltrace.step(n):
+        with rltrace.span("rollout"):
+            with rltrace.trajectory(f"t{n}", version=n) as t: t.finish(response_tokens=5, version=n)
+        with rltrace.span("train"): rltrace.use(f"t{n}", version=n, tokens=5)
+"""
+
+
+def invoke(*arguments: object) -> Result:
+    return CliRunner().invoke(main, [str(a) for a in arguments])
+
+
+@pytest.fixture
+def run(run_path: Path, record: Record) -> Path:
+    record(PROGRAM)
+    return run_path
+
+
+COMMANDS = (
+    ("report",),
+    ("report", "--json"),
+    ("report", "--markdown"),
+    ("query", "SELECT count(*) FROM spans"),
+    ("info",),
+    ("compact",),
+    ("timeline",),
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_works_on_a_run(run: Path, command: tuple[str, ...]) -> None:
+    result = invoke(*command, run)
+    assert result.exit_code == 0, result.output
+    assert result.output.strip()
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_works_on_an_empty_run(run_path: Path, command: tuple[str, ...]) -> None:
+    result = invoke(*command, run_path)
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    assert result.exit_code in (0, 3), result.output
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_refuses_what_is_no_run(tmp_path: Path, command: tuple[str, ...]) -> None:
+    result = invoke(*command, tmp_path)
+    assert result.exit_code == 4
+    assert len(result.output.strip().splitlines()) == 1
+    assert "is no run" in result.output
+
+
+def test_commands_default_to_the_newest_run(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "rltrace-runs"
+    folder.mkdir()
+    run.rename(folder / "20300101-000000-new")
+    (folder / "20200101-000000-old").mkdir()
+    (folder / "20200101-000000-old" / "run.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    result = invoke("query", "--csv", "SELECT count(*) AS n FROM steps")
+    assert result.output == "n\n5\n"
+    listed = json.loads(invoke("ls", "--json").output)
+    assert [Path(entry["path"]).name for entry in listed] == [
+        "20200101-000000-old",
+        "20300101-000000-new",
+    ]
+    assert "unreadable" in listed[0]["problem"]
+
+
+def test_without_any_run_the_way_to_one_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = invoke("report")
+    assert result.exit_code == 4
+    assert "rltrace wrap -- " in result.output
+    assert invoke("ls").exit_code == 0
+
+
+@pytest.mark.parametrize("query", ["SELEC", "SELECT nope FROM spans", "SELECT 1/'x' FROM spans"])
+def test_a_wrong_query_is_one_sentence(run: Path, query: str) -> None:
+    result = invoke("query", query, run)
+    assert result.exit_code == 2
+    assert len(result.output.strip().splitlines()) == 1
+
+
+def test_query_speaks_json_and_csv(run: Path) -> None:
+    query = "SELECT step, 'a,b' AS text, NULL AS nothing FROM steps ORDER BY step LIMIT 2"
+    assert json.loads(invoke("query", "--json", query, run).output) == [
+        {"step": 0, "text": "a,b", "nothing": None},
+        {"step": 1, "text": "a,b", "nothing": None},
+    ]
+    assert invoke("query", "--csv", query, run).output.splitlines()[1] == '0,"a,b",'
+
+
+def test_compacted_segments_can_be_deleted(run: Path) -> None:
+    assert invoke("compact", "--delete-segments", run).exit_code == 0
+    assert not list(run.glob("*/*.arrows"))
+    assert invoke("query", "--csv", "SELECT count(*) AS n FROM spans", run).output == "n\n15\n"
+
+
+def test_wrap_without_a_command_is_wrong_usage() -> None:
+    result = invoke("wrap")
+    assert result.exit_code == 2
+    assert "rltrace wrap -- python train.py" in result.output
+
+
+def test_info_counts_what_is_there(run: Path) -> None:
+    found = json.loads(invoke("info", "--json", run).output)
+    assert found["rows"]["spans"] == 15
+    assert found["rows"]["trajectories"] == 5
+    assert found["nodes"] == 1
+    assert len(found["processes"]) == 1

@@ -20,6 +20,7 @@ Interval = tuple[int, int]
 SECOND = 1_000_000_000
 START_NS = 1_790_000_000 * SECOND
 MAIN_LANE = 1
+WEIGHTS_LANE = 2  # an engine takes new weights in on a thread of its own
 
 
 @dataclass
@@ -356,7 +357,9 @@ class _Player:
         for process in (source, *self.live):
             mine = (Phase.GATHER, Phase.CONVERT, Phase.TRANSFER) if process is source else Phase
             for phase in mine:
-                process.span(parts[phase], word(phase), Stage.SYNC, step, phase=int(phase))
+                lane = MAIN_LANE if process is source else WEIGHTS_LANE
+                part = parts[phase]
+                process.span(part, word(phase), Stage.SYNC, step, phase=int(phase), lane=lane)
             role = SyncRole.SOURCE if process is source else SyncRole.SINK
             process.rows(
                 "syncs",

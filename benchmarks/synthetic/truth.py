@@ -17,12 +17,13 @@ from benchmarks.synthetic.workload import Workload
 from rltrace.trace.vocabulary import Fate, Stage, word
 
 ACTORS = {Stage.ROLLOUT, Stage.ENV, Stage.REWARD}
-SYNC = {Stage.SYNC, Stage.SWITCH}
+WEIGHTS = {Stage.SYNC, Stage.SWITCH}
 
 
 @dataclass(frozen=True)
 class StepTruth:
-    """One step: seconds by stage name; `unattributed_s` is what no stage covers."""
+    """One step: seconds by stage name. Exposed seconds (with "wait") and `unattributed_s`, which no
+    span covers, add up to the step."""
 
     step: int
     start_ns: int
@@ -31,7 +32,6 @@ class StepTruth:
     step_s: float
     tau_s: dict[str, float]
     exposed_s: dict[str, float]
-    wait_s: float
     unattributed_s: float
 
 
@@ -137,8 +137,7 @@ def _step(plan: StepPlan) -> StepTruth:
     tau: Counter[Stage] = Counter()
     for length, running in pieces:
         tau.update(dict.fromkeys(running, length))
-    wait = tau.pop(Stage.WAIT, 0)
-    works = [(length, running - {Stage.WAIT}) for length, running in pieces]
+    works = [(n, running - {Stage.WAIT} or running) for n, running in pieces]
     exposed = expose(works, b - a)
     idle = sum(length for length, running in works if not running)
     return StepTruth(
@@ -149,7 +148,6 @@ def _step(plan: StepPlan) -> StepTruth:
         step_s=(b - a) / SECOND,
         tau_s={word(s): v / SECOND for s, v in tau.items()},
         exposed_s={word(s): v / SECOND for s, v in exposed.items()},
-        wait_s=wait / SECOND,
         unattributed_s=idle / SECOND,
     )
 
@@ -168,7 +166,9 @@ def expose(pieces: list[tuple[int, frozenset[Stage]]], window: int) -> dict[Stag
     """Give each piece to one of the stages that run in it (rule: `rltrace.analysis.stages`)."""
 
     def chain(stage: Stage) -> str:
-        return "actors" if stage in ACTORS else "sync" if stage in SYNC else "learner"
+        if stage is Stage.WAIT:
+            return "none"
+        return "actors" if stage in ACTORS else "weights" if stage in WEIGHTS else "learner"
 
     alone: Counter[Stage] = Counter()
     chain_alone: Counter[str] = Counter()
@@ -179,7 +179,7 @@ def expose(pieces: list[tuple[int, frozenset[Stage]]], window: int) -> dict[Stag
         if len(chains) == 1:
             chain_alone[chains.pop()] += length
     exposed = dict.fromkeys({s for _, running in pieces for s in running}, 0)
-    order = ["learner", "actors", "sync"]
+    order = ["learner", "actors", "weights", "none"]
     for length, running in pieces:
         if not running:
             continue

@@ -1,0 +1,192 @@
+"""Useful tokens for each device-second and dollar, and where the other tokens went.
+
+A useful token is a response token that was trained on, in a group whose rewards differ (else a
+group-relative advantage is zero), and whose lag is within the budget. Each condition is counted
+apart, and what is not known is counted as not known: the useful tokens then have a range.
+Frameworks' own "tokens/s" count other things (HybridFlow: prompt and response; AReaL: consumed by
+updates; NeMo-RL: all), so nothing here is comparable with them without saying so.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rltrace.analysis.devices import Devices, count_devices
+from rltrace.analysis.prices import Price, given_price, table_price
+from rltrace.analysis.samples import SAMPLES, SIGNALS, TRAINED_SAMPLES
+from rltrace.analysis.steps import Steps
+from rltrace.trace.vocabulary import Fate, Finish, word
+
+if TYPE_CHECKING:
+    from rltrace.trace.run import Run
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The response tokens that were trained on in a window, and how many of them meet which
+    condition. `useful_tokens` meet all as far as is known, `useful_known_tokens` for sure."""
+
+    samples: int
+    tokens: int
+    zero_advantage_tokens: int
+    unknown_advantage_tokens: int
+    over_lag_budget_tokens: int
+    unknown_lag_tokens: int
+    useful_tokens: int
+    useful_known_tokens: int
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Generated samples that were not trained on, by reason, with their response tokens."""
+
+    reason: str
+    samples: int
+    tokens: int
+    share: float
+
+
+@dataclass(frozen=True)
+class Goodput:
+    """Useful tokens over the steady steps (`window_s`, gaps between steps included).
+
+    Rates are NaN where the devices are not known, dollars where the price is not. `losses` are of
+    the whole run: with `trained_share` they make up all `generated_tokens`.
+    """
+
+    window_s: float
+    steps: int
+    trained: Trained
+    devices: Devices
+    price: Price | None
+    lag_budget: float
+    generated_samples: int
+    generated_tokens: int
+    trained_share: float
+    losses: tuple[Loss, ...]
+
+    @property
+    def device_seconds(self) -> float:
+        """Devices times window; NaN where the devices are not known."""
+        return self.devices.count * self.window_s if self.devices.count else math.nan
+
+    @property
+    def useful_tokens_per_device_s(self) -> float:
+        """The headline: useful tokens for each second of each device."""
+        return self.trained.useful_tokens / self.device_seconds if self.window_s else math.nan
+
+    @property
+    def useful_known_tokens_per_device_s(self) -> float:
+        """The same counting only tokens that are surely useful: the lower end of the range."""
+        return self.trained.useful_known_tokens / self.device_seconds if self.window_s else math.nan
+
+    @property
+    def trained_tokens_per_device_s(self) -> float:
+        """All tokens trained on for each second of each device."""
+        return self.trained.tokens / self.device_seconds if self.window_s else math.nan
+
+    def useful_tokens_per_usd(self, usd_per_hour: float | None = None) -> float:
+        """Useful tokens for a US dollar, at the price used or at another price."""
+        if usd_per_hour is None:
+            usd_per_hour = self.price.usd_per_hour if self.price else math.nan
+        return self.useful_tokens_per_device_s * 3600 / usd_per_hour if usd_per_hour else math.nan
+
+
+def goodput(
+    run: Run, steps: Steps, price_usd_per_hour: float | None, lag_budget: float = math.inf
+) -> Goodput | None:
+    """The goodput of `run`; None where no learner said what it trained on.
+
+    `lag_budget` is the largest lag, in policy versions, at which a token counts as useful.
+    """
+    if not run.sql("select 1 from raw_uses where time_ns > 0 limit 1").fetchall():
+        return None
+    steady = [steps.windows[i] for i in steps.steady]
+    since, until = (steady[0].start_ns, steady[-1].end_ns) if steady else (0, 0)
+    devices = count_devices(run)
+    samples, tokens, trained, losses = _losses(run)
+    return Goodput(
+        window_s=(until - since) / 1e9,
+        steps=0 if steps.whole_run else len(steady),
+        trained=_trained(run, since, until, lag_budget),
+        devices=devices,
+        price=_price(run, devices, price_usd_per_hour),
+        lag_budget=lag_budget,
+        generated_samples=samples,
+        generated_tokens=tokens,
+        trained_share=trained / tokens if tokens else math.nan,
+        losses=losses,
+    )
+
+
+def _price(run: Run, devices: Devices, stated: float | None) -> Price | None:
+    if stated is not None:
+        return given_price(stated, "--price")
+    of_run = run.meta.get("price")
+    if isinstance(of_run, int | float) and not isinstance(of_run, bool):
+        return given_price(float(of_run), "the run's settings")
+    return table_price(devices.name) if devices.kind == "GPU" and devices.name else None
+
+
+def _trained(run: Run, since: int, until: int, lag_budget: float) -> Trained:
+    fresh = "true" if math.isinf(lag_budget) else f"lag <= {lag_budget}"
+    row = run.sql(f"""
+        {TRAINED_SAMPLES}, {SIGNALS},
+        judged as (
+            select coalesce(tokens, 0) as tokens, signal, lag, {fresh} as fresh
+            from (select tokens, signal,
+                         case when version >= 0 then version - first_version end as lag
+                  from trained left join signals using ("group")
+                  where time_ns between {since} and {until}))
+        select count(*), sum(tokens),
+               sum(tokens) filter (not signal),
+               sum(tokens) filter (signal is null),
+               sum(tokens) filter (not fresh),
+               sum(tokens) filter (lag is null),
+               sum(tokens) filter (coalesce(signal, true) and coalesce(fresh, true)),
+               sum(tokens) filter (signal and fresh)
+        from judged
+    """).fetchall()[0]
+    return Trained(*(int(value or 0) for value in row))
+
+
+def _losses(run: Run) -> tuple[int, int, int, tuple[Loss, ...]]:
+    """`(samples and tokens generated, tokens trained on, losses)`. Every sample has one reason."""
+    rows = run.sql(f"""
+        {SAMPLES},
+        ended as (select trajectory, max(finish) as finish from raw_trajectories
+                  where trajectory <> -1 group by trajectory)
+        select fate, case when fate is null and f.trajectory is null then finish end, count(*),
+               sum(coalesce(f.tokens, g.response_tokens, 0))::bigint
+        from generated g full join fates f
+             on g.trajectory = f.trajectory and g.trajectory <> -1
+        left join ended e on e.trajectory = g.trajectory
+        group by 1, 2 order by 4 desc
+    """).fetchall()
+    tokens = sum(row[3] for row in rows)
+    trained = sum(row[3] for row in rows if row[0] == Fate.TRAINED)
+    losses: dict[str, tuple[int, int]] = {}
+    for fate, finish, count, lost in rows:
+        if fate != Fate.TRAINED:
+            reason = _reason(fate, finish)
+            before = losses.get(reason, (0, 0))
+            losses[reason] = (before[0] + count, before[1] + lost)
+    return (
+        sum(row[2] for row in rows),
+        tokens,
+        trained,
+        tuple(
+            Loss(reason, count, lost, lost / tokens if tokens else math.nan)
+            for reason, (count, lost) in sorted(losses.items(), key=lambda item: -item[1][1])
+        ),
+    )
+
+
+def _reason(fate: int | None, finish: int | None) -> str:
+    if fate is not None:
+        return word(Fate(fate))
+    if finish in (Finish.ABORT, Finish.TIMEOUT, Finish.ERROR):
+        return f"never used ({word(Finish(finish))})"
+    return "never used"

@@ -1,0 +1,135 @@
+"""Where the time of the steps went, stage by stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rltrace.analysis.activity import CODES, Activity
+from rltrace.analysis.chains import CHAIN_OF, STAGES, Chain, Seconds, exposed_stage, summed
+from rltrace.analysis.intervals import Bools, Intervals, Ints, union
+from rltrace.analysis.spread import Spread, spread
+from rltrace.analysis.steps import Steps
+from rltrace.trace.vocabulary import STAGE_SYMBOLS, Stage, word
+
+
+@dataclass(frozen=True)
+class StageRow:
+    """A stage over the steady steps in which anything was recorded; seconds a step.
+
+    `tau_s` is the length of the union of its intervals in the step, over all processes, where an
+    instant of a lane belongs to its innermost span. `exposed_s` is the part charged to it and
+    `hidden_s` the rest (`rltrace.analysis.chains` has the rule). `share` is exposed / step.
+    """
+
+    stage: Stage
+    name: str
+    symbol: str
+    spans: int
+    processes: int
+    tau_s: Spread
+    exposed_s: Spread
+    hidden_s: Spread
+    share: float
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """Seconds by step (first axis: place in `Steps.windows`) and stage code (second axis).
+
+    `exposed_s` with its `wait` column, and `unattributed_s`, add up to `steps_s`. `overlap_s` is
+    how long the actors' and the learner's chain ran at once, `env_beyond_s` how long tools ran and
+    no generation.
+    """
+
+    steps_s: Seconds
+    tau_s: Seconds
+    exposed_s: Seconds
+    unattributed_s: Seconds
+    overlap_s: Seconds
+    env_beyond_s: Seconds
+
+
+def break_down(activity: Activity, steps: Steps) -> Breakdown:
+    """Cuts the steps at every change of what runs, and charges each piece to a stage."""
+    starts = np.array([window.start_ns for window in steps.windows], np.int64)
+    ends = np.array([window.end_ns for window in steps.windows], np.int64)
+    steps_s = (ends - starts) / 1e9
+    step, mask, seconds = _pieces(_by_stage(activity.pieces), starts, ends)
+    n = len(steps_s)
+    tau_s = np.zeros((n, STAGES))
+    for stage in range(STAGES):
+        runs = mask >> stage & 1 == 1
+        tau_s[:, stage] = summed(step[runs], seconds[runs], n)
+    stage_of = exposed_stage(step, mask, seconds, steps_s)
+    place = step * (STAGES + 1) + stage_of + 1
+    charged = summed(place, seconds, n * (STAGES + 1)).reshape(n, STAGES + 1)
+    both = _runs(mask, Chain.ACTORS) & _runs(mask, Chain.LEARNER)
+    tools = (mask >> Stage.ENV & 1 == 1) & (mask >> Stage.ROLLOUT & 1 == 0)
+    return Breakdown(
+        steps_s=steps_s,
+        tau_s=tau_s,
+        exposed_s=charged[:, 1:],
+        unattributed_s=charged[:, 0],
+        overlap_s=summed(step[both], seconds[both], n),
+        env_beyond_s=summed(step[tools], seconds[tools], n),
+    )
+
+
+def stage_rows(activity: Activity, steps: Steps, breakdown: Breakdown) -> tuple[StageRow, ...]:
+    """Rows of all stages that were seen, in the order of the vocabulary, `wait` among them."""
+    steady = list(steps.steady)
+    step_s = float(breakdown.steps_s[steady].sum())
+    group = activity.pieces.group
+    seen = np.unique(group) if len(group) else group
+    rows = []
+    for stage in Stage:
+        spans = activity.spans_of_stage.get(stage, 0)
+        if stage is Stage.STEP or not (spans or stage in activity.from_tables):
+            continue
+        tau_s = breakdown.tau_s[steady, stage]
+        exposed_s = breakdown.exposed_s[steady, stage]
+        rows.append(
+            StageRow(
+                stage=stage,
+                name=word(stage),
+                symbol=STAGE_SYMBOLS.get(stage, ""),
+                spans=spans,
+                processes=int((seen % CODES == stage).sum()),
+                tau_s=spread(tau_s),
+                exposed_s=spread(exposed_s),
+                hidden_s=spread(tau_s - exposed_s),
+                share=float(exposed_s.sum()) / step_s if step_s else float("nan"),
+            )
+        )
+    return tuple(rows)
+
+
+def _by_stage(pieces: Intervals) -> Intervals:
+    """The union of each stage over all processes (group: the stage's code)."""
+    stage = pieces.group % CODES
+    return union(Intervals(stage, pieces.start, pieces.end, pieces.lane, pieces.one_lane))
+
+
+def _pieces(stages: Intervals, starts: Ints, ends: Ints) -> tuple[Ints, Ints, Seconds]:
+    """`(step, set of running stages, seconds)`, one row for each set that occurs in a step."""
+    bit = np.left_shift(1, stages.group)
+    edge = np.zeros(len(starts), np.int64)
+    times = np.concatenate([stages.start, stages.end, starts, ends])
+    order = np.argsort(times, kind="stable")
+    times = times[order]
+    mask = np.cumsum(np.concatenate([bit, -bit, edge, edge])[order])[:-1]
+    left, length = times[:-1], np.diff(times)
+    step = np.searchsorted(starts, left, side="right") - 1
+    inside = (step >= 0) & (length > 0)
+    inside[inside] &= left[inside] < ends[step[inside]]
+    keys, which = np.unique(step[inside] << CODES | mask[inside], return_inverse=True)
+    seconds = summed(which, length[inside] / 1e9, len(keys))
+    return keys >> CODES, keys & (1 << CODES) - 1, seconds
+
+
+def _runs(mask: Ints, chain: Chain) -> Bools:
+    """Where any stage of the chain is in the set."""
+    bits = sum(1 << stage for stage, of in CHAIN_OF.items() if of is chain)
+    return (mask & bits).astype(np.bool_)

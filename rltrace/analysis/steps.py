@@ -1,0 +1,122 @@
+"""The steps of a run: their windows, and which of the first ones are warm-up.
+
+A step is a span of stage `STEP`. Where several processes record steps (the ranks of a learner), the
+one with the most of them keeps the time; another's count only where it recorded none, as after a
+restart. Without any step the whole run is one window.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rltrace.trace.vocabulary import Stage
+
+if TYPE_CHECKING:
+    from rltrace.trace.run import Run
+
+_LEADING_SHARE = 1 / 3  # more leading steps than this are no warm-up but a trend
+_FEWEST_STEPS = 5  # below this nothing tells a slow step from a usual one
+_DEVIATIONS = 3.5  # Iglewicz and Hoaglin's cut for the modified z-score
+_SLOWER = 1.2  # and a warm-up step is at least this many times the usual one
+_HALF_AGAIN = 1.5
+
+
+@dataclass(frozen=True)
+class Window:
+    """One step, Unix ns. `step` is its number, -1 for a whole run; `process` recorded it."""
+
+    step: int
+    start_ns: int
+    end_ns: int
+    process: int
+    warmup: bool
+
+    @property
+    def length_s(self) -> float:
+        """Length in seconds."""
+        return (self.end_ns - self.start_ns) / 1e9
+
+
+@dataclass(frozen=True)
+class Steps:
+    """All complete steps in the order of time. `whole_run`: there were none, the run is the window.
+
+    `in_progress` are the steps that were begun and not ended, `(number, start_ns)`; `repeated` is
+    how many step numbers came more than once (a restart from a checkpoint).
+    """
+
+    windows: tuple[Window, ...]
+    whole_run: bool
+    in_progress: tuple[tuple[int, int], ...]
+    repeated: int
+
+    @property
+    def steady(self) -> tuple[int, ...]:
+        """Places in `windows` of the steps that are no warm-up."""
+        return tuple(i for i, window in enumerate(self.windows) if not window.warmup)
+
+    @property
+    def between_s(self) -> float:
+        """Seconds between the end of a steady step and the beginning of the next, all together."""
+        steady = [self.windows[i] for i in self.steady]
+        gaps = (b.start_ns - a.end_ns for a, b in pairwise(steady))
+        return sum(max(0, gap) for gap in gaps) / 1e9
+
+
+def find_steps(run: Run, recorded: tuple[int, int]) -> Steps:
+    """The steps of `run`. `recorded` is when the first and the last span of the run lie (ns)."""
+    rows = run.sql(
+        f"select step, start_ns, end_ns, process from raw_spans where stage = {int(Stage.STEP)} "
+        "order by start_ns"
+    ).fetchall()
+    whole = [row for row in rows if row[2] >= row[1]]
+    begun: dict[int, int] = {}
+    for step, start, end, _ in rows:
+        if end < 0:
+            begun.setdefault(step, start)
+    in_progress = tuple(begun.items())
+    if not whole:
+        start, end = recorded
+        window = Window(-1, start, end, -1, False)
+        return Steps((window,) if end > start else (), True, in_progress, 0)
+    kept = _one_clock(whole)
+    warm = _warmup([end - start for _, start, end, _ in kept])
+    windows = tuple(Window(*row, warmup=i < warm) for i, row in enumerate(kept))
+    numbers = [window.step for window in windows if window.step >= 0]
+    return Steps(windows, False, in_progress, len(numbers) - len(set(numbers)))
+
+
+def _one_clock(rows: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
+    """Rows that do not overlap, of the process with the most steps first."""
+    table = np.array(rows, np.int64)
+    process, count = np.unique(table[:, 3], return_counts=True)
+    kept = np.zeros((0, 4), np.int64)
+    for one in process[np.lexsort((process, -count))]:
+        mine = table[table[:, 3] == one]
+        mine = mine[np.append(True, mine[1:, 1] >= np.maximum.accumulate(mine[:, 2])[:-1])]
+        before = np.searchsorted(kept[:, 1], mine[:, 2], side="left")
+        free = np.searchsorted(kept[:, 2], mine[:, 1], side="right") == before
+        kept = np.concatenate([kept, mine[free]])
+        kept = kept[np.argsort(kept[:, 1], kind="stable")]
+    return [(int(a), int(b), int(c), int(d)) for a, b, c, d in kept]
+
+
+def _warmup(lengths: list[int]) -> int:
+    """How many leading steps are out of line with the second half of the run: far from its median
+    (by its MAD), or longer than all of it and half as long again as its median."""
+    if len(lengths) < _FEWEST_STEPS:
+        return 0
+    values: NDArray[np.float64] = np.asarray(lengths, np.float64)
+    usual = values[len(values) // 2 :]
+    median = float(np.median(usual))
+    deviation = 1.4826 * float(np.median(np.abs(usual - median)))
+    cut = max(median + _DEVIATIONS * deviation, _SLOWER * median)
+    cut = min(cut, max(float(usual.max()), _HALF_AGAIN * median))
+    slow = np.append(values > cut, False)
+    leading = int(np.argmin(slow))
+    return leading if leading <= len(values) * _LEADING_SHARE else 0

@@ -1,0 +1,183 @@
+"""The whole analysis of a run: what `rltrace report` shows."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rltrace.analysis.activity import Activity, read_activity
+from rltrace.analysis.binding import Binding, find_binding
+from rltrace.analysis.composition import Composition, compose
+from rltrace.analysis.coverage import Coverage, coverage
+from rltrace.analysis.goodput import Goodput, goodput
+from rltrace.analysis.own_cost import OwnCost, own_cost
+from rltrace.analysis.spread import Spread, spread
+from rltrace.analysis.stages import StageRow, break_down, stage_rows
+from rltrace.analysis.staleness import Staleness, staleness
+from rltrace.analysis.steps import find_steps
+from rltrace.analysis.syncs import Syncs, syncs
+from rltrace.analysis.tail import Tail, tail
+from rltrace.analysis.waits import Wait, waits
+
+if TYPE_CHECKING:
+    from rltrace.trace.run import Run
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What the run is. `ended` is whether `wrap` saw it end; `exit_code` None: it did not."""
+
+    id: str
+    path: str
+    command: str
+    framework: str
+    rltrace_version: str
+    start_ns: int
+    recorded_s: float
+    ended: bool
+    exit_code: int | None
+    nodes: int
+    processes: int
+    roles: tuple[tuple[str, int], ...]
+    spans: int
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """One step and where its time went; seconds by stage name ("wait" among them)."""
+
+    step: int
+    start_ns: int
+    seconds: float
+    warmup: bool
+    exposed_s: dict[str, float]
+    tau_s: dict[str, float]
+    unattributed_s: float
+
+
+@dataclass(frozen=True)
+class StepsSummary:
+    """The steps of the run. Everything about stages is over the `steady` ones of `complete`."""
+
+    complete: int
+    steady: int
+    warmup: tuple[int, ...]
+    whole_run: bool
+    in_progress: tuple[tuple[int, float], ...]  # number, seconds since it began
+    repeated: int
+    step_s: Spread
+    unattributed_s: Spread
+    unattributed_share: float
+    between_s: float
+    times: tuple[StepTimes, ...]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Everything that the report shows; a part is None where the trace has nothing to say on it."""
+
+    run: RunFacts
+    steps: StepsSummary
+    stages: tuple[StageRow, ...]
+    waits: tuple[Wait, ...]
+    binding: Binding
+    composition: Composition | None
+    tail: Tail
+    staleness: Staleness
+    syncs: Syncs | None
+    goodput: Goodput | None
+    coverage: Coverage
+    own_cost: OwnCost
+
+
+def summarize(
+    run: Run, price_usd_per_hour: float | None = None, lag_budget: float = math.inf
+) -> Summary:
+    """Analyses `run`. `price_usd_per_hour` (of a device) overrides the run's and the table's;
+    `lag_budget` is the largest lag in policy versions at which a token still counts as useful."""
+    activity = read_activity(run)
+    steps = find_steps(run, (activity.first_ns, activity.last_ns))
+    breakdown = break_down(activity, steps)
+    rows = stage_rows(activity, steps, breakdown)
+    lags = staleness(run)
+    until = _recorded_until(run, activity)
+    steady = list(steps.steady)
+    idle_s = breakdown.unattributed_s[steady]
+    steady_s = float(breakdown.steps_s[steady].sum())
+    return Summary(
+        run=_facts(run, activity, until),
+        steps=StepsSummary(
+            complete=0 if steps.whole_run else len(steps.windows),
+            steady=0 if steps.whole_run else len(steady),
+            warmup=tuple(window.step for window in steps.windows if window.warmup),
+            whole_run=steps.whole_run,
+            in_progress=tuple((n, (until - start) / 1e9) for n, start in steps.in_progress),
+            repeated=steps.repeated,
+            step_s=spread(breakdown.steps_s[steady]),
+            unattributed_s=spread(idle_s),
+            unattributed_share=float(idle_s.sum()) / steady_s if steady_s else math.nan,
+            between_s=steps.between_s,
+            times=tuple(
+                StepTimes(
+                    step=window.step,
+                    start_ns=window.start_ns,
+                    seconds=window.length_s,
+                    warmup=window.warmup,
+                    exposed_s={r.name: float(breakdown.exposed_s[i, r.stage]) for r in rows},
+                    tau_s={r.name: float(breakdown.tau_s[i, r.stage]) for r in rows},
+                    unattributed_s=float(breakdown.unattributed_s[i]),
+                )
+                for i, window in enumerate(steps.windows)
+            ),
+        ),
+        stages=rows,
+        waits=waits(run, steps),
+        binding=find_binding(steps, breakdown, rows),
+        composition=compose(run, steps, breakdown, lags),
+        tail=tail(run, steps),
+        staleness=lags,
+        syncs=syncs(run),
+        goodput=goodput(run, steps, price_usd_per_hour, lag_budget),
+        coverage=coverage(run, activity, until),
+        own_cost=own_cost(run, activity, until),
+    )
+
+
+def _recorded_until(run: Run, activity: Activity) -> int:
+    """When the recording ended, Unix ns: the run's end where it is known, else the last event."""
+    ended = run.meta.get("end_real_ns")
+    last = activity.last_ns
+    for table, column in (("samples", "time_ns"), ("uses", "time_ns"), ("trajectories", "end_ns")):
+        found = run.sql(f"select coalesce(max({column}), 0) from raw_{table}").fetchall()[0][0]
+        last = max(last, found)
+    return max(last, ended) if isinstance(ended, int) else last
+
+
+def _facts(run: Run, activity: Activity, until: int) -> RunFacts:
+    meta = run.meta
+    command = meta.get("command")
+    framework = " ".join(str(meta[k]) for k in ("framework", "framework_version") if meta.get(k))
+    adapters = sorted({p.adapter for p in run.processes if p.adapter})
+    roles: dict[str, int] = {}
+    for process in run.processes:
+        roles[process.role or "unknown"] = roles.get(process.role or "unknown", 0) + 1
+    start = meta.get("start_real_ns")
+    began = start if isinstance(start, int) else activity.first_ns
+    exit_code = meta.get("exit_code")
+    return RunFacts(
+        id=str(meta.get("id") or run.path.name),
+        path=str(run.path),
+        command=shlex.join(map(str, command)) if isinstance(command, list) else str(command or ""),
+        framework=framework or ", ".join(adapters),
+        rltrace_version=str(meta.get("rltrace_version") or ""),
+        start_ns=began,
+        recorded_s=max(0, until - began) / 1e9 if began else 0.0,
+        ended=meta.get("end_real_ns") is not None,
+        exit_code=exit_code if isinstance(exit_code, int) else None,
+        nodes=len({process.node for process in run.processes}),
+        processes=len(run.processes),
+        roles=tuple(sorted(roles.items(), key=lambda item: (-item[1], item[0]))),
+        spans=sum(activity.spans_of_stage.values()),
+    )

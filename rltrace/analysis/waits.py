@@ -1,0 +1,47 @@
+"""Who waited for what: time blocked on a queue, lock or barrier, which is no work of any stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rltrace.analysis.steps import Steps
+from rltrace.trace.vocabulary import Stage
+
+if TYPE_CHECKING:
+    from rltrace.trace.run import Run
+
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Wait:
+    """One thing that was waited for, by the processes of one role. `process_s` adds up the waits of
+    all of them during the steady steps; `share` is that over the time that they had."""
+
+    name: str
+    role: str
+    processes: int
+    spans: int
+    process_s: float
+    share: float
+
+
+def waits(run: Run, steps: Steps) -> tuple[Wait, ...]:
+    """The largest waits of `run`, longest first."""
+    steady = [steps.windows[i] for i in steps.steady]
+    if not steady:
+        return ()
+    since, until = steady[0].start_ns, steady[-1].end_ns
+    rows = run.sql(f"""
+        select coalesce(text, '?'), coalesce(role, ''), count(distinct process), count(*),
+               sum(least(end_ns, {until}) - greatest(s.start_ns, {since})) / 1e9 as process_s
+        from raw_spans s left join names on names.id = name left join processes using (process)
+        where stage = {int(Stage.WAIT)} and s.start_ns between 1 and {until} and end_ns > {since}
+        group by 1, 2 order by process_s desc limit {_SHOWN}
+    """).fetchall()
+    window_s = (until - since) / 1e9
+    return tuple(
+        Wait(name, role, n, spans, seconds, seconds / (n * window_s))
+        for name, role, n, spans, seconds in rows
+    )

@@ -112,6 +112,9 @@ def _boot(run_dir: str) -> None:
             os.environ.pop(RUN_VARIABLE, None)  # said once; the children need not say it again
             return
         _start_agent(run_dir)
+        rank = os.environ.get("RANK", "")
+        if rank.isdigit() and "WORLD_SIZE" in os.environ:  # torchrun and all who imitate it
+            recorder.describe(rank=int(rank))
         if running.kind == "module":
             os.environ[MAIN_VARIABLE] = running.name
         elif not running.name.endswith(_RAY_WORKER):

@@ -1,0 +1,102 @@
+"""Jobs that run under the real `rltrace wrap`, and what their runs hold afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+import rltrace
+
+WRAP = [sys.executable, "-c", "from rltrace.cli import main; main()", "wrap"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A finished job and its run."""
+
+    code: int
+    out: str
+    err: str
+    run_path: Path
+
+    @property
+    def processes(self) -> list[dict[str, Any]]:
+        """The process files, the agent's left out, in the order in which they were started."""
+        files = [json.loads(p.read_text()) for p in (self.run_path / "process").glob("*.json")]
+        job = [file for file in files if file.get("role") != "agent"]
+        return sorted(job, key=lambda file: file["start_ns"])
+
+    @property
+    def problems(self) -> list[dict[str, Any]]:
+        """What could not be hooked or recorded; that there is no GPU is left out."""
+        lines = [
+            json.loads(line)
+            for path in (self.run_path / "problems").glob("*.jsonl")
+            for line in path.read_text().splitlines()
+        ]
+        return [line for line in lines if line["what"] != "no-gpu"]
+
+    def spans(self, columns: str = "name") -> list[Any]:
+        """Columns of the spans in order of their start."""
+        found = rltrace.open_run(self.run_path).sql(f"SELECT {columns} FROM spans ORDER BY start_ns")
+        return [row[0] if len(row) == 1 else row for row in found.fetchall()]
+
+
+RunJob = Callable[..., Job]
+
+
+def clean_environment(**more: str) -> dict[str, str]:
+    """This environment without what a run or a wrap would have left in it."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("RLTRACE_", "PYTHON"))}
+    return {**kept, "OMP_NUM_THREADS": "1", **more}
+
+
+def untraced(*command: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Runs a command without wrap, with `env` added to a clean environment."""
+    return subprocess.run(
+        command,
+        env=clean_environment(**env),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> RunJob:
+    """Runs a command under `rltrace wrap`; `{script}` in it is a file that holds `program`."""
+
+    def go(
+        *command: str,
+        program: str = "",
+        hooks: tuple[str, ...] = (),
+        timeout: float = 120,
+        **env: str,
+    ) -> Job:
+        script = tmp_path / "script.py"
+        script.write_text(dedent(program))
+        run_path = tmp_path / "run"
+        options = [word for hook in hooks for word in ("--hook", hook)]
+        words = [word.replace("{script}", str(script)) for word in command]
+        done = subprocess.run(
+            [*WRAP, "--out", str(run_path), *options, "--", *words],
+            env=clean_environment(**env),
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+        return Job(done.returncode, done.stdout, done.stderr, run_path)
+
+    return go

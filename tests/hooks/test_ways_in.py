@@ -1,0 +1,337 @@
+"""Every way in which a job starts a Python process, with real processes under `rltrace wrap`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from tests.hooks.conftest import Job, RunJob, untraced
+
+PY = sys.executable
+TORCHRUN = str(Path(PY).parent / "torchrun")
+
+MULTIPROCESSING = """
+    import multiprocessing, os, sys
+    def work(item):
+        return os.getpid()
+    if __name__ == "__main__":
+        multiprocessing.set_start_method(sys.argv[1])
+        with multiprocessing.Pool(2) as pool:
+            pids = set(pool.map(work, range(20), chunksize=1))
+        child = multiprocessing.Process(target=work, args=(1,))
+        child.start()
+        child.join()
+        assert child.exitcode == 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "program", "traced"),
+    [
+        pytest.param([PY, "-c", "pass"], "", 1, id="code"),
+        pytest.param([PY, "{script}"], "print('hi')", 1, id="script"),
+        pytest.param([PY, "-m", "timeit", "-n1", "-r1", "pass"], "", 1, id="module"),
+        pytest.param([PY, "-X", "importtime", "-Wignore", "{script}"], "", 1, id="options"),
+        pytest.param(
+            ["bash", "-c", f"{PY} -c pass; {PY} {{script}}"], "print('hi')", 2, id="shell-script"
+        ),
+        pytest.param(
+            [PY, "{script}"],
+            "import subprocess, sys; subprocess.run([sys.executable, '-c', 'pass'], check=True)",
+            2,
+            id="subprocess",
+        ),
+        pytest.param(
+            [PY, "{script}"],
+            "import os, sys; os.execv(sys.executable, [sys.executable, '-c', 'pass'])",
+            2,
+            id="exec",  # one pid, two processes in the trace
+        ),
+        pytest.param(
+            [PY, "{script}"],
+            "import os\npid = os.fork()\nif pid == 0: os._exit(0)\nos.waitpid(pid, 0)",
+            2,
+            id="fork",
+        ),
+        pytest.param([PY, "{script}", "fork"], MULTIPROCESSING, 4, id="multiprocessing-fork"),
+        pytest.param([PY, "{script}", "spawn"], MULTIPROCESSING, 4, id="multiprocessing-spawn"),
+        pytest.param(
+            # and the fork server itself
+            [PY, "{script}", "forkserver"],
+            MULTIPROCESSING,
+            5,
+            id="multiprocessing-forkserver",
+        ),
+        pytest.param(
+            [PY, "{script}"],
+            "import subprocess, sys; subprocess.run([sys.executable, '-c', 'pass'], env={})",
+            1,
+            id="subprocess-with-an-empty-environment",  # which the program asked for
+        ),
+        pytest.param([PY, "-S", "-c", "pass"], "", 0, id="without-site"),  # no carrier is read
+    ],
+)
+def test_each_python_process_leaves_its_file(
+    job: RunJob, command: list[str], program: str, traced: int
+) -> None:
+    done = job(*command, program=program)
+    assert done.code == 0, done.err
+    assert len(done.processes) == traced
+    assert not done.problems
+
+
+def test_torchrun_and_its_ranks(job: RunJob) -> None:
+    pytest.importorskip("torch", reason="torchrun comes with torch, which is not installed")
+    done = job(
+        TORCHRUN,
+        "--nproc-per-node=2",
+        "--master-port=29711",
+        "{script}",
+        program="import os; print('rank', os.environ['RANK'])",
+    )
+    assert done.code == 0, done.err
+    assert sorted(line for line in done.out.splitlines() if line) == ["rank 0", "rank 1"]
+    assert sorted(p.get("rank", -1) for p in done.processes) == [-1, 0, 1]
+
+
+@pytest.mark.parametrize("tool", ["pip --version", "venv --help", "rltrace.cli ls"])
+def test_tools_that_run_nothing_of_the_job_leave_no_file(job: RunJob, tool: str) -> None:
+    done = job(PY, "-m", *tool.split())
+    assert done.code == 0, done.err
+    assert done.processes == []
+
+
+def test_a_process_keeps_its_own_view_of_how_it_was_started(job: RunJob) -> None:
+    show = """
+        import os, sys
+        print(sys.path, sys.argv, sys.orig_argv[1:], sys.flags)
+        print(sorted(m for m in sys.modules if "rltrace" not in m))
+    """
+    traced = job(PY, "{script}", "a", "b c", program=show)
+    script = str(traced.run_path.parent / "script.py")
+    plain = untraced(PY, script, "a", "b c")
+    ours, theirs = traced.out.splitlines(), plain.stdout.splitlines()
+    assert eval(ours[0].partition("]")[0] + "]")[2:] == eval(theirs[0].partition("]")[0] + "]")[1:]
+    assert ours[0].partition("]")[2] == theirs[0].partition("]")[2]
+    added = set(eval(ours[1])) - set(eval(theirs[1]))
+    assert not {"json", "threading", "subprocess", "inspect", "typing", "re"} & added
+
+
+# --- another environment, another Python ---------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def other_venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment without rltrace."""
+    path = tmp_path_factory.mktemp("other")
+    venv.create(path, with_pip=False, symlinks=True)
+    return path / "bin" / "python"
+
+
+def test_the_python_of_another_environment(job: RunJob, other_venv: Path) -> None:
+    program = """
+        import sys, rltrace
+        with rltrace.span("rollout"):
+            pass
+        try:
+            import click
+        except ImportError:
+            print("its own packages only", [p for p in sys.path if "site-packages" in p])
+    """
+    done = job(str(other_venv), "{script}", program=program)
+    assert done.code == 0, done.err
+    assert done.out.startswith("its own packages only")
+    assert str(Path(PY).parent.parent) not in done.out
+    assert done.spans() == ["rollout"]
+
+
+@pytest.mark.parametrize("version", ["2.7", "3.6", "3.8", "3.9", "3.10", "3.12", "3.13"])
+def test_other_versions_of_python(job: RunJob, version: str, tmp_path: Path) -> None:
+    python = _find_python(version)
+    if python is None:
+        pytest.skip(f"there is no Python {version} on this machine")
+    user = tmp_path / "user"
+    user.mkdir()
+    (user / "sitecustomize.py").write_text("print('the hidden one')")
+    done = job(python, "-c", "print('fine')", PYTHONPATH=str(user))
+    assert done.code == 0
+    assert done.out.split("\n")[:2] == ["the hidden one", "fine"]
+    traced = tuple(map(int, version.split("."))) >= (3, 10)
+    assert len(done.processes) == (1 if traced else 0)
+    said = [line for line in done.err.splitlines() if "the trace is in" not in line]
+    assert said == [] or (not traced and "no Python process was traced" in said[0])
+
+
+def _find_python(version: str) -> str | None:
+    candidates = [
+        *Path.home().glob(f".pyenv/versions/{version}.*/bin/python{version}"),
+        *(Path(folder) / f"python{version}" for folder in os.environ["PATH"].split(":")),
+    ]
+    for candidate in candidates:
+        if not candidate.exists():
+            continue
+        shown = untraced(str(candidate), "--version")
+        if shown.returncode == 0 and f"Python {version}." in shown.stdout + shown.stderr:
+            return str(candidate)
+    return None
+
+
+# --- the user's own sitecustomize -----------------------------------------------------------------
+
+
+def _with_sitecustomize(tmp_path: Path, code: str) -> str:
+    folder = tmp_path / "user"
+    folder.mkdir(exist_ok=True)
+    (folder / "sitecustomize.py").write_text(code)
+    return str(folder)
+
+
+def test_the_users_sitecustomize_runs_behind_ours(job: RunJob, tmp_path: Path) -> None:
+    user = _with_sitecustomize(tmp_path, "ran = True")
+    show = "import sitecustomize as s; print(s.ran, s.__file__, s.__name__)"
+    done = job(PY, "-c", show, PYTHONPATH=user)
+    assert done.out.split() == ["True", f"{user}/sitecustomize.py", "sitecustomize"]
+    assert len(done.processes) == 1
+
+
+def test_an_error_in_the_users_sitecustomize_is_reported_by_python_as_ever(
+    job: RunJob, tmp_path: Path
+) -> None:
+    user = _with_sitecustomize(tmp_path, "raise RuntimeError('user bug')")
+    done = job(PY, "-c", "print('main runs')", PYTHONPATH=user)
+    plain = untraced(PY, "-c", "print('main runs')", PYTHONPATH=user)
+    assert (done.code, done.out) == (0, "main runs\n")
+    assert done.err.startswith(plain.stderr)
+    assert len(done.processes) == 1
+
+
+def test_a_sitecustomize_in_front_of_ours_wins(
+    job: RunJob, tmp_path: Path, other_venv: Path
+) -> None:
+    """It hides our first carrier; where the wheel is installed, the second one still boots."""
+    user = _with_sitecustomize(tmp_path, "print('theirs')")
+    program = f"PYTHONPATH={user}:$PYTHONPATH exec {other_venv} -c pass"
+    done = job("bash", "-c", program)
+    assert (done.code, done.out) == (0, "theirs\n")
+    assert done.processes == []
+
+
+# --- the wheel's own carrier ----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The Python of an environment in which the wheel is installed, without its dependencies."""
+    pytest.importorskip("build", reason="needs the `build` package, of the [dev] extra")
+    pytest.importorskip("hatchling", reason="needs hatchling, of the [dev] extra")
+    root = Path(__file__).parents[2]
+    folder = tmp_path_factory.mktemp("wheel")
+    subprocess.run(
+        [PY, "-m", "build", "--wheel", "--no-isolation", "-o", str(folder), str(root)],
+        check=True,
+        capture_output=True,
+    )
+    venv.create(folder / "env", with_pip=False, symlinks=True)
+    python = folder / "env" / "bin" / "python"
+    (wheel,) = folder.glob("*.whl")
+    install = ["install", "--no-deps", "--no-index", "--quiet", str(wheel)]
+    subprocess.run([PY, "-m", "pip", "--python", str(python), *install], check=True)
+    return str(python)
+
+
+@pytest.mark.parametrize("option", ["-E", "-I", "-P" if sys.version_info >= (3, 11) else "-B"])
+def test_the_wheel_reaches_processes_that_ignore_the_environment(
+    job: RunJob, installed: str, option: str
+) -> None:
+    done = job(installed, option, "-c", "pass")
+    assert done.code == 0, done.err
+    assert len(done.processes) == 1
+
+
+def test_both_carriers_boot_once(job: RunJob, installed: str) -> None:
+    count = "sum(type(f).__module__.startswith('rltrace') for f in sys.meta_path)"
+    done = job(installed, "-c", f"import sys; print({count})")
+    assert done.out == "1\n"
+    assert len(done.processes) == 1
+
+
+def test_the_wheel_reaches_a_process_whose_sitecustomize_hides_ours(
+    job: RunJob, tmp_path: Path, installed: str
+) -> None:
+    user = _with_sitecustomize(tmp_path, "print('theirs')")
+    done = job("bash", "-c", f"PYTHONPATH={user}:$PYTHONPATH exec {installed} -c pass")
+    assert done.out == "theirs\n"
+    assert len(done.processes) == 1
+
+
+def test_the_wheel_does_nothing_without_a_run(installed: str) -> None:
+    show = "import sys; print([m for m in sys.modules if 'rltrace' in m])"
+    done = untraced(installed, "-c", show)
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+# --- what others bring ----------------------------------------------------------------------------
+
+
+def test_a_tool_with_a_carrier_of_its_own_lives_beside_ours(job: RunJob, tmp_path: Path) -> None:
+    """Coverage and viztracer start in each process as we do; here one that patches meta_path."""
+    tool = tmp_path / "tool"
+    tool.mkdir()
+    (tool / "sitecustomize.py").write_text(
+        dedent("""
+        import sys
+        class Spy:
+            seen = []
+            def find_spec(self, name, path=None, target=None):
+                self.seen.append(name)
+                return None
+        sys.meta_path.insert(0, Spy())
+        """)
+    )
+    done = job(
+        PY,
+        "{script}",
+        program="""
+            import sys, colorsys
+            print("colorsys" in sys.meta_path[0].seen, colorsys.rgb_to_hsv(1, 0, 0))
+        """,
+        hooks=("colorsys:rgb_to_hsv=other",),
+        PYTHONPATH=str(tool),
+    )
+    assert done.out == "True (0.0, 1.0, 1)\n"
+    assert done.spans() == ["rgb_to_hsv"]
+
+
+def test_a_run_directory_that_is_gone_stops_nobody(tmp_path: Path) -> None:
+    site = Path(__file__).parents[2] / "rltrace" / "hooks" / "site"
+    child = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(2)'])"
+    gone = {"RLTRACE_RUN": str(tmp_path / "gone"), "PYTHONPATH": str(site)}
+    done = untraced(PY, "-c", f"{child}; print(1)", **gone)
+    assert done.returncode == 0
+    assert sorted(done.stdout.split()) == ["1", "2"]
+    assert done.stderr.count("rltrace:") == 1  # said once for the whole family
+
+
+def test_a_job_is_complete_whichever_way_it_ends(job: RunJob) -> None:
+    program = """
+        import os, sys, rltrace
+        rltrace.span("rollout")
+        end = sys.argv[1]
+        if end == "exit": sys.exit(3)
+        if end == "raise": raise ValueError("theirs")
+        if end == "_exit": os._exit(4)
+        os.kill(os.getpid(), int(end))
+    """
+    expected = {"exit": 3, "raise": 1, "_exit": 4, "15": 143, "9": 137, "11": 139, "6": 134}
+    for end, code in expected.items():
+        done: Job = job(PY, "{script}", end, program=program)
+        assert done.code == code
+        assert done.spans()[-1] == "rollout"
+        if end == "raise":
+            assert "ValueError: theirs" in done.err

@@ -15,7 +15,7 @@ class TrainerError(Exception):
 class TrainerConfig:
     """Settings of a run. Errors: `TrainerError` for a value that cannot work."""
 
-    steps: int = 80
+    steps: int = 100
     seed: int = 0
     placement: str = "colocated"
 

@@ -122,18 +122,18 @@ class Transformer(nn.Module):
         self.head = nn.Linear(shape.width, shape.vocabulary, bias=False)
         self._initialise(torch.Generator().manual_seed(seed))
 
+    @torch.no_grad()
     def _initialise(self, generator: torch.Generator) -> None:
         """Same seed, same weights; a small head makes the first policy nearly uniform."""
         for name, parameter in self.named_parameters():
-            if parameter.dim() < 2:
-                continue  # biases and norms start as torch makes them, which is constant
-            scale = (
-                1.0 if name in ("tokens.weight", "positions.weight") else parameter.shape[1] ** -0.5
-            )
-            if name == "head.weight":
-                scale *= 0.1
-            with torch.no_grad():
-                parameter.normal_(0.0, scale, generator=generator)
+            if name.endswith("bias"):
+                parameter.zero_()
+            elif parameter.dim() == 2:  # the norms' scales stay at 1
+                embedding = name in ("tokens.weight", "positions.weight")
+                scale = 1.0 if embedding else parameter.shape[1] ** -0.5
+                parameter.normal_(
+                    0.0, 0.1 * scale if name == "head.weight" else scale, generator=generator
+                )
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits `[rows, length, vocabulary]` for `tokens` `[rows, length]`."""

@@ -1,0 +1,72 @@
+"""Weights survive the flat buffer bit for bit."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from rltrace.sync.flat import ALIGNMENT_BYTES, layout_of, pack, unpack
+
+
+def state() -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return {
+        "float32": torch.randn(5, 7, generator=generator),
+        "bfloat16": torch.randn(3, 3, generator=generator).bfloat16(),
+        "scalar": torch.tensor(-0.0),
+        "strange": torch.tensor([float("nan"), float("inf"), 1e-45]),
+        "transposed": torch.randn(4, 6, generator=generator).T,
+        "counts": torch.arange(3),
+        "empty": torch.empty(0, 4),
+    }
+
+
+def raw(tensor: torch.Tensor) -> bytes:
+    return bytes(tensor.contiguous().reshape(-1).view(torch.uint8).numpy())
+
+
+def test_all_types_and_shapes_arrive_bit_for_bit_from_a_read_only_buffer() -> None:
+    source = state()
+    layout = layout_of(source)
+    buffer = pack(source, layout)
+    buffer.setflags(write=False)
+    target = {name: torch.zeros_like(tensor) for name, tensor in source.items()}
+    unpack(buffer, layout, target)
+    for name, tensor in source.items():
+        assert raw(target[name]) == raw(tensor), name
+
+
+def test_tensors_start_aligned_and_do_not_overlap() -> None:
+    layout = layout_of(state())
+    assert all(entry.offset % ALIGNMENT_BYTES == 0 for entry in layout)
+    for before, after in itertools.pairwise(layout):
+        assert before.offset + before.bytes <= after.offset
+
+
+def test_the_buffer_is_a_copy() -> None:
+    source = {"w": torch.ones(3)}
+    buffer = pack(source, layout_of(source))
+    source["w"].zero_()
+    assert buffer.view("float32").tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "other", [{"w": torch.zeros(4)}, {"v": torch.zeros(3)}, {"w": torch.zeros(3).double()}]
+)
+def test_a_model_that_differs_is_refused_untouched(other: dict[str, torch.Tensor]) -> None:
+    source = {"w": torch.ones(3)}
+    layout = layout_of(source)
+    with pytest.raises(ValueError, match="other names, shapes or types"):
+        unpack(pack(source, layout), layout, other)
+    assert all((tensor == 0).all() for tensor in other.values())
+
+
+def test_a_truncated_buffer_is_refused_untouched() -> None:
+    source = {"w": torch.ones(3)}
+    layout = layout_of(source)
+    target = {"w": torch.zeros(3)}
+    with pytest.raises(ValueError, match="11 bytes of weights, but 12 are needed"):
+        unpack(pack(source, layout)[:-1], layout, target)
+    assert target["w"].tolist() == [0, 0, 0]

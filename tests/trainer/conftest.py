@@ -1,0 +1,29 @@
+"""A policy small enough to be made in every test, and a Ray session shared by those that train."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from rltrace.trainer.config import TrainerConfig
+from rltrace.trainer.run import ray_session
+
+SMALL = TrainerConfig(
+    steps=3, prompts=4, samples=4, width=32, layers=2, heads=2, max_running=5, minibatches=2
+)
+
+
+@pytest.fixture
+def small() -> TrainerConfig:
+    """Settings of a run that takes a second."""
+    return SMALL
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    """A Ray cluster of the trainer's own kind, for runs one after the other."""
+    os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
+    with ray_session(SMALL):
+        yield

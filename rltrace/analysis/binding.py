@@ -1,7 +1,7 @@
 """Which stage binds, as far as one trace can tell.
 
 The candidate is the stage with the most exposed time. That is evidence and no proof: whether the
-step really follows it is what delaying the stage in an experiment shows (`wrap --probe`), so the
+step really follows it is what delaying the stage in an experiment would show, so the
 best confidence given here is "likely".
 """
 
@@ -79,7 +79,7 @@ def find_binding(steps: Steps, breakdown: Breakdown, rows: tuple[StageRow, ...])
     elif n < FEWEST_STEPS:
         because = f"{n} steady step{'s' * (n != 1)}, at least {FEWEST_STEPS} are needed"
     elif uncovered > first.share:
-        because = f"{uncovered:.0%} of the step lies in no stage, more than in any one stage"
+        because = f"{100 * uncovered:.0f} % of the step is in no stage, more than in any one stage"
     clear = margin.low > 0 and agreeing >= _AGREEING_SHARE * n
     return Binding(
         stage=first,

@@ -14,8 +14,8 @@ of stages runs; a piece with several is *exposed* time of one of them and *hidde
    on a tie to the first in the vocabulary.
 
 So exposed times, exposed wait and unattributed time (no span) add up to the step. The rule is that
-of a max of chains (facts: A4 and A5 of the literature's composition formulas) applied to what was
-measured; an experiment (`wrap --probe`) is what can prove it.
+of the longer of two chains, which composes the step of an overlapping placement, applied to what
+was measured. Only an experiment that delays a stage can prove what it says.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def compose(
         return None
     shorter = min(chain_s[Chain.ACTORS], chain_s[Chain.LEARNER])
     overlap_s = float(breakdown.overlap_s[steady].mean())
-    overlap_share = overlap_s / shorter if shorter else 0.0
+    overlap_share = float(overlap_s / shorter) if shorter else 0.0
     stated = str(run.meta.get("settings", {}).get("placement") or "")
     beside = overlap_share >= _TAKE_TURNS
     placement, source = (
@@ -121,7 +121,7 @@ def _terms(tau_s: np.ndarray[tuple[int], np.dtype[np.float64]], stages: Iterable
 def _detected(beside: bool, overlap_share: float, staleness: Staleness) -> tuple[str, str]:
     if not beside:
         return "colocated", "the stages take turns"
-    percent = f"the chains overlap for {overlap_share:.0%} of the shorter"
+    percent = f"the chains overlap for {100 * overlap_share:.0f} % of the shorter"
     counts = {b.lag: b.trajectories for b in staleness.by_first_token if b.lag is not None}
     known = sum(counts.values())
     if not known:

@@ -19,6 +19,7 @@ from rltrace.analysis.staleness import Staleness, staleness
 from rltrace.analysis.steps import find_steps
 from rltrace.analysis.syncs import Syncs, syncs
 from rltrace.analysis.tail import Tail, tail
+from rltrace.analysis.typical import TypicalStep, typical_step
 from rltrace.analysis.waits import Wait, waits
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ class Summary:
 
     run: RunFacts
     steps: StepsSummary
+    typical: TypicalStep | None
     stages: tuple[StageRow, ...]
     waits: tuple[Wait, ...]
     binding: Binding
@@ -132,6 +134,7 @@ def summarize(
                 for i, window in enumerate(steps.windows)
             ),
         ),
+        typical=typical_step(activity, steps),
         stages=rows,
         waits=waits(run, steps),
         binding=find_binding(steps, breakdown, rows),

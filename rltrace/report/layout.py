@@ -1,0 +1,48 @@
+"""The shapes that reports are made of, whatever they are printed on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column; it is left out where the page has fewer than `least_width` characters."""
+
+    title: str
+    right: bool = False
+    least_width: int = 0
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table of text."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the report: lines, then a table, then notes in a smaller voice."""
+
+    title: str
+    lines: tuple[str, ...] = ()
+    grid: Grid | None = None
+    notes: tuple[str, ...] = ()
+
+
+def bar(share: float, width: int) -> str:
+    """A bar of `share` (0 to 1) of `width` characters, in eighths; the least is still seen."""
+    eighths = round(min(max(share, 0.0), 1.0) * width * 8)
+    if share > 0:
+        eighths = max(eighths, 1)
+    whole, rest = divmod(eighths, 8)
+    return "█" * whole + (_EIGHTHS[rest] if rest else "")
+
+
+def labelled(name: str, symbol: str) -> str:
+    """`rollout (τ_R)`, or the name alone where it has no symbol."""
+    return f"{name} ({symbol})" if symbol else name

@@ -1,0 +1,266 @@
+"""The report's content as sections of text and tables, shown by the terminal and by Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from rltrace.analysis.stages import StageRow
+from rltrace.analysis.staleness import LagBar
+from rltrace.analysis.summary import Summary
+from rltrace.report import units
+from rltrace.report.goodput_section import goodput_section
+from rltrace.report.layout import Column, Grid, Section, bar, labelled
+
+_LAG_BAR = 24
+_MOST_LAGS = 12
+_MOST_STEPS = 6
+
+
+def sections(summary: Summary) -> Iterator[Section]:
+    """All sections after the verdict, in the order in which they are read."""
+    yield _stages(summary)
+    if summary.tail.latency_s.n or summary.tail.unended or summary.tail.verdict_s.n:
+        yield _tail(summary)
+    if summary.staleness.trajectories:
+        yield _staleness(summary)
+    if summary.syncs is not None:
+        yield _syncs(summary)
+    yield goodput_section(summary)
+    yield _coverage(summary)
+
+
+def _stages(summary: Summary) -> Section:
+    steps = summary.steps
+    what = "the whole run" if steps.whole_run else f"{steps.steady} steady steps"
+    scale = units.scale(steps.step_s.mean)
+    rows = [_stage_cells(row, scale.show) for row in summary.stages]
+    if steps.step_s.n:
+        idle, step = steps.unattributed_s, steps.step_s
+        cells = [scale.show(v) for v in (idle.mean, idle.p50, idle.p95, idle.mean)]
+        rows.append(("unattributed", "", *cells, "", units.share(steps.unattributed_share)))
+        cells = [scale.show(v) for v in (step.mean, step.p50, step.p95, step.mean)]
+        rows.append(("window" if steps.whole_run else "step", "τ_step", *cells, "", "100 %"))
+    columns = (
+        Column(f"stage, {scale.unit}"),
+        Column("τ"),
+        Column("mean", right=True),
+        Column("p50", right=True, least_width=76),
+        Column("p95", right=True),
+        Column("exposed", right=True),
+        Column("hidden", right=True, least_width=68),
+        Column("share", right=True),
+    )
+    return Section(
+        title="Where the step goes" if not steps.whole_run else "Where the time goes",
+        lines=tuple(_step_lines(summary)) if rows else ("No span of any stage was recorded.",),
+        grid=Grid(columns, tuple(rows)) if rows else None,
+        notes=(
+            f"Means over {what}. exposed: only this stage held the step up; hidden: it ran under a "
+            "longer chain. Exposed and unattributed add up to the step.",
+            *_composition(summary),
+            *_waits(summary),
+        )
+        if rows
+        else (),
+    )
+
+
+def _stage_cells(row: StageRow, show: Callable[[float], str]) -> tuple[str, ...]:
+    tau = row.tau_s
+    times = (tau.mean, tau.p50, tau.p95, row.exposed_s.mean, row.hidden_s.mean)
+    return (row.name, row.symbol, *map(show, times), units.share(row.share))
+
+
+def _step_lines(summary: Summary) -> Iterator[str]:
+    steps = summary.steps
+    if steps.whole_run:
+        yield "No step was recorded: the whole run is shown as one window."
+        return
+    step_s = steps.step_s
+    interval = (
+        f", 95 % interval {units.seconds(step_s.low)} to {units.seconds(step_s.high)}"
+        if step_s.n > 1
+        else ""
+    )
+    yield f"{units.seconds(step_s.mean)} a step{interval} (n = {step_s.n})."
+    if steps.warmup:
+        slow = [time.seconds for time in steps.times if time.warmup]
+        listed = len(steps.warmup) <= _MOST_STEPS
+        numbers = ", ".join(map(str, steps.warmup)) if listed else f"the first {len(slow)}"
+        yield (
+            f"Warm-up, left out: step{'s' * (len(slow) > 1)} {numbers} "
+            f"({units.seconds(sum(slow) / len(slow))} each)."
+        )
+    if steps.between_s > 0.01 * step_s.mean * step_s.n:
+        yield f"{units.seconds(steps.between_s)} more passed between steps."
+    if steps.repeated:
+        yield f"{steps.repeated} steps were done again (a restart)."
+
+
+def _composition(summary: Summary) -> Iterator[str]:
+    composed = summary.composition
+    if composed is None:
+        return
+    yield (
+        f"{composed.placement} ({composed.placement_source}): {composed.formula} = "
+        f"{units.seconds(composed.composed_s)}, measured {units.seconds(composed.measured_s)}, "
+        f"difference {units.seconds(composed.difference_s)} "
+        f"({units.share(composed.difference_share)})."
+    )
+
+
+def _waits(summary: Summary) -> Iterator[str]:
+    for wait in summary.waits:
+        who = f"{wait.processes} {wait.role or 'process'}" + "s" * (wait.processes > 1)
+        yield (
+            f"wait: {who} blocked on “{wait.name}” for {units.share(wait.share)} of the time "
+            f"({units.count(wait.spans)} times)."
+        )
+
+
+def _tail(summary: Summary) -> Section:
+    tail = summary.tail
+    rows = []
+    for name, spread, show in (
+        ("response tokens", tail.response_tokens, units.count),
+        ("latency", tail.latency_s, units.seconds),
+        ("to first token", tail.first_token_s, units.seconds),
+        ("verdict latency", tail.verdict_s, units.seconds),
+    ):
+        if spread.n:
+            numbers = [show(v) for v in (spread.p50, spread.p95, spread.p99, spread.largest)]
+            rows.append((name, *numbers, units.ratio(spread.tail_ratio), units.count(spread.n)))
+    columns = (
+        Column("trajectories"),
+        Column("p50", right=True),
+        Column("p95", right=True),
+        Column("p99", right=True),
+        Column("max", right=True, least_width=76),
+        Column("p95/p50", right=True),
+        Column("n", right=True, least_width=68),
+    )
+    known = [(word, n) for word, n in tail.finishes if word != "unknown"]
+    notes = []
+    if known:
+        notes.append("ended by " + ", ".join(f"{word} {units.count(n)}" for word, n in known) + ".")
+    if tail.unended:
+        notes.append(f"{units.count(tail.unended)} trajectories began and never ended.")
+    if tail.verdict_failures:
+        notes.append(f"{units.count(tail.verdict_failures)} verdicts timed out or failed.")
+    return Section("Tail", grid=Grid(columns, tuple(rows)) if rows else None, notes=tuple(notes))
+
+
+def _staleness(summary: Summary) -> Section:
+    lags = summary.staleness
+    bars = _lag_bars(lags.by_first_token)
+    largest = max(trajectories for _, trajectories, _ in bars)
+    all_tokens = sum(tokens for _, _, tokens in bars)
+    rows = tuple(
+        (
+            label,
+            bar(trajectories / largest, _LAG_BAR),
+            units.count(trajectories),
+            units.share(trajectories / lags.trajectories),
+            units.share(tokens / all_tokens) if all_tokens else units.UNKNOWN,
+        )
+        for label, trajectories, tokens in bars
+    )
+    columns = (
+        Column("lag", right=True),
+        Column("", least_width=68),
+        Column("trajectories", right=True),
+        Column("share", right=True),
+        Column("of tokens", right=True),
+    )
+    if lags.known:
+        line = (
+            f"mean lag {units.number(lags.mean_lag)} {lags.unit} "
+            f"(by tokens {units.number(lags.token_weighted_lag)}), p95 {lags.p95_lag:.0f}, "
+            f"largest {lags.largest_lag}."
+        )
+    else:
+        line = "Nobody recorded which policy version generated or trained on these samples."
+    notes = ["Lag: version that trained minus version of the first token; unknown is not zero."]
+    if lags.versions_known:
+        notes.append(f"{units.share(lags.mixed_share)} of trajectories saw a version change.")
+    return Section("Staleness of what was trained on", (line,), Grid(columns, rows), tuple(notes))
+
+
+def _lag_bars(bars: tuple[LagBar, ...]) -> list[tuple[str, int, int]]:
+    """`(lag, trajectories, tokens)`; lags are put together in ranges where there are many."""
+    known = [b.lag for b in bars if b.lag is not None]
+    wide = -(-(max(known) - min(known) + 1) // _MOST_LAGS) if known else 1
+    shown: dict[str, tuple[int, int]] = {}
+    for one in bars:
+        label = "unknown"
+        if one.lag is not None:
+            first = min(known) + (one.lag - min(known)) // wide * wide
+            label = str(first) if wide == 1 else f"{first} to {first + wide - 1}"
+        before = shown.get(label, (0, 0))
+        shown[label] = (before[0] + one.trajectories, before[1] + one.tokens)
+    return [(label, n, tokens) for label, (n, tokens) in shown.items()]
+
+
+def _syncs(summary: Summary) -> Section:
+    syncs = summary.syncs
+    assert syncs is not None
+    rows = tuple(
+        (
+            role.role,
+            str(role.processes),
+            units.size(role.bytes.mean),
+            units.seconds(role.seconds.p50),
+            units.seconds(role.seconds.p95),
+            units.number(role.gb_per_s),
+            units.seconds(role.stall_s.mean),
+        )
+        for role in syncs.participants
+    )
+    columns = (
+        Column("role"),
+        Column("processes", right=True, least_width=76),
+        Column("bytes", right=True),
+        Column("p50", right=True),
+        Column("p95", right=True),
+        Column("GB/s", right=True),
+        Column("stall", right=True),
+    )
+    size = syncs.bytes_per_update
+    line = f"{syncs.updates} updates in {units.seconds(syncs.update_s.mean)} each"
+    if size.n:
+        line += f", {units.size(size.mean)} an update, {units.number(syncs.gb_per_s)} GB/s"
+    if syncs.transports:
+        line += f", by {' and '.join(syncs.transports)}"
+    phases = ", ".join(f"{name} {units.seconds(s.mean)}" for name, s in syncs.phases)
+    notes = ("each figure is of one participant in one update; stall: its work stood still.",)
+    return Section(
+        "Weight movement",
+        (f"{line}.", *([f"phases: {phases}."] if phases else [])),
+        Grid(columns, rows),
+        notes,
+    )
+
+
+def _coverage(summary: Summary) -> Section:
+    seen = summary.coverage
+    reasons: dict[str, list[str]] = {}
+    for stage in seen.unseen:
+        reasons.setdefault(stage.reason, []).append(labelled(stage.name, stage.symbol))
+    lines = [f"not seen: {', '.join(names)}: {why}." for why, names in reasons.items()]
+    for problem in seen.problems:
+        where = f" ({', '.join(problem.targets)})" if problem.targets else ""
+        detail = f": {problem.detail}" if problem.detail else ""
+        lines.append(f"{problem.what} × {problem.count}{where}{detail}".rstrip(".") + ".")
+    if seen.clock_bound_ns < 0:
+        lines.append("clocks: a node could not be aligned with the others; its times may be off.")
+    elif seen.clock_bound_ns:
+        bound = units.seconds(seen.clock_bound_ns / 1e9)
+        lines.append(f"clocks: nodes are aligned within {bound}.")
+    cost = summary.own_cost
+    source = "calibrated here" if cost.calibrated else "default"
+    lines.append(
+        f"rltrace's own cost: {units.count(cost.events)} events × {cost.event_cost_ns:,.0f} ns "
+        f"({source}) = {units.share(cost.share)} of the processes' wall time, "
+        f"{units.share(cost.worst_share)} in the busiest."
+    )
+    return Section("Not seen, and what tracing cost", tuple(lines))

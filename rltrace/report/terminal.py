@@ -1,0 +1,128 @@
+"""The report on a terminal (rich): the verdict first, then what it rests on."""
+
+from __future__ import annotations
+
+from textwrap import wrap
+
+from rich import box
+from rich.console import Console
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from rltrace.analysis.binding import LIKELY, WEAK
+from rltrace.analysis.summary import Summary
+from rltrace.analysis.typical import PARTS
+from rltrace.report import units, verdict
+from rltrace.report.layout import Grid, Section
+from rltrace.report.sections import sections
+from rltrace.trace.vocabulary import Stage, word
+
+COLOURS = {
+    "rollout": "blue",
+    "env": "cyan",
+    "reward": "green",
+    "reference": "bright_magenta",
+    "logprob": "magenta",
+    "value": "bright_red",
+    "train": "red",
+    "sync": "yellow",
+    "switch": "bright_yellow",
+    "wait": "bright_black",
+}
+_VERDICT_COLOURS = {LIKELY: "bold green", WEAK: "bold yellow"}
+_SHADES = " ░▒▓█"
+_NAME_WIDTH = 13
+_WIDEST = 100
+
+
+def render(summary: Summary, console: Console) -> None:
+    """Prints the report, at most 100 columns wide."""
+    width = min(console.width, _WIDEST)
+    console.print(_verdict(summary, width))
+    for line in verdict.facts(summary):
+        _say(console, line, width, "dim")
+    for line in verdict.warnings(summary):
+        _say(console, f"! {line}", width, "bold red", hanging="  ")
+    for section in sections(summary):
+        _print(section, console, width)
+        if section.title.startswith("Where"):
+            _print_waterfall(summary, console, width)
+
+
+def _verdict(summary: Summary, width: int) -> Panel:
+    style = _VERDICT_COLOURS.get(summary.binding.confidence, "bold")
+    text = Text(verdict.headline(summary), style=style)
+    for line in verdict.evidence(summary):
+        text.append(f"\n{line}", style="not bold default")
+    return Panel(
+        text,
+        title=f"rltrace report · {summary.run.id}",
+        title_align="left",
+        width=width,
+        padding=(0, 1),
+    )
+
+
+def _print(section: Section, console: Console, width: int) -> None:
+    console.print()
+    _say(console, section.title, width, "bold")
+    for line in section.lines:
+        _say(console, line, width, indent="  ")
+    if section.grid is not None:
+        console.print(Padding(_table(section.grid, width), (0, 0, 0, 1), expand=False), width=width)
+    for note in section.notes:
+        _say(console, note, width, "dim", indent="  ")
+
+
+def _say(
+    console: Console, text: str, width: int, style: str = "", indent: str = "", hanging: str = ""
+) -> None:
+    """Prints a paragraph; wrapped here, since rich would fill its lines up with spaces."""
+    for line in wrap(text, width, initial_indent=indent, subsequent_indent=indent + hanging):
+        console.print(Text(line, style=style), no_wrap=True, soft_wrap=True)
+
+
+def _table(grid: Grid, width: int) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+    shown = [i for i, column in enumerate(grid.columns) if column.least_width <= width]
+    for i in shown:
+        column = grid.columns[i]
+        table.add_column(
+            column.title, justify="right" if column.right else "left", no_wrap=column.right
+        )
+    for row in grid.rows:
+        table.add_row(*(row[i] for i in shown), style=COLOURS.get(row[0], ""))
+    return table
+
+
+def _print_waterfall(summary: Summary, console: Console, width: int) -> None:
+    """When each stage ran in a typical step: a line for each, its length the step's."""
+    typical = summary.typical
+    if typical is None or not typical.busy:
+        return
+    columns = min(width - _NAME_WIDTH - 4, 80)
+    name = "the run" if typical.step < 0 else f"step {typical.step}, of median length"
+    console.print()
+    title = f"When each stage ran in {name} ({units.seconds(typical.seconds)})"
+    _say(console, title, width, "bold")
+    for stage in (word(s) for s in Stage):
+        if stage in typical.busy:
+            line = Text(f"  {stage:<{_NAME_WIDTH}}")
+            line.append(_strip(typical.busy[stage], columns), style=COLOURS.get(stage, ""))
+            line.append("▏", style="dim")
+            console.print(line, no_wrap=True, soft_wrap=True)
+
+
+def _strip(busy: tuple[float, ...], columns: int) -> str:
+    """`PARTS` parts drawn as `columns` cells, darker where the stage ran longer."""
+    cells = []
+    for i in range(columns):
+        parts = busy[
+            i * PARTS // columns : max((i + 1) * PARTS // columns, i * PARTS // columns + 1)
+        ]
+        shade = sum(parts) / len(parts)
+        level = round(shade * (len(_SHADES) - 1))
+        cells.append(_SHADES[max(level, 1) if shade > 0 else 0])
+    return "".join(cells)

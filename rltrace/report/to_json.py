@@ -1,0 +1,57 @@
+"""The report as JSON: every figure of the analysis, its unit in the key, unknown as null.
+
+Keys are stable within a `schema`: they may be added, but keep their names and meaning.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields, is_dataclass
+from enum import IntEnum
+from typing import Any
+
+from rltrace.analysis.summary import Summary
+from rltrace.report import verdict
+from rltrace.trace.vocabulary import word
+
+SCHEMA = "rltrace-report/1"
+
+
+def render(summary: Summary) -> dict[str, Any]:
+    """The report as JSON values."""
+    document: dict[str, Any] = {"schema": SCHEMA, **_value(summary)}
+    binding, composition, goodput = summary.binding, summary.composition, summary.goodput
+    document["binding"] |= {
+        "headline": verdict.headline(summary),
+        "evidence": list(verdict.evidence(summary)),
+        "stage": None if binding.stage is None else binding.stage.name,
+        "runner_up": None if binding.runner_up is None else binding.runner_up.name,
+    }
+    document["warnings"] = list(verdict.warnings(summary))
+    if composition is not None:
+        document["composition"] |= {
+            "difference_s": _value(composition.difference_s),
+            "difference_share": _value(composition.difference_share),
+        }
+    if goodput is not None:
+        document["goodput"] |= {
+            "useful_tokens_per_device_s": _value(goodput.useful_tokens_per_device_s),
+            "useful_known_tokens_per_device_s": _value(goodput.useful_known_tokens_per_device_s),
+            "trained_tokens_per_device_s": _value(goodput.trained_tokens_per_device_s),
+            "useful_tokens_per_usd": _value(goodput.useful_tokens_per_usd()),
+        }
+    return document
+
+
+def _value(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: _value(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, IntEnum):
+        return word(value)
+    if isinstance(value, dict):
+        return {str(key): _value(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_value(one) for one in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value

@@ -1,0 +1,101 @@
+"""Numbers as people read them: a fitting unit, three figures, an en dash where nothing is known."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+UNKNOWN = "–"
+
+
+def seconds(value: float) -> str:
+    """`0.0421` -> `42.1 ms`, `83.2` -> `1 min 23 s`."""
+    if math.isnan(value):
+        return UNKNOWN
+    size = abs(value)
+    if size >= 3600:
+        return f"{value / 3600:.1f} h"
+    if size >= 120:
+        return f"{int(value // 60)} min {value % 60:.0f} s"
+    if size >= 1 or size == 0:
+        return f"{_figures(value)} s"
+    if size >= 1e-3:
+        return f"{_figures(value * 1e3)} ms"
+    return f"{_figures(value * 1e6)} µs"
+
+
+def count(value: float) -> str:
+    """`1234` -> `1,234`, `1234567` -> `1.23 M`."""
+    if math.isnan(value):
+        return UNKNOWN
+    for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6)):
+        if abs(value) >= size:
+            return f"{_figures(value / size)} {unit}"
+    if abs(value) >= 1000 or value == int(value):
+        return f"{value:,.0f}"
+    return _figures(value)
+
+
+def size(value: float) -> str:
+    """Bytes in powers of ten: `15231233024` -> `15.2 GB`."""
+    if math.isnan(value):
+        return UNKNOWN
+    for unit, step in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if abs(value) >= step:
+            return f"{_figures(value / step)} {unit}"
+    return f"{value:.0f} B"
+
+
+def share(value: float) -> str:
+    """`0.0421` -> `4.2 %`, `0.78` -> `78 %`."""
+    if math.isnan(value):
+        return UNKNOWN
+    percent = 100 * value
+    if percent and abs(percent) < 0.01:
+        return "<0.01 %" if percent > 0 else ">-0.01 %"
+    if abs(percent) < 0.1:
+        return f"{percent:.2f} %" if percent else "0 %"
+    return f"{percent:.1f} %" if abs(percent) < 9.95 else f"{percent:.0f} %"
+
+
+def ratio(value: float) -> str:
+    """`3.664` -> `3.7x`."""
+    return UNKNOWN if math.isnan(value) else f"{value:.1f}×"
+
+
+@dataclass(frozen=True)
+class Scale:
+    """One unit of time for a whole table, so that its numbers can be compared at a glance."""
+
+    unit: str
+    per_second: float
+    decimals: int
+
+    def show(self, seconds: float) -> str:
+        """The number without its unit."""
+        if math.isnan(seconds):
+            return UNKNOWN
+        return f"{seconds * self.per_second:,.{self.decimals}f}"
+
+
+def scale(seconds: float) -> Scale:
+    """A unit in which `seconds` has four figures or so."""
+    if math.isnan(seconds) or seconds >= 1:
+        return Scale("s", 1, 1 if seconds >= 100 else 2 if seconds >= 10 else 3)
+    if seconds >= 1e-3:
+        return Scale("ms", 1e3, 1 if seconds >= 0.1 else 2)
+    return Scale("µs", 1e6, 1)
+
+
+def number(value: float) -> str:
+    """Three figures, no unit."""
+    return UNKNOWN if math.isnan(value) else _figures(value)
+
+
+def _figures(value: float) -> str:
+    """Three significant figures without an exponent."""
+    value = float(f"{value:.3g}")
+    if value == 0:
+        return "0"
+    digits = 2 - math.floor(math.log10(abs(value)))
+    return f"{value:,.{min(max(digits, 0), 6)}f}"

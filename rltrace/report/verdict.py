@@ -1,0 +1,99 @@
+"""The report's first lines: what the run is, how it ended, and which stage binds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rltrace.analysis.binding import INSUFFICIENT, LIKELY
+from rltrace.analysis.summary import Summary
+from rltrace.report import units
+from rltrace.report.layout import labelled
+from rltrace.trace.vocabulary import Stage
+
+_WAIT_SHARE = 0.05
+
+
+def headline(summary: Summary) -> str:
+    """The verdict in one line."""
+    binding = summary.binding
+    if binding.stage is None or binding.confidence == INSUFFICIENT:
+        return f"Insufficient evidence: {binding.because}"
+    name = labelled(binding.stage.name, binding.stage.symbol)
+    wall = f": {binding.resource} is the wall" if binding.resource else ""
+    if binding.confidence == LIKELY:
+        return f"{name} binds{wall}"
+    return f"{name} may bind{wall}, but the evidence is weak"
+
+
+def evidence(summary: Summary) -> Iterator[str]:
+    """What the verdict rests on, one sentence each."""
+    binding = summary.binding
+    if binding.stage is None:
+        return
+    first, step_s = binding.stage, summary.steps.step_s.mean
+    what = "window" if summary.steps.whole_run else "step"
+    exposed = f"exposed for {units.seconds(first.exposed_s.mean)} of a {units.seconds(step_s)} "
+    exposed += f"{what} ({units.share(binding.share)})"
+    if binding.confidence == INSUFFICIENT:
+        yield f"most exposed so far: {labelled(first.name, first.symbol)}, {exposed}"
+        return
+    yield f"{exposed}, the most of any stage in {binding.agreeing_steps} of {binding.steps} steps"
+    second, margin = binding.runner_up, binding.margin_s
+    if second is not None:
+        yield (
+            f"{units.seconds(margin.mean)} ahead of {labelled(second.name, second.symbol)} "
+            f"(95 % interval {units.seconds(margin.low)} to {units.seconds(margin.high)})"
+        )
+    for wait in summary.waits[:1]:
+        if wait.share >= _WAIT_SHARE:
+            yield (
+                f"{wait.role or 'a process'} is blocked on “{wait.name}” for "
+                f"{units.share(wait.share)} of the time"
+            )
+    latency = summary.tail.latency_s
+    if first.stage is Stage.ROLLOUT and latency.n > 1:
+        yield (
+            f"a trajectory takes {units.seconds(latency.p50)} in the median, the longest "
+            f"{units.seconds(latency.largest)} (p95/p50 {units.ratio(latency.tail_ratio)})"
+        )
+
+
+def facts(summary: Summary) -> Iterator[str]:
+    """What the run is: two lines."""
+    run, steps = summary.run, summary.steps
+    yield run.command or run.id
+    parts = [run.framework] if run.framework else []
+    if not steps.whole_run:
+        warm = f" ({len(steps.warmup)} of warm-up)" if steps.warmup else ""
+        parts.append(f"{steps.complete} step{'s' * (steps.complete != 1)}{warm}")
+    if summary.goodput is not None and summary.goodput.devices.count:
+        devices = summary.goodput.devices
+        name = f" ({devices.name})" if devices.name else ""
+        parts.append(f"{devices.count} {devices.kind}s{name}")
+    parts.append(f"{run.processes} processes on {run.nodes} node{'s' * (run.nodes != 1)}")
+    parts.append(f"{units.count(run.spans)} spans")
+    parts.append(f"{units.seconds(run.recorded_s)} recorded")
+    yield " · ".join(parts)
+
+
+def warnings(summary: Summary) -> Iterator[str]:
+    """What is wrong with the run, one sentence each: a crash, a hang, a process that died."""
+    run = summary.run
+    if run.exit_code:
+        how = f"signal {-run.exit_code}" if run.exit_code < 0 else f"exit code {run.exit_code}"
+        yield f"the job failed ({how}): figures are of what it did before"
+    elif not run.ended:
+        yield "the run has no end: it is still going on, or was killed together with rltrace"
+    for number, since_s in summary.steps.in_progress:
+        yield f"step {number} in progress since {units.seconds(since_s)}"
+    for span in summary.coverage.in_progress:
+        if span.stage == "step":
+            continue
+        where = f"{span.processes} {span.role or 'process'}" + (
+            "es" * (not span.role) if span.processes > 1 else ""
+        )
+        text = f"“{span.name}” ({span.stage}) in progress since {units.seconds(span.for_s)}"
+        silent_s = span.for_s - span.alive_s
+        if silent_s > max(1.0, 0.05 * span.for_s):
+            text += f", last sign of life {units.seconds(silent_s)} before the recording ended"
+        yield f"{text} ({where})"

@@ -1,0 +1,184 @@
+"""What tracing costs a real job: the demo's training steps, traced against untraced.
+
+    python -m benchmarks.overhead [--pairs 40] [--json]
+
+Two jobs are up at once, one of them under `rltrace wrap`, with the same seed and so with the same
+work in each step. They take turns, one step each, in an order that reverses every time (A B B A),
+while the other waits: what disturbs the machine for longer than a step disturbs both. A pair's
+figure is the ratio of the two times of one step. The agent of the traced job runs throughout, so
+its own CPU is given beside the ratio.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+import rltrace
+from benchmarks.measuring import Check, Result, Spread, cpu_ns_each, interval, spread, take_turns
+from benchmarks.span_cost import SPANS_A_ROUND, every_column, recording
+from rltrace.trace.run import Run
+
+WARM_UP = 5  # steps of each job before the first pair
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step that was taken."""
+
+    seconds: float
+    tokens: int
+
+
+class Job:
+    """A training job that waits before each step."""
+
+    def __init__(self, command: list[str], steps: int, log: Path) -> None:
+        self._log = log
+        reports, descriptor = os.pipe()
+        paced = [sys.executable, "-m", "benchmarks.paced_job", str(descriptor), str(steps), "0"]
+        with log.open("wb") as output:
+            self._process = subprocess.Popen(
+                [*command, *paced],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                pass_fds=[descriptor],
+                text=True,
+            )
+        os.close(descriptor)
+        self._reports = os.fdopen(reports)
+
+    def first_step(self) -> Step:
+        """Waits for the step that every job takes when it is up."""
+        line = self._reports.readline()
+        if not line:
+            raise click.ClickException(f"the job ended by itself:\n{self._log.read_text()[-2000:]}")
+        told: dict[str, Any] = json.loads(line)
+        return Step(told["seconds"], told["tokens"])
+
+    def step(self) -> Step:
+        """Has the job take one step."""
+        self._go()
+        return self.first_step()
+
+    def finish(self) -> None:
+        """Lets the job end after its last step."""
+        self._go()
+        self._process.wait()
+
+    def end(self) -> None:
+        """Ends the job, wherever it stands."""
+        if self._process.poll() is None:
+            self._process.terminate()
+            self._process.wait()
+        self._reports.close()
+
+    def _go(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+
+
+@contextmanager
+def jobs(folder: Path, steps: int) -> Iterator[tuple[Job, Job]]:
+    """The traced and the untraced job, both after their warm-up."""
+    wrap = [sys.executable, "-m", "rltrace.cli", "wrap", "--out", str(folder / "run"), "--"]
+    with ExitStack() as stack:
+        both = []
+        for name, command in (("traced", wrap), ("untraced", [])):
+            job = Job(command, steps, folder / f"{name}.log")
+            stack.callback(job.end)
+            job.first_step()
+            both.append(job)
+        for _ in range(WARM_UP - 1):
+            for job in both:
+                job.step()
+        yield both[0], both[1]
+
+
+def agent_cpu_s(run: Path) -> float:
+    """CPU seconds so far of the agent of a run that is still going on."""
+    for path in (run / "process").glob("*.json"):
+        told = json.loads(path.read_text())
+        if told.get("role") == "agent":
+            fields = Path(f"/proc/{told['pid']}/stat").read_text().rpartition(")")[2].split()
+            return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    raise click.ClickException("the traced job has no agent")
+
+
+def event_cost_ns() -> float:
+    """CPU ns of recording one row, with every column, on this machine."""
+    with tempfile.TemporaryDirectory() as folder, recording(Path(folder) / "run"):
+        measure = {"span": cpu_ns_each(every_column, SPANS_A_ROUND)}
+        return spread(take_turns(measure, 15)["span"]).median
+
+
+def rows_of_job(run: Run) -> int:
+    """Rows that the job's own processes recorded, the agents' left out."""
+    tables = ("spans", "trajectories", "rewards", "uses", "syncs", "samples")
+    counts = " UNION ALL ".join(f"SELECT process FROM raw_{table}" for table in tables)
+    query = f"SELECT count(*) FROM ({counts}) JOIN processes USING (process)"
+    return int(run.sql(f"{query} WHERE role IS DISTINCT FROM 'agent'").fetchall()[0][0])
+
+
+@click.command()
+@click.option("--pairs", default=40, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+def main(pairs: int, as_json: bool) -> None:
+    """Step time of the demo, traced / untraced; exits 1 when a limit is missed."""
+    traced: list[Step] = []
+    untraced: list[Step] = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with jobs(folder, WARM_UP + pairs) as (with_rltrace, without):
+            cpu = agent_cpu_s(folder / "run")
+            turns = ((with_rltrace, traced), (without, untraced))
+            for nth in range(pairs):
+                for job, steps in turns[:: -1 if nth % 2 else 1]:
+                    steps.append(job.step())
+            cpu = agent_cpu_s(folder / "run") - cpu
+            for job in (with_rltrace, without):
+                job.finish()
+        recorded = rows_of_job(rltrace.open_run(folder / "run")) / (WARM_UP + pairs)
+
+    ratios = np.array([a.seconds / b.seconds for a, b in zip(traced, untraced, strict=True)])
+    low, high = interval(ratios, level=0.9)  # its upper end is the one-sided 95 % bound
+    cost_ns = event_cost_ns()
+    step_s = float(np.median([s.seconds for s in traced]))
+    wall_s = sum(s.seconds for s in (*traced, *untraced))
+    result = Result("A step of the demo", "ms")
+    result.rows["untraced"] = milliseconds(untraced)
+    result.rows["traced"] = milliseconds(traced)
+    same = sum(a.tokens == b.tokens for a, b in zip(traced, untraced, strict=True))
+    result.notes = {
+        "ratio of a pair": f"median {np.median(ratios):.4f}, 90 % interval {low:.4f} to {high:.4f}",
+        "pairs that generated the same number of tokens": f"{same} of {pairs}",
+        "rows recorded a step": f"{recorded:,.0f}, each {cost_ns:,.0f} ns",
+        "CPU of the node's agent / wall": f"{cpu / wall_s:.3%} of one core",
+    }
+    result.checks = [
+        Check("step time traced / untraced, upper 95 % bound", high, 1.03, ""),
+        Check("events x cost / wall", recorded * cost_ns / (step_s * 1e9), 0.003, ""),
+    ]
+    sys.exit(result.finish(as_json))
+
+
+def milliseconds(steps: list[Step]) -> Spread:
+    """The spread of some steps' times."""
+    return spread([s.seconds * 1000 for s in steps])
+
+
+if __name__ == "__main__":
+    main()

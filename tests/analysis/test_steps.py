@@ -1,0 +1,77 @@
+"""Which steps there are, and which of them are warm-up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rltrace.analysis.steps import Steps, find_steps
+from rltrace.trace.vocabulary import Stage
+from tests.analysis.handmade import at, process, run_of
+
+
+def steps_of(path: Path, *processes: list[tuple[int, float, float]]) -> Steps:
+    """Steps `(number, start_s, end_s)` as recorded by each process."""
+    made = [
+        process("learner", *((("step", n), a, b) for n, a, b in steps), rank=rank)
+        for rank, steps in enumerate(processes)
+    ]
+    return find_steps(run_of(path, *made), (at(0), at(100)))
+
+
+def in_a_row(*lengths: float) -> list[tuple[int, float, float]]:
+    ends = [sum(lengths[: i + 1]) for i in range(len(lengths))]
+    return [(i, end - length, end) for i, (end, length) in enumerate(zip(ends, lengths, strict=True))]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "warmup"),
+    [
+        ((9, 5, 2, 2.1, 1.9, 2, 2.05, 1.95, 2, 2.1), 2),
+        ((2, 2.1, 1.9, 2, 2.05, 1.95, 2, 2.1), 0),
+        ((2.1, 2, 2, 2, 2, 2, 2, 2), 0),  # no deviation at all, but hardly slower
+        ((9, 2, 2, 2), 0),  # too few to tell
+        ((9, 8, 7, 6, 5, 4, 3, 2, 2, 2), 0),  # a trend, not a warm-up
+        ((2, 2, 9, 2, 2, 2, 2, 2, 2), 0),  # a slow step later on is no warm-up
+        ((1, 2, 2, 2, 2, 2, 2, 2), 0),  # nor is a fast first one
+    ],
+)
+def test_slow_leading_steps_are_warmup(
+    tmp_path: Path, lengths: tuple[float, ...], warmup: int
+) -> None:
+    steps = steps_of(tmp_path, in_a_row(*lengths))
+    assert [w.warmup for w in steps.windows] == [i < warmup for i in range(len(lengths))]
+    assert steps.steady == tuple(range(warmup, len(lengths)))
+
+
+def test_the_ranks_of_a_learner_count_as_one(tmp_path: Path) -> None:
+    late = [(n, a + 0.3, b + 0.3) for n, a, b in in_a_row(2, 2, 2)]
+    steps = steps_of(tmp_path, in_a_row(2, 2, 2), late)
+    assert [(w.step, w.process) for w in steps.windows] == [(0, 0), (1, 0), (2, 0)]
+    assert steps.repeated == 0
+
+
+def test_a_process_that_went_on_after_a_restart_adds_its_steps(tmp_path: Path) -> None:
+    again = [(n + 2, a + 10, b + 10) for n, a, b in in_a_row(2, 2, 2, 2)]
+    steps = steps_of(tmp_path, in_a_row(2, 2, 2), again)
+    assert [w.step for w in steps.windows] == [0, 1, 2, 2, 3, 4, 5]
+    assert steps.repeated == 1
+    assert steps.between_s == pytest.approx(4)
+
+
+def test_a_step_that_did_not_end_is_in_progress(tmp_path: Path) -> None:
+    steps = steps_of(tmp_path, [(0, 0, 2), (1, 2, -1)])
+    assert [w.step for w in steps.windows] == [0]
+    assert steps.in_progress == ((1, at(2)),)
+
+
+def test_without_steps_the_run_is_one_window(tmp_path: Path) -> None:
+    run = run_of(tmp_path, process("driver", (Stage.TRAIN, 1, 4)))
+    steps = find_steps(run, (at(1), at(4)))
+    assert steps.whole_run
+    assert [(w.start_ns, w.end_ns) for w in steps.windows] == [(at(1), at(4))]
+
+
+def test_an_empty_run_has_no_window(tmp_path: Path) -> None:
+    assert find_steps(run_of(tmp_path), (0, 0)).windows == ()

@@ -8,8 +8,7 @@ It contains nothing of rltrace's tracing. To see where its time goes:
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -42,9 +41,9 @@ DEFAULT = TrainerConfig()
 @click.option("--reward-workers", default=DEFAULT.reward_workers, help="Reward actors.")
 @click.option("--ray-address", default=DEFAULT.ray_address, help="A running cluster, or local.")
 @click.option(
-    "--ledger", type=click.Path(path_type=Path), help="Write what each step did, as JSON."
+    "--ledger", type=click.File("w", lazy=False), help="Write what each step did, as JSON."
 )
-def main(ledger: Path | None, **settings: Any) -> None:
+def main(ledger: TextIO | None, **settings: Any) -> None:
     """Trains a small policy from scratch on a verifiable task."""
     try:
         config = TrainerConfig(**settings)
@@ -52,7 +51,7 @@ def main(ledger: Path | None, **settings: Any) -> None:
     except TrainerError as error:
         raise click.UsageError(str(error)) from None
     if ledger is not None:
-        books.write(ledger)
+        ledger.write(books.to_json())
     click.echo(f"mean reward rose by {books.reward_rise():.2f} in {books.seconds:.0f} s")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 
 from rltrace.trainer.config import TrainerConfig
 
@@ -47,6 +46,6 @@ class Ledger:
         first, last = rewards[:window], rewards[-window:]
         return sum(last) / len(last) - sum(first) / len(first)
 
-    def write(self, path: Path) -> None:
-        """Writes the run as JSON."""
-        path.write_text(json.dumps(asdict(self), indent=1) + "\n")
+    def to_json(self) -> str:
+        """The whole run as JSON."""
+        return json.dumps(asdict(self), indent=1) + "\n"

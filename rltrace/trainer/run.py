@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -34,7 +35,6 @@ def run(config: TrainerConfig, on_step: Callable[[StepRecord], None] | None = No
             if on_step is not None:
                 on_step(record)
         ledger.seconds = time.perf_counter() - started
-        dismiss(crew)
     return ledger
 
 
@@ -78,7 +78,7 @@ def ray_session(config: TrainerConfig) -> Iterator[None]:
 
 
 def hire(config: TrainerConfig) -> Crew:
-    """Starts the actors and waits until all have their models."""
+    """Starts the actors and waits until all have their models. They end with their handles."""
 
     def actor(role: type, *arguments: object) -> ray.actor.ActorHandle:
         return ray.remote(num_cpus=1)(role).remote(config, *arguments)
@@ -89,26 +89,20 @@ def hire(config: TrainerConfig) -> Crew:
         reference=actor(Reference),
         learner=actor(Learner),
     )
-    ray.get([handle.__ray_ready__.remote() for handle in everyone(crew)])
+    everyone = [*crew.rollout, *crew.reward, crew.reference, crew.learner]
+    ray.get([handle.__ray_ready__.remote() for handle in everyone])
     return crew
-
-
-def everyone(crew: Crew) -> list[ray.actor.ActorHandle]:
-    """All actors of a crew."""
-    return [*crew.rollout, *crew.reward, crew.reference, crew.learner]
-
-
-def dismiss(crew: Crew) -> None:
-    """Ends the actors, so that a session that outlives the job gets their CPUs back."""
-    for handle in everyone(crew):
-        ray.kill(handle)
 
 
 def _join(address: str) -> None:
     try:
+        host, _, port = address.rpartition(":")
+        if host and "://" not in address:
+            # Ray retries for minutes where nobody listens; a look takes no time.
+            socket.create_connection((host, int(port)), timeout=5).close()
         ray.init(address=address)
-    except (ConnectionError, ValueError) as error:
-        raise TrainerError(f"no Ray cluster answers at {address}: {error}") from error
+    except (OSError, ValueError) as error:
+        raise TrainerError(f"no Ray cluster answers at {address}: {error}") from None
 
 
 def _check_size(config: TrainerConfig) -> None:

@@ -47,9 +47,20 @@ def test_without_torch_or_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch
         train(TrainerConfig())
 
 
-def test_the_launcher_says_what_is_wrong_without_a_traceback() -> None:
-    command = [sys.executable, "examples/train.py", "--samples", "1"]
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--samples", "1"], "samples must be at least 2: GRPO compares them, not 1"),
+        (["--ray-address", "127.0.0.1:1"], "no Ray cluster answers at 127.0.0.1:1"),
+        (["--ray-address", "moon"], "no Ray cluster answers at moon"),
+        (["--ledger", "/dev/null/ledger.json"], "'/dev/null/ledger.json'"),
+    ],
+)
+def test_the_launcher_says_what_is_wrong_without_a_traceback(
+    options: list[str], sentence: str
+) -> None:
+    command = [sys.executable, "examples/train.py", *options]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "samples must be at least 2: GRPO compares them, not 1" in done.stderr
+    assert sentence in done.stderr
     assert "Traceback" not in done.stderr

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from pathlib import Path
 
 import pytest
 import ray
@@ -54,11 +53,10 @@ def test_the_ledger_adds_up(short_run: Run) -> None:
 
 
 def test_every_step_is_reported_as_it_ends_and_the_ledger_is_written_as_json(
-    short_run: Run, tmp_path: Path
+    short_run: Run,
 ) -> None:
     assert short_run.seen == short_run.ledger.steps
-    short_run.ledger.write(tmp_path / "ledger.json")
-    written = json.loads((tmp_path / "ledger.json").read_text())
+    written = json.loads(short_run.ledger.to_json())
     assert written["config"]["seed"] == SMALL.seed
     assert [s["tokens_trained"] for s in written["steps"]] == [
         record.tokens_trained for record in short_run.seen

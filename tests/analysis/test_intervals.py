@@ -19,7 +19,9 @@ def spans(*rows: tuple[int, int, int, int]) -> Intervals:
 def random_spans(seed: int, n: int = 40) -> Intervals:
     rng = np.random.default_rng(seed)
     start = np.sort(rng.integers(0, UNTIL - 10, n))
-    return of_spans(rng.integers(0, 4, n), start, start + rng.integers(0, 9, n), rng.integers(0, 3, n))
+    return of_spans(
+        rng.integers(0, 4, n), start, start + rng.integers(0, 9, n), rng.integers(0, 3, n)
+    )
 
 
 def covered(intervals: Intervals, shift: int = 0) -> dict[int, list[bool]]:
@@ -87,7 +89,9 @@ def test_a_span_that_ends_before_it_begins_has_no_length() -> None:
 def test_an_instant_of_a_lane_belongs_to_the_innermost_span() -> None:
     given = union(spans((0, 0, 30, 1), (1, 5, 20, 1), (2, 8, 10, 1), (1, 25, 30, 1)))
     found = innermost(given, np.zeros(len(given), np.int64))
-    pieces = sorted(zip(found.group.tolist(), found.start.tolist(), found.end.tolist(), strict=True))
+    pieces = sorted(
+        zip(found.group.tolist(), found.start.tolist(), found.end.tolist(), strict=True)
+    )
     assert pieces == [
         (0, 0, 5),
         (0, 20, 25),

@@ -22,7 +22,9 @@ def steps_of(path: Path, *processes: list[tuple[int, float, float]]) -> Steps:
 
 def in_a_row(*lengths: float) -> list[tuple[int, float, float]]:
     ends = [sum(lengths[: i + 1]) for i in range(len(lengths))]
-    return [(i, end - length, end) for i, (end, length) in enumerate(zip(ends, lengths, strict=True))]
+    return [
+        (i, end - length, end) for i, (end, length) in enumerate(zip(ends, lengths, strict=True))
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,258 @@
+"""Tail, weight movement, composition, waits, spread and own cost."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rltrace.analysis.activity import read_activity
+from rltrace.analysis.own_cost import DEFAULT_EVENT_COST_NS, own_cost
+from rltrace.analysis.spread import spread, spread_of
+from rltrace.analysis.steps import find_steps
+from rltrace.analysis.summary import Summary, summarize
+from rltrace.analysis.syncs import syncs
+from rltrace.analysis.tail import tail
+from rltrace.analysis.waits import waits
+from rltrace.trace.run import Run
+from rltrace.trace.vocabulary import Finish, Outcome, Stage, SyncRole, Transport
+from tests.analysis.handmade import at, process, rows, run_of
+
+
+def test_a_spread_has_quantiles_and_an_interval_of_its_mean() -> None:
+    found = spread([1.0, 2.0, 3.0, math.nan])
+    assert (found.n, found.mean, found.p50, found.largest) == (3, 2, 2, 3)
+    # Student's t with two degrees of freedom: 4.303 standard errors.
+    assert found.high - found.mean == pytest.approx(4.303 / math.sqrt(3))
+    assert found.mean - found.low == pytest.approx(4.303 / math.sqrt(3))
+
+
+def test_spreads_of_little_know_little() -> None:
+    assert spread([]).n == 0
+    assert math.isnan(spread([]).mean)
+    one = spread([5.0])
+    assert (one.n, one.mean, one.p95) == (1, 5, 5)
+    assert math.isnan(one.low)
+
+
+def test_the_database_and_numpy_agree_on_a_spread(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).lognormal(6, 1, 101).astype(int)
+    engine = process("rollout")
+    many = {"start_s": [1.0] * 101, "end_s": [2.0] * 101, "trajectory": list(range(101))}
+    rows(engine, "trajectories", response_tokens=values.tolist(), **many)
+    found = spread_of(run_of(tmp_path, engine), "response_tokens", "raw_trajectories")
+    expected = spread(values)
+    for name in ("n", "mean", "p50", "p95", "p99", "largest", "low", "high"):
+        assert getattr(found, name) == pytest.approx(getattr(expected, name))
+
+
+def steps_of(run: Run) -> Any:
+    return find_steps(run, (at(0), at(100)))
+
+
+def test_the_tail_is_of_trajectories_that_ended(tmp_path: Path) -> None:
+    engine = process("rollout")
+    rows(
+        engine,
+        "trajectories",
+        start_s=[0.0, 0.0, 0.0, 0.0],
+        first_token_s=[0.5, 0.5, -1, -1],
+        end_s=[1.0, 2.0, 9.0, -1],
+        trajectory=[1, 2, 3, 4],
+        response_tokens=[10, 20, 90, -1],
+        finish=[Finish.STOP, Finish.STOP, Finish.LENGTH, -1],
+    )
+    rows(
+        engine,
+        "rewards",
+        start_s=[1.0, 2.0],
+        end_s=[1.5, 5.0],
+        trajectory=[1, 2],
+        outcome=[Outcome.OK, Outcome.TIMEOUT],
+    )
+    run = run_of(tmp_path, engine)
+    found = tail(run, steps_of(run))
+    assert (found.latency_s.n, found.latency_s.p50, found.latency_s.largest) == (3, 2, 9)
+    assert found.latency_s.tail_ratio == pytest.approx(found.latency_s.p95 / 2)
+    assert found.response_tokens.p50 == 20
+    assert (found.first_token_s.n, found.first_token_s.mean) == (2, 0.5)
+    assert dict(found.finishes) == {"stop": 2, "length": 1}
+    assert found.unended == 1
+    assert (found.verdict_s.n, found.verdict_failures) == (2, 1)
+
+
+def test_bytes_of_an_update_are_its_sources_and_never_added_up_over_sinks(tmp_path: Path) -> None:
+    sources = [process("learner", rank=rank) for rank in range(2)]
+    sinks = [process("rollout", rank=rank) for rank in range(4)]
+    for made, role, size, end_s in (
+        *((source, SyncRole.SOURCE, 5_000_000_000, 2.0) for source in sources),
+        *((sink, SyncRole.SINK, 10_000_000_000, 3.0) for sink in sinks),
+    ):
+        rows(
+            made,
+            "syncs",
+            start_s=[1.0, 11.0],
+            end_s=[end_s, end_s + 10],
+            version=[1, 2],
+            role=[role] * 2,
+            bytes=[size] * 2,
+            stall_ns=[100_000_000] * 2,
+            transport=[Transport.NCCL] * 2,
+        )
+    found = syncs(run_of(tmp_path, *sources, *sinks))
+    assert found is not None
+    assert found.updates == 2
+    assert found.update_s.mean == pytest.approx(2)
+    assert found.bytes_per_update.mean == 10_000_000_000
+    assert found.gb_per_s == pytest.approx(5)
+    assert found.transports == ("nccl",)
+    by_role = {row.role: row for row in found.participants}
+    assert by_role["source"].gb_per_s == pytest.approx(5)
+    assert by_role["sink"].gb_per_s == pytest.approx(5)
+    assert by_role["sink"].processes == 4
+    assert by_role["source"].stall_s.mean == pytest.approx(0.1)
+
+
+def test_updates_of_the_synthetic_run_are_the_truth(synthetic: Any) -> None:
+    run, truth = synthetic()
+    found = syncs(run)
+    assert found is not None
+    assert found.updates == truth.sync_count
+    assert found.bytes_per_update.mean == truth.sync_bytes
+    seconds = [step.tau_s["sync"] for step in truth.steps]
+    assert found.update_s.mean == pytest.approx(sum(seconds) / len(seconds))
+    assert found.gb_per_s == pytest.approx(truth.sync_bytes * len(seconds) / sum(seconds) / 1e9)
+    phases = dict(found.phases)
+    assert list(phases) == ["gather", "convert", "transfer", "load", "visible"]
+    assert sum(p.mean for p in phases.values()) == pytest.approx(found.update_s.mean)
+
+
+def test_a_run_without_updates_says_nothing_of_them(tmp_path: Path) -> None:
+    assert syncs(run_of(tmp_path, process("learner", (Stage.SYNC, 0, 1)))) is None
+
+
+@pytest.mark.parametrize(
+    ("knobs", "placement", "formula"),
+    [
+        ({}, "colocated", "τ_R + τ_V + τ_ref + τ_old + τ_T + τ_S + τ_X"),
+        (
+            {"placement": "one-step-off"},
+            "one-step-off",
+            "max(τ_R + τ_V, τ_ref + τ_old + τ_T) + exposed τ_S",
+        ),
+        (
+            {"placement": "async", "train_s": 6.0},
+            "async",
+            "max(τ_R + τ_V, τ_ref + τ_old + τ_T) + exposed τ_S",
+        ),
+    ],
+)
+def test_the_placement_is_found_and_its_formula_meets_the_step(
+    synthetic: Any, knobs: dict[str, Any], placement: str, formula: str
+) -> None:
+    run, _ = synthetic(sigma=0.3, **knobs)
+    found = summarize(run).composition
+    assert found is not None
+    assert (found.placement, found.formula) == (placement, formula)
+    # What the formula cannot know is the gap at the end of every step.
+    assert found.difference_s == pytest.approx(0.1, abs=0.02)
+
+
+def test_partial_overlap_shows_as_a_difference(synthetic: Any) -> None:
+    run, _ = synthetic(placement="disaggregated", sigma=0.3, train_s=1.0)
+    found = summarize(run).composition
+    assert found is not None
+    assert found.placement == "disaggregated"
+    assert found.overlap_share == pytest.approx(0.5, abs=0.05)
+    assert found.difference_s > 0.5
+
+
+def test_the_runs_settings_name_the_placement(tmp_path: Path) -> None:
+    driver = process("driver", *((("step", n), n, n + 1) for n in range(3)), (Stage.TRAIN, 0, 3))
+    run = run_of(tmp_path, driver, settings={"placement": "disaggregated"})
+    found = summarize(run).composition
+    assert found is not None
+    assert (found.placement, found.placement_source) == ("disaggregated", "the run's settings")
+
+
+def test_waits_are_by_name_and_role(synthetic: Any) -> None:
+    run, truth = synthetic(placement="one-step-off", sigma=0.3, train_s=0.5)
+    steps = steps_of(run)
+    found = {wait.name: wait for wait in waits(run, steps)}
+    steady = [step for step in truth.steps if not step.warmup]
+    waited = sum(s.tau_s["wait"] for s in steady)
+    wait = found["queue: rollout"]
+    assert (wait.role, wait.processes, wait.spans) == ("driver", 1, len(steady))
+    assert wait.process_s == pytest.approx(waited)
+    assert wait.share == pytest.approx(waited / sum(s.step_s for s in steady))
+
+
+def test_own_cost_is_events_times_the_calibrated_cost_over_wall_time(tmp_path: Path) -> None:
+    worker = process("worker", *((Stage.TRAIN, n, n + 0.5) for n in range(10)))
+    rows(worker, "uses", time_s=[1.0, 2.0], trajectory=[1, 2])
+    run = run_of(tmp_path, worker, settings={"event_cost_ns": 500})
+    found = own_cost(run, read_activity(run), at(10))
+    assert (found.events, found.processes) == (12, 1)
+    assert found.calibrated
+    assert found.share == pytest.approx(12 * 500e-9 / 10)
+    assert found.worst_share == found.share
+    run = run_of(tmp_path / "other", worker)
+    found = own_cost(run, read_activity(run), at(10))
+    assert not found.calibrated
+    assert found.share == pytest.approx(12 * DEFAULT_EVENT_COST_NS * 1e-9 / 10)
+
+
+def summary_of_steps(path: Path, *stages: tuple[Stage, float], steps: int = 6) -> Summary:
+    """Steps of 10 s in which the stages follow each other for that long."""
+    spans: list[tuple[Any, ...]] = []
+    for n in range(steps):
+        now = 10.0 * n
+        spans.append((("step", n), now, now + 10))
+        for stage, length_s in stages:
+            spans.append((stage, now, now + length_s))
+            now += length_s
+    return summarize(run_of(path, process("driver", *spans)))
+
+
+def test_the_stage_with_the_most_exposed_time_is_named(tmp_path: Path) -> None:
+    binding = summary_of_steps(tmp_path, (Stage.ROLLOUT, 6), (Stage.TRAIN, 3)).binding
+    assert binding.stage is not None
+    assert binding.stage.name == "rollout"
+    assert binding.resource == "rollout decode"
+    assert binding.confidence == "likely"
+    assert binding.share == pytest.approx(0.6)
+    assert (binding.agreeing_steps, binding.steps) == (6, 6)
+    assert binding.runner_up is not None
+    assert binding.runner_up.name == "train"
+    assert binding.margin_s.mean == pytest.approx(3)
+
+
+def test_stages_that_lead_in_turn_give_weak_evidence(tmp_path: Path) -> None:
+    spans: list[tuple[Any, ...]] = []
+    for n in range(8):
+        cut = 10 * n + (6 if n % 2 else 4.1)
+        spans += [(("step", n), 10 * n, 10 * n + 10), (Stage.ROLLOUT, 10 * n, cut)]
+        spans += [(Stage.TRAIN, cut, 10 * n + 10)]
+    binding = summarize(run_of(tmp_path, process("driver", *spans))).binding
+    assert binding.confidence == "weak"
+
+
+@pytest.mark.parametrize(
+    ("stages", "steps", "because"),
+    [
+        (((Stage.ROLLOUT, 9.0),), 1, "1 steady step, at least 3 are needed"),
+        (((Stage.ROLLOUT, 9.0),), 2, "2 steady steps, at least 3 are needed"),
+        (((Stage.ROLLOUT, 3.0), (Stage.TRAIN, 2.0)), 6, "50 % of the step is in no stage"),
+        (((Stage.ROLLOUT, 3.0), (Stage.WAIT, 6.0)), 6, "70 % of the step is in no stage"),
+        ((), 6, "no stage was seen"),
+    ],
+)
+def test_too_little_evidence_is_an_answer(
+    tmp_path: Path, stages: tuple[tuple[Stage, float], ...], steps: int, because: str
+) -> None:
+    binding = summary_of_steps(tmp_path, *stages, steps=steps).binding
+    assert binding.confidence == "insufficient evidence"
+    assert because in binding.because

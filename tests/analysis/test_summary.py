@@ -1,0 +1,145 @@
+"""Whole runs, also the sad ones: empty, one step, hung, killed, torn, compacted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rltrace
+from benchmarks.make_trace import Workload, make
+from rltrace.analysis.summary import summarize
+from rltrace.trace.parquet import compact, delete_segments
+from rltrace.trace.vocabulary import Stage
+from tests.analysis.handmade import at, process, run_of
+
+
+def test_an_empty_run_is_summarized(tmp_path: Path) -> None:
+    found = summarize(run_of(tmp_path))
+    assert found.run.spans == found.run.processes == found.steps.complete == 0
+    assert found.stages == ()
+    assert found.binding.confidence == "insufficient evidence"
+    assert found.composition is found.syncs is found.goodput is found.typical is None
+    assert [unseen.name for unseen in found.coverage.unseen] == [
+        *("rollout", "env", "reward", "reference", "logprob"),
+        *("value", "train", "sync", "switch"),
+    ]
+
+
+def test_spans_without_steps_are_one_window(tmp_path: Path) -> None:
+    found = summarize(
+        run_of(tmp_path, process("driver", (Stage.ROLLOUT, 0, 6), (Stage.TRAIN, 6, 8)))
+    )
+    assert found.steps.whole_run
+    assert found.steps.complete == found.steps.steady == 0
+    assert found.steps.step_s.mean == pytest.approx(8)
+    assert {row.name: row.share for row in found.stages} == pytest.approx(
+        {"rollout": 0.75, "train": 0.25}
+    )
+    assert found.composition is None
+    assert "no step was recorded" in found.binding.because
+
+
+def test_a_hang_shows_what_it_hangs_in_and_since_when(tmp_path: Path) -> None:
+    worker = process("rollout", (Stage.ROLLOUT, 0, 1), (Stage.ROLLOUT, 2, -1))
+    driver = process("driver", (("step", 0), 0, 2), (("step", 1), 2, -1), (Stage.WAIT, 2, -1))
+    run = run_of(tmp_path, driver, worker, end_real_ns=at(100), exit_code=-9)
+    found = summarize(run)
+    assert found.steps.in_progress == ((1, pytest.approx(98)),)
+    hung = {span.name: span for span in found.coverage.in_progress if span.stage != "step"}
+    assert set(hung) == {"rollout", "wait"}
+    assert hung["rollout"].for_s == pytest.approx(98)
+    assert hung["rollout"].alive_s == 0
+    assert hung["rollout"].role == "rollout"
+
+
+def test_a_killed_worker_and_torn_files_are_said_and_cost_nothing_else(synthetic: Any) -> None:
+    run, truth = synthetic(placement="async", kill_step=5, torn=True, nodes=2)
+    found = summarize(run)
+    assert truth.open_spans == 1
+    assert [span.name for span in found.coverage.in_progress] == ["generate_sequences"]
+    assert found.tail.unended > 0
+    problems = {problem.what: problem for problem in found.coverage.problems}
+    assert problems["torn-file"].count == 2
+    assert found.run.exit_code == 1
+    assert found.steps.complete == len(truth.steps)
+    assert found.coverage.clock_bound_ns > 0
+
+
+def test_the_numbers_of_spans_and_roles_are_those_of_the_run(synthetic: Any) -> None:
+    run, truth = synthetic()
+    found = summarize(run)
+    assert found.run.spans == truth.spans
+    assert dict(found.run.roles) == {
+        "driver": 1,
+        "rollout": 4,
+        "reward": 2,
+        "learner": 2,
+        "agent": 1,
+    }
+    assert found.own_cost.events == sum(run.rows(t) for t in _TABLES)
+
+
+_TABLES = ("spans", "trajectories", "rewards", "uses", "syncs", "samples")
+
+
+def test_a_stage_that_a_hook_missed_says_so(tmp_path: Path) -> None:
+    run = run_of(tmp_path, process("driver", (Stage.TRAIN, 0, 1)))
+    missing = {"what": "hook-missing", "target": "verl.x:Y.z", "stage": "reference"}
+    run.problems.append(missing)
+    unseen = {stage.name: stage.reason for stage in summarize(run).coverage.unseen}
+    assert unseen["reference"] == "hook-missing: verl.x:Y.z"
+    assert "no hook or span" in unseen["value"]
+
+
+def test_a_compacted_run_gives_the_same_summary(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    make(path, Workload(placement="async", steps=8, nodes=2, spans=20_000, kill_step=4, torn=True))
+    raw = summarize(rltrace.open_run(path))
+    compact(rltrace.open_run(path))
+    delete_segments(path)
+    kept = rltrace.open_run(path)
+    assert kept.is_compacted
+    found = summarize(kept)
+    assert flat(found) == pytest.approx(flat(raw), nan_ok=True)  # rows are summed in another order
+
+
+def flat(value: Any, name: str = "summary") -> dict[str, Any]:
+    """Every single value of a summary by its path."""
+    if hasattr(value, "__dataclass_fields__"):
+        value = {field: getattr(value, field) for field in value.__dataclass_fields__}
+    if isinstance(value, tuple | list):
+        value = dict(enumerate(value))
+    if not isinstance(value, dict):
+        return {name: value}
+    parts = [flat(one, f"{name}.{key}") for key, one in value.items()]
+    return {key: one for part in parts for key, one in part.items()}
+
+
+def test_the_typical_step_shows_when_each_stage_ran(tmp_path: Path) -> None:
+    spans: list[tuple[Any, ...]] = []
+    for n in range(5):
+        spans += [
+            (("step", n), 10 * n, 10 * n + 10),
+            (Stage.ROLLOUT, 10 * n, 10 * n + 5),
+            (Stage.TRAIN, 10 * n + 5, 10 * n + 7.5),
+        ]
+    typical = summarize(run_of(tmp_path, process("driver", *spans))).typical
+    assert typical is not None
+    assert typical.seconds == pytest.approx(10)
+    quarters = {
+        name: [sum(busy[i * 60 : (i + 1) * 60]) / 60 for i in range(4)]
+        for name, busy in typical.busy.items()
+    }
+    assert quarters["rollout"] == pytest.approx([1, 1, 0, 0])
+    assert quarters["train"] == pytest.approx([0, 0, 1, 0])
+
+
+def test_a_summary_is_made_of_values(synthetic: Any) -> None:
+    run, _ = synthetic()
+    found = summarize(run)
+    assert replace(found, own_cost=found.own_cost) == found
+    with pytest.raises(AttributeError):
+        found.stages = ()  # type: ignore[misc]

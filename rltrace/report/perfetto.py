@@ -124,11 +124,11 @@ def _add_processes(scene: Scene, run: Run) -> None:
 _UNITS = {
     "bytes": "bytes",
     "ns": "ns",
+    "seconds": "s",
+    "hz": "Hz",
     "percent": "%",
     "watts": "W",
     "joules": "J",
-    "mb": "MB",
-    "celsius": "°C",
 }
 """The unit that the last word of a counter's name states."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 from collections import Counter, defaultdict
 from pathlib import Path
+from time import monotonic_ns
 
 import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
@@ -41,7 +42,7 @@ def awkward(tmp_path: Path) -> Run:
     rollout, learner = Recorder(str(directory)), Recorder(str(directory))
     rollout.describe(role="rollout", rank=0)
     learner.describe(role="learner")
-    base = rollout._origin["start_ns"]
+    base = monotonic_ns()
 
     def span(start: int, end: int | None, stage: Stage = Stage.ROLLOUT, **columns: int) -> None:
         recorder = learner if stage in (Stage.STEP, Stage.TRAIN) else rollout

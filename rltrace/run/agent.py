@@ -39,7 +39,7 @@ def main(run_dir: str) -> None:
     recorder = recording.start(run_dir)
     if recorder is None:
         return
-    recorder.describe(role="agent")
+    recorder.describe(role="agent", cores=len(os.sched_getaffinity(0)))
     agent = Agent(run_dir, recorder)
     signal.signal(signal.SIGTERM, lambda *_: agent.stop())
     try:

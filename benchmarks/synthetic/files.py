@@ -139,7 +139,7 @@ class _ProcessFiles:
         }
         if process.role == "agent":
             names = [load.gpu_name for gpu in range(load.gpus) if gpu % load.nodes == process.node]
-            described["gpus"] = names
+            described["devices"] = names
             if not names:
                 problem = {"what": "no-gpu", "detail": "NVML library not found"}
                 (self.path / PROBLEMS / f"{self.who}.jsonl").write_text(json.dumps(problem) + "\n")

@@ -412,7 +412,7 @@ class _Player:
             agent.rows(
                 "samples",
                 time_ns=at,
-                counter=np.full(len(at), "gpu.utilization"),
+                counter=np.full(len(at), "gpu/busy_percent"),
                 device=np.tile(np.asarray(devices), len(times)),
                 value=self.rng.uniform(40, 100, len(at)),
             )

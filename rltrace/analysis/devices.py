@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
+
+
+AGENT = "agent"
+"""Role of the process that watches a node; its `devices` are the names of all GPUs there."""
 
 
 @dataclass(frozen=True)
@@ -24,25 +27,21 @@ class Devices:
 
 
 def count_devices(run: Run) -> Devices:
-    """The devices that the traced processes were given, else those that were sampled, else cores.
-
-    A device is counted once however many processes share it. Cores are those of every node that a
-    traced process ran on.
-    """
-    name = _gpu_name(run)
+    """The devices that the traced processes say they were given, else all GPUs of their nodes, else
+    all cores. A device is counted once however many processes share it."""
+    agents = [process for process in run.processes if process.role == AGENT]
+    installed = [str(name) for agent in agents for name in _listed(agent.facts.get("devices"))]
+    name = installed[0] if len(set(installed)) == 1 else ""
     held = {
         (process.node, str(device))
         for process in run.processes
+        if process.role != AGENT
         for device in _listed(process.facts.get("devices"))
     }
     if held:
-        return Devices("GPU", len(held), name, "the devices given to traced processes")
-    sampled = run.sql(
-        "select distinct p.node, s.device from raw_samples s join processes p using (process) "
-        "join names n on n.id = s.counter where s.device >= 0 and n.text like 'gpu%'"
-    ).fetchall()
-    if sampled:
-        return Devices("GPU", len(sampled), name, "the devices sampled by NVML on its nodes")
+        return Devices("GPU", len(held), name, "those given to traced processes")
+    if installed:
+        return Devices("GPU", len(installed), name, "all that NVML sees on its nodes")
     cores: dict[str, int] = {}
     for process in run.processes:
         count = process.facts.get("cores")
@@ -53,13 +52,6 @@ def count_devices(run: Run) -> Devices:
         cores[str(run.meta.get("node"))] = stated
     source = "all cores of its nodes; no GPU was seen" if cores else "no GPU seen, cores unknown"
     return Devices("core", sum(cores.values()), "", source)
-
-
-def _gpu_name(run: Run) -> str:
-    names: Counter[str] = Counter()
-    for process in run.processes:
-        names.update(str(gpu) for gpu in _listed(process.facts.get("gpus")))
-    return next(iter(names)) if len(names) == 1 else ""
 
 
 def _listed(value: Any) -> list[Any]:

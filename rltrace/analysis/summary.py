@@ -11,6 +11,7 @@ from rltrace.analysis.activity import Activity, read_activity
 from rltrace.analysis.binding import Binding, find_binding
 from rltrace.analysis.composition import Composition, compose
 from rltrace.analysis.coverage import Coverage, coverage
+from rltrace.analysis.devices import AGENT
 from rltrace.analysis.goodput import Goodput, goodput
 from rltrace.analysis.own_cost import OwnCost, own_cost
 from rltrace.analysis.spread import Spread, spread
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What the run is. `ended` is whether `wrap` saw it end; `exit_code` None: it did not."""
+    """What the run is. `ended` is whether `wrap` saw it end; `exit_code` None: it did not.
+    `processes` are those of the job, `roles` has the agents too."""
 
     id: str
     path: str
@@ -180,7 +182,7 @@ def _facts(run: Run, activity: Activity, until: int) -> RunFacts:
         ended=meta.get("end_real_ns") is not None,
         exit_code=exit_code if isinstance(exit_code, int) else None,
         nodes=len({process.node for process in run.processes}),
-        processes=len(run.processes),
+        processes=sum(process.role != AGENT for process in run.processes),
         roles=tuple(sorted(roles.items(), key=lambda item: (-item[1], item[0]))),
         spans=sum(activity.spans_of_stage.values()),
     )

@@ -54,8 +54,8 @@ def _headline(goodput: Goodput) -> Iterator[str]:
         at_least = f" (at least {units.count(low)} for sure)" if low < rate else ""
         yield (
             f"{units.count(rate)} useful tokens per {devices.kind}-second{at_least}: "
-            f"{units.count(goodput.trained.useful_tokens)} tokens / ({devices.count} "
-            f"{devices.kind}s × {units.seconds(goodput.window_s)}), {goodput.steps} steps."
+            f"{units.count(goodput.trained.useful_tokens)} tokens / "
+            f"({units.plural(devices.count, devices.kind)} × {units.seconds(goodput.window_s)})."
         )
         yield f"{devices.kind}s counted: {devices.source}."
     yield from _dollars(goodput)

@@ -31,7 +31,7 @@ def sections(summary: Summary) -> Iterator[Section]:
 
 def _stages(summary: Summary) -> Section:
     steps = summary.steps
-    what = "the whole run" if steps.whole_run else f"{steps.steady} steady steps"
+    what = "the whole run" if steps.whole_run else units.plural(steps.steady, "steady step")
     scale = units.scale(steps.step_s.mean)
     rows = [_stage_cells(row, scale.show) for row in summary.stages]
     if steps.step_s.n:
@@ -94,7 +94,7 @@ def _step_lines(summary: Summary) -> Iterator[str]:
     if steps.between_s > 0.01 * step_s.mean * step_s.n:
         yield f"{units.seconds(steps.between_s)} more passed between steps."
     if steps.repeated:
-        yield f"{steps.repeated} steps were done again (a restart)."
+        yield f"{units.plural(steps.repeated, 'step')} came again (a restart)."
 
 
 def _composition(summary: Summary) -> Iterator[str]:
@@ -111,10 +111,10 @@ def _composition(summary: Summary) -> Iterator[str]:
 
 def _waits(summary: Summary) -> Iterator[str]:
     for wait in summary.waits:
-        who = f"{wait.processes} {wait.role or 'process'}" + "s" * (wait.processes > 1)
+        who = units.plural(wait.processes, wait.role or "process")
         yield (
             f"wait: {who} blocked on “{wait.name}” for {units.share(wait.share)} of the time "
-            f"({units.count(wait.spans)} times)."
+            f"({units.plural(wait.spans, 'time')})."
         )
 
 
@@ -144,7 +144,7 @@ def _tail(summary: Summary) -> Section:
     if known:
         notes.append("ended by " + ", ".join(f"{word} {units.count(n)}" for word, n in known) + ".")
     if tail.unended:
-        notes.append(f"{units.count(tail.unended)} trajectories began and never ended.")
+        notes.append(f"{units.count(tail.unended)} more began and never ended.")
     if tail.verdict_failures:
         notes.append(f"{units.count(tail.verdict_failures)} verdicts timed out or failed.")
     return Section("Tail", grid=Grid(columns, tuple(rows)) if rows else None, notes=tuple(notes))
@@ -226,7 +226,7 @@ def _syncs(summary: Summary) -> Section:
         Column("stall", right=True),
     )
     size = syncs.bytes_per_update
-    line = f"{syncs.updates} updates in {units.seconds(syncs.update_s.mean)} each"
+    line = f"{units.plural(syncs.updates, 'update')} in {units.seconds(syncs.update_s.mean)} each"
     if size.n:
         line += f", {units.size(size.mean)} an update, {units.number(syncs.gb_per_s)} GB/s"
     if syncs.transports:

@@ -58,6 +58,12 @@ def share(value: float) -> str:
     return f"{percent:.1f} %" if abs(percent) < 9.95 else f"{percent:.0f} %"
 
 
+def plural(number: int, word: str) -> str:
+    """`1 step`, `12 steps`, `3 processes`."""
+    ending = "" if number == 1 else "es" if word.endswith("s") else "s"
+    return f"{count(number)} {word}{ending}"
+
+
 def ratio(value: float) -> str:
     """`3.664` -> `3.7x`."""
     return UNKNOWN if math.isnan(value) else f"{value:.1f}×"

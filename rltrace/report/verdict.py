@@ -65,13 +65,14 @@ def facts(summary: Summary) -> Iterator[str]:
     parts = [run.framework] if run.framework else []
     if not steps.whole_run:
         warm = f" ({len(steps.warmup)} of warm-up)" if steps.warmup else ""
-        parts.append(f"{steps.complete} step{'s' * (steps.complete != 1)}{warm}")
+        parts.append(f"{units.plural(steps.complete, 'step')}{warm}")
     if summary.goodput is not None and summary.goodput.devices.count:
         devices = summary.goodput.devices
         name = f" ({devices.name})" if devices.name else ""
-        parts.append(f"{devices.count} {devices.kind}s{name}")
-    parts.append(f"{run.processes} processes on {run.nodes} node{'s' * (run.nodes != 1)}")
-    parts.append(f"{units.count(run.spans)} spans")
+        parts.append(f"{units.plural(devices.count, devices.kind)}{name}")
+    processes, nodes = units.plural(run.processes, "process"), units.plural(run.nodes, "node")
+    parts.append(f"{processes} on {nodes}")
+    parts.append(units.plural(run.spans, "span"))
     parts.append(f"{units.seconds(run.recorded_s)} recorded")
     yield " · ".join(parts)
 
@@ -89,11 +90,11 @@ def warnings(summary: Summary) -> Iterator[str]:
     for span in summary.coverage.in_progress:
         if span.stage == "step":
             continue
-        where = f"{span.processes} {span.role or 'process'}" + (
-            "es" * (not span.role) if span.processes > 1 else ""
-        )
+        where = units.plural(span.processes, span.role or "process")
         text = f"“{span.name}” ({span.stage}) in progress since {units.seconds(span.for_s)}"
         silent_s = span.for_s - span.alive_s
-        if silent_s > max(1.0, 0.05 * span.for_s):
-            text += f", last sign of life {units.seconds(silent_s)} before the recording ended"
+        if silent_s > 1 and span.alive_s == 0:
+            text += " without a sign of life"
+        elif silent_s > max(1.0, 0.05 * span.for_s):
+            text += f", the last sign of life {units.seconds(silent_s)} before the end"
         yield f"{text} ({where})"

@@ -100,25 +100,26 @@ class Learner:
         order = torch.randperm(
             len(signal), generator=torch.Generator().manual_seed(self.config.seed + step)
         )
-        uses = [
-            Use(s.trajectory.id, "zero-advantage", self._lag(s), tokens=0)
+        dropped = [
+            Use(s.trajectory.id, "zero-advantage", self._lag(s), len(s.trajectory.tokens))
             for s in samples
             if s.advantage == 0
         ]
+        trained: list[Use] = []
         losses: list[float] = []
         divergences: list[float] = []
         for rows in order.chunk(self.config.minibatches) if signal else ():
             minibatch = [signal[row] for row in rows.tolist()]
-            trained, loss, divergence = self.update(minibatch)
-            uses += trained
+            uses, loss, divergence = self.update(minibatch)
+            trained += uses
             losses.append(loss)
             divergences.append(divergence)
         return TrainReport(
             step=step,
             version=self.version,
-            uses=uses,
+            uses=dropped + trained,
             updates=len(losses),
-            tokens=sum(use.tokens for use in uses),
+            tokens=sum(use.tokens for use in trained),
             loss=float(np.mean(losses)) if losses else float("nan"),
             kl=float(np.mean(divergences)) if losses else float("nan"),
         )

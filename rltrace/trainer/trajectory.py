@@ -67,7 +67,7 @@ class Use:
     trajectory: str
     fate: str  # "trained" or "zero-advantage"
     lag: int  # version that trains minus version that generated the first token
-    tokens: int  # response tokens trained on
+    tokens: int  # of the response
     mean_log_ratio: float = float("nan")
     clip_share: float = float("nan")
     sum_w: float = float("nan")

@@ -124,14 +124,17 @@ def test_a_trajectory_begins_and_ends_inside_its_workers_rollout_span(traced: Tr
 def test_each_trajectory_has_one_verdict_and_one_use(traced: Traced) -> None:
     joined = traced.rows(
         "SELECT u.step, avg(r.value), count(*) FILTER (u.fate = 'trained'),"
-        " count(*) FILTER (u.fate = 'zero-advantage'), sum(u.tokens)"
+        " count(*) FILTER (u.fate = 'zero-advantage'),"
+        " sum(u.tokens) FILTER (u.fate = 'trained'), sum(u.tokens)"
         " FROM trajectories t JOIN rewards r USING (trajectory) JOIN uses u USING (trajectory)"
         " GROUP BY u.step ORDER BY u.step"
     )
     for row, step in zip(joined, traced.steps, strict=True):
         assert row[1] == pytest.approx(step["reward"])
         drops = step["drops"].get("zero-advantage", 0)
-        assert row[2:] == (step["samples"] - drops, drops, step["tokens_trained"])
+        trained, generated = step["tokens_trained"], step["tokens_generated"]
+        assert row[2:] == (step["samples"] - drops, drops, trained, generated)
+    assert sum(row[3] for row in joined) > 0
     assert traced.rows("SELECT DISTINCT component, outcome FROM rewards") == [("sort", "ok")]
     assert traced.rows("SELECT DISTINCT lag FROM lags") == [0]
 

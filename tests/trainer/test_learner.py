@@ -37,11 +37,12 @@ def test_samples_without_advantage_are_left_out_and_accounted_for(small: Trainer
         use = fates[sample.trajectory.id]
         assert use.lag == 0
         if sample.advantage == 0:
-            assert (use.fate, use.tokens) == ("zero-advantage", 0)
+            assert use.fate == "zero-advantage"
             assert math.isnan(use.sum_w)
         else:
-            assert (use.fate, use.tokens) == ("trained", len(sample.trajectory.tokens))
-    assert report.tokens == sum(use.tokens for use in report.uses)
+            assert use.fate == "trained"
+        assert use.tokens == len(sample.trajectory.tokens)
+    assert report.tokens == sum(use.tokens for use in report.uses if use.fate == "trained")
     assert report.updates == small.minibatches
 
 

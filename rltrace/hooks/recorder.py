@@ -37,32 +37,19 @@ class Recorder:
         self.run_dir = run_dir
         self.step = -1
         self.version = -1
-        self._origin: dict[str, Any] = {}
-        self._open_files()
-        self._described: dict[str, Any] = {}
+        self._parent: str | None = None
+        self._become()
         self._write_process_file()
 
-    def _open_files(self) -> None:
-        host = os.uname().nodename
-        started_ns = monotonic_ns()
-        mark = os.urandom(3).hex()
-        self.who = f"{_filename(host)}-{os.getpid()}-{started_ns}-{mark}"
-        monotonic, real, bracket = clock.pair()
-        self._origin = {
-            "who": self.who,
-            "host": host,
-            "pid": os.getpid(),
-            "ppid": os.getppid(),
-            "node": clock.node_id(),
-            "boot_id": clock.boot_id(),
-            "time_ns": clock.time_namespace(),
-            "argv": list(getattr(sys, "orig_argv", [])),
-            "python": ".".join(map(str, sys.version_info[:3])),
-            "start_ns": started_ns,
-            "clock": {"monotonic_ns": monotonic, "real_ns": real, "bracket_ns": bracket},
-        }
+    def _become(self) -> None:
+        """Takes on the identity of this process. Nothing is written yet."""
+        self._started_ns = monotonic_ns()
+        host, mark = _filename(os.uname().nodename), os.urandom(3).hex()
+        self.who = f"{host}-{os.getpid()}-{self._started_ns}-{mark}"
+        self._described: dict[str, Any] = {}
+        self._introduced = False
         self.tables = {
-            name: TableWriter(table, f"{self.run_dir}/{name}", self.who)
+            name: TableWriter(table, f"{self.run_dir}/{name}", self.who, self._introduce)
             for name, table in TABLES.items()
         }
         self.span_writer = self.tables["spans"]
@@ -167,18 +154,39 @@ class Recorder:
             return
         self.problem("not-recorded", target=type(error).__name__, detail=str(error))
 
+    def _introduce(self) -> None:
+        """Called before the first row: a forked child that records nothing leaves no file."""
+        if not self._introduced:
+            self._write_process_file()
+
     def _write_process_file(self) -> None:
+        self._introduced = True
+        monotonic, real, bracket = clock.pair()
+        facts = {
+            "who": self.who,
+            "host": os.uname().nodename,
+            "pid": os.getpid(),
+            "ppid": os.getppid(),
+            "forked_from": self._parent,
+            "node": clock.node_id(),
+            "boot_id": clock.boot_id(),
+            "time_ns": clock.time_namespace(),
+            "argv": list(getattr(sys, "orig_argv", [])),
+            "python": ".".join(map(str, sys.version_info[:3])),
+            "start_ns": self._started_ns,
+            "clock": {"monotonic_ns": monotonic, "real_ns": real, "bracket_ns": bracket},
+        }
         try:
             path = f"{self.run_dir}/{PROCESS}/{self.who}.json"
-            write_json(path, {**self._origin, **self._described})
+            write_json(path, {**facts, **self._described})
         except OSError as error:
             self.failed(error)
 
     def _after_fork(self) -> None:
         for writer in self.tables.values():
             writer.release()
-        self._open_files()
-        self._write_process_file()
+        self._parent = self.who
+        self._become()
 
 
 _active: Recorder | None = None
@@ -207,7 +215,7 @@ def start(run_dir: str) -> Recorder | None:
         return None
     _active = recorder
     if not _fork_hook_set:
-        os.register_at_fork(after_in_child=_after_fork)
+        os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
         atexit.register(_at_exit)
         _fork_hook_set = True
     if hasattr(sys.modules.get("asyncio"), "current_task"):
@@ -219,6 +227,18 @@ def stop() -> None:
     """Stops recording in this process. What was stored stays; spans still open can be ended."""
     global _active
     _active = None
+
+
+def _before_fork() -> None:
+    """Finishes the imports that recording does late: a child that is forked while another thread
+    is in the middle of one would wait for it for ever."""
+    if _active is not None:
+        try:
+            import _blake2  # noqa: F401
+
+            codes_of("Stage")
+        except Exception:  # the job goes on
+            pass
 
 
 def _after_fork() -> None:

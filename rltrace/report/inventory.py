@@ -76,11 +76,20 @@ def render(found: Inventory, console: Console) -> None:
     table = Table(box=None, header_style="bold", pad_edge=False)
     for name in ("process", "host", "role", "rank", "argv"):
         right = name in ("process", "rank")
-        table.add_column(name, justify="right" if right else "left", no_wrap=name == "argv")
+        table.add_column(
+            name,
+            justify="right" if right else "left",
+            no_wrap=name != "argv",
+            overflow="fold" if name == "argv" else "ignore",
+            min_width=None if name == "argv" else len(name),
+        )
     for process in found.processes:
         rank = "-" if process.rank is None else str(process.rank)
-        argv = shlex.join(map(str, process.facts.get("argv") or []))[:60].replace("[", "\\[")
-        table.add_row(str(process.pid), process.host, process.role or "-", rank, argv)
+        argv = " ".join(shlex.join(map(str, process.facts.get("argv") or [])).split())
+        shown = argv if len(argv) <= 80 else f"{argv[:20]} ... {argv[-55:]}"
+        table.add_row(
+            str(process.pid), process.host, process.role or "-", rank, shown.replace("[", "\\[")
+        )
     console.print(table)
     kinds = Counter((str(p.get("what")), str(p.get("target", ""))) for p in found.problems)
     for (what, target), times in kinds.items():

@@ -117,10 +117,14 @@ class Row:
 
 
 class TableWriter:
-    """Writes one table of one process into `<directory>/<who>.<n>.arrows`."""
+    """Writes one table of one process into `<directory>/<who>.<n>.arrows`; `on_first` is called
+    before each file is made."""
 
-    def __init__(self, table: Table, directory: str, who: str) -> None:
+    def __init__(
+        self, table: Table, directory: str, who: str, on_first: Callable[[], None] | None = None
+    ) -> None:
         self.table = table
+        self._on_first = on_first
         self._stem = f"{directory}/{who}"
         self._places = {column.name: i for i, column in enumerate(table.columns)}
         self._number = 0
@@ -180,6 +184,8 @@ class TableWriter:
             self._segment = _Segment(f"{self._stem}.{self._number}.arrows")
         segment = self._segment
         is_new = segment.size_bytes == 0
+        if is_new and self._on_first is not None:
+            self._on_first()
         create = os.O_CREAT | os.O_EXCL if is_new else 0
         file = os.open(segment.path, os.O_RDWR | os.O_CLOEXEC | create, 0o644)
         try:

@@ -50,6 +50,21 @@ with rltrace.step(3):
     assert seconds >= 0.05  # ended by the parent, not by its child
 
 
+def test_a_forked_child_that_records_nothing_leaves_nothing(run_path: Path, record: Record) -> None:
+    record("""
+recorder.active().describe(role="learner")
+for action in (lambda: None, lambda: rltrace.counter("n", 1)):
+    pid = os.fork()
+    if pid == 0:
+        action()
+        os._exit(0)
+    os.waitpid(pid, 0)
+""")
+    learner, child = rltrace.open_run(run_path).processes
+    assert (learner.role, child.role) == ("learner", None)
+    assert child.facts["forked_from"] == learner.who
+
+
 def test_forking_from_threads_that_record_never_hangs(run_path: Path, record: Record) -> None:
     record("""
 import threading, time
@@ -192,9 +207,7 @@ signal.setitimer(signal.ITIMER_REAL, 0)
     assert count == 200_000
 
 
-def test_importing_rltrace_loads_the_standard_library_only(
-    run_path: Path, record: Record
-) -> None:
+def test_importing_rltrace_loads_the_standard_library_only(run_path: Path, record: Record) -> None:
     loaded = record("""
 with rltrace.span("rollout"): pass
 print(*sorted({m.split(".")[0] for m in sys.modules} - set(sys.stdlib_module_names)))

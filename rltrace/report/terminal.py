@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from textwrap import wrap
 
 from rich import box
@@ -35,6 +36,7 @@ _VERDICT_COLOURS = {LIKELY: "bold green", WEAK: "bold yellow"}
 _SHADES = " ░▒▓█"
 _NAME_WIDTH = 13
 _WIDEST = 100
+_NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
 def render(summary: Summary, console: Console) -> None:
@@ -79,9 +81,12 @@ def _print(section: Section, console: Console, width: int) -> None:
 def _say(
     console: Console, text: str, width: int, style: str = "", indent: str = "", hanging: str = ""
 ) -> None:
-    """Prints a paragraph; wrapped here, since rich would fill its lines up with spaces."""
-    for line in wrap(text, width, initial_indent=indent, subsequent_indent=indent + hanging):
-        console.print(Text(line, style=style), no_wrap=True, soft_wrap=True)
+    """Prints a paragraph; wrapped here, since rich would fill its lines up with spaces. A number
+    and its unit stay on one line."""
+    together = re.sub(r"(?<=\d) (?=[%$a-zµA-Z])", _NO_BREAK, text)
+    for line in wrap(together, width, initial_indent=indent, subsequent_indent=indent + hanging):
+        shown = Text(line.replace(_NO_BREAK, " "), style=style)
+        console.print(shown, no_wrap=True, soft_wrap=True)
 
 
 def _table(grid: Grid, width: int) -> Table:

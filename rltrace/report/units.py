@@ -16,7 +16,8 @@ def seconds(value: float) -> str:
     if size >= 3600:
         return f"{value / 3600:.1f} h"
     if size >= 120:
-        return f"{int(value // 60)} min {value % 60:.0f} s"
+        minutes, rest = divmod(round(value), 60)
+        return f"{minutes} min {rest} s"
     if size >= 1 or size == 0:
         return f"{_figures(value)} s"
     if size >= 1e-3:

@@ -1,0 +1,45 @@
+"""Summaries of all kinds of runs, for every form of the report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import rltrace
+from benchmarks.make_trace import Workload, make
+from rltrace.analysis.summary import Summary, summarize
+from rltrace.trace.vocabulary import Stage
+from tests.analysis.handmade import at, process, run_of
+
+SYNTHETIC = {
+    "colocated": Workload(steps=10, prompts=8, group=4),
+    "one-step-off": Workload(placement="one-step-off", steps=10, prompts=8, group=4, env_s=0.2),
+    "async": Workload(placement="async", steps=10, prompts=8, group=4, unknown_versions=0.1),
+    "on CPU": Workload(gpus=0, steps=5, prompts=4, group=4),
+    "crashed": Workload(placement="async", steps=10, prompts=8, kill_step=5, torn=True, nodes=2),
+    "one step": Workload(steps=1, warmup_steps=0, prompts=4, group=4),
+}
+
+Summaries = Callable[[str], Summary]
+
+KINDS = (*SYNTHETIC, "empty", "no steps", "hung", "many lags")
+
+
+def summary_of(kind: str, path: Path) -> Summary:
+    """The summary of a run of that kind, made in `path`."""
+    if kind in SYNTHETIC:
+        make(path / "run", SYNTHETIC[kind])
+        return summarize(rltrace.open_run(path / "run"))
+    if kind == "many lags":
+        lags = tuple(1.0 for _ in range(40))
+        make(path / "run", Workload(placement="async", steps=60, prompts=8, group=4, lags=lags))
+        return summarize(rltrace.open_run(path / "run"))
+    if kind == "empty":
+        return summarize(run_of(path))
+    if kind == "no steps":
+        return summarize(
+            run_of(path, process("driver", (Stage.ROLLOUT, 0, 6), (Stage.TRAIN, 6, 8)))
+        )
+    driver = process("driver", (("step", 0), 0, 2), (("step", 1), 2, -1), (Stage.WAIT, 2.5, -1))
+    worker = process("rollout", (Stage.ROLLOUT, 0, 1), (Stage.ROLLOUT, 2, -1))
+    return summarize(run_of(path, driver, worker, end_real_ns=at(200), exit_code=-9))

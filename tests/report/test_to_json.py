@@ -1,0 +1,75 @@
+"""The report as JSON: stable keys, strict JSON, the figures of the analysis."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from rltrace.report import to_json
+from tests.report.summaries import KINDS, Summaries
+
+SPREAD = {"n", "mean", "p50", "p95", "p99", "largest", "low", "high"}
+KEYS = {
+    "binding": {
+        *("stage", "resource", "confidence", "because", "share", "agreeing_steps", "steps"),
+        *("runner_up", "margin_s", "uncovered_share", "headline", "evidence"),
+    },
+    "composition": {
+        *("placement", "placement_source", "formula", "steps", "measured_s", "composed_s"),
+        *("actors_s", "learner_s", "exposed_weights_s", "overlap_share"),
+        *("difference_s", "difference_share"),
+    },
+    "goodput": {
+        *("window_s", "steps", "trained", "devices", "price", "lag_budget", "generated_samples"),
+        *("generated_tokens", "trained_share", "losses", "useful_tokens_per_device_s"),
+        *("useful_known_tokens_per_device_s", "trained_tokens_per_device_s"),
+        "useful_tokens_per_usd",
+    },
+    "staleness": {
+        *("trajectories", "known", "by_first_token", "by_last_token", "mean_lag"),
+        *("token_weighted_lag", "p95_lag", "largest_lag", "mixed_share", "versions_known", "unit"),
+    },
+    "own_cost": {
+        *("events", "processes", "event_cost_ns", "calibrated", "share"),
+        *("worst_share", "worst_who"),
+    },
+}
+TOP = {
+    *("schema", "run", "steps", "typical", "stages", "waits", "binding", "composition", "tail"),
+    *("staleness", "syncs", "goodput", "coverage", "own_cost", "warnings"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_is_strict_json_with_the_same_keys_for_every_run(summary: Summaries, kind: str) -> None:
+    document = to_json.render(summary(kind))
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
+    assert set(document) == TOP
+    assert document["schema"] == "rltrace-report/1"
+    for part, keys in KEYS.items():
+        assert document[part] is None or set(document[part]) == keys
+
+
+def test_figures_are_those_of_the_analysis(summary: Summaries) -> None:
+    found = summary("async")
+    document: dict[str, Any] = to_json.render(found)
+    rollout = document["stages"][0]
+    assert rollout["name"] == rollout["stage"] == "rollout"
+    assert rollout["symbol"] == "τ_R"
+    assert set(rollout["tau_s"]) == SPREAD
+    assert rollout["tau_s"]["mean"] == found.stages[0].tau_s.mean
+    assert document["binding"]["stage"] == "rollout"
+    assert found.goodput is not None
+    rate = document["goodput"]["useful_tokens_per_device_s"]
+    assert rate == found.goodput.useful_tokens_per_device_s
+    assert document["goodput"]["lag_budget"] is None  # infinite
+    lags = {bar["lag"]: bar["trajectories"] for bar in document["staleness"]["by_first_token"]}
+    assert None in lags
+
+
+def test_unknown_is_null(summary: Summaries) -> None:
+    document = to_json.render(summary("on CPU"))
+    assert document["goodput"]["price"] is None
+    assert document["goodput"]["useful_tokens_per_usd"] is None

@@ -180,6 +180,8 @@ def _watch_user_hooks(finder: Finder, running: Program) -> None:
     for module, entries in by_module.items():
         if module != "__main__":
             finder.before(module, _LoadUserHooks(entries))
+    if running.name.endswith(_RAY_WORKER):
+        return  # what runs as `__main__` there is Ray's; the driver's code comes by value
     mine = {"__main__", running.name, running.name + ".__main__"}
     if any(module in mine for module in by_module):
         from rltrace.hooks.main_code import watch_main

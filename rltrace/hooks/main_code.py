@@ -41,7 +41,7 @@ def watch_main(finder: Finder, running: Program, modules: Iterable[str]) -> None
                 finder.run_as_main(name, _compile_module)
     if "__main__" in modules:
         if running.kind == "script":
-            _claim_script(os.path.abspath(running.name))
+            _claim_script(running.name)
         finder.after("runpy", _patch_runpy)
 
 
@@ -119,9 +119,12 @@ def _decorator(hook: Hook, installation: Installation) -> str:
     return name
 
 
-def _claim_script(path: str) -> None:
+def _claim_script(name: str) -> None:
+    path = os.path.abspath(name)
+    names = {name, path}
+
     def claim(asked: str) -> _ScriptImporter:
-        if asked not in (path, sys.argv[0]):
+        if asked not in names:
             raise ImportError(asked)
         if claim in sys.path_hooks:
             sys.path_hooks.remove(claim)

@@ -79,6 +79,7 @@ class _Loaded:
     def remote_function(self, manager: Any, result: Any, *_: Any) -> None:
         """A remote function has been loaded."""
         del result
+        self._installation.main_hooks()
         for key, info in list(manager._function_execution_info.items()):
             function = info.function
             module = getattr(function, "__module__", None)

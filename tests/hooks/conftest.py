@@ -47,7 +47,9 @@ class Job:
 
     def spans(self, columns: str = "name") -> list[Any]:
         """Columns of the spans in order of their start."""
-        found = rltrace.open_run(self.run_path).sql(f"SELECT {columns} FROM spans ORDER BY start_ns")
+        found = rltrace.open_run(self.run_path).sql(
+            f"SELECT {columns} FROM spans ORDER BY start_ns"
+        )
         return [row[0] if len(row) == 1 else row for row in found.fetchall()]
 
 
@@ -60,10 +62,13 @@ def clean_environment(**more: str) -> dict[str, str]:
     return {**kept, "OMP_NUM_THREADS": "1", **more}
 
 
-def untraced(*command: str, **env: str) -> subprocess.CompletedProcess[str]:
+def untraced(
+    *command: str, cwd: Path | None = None, **env: str
+) -> subprocess.CompletedProcess[str]:
     """Runs a command without wrap, with `env` added to a clean environment."""
     return subprocess.run(
         command,
+        cwd=cwd,
         env=clean_environment(**env),
         capture_output=True,
         text=True,

@@ -37,13 +37,27 @@ def _boot():
 
 def _drop_empty_entry():
     # A Ray worker's PYTHONPATH is "<here>:${PYTHONPATH}" filled in by Ray. Where the cluster has
-    # none, the colon that remains would put the working directory on sys.path.
-    value = os.environ.get("PYTHONPATH", "")
-    if value == _HERE + os.pathsep:
-        os.environ["PYTHONPATH"] = _HERE
-        place = sys.path.index(_HERE) + 1 if _HERE in sys.path else len(sys.path)
-        if sys.path[place : place + 1] in ([""], [os.getcwd()]):
-            del sys.path[place]
+    # none, the colon that remains puts the working directory on sys.path, where it does not belong
+    # unless a .pth file names it (an editable install of what lies there).
+    if os.environ.get("PYTHONPATH") != _HERE + os.pathsep:
+        return
+    os.environ["PYTHONPATH"] = _HERE
+    working = os.getcwd()
+    place = sys.path.index(_HERE) + 1 if _HERE in sys.path else len(sys.path)
+    if sys.path[place : place + 1] in ([""], [working]):
+        del sys.path[place]
+        if _named_by_pth(working):
+            sys.path.append(working)
+
+
+def _named_by_pth(path):
+    for folder in [entry for entry in sys.path if entry.endswith("-packages")]:
+        for name in os.listdir(folder) if os.path.isdir(folder) else ():
+            if name.endswith(".pth"):
+                with open(os.path.join(folder, name), "rb") as lines:
+                    if path.encode() in [os.path.join(folder.encode(), x.strip()) for x in lines]:
+                        return True
+    return False
 
 
 def _run_hidden():
@@ -80,14 +94,14 @@ def _run_hidden():
         raise
 
 
-try:
-    _drop_empty_entry()
-    _boot()
-except Exception:  # the job goes on untraced
-    _error = sys.exc_info()[1]
+for _part in (_drop_empty_entry, _boot):
     try:
-        sys.stderr.write("rltrace: this process is not traced: %r\n" % (_error,))
-    except Exception:
-        pass
+        _part()
+    except Exception:  # the job goes on
+        _error = sys.exc_info()[1]
+        try:
+            sys.stderr.write("rltrace: this process is not traced well: %r\n" % (_error,))
+        except Exception:
+            pass
 
 _run_hidden()

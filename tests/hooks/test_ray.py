@@ -1,0 +1,307 @@
+"""Real Ray: clusters that the job starts, that it joins, jobs submitted to one, several nodes.
+
+A cluster of ours runs in a session of its own, with its own folder and ports, and is ended by that
+session: `ray stop` would end every Ray process of the machine.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.hooks.conftest import Job, RunJob, clean_environment, untraced
+
+pytest.importorskip("ray", reason="Ray is of the [trainer] extra and is not installed")
+
+PY = sys.executable
+RAY = str(Path(PY).parent / "ray")
+ENVIRONMENT = {
+    "RAY_AUTH_MODE": "disabled",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+
+EVERY_KIND = """
+    import inspect, os, ray
+    ray.init(address="local", num_cpus=2, include_dashboard=False, logging_level="ERROR")
+
+    class Base:
+        def inherited(self):
+            return "inherited"
+        def overridden(self):
+            return "base"
+        def reached_by_super(self):
+            return "base"
+
+    @ray.remote
+    class Engine(Base):
+        def __init__(self, factor):
+            self.factor = factor
+        def overridden(self):
+            return "own"
+        def reached_by_super(self):
+            return "own, " + super().reached_by_super()
+        def generate(self, n):
+            return n * self.factor
+        def fail(self):
+            raise ValueError("theirs")
+        def stream(self, n):
+            for i in range(n):
+                yield i
+        def signature(self):
+            return str(inspect.signature(type(self).generate))
+
+    @ray.remote
+    class AsyncEngine:
+        async def generate(self, n):
+            return n * 3
+        async def stream(self, n):
+            for i in range(n):
+                yield i
+
+    @ray.remote
+    def reward(x):
+        return x + 1
+
+    engine, asynchronous = Engine.remote(2), AsyncEngine.remote()
+    print(ray.get([engine.inherited.remote(), engine.overridden.remote()]))
+    print(ray.get(engine.reached_by_super.remote()))
+    print(ray.get([engine.generate.remote(5), asynchronous.generate.remote(5), reward.remote(5)]))
+    for actor in (engine, asynchronous):
+        items = actor.stream.options(num_returns="streaming").remote(3)
+        print([ray.get(item) for item in items])
+    try:
+        ray.get(engine.fail.remote())
+    except ValueError as error:
+        print("ValueError", error.cause.args if hasattr(error, "cause") else error.args)
+    print(ray.get(engine.signature.remote()))
+"""
+
+HOOKS = (
+    "__main__:Base.inherited=other",
+    "__main__:Base.overridden=other",
+    "__main__:Base.reached_by_super=other",
+    "__main__:Engine.__init__=other",
+    "__main__:Engine.generate=rollout",
+    "__main__:Engine.fail=rollout",
+    "__main__:Engine.stream=rollout",
+    "__main__:AsyncEngine.generate=rollout",
+    "__main__:AsyncEngine.stream=rollout",
+    "__main__:reward=reward",
+    "__main__:Engine.gone=train",
+)
+
+
+def test_a_cluster_that_the_job_starts_with_every_kind_of_method(job: RunJob) -> None:
+    done = job(PY, "{script}", program=EVERY_KIND, hooks=HOOKS, **ENVIRONMENT)
+    folder = done.run_path.parent
+    plain = untraced(PY, str(folder / "script.py"), cwd=folder, **ENVIRONMENT)
+    assert done.code == 0, done.err
+    assert done.out == plain.stdout  # the same results, errors and signatures
+    assert Counter(done.spans("coalesce(role, 'task') || ': ' || name")) == {
+        "Engine: Base.inherited": 1,
+        "Engine: Base.reached_by_super": 1,
+        "Engine: Engine.__init__": 1,
+        "Engine: Engine.generate": 1,
+        "Engine: Engine.fail": 1,
+        "Engine: Engine.stream": 3,  # one an item
+        "AsyncEngine: AsyncEngine.generate": 1,
+        "AsyncEngine: AsyncEngine.stream": 3,
+        "task: reward": 1,
+    }
+    assert {p["target"] for p in done.problems} == {"__main__:Engine.gone"}
+    helpers = [p["argv"] for p in done.processes if "/ray/" in " ".join(p["argv"])]
+    assert all(any(word.endswith("default_worker.py") for word in argv) for argv in helpers)
+
+
+ON_EVERY_NODE = """
+    import ray
+    from ray.cluster_utils import Cluster
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
+
+    class Engine:
+        def generate(self):
+            return ray.get_runtime_context().get_node_id()
+
+    if __name__ == "__main__":
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+        for _ in range(2):
+            cluster.add_node(num_cpus=1)
+        ray.init(address=cluster.address, logging_level="ERROR")
+        Actor = ray.remote(Engine)  # made an actor class at run time
+        actors = [
+            Actor.options(scheduling_strategy=On(node["NodeID"], soft=False)).remote()
+            for node in ray.nodes()
+        ]
+        print(len(set(ray.get([actor.generate.remote() for actor in actors]))), "nodes")
+        ray.shutdown()
+        cluster.shutdown()
+"""
+
+
+def test_three_nodes_in_one_run(job: RunJob) -> None:
+    done = job(
+        PY,
+        "{script}",
+        program=ON_EVERY_NODE,
+        hooks=("__main__:Engine.generate=rollout",),
+        **ENVIRONMENT,
+    )
+    assert done.code == 0, done.err
+    assert done.out.endswith("3 nodes\n")
+    assert len(set(done.spans("pid"))) == 3
+
+
+# --- a cluster that was there before --------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[dict[str, str]]:
+    """A cluster that knows nothing of rltrace: its address, and its dashboard's."""
+    with socket.socket() as one, socket.socket() as two:
+        one.bind(("", 0))
+        two.bind(("", 0))
+        port, dashboard = one.getsockname()[1], two.getsockname()[1]
+    folder = tempfile.mkdtemp(prefix="rlt")  # short: it holds unix sockets
+    options = [f"--port={port}", f"--temp-dir={folder}", "--num-cpus=3", "--disable-usage-stats"]
+    options += [f"--include-dashboard={_can_submit()}", f"--dashboard-port={dashboard}"]
+    options += ["--dashboard-agent-listen-port=0"]
+    with open(Path(folder, "head.log"), "wb") as log:
+        head = subprocess.Popen(
+            [RAY, "start", "--head", "--block", *options],
+            env=clean_environment(**ENVIRONMENT, **_submit_environment()),
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    try:
+        text = ""
+        until = time.monotonic() + 60
+        while "Ray runtime started" not in text and time.monotonic() < until:
+            assert head.poll() is None, text
+            time.sleep(0.2)
+            text = Path(folder, "head.log").read_text()
+        address = text.partition("ray start --address='")[2].partition("'")[0]
+        yield {"address": address, "dashboard": f"http://127.0.0.1:{dashboard}"}
+    finally:
+        head.send_signal(signal.SIGTERM)
+        try:
+            head.wait(20)
+        except subprocess.TimeoutExpired:
+            head.kill()
+        for pid in _session(head.pid):
+            os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _can_submit() -> bool:
+    return all(_importable(name) for name in ("aiohttp_cors", "opencensus", "prometheus_client"))
+
+
+def _importable(name: str) -> bool:
+    return untraced(PY, "-c", f"import {name}", **_submit_environment()).returncode == 0
+
+
+def _submit_environment() -> dict[str, str]:
+    """What `ray[default]` adds to Ray may lie in a folder of its own: with it installed, every
+    local cluster would start a dashboard."""
+    folder = os.environ.get("RAY_DEFAULT_PACKAGES", "")
+    return {"PYTHONPATH": folder} if folder else {}
+
+
+def _session(leader: int) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[3]) == leader:
+                found.append(int(entry.name))
+    return found
+
+
+JOINING = """
+    import os, sys, ray
+    ray.init(logging_level="ERROR", {arguments})
+
+    @ray.remote
+    class Engine:
+        def generate(self):
+            return os.environ.get("MINE"), [p for p in sys.path if not p.endswith("hooks/site")]
+    mine = Engine.options(runtime_env={{"env_vars": {{"MINE": "actor"}}}})
+    print(ray.get([actor.generate.remote() for actor in (Engine.remote(), mine.remote())]))
+"""
+
+
+def _join(job: RunJob, cluster: dict[str, str], arguments: str) -> Job:
+    program = JOINING.format(arguments=f"address={cluster['address']!r}, {arguments}")
+    hooks = ("__main__:Engine.generate=rollout",)
+    done = job(PY, "{script}", program=program, hooks=hooks, **ENVIRONMENT)
+    assert done.code == 0, done.err
+    assert done.spans() == ["Engine.generate"] * 2
+    assert not done.problems
+    return done
+
+
+@pytest.mark.parametrize(
+    ("arguments", "mine"),
+    [
+        ("", "None"),
+        ("runtime_env={'env_vars': {'MINE': 'job', 'PYTHONPATH': '/theirs'}}", "'job'"),
+    ],
+    ids=["plain", "with-a-runtime-environment"],
+)
+def test_a_cluster_that_the_job_joins(
+    job: RunJob, cluster: dict[str, str], arguments: str, mine: str
+) -> None:
+    done = _join(job, cluster, arguments)
+    folder = done.run_path.parent
+    plain = untraced(PY, str(folder / "script.py"), cwd=folder, **ENVIRONMENT)
+    assert done.out.startswith(f"[({mine}, ")
+    assert done.out == plain.stdout  # the same variables and sys.path in the workers
+
+
+def test_the_users_job_config_is_kept(job: RunJob, cluster: dict[str, str]) -> None:
+    config = "ray.job_config.JobConfig(runtime_env={'env_vars': {'MINE': 'config'}})"
+    done = _join(job, cluster, f"job_config={config}")
+    assert done.out.startswith("[('config', ")
+
+
+def test_the_users_runtime_environment_hook_is_called(
+    job: RunJob, cluster: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "theirs.py").write_text("def hook(env): return {'env_vars': {'MINE': 'hook'}}")
+    program = JOINING.format(arguments=f"address={cluster['address']!r}")
+    done = job(PY, "{script}", program=program, RAY_RUNTIME_ENV_HOOK="theirs.hook", **ENVIRONMENT)
+    assert done.code == 0, done.err
+    assert done.out.startswith("[('hook', ")
+    assert sum(p.get("role") == "Engine" for p in done.processes) == 2
+
+
+def test_a_submitted_job(job: RunJob, cluster: dict[str, str]) -> None:
+    if not _can_submit():
+        pytest.skip("`ray job submit` needs the packages of ray[default], which are not installed")
+    program = JOINING.format(arguments="")
+    submit = [RAY, "job", "submit", "--address", cluster["dashboard"], "--", PY, "{script}"]
+    environment = {**ENVIRONMENT, **_submit_environment()}
+    hooks = ("__main__:Engine.generate=rollout",)
+    done = job(*submit, program=program, hooks=hooks, **environment)
+    assert done.code == 0, done.out + done.err
+    assert "succeeded" in done.out + done.err
+    assert done.spans() == ["Engine.generate"] * 2
+    assert not done.problems
+    scripts = [p["argv"] for p in done.processes if p["argv"][-1].endswith("script.py")]
+    assert scripts == [[PY, str(done.run_path.parent / "script.py")]]

@@ -2,7 +2,7 @@
 
     python benchmarks/learning.py [--seeds 5] [--steps N]
 
-The last row trains with learning rate 0 and must not rise.
+The last row trains with learning rate 0 and must not rise. Exits 1 where a limit is missed.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from rltrace.trainer import TrainerConfig, TrainerError, train
 from rltrace.trainer.run import ray_session
 
 WINDOW_STEPS = 5
+LEAST_RISE = 0.3  # of a reward that is at most 1
+MOST_RISE_WITHOUT_LEARNING = 0.1
 
 
 @click.command(context_settings={"show_default": True})
@@ -33,6 +35,7 @@ def main(seeds: int, steps: int, learning_rate: float, task: str) -> None:
     runs = [replace(base, seed=seed) for seed in range(seeds)]
     runs.append(replace(base, learning_rate=0.0))
     table = Table("seed", "learning rate", "first reward", "last reward", "rise", "s", "s a step")
+    missed = []
     with ray_session(base):
         for config in runs:
             ledger = train(config)
@@ -45,7 +48,13 @@ def main(seeds: int, steps: int, learning_rate: float, task: str) -> None:
             table.add_row(
                 str(config.seed), f"{config.learning_rate:g}", *(f"{x:.2f}" for x in figures)
             )
+            rise = last - first
+            learns = config.learning_rate > 0
+            if rise < LEAST_RISE if learns else rise > MOST_RISE_WITHOUT_LEARNING:
+                missed.append(f"seed {config.seed}, learning rate {config.learning_rate:g}")
     Console().print(table)
+    if missed:
+        raise SystemExit("limit missed: " + "; ".join(missed))
 
 
 if __name__ == "__main__":

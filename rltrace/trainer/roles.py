@@ -134,7 +134,8 @@ class Learner:
         log_probs = next_token_log_probs(self.model(batch.tokens), batch.tokens)
         log_ratio = log_probs - behaviour
         objective, clipped = grpo.clipped_objective(log_ratio, advantages, self.config.clip)
-        divergence = grpo.k3(log_probs, reference)[batch.mask].mean()
+        # Only responses: on padding the exponential may overflow, and its gradient then is NaN.
+        divergence = grpo.k3(log_probs[batch.mask], reference[batch.mask]).mean()
         loss = -objective[batch.mask].mean() + self.config.kl_coefficient * divergence
 
         self.optimizer.zero_grad()

@@ -20,6 +20,8 @@ from rltrace.adapters import find_adapters
 from rltrace.hooks.boot import ADAPTERS_VARIABLE, HOOKS_VARIABLE, PYTHON_VARIABLE, SITE
 from rltrace.hooks.hook import Hook, split_target, stage_code
 from rltrace.hooks.node_agent import spawn_agent
+from rltrace.run.bytecode import compile_traced_modules
+from rltrace.run.calibrate import event_cost_ns
 from rltrace.run.child import run_child
 from rltrace.run.location import RUNS_FOLDER, new_run_path
 from rltrace.trace.clock import node_id
@@ -95,7 +97,12 @@ def _make_run(command: list[str], out: Path | None, hooks: Sequence[str]) -> Pat
     if path != stem:
         _say(f"{stem} holds a run already; this one goes to {path}")
     try:
-        settings = {"hooks": list(hooks), "adapters": find_adapters()}
+        compile_traced_modules()
+        settings = {
+            "hooks": list(hooks),
+            "adapters": find_adapters(),
+            "event_cost_ns": event_cost_ns(),
+        }
         create_run(str(path), command, settings, rltrace.__version__)
     except OSError as error:
         _say(f"cannot record into {path}: {error.strerror or error}; the job runs untraced")

@@ -1,0 +1,319 @@
+"""Wrapped functions are what they were, for everybody who looks, calls or pickles."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import pickle
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rltrace
+from rltrace.hooks import recorder as recording
+from rltrace.hooks.hook import Call, Hook
+from rltrace.hooks.observing import Observer
+from rltrace.hooks.wrapping import Patch, Unwrappable, observers, wrap
+
+
+class Target:
+    """What is patched below."""
+
+    def method(self, n: int, *, scale: int = 2) -> int:
+        """Its docstring."""
+        return n * scale
+
+    @staticmethod
+    def static(n: int) -> int:
+        return n
+
+    @classmethod
+    def of_class(cls) -> str:
+        return cls.__name__
+
+    @property
+    def prop(self) -> str:
+        return "prop"
+
+    @functools.cached_property
+    def cached(self) -> object:
+        return object()
+
+    async def coroutine(self, n: int) -> int:
+        await asyncio.sleep(0)
+        return n
+
+    def generator(self, n: int) -> Iterator[int]:
+        received = []
+        for i in range(n):
+            try:
+                received.append((yield i))
+            except KeyError:
+                yield -1
+        return received
+
+    async def async_generator(self, n: int) -> Any:
+        for i in range(n):
+            try:
+                yield i
+            except KeyError:
+                yield -1
+
+    def fail(self) -> None:
+        raise ValueError("theirs")
+
+    unbound = len  # a builtin: it does not bind
+
+
+class Child(Target):
+    """Inherits everything."""
+
+
+NAMES = [
+    "method", "static", "of_class", "prop", "cached", "coroutine", "generator", "async_generator",
+    "fail", "unbound",
+]  # fmt: skip
+
+
+@pytest.fixture
+def recorder(run_path: Path) -> Iterator[recording.Recorder]:
+    """This process records into `run_path`."""
+    started = recording.start(str(run_path))
+    assert started is not None
+    yield started
+    recording.stop()
+
+
+@pytest.fixture
+def patched() -> Iterator[Any]:
+    """Patches attributes and takes the patches back."""
+    patches: list[Patch] = []
+
+    def patch(owner: Any, name: str, **hook: Any) -> Patch:
+        target = Hook(f"x:{name}", **{"stage": "rollout", **hook})
+        patches.append(Patch(owner, name, Observer(target)))
+        return patches[-1]
+
+    yield patch
+    while patches:
+        patches.pop().undo()
+
+
+def spans(run_path: Path) -> list[tuple[Any, ...]]:
+    return (
+        rltrace.open_run(run_path).sql("SELECT name, items FROM spans ORDER BY start_ns").fetchall()
+    )
+
+
+@pytest.mark.parametrize("owner", [Target, Child])
+@pytest.mark.parametrize("name", NAMES)
+def test_undo_restores_the_very_object(owner: type, name: str, patched: Any) -> None:
+    before = dict(vars(owner))
+    patch = patched(owner, name)
+    assert vars(owner).get(name) is not before.get(name)
+    patch.undo()
+    assert dict(vars(owner)) == before
+    assert vars(owner).get(name) is before.get(name)
+
+
+@pytest.mark.parametrize("name", ["method", "coroutine", "generator", "async_generator", "fail"])
+def test_a_wrapped_function_looks_as_it_did(name: str, patched: Any) -> None:
+    original = vars(Target)[name]
+    patched(Target, name)
+    wrapped = vars(Target)[name]
+    for look in (
+        inspect.signature,
+        inspect.iscoroutinefunction,
+        inspect.isgeneratorfunction,
+        inspect.isasyncgenfunction,
+        inspect.isfunction,
+        inspect.getsource,
+        inspect.unwrap,
+        lambda f: (f.__name__, f.__qualname__, f.__module__, f.__doc__),
+    ):
+        assert look(wrapped) == look(original)
+    assert wrapped.__wrapped__ is original
+
+
+def test_results_are_untouched(recorder: recording.Recorder, patched: Any) -> None:
+    plain, target = Target(), Target()
+    cached = plain.cached
+    for name in NAMES:
+        patched(Target, name)
+    assert target.method(4) == 8
+    assert target.method(4, scale=3) == 12
+    assert Target.static(1) == target.static(1) == 1
+    assert Child.of_class() == "Child"
+    assert Target.prop.__get__(target) == target.prop == "prop"
+    assert target.cached is target.cached
+    assert plain.cached is cached
+    assert target.unbound("abc") == 3
+    assert asyncio.run(target.coroutine(5)) == 5
+    assert list(target.generator(3)) == [0, 1, 2]
+    with pytest.raises(ValueError, match="theirs"):
+        target.fail()
+    with pytest.raises(TypeError):
+        target.method()  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("per_item", [True, False])
+def test_generators_take_what_is_sent_and_thrown(
+    recorder: recording.Recorder, patched: Any, per_item: bool
+) -> None:
+    patched(Target, "generator", per_item=per_item)
+    generator = Target().generator(3)
+    assert inspect.isgenerator(generator)
+    assert next(generator) == 0
+    assert generator.send("a") == 1
+    assert generator.throw(KeyError()) == -1
+    assert generator.send("ignored") == 2
+    with pytest.raises(StopIteration) as stop:
+        generator.send("b")
+    assert stop.value.value == ["a", "b"]
+    closed = Target().generator(3)
+    next(closed)
+    closed.close()
+    assert list(closed) == []
+
+
+@pytest.mark.parametrize("per_item", [True, False])
+def test_async_generators_take_what_is_thrown(
+    recorder: recording.Recorder, patched: Any, per_item: bool
+) -> None:
+    patched(Target, "async_generator", per_item=per_item)
+
+    async def use() -> list[int]:
+        generator = Target().async_generator(3)
+        got = [await anext(generator), await generator.athrow(KeyError())]
+        got += [item async for item in generator]
+        closed = Target().async_generator(3)
+        await anext(closed)
+        await closed.aclose()
+        return got
+
+    assert asyncio.run(use()) == [0, -1, 1, 2]
+
+
+def test_each_item_of_a_generator_is_a_span(
+    run_path: Path, recorder: recording.Recorder, patched: Any
+) -> None:
+    patched(Target, "generator", after=lambda call: call.span.set(items=call.result))
+    list(Target().generator(2))
+    assert spans(run_path) == [("generator", 0), ("generator", 1)]
+
+
+def test_readers_see_the_call_and_their_errors_stay_ours(
+    run_path: Path, recorder: recording.Recorder, patched: Any
+) -> None:
+    seen: list[Any] = []
+
+    def before(call: Call) -> None:
+        call.state = (call.argument("n"), call.argument("scale"), call.argument("nope", 0))
+        assert call.end_ns == -1 < call.start_ns
+
+    def after(call: Call) -> None:
+        seen.append((call.self.__class__, call.state, call.result, call.exception))
+        call.span.set(items=call.result)
+        raise RuntimeError("the reader's own bug")
+
+    patched(Target, "method", before=before, after=after)
+    patched(Target, "fail", after=lambda call: seen.append(type(call.exception)))
+    assert [Target().method(3), Target().method(n=4, scale=5)] == [6, 20]
+    with pytest.raises(ValueError, match="theirs"):
+        Target().fail()
+    assert seen == [(Target, (3, 2, 0), 6, None), (Target, (4, 5, 0), 20, None), ValueError]
+    assert spans(run_path) == [("method", 6), ("method", 20), ("fail", None)]
+    problems = "".join(p.read_text() for p in (run_path / "problems").iterdir())
+    assert problems.count("the reader's own bug") == 1  # once, not per call
+
+
+def test_a_stage_decided_per_call_and_a_step(
+    run_path: Path, recorder: recording.Recorder, patched: Any
+) -> None:
+    patched(Target, "method", stage=lambda call: "train" if call.argument("n") else None)
+    patched(Target, "static", stage="step", step=lambda call: call.argument("n"))
+    Target.static(41)
+    Target().method(1)
+    Target().method(0)
+    run = rltrace.open_run(run_path)
+    found = run.sql("SELECT name, stage, step FROM spans ORDER BY start_ns").fetchall()
+    assert found == [("step", "step", 41), ("method", "train", 41)]
+
+
+def test_rows_can_be_begun_before_a_call_and_finished_after(
+    run_path: Path, recorder: recording.Recorder, patched: Any
+) -> None:
+    def before(call: Call) -> None:
+        call.state = call.row("trajectories", trajectory=7, prompt_tokens=call.argument("n"))
+
+    def after(call: Call) -> None:
+        call.state.set(end_ns=call.end_ns, response_tokens=call.result)
+        call.row("rewards", trajectory=7, value=1.0)
+
+    patched(Target, "method", stage=None, before=before, after=after)
+    Target().method(5)
+    run = rltrace.open_run(run_path)
+    found = run.sql(
+        "SELECT prompt_tokens, response_tokens FROM trajectories WHERE end_ns > start_ns"
+    )
+    assert found.fetchall() == [(5, 10)]
+    assert run.sql("SELECT value FROM rewards WHERE end_ns >= start_ns").fetchall() == [(1.0,)]
+    assert spans(run_path) == []
+
+
+@pytest.mark.parametrize("name", ["method", "coroutine", "generator", "async_generator"])
+@pytest.mark.parametrize("per_item", [True, False])
+def test_a_wrapper_that_is_sent_by_value_passes_calls_through(
+    recorder: recording.Recorder, run_path: Path, patched: Any, name: str, per_item: bool
+) -> None:
+    """As cloudpickle sends a function of `__main__`: code and closure, into a process that need
+    not know rltrace."""
+    original = vars(Target)[name]
+    patched(Target, name, per_item=per_item)
+    wrapped = vars(Target)[name]
+    cells = [cell.cell_contents for cell in wrapped.__closure__]
+    there = [c if c is original else pickle.loads(pickle.dumps(c)) for c in cells]
+    sent = types.FunctionType(wrapped.__code__, {}, closure=tuple(map(types.CellType, there)))
+
+    async def items() -> list[int]:
+        return [item async for item in sent(Target(), 3)]
+
+    if name == "method":
+        assert sent(Target(), 3) == 6
+    elif name == "coroutine":
+        assert asyncio.run(sent(Target(), 3)) == 3
+    else:
+        got = list(sent(Target(), 3)) if name == "generator" else asyncio.run(items())
+        assert got == [0, 1, 2]
+    assert spans(run_path) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (functools.lru_cache(len), "not a function"),
+        (Target, "is a class"),
+        (functools.partial(len), "not a function"),
+        (3, "not a function"),
+    ],
+)
+def test_what_cannot_be_replaced_faithfully_is_left_alone(value: Any, why: str) -> None:
+    with pytest.raises(Unwrappable, match=why):
+        wrap(value, Observer(Hook("x:y", "train")))
+
+
+def test_somebody_elses_wrapper_over_ours_survives_undo(patched: Any) -> None:
+    patch = patched(Target, "method")
+    ours = vars(Target)["method"]
+    theirs = functools.wraps(ours)(lambda self, n: ours(self, n) + 1)
+    Target.method = theirs  # type: ignore[method-assign, assignment]
+    try:
+        patch.undo()
+        assert Target().method(3) == 7
+        assert [o.on for o in observers(theirs)] == [False]
+    finally:
+        Target.method = inspect.unwrap(ours)  # type: ignore[method-assign]

@@ -121,26 +121,22 @@ def _decorator(hook: Hook, installation: Installation) -> str:
 
 def _claim_script(name: str) -> None:
     path = os.path.abspath(name)
-    names = {name, path}
+    if not _looks_like_source(path):
+        return
+    code = _compile_script(path)
+    if code is None:
+        return
 
     def claim(asked: str) -> _ScriptImporter:
-        if asked not in names:
+        if asked not in (name, path):
             raise ImportError(asked)
-        if claim in sys.path_hooks:
-            sys.path_hooks.remove(claim)
-        try:
-            code = _compile_script(path) if os.path.isfile(path) else None
-        except Exception as error:  # then Python runs it as ever
-            raise ImportError(asked) from error
-        if code is None:
-            raise ImportError(asked)
-        return _ScriptImporter(asked, path, code)
+        return _ScriptImporter(asked, path, code, claim)
 
-    if path.endswith((".py", ".pyw")) or _looks_like_source(path):
-        sys.path_hooks.insert(0, claim)
+    sys.path_hooks.insert(0, claim)
 
 
 def _looks_like_source(path: str) -> bool:
+    """Whether this is a file of text; zip files and folders have an importer of their own."""
     try:
         with open(path, "rb") as file:
             return b"\0" not in file.read(1024)
@@ -151,7 +147,8 @@ def _looks_like_source(path: str) -> bool:
 class _ScriptImporter:
     """What the script's path resolves to while CPython decides how to run it."""
 
-    def __init__(self, asked: str, path: str, code: CodeType) -> None:
+    def __init__(self, asked: str, path: str, code: CodeType, claim: Any) -> None:
+        self._claim = claim
         self._asked = asked
         self._path = path
         self._code = code
@@ -173,6 +170,8 @@ class _ScriptImporter:
 
     def _run(self, main: dict[str, Any]) -> None:
         del builtins.__rltrace_run__  # type: ignore[attr-defined]
+        if self._claim in sys.path_hooks:
+            sys.path_hooks.remove(self._claim)
         sys.path_importer_cache.pop(self._asked, None)
         if sys.path and sys.path[0] == self._asked:
             if getattr(sys.flags, "safe_path", False):

@@ -1,0 +1,184 @@
+"""Hooks in code that runs as `__main__`: it is recorded, and cannot tell that it is."""
+
+from __future__ import annotations
+
+import os
+import sys
+import zipfile
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from tests.hooks.conftest import Job, RunJob, untraced
+
+PY = sys.executable
+
+HOOKS = ("__main__:generate=rollout", "__main__:Learner.train=train", "__main__:Learner.many=data")
+
+PROGRAM = '''
+    """A script."""
+    import inspect, pickle, sys, traceback
+
+    def decorated(function):
+        function.mark = True
+        return function
+
+    @decorated
+    def generate(n: int) -> int:
+        return n * 2
+
+    if True:
+        class Learner:
+            def train(self, n):
+                return generate(n)
+            @staticmethod
+            def many(n):
+                for i in range(n):
+                    yield i
+
+    def other():
+        return inspect.currentframe().f_lineno
+
+    print(generate(2), Learner().train(3), list(Learner.many(2)), other())
+    print(generate.mark, inspect.getsource(generate), inspect.signature(Learner.train))
+    print(inspect.unwrap(generate).__code__.co_firstlineno, generate.__qualname__)
+    print(pickle.loads(pickle.dumps(generate)) is generate)
+    print(__name__, __doc__, __package__, getattr(__spec__, "name", __spec__), __file__, type(__loader__).__name__)
+    print(sys.path, sys.argv, sorted(globals()), sys.modules["__main__"].__dict__ is globals())
+    print([f.filename for f in traceback.extract_stack()][-1:], "__cached__" in globals())
+    if sys.argv[1:] == ["raise"]:
+        raise ValueError("theirs")
+    if sys.argv[1:] == ["exit"]:
+        sys.exit(7)
+'''
+
+
+def same_as_untraced(done: Job, *command: str) -> None:
+    """The job printed what it prints untraced, and ended as it does."""
+    plain = untraced(*command, cwd=done.run_path.parent)
+    site = [entry for entry in done.out.split("'") if entry.endswith("hooks/site")]
+    ours = done.out.replace(f"'{site[0]}', ", "") if site else done.out
+    assert ours == plain.stdout
+    assert done.code == plain.returncode
+    said = [line for line in done.err.splitlines() if not line.startswith("rltrace: the trace")]
+    assert said == plain.stderr.splitlines()
+
+
+@pytest.mark.parametrize("argument", ["", "raise", "exit"])
+def test_a_script_cannot_tell(job: RunJob, argument: str) -> None:
+    words = ["script.py", *([argument] if argument else [])]
+    done = job(PY, *words, program=PROGRAM, hooks=HOOKS)
+    same_as_untraced(done, PY, *words)
+    assert done.spans() == [
+        "generate",
+        "Learner.train",
+        "generate",
+        "Learner.many",
+        "Learner.many",
+    ]
+    assert done.problems == []
+
+
+@pytest.mark.parametrize("how", ["absolute", "symlink", "isolated", "safe-path"])
+def test_other_ways_to_name_a_script(job: RunJob, tmp_path: Path, how: str) -> None:
+    if how == "safe-path" and sys.version_info < (3, 11):
+        pytest.skip("-P is of Python 3.11")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "link.py").symlink_to(tmp_path / "script.py")
+    command = {
+        "absolute": [str(tmp_path / "script.py")],
+        "symlink": ["elsewhere/link.py"],
+        "isolated": ["-I", "script.py"],
+        "safe-path": ["-P", "script.py"],
+    }[how]
+    done = job(PY, *command, program=PROGRAM, hooks=HOOKS)
+    same_as_untraced(done, PY, *command)
+
+
+@pytest.mark.parametrize("module", ["script", "package", "package.inside"])
+def test_modules_run_with_m(job: RunJob, tmp_path: Path, module: str) -> None:
+    """Hooks may name the module or `__main__`."""
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    for name in ("__main__.py", "inside.py"):
+        (package / name).write_text(dedent(PROGRAM))
+    real = {"package": "package.__main__"}.get(module, module)
+    hooks = (f"{real}:generate=rollout", "__main__:Learner.train=train")
+    done = job(PY, "-m", module, program=PROGRAM, hooks=hooks)
+    same_as_untraced(done, PY, "-m", module)
+    assert sorted(done.spans()) == ["Learner.train", "generate", "generate"]
+    assert done.problems == []
+
+
+def test_children_that_multiprocessing_spawns_run_the_script_again(job: RunJob) -> None:
+    program = """
+        import multiprocessing, os
+        def generate(n):
+            return n, __name__
+        class Learner:
+            def train(self, n):
+                return n, __name__
+        if __name__ == "__main__":
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                print(pool.map(generate, [1, 2]), pool.apply(Learner().train, (3,)))
+    """
+    done = job(PY, "script.py", program=program, hooks=HOOKS[:2])
+    same_as_untraced(done, PY, "script.py")
+    assert done.spans() == ["generate", "generate", "Learner.train"]
+
+
+def test_launchers_that_run_the_script_themselves(job: RunJob) -> None:
+    """`runpy.run_path`, as many launchers do."""
+    launch = "import runpy; runpy.run_path('script.py', run_name='__main__')"
+    done = job(PY, "-c", launch, program=PROGRAM, hooks=HOOKS)
+    same_as_untraced(done, PY, "-c", launch)
+    assert len(done.spans()) == 5
+
+
+def test_a_missing_definition_is_told(job: RunJob) -> None:
+    hooks = ("__main__:nowhere=train", "__main__:other=train")
+    done = job(PY, "script.py", program=PROGRAM, hooks=hooks)
+    assert [p["target"] for p in done.problems] == ["__main__:nowhere"]
+    assert done.spans() == ["other"]
+
+
+@pytest.mark.parametrize(
+    "program",
+    ["def generate(:\n", "# -*- coding: no-such-codec -*-\n", "print('nothing to hook')"],
+    ids=["syntax-error", "bad-encoding", "no-definition"],
+)
+def test_what_cannot_be_compiled_here_is_pythons(job: RunJob, program: str) -> None:
+    done = job(PY, "script.py", program=program, hooks=HOOKS[:1])
+    same_as_untraced(done, PY, "script.py")
+
+
+def test_zip_files_folders_and_stdin_run_as_ever(job: RunJob, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "app.zip", "w") as archive:
+        archive.writestr("__main__.py", "def generate(): print('zip')\ngenerate()")
+    folder = tmp_path / "app"
+    folder.mkdir()
+    (folder / "__main__.py").write_text("def generate(): print('folder')\ngenerate()")
+    command = f"{PY} app.zip && {PY} app && echo 'print(3)' | {PY} -"
+    done = job("bash", "-c", command, hooks=HOOKS[:1])
+    assert (done.code, done.out) == (0, "zip\nfolder\n3\n")
+
+
+def test_an_interrupt_ends_the_script_as_ever(job: RunJob) -> None:
+    program = """
+        import os, signal
+        def generate():
+            os.kill(os.getpid(), signal.SIGINT)
+        try:
+            generate()
+        finally:
+            print("cleaned up", flush=True)
+    """
+    done = job(PY, "script.py", program=program, hooks=HOOKS[:1])
+    assert done.out == "cleaned up\n"
+    assert done.code == 128 + 2
+    assert "KeyboardInterrupt" in done.err
+    assert done.spans() == ["generate"]
+    assert os.path.exists(done.run_path)

@@ -11,19 +11,33 @@ str, int or bytes.
 
 from __future__ import annotations
 
+from _thread import get_ident
 from time import monotonic_ns
 
 from rltrace.hooks import recorder as _recorder
+from rltrace.hooks import spans as _spans
 from rltrace.hooks.codes import codes_of
 from rltrace.hooks.identity import identify
 from rltrace.hooks.idle import IDLE
-from rltrace.hooks.spans import Span, begin
+from rltrace.hooks.spans import Span
+from rltrace.trace.segment import row_at
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
     Id: TypeAlias = str | int | bytes
+
+
+class _Phases(dict[str, int]):
+    """Codes of phases, the enum loaded only for the first one that is named."""
+
+    def __missing__(self, word: str) -> int:
+        self.update(codes_of("Phase"))
+        return dict.__getitem__(self, word)
+
+
+_phases = _Phases()
 
 _IDLE_SPAN: Span = IDLE  # type: ignore[assignment]  # it does all that a span does: nothing
 
@@ -51,12 +65,49 @@ def span(
     recorder = _recorder._active
     if recorder is None:
         return _IDLE_SPAN
+    # What `spans.begin` does, written out: calling it would cost a tenth more.
     try:
         label = recorder.labels.get(stage if name is None else (stage, name)) or recorder.label(
             stage, name
         )
-        code = -1 if phase is None else codes_of("Phase")[phase]
-        return begin(recorder, label[0], label[1], code, step, version, tokens, bytes, items, None)
+        batch = recorder.span_writer.batch
+        slot = batch.next_slot()
+        if slot >= batch.rows:
+            batch, slot = recorder.span_writer.claim()
+        (
+            starts,
+            _,
+            names,
+            stages,
+            phases,
+            steps,
+            versions,
+            lanes,
+            token_counts,
+            byte_counts,
+            item_counts,
+        ) = batch.columns
+        names[slot], stages[slot] = label
+        if phase is not None:
+            phases[slot] = _phases[phase]
+        steps[slot] = recorder.step if step is None else step
+        versions[slot] = recorder.version if version is None else version
+        if _spans.running_loop is None or _spans.running_loop() is None:
+            lanes[slot] = get_ident()
+        else:
+            task = _spans.current_task()
+            lanes[slot] = get_ident() if task is None else id(task)
+        if tokens is not None:
+            token_counts[slot] = tokens
+        if bytes is not None:
+            byte_counts[slot] = bytes
+        if items is not None:
+            item_counts[slot] = items
+        span = Span()
+        span._batch = batch
+        span._slot = slot
+        starts[slot] = monotonic_ns()
+        return span
     except Exception as error:
         recorder.failed(error)
         return _IDLE_SPAN
@@ -73,8 +124,9 @@ def step(number: int) -> Step:
             recorder.open_step.end()
         recorder.step = int(number)
         row = recorder.begin(*recorder.label("step", None))
-        recorder.open_step = Step(row._batch, row._slot)
-        return recorder.open_step
+        opened: Step = row_at(Step, row._batch, row._slot)
+        recorder.open_step = opened
+        return opened
     except Exception as error:
         recorder.failed(error)
         return _IDLE_STEP
@@ -346,7 +398,7 @@ def _row(kind: type[Any], table: str, **values: Any) -> Any:
         if "start_ns" not in known and "time_ns" not in known:
             known["start_ns"] = monotonic_ns()
         row = recorder.tables[table].append(**known)
-        return kind(row._batch, row._slot)
+        return row_at(kind, row._batch, row._slot)
     except Exception as error:
         recorder.failed(error)
         return IDLE

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from rltrace.hooks.recorder import Recorder
 
-_running_loop: Callable[[], object | None] | None = None
-_current_task: Callable[[], object | None]
+running_loop: Callable[[], object | None] | None = None
+current_task: Callable[[], object | None]
 
 
 class Span(Row):
@@ -52,7 +52,7 @@ class Span(Row):
     def __enter__(self) -> Span:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, value: object, traceback: object) -> None:
         try:
             self._batch.columns[1][self._slot] = monotonic_ns()
         except Exception:
@@ -113,10 +113,10 @@ def begin(
     versions[slot] = recorder.version if version is None else version
     if lane is not None:
         lanes[slot] = lane
-    elif _running_loop is None or _running_loop() is None:
+    elif running_loop is None or running_loop() is None:
         lanes[slot] = get_ident()
     else:
-        task = _current_task()
+        task = current_task()
         lanes[slot] = get_ident() if task is None else id(task)
     if tokens is not None:
         token_counts[slot] = tokens
@@ -124,23 +124,20 @@ def begin(
         byte_counts[slot] = bytes
     if items is not None:
         item_counts[slot] = items
-    span = new_span(Span)
+    span = Span()
     span._batch = batch
     span._slot = slot
     starts[slot] = monotonic_ns()
     return span
 
 
-new_span = object.__new__
-
-
 def watch_asyncio() -> None:
     """Called once asyncio is imported: from then on the lane of a span that is begun inside a
     task is that task, since tasks interleave on one thread."""
-    global _running_loop, _current_task
+    global running_loop, current_task
     asyncio: Any = sys.modules["asyncio"]
-    _current_task = asyncio.current_task
-    _running_loop = asyncio._get_running_loop
+    current_task = asyncio.current_task
+    running_loop = asyncio._get_running_loop
 
 
 def _not_stored(error: BaseException) -> None:

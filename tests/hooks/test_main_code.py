@@ -44,7 +44,8 @@ PROGRAM = '''
     print(generate.mark, inspect.getsource(generate), inspect.signature(Learner.train))
     print(inspect.unwrap(generate).__code__.co_firstlineno, generate.__qualname__)
     print(pickle.loads(pickle.dumps(generate)) is generate)
-    print(__name__, __doc__, __package__, getattr(__spec__, "name", __spec__), __file__, type(__loader__).__name__)
+    print(__name__, __doc__, __package__, getattr(__spec__, "name", __spec__), __file__)
+    print(type(__loader__).__name__)
     print(sys.path, sys.argv, sorted(globals()), sys.modules["__main__"].__dict__ is globals())
     print([f.filename for f in traceback.extract_stack()][-1:], "__cached__" in globals())
     if sys.argv[1:] == ["raise"]:

@@ -1,0 +1,237 @@
+"""`rltrace doctor`: what can be seen here, what cannot, and what is wrong with a run."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import shutil
+import site
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import rltrace
+from rltrace.adapters import find_adapters
+from rltrace.hooks.hook import Adapter, Hook
+from rltrace.hooks.versions import satisfies
+from rltrace.run.nvml import Devices, NoGpu
+from rltrace.run.source_check import (
+    NO,
+    UNKNOWN,
+    YES,
+    module_file,
+    package_folder,
+    resolves,
+    source_version,
+)
+from rltrace.trace.clock import node_id
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_TOLD = ("target", "name", "stage", "detail")
+_HARMLESS = {"no-gpu", "version-untested"}
+_LITTLE_SPACE_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at. `ok` is `None` for a plain fact, neither good nor bad."""
+
+    name: str
+    ok: bool | None
+    detail: str
+
+
+@dataclass(frozen=True)
+class HookCheck:
+    """Whether a hook finds its target in what is installed: `"yes"`, `"no"` or `"cannot tell"`."""
+
+    target: str
+    stage: str
+    found: str
+
+
+@dataclass(frozen=True)
+class AdapterCheck:
+    """A framework's adapter. `installed` is the framework's version, `None` when it is not here."""
+
+    framework: str
+    adapter: str
+    installed: str | None
+    fits: bool
+    hooks: tuple[HookCheck, ...]
+    detail: str = ""
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """The stages that will be seen."""
+        found = (hook.stage for hook in self.hooks if hook.found != NO and hook.stage)
+        return tuple(dict.fromkeys(found))
+
+    @property
+    def lacking(self) -> tuple[HookCheck, ...]:
+        """The hooks that have no target in the installed version."""
+        return tuple(hook for hook in self.hooks if hook.found == NO)
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Everything that `examine` found. `problems` are those of the run that was named."""
+
+    checks: tuple[Check, ...]
+    adapters: tuple[AdapterCheck, ...]
+    problems: tuple[str, ...] = ()
+
+    @property
+    def healthy(self) -> bool:
+        """Whether a job would be traced as it should be here, and the run, if named, was."""
+        adapters = (a for a in self.adapters if a.installed is not None)
+        return (
+            all(check.ok is not False for check in self.checks)
+            and not any(adapter.lacking or adapter.detail for adapter in adapters)
+            and not self.problems
+        )
+
+
+def examine(run: Path | None = None) -> Findings:
+    """Looks at this machine, at the frameworks installed, and at a run. Errors: `RltraceError` when
+    the run cannot be opened."""
+    distributions = packages_distributions()
+    adapters = tuple(
+        _adapter(framework, target, distributions)
+        for framework, target in sorted(find_adapters().items())
+    )
+    problems = () if run is None else tuple(dict.fromkeys(_problems(run)))
+    return Findings((*_machine(),), adapters, problems)
+
+
+def _machine() -> Iterator[Check]:
+    python = ".".join(map(str, sys.version_info[:3]))
+    yield Check("rltrace", None, f"{rltrace.__version__}, Python {python}, node {node_id()}")
+    yield _recording(Path.cwd())
+    free = shutil.disk_usage(Path.cwd()).free
+    yield Check("disk", free > _LITTLE_SPACE_BYTES, f"{free / 1e9:.1f} GB free in {Path.cwd()}")
+    carriers = [Path(folder, "rltrace.pth") for folder in site.getsitepackages()]
+    if any(path.exists() for path in carriers):
+        yield Check("carriers", True, "PYTHONPATH, and the wheel's own: python -I and -E are seen")
+    else:
+        said = "PYTHONPATH only: python -I and -E are not seen (install the wheel for that)"
+        yield Check("carriers", None, said)
+    try:
+        names = Devices().names()
+        yield Check("GPU", True, f"{len(names)} × {', '.join(sorted(set(names)))}")
+    except NoGpu as error:
+        yield Check("GPU", None, f"none is read: {error}")
+    try:
+        yield Check("Ray", None, version("ray"))
+    except PackageNotFoundError:
+        yield Check("Ray", None, "not installed here")
+
+
+def _recording(folder: Path) -> Check:
+    """Does what a segment does: allocate a file, map it, store into it."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            os.posix_fallocate(file.fileno(), 0, mmap.PAGESIZE)
+            with mmap.mmap(file.fileno(), mmap.PAGESIZE) as mapped:
+                mapped[:8] = b"recorded"
+    except PermissionError:
+        return Check("recording", False, f"{folder} cannot be written to: give wrap an --out")
+    except OSError as error:
+        said = f"{folder} cannot be mapped ({error.strerror}): rows are written instead, slower"
+        return Check("recording", None, said)
+    return Check("recording", True, f"files can be mapped in {folder}")
+
+
+def _adapter(framework: str, target: str, distributions: Any) -> AdapterCheck:
+    installed = _installed(framework, distributions)
+    module, _, name = target.partition(":")
+    try:
+        adapter: Adapter = getattr(import_module(module), name)()
+    except Exception as error:
+        said = f"the adapter cannot be loaded: {type(error).__name__}: {error}"
+        return AdapterCheck(framework, target, installed, False, (), said)
+    if installed is None:
+        return AdapterCheck(framework, target, None, True, ())
+    fits = satisfies(installed, adapter.versions)
+    hooks = tuple(_hook(h) for h in adapter.hooks if satisfies(installed, h.versions))
+    return AdapterCheck(framework, target, installed, fits, hooks)
+
+
+def _hook(hook: Hook) -> HookCheck:
+    found = [resolves(module, name) for module, name in hook.targets]
+    best = YES if YES in found else UNKNOWN if UNKNOWN in found or hook.optional else NO
+    return HookCheck(hook.target, hook.stage_word, best)
+
+
+def _installed(framework: str, distributions: Any) -> str | None:
+    if module_file(framework) is None and package_folder(framework) is None:
+        return None
+    for name in distributions.get(framework.partition(".")[0], ()):
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            continue
+    return source_version(framework) or "unknown version"
+
+
+def _problems(path: Path) -> Iterator[str]:
+    run = rltrace.open_run(path)
+    for problem in run.problems:
+        what = str(problem.get("what", "unreadable"))
+        if what not in _HARMLESS:
+            rest = [
+                str(v) for k, v in problem.items() if k in ("target", "name", "stage", "detail")
+            ]
+            yield " ".join([what.replace("-", " ") + ":", *rest])
+
+
+def to_json(findings: Findings) -> dict[str, Any]:
+    """Everything, for programs."""
+    adapters = [
+        {**asdict(adapter), "stages": list(adapter.stages)} for adapter in findings.adapters
+    ]
+    return {
+        "healthy": findings.healthy,
+        "checks": [asdict(check) for check in findings.checks],
+        "adapters": adapters,
+        "problems": list(findings.problems),
+    }
+
+
+def render(findings: Findings, console: Console) -> None:
+    """Everything, for people."""
+    from rich.table import Table
+    from rich.text import Text
+
+    sign = {True: Text("✓", "green"), False: Text("✗", "red"), None: Text("·")}
+    table = Table.grid(padding=(0, 2))
+    for check in findings.checks:
+        table.add_row(sign[check.ok], check.name, Text(check.detail))
+    for adapter in findings.adapters:
+        ok = None if adapter.installed is None else not (adapter.lacking or adapter.detail)
+        table.add_row(sign[ok], adapter.framework, Text(_about(adapter)))
+        for hook in adapter.lacking:
+            table.add_row("", "", Text(f"not seen: {hook.stage or 'readings'} ({hook.target})"))
+    for problem in findings.problems:
+        table.add_row(sign[False], "run", Text(problem))
+    console.print(table)
+
+
+def _about(adapter: AdapterCheck) -> str:
+    if adapter.detail:
+        return adapter.detail
+    if adapter.installed is None:
+        return "not installed here"
+    found = sum(hook.found != NO for hook in adapter.hooks)
+    version_ = adapter.installed + ("" if adapter.fits else " (not a version it was made for)")
+    return (
+        f"{version_}: {found} of {len(adapter.hooks)} hooks find their target;"
+        f" to be seen: {', '.join(adapter.stages) or 'nothing'}"
+    )

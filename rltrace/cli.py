@@ -7,12 +7,15 @@ import sys
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 import rltrace
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
+
+if TYPE_CHECKING:
+    from rltrace.trace.run import Run
 
 _RUN = click.argument("run", required=False, type=click.Path(path_type=Path))
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -85,8 +88,9 @@ def _reads_a_run(function: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--price", type=float, metavar="USD", help="US$ per device-hour, instead of the table's."
 )
+@click.option("--svg", type=click.Path(path_type=Path), help="Write it as a picture.")
 @_reads_a_run
-def report(run: rltrace.Run, as_json: bool, markdown: bool, price: float | None) -> None:
+def report(run: Run, as_json: bool, markdown: bool, price: float | None, svg: Path | None) -> None:
     """Where the step went, how stale the data was, which stage binds."""
     from rltrace.analysis.summary import summarize
 
@@ -99,6 +103,11 @@ def report(run: rltrace.Run, as_json: bool, markdown: bool, price: float | None)
         from rltrace.report import markdown as markdown_report
 
         click.echo(markdown_report.render(summary))
+    elif svg is not None:
+        from rltrace.report import picture
+
+        picture.write_svg(summary, svg)
+        click.echo(str(svg))
     else:
         from rich.console import Console
 
@@ -113,7 +122,7 @@ def report(run: rltrace.Run, as_json: bool, markdown: bool, price: float | None)
 @_JSON
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @_reads_a_run
-def query(run: rltrace.Run, sql: str, as_json: bool, as_csv: bool) -> None:
+def query(run: Run, sql: str, as_json: bool, as_csv: bool) -> None:
     """Ask a run in SQL: `rltrace query "SELECT stage, seconds FROM stages"`."""
     from rltrace.report import rows
 
@@ -135,7 +144,7 @@ def query(run: rltrace.Run, sql: str, as_json: bool, as_csv: bool) -> None:
 )
 @_JSON
 @_reads_a_run
-def timeline(run: rltrace.Run, output: Path | None, as_json: bool) -> None:
+def timeline(run: Run, output: Path | None, as_json: bool) -> None:
     """Export a timeline for ui.perfetto.dev."""
     from dataclasses import asdict
 
@@ -153,7 +162,7 @@ def timeline(run: rltrace.Run, output: Path | None, as_json: bool) -> None:
 @_RUN
 @_JSON
 @_reads_a_run
-def info(run: rltrace.Run, as_json: bool) -> None:
+def info(run: Run, as_json: bool) -> None:
     """What a run holds: processes, rows, files, clocks, problems."""
     from rltrace.report import inventory
 
@@ -188,7 +197,7 @@ def list_runs(folder: Path | None, as_json: bool) -> None:
 @click.option("--delete-segments", is_flag=True, help="Delete the Arrow files afterwards.")
 @_JSON
 @_reads_a_run
-def compact(run: rltrace.Run, delete_segments: bool, as_json: bool) -> None:
+def compact(run: Run, delete_segments: bool, as_json: bool) -> None:
     """Turn a run into Parquet, for keeping: about a fifth of the size, and faster to read."""
     from dataclasses import asdict
 

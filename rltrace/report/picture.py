@@ -1,0 +1,27 @@
+"""The terminal report as a picture, for a README, an issue or a chat."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+from rich.console import Console
+from rich.terminal_theme import DIMMED_MONOKAI
+
+from rltrace.analysis.summary import Summary
+from rltrace.report import terminal
+from rltrace.trace.errors import RltraceError
+
+_WIDTH = 88
+
+
+def write_svg(summary: Summary, path: Path) -> None:
+    """Writes the report as SVG. Errors: `RltraceError` when the file cannot be written."""
+    console = Console(
+        record=True, width=_WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor"
+    )
+    terminal.render(summary, console)
+    try:
+        console.save_svg(str(path), title="rltrace report", theme=DIMMED_MONOKAI)
+    except OSError as error:
+        raise RltraceError(f"cannot write {path}: {error.strerror}") from None

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from rltrace.analysis.intervals import Intervals, Ints, Union, innermost, joined, of_spans
+from rltrace.analysis.intervals import Intervals, Ints, OutOfOrder, Union, innermost, of_spans
+from rltrace.analysis.intervals import union as union_of
 from rltrace.trace.vocabulary import Stage
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
 
-CODES = 16
-"""A group of `Activity.pieces` is `process * CODES + stage`."""
+_CODES = 16  # a group is `process * _CODES + stage`
 
 _TABLE_OF = {Stage.ROLLOUT: "trajectories", Stage.REWARD: "rewards", Stage.SYNC: "syncs"}
 
@@ -35,102 +35,129 @@ class OpenSpan:
 
 @dataclass(frozen=True)
 class Activity:
-    """`pieces` are the intervals of every process and stage, each instant of a lane given to the
-    innermost span; an open span lasts until the last sign of life of its process. `first_ns` and
-    `last_ns` bound everything in it (0 and 0: nothing). Stages `from_tables` have no spans and
-    are taken from the table whose rows are their work (trajectories, rewards, syncs)."""
+    """Who was in which stage when.
 
-    pieces: Intervals
+    Each instant of a lane belongs to the innermost span; an open span lasts until the last sign of
+    life of its process. `first_ns` and `last_ns` bound everything (0 and 0: nothing). Stages
+    `from_tables` have no spans and are taken from the table whose rows are their work
+    (trajectories, rewards, syncs).
+    """
+
     spans_of_stage: dict[Stage, int]
     spans_of_process: dict[int, int]
+    processes_of_stage: dict[Stage, int]
     from_tables: tuple[Stage, ...]
     open_spans: tuple[OpenSpan, ...]
     first_ns: int
     last_ns: int
+    _union: Union
+
+    def slices(self, first_ns: int, last_ns: int) -> Iterator[tuple[int, int, Intervals]]:
+        """`(from_ns, to_ns, intervals)`: slices of time, the last first, which together cover the
+        time asked for. The intervals (group: the stage's code) are the union of each stage over all
+        processes as far as it overlaps the slice; they may reach beyond."""
+        for start, end, intervals in self._union.slices():
+            if end <= first_ns or start >= last_ns:
+                continue
+            working = intervals.take(intervals.group % _CODES != Stage.STEP)
+            pieces = innermost(working, working.group // _CODES)
+            stage = pieces.group % _CODES
+            yield (
+                start,
+                end,
+                union_of(Intervals(stage, pieces.start, pieces.end, pieces.lane, pieces.one_lane)),
+            )
 
 
 def read_activity(run: Run) -> Activity:
-    """Reads the spans of `run` once, in chunks; memory does not grow with their number."""
-    union = Union()
-    counts = np.zeros(0, np.int64)
-    unended = []
-    query = "select start_ns, end_ns, stage, process, lane from raw_spans where start_ns > 0"
-    for chunk in _chunks(run, query):
-        counts = _added(counts, np.bincount(chunk.group))
-        is_open = chunk.end < 0
-        if is_open.any():
-            unended.append(chunk.take(is_open))
-        ended = chunk.take(~is_open) if is_open.any() else chunk
-        union.add(of_spans(ended.group, ended.start, ended.end, ended.lane))
-    open_rows = joined(unended)
-    last_sign = _last_signs(joined([union.result(), open_rows]))
-    if len(open_rows):
-        end = last_sign[open_rows.group // CODES]
-        union.add(of_spans(open_rows.group, open_rows.start, end, open_rows.lane))
-    counted = np.resize(counts, -(-len(counts) // CODES) * CODES)
-    counted[len(counts) :] = 0
-    by_process = counted.reshape(-1, CODES)
-    spans_of_stage = {Stage(code): int(n) for code, n in enumerate(by_process.sum(axis=0)) if n}
-    unseen = [stage for stage in _TABLE_OF if stage not in spans_of_stage]
-    from_tables = tuple(stage for stage in unseen if _add_table(run, union, stage))
-    merged = union.result()
-    working = merged.take(merged.group % CODES != Stage.STEP)
+    """Reads the spans of `run` once, in chunks."""
+    counts = run.sql(
+        "select stage, process, count(*) from raw_spans where start_ns > 0 group by stage, process"
+    ).fetchall()
+    spans_of_stage: dict[Stage, int] = {}
+    spans_of_process: dict[int, int] = {}
+    processes: dict[Stage, int] = {}
+    for code, process, n in counts:
+        stage = Stage(code) if code >= 0 else Stage.OTHER
+        spans_of_stage[stage] = spans_of_stage.get(stage, 0) + n
+        spans_of_process[process] = spans_of_process.get(process, 0) + n
+        processes[stage] = processes.get(stage, 0) + 1
+    from_tables = []
+    for stage, table in _TABLE_OF.items():
+        if stage not in spans_of_stage:
+            query = f"select count(distinct process) from {_ended_rows(table)}"
+            processes[stage] = run.sql(query).fetchall()[0][0]
+            from_tables += [stage] if processes[stage] else []
+    last_sign = _last_signs(run)
+    union = _united(run, tuple(from_tables), last_sign)
+    first_ns, last_ns = union.bounds()
     return Activity(
-        pieces=innermost(working, working.group // CODES),
         spans_of_stage=spans_of_stage,
-        spans_of_process={p: int(n) for p, n in enumerate(by_process.sum(axis=1)) if n},
-        from_tables=from_tables,
-        open_spans=_open_spans(run, last_sign) if len(open_rows) else (),
-        first_ns=int(merged.start.min()) if len(merged) else 0,
-        last_ns=int(merged.end.max()) if len(merged) else 0,
+        spans_of_process=spans_of_process,
+        processes_of_stage=processes,
+        from_tables=tuple(from_tables),
+        open_spans=_open_spans(run, last_sign),
+        first_ns=first_ns,
+        last_ns=last_ns,
+        _union=union,
     )
 
 
-def _chunks(run: Run, query: str) -> Iterator[Intervals]:
-    """The rows of `query` (start, end, stage, process, lane) as intervals that may end at -1."""
+def _ended_rows(table: str) -> str:
+    return f"raw_{table} where start_ns > 0 and end_ns >= start_ns"
+
+
+def _last_signs(run: Run) -> dict[int, int]:
+    """By process that has an open span, the last start or end of any of its spans."""
+    return dict(
+        run.sql(
+            "select process, max(greatest(start_ns, end_ns)) from raw_spans where process in "
+            "(select distinct process from raw_spans where start_ns > 0 and end_ns < 0) "
+            "group by process"
+        ).fetchall()
+    )
+
+
+def _united(run: Run, from_tables: tuple[Stage, ...], last_sign: dict[int, int]) -> Union:
+    spans = "select start_ns, end_ns, stage, process, lane from raw_spans where start_ns > 0"
+    rows = [
+        f"select start_ns, end_ns, {int(stage)}::tinyint, process, 0::bigint "
+        f"from {_ended_rows(_TABLE_OF[stage])}"
+        for stage in from_tables
+    ]
+    query = " union all ".join([spans, *rows])
+    signs = np.zeros(max(last_sign, default=0) + 1, np.int64)
+    for process, moment in last_sign.items():
+        signs[process] = moment
+    try:
+        return _union_of_rows(run, query, signs)
+    except OutOfOrder:  # a compacted run is in order, and so is one process
+        return _union_of_rows(run, f"from ({query}) order by start_ns", signs)
+
+
+def _union_of_rows(run: Run, query: str, last_sign: Ints) -> Union:
+    union = Union()
     for batch in pa.RecordBatchReader.from_stream(run.sql(query)):
         start, end, stage, process, lane = (column.to_numpy() for column in batch.columns)
-        group = process.astype(np.int64) * CODES + np.where(stage < 0, Stage.OTHER, stage)
-        yield Intervals(group, start, end, lane, np.ones(len(start), np.bool_))
+        is_open = end < 0
+        if is_open.any():
+            end = end.copy()
+            end[is_open] = last_sign[process[is_open]]
+        group = process.astype(np.int64) * _CODES + np.where(stage < 0, Stage.OTHER, stage)
+        union.add(of_spans(group, start, end, lane))
+    return union
 
 
-def _added(one: Ints, other: Ints) -> Ints:
-    """Sum of two counts by number, the shorter one filled with zeros."""
-    longer, shorter = (one, other) if len(one) >= len(other) else (other, one)
-    longer = longer.copy()
-    longer[: len(shorter)] += shorter
-    return longer
-
-
-def _last_signs(intervals: Intervals) -> Ints:
-    """By process, the last start or end of any of its spans."""
-    if not len(intervals):
-        return np.zeros(0, np.int64)
-    process = intervals.group // CODES
-    signs = np.zeros(int(process.max()) + 1, np.int64)
-    np.maximum.at(signs, process, np.maximum(intervals.start, intervals.end))
-    return signs
-
-
-def _add_table(run: Run, union: Union, stage: Stage) -> bool:
-    """Adds the finished rows of the stage's table; returns whether there are any."""
-    query = (
-        f"select start_ns, end_ns, {int(stage)}::tinyint, process, 0::bigint "
-        f"from raw_{_TABLE_OF[stage]} where start_ns > 0 and end_ns >= start_ns"
-    )
-    found = False
-    for chunk in _chunks(run, query):
-        found |= len(chunk) > 0
-        union.add(chunk)
-    return found
-
-
-def _open_spans(run: Run, last_sign: Ints) -> tuple[OpenSpan, ...]:
+def _open_spans(run: Run, last_sign: dict[int, int]) -> tuple[OpenSpan, ...]:
+    if not last_sign:
+        return ()
     rows = run.sql(
         "select coalesce(text, '?'), stage, process, start_ns from raw_spans "
         "left join names on names.id = name where start_ns > 0 and end_ns < 0 order by start_ns"
     ).fetchall()
     return tuple(
-        OpenSpan(name, Stage(stage), process, start, int(last_sign[process]))
-        for name, stage, process, start in rows
+        OpenSpan(
+            name, Stage(code) if code >= 0 else Stage.OTHER, process, start, last_sign[process]
+        )
+        for name, code, process, start in rows
     )

@@ -6,6 +6,7 @@ so memory does not grow with the trace. Times are int64 nanoseconds; intervals a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -80,35 +81,50 @@ def union(intervals: Intervals) -> Intervals:
     return Intervals(ordered.group[first], ordered.start[first], last_end, lane, one_lane)
 
 
-class Union:
-    """The union of spans that come chunk by chunk, best in the order of their start.
+class OutOfOrder(ValueError):
+    """Spans came that begin before spans which were taken in already."""
 
-    Only what later spans may still touch is looked at again, so a pass costs and holds what the
-    result needs and not what the trace has.
+
+class Union:
+    """The union of spans that come chunk by chunk in the order of their start.
+
+    What no later span can touch is laid aside at once, so a pass costs and holds what the result
+    needs and not what the trace has.
     """
 
     def __init__(self) -> None:
-        self._done: list[Intervals] = []
+        self._done: list[tuple[int, Intervals]] = []  # ended before the next chunk, after this time
         self._active = joined([])
         self._reached = -_LARGEST
-        self._in_order = True
 
     def add(self, chunk: Intervals) -> None:
-        """Takes more spans in."""
+        """Takes more spans in. Errors: `OutOfOrder`."""
         if not len(chunk):
             return
-        self._in_order &= int(chunk.start.min()) >= self._reached
-        self._reached = max(self._reached, int(chunk.start.max()))
+        if int(chunk.start.min()) < self._reached:
+            raise OutOfOrder
+        before, self._reached = self._reached, int(chunk.start.max())
         merged = union(joined([self._active, chunk]))
-        open_still = merged.end >= self._reached
-        self._done.append(merged.take(~open_still))
-        active = merged.take(open_still)
-        self._active = active.take(np.argsort(active.start, kind="stable"))
+        active = merged.end >= self._reached
+        self._done.append((before, merged.take(~active)))
+        still = merged.take(active)
+        self._active = still.take(np.argsort(still.start, kind="stable"))
 
-    def result(self) -> Intervals:
-        """The union of all that was added, each group's intervals disjoint and in no order."""
-        whole = joined([*self._done, self._active])
-        return whole if self._in_order else union(whole)
+    def slices(self) -> Iterator[tuple[int, int, Intervals]]:
+        """`(from, to, intervals)`: slices of time, the last first, which together are all of it.
+        The intervals are those that overlap the slice, whole; a group's are disjoint."""
+        later, end = joined([]), _LARGEST
+        for start, part in ((self._reached, self._active), *reversed(self._done)):
+            overlapping = joined([part, later])
+            yield start, end, overlapping
+            later, end = overlapping.take(overlapping.start < start), start
+
+    def bounds(self) -> tuple[int, int]:
+        """The first start and the last end; 0 and 0 where there is nothing."""
+        parts = [part for _, part in self._done if len(part)]
+        parts += [self._active] if len(self._active) else []
+        starts, ends = (p.start.min() for p in parts), (p.end.max() for p in parts)
+        return (int(min(starts)), int(max(ends))) if parts else (0, 0)
 
 
 def innermost(intervals: Intervals, context: Ints) -> Intervals:
@@ -118,20 +134,14 @@ def innermost(intervals: Intervals, context: Ints) -> Intervals:
     several lanes are left whole. `context`, one number for each interval, tells the lanes of
     different processes apart. The pieces come in no order.
     """
-    parts = [intervals.take(~intervals.one_lane)]
-    single = np.flatnonzero(intervals.one_lane)
-    order = np.lexsort(
-        (
-            -intervals.end[single],
-            intervals.start[single],
-            intervals.lane[single],
-            context[single],
-        )
-    )
-    nested = intervals.take(single[order])
-    if len(nested):
-        number = _numbered(context[single[order]], nested.lane)
-        start, end = _in_line(number, nested.start, nested.end)
+    meets = intervals.one_lane & _meets_another(intervals, context)
+    parts = [intervals.take(~meets)]
+    single = np.flatnonzero(meets)
+    keys = (-intervals.end, intervals.start, intervals.lane, context)
+    order = single[np.lexsort(tuple(key[single] for key in keys))]
+    if len(order):
+        nested = intervals.take(order)
+        start, end = _in_line(_numbered(context[order], nested.lane), nested.start, nested.end)
         rest = np.arange(len(nested))
         above: Ints | None = None
         while len(rest):
@@ -145,6 +155,19 @@ def innermost(intervals: Intervals, context: Ints) -> Intervals:
         assert above is not None
         parts.append(nested.take(above))
     return joined(parts)
+
+
+def _meets_another(intervals: Intervals, context: Ints) -> Bools:
+    """Which intervals overlap another one of their context; the rest need no closer look."""
+    meets = np.zeros(len(intervals), np.bool_)
+    if len(intervals) > 1:
+        order = np.argsort(intervals.start)
+        order = order[np.argsort(context[order].astype(np.uint32), kind="stable")]
+        number = _numbered(context[order])
+        start, end = _in_line(number, intervals.start[order], intervals.end[order])
+        meets[order[1:]] = start[1:] < np.maximum.accumulate(end)[:-1]
+        meets[order[:-1]] |= end[:-1] > start[1:]
+    return meets
 
 
 def _without(outer: Intervals, inner: Intervals, holder: Ints) -> Intervals:

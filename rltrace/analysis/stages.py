@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rltrace.analysis.activity import CODES, Activity
+from rltrace.analysis.activity import Activity
 from rltrace.analysis.chains import CHAIN_OF, STAGES, Chain, Seconds, exposed_stage, summed
-from rltrace.analysis.intervals import Bools, Intervals, Ints, union
+from rltrace.analysis.intervals import Bools, Intervals, Ints
 from rltrace.analysis.spread import Spread, spread
 from rltrace.analysis.steps import Steps
 from rltrace.trace.vocabulary import STAGE_SYMBOLS, Stage, word
@@ -56,7 +56,10 @@ def break_down(activity: Activity, steps: Steps) -> Breakdown:
     starts = np.array([window.start_ns for window in steps.windows], np.int64)
     ends = np.array([window.end_ns for window in steps.windows], np.int64)
     steps_s = (ends - starts) / 1e9
-    step, mask, seconds = _pieces(_by_stage(activity.pieces), starts, ends)
+    slices = activity.slices(activity.first_ns, activity.last_ns + 1)
+    step, mask, seconds = _together(
+        [_pieces(stages, starts, ends, since, until) for since, until, stages in slices]
+    )
     n = len(steps_s)
     tau_s = np.zeros((n, STAGES))
     for stage in range(STAGES):
@@ -81,8 +84,6 @@ def stage_rows(activity: Activity, steps: Steps, breakdown: Breakdown) -> tuple[
     """Rows of all stages that were seen, in the order of the vocabulary, `wait` among them."""
     steady = list(steps.steady)
     step_s = float(breakdown.steps_s[steady].sum())
-    group = activity.pieces.group
-    seen = np.unique(group) if len(group) else group
     rows = []
     for stage in Stage:
         spans = activity.spans_of_stage.get(stage, 0)
@@ -96,7 +97,7 @@ def stage_rows(activity: Activity, steps: Steps, breakdown: Breakdown) -> tuple[
                 name=word(stage),
                 symbol=STAGE_SYMBOLS.get(stage, ""),
                 spans=spans,
-                processes=int((seen % CODES == stage).sum()),
+                processes=activity.processes_of_stage.get(stage, 0),
                 tau_s=spread(tau_s),
                 exposed_s=spread(exposed_s),
                 hidden_s=spread(tau_s - exposed_s),
@@ -106,17 +107,14 @@ def stage_rows(activity: Activity, steps: Steps, breakdown: Breakdown) -> tuple[
     return tuple(rows)
 
 
-def _by_stage(pieces: Intervals) -> Intervals:
-    """The union of each stage over all processes (group: the stage's code)."""
-    stage = pieces.group % CODES
-    return union(Intervals(stage, pieces.start, pieces.end, pieces.lane, pieces.one_lane))
-
-
-def _pieces(stages: Intervals, starts: Ints, ends: Ints) -> tuple[Ints, Ints, Seconds]:
-    """`(step, set of running stages, seconds)`, one row for each set that occurs in a step."""
+def _pieces(
+    stages: Intervals, starts: Ints, ends: Ints, since: int, until: int
+) -> tuple[Ints, Ints, Seconds]:
+    """`(step, set of running stages, seconds)` between two moments, one row for each set that
+    occurs in a step."""
     bit = np.left_shift(1, stages.group)
     edge = np.zeros(len(starts), np.int64)
-    times = np.concatenate([stages.start, stages.end, starts, ends])
+    times = np.concatenate([stages.start, stages.end, starts, ends]).clip(since, until)
     order = np.argsort(times, kind="stable")
     times = times[order]
     mask = np.cumsum(np.concatenate([bit, -bit, edge, edge])[order])[:-1]
@@ -124,9 +122,18 @@ def _pieces(stages: Intervals, starts: Ints, ends: Ints) -> tuple[Ints, Ints, Se
     step = np.searchsorted(starts, left, side="right") - 1
     inside = (step >= 0) & (length > 0)
     inside[inside] &= left[inside] < ends[step[inside]]
-    keys, which = np.unique(step[inside] << CODES | mask[inside], return_inverse=True)
-    seconds = summed(which, length[inside] / 1e9, len(keys))
-    return keys >> CODES, keys & (1 << CODES) - 1, seconds
+    return _added(step[inside], mask[inside], length[inside] / 1e9)
+
+
+def _together(parts: list[tuple[Ints, Ints, Seconds]]) -> tuple[Ints, Ints, Seconds]:
+    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    return _added(columns[0], columns[1], columns[2])
+
+
+def _added(step: Ints, mask: Ints, seconds: Seconds) -> tuple[Ints, Ints, Seconds]:
+    """Adds up the seconds of each step and set."""
+    keys, which = np.unique(step << STAGES | mask, return_inverse=True)
+    return keys >> STAGES, keys & (1 << STAGES) - 1, summed(which, seconds, len(keys))
 
 
 def _runs(mask: Ints, chain: Chain) -> Bools:

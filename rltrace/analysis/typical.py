@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rltrace.analysis.activity import CODES, Activity
-from rltrace.analysis.intervals import Intervals, union
+from rltrace.analysis.activity import Activity
+from rltrace.analysis.intervals import Intervals, joined, of_spans, union
 from rltrace.analysis.steps import Steps
 from rltrace.trace.vocabulary import Stage, word
 
@@ -32,12 +32,8 @@ def typical_step(activity: Activity, steps: Steps) -> TypicalStep | None:
         return None
     lengths = np.array([window.length_s for window in steady])
     window = steady[int(np.argmin(np.abs(lengths - np.median(lengths))))]
-    pieces = activity.pieces
-    within = pieces.take((pieces.start < window.end_ns) & (pieces.end > window.start_ns))
-    stages = union(
-        Intervals(within.group % CODES, within.start, within.end, within.lane, within.one_lane)
-    )
-    edges = np.linspace(window.start_ns, window.end_ns, PARTS + 1)
+    stages = _stages_within(activity, window.start_ns, window.end_ns)
+    edges = np.linspace(0, window.end_ns - window.start_ns, PARTS + 1)
     busy = {}
     for code in np.unique(stages.group):
         mine = stages.take(stages.group == code)
@@ -49,3 +45,15 @@ def typical_step(activity: Activity, steps: Steps) -> TypicalStep | None:
         share = np.diff(spent) / np.diff(edges)
         busy[word(Stage(code))] = tuple(float(x) for x in np.clip(share, 0, 1))
     return TypicalStep(window.step, window.length_s, busy)
+
+
+def _stages_within(activity: Activity, start_ns: int, end_ns: int) -> Intervals:
+    """The union of each stage in a window, ns since its start."""
+    parts = []
+    for since, until, stages in activity.slices(start_ns, end_ns):
+        left, right = max(start_ns, since), min(end_ns, until)
+        if left < right:
+            start, end = stages.start.clip(left, right), stages.end.clip(left, right)
+            whole = of_spans(stages.group, start - start_ns, end - start_ns, stages.lane)
+            parts.append(whole.take(end > start))
+    return union(joined(parts))

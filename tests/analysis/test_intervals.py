@@ -5,7 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rltrace.analysis.intervals import Intervals, Union, innermost, joined, of_spans, union
+from rltrace.analysis.intervals import (
+    Intervals,
+    OutOfOrder,
+    Union,
+    innermost,
+    joined,
+    of_spans,
+    union,
+)
 
 UNTIL = 60
 
@@ -46,18 +54,33 @@ def test_a_union_covers_the_same_moments_and_is_disjoint(seed: int) -> None:
         assert (mine.start[1:] > mine.end[:-1]).all()
 
 
-@pytest.mark.parametrize("order", ["by start", "shuffled"])
 @pytest.mark.parametrize("chunk", [1, 3, 7, 40])
-def test_chunks_give_the_union_of_the_whole(chunk: int, order: str) -> None:
-    given = random_spans(1)
-    if order == "shuffled":
-        given = given.take(np.random.default_rng(0).permutation(len(given)))
+@pytest.mark.parametrize("seed", range(5))
+def test_slices_of_time_hold_the_intervals_of_the_whole_union(seed: int, chunk: int) -> None:
+    given = random_spans(seed)
     parts = Union()
     for first in range(0, len(given), chunk):
         parts.add(given.take(np.arange(first, min(first + chunk, len(given)))))
-    whole, found = union(given), union(parts.result())
-    for name in ("group", "start", "end", "one_lane"):
-        assert (getattr(whole, name) == getattr(found, name)).all()
+    whole = union(given)
+    assert parts.bounds() == (whole.start.min(), whole.end.max())
+    edge = None
+    for since, until, found in parts.slices():
+        assert edge in (None, until)
+        edge = since
+        overlapping = (whole.start < until) & (whole.end >= since)
+        expected = whole.take(overlapping & (whole.end > whole.start))
+        held = union(found.take(found.end > found.start))
+        for name in ("group", "start", "end", "one_lane"):
+            assert getattr(expected, name).tolist() == getattr(held, name).tolist()
+    assert edge is not None
+    assert edge < whole.start.min()
+
+
+def test_spans_out_of_order_are_refused() -> None:
+    parts = Union()
+    parts.add(spans((0, 5, 9, 1)))
+    with pytest.raises(OutOfOrder):
+        parts.add(spans((0, 4, 9, 1)))
 
 
 def test_groups_too_many_and_too_far_apart_for_64_bits_are_still_told_apart() -> None:
@@ -77,7 +100,7 @@ def test_touching_spans_merge_and_lanes_are_remembered() -> None:
 
 def test_nothing_has_an_empty_union() -> None:
     assert len(union(joined([]))) == 0
-    assert len(Union().result()) == 0
+    assert Union().bounds() == (0, 0)
     assert len(innermost(joined([]), np.zeros(0, np.int64))) == 0
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from rltrace.analysis.intervals import Ints
 from rltrace.trace.vocabulary import Stage
 
 if TYPE_CHECKING:
@@ -98,12 +99,25 @@ def _one_clock(rows: list[tuple[int, int, int, int]]) -> list[tuple[int, int, in
     kept = np.zeros((0, 4), np.int64)
     for one in process[np.lexsort((process, -count))]:
         mine = table[table[:, 3] == one]
-        mine = mine[np.append(True, mine[1:, 1] >= np.maximum.accumulate(mine[:, 2])[:-1])]
+        mine = _cut_where_the_next_begins(mine)
         before = np.searchsorted(kept[:, 1], mine[:, 2], side="left")
         free = np.searchsorted(kept[:, 2], mine[:, 1], side="right") == before
         kept = np.concatenate([kept, mine[free]])
         kept = kept[np.argsort(kept[:, 1], kind="stable")]
     return [(int(a), int(b), int(c), int(d)) for a, b, c, d in kept]
+
+
+def _cut_where_the_next_begins(rows: Ints) -> Ints:
+    """Rows `(step, start, end, process)` of one process, in order, made disjoint. A step within one
+    of the same number was recorded twice; else a pipelined loop begins steps before others end."""
+    kept: list[Ints] = []
+    for row in rows:
+        if kept and row[0] == kept[-1][0] and row[2] <= kept[-1][2]:
+            continue
+        if kept:
+            kept[-1][2] = min(kept[-1][2], row[1])
+        kept.append(row)
+    return np.array(kept)
 
 
 def _warmup(lengths: list[int]) -> int:

@@ -108,7 +108,7 @@ def _print_waterfall(summary: Summary, console: Console, width: int) -> None:
     if typical is None or not typical.busy:
         return
     columns = min(width - _NAME_WIDTH - 4, 80)
-    name = "the run" if typical.step < 0 else f"step {typical.step}, of median length"
+    name = "the run" if summary.steps.whole_run else f"step {typical.step}, of median length"
     console.print()
     title = f"When each stage ran in {name} ({units.seconds(typical.seconds)})"
     _say(console, title, width, "bold")

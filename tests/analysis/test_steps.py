@@ -62,6 +62,17 @@ def test_a_process_that_went_on_after_a_restart_adds_its_steps(tmp_path: Path) -
     assert steps.between_s == pytest.approx(4)
 
 
+def test_steps_that_overlap_end_where_the_next_begins(tmp_path: Path) -> None:
+    steps = steps_of(tmp_path, [(0, 0, 5), (1, 3, 8), (2, 6, 11)])
+    found = [(w.step, w.start_ns, w.end_ns) for w in steps.windows]
+    assert found == [(0, at(0), at(3)), (1, at(3), at(6)), (2, at(6), at(11))]
+
+
+def test_a_step_that_two_hooks_recorded_counts_once(tmp_path: Path) -> None:
+    steps = steps_of(tmp_path, [(0, 0, 5), (0, 1, 4), (1, 5, 9), (1, 5, 8)])
+    assert [(w.step, w.end_ns) for w in steps.windows] == [(0, at(5)), (1, at(9))]
+
+
 def test_a_step_that_did_not_end_is_in_progress(tmp_path: Path) -> None:
     steps = steps_of(tmp_path, [(0, 0, 2), (1, 2, -1)])
     assert [w.step for w in steps.windows] == [0]

@@ -1,0 +1,51 @@
+"""The README's loop runs as it stands there, and its commands do what it says."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import rltrace
+
+README = Path(__file__).parents[2] / "README.md"
+
+HOOKED = """
+def generate(): return [1, 2, 3]
+def update(tokens): return sum(tokens)
+for _ in range(4): update(generate())
+"""
+
+
+def wrap(folder: Path, *arguments: str) -> Path:
+    command = [sys.executable, "-m", "rltrace.cli", "wrap", "--out", "run", *arguments]
+    subprocess.run(command, cwd=folder, check=True, timeout=120, capture_output=True)
+    return folder / "run"
+
+
+def test_the_loop_of_the_readme_is_recorded(tmp_path: Path) -> None:
+    (loop,) = re.findall(r"^```python\n(.*?)^```", README.read_text("utf-8"), re.M | re.S)
+    (tmp_path / "loop.py").write_text(loop)
+    run = rltrace.open_run(wrap(tmp_path, "--", sys.executable, "loop.py"))
+    found = run.sql("SELECT step, stage, count(*) FROM spans WHERE stage <> 'step' GROUP BY ALL")
+    expected = [(n, stage, 1) for n in range(3) for stage in ("reward", "rollout", "train")]
+    assert sorted(found.fetchall()) == expected
+
+
+def test_functions_of_a_script_are_hooked_from_the_command_line(tmp_path: Path) -> None:
+    text = README.read_text("utf-8")
+    hooks = re.findall(r'--hook "(\S+)"', text)
+    assert len(hooks) == 2
+    (tmp_path / "loop.py").write_text(HOOKED)
+    arguments = [word for hook in hooks for word in ("--hook", hook)]
+    run = rltrace.open_run(wrap(tmp_path, *arguments, "--", sys.executable, "loop.py"))
+    found = run.sql("SELECT stage, name, count(*) FROM spans GROUP BY ALL ORDER BY 1").fetchall()
+    assert [(stage, count) for stage, _, count in found] == [("rollout", 4), ("train", 4)]
+
+
+def test_the_commands_of_the_readme_exist() -> None:
+    text = README.read_text("utf-8")
+    for name in set(re.findall(r"^    rltrace (\w+)", text, re.M)):
+        command = [sys.executable, "-m", "rltrace.cli", name, "--help"]
+        subprocess.run(command, check=True, capture_output=True, timeout=60)

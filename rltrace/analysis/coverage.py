@@ -116,10 +116,12 @@ def _in_progress(
 
 def _problems(run: Run) -> tuple[Problem, ...]:
     kinds = Counter(str(problem.get("what", "problem")) for problem in run.problems)
+    hosts = {process.node: process.host for process in run.processes}
     found = []
     for what, count in kinds.most_common():
         mine = [p for p in run.problems if str(p.get("what", "problem")) == what]
-        targets = dict.fromkeys(str(p["target"]) for p in mine if p.get("target"))
+        named = (str(p["target"]) for p in mine if p.get("target"))
+        targets = dict.fromkeys(hosts.get(target, target) for target in named)
         detail = next((str(p["detail"]) for p in mine if p.get("detail")), "")
         found.append(Problem(what, count, tuple(targets)[:_MANY], detail))
     return tuple(found)

@@ -24,7 +24,7 @@ from rltrace.analysis.typical import TypicalStep, typical_step
 from rltrace.analysis.waits import Wait, waits
 
 if TYPE_CHECKING:
-    from rltrace.trace.run import Run
+    from rltrace.trace.run import Process, Run
 
 
 @dataclass(frozen=True)
@@ -160,11 +160,18 @@ def _recorded_until(run: Run, activity: Activity) -> int:
     return max(last, ended) if isinstance(ended, int) else last
 
 
+def _framework(process: Process) -> str:
+    """The framework that a process's adapter saw, with its version where it said."""
+    versions = process.facts.get("versions")
+    version = versions.get(process.adapter) if isinstance(versions, dict) else None
+    return f"{process.adapter} {version}" if version else str(process.adapter)
+
+
 def _facts(run: Run, activity: Activity, until: int) -> RunFacts:
     meta = run.meta
     command = meta.get("command")
     framework = " ".join(str(meta[k]) for k in ("framework", "framework_version") if meta.get(k))
-    adapters = sorted({p.adapter for p in run.processes if p.adapter})
+    adapters = sorted({_framework(p) for p in run.processes if p.adapter})
     roles: dict[str, int] = {}
     for process in run.processes:
         roles[process.role or "unknown"] = roles.get(process.role or "unknown", 0) + 1

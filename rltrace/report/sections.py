@@ -250,7 +250,8 @@ def _coverage(summary: Summary) -> Section:
     for problem in seen.problems:
         where = f" ({', '.join(problem.targets)})" if problem.targets else ""
         detail = f": {problem.detail}" if problem.detail else ""
-        lines.append(f"{problem.what} × {problem.count}{where}{detail}".rstrip(".") + ".")
+        times = f" × {problem.count}" if problem.count > 1 else ""
+        lines.append(f"{problem.what}{times}{where}{detail}".rstrip(".") + ".")
     if seen.clock_bound_ns < 0:
         lines.append("clocks: a node could not be aligned with the others; its times may be off.")
     elif seen.clock_bound_ns:

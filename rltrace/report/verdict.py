@@ -19,10 +19,12 @@ def headline(summary: Summary) -> str:
     if binding.stage is None or binding.confidence == INSUFFICIENT:
         return f"Insufficient evidence: {binding.because}"
     name = labelled(binding.stage.name, binding.stage.symbol)
-    wall = f": {binding.resource} is the wall" if binding.resource else ""
     if binding.confidence == LIKELY:
+        wall = f": {binding.resource} is the wall" if binding.resource else ""
         return f"{name} binds{wall}"
-    return f"{name} may bind{wall}, but the evidence is weak"
+    second = binding.runner_up
+    close = f": {labelled(second.name, second.symbol)} is close" if second else ""
+    return f"{name} may bind, but the evidence is weak{close}"
 
 
 def evidence(summary: Summary) -> Iterator[str]:

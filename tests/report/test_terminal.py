@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from rltrace.analysis.summary import Summary
+from rltrace.analysis.summary import Summary, summarize
 from rltrace.report import terminal
+from rltrace.trace.vocabulary import Stage
+from tests.analysis.handmade import process, run_of
 from tests.report.summaries import KINDS, Summaries
 
 
@@ -53,6 +57,16 @@ def test_the_verdict_comes_first_and_every_part_is_there(summary: Summaries) -> 
         "unknown",  # the lag of samples whose version nobody recorded
     ):
         assert words in " ".join(text.split())
+
+
+def test_a_weak_verdict_says_so(tmp_path: Path) -> None:
+    spans: list[tuple[Any, ...]] = []
+    for n in range(8):
+        cut = 10 * n + (6 if n % 2 else 4.1)
+        spans += [(("step", n), 10 * n, 10 * n + 10), (Stage.ROLLOUT, 10 * n, cut)]
+        spans += [(Stage.TRAIN, cut, 10 * n + 10)]
+    text = rendered(summarize(run_of(tmp_path, process("driver", *spans))), 100)
+    assert "may bind, but the evidence is weak" in text
 
 
 def test_a_pipe_gets_no_escape_codes_and_a_terminal_gets_colour(summary: Summaries) -> None:

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +32,7 @@ from rltrace.trace.run_dir import create_run
 from rltrace.trace.schema import TABLES
 
 LONGEST_LIFE_S = 0.1
+OPENING_S = 0.0006  # from the first file's directory entry to the first rows of all tables
 
 
 @dataclass(frozen=True)
@@ -49,13 +51,14 @@ def kill_once(folder: Path, chance: random.Random) -> Trial:
     counters.write_bytes(bytes(8 * THREADS))
     command = [sys.executable, "-m", "benchmarks.killed_process", str(run), str(counters)]
     child = subprocess.Popen(command)
-    # Nine in ten are killed while they record, the others while they start.
-    patient = chance.random() < 0.9
-    while patient and not any(counters.read_bytes()):
-        if child.poll() is not None:
-            raise RuntimeError("the recording process ended by itself")
-        time.sleep(0.001)
-    time.sleep(chance.random() * LONGEST_LIFE_S)
+    # One in ten is killed at some moment of its start, two as they make their first files.
+    moment = chance.random()
+    if moment < 0.7:
+        wait_for(child, lambda: any(counters.read_bytes()))
+    elif moment < 0.9:
+        wait_for(child, lambda: any((run / "spans").iterdir()))
+    rest_s = OPENING_S if 0.7 <= moment < 0.9 else LONGEST_LIFE_S
+    time.sleep(chance.random() * rest_s)
     child.kill()
     child.wait()
     rows = struct.unpack(f"{THREADS}q", counters.read_bytes())
@@ -63,6 +66,13 @@ def kill_once(folder: Path, chance: random.Random) -> Trial:
     due = expected(rows)
     missing = [f"{table} {key}" for table, key in due if key not in stored[table]]
     return Trial(len(due), missing, unreadable)
+
+
+def wait_for(child: subprocess.Popen[bytes], happened: Callable[[], bool]) -> None:
+    """Looks without a pause, so that the moment is not missed."""
+    while not happened():
+        if child.poll() is not None:
+            raise RuntimeError("the recording process ended by itself")
 
 
 def expected(rows: tuple[int, ...]) -> list[tuple[str, tuple[int, ...]]]:

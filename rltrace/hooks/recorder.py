@@ -7,6 +7,7 @@ say) it says so once on stderr and turns itself off. Standard library only.
 from __future__ import annotations
 
 import atexit
+import itertools
 import os
 import sys
 from _thread import RLock
@@ -54,6 +55,7 @@ class Recorder:
         }
         self.span_writer = self.tables["spans"]
         self._names: dict[str, int] = {}
+        self._next_name = itertools.count().__next__
         self._naming = RLock()
         self.open_step: Span | None = None
         self.labels: dict[object, tuple[int, int]] = {}
@@ -72,7 +74,8 @@ class Recorder:
                 said = f"more than {MOST_NAMES} different names, for instance {text!r}"
                 self.problem("too-many-names", detail=said)
                 return self.name(MANY_NAMES)
-            number = len(self._names)
+            # Not `len(self._names)`: a signal handler may name something while the line is written.
+            number = self._next_name()
             append_line(f"{self.run_dir}/{NAMES}/{self.who}.jsonl", [number, text])
             self._names[text] = number
             return number

@@ -35,6 +35,9 @@ GROWTH = 4
 SEGMENT_BYTES = 64 << 20
 """A segment that has grown past this is left and a new one begun, so that it can be shipped."""
 
+NEW = ".new"
+"""Ending of a file that is still being made: it holds no row."""
+
 _kept: list[mmap.mmap] = []
 """Maps that must never be closed, because the descriptor that they would close is not ours."""
 
@@ -194,12 +197,18 @@ class TableWriter:
         is_new = segment.size_bytes == 0
         if is_new and self._on_first is not None:
             self._on_first()
+        # A new file gets its name once it is a stream: a kill before leaves one that ends in `NEW`.
+        path = segment.path + NEW if is_new else segment.path
+        if is_new and os.path.exists(segment.path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), segment.path)
         create = os.O_CREAT | os.O_EXCL if is_new else 0
-        file = os.open(segment.path, os.O_RDWR | os.O_CLOEXEC | create, 0o644)
+        file = os.open(path, os.O_RDWR | os.O_CLOEXEC | create, 0o644)
         try:
             if is_new:
                 segment.size_bytes = os.pwrite(file, schema_message(self.table), 0)
             batch = self._batch_at(segment, file, self._next_rows)
+            if is_new:
+                os.rename(path, segment.path)
         finally:
             os.close(file)
         self._next_rows = min(self._next_rows * GROWTH, LARGEST_BATCH_ROWS)

@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyarrow import ipc
 
 from rltrace.trace.schema import Table
+from rltrace.trace.segment import NEW
 
 NUMPY_KINDS = {"b": np.int8, "i": np.int32, "q": np.int64, "f": np.float32, "d": np.float64}
 
@@ -44,7 +45,7 @@ def read_segments(folder: Path, table: Table) -> Iterator[Segment]:
             who = path.name.rsplit(".", 2)[0]
             batches, problem = _read(path, table)
             yield Segment(path, who, _joined(table, batches), problem)
-        else:
+        elif path.suffix != NEW:  # else its process was killed before the first row
             yield Segment(path, "", _joined(table, []), "no segment of rltrace: ignored")
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 import rltrace
+from rltrace.hooks import recorder as recording
+from rltrace.hooks.recorder import Recorder
 from rltrace.trace.run_dir import create_run
 from tests.conftest import Record
 
@@ -259,3 +261,21 @@ print(total)
         assert rows(path, "SELECT count(*) > 100 FROM spans") == [(True,)]
     finally:
         subprocess.run(["umount", str(mount)], check=True)
+
+
+def test_a_name_given_while_another_is_written_down_gets_an_id_of_its_own(
+    run_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = Recorder(str(run_path))
+    write = recording.append_line
+
+    def interrupted(path: str, line: object) -> None:
+        monkeypatch.setattr(recording, "append_line", write)
+        recorder.name("in a signal handler")
+        write(path, line)
+
+    monkeypatch.setattr(recording, "append_line", interrupted)
+    texts = ["in the loop", "in a signal handler"]
+    assert [recorder.text(recorder.name(text)) for text in texts] == texts
+    lines = (run_path / "names" / f"{recorder.who}.jsonl").read_text().splitlines()
+    assert sorted(json.loads(line)[1] for line in lines) == sorted(texts)

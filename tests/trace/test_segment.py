@@ -16,6 +16,7 @@ from pyarrow import ipc
 from rltrace.trace.arrow_header import batch_message, schema_message
 from rltrace.trace.schema import SAMPLES, SPANS, TABLES, Table
 from rltrace.trace.segment import FIRST_BATCH_ROWS, LARGEST_BATCH_ROWS, TableWriter
+from rltrace.trace.segments import read_segments
 
 ARROW_TYPES = {
     "b": pa.int8(),
@@ -150,6 +151,19 @@ def test_an_existing_file_is_never_written_into(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError):
         writer.append(start_ns=1)
     assert (tmp_path / "who.0.arrows").read_bytes() == b"somebody else's"
+
+
+def test_a_file_has_its_name_only_once_it_is_a_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt  # like SIGKILL, it ends `append` wherever it stands
+
+    monkeypatch.setattr(os, "posix_fallocate", killed)
+    with pytest.raises(KeyboardInterrupt):
+        TableWriter(SPANS, str(tmp_path), "who").append(start_ns=1)
+    assert list(tmp_path.glob("*.arrows")) == []
+    assert list(read_segments(tmp_path, SPANS)) == [], "what it leaves is no problem worth telling"
 
 
 def test_where_files_cannot_be_mapped_rows_are_written(

@@ -1,0 +1,241 @@
+"""The agent of a node: what it reads, whom it compares clocks with, and that it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import rltrace
+from rltrace.hooks.boot import RUN_VARIABLE, SITE
+from rltrace.run.exchange import Server, measure, own_addresses
+from rltrace.trace.clock import node_id
+from tests.hooks.conftest import WRAP, clean_environment
+from tests.run.test_wrap import until
+
+PY = sys.executable
+A_DAY_NS = 86_400 * 10**9
+
+
+def start_wrap(run: Path, code: str, **env: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [*WRAP, "--out", str(run), "--", PY, "-c", code],
+        env=clean_environment(**env),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def agent_pid(run: Path, node: str | None = None) -> int:
+    """The pid of a node's agent, once it has introduced itself."""
+    file = run / "nodes" / f"{node or node_id()}.json"
+    assert until(file.exists), "the agent never came"
+    return int(json.loads(file.read_text())["pid"])
+
+
+def alive(pid: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+
+
+def clock_lines(run: Path, node: str) -> list[dict[str, int]]:
+    path = run / "clocks" / f"{node}.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def test_it_reads_the_node_and_ends_with_the_job(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    job = start_wrap(run, "import time; time.sleep(2.5)")
+    pid = agent_pid(run)
+    assert os.getsid(pid) not in (os.getsid(0), os.getsid(job.pid))
+    targets = {os.readlink(fd) for fd in Path(f"/proc/{pid}/fd").iterdir()}
+    assert not [t for t in targets if t.startswith(("pipe:", "/dev/pts", "/dev/tty"))]
+    assert job.wait(30) == 0
+    assert until(lambda: not alive(pid))
+    opened = rltrace.open_run(run)
+    counters = dict(opened.sql("SELECT counter, count(*) FROM samples GROUP BY 1").fetchall())
+    assert counters["host/memory_total_bytes"] >= 2
+    assert counters["host/cpu_busy_seconds"] >= 2
+    ((total,),) = opened.sql(
+        "SELECT DISTINCT value FROM samples WHERE counter = 'host/memory_total_bytes'"
+    ).fetchall()
+    assert total == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    pairs = [line for line in clock_lines(run, node_id()) if line["kind"] == "pair"]
+    assert len(pairs) >= 2
+    assert all(abs(p["real_ns"] - time.time_ns()) < 60e9 for p in pairs)
+    assert all(0 <= p["bracket_ns"] < 1e9 for p in pairs)
+    said = [p for p in opened.problems if p.get("what") == "no-gpu"]
+    assert len(said) == (0 if any(c.startswith("gpu/") for c in counters) else 1)
+
+
+@pytest.mark.parametrize("which", ["job", "wrap"])
+def test_it_ends_however_the_run_does(tmp_path: Path, which: str) -> None:
+    run = tmp_path / "run"
+    wrap = start_wrap(run, "import time; time.sleep(60)")
+    pid = agent_pid(run)
+    assert until(lambda: "command_pid" in json.loads((run / "run.json").read_text()))
+    command = json.loads((run / "run.json").read_text())["command_pid"]
+    if which == "wrap":
+        wrap.kill()
+        wrap.wait()
+        time.sleep(1.5)
+        assert alive(pid)  # the job goes on, and so does its trace
+    os.kill(command, signal.SIGKILL)
+    wrap.wait(30)
+    assert until(lambda: not alive(pid))
+    assert json.loads((run / "run.json").read_text())["end_real_ns"] is not None
+
+
+def test_a_job_and_its_trace_outlive_the_agent(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    code = "import time, rltrace\ntime.sleep(1.5)\nwith rltrace.span('rollout'): pass"
+    wrap = start_wrap(run, code)
+    os.kill(agent_pid(run), signal.SIGKILL)
+    assert wrap.wait(30) == 0
+    opened = rltrace.open_run(run)
+    assert opened.sql("SELECT count(*) FROM spans").fetchall() == [(1,)]
+    assert opened.meta["exit_code"] == 0
+
+
+def test_it_ends_when_the_run_directory_goes(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    wrap = start_wrap(run, "import time; time.sleep(3)")
+    pid = agent_pid(run)
+    run.rename(tmp_path / "moved")
+    assert until(lambda: not alive(pid), 10)
+    assert wrap.wait(30) == 0
+
+
+def test_one_port_is_open_only_between_nodes(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    wrap = start_wrap(run, "import time; time.sleep(2)")
+    pid = agent_pid(run)
+    time.sleep(1)
+    sockets = [os.readlink(fd) for fd in Path(f"/proc/{pid}/fd").iterdir()]
+    assert not [s for s in sockets if s.startswith("socket:")]
+    assert wrap.wait(30) == 0
+
+
+def test_an_offset_is_measured_within_its_bound() -> None:
+    server = Server()
+    offset = measure(["127.0.0.1"], server.port, server.token)
+    assert abs(offset.offset_ns) <= offset.rtt_ns / 2  # one clock: the true offset is 0
+    assert 0 < offset.rtt_ns < 1e9
+    with pytest.raises(OSError, match=r".*"):
+        measure(["127.0.0.1"], server.port, "0" * len(server.token), samples=1)
+    assert own_addresses()[-1].startswith("127.")
+
+
+def test_several_nodes_may_ask_at_once() -> None:
+    server = Server()
+    offsets: list[int] = []
+
+    def ask() -> None:
+        found = measure(["127.0.0.1"], server.port, server.token)
+        assert abs(found.offset_ns) <= found.rtt_ns / 2
+        offsets.append(found.offset_ns)
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(offsets) == 8
+
+
+HERE = """
+import subprocess, sys, rltrace
+with rltrace.span("rollout"):
+    command = ["unshare", "--time", "--monotonic", "86400", "--fork", sys.executable]
+    subprocess.run([*command, sys.argv[1]], check=True)
+"""
+
+THERE = """
+import time, rltrace
+before = time.time_ns()
+with rltrace.span("reward"):
+    after = time.time_ns()
+print(before, after, flush=True)
+time.sleep(3)
+"""
+
+
+def can_unshare() -> bool:
+    command = ["unshare", "--time", "--monotonic", "86400", "--fork", "true"]
+    try:
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+def test_two_clocks_a_day_apart_are_aligned_within_the_bound(tmp_path: Path) -> None:
+    """A second node: the same machine, with a monotonic clock that is a day ahead."""
+    if not can_unshare():
+        pytest.skip("making a time namespace (`unshare --time`) is not permitted here")
+    run = tmp_path / "run"
+    (tmp_path / "here.py").write_text(HERE)
+    (tmp_path / "there.py").write_text(THERE)
+    done = subprocess.run(
+        [*WRAP, "--out", str(run), "--", PY, "here.py", "there.py"],
+        cwd=tmp_path,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    here = node_id()
+    (there,) = [p.stem for p in (run / "nodes").glob("*.json") if p.stem != here]
+    assert until(lambda: "end_ns" in (run / "nodes" / f"{there}.json").read_text())
+    exchanges = [line for line in clock_lines(run, there) if line["kind"] == "exchange"]
+    assert len(exchanges) >= 2  # at the start and at the end
+    for exchange in exchanges:
+        assert abs(exchange["offset_ns"] + A_DAY_NS) <= exchange["rtt_ns"] / 2
+        assert exchange["peer"] == here
+    before, after = map(int, done.stdout.split())
+    opened = rltrace.open_run(run)
+    found = {
+        stage: (start, end, process)
+        for stage, start, end, process in opened.sql(
+            "SELECT stage, start_ns, end_ns, process FROM spans"
+        ).fetchall()
+    }
+    start, end, process = found["reward"]
+    (row,) = opened.sql(
+        f"SELECT node, clock_bound_ns FROM processes WHERE process = {process}"
+    ).fetchall()
+    node, bound = row
+    assert node == there
+    assert 0 < bound < 1e9
+    assert before - bound <= start <= after + bound
+    assert found["rollout"][0] < start <= end < found["rollout"][1]
+
+
+def test_a_node_without_an_agent_gets_one_from_its_first_process(run_path: Path) -> None:
+    environment = clean_environment(**{RUN_VARIABLE: str(run_path), "PYTHONPATH": SITE})
+    code = "import os, time\nprint(os.getpid())\ntime.sleep(1)\nos.wait()"
+    processes = [
+        subprocess.Popen(
+            [PY, "-c", code], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        for _ in range(3)
+    ]
+    pid = agent_pid(run_path)
+    for process in processes:
+        _, err = process.communicate(timeout=30)
+        assert b"ChildProcessError" in err  # the agent is no child of the job's
+    files = [json.loads(p.read_text()) for p in (run_path / "process").glob("*.json")]
+    assert sum(file.get("role") == "agent" for file in files) == 1
+    run = json.loads((run_path / "run.json").read_text())
+    (run_path / "run.json").write_text(json.dumps({**run, "end_real_ns": time.time_ns()}))
+    assert until(lambda: not alive(pid))

@@ -1,0 +1,154 @@
+"""The doctor tells what will be seen, from sources alone, and what went wrong in a run."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from rltrace.hooks.hook import Adapter, Hook
+from rltrace.run import doctor
+from rltrace.run.source_check import NO, UNKNOWN, YES, module_file, resolves, source_version
+from rltrace.trace.errors import RltraceError
+
+SOURCES = {
+    "rlt_src/__init__.py": "__version__ = '1.4'\nraise RuntimeError('never imported')",
+    "rlt_src/engine.py": """
+from . import other
+from .other import Base, helper as renamed
+try:
+    def optional(): pass
+except Exception:
+    pass
+constant = 3
+alias = renamed
+@decorator
+class Engine(Base["T"]):
+    def generate(self): pass
+    if True:
+        async def stream(self): pass
+    class Inner:
+        def deep(self): pass
+class Unknown(other.Base): pass
+""",
+    "rlt_src/other.py": "class Root:\n    def root(self): pass\nclass Base(Root):\n"
+    "    def inherited(self): pass\ndef helper(): pass",
+    "rlt_src/lazy.py": "def __getattr__(name): ...",
+    "rlt_src/broken.py": "def (:",
+    "rlt_src/sub/__init__.py": "from ..engine import Engine",
+}
+
+
+@pytest.fixture
+def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package that can be found but would fail to be imported."""
+    for name, text in SOURCES.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("target", "found"),
+    [
+        ("rlt_src.engine:Engine.generate", YES),
+        ("rlt_src.engine:Engine.stream", YES),
+        ("rlt_src.engine:Engine.Inner.deep", YES),
+        ("rlt_src.engine:Engine.inherited", YES),
+        ("rlt_src.engine:Engine.root", YES),
+        ("rlt_src.sub:Engine.generate", YES),
+        ("rlt_src.engine:optional", YES),
+        ("rlt_src.engine:renamed", YES),
+        ("rlt_src.engine:alias", YES),
+        ("rlt_src.engine:Engine.gone", NO),
+        ("rlt_src.engine:gone", NO),
+        ("rlt_src.engine:optional.deeper", NO),
+        ("rlt_src.no_module:gone", NO),
+        ("no_such_package:gone", NO),
+        ("rlt_src.engine:Unknown.perhaps", UNKNOWN),
+        ("rlt_src.engine:constant.perhaps", UNKNOWN),
+        ("rlt_src.lazy:perhaps", UNKNOWN),
+        ("rlt_src.broken:perhaps", UNKNOWN),
+    ],
+)
+def test_targets_are_looked_up_without_an_import(sources: Path, target: str, found: str) -> None:
+    module, _, name = target.partition(":")
+    assert resolves(module, name) == found
+    assert not [name for name in sys.modules if name.startswith("rlt_src")]
+
+
+def test_files_and_versions(sources: Path) -> None:
+    assert source_version("rlt_src.engine") == "1.4"
+    assert module_file("rlt_src.sub") == sources / "rlt_src" / "sub" / "__init__.py"
+    assert module_file("rlt_src.nothing") is None
+
+
+class Complete(Adapter):
+    """Every hook has a target."""
+
+    framework = "rlt_src"
+    versions = ">=1,<2"
+    hooks = (
+        Hook("rlt_src.engine:Engine.generate", "rollout"),
+        Hook("rlt_src.gone:train", "train", alternates=("rlt_src.engine:optional",)),
+        Hook("rlt_src.gone:old", "train", versions="<1"),
+        Hook("rlt_src.gone:nice", "eval", optional=True),
+    )
+
+
+class Lacking(Complete):
+    """One has none."""
+
+    hooks = (*Complete.hooks, Hook("rlt_src.engine:Engine.gone", "reference"))
+
+
+@pytest.mark.parametrize(("adapter", "healthy"), [("Complete", True), ("Lacking", False)])
+def test_it_tells_what_will_be_seen(
+    sources: Path, monkeypatch: pytest.MonkeyPatch, adapter: str, healthy: bool
+) -> None:
+    monkeypatch.chdir(sources)
+    target = f"{__name__}:{adapter}"
+    monkeypatch.setattr(doctor, "find_adapters", lambda: {"rlt_src": target})
+    findings = doctor.examine()
+    (checked,) = findings.adapters
+    assert checked.installed == "1.4"
+    assert checked.fits
+    assert checked.stages[:2] == ("rollout", "train")
+    assert [hook.stage for hook in checked.lacking] == ([] if healthy else ["reference"])
+    text = io.StringIO()
+    doctor.render(findings, Console(file=text, width=200))
+    assert ("not seen: reference (rlt_src.engine:Engine.gone)" in text.getvalue()) is not healthy
+    as_json = doctor.to_json(findings)
+    assert json.loads(json.dumps(as_json))["healthy"] is findings.healthy
+    good = all(check.ok is not False for check in findings.checks)
+    assert findings.healthy is (healthy and good)
+
+
+def test_a_folder_that_cannot_be_written_to_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir("/proc" if os.geteuid() == 0 else tmp_path)
+    if os.geteuid() != 0:
+        tmp_path.chmod(0o500)
+    checks = {check.name: check for check in doctor.examine().checks}
+    assert checks["recording"].ok is not True
+
+
+def test_it_tells_what_is_wrong_with_a_run(run_path: Path, tmp_path: Path) -> None:
+    line = {"what": "hook-missing", "target": "a:b", "stage": "reference", "detail": "no b in a"}
+    harmless = {"what": "no-gpu", "detail": "none"}
+    for process in ("one", "two"):
+        lines = f"{json.dumps(line)}\n{json.dumps(harmless)}\n"
+        (run_path / "problems" / f"{process}.jsonl").write_text(lines)
+    findings = doctor.examine(run_path)
+    assert findings.problems == ("hook missing: a:b reference no b in a",)
+    assert not findings.healthy
+    with pytest.raises(RltraceError):
+        doctor.examine(tmp_path / "no-run")

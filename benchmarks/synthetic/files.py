@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.synthetic.timeline import MAIN_LANE, SECOND, START_NS, Interval, Process, Timeline
+from benchmarks.synthetic.played import MAIN_LANE, SECOND, START_NS, Interval, Process, Timeline
 from benchmarks.synthetic.workload import Workload
 from rltrace.trace.run_dir import CLOCKS, NAMES, PROBLEMS, PROCESS, create_run, update_run_json
 from rltrace.trace.schema import TABLES, Table

@@ -5,95 +5,22 @@ The union of each stage in each step is known by construction here, before any a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
-from numpy.typing import NDArray
 
+from benchmarks.synthetic.played import (
+    MAIN_LANE,
+    SECOND,
+    START_NS,
+    WEIGHTS_LANE,
+    Batch,
+    Interval,
+    Ints,
+    Process,
+    StepPlan,
+    Timeline,
+)
 from benchmarks.synthetic.workload import Workload
 from rltrace.trace.vocabulary import Fate, Finish, Outcome, Phase, Stage, SyncRole, Transport, word
-
-Ints = NDArray[np.int64]
-Column = NDArray[np.generic]
-Interval = tuple[int, int]
-
-SECOND = 1_000_000_000
-START_NS = 1_790_000_000 * SECOND
-MAIN_LANE = 1
-WEIGHTS_LANE = 2  # an engine takes new weights in on a thread of its own
-
-
-@dataclass
-class Process:
-    """One process of the job and the rows that it records (Unix ns; names as text)."""
-
-    role: str
-    rank: int
-    node: int
-    devices: tuple[int, ...] = ()
-    spans: list[tuple[int, int, str, int, int, int, int, int, int, int, int]] = field(
-        default_factory=list
-    )
-    columns: dict[str, list[dict[str, Column]]] = field(default_factory=dict)
-    inner: list[Interval] = field(default_factory=list)  # where extra inner spans go
-
-    def span(
-        self,
-        interval: Interval,
-        name: str,
-        stage: Stage,
-        step: int,
-        *,
-        phase: int = -1,
-        lane: int = MAIN_LANE,
-        tokens: int = -1,
-        size: int = -1,
-    ) -> None:
-        """Record a span over `interval`; the policy version is the step's."""
-        row = (*interval, name, int(stage), phase, step, step, lane, tokens, size, -1)
-        self.spans.append(row)
-
-    def rows(self, table: str, **columns: Column) -> None:
-        """Record rows of another table, column by column."""
-        self.columns.setdefault(table, []).append(columns)
-
-
-@dataclass
-class Batch:
-    """The samples generated during one step (arrays by sample)."""
-
-    step: int
-    trajectory: Ints
-    group: Ints
-    tokens: Ints
-    start: Ints
-    end: Ints
-    env: Ints
-    worker: Ints
-    alive: NDArray[np.bool_]
-    first_version: Ints
-    used_step: Ints
-    fate: Ints
-    value: NDArray[np.float64]
-
-
-@dataclass
-class StepPlan:
-    """One step: its window and, by stage, the union of the stage's intervals."""
-
-    step: int
-    window: Interval
-    warmup: bool
-    stages: dict[Stage, list[Interval]] = field(default_factory=dict)
-
-
-@dataclass
-class Timeline:
-    """The whole run."""
-
-    processes: list[Process]
-    steps: list[StepPlan]
-    batches: list[Batch]
 
 
 def ids(kind: int, numbers: Ints) -> Ints:

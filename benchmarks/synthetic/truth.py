@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from benchmarks.synthetic.timeline import SECOND, Batch, Interval, StepPlan, Timeline
+from benchmarks.synthetic.played import SECOND, Batch, Interval, StepPlan, Timeline
 from benchmarks.synthetic.workload import Workload
 from rltrace.trace.vocabulary import Fate, Stage, word
 

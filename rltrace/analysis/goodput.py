@@ -155,14 +155,11 @@ def _trained(run: Run, since: int, until: int, lag_budget: float) -> Trained:
 def _losses(run: Run) -> tuple[int, int, int, tuple[Loss, ...]]:
     """`(samples and tokens generated, tokens trained on, losses)`. Every sample has one reason."""
     rows = run.sql(f"""
-        {SAMPLES},
-        ended as (select trajectory, max(finish) as finish from raw_trajectories
-                  where trajectory <> -1 group by trajectory)
-        select fate, case when fate is null and f.trajectory is null then finish end, count(*),
+        {SAMPLES}
+        select case when f.time_ns is not null then coalesce(fate, -1) end,
+               case when f.time_ns is null then finish end, count(*),
                sum(coalesce(f.tokens, g.response_tokens, 0))::bigint
-        from generated g full join fates f
-             on g.trajectory = f.trajectory and g.trajectory <> -1
-        left join ended e on e.trajectory = g.trajectory
+        from generated g full join fates f on g.trajectory = f.trajectory
         group by 1, 2 order by 4 desc
     """).fetchall()
     tokens = sum(row[3] for row in rows)
@@ -186,7 +183,7 @@ def _losses(run: Run) -> tuple[int, int, int, tuple[Loss, ...]]:
 
 def _reason(fate: int | None, finish: int | None) -> str:
     if fate is not None:
-        return word(Fate(fate))
+        return "unknown fate" if fate < 0 else word(Fate(fate))
     if finish in (Finish.ABORT, Finish.TIMEOUT, Finish.ERROR):
         return f"never used ({word(Finish(finish))})"
     return "never used"

@@ -13,11 +13,11 @@ _COLUMNS = """
     generated as (
         select trajectory, max("group") as "group", min(nullif(first_version, -1)) as first_version,
                max(nullif(last_version, -1)) as last_version,
-               max(nullif(response_tokens, -1)) as response_tokens, max(end_ns) as end_ns
+               max(nullif(response_tokens, -1)) as response_tokens, max(finish) as finish
         from raw_trajectories where start_ns > 0 and trajectory <> -1 group by trajectory
         union all
-        select trajectory, "group", nullif(first_version, -1), nullif(last_version, -1),
-               nullif(response_tokens, -1), end_ns
+        select null, "group", nullif(first_version, -1), nullif(last_version, -1),
+               nullif(response_tokens, -1), finish
         from raw_trajectories where start_ns > 0 and trajectory = -1),
     fates as (
         select trajectory, min(time_ns) as time_ns,
@@ -25,19 +25,19 @@ _COLUMNS = """
                min(nullif(fate, -1)) as fate, max(nullif(tokens, -1)) as tokens
         from raw_uses where time_ns > 0 and trajectory <> -1 group by trajectory
         union all
-        select trajectory, time_ns, version, nullif(fate, -1), nullif(tokens, -1)
+        select null, time_ns, version, nullif(fate, -1), nullif(tokens, -1)
         from raw_uses where time_ns > 0 and trajectory = -1)"""
 # `min(fate)`: a sample that was trained on (0) at any time was trained on.
 
 SAMPLES = f"with {_COLUMNS}"
 """Opens a query with `generated` (a row for each sample that was generated) and `fates` (a row for
-each that the learner met; unknown numbers are NULL, an unknown version is -1)."""
+each that the learner met; what is unknown is NULL, but a version is -1)."""
 
 TRAINED_SAMPLES = f"""{SAMPLES},
     trained as (
-        select f.trajectory, f.time_ns, f.version, coalesce(f.tokens, g.response_tokens) as tokens,
+        select trajectory, f.time_ns, f.version, coalesce(f.tokens, g.response_tokens) as tokens,
                g.first_version, g.last_version, g."group"
-        from fates f left join generated g on f.trajectory = g.trajectory and f.trajectory <> -1
+        from fates f left join generated g using (trajectory)
         where f.fate = {int(Fate.TRAINED)})"""
 """Opens a query with `trained`: one row for each sample that was trained on."""
 
@@ -47,7 +47,7 @@ SIGNALS = """
         from (select "group", component, max(value) > min(value) as differs,
                      count(distinct trajectory) as samples
               from raw_rewards r join generated g using (trajectory)
-              where r.start_ns > 0 and not isnan(value) and "group" <> -1 and trajectory <> -1
+              where r.start_ns > 0 and not isnan(value) and "group" <> -1
               group by "group", component)
         where samples > 1 group by "group")"""
 """Another table: groups with at least two verdicts, and whether any component of the reward differs

@@ -9,7 +9,7 @@ import numpy as np
 
 import rltrace
 from benchmarks.synthetic.files import write
-from benchmarks.synthetic.timeline import SECOND, START_NS, Interval, Process, Timeline
+from benchmarks.synthetic.played import SECOND, START_NS, Interval, Process, Timeline
 from benchmarks.synthetic.workload import Workload
 from rltrace.trace.run import Run
 from rltrace.trace.run_dir import update_run_json

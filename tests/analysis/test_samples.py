@@ -239,11 +239,12 @@ def test_samples_that_no_learner_met_say_how_they_ended(tmp_path: Path) -> None:
         response_tokens=[10, 20, 40],
         finish=[Finish.STOP, Finish.ABORT, Finish.STOP],
     )
-    rows(trainer, "uses", time_s=[3], trajectory=[3], fate=[Fate.TRAINED])
+    rows(trainer, "uses", time_s=[3, 3], trajectory=[3, 4], fate=[Fate.TRAINED, -1], tokens=[40, 5])
     losses = goodput_of(run_of(tmp_path, trainer)).losses
     assert {loss.reason: loss.tokens for loss in losses} == {
         "never used (abort)": 20,
         "never used": 10,
+        "unknown fate": 5,
     }
 
 

@@ -13,6 +13,8 @@ Reading = tuple[str, int, float]
 """Counter, device, value. The unit is in the counter's name."""
 
 _KIB = 1024.0
+_WRAPPING = ("gpu/pcie_sent_bytes", "gpu/pcie_received_bytes")
+_WRAPS_AT = float(1 << 32)  # "Value can be wrapped", says nvml.h of these two
 
 
 class NoGpu(Exception):
@@ -39,6 +41,7 @@ class Devices:
             raise NoGpu("NVML lists no device")
         self._devices = list(enumerate(handles))
         self._unsupported: set[tuple[int, str]] = set()
+        self._wrapped: dict[tuple[int, str], tuple[float, float]] = {}
 
     def __len__(self) -> int:
         return len(self._devices)
@@ -59,7 +62,16 @@ class Devices:
                     self._unsupported.add((device, group))
                     continue
                 for counter, value in values.items():
-                    yield counter, device, value
+                    yield counter, device, self._unwrapped(device, counter, value)
+
+    def _unwrapped(self, device: int, counter: str, value: float) -> float:
+        if counter not in _WRAPPING:
+            return value
+        before, added = self._wrapped.get((device, counter), (0.0, 0.0))
+        if value < before:
+            added += _WRAPS_AT
+        self._wrapped[device, counter] = (value, added)
+        return value + added
 
 
 def _utilization(nvml: Any, handle: Any) -> dict[str, float]:

@@ -10,6 +10,7 @@ from textwrap import dedent
 
 import pytest
 
+from rltrace.hooks.boot import SITE
 from tests.hooks.conftest import Job, RunJob, untraced
 
 PY = sys.executable
@@ -112,6 +113,32 @@ def test_modules_run_with_m(job: RunJob, tmp_path: Path, module: str) -> None:
     same_as_untraced(done, PY, "-m", module)
     assert sorted(done.spans()) == ["Learner.train", "generate", "generate"]
     assert done.problems == []
+
+
+def test_an_adapters_hooks_reach_the_module_that_is_run(run_path: Path, tmp_path: Path) -> None:
+    """As in `python -m verl.trainer.main_ppo`: the adapter comes in with the package."""
+    package = tmp_path / "rlt_fw"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "main.py").write_text("def train(): print('trained')\ntrain()")
+    (tmp_path / "rlt_adapter.py").write_text(
+        "from rltrace.hooks.hook import Adapter, Hook\n"
+        "class Ours(Adapter):\n"
+        "    framework = 'rlt_fw'\n"
+        "    hooks = (Hook('rlt_fw.main:train', 'train'),)\n"
+    )
+    done = untraced(
+        *(PY, "-m", "rlt_fw.main"),
+        cwd=tmp_path,
+        RLTRACE_RUN=str(run_path),
+        RLTRACE_ADAPTERS="rlt_fw=rlt_adapter:Ours",
+        PYTHONPATH=SITE,
+    )
+    assert (done.stdout, done.stderr) == ("trained\n", "")
+    job = Job(0, done.stdout, done.stderr, run_path)
+    assert job.spans() == ["train"]
+    assert job.processes[0]["adapter"] == "rlt_fw"
+    assert job.problems == []
 
 
 def test_children_that_multiprocessing_spawns_run_the_script_again(job: RunJob) -> None:

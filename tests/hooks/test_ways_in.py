@@ -86,6 +86,27 @@ def test_each_python_process_leaves_its_file(
     assert not done.problems
 
 
+def test_two_programs_under_one_pid_are_two_processes(job: RunJob) -> None:
+    """`exec`, and Ray, which executes a worker twice under one pid."""
+    program = """
+        import os, sys, rltrace
+        with rltrace.span("rollout" if len(sys.argv) == 1 else "train"):
+            pass
+        if len(sys.argv) == 1:
+            rltrace.span("wait")  # never ended
+            os.execv(sys.executable, [sys.executable, __file__, "again"])
+    """
+    done = job(PY, "{script}", program=program)
+    assert done.code == 0, done.err
+    first, second = done.processes
+    assert first["pid"] == second["pid"]
+    assert done.spans("stage, end_ns IS NOT NULL") == [
+        ("rollout", True),
+        ("wait", False),
+        ("train", True),
+    ]
+
+
 def test_torchrun_and_its_ranks(job: RunJob) -> None:
     pytest.importorskip("torch", reason="torchrun comes with torch, which is not installed")
     done = job(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from rltrace.analysis.codes import stage_of
 from rltrace.analysis.intervals import Intervals, Ints, OutOfOrder, Union, innermost, of_spans
 from rltrace.analysis.intervals import union as union_of
 from rltrace.trace.vocabulary import Stage
@@ -78,7 +79,7 @@ def read_activity(run: Run) -> Activity:
     spans_of_process: dict[int, int] = {}
     processes: dict[Stage, int] = {}
     for code, process, n in counts:
-        stage = Stage(code) if code >= 0 else Stage.OTHER
+        stage = stage_of(code)
         spans_of_stage[stage] = spans_of_stage.get(stage, 0) + n
         spans_of_process[process] = spans_of_process.get(process, 0) + n
         processes[stage] = processes.get(stage, 0) + 1
@@ -143,7 +144,9 @@ def _union_of_rows(run: Run, query: str, last_sign: Ints) -> Union:
         if is_open.any():
             end = end.copy()
             end[is_open] = last_sign[process[is_open]]
-        group = process.astype(np.int64) * _CODES + np.where(stage < 0, Stage.OTHER, stage)
+        group = process.astype(np.int64) * _CODES + np.where(
+            (stage < 0) | (stage > Stage.STEP), Stage.OTHER, stage
+        )
         union.add(of_spans(group, start, end, lane))
     return union
 
@@ -156,8 +159,6 @@ def _open_spans(run: Run, last_sign: dict[int, int]) -> tuple[OpenSpan, ...]:
         "left join names on names.id = name where start_ns > 0 and end_ns < 0 order by start_ns"
     ).fetchall()
     return tuple(
-        OpenSpan(
-            name, Stage(code) if code >= 0 else Stage.OTHER, process, start, last_sign[process]
-        )
+        OpenSpan(name, stage_of(code), process, start, last_sign[process])
         for name, code, process, start in rows
     )

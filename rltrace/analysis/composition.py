@@ -74,7 +74,7 @@ def compose(
     shorter = min(chain_s[Chain.ACTORS], chain_s[Chain.LEARNER])
     overlap_s = float(breakdown.overlap_s[steady].mean())
     overlap_share = float(overlap_s / shorter) if shorter else 0.0
-    stated = str(run.meta.get("settings", {}).get("placement") or "")
+    stated = str((run.meta.get("settings") or {}).get("placement") or "")
     beside = overlap_share >= _TAKE_TURNS
     placement, source = (
         (stated, "the run's settings")

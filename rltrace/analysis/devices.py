@@ -47,7 +47,7 @@ def count_devices(run: Run) -> Devices:
         count = process.facts.get("cores")
         if isinstance(count, int) and count > 0:
             cores[process.node] = max(count, cores.get(process.node, 0))
-    stated = run.meta.get("settings", {}).get("cores")
+    stated = (run.meta.get("settings") or {}).get("cores")
     if not cores and isinstance(stated, int):
         cores[str(run.meta.get("node"))] = stated
     source = "all cores of its nodes; no GPU was seen" if cores else "no GPU seen, cores unknown"

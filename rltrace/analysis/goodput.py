@@ -13,11 +13,12 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rltrace.analysis.codes import named
 from rltrace.analysis.devices import Devices, count_devices
 from rltrace.analysis.prices import Price, given_price, table_price
 from rltrace.analysis.samples import SAMPLES, SIGNALS, TRAINED_SAMPLES
 from rltrace.analysis.steps import Steps
-from rltrace.trace.vocabulary import Fate, Finish, word
+from rltrace.trace.vocabulary import Fate, Finish
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
@@ -183,7 +184,7 @@ def _losses(run: Run) -> tuple[int, int, int, tuple[Loss, ...]]:
 
 def _reason(fate: int | None, finish: int | None) -> str:
     if fate is not None:
-        return "unknown fate" if fate < 0 else word(Fate(fate))
+        return named(Fate, fate) if fate in set(Fate) else "unknown fate"
     if finish in (Finish.ABORT, Finish.TIMEOUT, Finish.ERROR):
-        return f"never used ({word(Finish(finish))})"
+        return f"never used ({named(Finish, finish)})"
     return "never used"

@@ -45,9 +45,9 @@ def own_cost(run: Run, activity: Activity, recorded_until_ns: int) -> OwnCost:
                     ).fetchall()
                 )
             )
-    stated = run.meta.get("settings", {}).get("event_cost_ns")
+    stated = (run.meta.get("settings") or {}).get("event_cost_ns")
     calibrated = isinstance(stated, int | float) and stated > 0
-    cost_ns = float(stated) if calibrated else DEFAULT_EVENT_COST_NS
+    cost_ns = float(stated or 0) if calibrated else DEFAULT_EVENT_COST_NS
     wall_ns = {
         process.number: recorded_until_ns - process.start_ns
         for process in run.processes

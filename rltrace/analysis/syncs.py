@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rltrace.analysis.codes import named
 from rltrace.analysis.spread import Spread, spread_of
-from rltrace.trace.vocabulary import Phase, Stage, SyncRole, Transport, word
+from rltrace.trace.vocabulary import Phase, Stage, SyncRole, Transport
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
@@ -67,7 +68,7 @@ def syncs(run: Run) -> Syncs | None:
         update_s=update_s,
         bytes_per_update=spread_of(run, "bytes", updates),
         gb_per_s=_gb(rate.fetchall()[0][0]),
-        transports=tuple(word(Transport(code)) for (code,) in used.fetchall()),
+        transports=tuple(named(Transport, code) for (code,) in used.fetchall()),
         participants=tuple(_participants(run, role) for (role,) in roles),
         phases=_phases(run),
     )
@@ -81,7 +82,7 @@ def _participants(run: Run, role: int) -> Participants:
         f"from {rows}"
     ).fetchall()[0]
     return Participants(
-        role=word(SyncRole(role)) if role >= 0 else "unknown",
+        role=named(SyncRole, role),
         processes=processes,
         rows=n,
         bytes=spread_of(run, "bytes", f"{rows} and bytes >= 0"),
@@ -100,7 +101,7 @@ def _phases(run: Run) -> tuple[tuple[str, Spread], ...]:
         f"select distinct phase from raw_spans where stage = {int(Stage.SYNC)} and phase >= 0"
     ).fetchall()
     return tuple(
-        (word(Phase(p)), spread_of(run, "seconds", source.format(stage=int(Stage.SYNC), phase=p)))
+        (named(Phase, p), spread_of(run, "seconds", source.format(stage=int(Stage.SYNC), phase=p)))
         for (p,) in sorted(phases)
     )
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rltrace.analysis.codes import named
 from rltrace.analysis.spread import Spread, spread_of
 from rltrace.analysis.steps import Steps
-from rltrace.trace.vocabulary import Finish, word
+from rltrace.trace.vocabulary import Finish
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
@@ -43,9 +44,7 @@ def tail(run: Run, steps: Steps) -> Tail:
         first_token_s=spread_of(
             run, "(first_token_ns - start_ns) / 1e9", f"{ended} and first_token_ns >= start_ns"
         ),
-        finishes=tuple(
-            (word(Finish(code)) if code >= 0 else "unknown", n) for code, n in rows.fetchall()
-        ),
+        finishes=tuple((named(Finish, code), n) for code, n in rows.fetchall()),
         unended=unended.fetchall()[0][0],
         verdict_s=spread_of(run, "(end_ns - start_ns) / 1e9", judged),
         verdict_failures=failed.fetchall()[0][0],

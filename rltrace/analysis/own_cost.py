@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rltrace.analysis.activity import Activity
+from rltrace.analysis.devices import AGENT
 from rltrace.trace.schema import TABLES
 
 if TYPE_CHECKING:
@@ -19,8 +20,9 @@ when it was started): a span begun and ended through a hook, rounded up."""
 
 @dataclass(frozen=True)
 class OwnCost:
-    """`share` is of the wall time of all traced processes together, `worst_share` that of the
-    process (`worst_who`) which recorded the most for its time. The agents' own CPU is not in it."""
+    """`share` is of the wall time of the job's processes together, `worst_share` that of the one
+    (`worst_who`) which recorded the most for its time. The agents, which run beside the job, are
+    not in it."""
 
     events: int
     processes: int
@@ -45,6 +47,9 @@ def own_cost(run: Run, activity: Activity, recorded_until_ns: int) -> OwnCost:
                     ).fetchall()
                 )
             )
+    for process in run.processes:
+        if process.role == AGENT:
+            events.pop(process.number, None)
     stated = (run.meta.get("settings") or {}).get("event_cost_ns")
     calibrated = isinstance(stated, int | float) and stated > 0
     cost_ns = float(stated or 0) if calibrated else DEFAULT_EVENT_COST_NS

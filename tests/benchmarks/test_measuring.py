@@ -9,7 +9,17 @@ import sys
 import numpy as np
 import pytest
 
-from benchmarks.measuring import Check, Result, child_cpu_ms, interval, spread, take_turns
+from benchmarks.measuring import (
+    Check,
+    Result,
+    Statistic,
+    child_cpu_ms,
+    interval,
+    medians,
+    middle_means,
+    spread,
+    take_turns,
+)
 
 
 def test_turns_reverse_every_round() -> None:
@@ -24,13 +34,22 @@ def test_turns_reverse_every_round() -> None:
     assert taken == {"A": [1, 6], "B": [2, 5], "C": [3, 4]}
 
 
-def test_the_interval_holds_the_median_as_often_as_it_says() -> None:
+@pytest.mark.parametrize("statistic", [medians, middle_means])
+def test_the_interval_holds_the_truth_as_often_as_it_says(
+    statistic: Statistic,
+) -> None:
     random = np.random.default_rng(0)
     held = 0
     for _ in range(200):
-        low, high = interval(random.exponential(1, 40).tolist(), level=0.9, draws=400)
-        held += low <= np.log(2) <= high
+        disturbed = random.standard_t(2, 40)  # now and then something comes between
+        low, high = interval(disturbed, level=0.9, statistic=statistic, draws=400)
+        held += low <= 0 <= high
     assert 0.82 <= held / 200 <= 0.98
+
+
+def test_outliers_do_not_move_the_middle_mean() -> None:
+    assert middle_means(np.array([1.0, 2, 3, 4, 5])) == 3
+    assert middle_means(np.array([1.0, 2, 3, 4, 5e9])) == 3
 
 
 def test_the_spread_is_of_the_middle_eight_tenths() -> None:

@@ -200,6 +200,11 @@ def _watch_ray(finder: Finder) -> None:
 
         patch_init(module)
 
+    def actor_options(module: Any) -> None:
+        from rltrace.hooks.ray_env import patch_actor_options
+
+        patch_actor_options(module)
+
     def jobs(module: Any) -> None:
         from rltrace.hooks.ray_env import patch_job_client
 
@@ -207,6 +212,7 @@ def _watch_ray(finder: Finder) -> None:
 
     finder.after("ray._private.function_manager", actors)
     finder.after("ray._private.worker", clusters)
+    finder.after("ray._private.utils", actor_options)
     finder.after("ray.dashboard.modules.job.sdk", jobs)
 
 

@@ -75,6 +75,24 @@ def patch_init(worker: Any) -> None:
     worker.init = init
 
 
+def patch_actor_options(utils: Any) -> None:
+    """Patches `ray._private.utils`: an actor or task may have a `PYTHONPATH` of its own."""
+    original = getattr(utils, "parse_runtime_env_for_task_or_actor", None)
+    if original is None:
+        return
+
+    @wraps(original)
+    def parse(runtime_env: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            if isinstance(runtime_env, dict):
+                runtime_env = merged(runtime_env, joining=False)
+        except Exception as error:
+            _report(error)
+        return original(runtime_env, *args, **kwargs)
+
+    utils.parse_runtime_env_for_task_or_actor = parse
+
+
 def patch_job_client(sdk: Any) -> None:
     """Patches `JobSubmissionClient.submit_job`, which `ray job submit` calls too."""
     original = sdk.JobSubmissionClient.submit_job

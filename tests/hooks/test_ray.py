@@ -241,7 +241,7 @@ JOINING = """
     class Engine:
         def generate(self):
             return os.environ.get("MINE"), [p for p in sys.path if not p.endswith("hooks/site")]
-    mine = Engine.options(runtime_env={{"env_vars": {{"MINE": "actor"}}}})
+    mine = Engine.options(runtime_env={{"env_vars": {{"MINE": "own", "PYTHONPATH": "/own"}}}})
     print(ray.get([actor.generate.remote() for actor in (Engine.remote(), mine.remote())]))
 """
 

@@ -174,7 +174,7 @@ def main(pairs: int, as_json: bool) -> None:
     result.rows["traced"] = milliseconds(traced)
     same = sum(a.tokens == b.tokens for a, b in zip(traced, untraced, strict=True))
     result.notes = {
-        "ratio of a pair": f"mean of the middle 60 % {ratio:.4f}, 90 % of it {low:.4f} to {high:.4f}",
+        "ratio of a pair": f"{ratio:.4f} (mean of the middle 60 %), 90 % {low:.4f} to {high:.4f}",
         "pairs that generated the same number of tokens": f"{same} of {pairs}",
         "rows recorded a step": f"{recorded:,.0f}, each {cost_ns:,.0f} ns",
         "CPU of the node's agent / wall": f"{cpu / wall_s:.3%} of one core",

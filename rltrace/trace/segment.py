@@ -115,8 +115,10 @@ class Row:
     def set(self, **values: float) -> None:
         """Stores columns. Errors: KeyError for an unknown column, ValueError or TypeError for a
         value that does not fit, OSError where the file is written instead of mapped."""
+        batch, slot = self._batch, self._slot
+        columns, places = batch.columns, batch.places
         for name, value in values.items():
-            self._batch.columns[self._batch.places[name]][self._slot] = value
+            columns[places[name]][slot] = value
 
 
 def row_at(kind: Any, batch: Batch, slot: int) -> Any:
@@ -138,6 +140,7 @@ class TableWriter:
         self._on_first = on_first
         self._stem = f"{directory}/{who}"
         self._places = {column.name: i for i, column in enumerate(table.columns)}
+        self._marker = table.columns[0].name
         self._number = 0
         self._segment = _Segment(f"{self._stem}.0.arrows")
         self._next_rows = FIRST_BATCH_ROWS
@@ -150,11 +153,12 @@ class TableWriter:
         """Stores a row; its marker column comes last. Errors: as `Row.set`, and OSError when no
         space can be had."""
         batch, slot = self.claim()
+        moment = values.pop(self._marker)
+        columns, places = batch.columns, self._places
+        for name, value in values.items():
+            columns[places[name]][slot] = value
+        columns[0][slot] = moment
         row: Row = row_at(Row, batch, slot)
-        marker = self.table.columns[0].name
-        moment = values.pop(marker)
-        row.set(**values)
-        batch.columns[0][slot] = moment
         return row
 
     def claim(self) -> tuple[Batch, int]:

@@ -38,8 +38,9 @@ class Finder:
         """Calls back with the module each time its code has run (`importlib.reload` included), and
         now, if it is imported already."""
         self._after.setdefault(name, []).append(callback)
-        if name in sys.modules:
-            self._call(name, callback, sys.modules[name])
+        module = sys.modules.get(name)
+        if module is not None:
+            self._call(name, callback, module)
 
     def run_as_main(self, name: str, compile_main: Callable[[Any, str], Any]) -> None:
         """Has `compile_main(loader, name)` supply the code when `runpy` runs the module (`python

@@ -13,18 +13,20 @@ import os
 import signal
 import socket
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from rltrace.hooks import recorder as recording
 from rltrace.hooks.recorder import Recorder
+from rltrace.run.closing import close_run
 from rltrace.run.exchange import Server, measure, own_addresses
 from rltrace.run.host import read_host
 from rltrace.run.lifetime import Lifetime
 from rltrace.run.nvml import Devices, NoGpu
 from rltrace.trace.clock import boot_id, monotonic_ns, node_id, pair
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.run_dir import CLOCKS, NODES, append_line, update_run_json, write_json
+from rltrace.trace.run_dir import CLOCKS, NODES, append_line, write_json
 
 SAMPLE_EVERY_S = 1.0
 PAIR_EVERY_S = 5.0
@@ -165,10 +167,8 @@ class Agent:
     def _close_run(self) -> None:
         """Writes the run's end when `wrap` could not."""
         if self._lifetime.run.get("end_real_ns") is None and not self._stopped:
-            try:
-                update_run_json(self._run_dir, end_real_ns=time.time_ns())
-            except (OSError, RltraceError):
-                return
+            with suppress(OSError, RltraceError):
+                close_run(Path(self._run_dir), None)
 
     def _note(self, **fields: object) -> None:
         append_line(f"{self._run_dir}/{CLOCKS}/{self.node}.jsonl", fields)

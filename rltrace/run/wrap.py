@@ -11,8 +11,8 @@ import os
 import shlex
 import shutil
 import sys
-import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import rltrace
@@ -23,12 +23,12 @@ from rltrace.hooks.node_agent import spawn_agent
 from rltrace.run.bytecode import compile_traced_modules
 from rltrace.run.calibrate import event_cost_ns
 from rltrace.run.child import run_child
+from rltrace.run.closing import close_run, job_processes
 from rltrace.run.location import RUNS_FOLDER, new_run_path
 from rltrace.trace.clock import node_id
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.run_dir import (
     NODES,
-    PROCESS,
     RUN_FILE,
     RUN_VARIABLE,
     create_run,
@@ -60,8 +60,10 @@ def wrap(command: list[str], out: Path | None = None, hooks: Sequence[str] = ())
         return _run(program, command, dict(os.environ), None)
     lock = f"{run_dir}/{NODES}/{node_id()}.lock"
     spawn_agent(str(run_dir), lock, sys.executable)
+    newest = out is None and run_dir.parent == Path.cwd() / RUNS_FOLDER
+    shown = os.path.relpath(run_dir)
     code = _run(program, command, _environment(str(run_dir), hooks), run_dir)
-    _finish(run_dir, code, named=out is not None)
+    _finish(run_dir, code, shown, newest)
     return code
 
 
@@ -128,7 +130,8 @@ def _run(
 ) -> int:
     def started(pid: int) -> None:
         if run_dir is not None:
-            _update(run_dir, command_pid=pid)
+            with suppress(OSError, RltraceError):  # said when the run is completed
+                update_run_json(str(run_dir), command_pid=pid)
 
     try:
         return run_child(program, command, environment, started)
@@ -137,30 +140,16 @@ def _run(
         return NOT_EXECUTABLE
 
 
-def _finish(run_dir: Path, code: int, named: bool) -> None:
-    _update(run_dir, end_real_ns=time.time_ns(), exit_code=code)
+def _finish(run_dir: Path, code: int, shown: str, newest: bool) -> None:
     try:
-        shown = os.path.relpath(run_dir)
-        if not any(_is_of_job(path) for path in (run_dir / PROCESS).glob("*.json")):
+        close_run(run_dir, code)
+        if not job_processes(run_dir):
             _say(f"no Python process was traced ({shown}): `rltrace doctor` tells what is needed")
             return
-    except OSError as error:
-        _say(f"{run_dir} cannot be read: {error.strerror or error}")
-        return
-    newest = not named and run_dir.parent == Path.cwd() / RUNS_FOLDER
+    except (OSError, RltraceError) as error:
+        _say(f"{shown}/{RUN_FILE} could not be completed: {error}")
     run = "" if newest else f" {shlex.quote(shown)}"
     _say(f"the trace is in {shown}; next: rltrace report{run}")
-
-
-def _is_of_job(process: Path) -> bool:
-    return '"role":"agent"' not in process.read_text(encoding="utf-8")
-
-
-def _update(run_dir: Path, **fields: object) -> None:
-    try:
-        update_run_json(str(run_dir), **fields)
-    except (OSError, RltraceError) as error:
-        _say(f"{run_dir}/{RUN_FILE} could not be completed: {error}")
 
 
 def _say(text: str) -> None:

@@ -1,0 +1,46 @@
+"""Completing `run.json` when a run is over: its end, its exit code, and the framework it used."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from rltrace.trace.run_dir import PROCESS, update_run_json
+
+
+def close_run(run_dir: Path, exit_code: int | None) -> None:
+    """Writes the end of a run; `exit_code` is `None` when nobody saw it. Errors: OSError,
+    `RltraceError`."""
+    update_run_json(
+        str(run_dir), end_real_ns=time.time_ns(), exit_code=exit_code, **_framework(run_dir)
+    )
+
+
+def job_processes(run_dir: Path) -> list[dict[str, Any]]:
+    """The process files of a run, those of the agents left out. Errors: OSError."""
+    found = []
+    for path in (run_dir / PROCESS).glob("*.json"):
+        try:
+            process = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError:
+            continue  # reading the run reports it
+        if isinstance(process, dict) and process.get("role") != "agent":
+            found.append(process)
+    return found
+
+
+def _framework(run_dir: Path) -> dict[str, str | None]:
+    """The framework that most processes of the job used."""
+    processes = job_processes(run_dir)
+    used = Counter(p["adapter"] for p in processes if isinstance(p.get("adapter"), str))
+    if not used:
+        return {}
+    ((name, _),) = used.most_common(1)
+    versions = [(p.get("versions") or {}).get(name) for p in processes]
+    return {
+        "framework": name,
+        "framework_version": next((str(v) for v in versions if v), None),
+    }

@@ -3,12 +3,15 @@
     rltrace wrap -- python train.py     # every process of the job is traced, no code changed
     rltrace report                      # where the step went, how stale the data was, what binds
 
+What records (`span`, `step`, `trajectory`, `reward`, `use`, `weight_update`, `counter`) is free to
+call when there is no run, never raises into the job, and costs about a microsecond otherwise.
 Importing this package imports the standard library only: it happens in every traced process.
 """
 
 from __future__ import annotations
 
-from rltrace.hooks.api import counter, reward, span, step, trajectory, use, weight_update
+from rltrace.hooks.sample_api import counter, reward, trajectory, use, weight_update
+from rltrace.hooks.span_api import span, step
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -88,13 +89,21 @@ def _reads_a_run(function: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--price", type=float, metavar="USD", help="US$ per device-hour, instead of the table's."
 )
+@click.option("--lag-budget", type=int, metavar="K", help="Older samples count as not useful.")
 @click.option("--svg", type=click.Path(path_type=Path), help="Write it as a picture.")
 @_reads_a_run
-def report(run: Run, as_json: bool, markdown: bool, price: float | None, svg: Path | None) -> None:
+def report(
+    run: Run,
+    as_json: bool,
+    markdown: bool,
+    price: float | None,
+    lag_budget: int | None,
+    svg: Path | None,
+) -> None:
     """Where the step went, how stale the data was, which stage binds."""
     from rltrace.analysis.summary import summarize
 
-    summary = summarize(run, price_usd_per_hour=price)
+    summary = summarize(run, price, lag_budget=math.inf if lag_budget is None else lag_budget)
     if as_json:
         from rltrace.report import to_json
 

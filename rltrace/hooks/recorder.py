@@ -13,6 +13,7 @@ import sys
 from _thread import RLock
 from time import monotonic_ns, time_ns
 
+from rltrace.hooks import spans
 from rltrace.hooks.codes import codes_of
 from rltrace.hooks.spans import Span, begin, watch_asyncio
 from rltrace.trace import clock
@@ -217,6 +218,7 @@ def start(run_dir: str) -> Recorder | None:
         _say(f"cannot record into {run_dir}: {error}; the job goes on untraced")
         return None
     _active = recorder
+    spans.on_failure = _failed
     if not _fork_hook_set:
         os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
         atexit.register(_at_exit)
@@ -251,6 +253,11 @@ def _after_fork() -> None:
         except Exception as error:
             stop()
             _say(f"cannot record in forked process {os.getpid()}: {error}; the job goes on")
+
+
+def _failed(error: BaseException) -> None:
+    if _active is not None:
+        _active.failed(error)
 
 
 def _at_exit() -> None:

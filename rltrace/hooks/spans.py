@@ -23,8 +23,16 @@ running_loop: Callable[[], object | None] | None = None
 current_task: Callable[[], object | None]
 
 
+def _ignore(error: BaseException) -> None:
+    """There is no recorder yet."""
+
+
+on_failure: Callable[[BaseException], None] = _ignore
+"""What becomes of an error in completing a row; the recorder sets its own."""
+
+
 class Span(Row):
-    """An open span, and the context manager and decorator that `rltrace.span` returns."""
+    """An open span; a context manager that ends it."""
 
     __slots__ = ()
 
@@ -40,7 +48,7 @@ class Span(Row):
         try:
             Row.set(self, **values)
         except Exception as error:
-            _not_stored(error)
+            on_failure(error)
 
     def discard(self) -> None:
         """Takes the row back, as if the span had not been begun."""
@@ -63,15 +71,6 @@ class Span(Row):
 
     async def __aexit__(self, *_: object) -> None:
         self.end()
-
-    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Decorates a function, coroutine function or generator: one span a call."""
-        from rltrace.hooks.decorate import decorate  # needs this module
-
-        columns = self._batch.columns
-        name, stage, phase = (int(columns[i][self._slot]) for i in (2, 3, 4))
-        self.discard()
-        return decorate(function, name, stage, phase)
 
 
 def begin(
@@ -138,11 +137,3 @@ def watch_asyncio() -> None:
     asyncio: Any = sys.modules["asyncio"]
     current_task = asyncio.current_task
     running_loop = asyncio._get_running_loop
-
-
-def _not_stored(error: BaseException) -> None:
-    from rltrace.hooks import recorder  # needs this module
-
-    active = recorder.active()
-    if active is not None:
-        active.failed(error)

@@ -6,37 +6,22 @@ process files. Rows are sorted by time, which is what makes them small: `start_n
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from rltrace.trace.clock import node_id
 from rltrace.trace.errors import RltraceError
+from rltrace.trace.manifest import LOADING_PROBLEMS, MANIFEST_FILE, read_manifest, segment_bytes
 from rltrace.trace.run_dir import PARQUET, write_json
 from rltrace.trace.schema import SCHEMA_VERSION, TABLES
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
 
-LOADING_PROBLEMS = ("torn-file", "no-process-file")
-"""Problems that are seen when segments are read, and would be forgotten with them."""
-
-_MANIFEST = "manifest.json"
 _ROW_GROUP_ROWS = 200_000
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """Where the compacted tables lie, how many rows each has, which process each number is, and
-    what was wrong with the segments that they were made from."""
-
-    tables: dict[str, Path]
-    names: Path
-    rows: dict[str, int]
-    processes: list[str]
-    problems: list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -48,51 +33,40 @@ class Compaction:
     parquet_bytes: dict[str, int]
 
 
-def read_manifest(run: Path) -> Manifest | None:
-    """The manifest of a compacted run; None when it is not compacted, or has grown since."""
-    folder = run / PARQUET
-    try:
-        said = json.loads((folder / _MANIFEST).read_text("utf-8"))
-        current = said["schema_version"] == SCHEMA_VERSION
-        grown = any(_segment_bytes(run, t) not in (0, said["segment_bytes"][t]) for t in TABLES)
-        rows = {t: int(said["rows"][t]) for t in TABLES}
-        processes, problems = list(said["processes"]), list(said["problems"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    tables = {t: folder / f"{t}.parquet" for t in TABLES}
-    names = folder / "names.parquet"
-    if not current or grown or not all(p.exists() for p in (*tables.values(), names)):
-        return None
-    return Manifest(tables, names, rows, processes, problems)
-
-
 def compact(run: Run, progress: Callable[[str], None] | None = None) -> Compaction:
-    """Writes the Parquet files of a run; the segments stay. Errors: `RltraceError` when the run is
-    still being written or the disk is full."""
+    """Writes the Parquet files of a run; the segments stay. `progress` is told each table's name. A
+    run that is compacted already is left as it is. Errors: `RltraceError` when the run is still
+    being recorded, or the disk is full."""
     folder = run.path / PARQUET
-    rows, segment_bytes, parquet_bytes = {}, {}, {}
+    if run.is_compacted:
+        rows = {name: run.rows(name) for name in TABLES}
+        after = {name: (folder / f"{name}.parquet").stat().st_size for name in TABLES}
+        return Compaction(rows, {name: segment_bytes(run.path, name) for name in TABLES}, after)
+    if _is_being_recorded(run):
+        raise RltraceError(f"{run.path} is still being recorded: compact it when it has ended")
+    before = {name: segment_bytes(run.path, name) for name in TABLES}
+    after = {}
     try:
         folder.mkdir(exist_ok=True)
-        (folder / _MANIFEST).unlink(missing_ok=True)
+        (folder / MANIFEST_FILE).unlink(missing_ok=True)
         for name, table in TABLES.items():
             if progress is not None:
                 progress(name)
-            segment_bytes[name] = _segment_bytes(run.path, name)
             order = table.columns[0].name
-            parquet_bytes[name] = _copy(run, f"FROM raw_{name} ORDER BY {order}", folder / name)
-            rows[name] = run.rows(name)
+            after[name] = _copy(run, f"FROM raw_{name} ORDER BY {order}", folder / name)
         _copy(run, "FROM names", folder / "names")
+        rows = {name: run.rows(name) for name in TABLES}
         said = {
             "schema_version": SCHEMA_VERSION,
             "rows": rows,
-            "segment_bytes": segment_bytes,
+            "segment_bytes": before,
             "processes": [process.who for process in run.processes],
             "problems": [p for p in run.problems if p["what"] in LOADING_PROBLEMS],
         }
-        write_json(str(folder / _MANIFEST), said)
+        write_json(str(folder / MANIFEST_FILE), said)
     except OSError as error:
         raise RltraceError(f"cannot write {folder}: {error}") from None
-    return Compaction(rows, segment_bytes, parquet_bytes)
+    return Compaction(rows, before, after)
 
 
 def delete_segments(run: Path) -> None:
@@ -102,6 +76,13 @@ def delete_segments(run: Path) -> None:
     for table in TABLES:
         for path in (run / table).glob("*.arrows"):
             path.unlink()
+
+
+def _is_being_recorded(run: Run) -> bool:
+    pid = run.meta.get("wrap_pid")
+    if run.meta.get("end_real_ns") or run.meta.get("node") != node_id() or not isinstance(pid, int):
+        return False
+    return pid != os.getpid() and Path(f"/proc/{pid}").exists()
 
 
 def _copy(run: Run, query: str, stem: Path) -> int:
@@ -120,7 +101,3 @@ def _copy(run: Run, query: str, stem: Path) -> int:
         raise RltraceError(f"cannot write {path}: {error}") from None
     os.replace(temporary, path)
     return path.stat().st_size
-
-
-def _segment_bytes(run: Path, table: str) -> int:
-    return sum(path.stat().st_size for path in (run / table).glob("*.arrows"))

@@ -20,7 +20,7 @@ import pyarrow as pa
 from rltrace.trace import run_dir
 from rltrace.trace.alignment import NodeClock, Pair, align, read_clock_files
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
-from rltrace.trace.parquet import Manifest, read_manifest
+from rltrace.trace.manifest import Manifest, read_manifest
 from rltrace.trace.schema import SCHEMA_VERSION, TABLES
 from rltrace.trace.segments import NUMPY_KINDS, Segment, read_segments
 from rltrace.trace.views import BASES, LAGS, view_statements

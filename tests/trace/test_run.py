@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 import rltrace
 from rltrace.trace.errors import UNREADABLE, WRONG_USAGE, RltraceError
 from rltrace.trace.parquet import compact, delete_segments
+from rltrace.trace.run_dir import update_run_json
 from tests.conftest import Record
 
 FIXTURE = Path(__file__).parent.parent / "fixtures" / "run-schema-1"
@@ -66,6 +69,26 @@ def test_a_run_that_grew_after_compaction_is_read_from_its_segments(
     run = rltrace.open_run(run_path)
     assert not run.is_compacted
     assert run.rows("uses") == 160
+
+
+def test_compacting_twice_changes_nothing(run_path: Path, record: Record) -> None:
+    record(BUSY)
+    compact(rltrace.open_run(run_path))
+    delete_segments(run_path)
+    files = {path: path.read_bytes() for path in (run_path / "parquet").iterdir()}
+    assert compact(rltrace.open_run(run_path)).rows["uses"] == 80
+    assert {path: path.read_bytes() for path in (run_path / "parquet").iterdir()} == files
+
+
+def test_a_run_that_is_being_recorded_is_not_compacted(run_path: Path, record: Record) -> None:
+    record(BUSY)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as wrap:
+        update_run_json(str(run_path), wrap_pid=wrap.pid)
+        with pytest.raises(RltraceError, match="still being recorded"):
+            compact(rltrace.open_run(run_path))
+        wrap.kill()
+        wrap.wait()
+        compact(rltrace.open_run(run_path))
 
 
 def test_segments_are_never_deleted_before_compaction(run_path: Path, record: Record) -> None:

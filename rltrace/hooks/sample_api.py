@@ -1,21 +1,14 @@
-"""The public recording API, for people with their own training loop.
+"""`rltrace.trajectory`, `reward`, `use`, `weight_update` and `counter`: what happens to samples
+and weights.
 
-    with rltrace.step(n):
-        with rltrace.span("rollout", tokens=4096):
-            ...
-
-Everything here is free to call when there is no run, never raises into the job, and costs about a
-microsecond when there is one. Ids (of trajectories, groups, prompts) are whatever the loop uses:
-str, int or bytes.
+Ids (of trajectories, groups, prompts) are whatever the loop uses: str, int or bytes.
 """
 
 from __future__ import annotations
 
-from _thread import get_ident
 from time import monotonic_ns
 
 from rltrace.hooks import recorder as _recorder
-from rltrace.hooks import spans as _spans
 from rltrace.hooks.codes import codes_of
 from rltrace.hooks.identity import identify
 from rltrace.hooks.idle import IDLE
@@ -27,122 +20,6 @@ if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
     Id: TypeAlias = str | int | bytes
-
-
-class _Phases(dict[str, int]):
-    """Codes of phases, the enum loaded only for the first one that is named."""
-
-    def __missing__(self, word: str) -> int:
-        self.update(codes_of("Phase"))
-        return dict.__getitem__(self, word)
-
-
-_phases = _Phases()
-
-_IDLE_SPAN: Span = IDLE  # type: ignore[assignment]  # it does all that a span does: nothing
-
-
-def span(
-    stage: str,
-    name: str | None = None,
-    phase: str | None = None,
-    step: int | None = None,
-    version: int | None = None,
-    tokens: int | None = None,
-    bytes: int | None = None,
-    items: int | None = None,
-) -> Span:
-    """A span of time, from this call to the end of the `with` block; also a decorator of functions,
-    coroutine functions and generators (then one span a call).
-
-    `stage` is one of the vocabulary's ("rollout", "env", "reward", "reference", "logprob", "value",
-    "train", "sync", "switch", "wait", "data", "checkpoint", "eval", "other"); an unknown one is
-    recorded as "other" under its name and said once on stderr. `name` says more ("ppo_epoch").
-    `phase` is for "sync": "gather", "convert", "transfer", "load", "visible". `step` and `version`
-    default to those of the process (`rltrace.step`, `rltrace.weight_update`). What is known only
-    later: `with rltrace.span("rollout") as s: ...; s.set(tokens=n)`.
-    """
-    recorder = _recorder._active
-    if recorder is None:
-        return _IDLE_SPAN
-    # What `spans.begin` does, written out: calling it would cost a tenth more.
-    try:
-        label = recorder.labels.get(stage if name is None else (stage, name)) or recorder.label(
-            stage, name
-        )
-        batch = recorder.span_writer.batch
-        slot = batch.next_slot()
-        if slot >= batch.rows:
-            batch, slot = recorder.span_writer.claim()
-        (
-            starts,
-            _,
-            names,
-            stages,
-            phases,
-            steps,
-            versions,
-            lanes,
-            token_counts,
-            byte_counts,
-            item_counts,
-        ) = batch.columns
-        names[slot], stages[slot] = label
-        if phase is not None:
-            phases[slot] = _phases[phase]
-        steps[slot] = recorder.step if step is None else step
-        versions[slot] = recorder.version if version is None else version
-        if _spans.running_loop is None or _spans.running_loop() is None:
-            lanes[slot] = get_ident()
-        else:
-            task = _spans.current_task()
-            lanes[slot] = get_ident() if task is None else id(task)
-        if tokens is not None:
-            token_counts[slot] = tokens
-        if bytes is not None:
-            byte_counts[slot] = bytes
-        if items is not None:
-            item_counts[slot] = items
-        span = Span()
-        span._batch = batch
-        span._slot = slot
-        starts[slot] = monotonic_ns()
-        return span
-    except Exception as error:
-        recorder.failed(error)
-        return _IDLE_SPAN
-
-
-def step(number: int) -> Step:
-    """One learner step. Either `with rltrace.step(n): ...`, or a call at the top of the loop, which
-    ends the step before. Spans recorded in the process meanwhile belong to it."""
-    recorder = _recorder._active
-    if recorder is None:
-        return _IDLE_STEP
-    try:
-        if recorder.open_step is not None:
-            recorder.open_step.end()
-        recorder.step = int(number)
-        row = recorder.begin(*recorder.label("step", None))
-        opened: Step = row_at(Step, row._batch, row._slot)
-        recorder.open_step = opened
-        return opened
-    except Exception as error:
-        recorder.failed(error)
-        return _IDLE_STEP
-
-
-class Step(Span):
-    """An open learner step."""
-
-    __slots__ = ()
-
-    def __exit__(self, *_: object) -> None:
-        self.end()
-        recorder = _recorder._active
-        if recorder is not None and recorder.open_step is self:
-            recorder.open_step = None
-            recorder.step = -1
 
 
 def trajectory(
@@ -203,7 +80,7 @@ class Trajectory(Span):
         if version is None and recorder is not None and recorder.version != -1:
             version = recorder.version
         values = {
-            "finish": codes_of("Finish").get(finish, codes_of("Finish")["error"]),
+            "finish": _code("Finish", finish, "error"),
             "response_tokens": response_tokens,
             "last_version": version,
             "turns": turns,
@@ -253,7 +130,7 @@ def reward(
         trajectory=trajectory,
         component=component,
         value=value,
-        outcome=codes_of("Outcome").get(outcome or "ok", codes_of("Outcome")["error"]),
+        outcome=_code("Outcome", outcome or "ok", "error"),
         end_ns=now_ns,
     )
     return row
@@ -306,7 +183,7 @@ def use(
         trajectory=trajectory,
         step=recorder.step if step is None else step,
         version=recorder.version if version is None else version,
-        fate=codes_of("Fate").get(fate, codes_of("Fate")["filtered"]),
+        fate=_code("Fate", fate, "filtered"),
         tokens=tokens,
         mean_log_ratio=mean_log_ratio,
         clip_share=clip_share,
@@ -333,8 +210,8 @@ def weight_update(
         WeightUpdate,
         "syncs",
         version=version,
-        role=codes_of("SyncRole").get(role),
-        transport=codes_of("Transport").get(transport or ""),
+        role=_code("SyncRole", role, ""),
+        transport=_code("Transport", transport, ""),
         bytes=bytes,
         wire_bytes=wire_bytes,
         buckets=buckets,
@@ -404,14 +281,14 @@ def _row(kind: type[Any], table: str, **values: Any) -> Any:
         return IDLE
 
 
-_IDLE_STEP: Step = IDLE  # type: ignore[assignment]
-
-__all__ = [
-    "counter",
-    "reward",
-    "span",
-    "step",
-    "trajectory",
-    "use",
-    "weight_update",
-]
+def _code(enum: str, word: str | None, otherwise: str) -> int | None:
+    """The code of a word of the vocabulary; one that it does not have is said, and `otherwise`."""
+    if word is None:
+        return None
+    codes = codes_of(enum)
+    code = codes.get(word)
+    recorder = _recorder._active
+    if code is None and recorder is not None:
+        said = f"recorded as {otherwise or 'unknown'!r}; {enum} is one of {', '.join(codes)}"
+        recorder.problem("unknown-word", say=True, target=str(word), detail=said)
+    return codes.get(otherwise) if code is None else code

@@ -1,0 +1,152 @@
+"""`rltrace.span` and `rltrace.step`: the calls that a training loop makes most."""
+
+from __future__ import annotations
+
+from _thread import get_ident
+from time import monotonic_ns
+
+from rltrace.hooks import recorder as _recorder
+from rltrace.hooks import spans as _spans
+from rltrace.hooks.codes import codes_of
+from rltrace.hooks.idle import IDLE
+from rltrace.hooks.spans import Span
+from rltrace.trace.segment import row_at
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+
+class _Phases(dict[str, int]):
+    """Codes of phases, the enum loaded only for the first one that is named."""
+
+    def __missing__(self, word: str) -> int:
+        self.update(codes_of("Phase"))
+        return dict.__getitem__(self, word)
+
+
+_phases = _Phases()
+
+
+class LoopSpan(Span):
+    """A span that a loop opened: a context manager, and a decorator."""
+
+    __slots__ = ()
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Decorates a function, coroutine function or generator: one span a call."""
+        from rltrace.hooks.decorate import decorate  # it needs `inspect`: not for every process
+
+        columns = self._batch.columns
+        name, stage, phase = (int(columns[i][self._slot]) for i in (2, 3, 4))
+        self.discard()
+        return decorate(function, name, stage, phase)
+
+
+class Step(Span):
+    """An open learner step."""
+
+    __slots__ = ()
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+        recorder = _recorder._active
+        if recorder is not None and recorder.open_step is self:
+            recorder.open_step = None
+            recorder.step = -1
+
+
+# An idle object does all that these do: nothing.
+_IDLE_SPAN: LoopSpan = IDLE  # type: ignore[assignment]
+_IDLE_STEP: Step = IDLE  # type: ignore[assignment]
+
+
+def span(
+    stage: str,
+    name: str | None = None,
+    phase: str | None = None,
+    step: int | None = None,
+    version: int | None = None,
+    tokens: int | None = None,
+    bytes: int | None = None,
+    items: int | None = None,
+) -> LoopSpan:
+    """A span of time, from this call to the end of the `with` block; also a decorator of functions,
+    coroutine functions and generators (then one span a call).
+
+    `stage` is one of the vocabulary's ("rollout", "env", "reward", "reference", "logprob", "value",
+    "train", "sync", "switch", "wait", "data", "checkpoint", "eval", "other"); an unknown one is
+    recorded as "other" under its name and said once on stderr. `name` says more ("ppo_epoch").
+    `phase` is for "sync": "gather", "convert", "transfer", "load", "visible". `step` and `version`
+    default to those of the process (`rltrace.step`, `rltrace.weight_update`). What is known only
+    later: `with rltrace.span("rollout") as s: ...; s.set(tokens=n)`.
+    """
+    recorder = _recorder._active
+    if recorder is None:
+        return _IDLE_SPAN
+    # What `spans.begin` does, written out: calling it would cost a tenth more.
+    try:
+        label = recorder.labels.get(stage if name is None else (stage, name)) or recorder.label(
+            stage, name
+        )
+        batch = recorder.span_writer.batch
+        slot = batch.next_slot()
+        if slot >= batch.rows:
+            batch, slot = recorder.span_writer.claim()
+        (
+            starts,
+            _,
+            names,
+            stages,
+            phases,
+            steps,
+            versions,
+            lanes,
+            token_counts,
+            byte_counts,
+            item_counts,
+        ) = batch.columns
+        names[slot], stages[slot] = label
+        if phase is not None:
+            phases[slot] = _phases[phase]
+        steps[slot] = recorder.step if step is None else step
+        versions[slot] = recorder.version if version is None else version
+        if _spans.running_loop is None or _spans.running_loop() is None:
+            lanes[slot] = get_ident()
+        else:
+            task = _spans.current_task()
+            lanes[slot] = get_ident() if task is None else id(task)
+        if tokens is not None:
+            token_counts[slot] = tokens
+        if bytes is not None:
+            byte_counts[slot] = bytes
+        if items is not None:
+            item_counts[slot] = items
+        span = LoopSpan()
+        span._batch = batch
+        span._slot = slot
+        starts[slot] = monotonic_ns()
+        return span
+    except Exception as error:
+        recorder.failed(error)
+        return _IDLE_SPAN
+
+
+def step(number: int) -> Step:
+    """One learner step. Either `with rltrace.step(n): ...`, or a call at the top of the loop, which
+    ends the step before. Spans recorded in the process meanwhile belong to it."""
+    recorder = _recorder._active
+    if recorder is None:
+        return _IDLE_STEP
+    try:
+        if recorder.open_step is not None:
+            recorder.open_step.end()
+        recorder.step = int(number)
+        row = recorder.begin(*recorder.label("step", None))
+        opened: Step = row_at(Step, row._batch, row._slot)
+        recorder.open_step = opened
+        return opened
+    except Exception as error:
+        recorder.failed(error)
+        return _IDLE_STEP

@@ -16,7 +16,7 @@ from rltrace.hooks.argv import Program, program
 from rltrace.hooks.finder import Finder
 from rltrace.hooks.spans import watch_asyncio
 from rltrace.trace.clock import node_id
-from rltrace.trace.run_dir import NODES, RUN_VARIABLE
+from rltrace.trace.run_dir import NODES, RUN_FILE, RUN_VARIABLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -106,6 +106,9 @@ def _boot(run_dir: str) -> None:
         os.environ.pop(RUN_VARIABLE, None)
     if part in ("silent", "passing"):
         return
+    if _is_over(run_dir):
+        os.environ.pop(RUN_VARIABLE, None)
+        return
     if part == "records":
         recorder = recording.start(run_dir)
         if recorder is None:
@@ -126,6 +129,16 @@ def _boot(run_dir: str) -> None:
         _finder.after("asyncio", lambda _: watch_asyncio())
         _watch_adapters(_finder)
         _watch_user_hooks(_finder, running)
+
+
+def _is_over(run_dir: str) -> bool:
+    """Whether the run has ended: what it started may live on (a Ray cluster) and start processes
+    for others."""
+    try:
+        with open(f"{run_dir}/{RUN_FILE}", encoding="utf-8") as file:
+            return '"end_real_ns":null' not in file.read().replace(" ", "")
+    except OSError:
+        return False  # the recorder will tell
 
 
 def _part(running: Program) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 import venv
 from pathlib import Path
 from textwrap import dedent
@@ -17,13 +18,15 @@ PY = sys.executable
 TORCHRUN = str(Path(PY).parent / "torchrun")
 
 MULTIPROCESSING = """
-    import multiprocessing, os, sys
+    import multiprocessing, os, rltrace, sys, time
     def work(item):
+        with rltrace.span("rollout"):
+            time.sleep(0.03)
         return os.getpid()
     if __name__ == "__main__":
         multiprocessing.set_start_method(sys.argv[1])
         with multiprocessing.Pool(2) as pool:
-            pids = set(pool.map(work, range(20), chunksize=1))
+            assert len(set(pool.map(work, range(20), chunksize=1))) == 2
         child = multiprocessing.Process(target=work, args=(1,))
         child.start()
         child.join()
@@ -55,9 +58,16 @@ MULTIPROCESSING = """
         ),
         pytest.param(
             [PY, "{script}"],
-            "import os\npid = os.fork()\nif pid == 0: os._exit(0)\nos.waitpid(pid, 0)",
+            """
+            import os, rltrace
+            pid = os.fork()
+            if pid == 0:
+                rltrace.span("rollout")
+                os._exit(0)
+            os.waitpid(pid, 0)
+            """,
             2,
-            id="fork",
+            id="fork",  # a child that records nothing leaves nothing
         ),
         pytest.param([PY, "{script}", "fork"], MULTIPROCESSING, 4, id="multiprocessing-fork"),
         pytest.param([PY, "{script}", "spawn"], MULTIPROCESSING, 4, id="multiprocessing-spawn"),
@@ -337,6 +347,20 @@ def test_a_run_directory_that_is_gone_stops_nobody(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert sorted(done.stdout.split()) == ["1", "2"]
     assert done.stderr.count("rltrace:") == 1  # said once for the whole family
+
+
+def test_a_run_that_is_over_takes_no_more(job: RunJob, tmp_path: Path) -> None:
+    """A daemon that the job left behind starts processes for somebody else."""
+    late = f"{PY} -c 'import os; print(os.environ.get(\"RLTRACE_RUN\"))' > late.txt"
+    wait = "while kill -0 $PPID; do sleep 0.1; done"  # until wrap has ended
+    done = job("bash", "-c", f"{PY} -c pass; ({wait}; {late}) >/dev/null 2>&1 &")
+    assert len(done.processes) == 1
+    for _ in range(200):
+        if (tmp_path / "late.txt").exists() and (tmp_path / "late.txt").read_text():
+            break
+        time.sleep(0.05)
+    assert (tmp_path / "late.txt").read_text() == "None\n"
+    assert len(done.processes) == 1
 
 
 def test_a_job_is_complete_whichever_way_it_ends(job: RunJob) -> None:

@@ -34,6 +34,10 @@ PYTHON_VARIABLE = "RLTRACE_PYTHON"
 MAIN_VARIABLE = "RLTRACE_MAIN"
 """Environment variable with the module that the driver runs as `__main__` (`python -m`)."""
 
+DETACHED_VARIABLE = "RLTRACE_DETACHED"
+"""Set for a job that was handed to a cluster: it may begin, and go on, when the command that
+submitted it has ended, and the run with it."""
+
 CARRIED = (RUN_VARIABLE, ADAPTERS_VARIABLE, HOOKS_VARIABLE, PYTHON_VARIABLE, MAIN_VARIABLE)
 """What a process that does not inherit the environment has to be given, beside `PYTHONPATH`."""
 
@@ -134,6 +138,8 @@ def _boot(run_dir: str) -> None:
 def _is_over(run_dir: str) -> bool:
     """Whether the run has ended: what it started may live on (a Ray cluster) and start processes
     for others."""
+    if DETACHED_VARIABLE in os.environ:
+        return False
     try:
         with open(f"{run_dir}/{RUN_FILE}", encoding="utf-8") as file:
             return '"end_real_ns":null' not in file.read().replace(" ", "")

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any
 
-from rltrace.hooks.boot import CARRIED, SITE
+from rltrace.hooks.boot import CARRIED, DETACHED_VARIABLE, SITE
 
 _ADDRESS_VARIABLE = "RAY_ADDRESS"
 _HOOK_VARIABLE = "RAY_RUNTIME_ENV_HOOK"
@@ -100,7 +100,9 @@ def patch_job_client(sdk: Any) -> None:
     @wraps(original)
     def submit_job(self: Any, *args: Any, **kwargs: Any) -> Any:
         try:
-            kwargs["runtime_env"] = merged(kwargs.get("runtime_env"))
+            env = merged(kwargs.get("runtime_env"))
+            env["env_vars"][DETACHED_VARIABLE] = "1"
+            kwargs["runtime_env"] = env
         except Exception as error:
             _report(error)
         return original(self, *args, **kwargs)

@@ -305,3 +305,18 @@ def test_a_submitted_job(job: RunJob, cluster: dict[str, str]) -> None:
     assert not done.problems
     scripts = [p["argv"] for p in done.processes if p["argv"][-1].endswith("script.py")]
     assert scripts == [[PY, str(done.run_path.parent / "script.py")]]
+
+
+def test_a_submitted_job_that_nobody_waits_for(job: RunJob, cluster: dict[str, str]) -> None:
+    """It starts, and is traced, after the command that submitted it has ended."""
+    if not _can_submit():
+        pytest.skip("`ray job submit` needs the packages of ray[default], which are not installed")
+    submit = [RAY, "job", "submit", "--no-wait", "--address", cluster["dashboard"]]
+    program = "import rltrace, time\ntime.sleep(2)\nrltrace.span('rollout').end()"
+    environment = {**ENVIRONMENT, **_submit_environment()}
+    done = job(*submit, "--", PY, "{script}", program=program, **environment)
+    assert done.code == 0, done.out + done.err
+    until = time.monotonic() + 60
+    while not any((done.run_path / "spans").iterdir()) and time.monotonic() < until:
+        time.sleep(0.2)
+    assert done.spans() == ["rollout"]

@@ -339,6 +339,15 @@ def test_a_tool_with_a_carrier_of_its_own_lives_beside_ours(job: RunJob, tmp_pat
     assert done.spans() == ["rgb_to_hsv"]
 
 
+def test_a_profiler_that_runs_the_script_itself(job: RunJob) -> None:
+    pytest.importorskip("viztracer", reason="viztracer, of the [dev] extra, is not installed")
+    program = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'pass'], check=True)"
+    done = job(PY, "-m", "viztracer", "-o", "out.json", "--quiet", "{script}", program=program)
+    assert done.code == 0, done.err
+    assert (done.run_path.parent / "out.json").exists()
+    assert len(done.processes) == 2
+
+
 def test_a_run_directory_that_is_gone_stops_nobody(tmp_path: Path) -> None:
     site = Path(__file__).parents[2] / "rltrace" / "hooks" / "site"
     child = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(2)'])"

@@ -119,9 +119,9 @@ def _boot(run_dir: str) -> None:
             os.environ.pop(RUN_VARIABLE, None)  # said once; the children need not say it again
             return
         _start_agent(run_dir)
-        rank = os.environ.get("RANK", "")
-        if rank.isdigit() and "WORLD_SIZE" in os.environ:  # torchrun and all who imitate it
-            recorder.describe(rank=int(rank))
+        facts = {} if running.name.endswith(_RAY_WORKER) else _place()
+        if facts:
+            recorder.describe(**facts)
         if running.kind == "module":
             os.environ[MAIN_VARIABLE] = running.name
         elif not running.name.endswith(_RAY_WORKER):
@@ -133,6 +133,22 @@ def _boot(run_dir: str) -> None:
         _finder.after("asyncio", lambda _: watch_asyncio())
         _watch_adapters(_finder)
         _watch_user_hooks(_finder, running)
+
+
+def _place() -> dict[str, Any]:
+    """Rank and devices of this process, as far as its environment tells."""
+    place: dict[str, Any] = {}
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    devices = [name.strip() for name in visible if name.strip() not in ("", "-1")]
+    rank = os.environ.get("RANK", "")
+    if rank.isdigit() and "WORLD_SIZE" in os.environ:  # torchrun and all who imitate it
+        place["rank"] = int(rank)
+        local = os.environ.get("LOCAL_RANK", "")
+        if local.isdigit():  # all ranks see all devices and take one each
+            devices = devices[int(local) : int(local) + 1]
+    if devices:
+        place["devices"] = devices
+    return place
 
 
 def _is_over(run_dir: str) -> bool:

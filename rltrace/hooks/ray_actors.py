@@ -9,6 +9,7 @@ applies to the copies of the base's methods; a method that is overridden is anot
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -103,7 +104,13 @@ class _Loaded:
         recorder = recording.active()
         if recorder is None:
             return
-        facts = {"role": actor_class.__name__, "actor_class": actor_class.__name__}
+        facts: dict[str, Any] = {
+            "role": actor_class.__name__,
+            "actor_class": actor_class.__name__,
+        }
+        devices = _devices()
+        if devices:
+            facts["devices"] = devices
         for base in reversed(actor_class.__mro__):
             for adapter in self._installation.adapters:
                 for module in _modules(base):
@@ -161,6 +168,16 @@ def _modules(cls: type) -> set[str]:
     module = _written(cls).__module__
     main = os.environ.get(MAIN_VARIABLE)
     return {module, main, f"{main}.__main__"} if main and module == "__main__" else {module}
+
+
+def _devices() -> list[str]:
+    """The GPUs that Ray gave to this worker. Not `CUDA_VISIBLE_DEVICES`: frameworks tell Ray to
+    leave that alone."""
+    try:
+        context = sys.modules["ray"].get_runtime_context()
+        return [str(device) for device in context.get_accelerator_ids().get("GPU", [])]
+    except Exception:  # this Ray keeps them elsewhere: then they are not known
+        return []
 
 
 def _has(function: Any, hook: Hook) -> bool:

@@ -103,6 +103,7 @@ def _make_run(command: list[str], out: Path | None, hooks: Sequence[str]) -> Pat
         settings = {
             "hooks": list(hooks),
             "adapters": find_adapters(),
+            "cores": len(os.sched_getaffinity(0)),
             "event_cost_ns": event_cost_ns(),
         }
         create_run(str(path), command, settings, rltrace.__version__)

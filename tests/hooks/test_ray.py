@@ -34,7 +34,9 @@ ENVIRONMENT = {
 
 EVERY_KIND = """
     import inspect, os, ray
-    ray.init(address="local", num_cpus=2, include_dashboard=False, logging_level="ERROR")
+    ray.init(
+        address="local", num_cpus=2, num_gpus=4, include_dashboard=False, logging_level="ERROR"
+    )
 
     class Base:
         def inherited(self):
@@ -44,7 +46,7 @@ EVERY_KIND = """
         def reached_by_super(self):
             return "base"
 
-    @ray.remote
+    @ray.remote(num_gpus=2)
     class Engine(Base):
         def __init__(self, factor):
             self.factor = factor
@@ -121,6 +123,9 @@ def test_a_cluster_that_the_job_starts_with_every_kind_of_method(job: RunJob) ->
         "task: reward": 1,
     }
     assert {p["target"] for p in done.problems} == {"__main__:Engine.gone"}
+    devices = {p.get("role"): p.get("devices") for p in done.processes}
+    assert devices["Engine"] in (["0", "1"], ["2", "3"])
+    assert devices["AsyncEngine"] is None
     helpers = [p["argv"] for p in done.processes if "/ray/" in " ".join(p["argv"])]
     assert all(any(word.endswith("default_worker.py") for word in argv) for argv in helpers)
 

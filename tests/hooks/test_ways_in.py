@@ -125,10 +125,12 @@ def test_torchrun_and_its_ranks(job: RunJob) -> None:
         "--master-port=29711",
         "{script}",
         program="import os; print('rank', os.environ['RANK'])",
+        CUDA_VISIBLE_DEVICES="3,5",
     )
     assert done.code == 0, done.err
     assert sorted(line for line in done.out.splitlines() if line) == ["rank 0", "rank 1"]
-    assert sorted(p.get("rank", -1) for p in done.processes) == [-1, 0, 1]
+    places = sorted((p.get("rank", -1), p.get("devices")) for p in done.processes)
+    assert places == [(-1, ["3", "5"]), (0, ["3"]), (1, ["5"])]
 
 
 @pytest.mark.parametrize("tool", ["pip --version", "venv --help", "rltrace.cli ls"])

@@ -122,9 +122,9 @@ def test_torchrun_and_its_ranks(job: RunJob) -> None:
     done = job(
         TORCHRUN,
         "--nproc-per-node=2",
-        "--master-port=29711",
+        "--standalone",
         "{script}",
-        program="import os; print('rank', os.environ['RANK'])",
+        program="import os; os.write(1, f'rank {os.environ[\"RANK\"]}\\n'.encode())",
         CUDA_VISIBLE_DEVICES="3,5",
     )
     assert done.code == 0, done.err

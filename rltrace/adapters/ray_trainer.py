@@ -12,7 +12,11 @@ from typing import Any, ClassVar
 
 from rltrace.hooks.hook import Adapter, Call, Hook
 from rltrace.hooks.identity import identify
-from rltrace.trace.vocabulary import Fate, Finish, Outcome, SyncRole, Transport
+from rltrace.trace.vocabulary import Fate, Finish, Outcome, SyncRole, Transport, word
+
+_FATES = {word(fate): int(fate) for fate in Fate}
+_FINISHES = {word(finish): int(finish) for finish in Finish}
+_OUTCOMES = {word(outcome): int(outcome) for outcome in Outcome}
 
 _generating: dict[str, Any] = {}  # rows of trajectories that have begun here, by id
 
@@ -77,7 +81,7 @@ def _sequence_ends(call: Call) -> None:
             end_ns=call.end_ns,
             last_version=trajectory.last_version,
             response_tokens=len(trajectory.tokens),
-            finish=Finish[trajectory.finish.upper()],
+            finish=_FINISHES[trajectory.finish],
         )
 
 
@@ -96,7 +100,7 @@ def _verdict(call: Call) -> None:
         trajectory=identify(call.argument("trajectory").id),
         component=call.recorder.name(call.self.task.rule),
         value=float("nan") if reward is None else reward.value,
-        outcome=Outcome.ERROR if reward is None else Outcome[reward.outcome.upper()],
+        outcome=_OUTCOMES["error" if reward is None else reward.outcome],
     )
 
 
@@ -121,7 +125,7 @@ def _uses(call: Call, uses: list[Any]) -> None:
             trajectory=identify(use.trajectory),
             step=recorder.step,
             version=call.self.version,
-            fate=Fate[use.fate.upper().replace("-", "_")],
+            fate=_FATES[use.fate],
             tokens=use.tokens,
             mean_log_ratio=use.mean_log_ratio,
             clip_share=use.clip_share,
@@ -159,6 +163,7 @@ def _sync(call: Call, role: SyncRole, manifest: Any) -> None:
 
 
 _ROLES = "rltrace.trainer.roles"
+_ROLLOUT = f"{_ROLES}:RolloutWorker"
 _ENGINE = "rltrace.trainer.engine:Engine"
 _PLACEMENT = "rltrace.trainer.placement"
 _STORE = "rltrace.sync.object_store"
@@ -171,10 +176,8 @@ class RayTrainer(Adapter):
     hooks = (
         Hook("rltrace.trainer.run:run", before=_controller),
         Hook(f"{_PLACEMENT}:Colocated.step", "step", step=lambda call: call.argument("number")),
-        Hook(f"{_ROLES}:RolloutWorker.__init__", after=_rank),
-        Hook(
-            f"{_ROLES}:RolloutWorker.generate", "rollout", before=_belongs_to_step, after=_rollout
-        ),
+        Hook(f"{_ROLLOUT}.__init__", after=_rank),
+        Hook(f"{_ROLLOUT}.generate", "rollout", before=_belongs_to_step, after=_rollout),
         Hook(f"{_ENGINE}.start", after=_sequence_starts),
         Hook(f"{_ENGINE}.prefill", after=_first_tokens),
         Hook(f"{_ENGINE}.finish", after=_sequence_ends),
@@ -187,12 +190,12 @@ class RayTrainer(Adapter):
         Hook(f"{_ROLES}:Learner.publish", "sync", after=_published),
         Hook(f"{_STORE}:ObjectStorePublisher.gather", "sync", phase="gather"),
         Hook(f"{_STORE}:ObjectStorePublisher.put", "sync", phase="transfer"),
-        Hook(f"{_ROLES}:RolloutWorker.receive", "sync", after=_received),
+        Hook(f"{_ROLLOUT}.receive", "sync", after=_received),
         Hook(f"{_STORE}:ObjectStoreSubscriber.fetch", "sync", phase="transfer"),
         Hook(f"{_STORE}:ObjectStoreSubscriber.load", "sync", phase="load"),
     )
     roles: ClassVar[Mapping[str, str]] = {
-        f"{_ROLES}:RolloutWorker": "rollout",
+        _ROLLOUT: "rollout",
         f"{_ROLES}:RewardWorker": "reward",
         f"{_ROLES}:Reference": "reference",
         f"{_ROLES}:Learner": "learner",

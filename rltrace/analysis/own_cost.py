@@ -13,16 +13,16 @@ from rltrace.trace.schema import TABLES
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
 
-DEFAULT_EVENT_COST_NS = 1000.0
-"""CPU time of one recorded row where the run states none (`settings["event_cost_ns"]`, calibrated
-when it was started): a span begun and ended through a hook, rounded up."""
+DEFAULT_COSTS_NS = (1000.0, 4000.0)
+"""CPU time of a span and of a row of another table, each recorded through a hook, where the run
+states none (`settings["event_cost_ns"]` and `["row_cost_ns"]`, calibrated when it was started)."""
 
 
 @dataclass(frozen=True)
 class OwnCost:
-    """`share` is of the wall time of the job's processes together, `worst_share` that of the one
-    (`worst_who`) which recorded the most for its time. The agents, which run beside the job, are
-    not in it."""
+    """`event_cost_ns` is the mean over the run's events. `share` is of the wall time of the job's
+    processes together, `worst_share` that of the one (`worst_who`) which recorded the most for its
+    time. The agents, which run beside the job, are not in it."""
 
     events: int
     processes: int
@@ -35,38 +35,45 @@ class OwnCost:
 
 def own_cost(run: Run, activity: Activity, recorded_until_ns: int) -> OwnCost:
     """The cost of tracing `run`."""
-    events: Counter[int] = Counter(activity.spans_of_process)
+    spans: Counter[int] = Counter(activity.spans_of_process)
+    rows: Counter[int] = Counter()
     for table in TABLES.values():
         if table.name != "spans":
             marker = table.columns[0].name
-            events.update(
-                dict(
-                    run.sql(
-                        f"select process, count(*) from raw_{table.name} where {marker} > 0 "
-                        "group by process"
-                    ).fetchall()
-                )
-            )
+            query = f"select process, count(*) from raw_{table.name} where {marker} > 0 group by 1"
+            rows.update(dict(run.sql(query).fetchall()))
     for process in run.processes:
         if process.role == AGENT:
-            events.pop(process.number, None)
-    stated = (run.meta.get("settings") or {}).get("event_cost_ns")
-    calibrated = isinstance(stated, int | float) and stated > 0
-    cost_ns = float(stated or 0) if calibrated else DEFAULT_EVENT_COST_NS
+            spans.pop(process.number, None)
+            rows.pop(process.number, None)
+    (span_ns, row_ns), calibrated = _costs_ns(run)
+    events = spans + rows
+    cost_ns = {p: spans[p] * span_ns + rows[p] * row_ns for p in events}
     wall_ns = {
         process.number: recorded_until_ns - process.start_ns
         for process in run.processes
         if 0 < process.start_ns < recorded_until_ns
     }
-    shares = {p: events[p] * cost_ns / wall for p, wall in wall_ns.items() if events[p]}
+    shares = {p: cost_ns[p] / wall for p, wall in wall_ns.items() if p in events}
     total_ns = sum(wall_ns[p] for p in shares)
     worst = max(shares, key=lambda p: shares[p], default=None)
+    count = sum(events.values())
     return OwnCost(
-        events=sum(events.values()),
+        events=count,
         processes=len(events),
-        event_cost_ns=cost_ns,
+        event_cost_ns=sum(cost_ns.values()) / count if count else span_ns,
         calibrated=calibrated,
-        share=sum(events[p] for p in shares) * cost_ns / total_ns if total_ns else float("nan"),
+        share=sum(cost_ns[p] for p in shares) / total_ns if total_ns else float("nan"),
         worst_share=float("nan") if worst is None else shares[worst],
         worst_who="" if worst is None else run.processes[worst].who,
     )
+
+
+def _costs_ns(run: Run) -> tuple[tuple[float, float], bool]:
+    """CPU time of a span and of another row, and whether the run states them."""
+    settings = run.meta.get("settings") or {}
+    stated = settings.get("event_cost_ns"), settings.get("row_cost_ns")
+    span_ns, row_ns = (s if isinstance(s, int | float) and s > 0 else None for s in stated)
+    if span_ns is None or row_ns is None:
+        return DEFAULT_COSTS_NS, False
+    return (float(span_ns), float(row_ns)), True

@@ -11,9 +11,12 @@ from rltrace.hooks.spans import Span
 from rltrace.trace.vocabulary import Stage, word
 
 
-def decorate(function: Callable[..., Any], name: int, stage: int, phase: int) -> Callable[..., Any]:
-    """Wraps a function so that each call is a span. A coroutine function stays one, and so do a
-    generator (the span covers its iteration) and an async generator."""
+def decorate(
+    function: Callable[..., Any], name: int, stage: int, phase: int, counts: dict[str, int]
+) -> Callable[..., Any]:
+    """Wraps a function so that each call is a span with these counts (`tokens`, `bytes`, `items`).
+    A coroutine function stays one, and so do a generator (the span covers its iteration) and an
+    async generator."""
     from functools import wraps  # kept out of every process's start
     from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 
@@ -29,7 +32,7 @@ def decorate(function: Callable[..., Any], name: int, stage: int, phase: int) ->
         try:
             # Ids belong to a process; a forked child resolves them anew.
             ids = recorder.labels.get(key) or recorder.label(*key)
-            return recorder.begin(ids[0], stage, phase)
+            return recorder.begin(ids[0], stage, phase, **counts)
         except Exception as error:
             recorder.failed(error)
             return idle

@@ -94,21 +94,13 @@ class Call:
         """An argument by its name in the function's signature, however the caller passed it."""
         if name in self.kwargs:
             return self.kwargs[name]
-        function: Any = self.function
-        while hasattr(function, "__wrapped__"):
-            function = function.__wrapped__
-        code = getattr(function, "__code__", None)
-        if code is None:
-            return default
-        names = code.co_varnames[: code.co_argcount]
-        if name in names:
-            position = names.index(name)
-            if position < len(self.args):
-                return self.args[position]
-            defaults = function.__defaults__ or ()
-            from_end = len(names) - position
-            return defaults[-from_end] if from_end <= len(defaults) else default
-        return (function.__kwdefaults__ or {}).get(name, default)
+        signature = _signatures.get(self.function)
+        if signature is None:
+            signature = _signatures[self.function] = _Signature(self.function)
+        position = signature.positions.get(name, len(self.args))
+        if position < len(self.args):
+            return self.args[position]
+        return signature.defaults.get(name, default)
 
     def row(self, table: str, **columns: Any) -> Any:
         """Append a row to `trajectories`, `rewards`, `uses`, `syncs` or `samples`; return it.
@@ -202,6 +194,25 @@ class Adapter:
         """Facts about this process, for its process file; called once the framework is imported."""
         del module
         return {}
+
+
+class _Signature:
+    """Where the arguments of a function stand, found once: `co_varnames` makes a tuple a time."""
+
+    __slots__ = ("defaults", "positions")
+
+    def __init__(self, function: Any) -> None:
+        while hasattr(function, "__wrapped__"):
+            function = function.__wrapped__
+        code = getattr(function, "__code__", None)
+        names = () if code is None else code.co_varnames[: code.co_argcount]
+        self.positions: dict[str, int] = {name: place for place, name in enumerate(names)}
+        positional = getattr(function, "__defaults__", None) or ()
+        self.defaults: dict[str, Any] = dict(zip(names[::-1], positional[::-1], strict=False))
+        self.defaults |= getattr(function, "__kwdefaults__", None) or {}
+
+
+_signatures: dict[Any, _Signature] = {}
 
 
 def split_target(target: str) -> tuple[str, str]:

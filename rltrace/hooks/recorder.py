@@ -7,6 +7,7 @@ say) it says so once on stderr and turns itself off. Standard library only.
 from __future__ import annotations
 
 import atexit
+import errno
 import itertools
 import os
 import sys
@@ -30,6 +31,8 @@ MOST_NAMES = 20_000
 many, new names are recorded as `MANY_NAMES`."""
 
 MANY_NAMES = "(more names)"
+
+_PASSING = {errno.EMFILE, errno.ENFILE, errno.EINTR, errno.EAGAIN, errno.ENOMEM}
 
 
 class Recorder:
@@ -125,7 +128,7 @@ class Recorder:
     def append(self, table: str, **values: float) -> Row | None:
         """Stores a row of any table; None when it could not be stored, which is said once."""
         try:
-            return self.tables[table].append(**values)
+            return self.tables[table].store(values)
         except Exception as error:
             self.failed(error)
             return None
@@ -150,8 +153,9 @@ class Recorder:
             pass  # the disk is full: the recorder is about to say so
 
     def failed(self, error: BaseException) -> None:
-        """Called with whatever recording raised. A disk that takes no more ends recording."""
-        if isinstance(error, OSError):
+        """Called with whatever recording raised. A disk that takes no more ends recording; a want
+        that passes (no descriptor free, say) costs the row only."""
+        if isinstance(error, OSError) and error.errno not in _PASSING:
             if _active is self:
                 stop()
                 _say(f"recording stopped in process {os.getpid()}: {error}; the job goes on")

@@ -274,7 +274,7 @@ def _row(kind: type[Any], table: str, **values: Any) -> Any:
             known["first_version"] = recorder.version
         if "start_ns" not in known and "time_ns" not in known:
             known["start_ns"] = monotonic_ns()
-        row = recorder.tables[table].append(**known)
+        row = recorder.tables[table].store(known)
         return row_at(kind, row._batch, row._slot)
     except Exception as error:
         recorder.failed(error)

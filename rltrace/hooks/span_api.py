@@ -38,10 +38,14 @@ class LoopSpan(Span):
         """Decorates a function, coroutine function or generator: one span a call."""
         from rltrace.hooks.decorate import decorate  # it needs `inspect`: not for every process
 
-        columns = self._batch.columns
-        name, stage, phase = (int(columns[i][self._slot]) for i in (2, 3, 4))
+        name, stage, phase, tokens, size, items = (
+            int(self._batch.columns[self._batch.places[column]][self._slot])
+            for column in ("name", "stage", "phase", "tokens", "bytes", "items")
+        )
         self.discard()
-        return decorate(function, name, stage, phase)
+        counts = {"tokens": tokens, "bytes": size, "items": items}
+        known = {column: count for column, count in counts.items() if count != -1}
+        return decorate(function, name, stage, phase, known)
 
 
 class Step(Span):

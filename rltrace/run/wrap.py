@@ -21,7 +21,7 @@ from rltrace.hooks.boot import ADAPTERS_VARIABLE, HOOKS_VARIABLE, PYTHON_VARIABL
 from rltrace.hooks.hook import Hook, split_target, stage_code
 from rltrace.hooks.node_agent import spawn_agent
 from rltrace.run.bytecode import compile_traced_modules
-from rltrace.run.calibrate import event_cost_ns
+from rltrace.run.calibrate import recording_costs
 from rltrace.run.child import run_child
 from rltrace.run.closing import close_run, job_processes
 from rltrace.run.location import RUNS_FOLDER, new_run_path
@@ -104,7 +104,7 @@ def _make_run(command: list[str], out: Path | None, hooks: Sequence[str]) -> Pat
             "hooks": list(hooks),
             "adapters": find_adapters(),
             "cores": len(os.sched_getaffinity(0)),
-            "event_cost_ns": event_cost_ns(),
+            **recording_costs(),
         }
         create_run(str(path), command, settings, rltrace.__version__)
     except OSError as error:

@@ -48,13 +48,14 @@ if sys.version_info >= (3, 13):
 
 
 class _Segment:
-    """A file of a table: where it lies and how long it is."""
+    """A file of a table: where it lies, how long it is, and how long it is becoming."""
 
-    __slots__ = ("path", "size_bytes")
+    __slots__ = ("next_bytes", "path", "size_bytes")
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.size_bytes = 0
+        self.next_bytes = 0
 
 
 class Batch:
@@ -91,7 +92,8 @@ class Batch:
         if self._map is None or "trackfd" in _MAP:
             return True
         try:
-            return self._map.size() == self._segment.size_bytes
+            segment = self._segment
+            return self._map.size() in (segment.size_bytes, segment.next_bytes)
         except (OSError, ValueError):
             return False
 
@@ -152,6 +154,10 @@ class TableWriter:
     def append(self, **values: float) -> Row:
         """Stores a row; its marker column comes last. Errors: as `Row.set`, and OSError when no
         space can be had."""
+        return self.store(values)
+
+    def store(self, values: dict[str, float]) -> Row:
+        """As `append`; the values are used up."""
         batch, slot = self.claim()
         moment = values.pop(self._marker)
         columns, places = batch.columns, self._places
@@ -227,6 +233,7 @@ class TableWriter:
         body = start + len(message)
         end = body + body_bytes
         marker_bytes = offsets[1]
+        segment.next_bytes = end
         try:
             os.posix_fallocate(file, start, end - start)  # a hole in a map would be a SIGBUS
         except OSError as error:

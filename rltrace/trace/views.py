@@ -17,6 +17,7 @@ BASES = {f"raw_{name}": (name,) for name in TABLES} | {
 """The tables that must be loaded before a table or view can be queried."""
 
 _PROCESS_COLUMNS = "p.who, p.host, p.node, p.pid, p.role, p.rank"
+_RENAMED = {"syncs": "p.role AS process_role"}  # a sync has a role of its own
 
 
 def view_statements(table: Table) -> list[str]:
@@ -26,8 +27,9 @@ def view_statements(table: Table) -> list[str]:
     named = [column.name for column in table.columns if column.is_name]
     for name in named:
         joins += f' LEFT JOIN names AS n_{name} ON n_{name}.id = r."{name}"'
+    of_process = _PROCESS_COLUMNS.replace("p.role", _RENAMED.get(table.name, "p.role"))
     statements = [
-        f"CREATE OR REPLACE VIEW {table.name} AS SELECT {selected}, process, {_PROCESS_COLUMNS} "
+        f"CREATE OR REPLACE VIEW {table.name} AS SELECT {selected}, process, {of_process} "
         f"FROM raw_{table.name} r {joins}"
     ]
     if table.name == "spans":

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rltrace.analysis.activity import read_activity
-from rltrace.analysis.own_cost import DEFAULT_EVENT_COST_NS, own_cost
+from rltrace.analysis.own_cost import DEFAULT_COSTS_NS, own_cost
 from rltrace.analysis.spread import spread, spread_of
 from rltrace.analysis.steps import find_steps
 from rltrace.analysis.summary import Summary, summarize
@@ -193,16 +193,18 @@ def test_waits_are_by_name_and_role(synthetic: Any) -> None:
 def test_own_cost_is_events_times_the_calibrated_cost_over_wall_time(tmp_path: Path) -> None:
     worker = process("worker", *((Stage.TRAIN, n, n + 0.5) for n in range(10)))
     rows(worker, "uses", time_s=[1.0, 2.0], trajectory=[1, 2])
-    run = run_of(tmp_path, worker, settings={"event_cost_ns": 500})
+    run = run_of(tmp_path, worker, settings={"event_cost_ns": 500, "row_cost_ns": 2000})
     found = own_cost(run, read_activity(run), at(10))
     assert (found.events, found.processes) == (12, 1)
     assert found.calibrated
-    assert found.share == pytest.approx(12 * 500e-9 / 10)
+    assert found.share == pytest.approx((10 * 500e-9 + 2 * 2000e-9) / 10)
+    assert found.event_cost_ns == pytest.approx(9000 / 12)
     assert found.worst_share == found.share
     run = run_of(tmp_path / "other", worker)
     found = own_cost(run, read_activity(run), at(10))
     assert not found.calibrated
-    assert found.share == pytest.approx(12 * DEFAULT_EVENT_COST_NS * 1e-9 / 10)
+    span_ns, row_ns = DEFAULT_COSTS_NS
+    assert found.share == pytest.approx((10 * span_ns + 2 * row_ns) * 1e-9 / 10)
 
 
 def summary_of_steps(path: Path, *stages: tuple[Stage, float], steps: int = 6) -> Summary:

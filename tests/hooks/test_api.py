@@ -96,7 +96,7 @@ with rltrace.span("rollout", tokens=3): os.kill(os.getpid(), 9)
 def test_every_kind_of_function_can_be_decorated(run_path: Path, record: Record) -> None:
     out = record("""
 import asyncio, inspect
-@rltrace.span("reward", "plain")
+@rltrace.span("reward", "plain", tokens=7)
 def plain(x): return x + 1
 @rltrace.span("env", "coroutine")
 async def coroutine(x): await asyncio.sleep(0); return x + 1
@@ -117,6 +117,7 @@ try:
 except TypeError: print("raised")
 """).stdout
     assert out == "2 3 ([0, 1, 2], 2) [0, 1, 2]\nraised\n"
+    assert rows(run_path, "SELECT sum(tokens), count(bytes) FROM spans") == [(21, 0)]
     counted = rows(run_path, "SELECT name, stage, count(*), count(end_ns) FROM spans GROUP BY 1, 2")
     assert sorted(counted) == [
         ("agenerator", "rollout", 1, 1),

@@ -21,10 +21,6 @@ _OUTCOMES = {word(outcome): int(outcome) for outcome in Outcome}
 _generating: dict[str, Any] = {}  # rows of trajectories that have begun here, by id
 
 
-def _controller(call: Call) -> None:
-    call.recorder.describe(role="controller")
-
-
 def _rank(call: Call) -> None:
     call.recorder.describe(rank=call.argument("index"))
 
@@ -174,7 +170,9 @@ class RayTrainer(Adapter):
 
     framework = "rltrace.trainer"
     hooks = (
-        Hook("rltrace.trainer.run:run", before=_controller),
+        Hook(
+            "rltrace.trainer.run:run", before=lambda call: call.recorder.describe(role="controller")
+        ),
         Hook(f"{_PLACEMENT}:Colocated.step", "step", step=lambda call: call.argument("number")),
         Hook(f"{_ROLLOUT}.__init__", after=_rank),
         Hook(f"{_ROLLOUT}.generate", "rollout", before=_belongs_to_step, after=_rollout),

@@ -114,17 +114,15 @@ def _boot(run_dir: str) -> None:
         os.environ.pop(RUN_VARIABLE, None)
         return
     if part == "records":
-        recorder = recording.start(run_dir)
-        if recorder is None:
+        is_ray_worker = running.name.endswith(_RAY_WORKER)  # told its place when it gets an actor
+        facts = {} if is_ray_worker else _place()
+        if recording.start(run_dir, **facts) is None:
             os.environ.pop(RUN_VARIABLE, None)  # said once; the children need not say it again
             return
         _start_agent(run_dir)
-        facts = {} if running.name.endswith(_RAY_WORKER) else _place()
-        if facts:
-            recorder.describe(**facts)
         if running.kind == "module":
             os.environ[MAIN_VARIABLE] = running.name
-        elif not running.name.endswith(_RAY_WORKER):
+        elif not is_ray_worker:
             os.environ.pop(MAIN_VARIABLE, None)
     _finder = Finder(_report)
     sys.meta_path.insert(0, _finder)

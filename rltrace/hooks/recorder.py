@@ -38,12 +38,13 @@ _PASSING = {errno.EMFILE, errno.ENFILE, errno.EINTR, errno.EAGAIN, errno.ENOMEM}
 class Recorder:
     """The recorder of this process. `step` and `version` are what rows get that state none."""
 
-    def __init__(self, run_dir: str) -> None:
+    def __init__(self, run_dir: str, **facts: Any) -> None:
         self.run_dir = run_dir
         self.step = -1
         self.version = -1
         self._parent: str | None = None
         self._become()
+        self._described.update(facts)
         self._write_process_file()
 
     def _become(self) -> None:
@@ -206,16 +207,16 @@ def active() -> Recorder | None:
     return _active
 
 
-def start(run_dir: str) -> Recorder | None:
+def start(run_dir: str, **facts: Any) -> Recorder | None:
     """Starts recording into an existing run directory, once; None when it cannot be written to,
-    which is said on stderr."""
+    which is said on stderr. `facts` are as in `Recorder.describe`."""
     global _active, _fork_hook_set
     if _active is not None:
         return _active
     recorder = None
     try:
         os.listdir(f"{run_dir}/{PROCESS}")
-        recorder = Recorder(run_dir)
+        recorder = Recorder(run_dir, **facts)
         probe = f"{run_dir}/{PROCESS}/{recorder.who}.json"
         os.stat(probe)
     except Exception as error:

@@ -38,10 +38,9 @@ LAST_WORDS_S = 5.0
 def main(run_dir: str) -> None:
     """Runs the agent of this node until the run is over."""
     _let_go()
-    recorder = recording.start(run_dir)
+    recorder = recording.start(run_dir, role="agent", cores=len(os.sched_getaffinity(0)))
     if recorder is None:
         return
-    recorder.describe(role="agent", cores=len(os.sched_getaffinity(0)))
     agent = Agent(run_dir, recorder)
     signal.signal(signal.SIGTERM, lambda *_: agent.stop())
     try:

@@ -24,6 +24,7 @@ from rltrace.trace.segment import Row, TableWriter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 MOST_NAMES = 20_000
@@ -199,6 +200,7 @@ class Recorder:
 
 
 _active: Recorder | None = None
+_followers: list[Callable[[Recorder | None], None]] = []
 _fork_hook_set = False
 
 
@@ -210,7 +212,7 @@ def active() -> Recorder | None:
 def start(run_dir: str, **facts: Any) -> Recorder | None:
     """Starts recording into an existing run directory, once; None when it cannot be written to,
     which is said on stderr. `facts` are as in `Recorder.describe`."""
-    global _active, _fork_hook_set
+    global _fork_hook_set
     if _active is not None:
         return _active
     recorder = None
@@ -222,7 +224,7 @@ def start(run_dir: str, **facts: Any) -> Recorder | None:
     except Exception as error:
         _say(f"cannot record into {run_dir}: {error}; the job goes on untraced")
         return None
-    _active = recorder
+    _set_active(recorder)
     spans.on_failure = _failed
     if not _fork_hook_set:
         os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
@@ -235,8 +237,20 @@ def start(run_dir: str, **facts: Any) -> Recorder | None:
 
 def stop() -> None:
     """Stops recording in this process. What was stored stays; spans still open can be ended."""
+    _set_active(None)
+
+
+def follow(follower: Callable[[Recorder | None], None]) -> None:
+    """Tells `follower` the process's recorder, now and whenever it changes."""
+    _followers.append(follower)
+    follower(_active)
+
+
+def _set_active(recorder: Recorder | None) -> None:
     global _active
-    _active = None
+    _active = recorder
+    for follower in _followers:
+        follower(recorder)
 
 
 def _before_fork() -> None:

@@ -96,6 +96,28 @@ def test_each_python_process_leaves_its_file(
     assert not done.problems
 
 
+def test_we_cause_no_warning(job: RunJob) -> None:
+    """Where a program turns warnings into errors, ours would be its errors."""
+    program = """
+        import colorsys, os, rltrace
+        with rltrace.span("rollout"):
+            colorsys.rgb_to_hsv(1, 0, 0)
+        def generate(): pass
+        generate()
+        if os.fork() == 0:
+            rltrace.span("train").end()
+            os._exit(0)
+        os.wait()
+    """
+    strict = ["-X", "dev", "-X", "warn_default_encoding", "-W", "error", "-b", "-b"]
+    hooks = ("colorsys:rgb_to_hsv=other", "__main__:generate=rollout")
+    done = job(PY, *strict, "{script}", program=program, hooks=hooks)
+    assert done.code == 0, done.err
+    assert [line for line in done.err.splitlines() if "the trace is in" not in line] == []
+    assert len(done.spans()) == 4
+    assert done.problems == []
+
+
 def test_two_programs_under_one_pid_are_two_processes(job: RunJob) -> None:
     """`exec`, and Ray, which executes a worker twice under one pid."""
     program = """

@@ -61,6 +61,9 @@ class Agent:
         self._server: Server | None = None
         self._devices = self._open_devices()
         self._pair_at = self._exchange_at = 0.0
+        self._patience_s = SAMPLE_EVERY_S
+        self._compared = False
+        self._unreached = ""  # why the last exchange failed
 
     def stop(self) -> None:
         """Ends the agent at the next tick."""
@@ -75,6 +78,9 @@ class Agent:
         self._sample()
         self._pair()
         self._exchange()
+        if self._unreached and not self._compared:
+            first = self._lifetime.first_node
+            self._recorder.problem("clocks-not-compared", target=first, detail=self._unreached)
         self._introduce(end_ns=monotonic_ns())
         if self._lifetime.first_node == self.node:
             self._await_others()
@@ -85,10 +91,10 @@ class Agent:
         if now >= self._pair_at:
             self._pair_at = now + PAIR_EVERY_S
             self._pair()
-        if now >= self._exchange_at:
+        if self._lifetime.first_node == self.node:
             self._listen()
-            if self._exchange():
-                self._exchange_at = now + EXCHANGE_EVERY_S
+        elif now >= self._exchange_at:
+            self._exchange_at = now + self._exchange()
 
     def _open_devices(self) -> Devices | None:
         try:
@@ -112,28 +118,36 @@ class Agent:
         monotonic, real, bracket = pair()
         self._note(kind="pair", monotonic_ns=monotonic, real_ns=real, bracket_ns=bracket)
 
-    def _exchange(self) -> bool:
-        """Measures the clock of the node that everyone is compared with; whether that is settled
-        for now: one's own clock always is."""
+    def _exchange(self) -> float:
+        """Measures the clock of the node that everyone is compared with. Returns in how many
+        seconds to do so again: soon while that node's agent has not introduced itself, later and
+        later while it cannot be reached."""
         first = self._lifetime.first_node
         if first == self.node:
-            return self._server is not None  # until then look whether other nodes have come
+            return EXCHANGE_EVERY_S  # one's own clock needs no comparing
         try:
             peer = json.loads(Path(self._run_dir, NODES, f"{first}.json").read_text())
             addresses = [str(address) for address in peer["addresses"]]
-            if peer.get("boot_id") == boot_id():
-                addresses.insert(0, "127.0.0.1")
-            offset = measure(addresses, int(peer["port"]), str(peer["token"]))
-        except (OSError, ValueError, KeyError):
-            return False  # not there yet
+            port, token = int(peer["port"]), str(peer["token"])
+        except (OSError, ValueError, KeyError) as error:
+            self._unreached = f"its agent has not introduced itself ({type(error).__name__})"
+            return SAMPLE_EVERY_S
+        if peer.get("boot_id") == boot_id():
+            addresses.insert(0, "127.0.0.1")
+        try:
+            offset = measure(addresses, port, token)
+        except OSError as error:
+            self._unreached = f"{', '.join(addresses)} port {port}: {error}"
+            self._patience_s = min(2 * self._patience_s, EXCHANGE_EVERY_S)
+            return self._patience_s
+        self._compared = True
+        self._patience_s = SAMPLE_EVERY_S
         self._note(kind="exchange", peer=first, **offset._asdict())
-        return True
+        return EXCHANGE_EVERY_S
 
     def _listen(self) -> None:
         """Opens a port once the run has another node, which will ask for the clock of this one."""
-        if self._lifetime.first_node != self.node or self._server is not None:
-            return
-        if len(list(Path(self._run_dir, NODES).glob("*.lock"))) > 1:
+        if self._server is None and len(list(Path(self._run_dir, NODES).glob("*.lock"))) > 1:
             self._server = Server()
             self._introduce()
 

@@ -17,7 +17,7 @@ import rltrace
 from rltrace.hooks.boot import RUN_VARIABLE, SITE
 from rltrace.run.exchange import Server, measure, own_addresses
 from rltrace.trace.clock import node_id
-from tests.hooks.conftest import WRAP, clean_environment
+from tests.hooks.conftest import WRAP, clean_environment, untraced
 from tests.run.test_wrap import until
 
 PY = sys.executable
@@ -219,6 +219,22 @@ def test_two_clocks_a_day_apart_are_aligned_within_the_bound(tmp_path: Path) -> 
     assert 0 < bound < 1e9
     assert before - bound <= start <= after + bound
     assert found["rollout"][0] < start <= end < found["rollout"][1]
+
+
+def test_a_first_node_that_cannot_be_reached_is_told(run_path: Path) -> None:
+    run = json.loads((run_path / "run.json").read_text()) | {"node": "far-away-0"}
+    (run_path / "run.json").write_text(json.dumps(run))
+    unreachable = {"addresses": ["127.0.0.1"], "port": 9, "token": "0" * 16}
+    (run_path / "nodes" / "far-away-0.json").write_text(json.dumps(unreachable))
+    environment = {RUN_VARIABLE: str(run_path), "PYTHONPATH": SITE}
+    assert untraced(PY, "-c", "pass", **environment).returncode == 0
+    pid = agent_pid(run_path)
+    (run_path / "run.json").write_text(json.dumps(run | {"end_real_ns": 1}))
+    assert until(lambda: not alive(pid))
+    problems = "".join(path.read_text() for path in (run_path / "problems").iterdir())
+    assert "clocks-not-compared" in problems
+    assert "port 9" in problems
+    assert clock_lines(run_path, node_id())[0]["kind"] == "pair"
 
 
 def test_a_node_without_an_agent_gets_one_from_its_first_process(run_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The two carriers, sitecustomize on PYTHONPATH and the .pth of the wheel, beside the user's own."""
+"""The two carriers, sitecustomize on PYTHONPATH and the .pth of the wheel, beside the user's."""
 
 from __future__ import annotations
 

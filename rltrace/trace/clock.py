@@ -20,7 +20,7 @@ _TIME_NAMESPACE = "/proc/self/ns/time"
 def boot_id() -> str:
     """The kernel's boot id; the host's name where there is none (not Linux)."""
     try:
-        with open(_BOOT_ID, encoding="ascii") as file:
+        with open(_BOOT_ID, encoding="utf-8") as file:
             return file.read().strip()
     except OSError:
         return os.uname().nodename

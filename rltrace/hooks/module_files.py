@@ -4,29 +4,34 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from collections.abc import Iterable
+from importlib.machinery import PathFinder
 
 _SUFFIXES = (".py", ".pyc", ".so", ".abi3.so")
 
 
 def may_exist(name: str) -> bool:
-    """Whether a module is imported or can be, as far as the imported part of its package tells.
-    False when its top package is not imported; True when that does not lie in plain folders."""
+    """Whether a module is imported or could be, as far as files tell. True where they do not tell:
+    a package that lies in no plain folder."""
     if name in sys.modules:
         return True
-    parent: Any = None
     parts = name.split(".")
     for count in range(len(parts) - 1, 0, -1):
         parent = sys.modules.get(".".join(parts[:count]))
         if parent is not None:
-            break
-    if parent is None:
+            return _in_folders(getattr(parent, "__path__", ()), parts[count:])
+    spec = PathFinder.find_spec(parts[0])
+    if spec is None:
         return False
-    folders = [str(folder) for folder in getattr(parent, "__path__", ())]
-    plain = [folder for folder in folders if os.path.isdir(folder)]
-    if folders and not plain:
+    return len(parts) == 1 or _in_folders(spec.submodule_search_locations or (), parts[1:])
+
+
+def _in_folders(folders: Iterable[str], inner: list[str]) -> bool:
+    paths = [str(folder) for folder in folders]
+    plain = [path for path in paths if os.path.isdir(path)]
+    if paths and not plain:
         return True
-    return any(_in_folder(os.path.join(folder, *parts[count:])) for folder in plain)
+    return any(_in_folder(os.path.join(path, *inner)) for path in plain)
 
 
 def _in_folder(path: str) -> bool:

@@ -129,6 +129,21 @@ def test_a_missing_target_is_told_once_and_stops_nothing(
     assert spans(run_path) == ["Learner.train"]
 
 
+def test_another_package_is_waited_for_if_it_is_installed(
+    installation: Installation, run_path: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "rlt_fw_engine.py").write_text("def generate(): pass")
+    hooks = (
+        Hook("rlt_fw_engine:generate", "rollout"),
+        Hook("rlt_fw_not_installed:generate", "rollout"),
+    )
+    installation.add_adapter(type("Two", (Ours,), {"hooks": hooks})())
+    importlib.import_module("rlt_fw")
+    assert problems(run_path) == [("hook-missing", "rlt_fw_not_installed:generate")]
+    importlib.import_module("rlt_fw_engine").generate()
+    assert spans(run_path) == ["generate"]
+
+
 def test_optional_hooks_are_not_missed(installation: Installation, run_path: Path) -> None:
     installation.add(Hook("rlt_fw.loop:gone", "train", optional=True))
     importlib.import_module("rlt_fw.loop")

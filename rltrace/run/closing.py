@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rltrace.trace.run_dir import PROCESS, update_run_json
+from rltrace.hooks.hook import split_target
+from rltrace.trace.run_dir import NAMES, PROCESS, update_run_json
+from rltrace.trace.vocabulary import STEP_SPAN
 
 
 def close_run(run_dir: Path, exit_code: int | None) -> None:
@@ -30,6 +33,19 @@ def job_processes(run_dir: Path) -> list[dict[str, Any]]:
         if isinstance(process, dict) and process.get("role") != "agent":
             found.append(process)
     return found
+
+
+def unused_hooks(run_dir: Path, hooks: Sequence[str]) -> list[str]:
+    """Those of the user's hooks (`"module:qualname=stage"`) under whose name no process recorded
+    anything. Errors: OSError."""
+    names = "".join(path.read_text("utf-8") for path in (run_dir / NAMES).glob("*.jsonl"))
+    unused = []
+    for hook in hooks:
+        target, _, stage = hook.partition("=")
+        name = STEP_SPAN if stage == STEP_SPAN else split_target(target)[1]
+        if f'"{name}"]' not in names:
+            unused.append(hook)
+    return unused
 
 
 def _framework(run_dir: Path) -> dict[str, str | None]:

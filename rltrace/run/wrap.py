@@ -23,7 +23,7 @@ from rltrace.hooks.node_agent import spawn_agent
 from rltrace.run.bytecode import compile_traced_modules
 from rltrace.run.calibrate import recording_costs
 from rltrace.run.child import run_child
-from rltrace.run.closing import close_run, job_processes
+from rltrace.run.closing import close_run, job_processes, unused_hooks
 from rltrace.run.location import RUNS_FOLDER, new_run_path
 from rltrace.trace.clock import node_id
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
@@ -63,7 +63,7 @@ def wrap(command: list[str], out: Path | None = None, hooks: Sequence[str] = ())
     newest = out is None and run_dir.parent == Path.cwd() / RUNS_FOLDER
     shown = os.path.relpath(run_dir)
     code = _run(program, command, _environment(str(run_dir), hooks), run_dir)
-    _finish(run_dir, code, shown, newest)
+    _finish(run_dir, code, shown, newest, hooks)
     return code
 
 
@@ -141,12 +141,14 @@ def _run(
         return NOT_EXECUTABLE
 
 
-def _finish(run_dir: Path, code: int, shown: str, newest: bool) -> None:
+def _finish(run_dir: Path, code: int, shown: str, newest: bool, hooks: Sequence[str]) -> None:
     try:
         close_run(run_dir, code)
         if not job_processes(run_dir):
             _say(f"no Python process was traced ({shown}): `rltrace doctor` tells what is needed")
             return
+        for hook in unused_hooks(run_dir, hooks):
+            _say(f"--hook {hook} recorded nothing: it was never called, or is not there")
     except (OSError, RltraceError) as error:
         _say(f"{shown}/{RUN_FILE} could not be completed: {error}")
     run = "" if newest else f" {shlex.quote(shown)}"

@@ -85,6 +85,17 @@ def test_the_last_line_says_where_the_trace_is(tmp_path: Path) -> None:
     assert "no Python process was traced" in nothing.stderr
 
 
+def test_a_hook_that_never_struck_is_told(tmp_path: Path) -> None:
+    """A module that is never imported cannot miss anything, so nobody else would tell."""
+    (tmp_path / "loop.py").write_text("def generate(): pass\ndef train(): pass\ndef begin(): pass")
+    hooks = ("loop:generate=other", "loop:begin=step", "loop:train=train", "lop:train=train")
+    options = [word for hook in hooks for word in ("--hook", hook)]
+    code = "import loop; loop.generate(); loop.begin()"
+    done = wrap(PY, "-c", code, cwd=tmp_path, options=tuple(options))
+    told = [line.split()[2] for line in done.stderr.splitlines() if "recorded nothing" in line]
+    assert told == ["loop:train=train", "lop:train=train"]
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -17,7 +17,7 @@ from time import monotonic_ns, time_ns
 from rltrace.hooks import spans
 from rltrace.hooks.codes import codes_of
 from rltrace.hooks.spans import Span, begin, watch_asyncio
-from rltrace.trace import clock
+from rltrace.trace import clock, segment
 from rltrace.trace.run_dir import NAMES, PROBLEMS, PROCESS, append_line, write_json
 from rltrace.trace.schema import TABLES
 from rltrace.trace.segment import Row, TableWriter
@@ -32,6 +32,8 @@ MOST_NAMES = 20_000
 many, new names are recorded as `MANY_NAMES`."""
 
 MANY_NAMES = "(more names)"
+
+MOST_PROBLEMS = 20
 
 _PASSING = {errno.EMFILE, errno.ENFILE, errno.EINTR, errno.EAGAIN, errno.ENOMEM}
 
@@ -107,7 +109,8 @@ class Recorder:
                 say=True,
             )
         label = (self.name(name or stage), code)
-        self.labels[stage if name is None else (stage, name)] = label
+        if len(self.labels) < MOST_NAMES:
+            self.labels[stage if name is None else (stage, name)] = label
         return label
 
     def begin(
@@ -141,9 +144,10 @@ class Recorder:
         self._write_process_file()
 
     def problem(self, what: str, say: bool = False, **fields: Any) -> None:
-        """Writes down, once each, what was not recorded or hooked; `say` puts it on stderr too."""
+        """Writes down, once each, what was not recorded or hooked; `say` puts it on stderr too. A
+        job that goes wrong in ever new ways is quoted `MOST_PROBLEMS` times of a kind."""
         key = (what, str(fields.get("target", "")))
-        if key in self._said:
+        if key in self._said or sum(kind == what for kind, _ in self._said) >= MOST_PROBLEMS:
             return
         self._said.add(key)
         if say:
@@ -161,6 +165,7 @@ class Recorder:
             if _active is self:
                 stop()
                 _say(f"recording stopped in process {os.getpid()}: {error}; the job goes on")
+                self.problem("recording-stopped", target=str(os.getpid()), detail=str(error))
             return
         self.problem("not-recorded", target=type(error).__name__, detail=str(error))
 
@@ -226,6 +231,7 @@ def start(run_dir: str, **facts: Any) -> Recorder | None:
         return None
     _set_active(recorder)
     spans.on_failure = _failed
+    segment.on_misfit = _misfit
     if not _fork_hook_set:
         os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
         atexit.register(_at_exit)
@@ -272,6 +278,19 @@ def _after_fork() -> None:
         except Exception as error:
             stop()
             _say(f"cannot record in forked process {os.getpid()}: {error}; the job goes on")
+
+
+def unknown_word(enum: str, word: object) -> None:
+    """Tells that a word is none of the vocabulary's: its column stays unknown."""
+    if _active is not None:
+        said = f"left unknown; {enum} is one of {', '.join(codes_of(enum))}"
+        _active.problem("unknown-word", say=True, target=str(word), detail=said)
+
+
+def _misfit(column: str, value: object) -> None:
+    if _active is not None:
+        said = f"a value of type {type(value).__name__} does not fit and was left unknown"
+        _active.problem("not-recorded", target=column, detail=said)
 
 
 def _failed(error: BaseException) -> None:

@@ -38,6 +38,8 @@ def trajectory(
     """One sample's generation, from this call to `.finish(...)` or the end of the `with` block.
     `version` is the policy version that generates it (default: the process's); `token_ids` and
     `logprobs` say whether the server's own were kept."""
+    if _recorder._active is None:
+        return _IDLE_TRAJECTORY
     row: Trajectory = _row(
         Trajectory,
         "trajectories",
@@ -80,7 +82,7 @@ class Trajectory(Span):
         if version is None and recorder is not None and recorder.version != -1:
             version = recorder.version
         values = {
-            "finish": _code("Finish", finish, "error"),
+            "finish": _code("Finish", finish),
             "response_tokens": response_tokens,
             "last_version": version,
             "turns": turns,
@@ -122,6 +124,8 @@ def reward(
     """A verdict on a sample. `rltrace.reward(id, 0.5)` records one at this instant; as a `with`
     block it is timed, and `.set(value=...)` completes it. `outcome` is "ok", "timeout" or "error"
     (default: "ok", or "error" when the block raises)."""
+    if _recorder._active is None:
+        return _IDLE_REWARD
     now_ns = monotonic_ns()
     row: Reward = _row(
         Reward,
@@ -130,7 +134,7 @@ def reward(
         trajectory=trajectory,
         component=component,
         value=value,
-        outcome=_code("Outcome", outcome or "ok", "error"),
+        outcome=_code("Outcome", outcome or "ok"),
         end_ns=now_ns,
     )
     return row
@@ -183,7 +187,7 @@ def use(
         trajectory=trajectory,
         step=recorder.step if step is None else step,
         version=recorder.version if version is None else version,
-        fate=_code("Fate", fate, "filtered"),
+        fate=_code("Fate", fate),
         tokens=tokens,
         mean_log_ratio=mean_log_ratio,
         clip_share=clip_share,
@@ -206,12 +210,14 @@ def weight_update(
     """This process's part in making policy version `version` visible to rollout: a `with` block.
     When it ends, `version` is the process's version. `role` is "source", "relay" or "sink"; `bytes`
     are the weights', `wire_bytes` what was sent; `stall_ns` is how long the role stood still."""
+    if _recorder._active is None:
+        return _IDLE_UPDATE
     row: WeightUpdate = _row(
         WeightUpdate,
         "syncs",
         version=version,
-        role=_code("SyncRole", role, ""),
-        transport=_code("Transport", transport, ""),
+        role=_code("SyncRole", role),
+        transport=_code("Transport", transport),
         bytes=bytes,
         wire_bytes=wire_bytes,
         buckets=buckets,
@@ -281,14 +287,17 @@ def _row(kind: type[Any], table: str, **values: Any) -> Any:
         return IDLE
 
 
-def _code(enum: str, word: str | None, otherwise: str) -> int | None:
-    """The code of a word of the vocabulary; one that it does not have is said, and `otherwise`."""
-    if word is None:
+def _code(enum: str, word: str | None) -> int | None:
+    """The code of a word of the vocabulary; one that it does not have is said, and left unknown."""
+    if word is None or _recorder._active is None:
         return None
-    codes = codes_of(enum)
-    code = codes.get(word)
-    recorder = _recorder._active
-    if code is None and recorder is not None:
-        said = f"recorded as {otherwise or 'unknown'!r}; {enum} is one of {', '.join(codes)}"
-        recorder.problem("unknown-word", say=True, target=str(word), detail=said)
-    return codes.get(otherwise) if code is None else code
+    code = codes_of(enum).get(word)
+    if code is None:
+        _recorder.unknown_word(enum, word)
+    return code
+
+
+# An idle object does all that these do: nothing.
+_IDLE_TRAJECTORY: Trajectory = IDLE  # type: ignore[assignment]
+_IDLE_REWARD: Reward = IDLE  # type: ignore[assignment]
+_IDLE_UPDATE: WeightUpdate = IDLE  # type: ignore[assignment]

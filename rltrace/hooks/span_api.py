@@ -25,7 +25,10 @@ class _Phases(dict[str, int]):
 
     def __missing__(self, word: str) -> int:
         self.update(codes_of("Phase"))
-        return dict.__getitem__(self, word)
+        if word not in self:
+            _recorder.unknown_word("Phase", word)
+            return -1
+        return self[word]
 
 
 _phases = _Phases()
@@ -145,8 +148,24 @@ def span(
         span._slot = slot
         starts[slot] = monotonic_ns()
         return span
+    except (TypeError, ValueError, OverflowError):
+        return _piecemeal(stage, name, step, version, tokens, bytes, items)
     except Exception as error:
         _spans.on_failure(error)  # not `recorder`'s: another thread may just have stopped it
+        return _IDLE_SPAN
+
+
+def _piecemeal(stage: object, name: object, step: Any, version: Any, *counts: Any) -> LoopSpan:
+    """The span again, when a value did not fit its column: the interval is kept, and of its values
+    what can be."""
+    try:
+        opened = span(str(stage), None if name is None else str(name))
+        columns = ("step", "version", "tokens", "bytes", "items")
+        given = zip(columns, (step, version, *counts), strict=True)
+        opened.set(**{column: value for column, value in given if value is not None})
+        return opened
+    except Exception as error:
+        _spans.on_failure(error)
         return _IDLE_SPAN
 
 

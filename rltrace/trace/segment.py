@@ -115,12 +115,43 @@ class Row:
     _slot: int
 
     def set(self, **values: float) -> None:
-        """Stores columns. Errors: KeyError for an unknown column, ValueError or TypeError for a
-        value that does not fit, OSError where the file is written instead of mapped."""
-        batch, slot = self._batch, self._slot
-        columns, places = batch.columns, batch.places
-        for name, value in values.items():
+        """Stores columns; a value that does not fit leaves its column unknown (see `on_misfit`).
+        Errors: KeyError for an unknown column, OSError where the file is written, not mapped."""
+        _store(self._batch, self._slot, values)
+
+
+def _ignore(column: str, value: object) -> None:
+    """Nobody wants to know."""
+
+
+on_misfit: Callable[[str, object], None] = _ignore
+"""Told of a value that does not fit its column; the process's recorder sets its own."""
+
+
+def _store(batch: Batch, slot: int, values: dict[str, float]) -> None:
+    columns, places = batch.columns, batch.places
+    for name, value in values.items():
+        try:
             columns[places[name]][slot] = value
+        except (TypeError, ValueError, OverflowError):
+            _store_converted(name, columns[places[name]], slot, value)
+
+
+def _store_converted(name: str, column: Any, slot: int, value: Any) -> None:
+    """A whole number in another type (5.0, a tensor) is stored as the integer that it is."""
+    try:
+        if isinstance(column, memoryview):
+            column.nbytes  # noqa: B018
+    except ValueError:  # released: a forked child completes its parent's row, which is not its own
+        return
+    try:
+        number = int(value)
+        if number == value:
+            column[slot] = number
+            return
+    except Exception:  # whatever it is, it is no number of ours
+        pass
+    on_misfit(name, value)
 
 
 def row_at(kind: Any, batch: Batch, slot: int) -> Any:
@@ -160,10 +191,8 @@ class TableWriter:
         """As `append`; the values are used up."""
         batch, slot = self.claim()
         moment = values.pop(self._marker)
-        columns, places = batch.columns, self._places
-        for name, value in values.items():
-            columns[places[name]][slot] = value
-        columns[0][slot] = moment
+        _store(batch, slot, values)
+        batch.columns[0][slot] = moment
         row: Row = row_at(Row, batch, slot)
         return row
 

@@ -8,6 +8,7 @@ import pytest
 
 import rltrace
 from rltrace.hooks.identity import identify
+from rltrace.hooks.recorder import MOST_PROBLEMS
 from tests.conftest import Record
 
 
@@ -158,21 +159,50 @@ for _ in range(3):
     ]
 
 
-def test_wrong_values_never_reach_the_job(run_path: Path, record: Record) -> None:
-    record("""
-with rltrace.span("rollout", tokens="many"): pass
-with rltrace.span("rollout", phase="nonsense"): pass
-with rltrace.span("rollout", step=2**40): pass
+def test_a_value_that_does_not_fit_costs_its_column_only(run_path: Path, record: Record) -> None:
+    said = record("""
+class Tensor:
+    def __int__(self): return 12
+    def __eq__(self, other): return other == 12
+with rltrace.span("rollout", tokens="many", items=3): pass
+with rltrace.span("reward", phase="nonsense"): pass
+with rltrace.span("train", step=2**40, bytes=5.0): pass
+with rltrace.span("env", tokens=Tensor()): pass
+with rltrace.span("value") as s: s.set(tokens=1.5, items=4.0)
 with rltrace.span(["rollout"]): pass
-with rltrace.span("rollout") as s: s.set(nonsense=4, tokens=1.5)
 rltrace.counter("queue", "full")
 rltrace.reward("a", value="good")
-rltrace.use(None, tokens="x")
+rltrace.use("b", "lost", tokens="x")
 rltrace.step("one")
-""")
-    run = rltrace.open_run(run_path)
-    assert run.sql("SELECT count(*) FROM spans WHERE end_ns IS NOT NULL").fetchall() == [(1,)]
-    assert any(p["what"] == "not-recorded" for p in run.problems)
+""").stderr
+    columns = "stage, step, tokens, bytes, items"
+    found = rows(run_path, f"SELECT {columns} FROM spans WHERE end_ns > 0 ORDER BY start_ns")
+    assert found == [
+        ("rollout", None, None, None, 3),
+        ("reward", None, None, None, None),
+        ("train", None, None, 5, None),
+        ("env", None, 12, None, None),
+        ("value", None, None, None, 4),
+        ("other", None, None, None, None),
+    ]
+    assert rows(run_path, "SELECT value, outcome FROM rewards") == [(None, "ok")]
+    assert rows(run_path, "SELECT fate, tokens FROM uses") == [(None, None)]
+    problems = rltrace.open_run(run_path).problems
+    assert {p["target"] for p in problems if p["what"] == "not-recorded"} >= {"tokens", "step"}
+    assert {p["target"] for p in problems if p["what"] == "unknown-word"} == {"nonsense", "lost"}
+    assert len(said.splitlines()) == 3  # two words and a stage that are none
+
+
+def test_a_job_that_is_always_wrong_does_not_fill_the_terminal(
+    run_path: Path, record: Record
+) -> None:
+    said = record("""
+for i in range(500):
+    with rltrace.span(f"stage {i}"): pass
+    rltrace.use(i, f"fate {i}")
+""").stderr
+    assert len(said.splitlines()) == 2 * MOST_PROBLEMS
+    assert rows(run_path, "SELECT count(*) FROM spans WHERE stage = 'other'") == [(500,)]
 
 
 def test_trajectories_rewards_and_uses_meet_by_id(run_path: Path, record: Record) -> None:

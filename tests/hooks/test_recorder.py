@@ -100,7 +100,7 @@ with mp.get_context("fork").Pool(2) as pool: pool.map(f, range(20))
     assert found == [(i,) for i in range(20)]
 
 
-def test_a_full_disk_ends_recording_and_not_the_job(tmp_path: Path, record: Record) -> None:
+def test_a_full_disk_ends_recording_and_not_the_job(run_path: Path, record: Record) -> None:
     """A file-size limit makes every allocation fail as a full disk does; test_disk_full in
     tests/run does it with a real full tmpfs."""
     done = record("""
@@ -114,6 +114,8 @@ print("the job's result")
     assert done.stdout == "the job's result\n"
     assert len(done.stderr.splitlines()) == 1
     assert "recording stopped" in done.stderr
+    (problem,) = rltrace.open_run(run_path).problems
+    assert problem["what"] == "recording-stopped"
 
 
 def test_a_run_directory_that_is_gone_is_said_once(tmp_path: Path, record: Record) -> None:

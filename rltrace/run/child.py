@@ -1,8 +1,8 @@
 """Running one child in our place: same terminal, same process group, signals and exit code passed.
 
-Signals are waited for instead of handled, which tells who sent them: those of the terminal (Ctrl-C)
-have reached the child already, as it is in the same process group; those that were sent to us with
-`kill` are passed on.
+Signals are waited for instead of handled. Those that were sent to the whole process group (the
+terminal's Ctrl-C, `kill -- -PGID`) have reached the child already; those that were sent to us alone
+are passed on. The canary tells which is which.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+
+from rltrace.run.canary import Canary
 
 _PASSED_ON = {
     signal.SIGINT,
@@ -31,6 +33,8 @@ def run_child(
     if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # else its exit status would be thrown away
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
+    canary: Canary | None = None
+    gone: set[int] = set()
     try:
         child = os.posix_spawn(
             program,
@@ -39,9 +43,12 @@ def run_child(
             setsigmask=before,
             setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),  # Python ignores them; the job need not
         )
+        canary = _canary()  # after the child, so that nothing is heard which the child was not sent
         started(child)
-        code = os.waitstatus_to_exitcode(_status_of(child))
+        code = os.waitstatus_to_exitcode(_status_of(child, canary, gone))
     finally:
+        if canary is not None:
+            canary.end(canary.pid in gone)
         # What came for us too late (the Ctrl-C that ended the child) must not strike now.
         while signal.sigtimedwait(_WATCHED, 0) is not None:
             pass
@@ -49,11 +56,22 @@ def run_child(
     return code if code >= 0 else 128 - code
 
 
-def _status_of(child: int) -> int:
+def _canary() -> Canary | None:
+    try:
+        return Canary()
+    except OSError:  # no process or descriptor to spare: who sent a signal has to do
+        return None
+
+
+def _status_of(child: int, canary: Canary | None, gone: set[int]) -> int:
     while True:
         received = signal.sigwaitinfo(_WATCHED)
         if received.si_signo != signal.SIGCHLD:
-            if received.si_code != _SI_KERNEL:
+            heard = canary.heard(received.si_signo) if canary is not None else None
+            terminal = received.si_code == _SI_KERNEL
+            if heard is None:
+                heard = terminal
+            if not heard or (not terminal and _left_our_group(child)):
                 _pass_on(child, received.si_signo)
             continue
         while True:
@@ -65,6 +83,14 @@ def _status_of(child: int) -> int:
                 return status
             if pid == 0:
                 break
+            gone.add(pid)
+
+
+def _left_our_group(child: int) -> bool:
+    try:
+        return os.getpgid(child) != os.getpgrp()
+    except ProcessLookupError:
+        return False
 
 
 def _pass_on(child: int, number: int) -> None:

@@ -1,0 +1,141 @@
+"""Signals under `rltrace wrap`: the command gets each as often as it would without us."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.hooks.conftest import WRAP, clean_environment
+
+PY = sys.executable
+
+COUNTING = """
+import os, signal, sys, time
+got = []
+for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP):
+    signal.signal(number, lambda number, frame: got.append(signal.Signals(number).name))
+if "leave" in sys.argv:
+    os.setpgid(0, 0)
+print("ready", os.getpid(), flush=True)
+end = time.monotonic() + 20
+while not got and time.monotonic() < end: time.sleep(0.01)
+time.sleep(0.7)  # the second one would come
+open("got", "w").write(" ".join(got))
+print(*got, flush=True)
+"""
+
+
+def start(cwd: Path, *words: str) -> tuple[subprocess.Popen[str], int, int]:
+    """Starts the counting program in a process group of its own: wrap, whose number is also the
+    group's, and the program's own number."""
+    process = subprocess.Popen(
+        [*WRAP, "--", PY, "-c", COUNTING, *words],
+        cwd=cwd,
+        env=clean_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        preexec_fn=os.setpgrp,  # noqa: PLW1509: `process_group` is of Python 3.11
+    )
+    assert process.stdout is not None
+    ready, pid = process.stdout.readline().split()
+    assert ready == "ready"
+    time.sleep(0.2)  # the canary is there
+    return process, process.pid, int(pid)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
+@pytest.mark.parametrize("to", ["wrap", "group", "both"])
+def test_a_signal_arrives_once(tmp_path: Path, number: signal.Signals, to: str) -> None:
+    """`both` is what `timeout` does."""
+    process, group, _ = start(tmp_path)
+    if to != "group":
+        os.kill(group, number)
+    if to != "wrap":
+        os.killpg(group, number)
+    out, _ = process.communicate(timeout=30)
+    assert out == f"{number.name}\n"
+
+
+def test_signals_one_after_the_other_all_arrive(tmp_path: Path) -> None:
+    """What was sent to the group before says nothing about what is sent to wrap alone now."""
+    process, group, _ = start(tmp_path)
+    os.killpg(group, signal.SIGUSR1)
+    time.sleep(0.25)
+    os.kill(group, signal.SIGUSR1)
+    time.sleep(0.2)
+    os.kill(group, signal.SIGTERM)
+    out, _ = process.communicate(timeout=30)
+    assert out == "SIGUSR1 SIGUSR1 SIGTERM\n"
+
+
+def test_the_groups_signals_reach_a_command_that_left_the_group(tmp_path: Path) -> None:
+    process, group, _ = start(tmp_path, "leave")
+    os.killpg(group, signal.SIGTERM)
+    out, _ = process.communicate(timeout=30)
+    assert out == "SIGTERM\n"
+
+
+def test_a_stopped_job_goes_on(tmp_path: Path) -> None:
+    """Ctrl-Z, a signal for the group meanwhile, `fg`."""
+    process, group, _ = start(tmp_path)
+    os.killpg(group, signal.SIGTSTP)
+    _, status = os.waitpid(process.pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status)
+    os.killpg(group, signal.SIGUSR1)
+    time.sleep(0.3)
+    os.killpg(group, signal.SIGCONT)
+    out, _ = process.communicate(timeout=30)
+    assert (out, process.returncode) == ("SIGUSR1\n", 0)
+
+
+def test_a_terminal_that_goes_away_is_told_to_the_command(tmp_path: Path) -> None:
+    """The kernel tells the session's leader alone, which is wrap here."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(tmp_path)
+        os.execve(PY, [*WRAP, "--", PY, "-c", COUNTING], clean_environment())
+    text = b""
+    while b"ready" not in text:
+        text += os.read(terminal, 1024)
+    time.sleep(0.2)
+    os.close(terminal)
+    os.waitpid(pid, 0)
+    assert (tmp_path / "got").read_text() == "SIGHUP"
+
+
+def test_nothing_of_ours_outlives_wrap_or_holds_what_is_the_jobs(tmp_path: Path) -> None:
+    process, group, command = start(tmp_path)
+    members = _group(group)
+    assert len(members) == 3  # wrap, the command, the canary
+    (canary,) = members - {group, command}
+    (only,) = os.listdir(f"/proc/{canary}/fd")
+    assert os.readlink(f"/proc/{canary}/fd/{only}").startswith("pipe:")
+    assert int(only) > 2
+    process.kill()
+    process.wait()
+    until = time.monotonic() + 10
+    while os.path.exists(f"/proc/{canary}") and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not os.path.exists(f"/proc/{canary}")
+    os.kill(command, signal.SIGTERM)
+    assert process.stdout is not None
+    assert process.stdout.read() == "SIGTERM\n"
+
+
+def _group(group: int) -> set[int]:
+    found = set()
+    for name in os.listdir("/proc"):
+        try:
+            if name.isdigit() and os.getpgid(int(name)) == group:
+                found.add(int(name))
+        except ProcessLookupError:
+            continue
+    return found

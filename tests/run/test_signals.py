@@ -42,7 +42,7 @@ def start(cwd: Path, *words: str) -> tuple[subprocess.Popen[str], int, int]:
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        preexec_fn=os.setpgrp,  # noqa: PLW1509: `process_group` is of Python 3.11
+        preexec_fn=os.setpgrp,  # noqa: PLW1509 (`process_group` is of Python 3.11)
     )
     assert process.stdout is not None
     ready, pid = process.stdout.readline().split()

@@ -49,7 +49,7 @@ def main() -> None:
     """
 
 
-@main.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@main.command(context_settings={"allow_interspersed_args": False})
 @click.option("--out", type=click.Path(path_type=Path), help="Run directory to make.")
 @click.option(
     "--hook",
@@ -87,9 +87,17 @@ def _reads_a_run(function: Callable[..., None]) -> Callable[..., None]:
 @_JSON
 @click.option("--markdown", is_flag=True, help="Print Markdown.")
 @click.option(
-    "--price", type=float, metavar="USD", help="US$ per device-hour, instead of the table's."
+    "--price",
+    type=click.FloatRange(min=0),
+    metavar="USD",
+    help="US$ per device-hour, instead of the table's.",
 )
-@click.option("--lag-budget", type=int, metavar="K", help="Older samples count as not useful.")
+@click.option(
+    "--lag-budget",
+    type=click.IntRange(min=0),
+    metavar="K",
+    help="Older samples count as not useful.",
+)
 @click.option("--svg", type=click.Path(path_type=Path), help="Write it as a picture.")
 @_reads_a_run
 def report(
@@ -210,6 +218,8 @@ def compact(run: Run, delete_segments: bool, as_json: bool) -> None:
     """Turn a run into Parquet, for keeping: about a fifth of the size, and faster to read."""
     from dataclasses import asdict
 
+    from rich import filesize
+
     from rltrace.trace import parquet
 
     def progress(table: str) -> None:
@@ -224,7 +234,9 @@ def compact(run: Run, delete_segments: bool, as_json: bool) -> None:
     else:
         before, after = sum(done.segment_bytes.values()), sum(done.parquet_bytes.values())
         rows = sum(done.rows.values())
-        click.echo(f"{run.path}: {rows:,} rows, {before / 1e6:.1f} MB -> {after / 1e6:.1f} MB")
+        sizes = f"{filesize.decimal(before)} of segments -> {filesize.decimal(after)}"
+        kept = "" if delete_segments else "; the segments are kept (--delete-segments)"
+        click.echo(f"{run.path}: {rows:,} rows, {sizes}{kept}")
 
 
 @main.command()

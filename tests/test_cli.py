@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -63,23 +67,79 @@ def test_every_command_refuses_what_is_no_run(tmp_path: Path, command: tuple[str
     assert "is no run" in result.output
 
 
-def test_commands_default_to_the_newest_run(
+def test_commands_default_to_the_run_that_began_last(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "rltrace-runs"
     folder.mkdir()
-    run.rename(folder / "20300101-000000-new")
-    (folder / "20200101-000000-old").mkdir()
-    (folder / "20200101-000000-old" / "run.json").write_text("{}")
+    run.rename(folder / "by-name-before-all-others")
+    for name, started in (("20200101-000000-old", 5), ("z-older", 3), ("zz-broken", None)):
+        (folder / name).mkdir()
+        (folder / name / "run.json").write_text(json.dumps({"start_real_ns": started}))
     monkeypatch.chdir(tmp_path)
     result = invoke("query", "--csv", "SELECT count(*) AS n FROM steps")
     assert result.output == "n\n5\n"
     listed = json.loads(invoke("ls", "--json").output)
-    assert [Path(entry["path"]).name for entry in listed] == [
-        "20200101-000000-old",
-        "20300101-000000-new",
-    ]
+    names = ["zz-broken", "z-older", "20200101-000000-old", "by-name-before-all-others"]
+    assert [Path(entry["path"]).name for entry in listed] == names
     assert "unreadable" in listed[0]["problem"]
+
+
+def test_a_folder_that_does_not_exist_has_no_runs(tmp_path: Path) -> None:
+    result = invoke("ls", tmp_path / "nowhere")
+    assert result.exit_code == 4
+    assert len(result.output.strip().splitlines()) == 1
+
+
+def test_a_deleted_working_directory_is_no_traceback(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    script = f"rmdir {gone}; exec {sys.executable} -m rltrace report"
+    done = subprocess.run(
+        ["sh", "-c", script], cwd=gone, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 4
+    assert "Traceback" not in done.stderr
+
+
+def test_off_a_terminal_a_query_never_breaks_a_line(run: Path) -> None:
+    lines = invoke("query", "SELECT * FROM trajectories", run).output.splitlines()
+    assert len(lines) == 1 + 5
+
+
+@pytest.mark.parametrize("options", [("--price", "-1"), ("--lag-budget", "-2"), ("--nonsense",)])
+def test_wrong_options_are_wrong_usage(run: Path, options: tuple[str, ...]) -> None:
+    assert invoke("report", *options, run).exit_code == 2
+
+
+def test_an_unknown_option_of_wrap_is_not_taken_for_a_command() -> None:
+    assert invoke("wrap", "--bogus", "--", "true").exit_code == 2
+
+
+def test_info_bears_a_run_file_of_other_types(run: Path) -> None:
+    told = {"id": 5, "command": 3, "start_real_ns": "x", "exit_code": "y", "schema_version": 1}
+    (run / "run.json").write_text(json.dumps(told))
+    assert invoke("info", run).exit_code == 0
+
+
+def test_a_run_that_is_still_recorded_in_the_background_is_not_compacted(run: Path) -> None:
+    """`wrap` has ended; a process that its command left behind has not."""
+    (file,) = (run / "process").iterdir()
+    told = json.loads(file.read_text())
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as left:
+        told |= {"pid": left.pid, "start_ns": time.monotonic_ns()}
+        file.write_text(json.dumps(told))
+        assert invoke("compact", "--delete-segments", run).exit_code == 4
+        left.kill()
+        left.wait()
+    assert invoke("compact", "--delete-segments", run).exit_code == 0
+
+
+def test_another_process_under_an_old_number_does_not_keep_a_run_open(run: Path) -> None:
+    (file,) = (run / "process").iterdir()
+    told = json.loads(file.read_text()) | {"pid": os.getppid(), "start_ns": 1}
+    file.write_text(json.dumps(told))
+    assert invoke("compact", run).exit_code == 0
 
 
 def test_without_any_run_the_way_to_one_is_said(

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from rich import filesize
 from rich.console import Console
 from rich.table import Table
 
@@ -37,12 +38,13 @@ def inventory(run: Run) -> Inventory:
     folders = (*TABLES, PARQUET)
     files = [f for folder in folders for f in (run.path / folder).glob("*") if f.is_file()]
     rows = {table: run.rows(table) for table in TABLES}
-    start, end = run.meta.get("start_real_ns"), run.meta.get("end_real_ns")
+    start, end = (_integer(run.meta.get(key)) for key in ("start_real_ns", "end_real_ns"))
+    command = run.meta.get("command")
     bounds = [p.clock_bound_ns for p in run.processes]
     return Inventory(
         path=str(run.path),
-        command=shlex.join(map(str, run.meta.get("command") or [])),
-        exit_code=run.meta.get("exit_code"),
+        command=shlex.join(map(str, command)) if isinstance(command, list) else "",
+        exit_code=_integer(run.meta.get("exit_code")),
         seconds=(end - start) / 1e9 if start and end else None,
         is_compacted=run.is_compacted,
         rows=rows,
@@ -52,6 +54,10 @@ def inventory(run: Run) -> Inventory:
         processes=run.processes,
         problems=run.problems,
     )
+
+
+def _integer(value: object) -> int | None:
+    return value if isinstance(value, int) else None
 
 
 def to_json(found: Inventory) -> dict[str, Any]:
@@ -67,10 +73,12 @@ def render(found: Inventory, console: Console) -> None:
     took = "" if found.seconds is None else f" after {found.seconds:.1f} s"
     console.print(f"[bold]{found.path}[/bold]", highlight=False, soft_wrap=True)
     console.print(found.command, markup=False, highlight=False, soft_wrap=True)
-    console.print(f"{state}{took}; {found.bytes_on_disk / 1e6:.1f} MB on disk", highlight=False)
+    size = filesize.decimal(found.bytes_on_disk)
+    console.print(f"{state}{took}; {size} on disk", highlight=False)
     bound = found.clock_bound_ns
     clocks = "not aligned with each other" if bound is None else f"aligned within {bound:,} ns"
-    console.print(f"{found.nodes} node(s), clocks {clocks}", highlight=False)
+    nodes = "1 node" if found.nodes == 1 else f"{found.nodes} nodes, clocks {clocks}"
+    console.print(nodes, highlight=False)
     counts = ", ".join(f"{rows:,} {table}" for table, rows in found.rows.items() if rows)
     console.print(counts or "no rows: nothing that rltrace knows ran", highlight=False)
     table = Table(box=None, header_style="bold", pad_edge=False)
@@ -90,6 +98,8 @@ def render(found: Inventory, console: Console) -> None:
         table.add_row(
             str(process.pid), process.host, process.role or "-", rank, shown.replace("[", "\\[")
         )
+    if not console.is_terminal:
+        console.width = max(console.width, console.measure(table).maximum)
     console.print(table)
     kinds = Counter((str(p.get("what")), str(p.get("target", ""))) for p in found.problems)
     for (what, target), times in kinds.items():

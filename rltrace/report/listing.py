@@ -54,7 +54,13 @@ def render(listed: list[Entry], console: Console) -> None:
         said = e.problem or e.command
         name = Path(e.path).name
         table.add_row(name, started, seconds, code, str(e.processes), said.replace("[", "\\["))
+    if not console.is_terminal:
+        console.width = max(console.width, console.measure(table).maximum)
     console.print(table)
+
+
+def _is_of_job(process: Path) -> bool:
+    return '"role":"agent"' not in process.read_text("utf-8", "replace")
 
 
 def _entry(path: Path) -> Entry:
@@ -67,7 +73,7 @@ def _entry(path: Path) -> Entry:
             start_real_ns=start,
             seconds=(int(end) - start) / 1e9 if end else None,
             exit_code=meta.get("exit_code"),
-            processes=sum(1 for _ in (path / PROCESS).glob("*.json")),
+            processes=sum(1 for file in (path / PROCESS).glob("*.json") if _is_of_job(file)),
             problem=None,
         )
     except (RltraceError, KeyError, TypeError, ValueError) as error:

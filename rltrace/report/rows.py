@@ -19,15 +19,19 @@ _NUMBERS = ("INT", "DOUBLE", "FLOAT", "DECIMAL")
 
 
 def render(relation: duckdb.DuckDBPyRelation, console: Console) -> None:
-    """Prints a table; says so when rows are left out."""
+    """Prints a table; says so when rows are left out. Off a terminal no line is ever broken."""
     table = Table(box=None, header_style="bold", pad_edge=False)
     kinds: list[Any] = list(cast("Any", relation).types)
     for name, kind in zip(relation.columns, kinds, strict=True):
         is_number = any(word in str(kind) for word in _NUMBERS)
-        table.add_column(name, justify="right" if is_number else "left", overflow="fold")
+        table.add_column(
+            name, justify="right" if is_number else "left", no_wrap=is_number, overflow="ellipsis"
+        )
     rows = _fetch(relation, MOST_SHOWN_ROWS + 1)
     for row in rows[:MOST_SHOWN_ROWS]:
         table.add_row(*(_shown(value) for value in row))
+    if not console.is_terminal:
+        console.width = max(console.width, console.measure(table).maximum)
     console.print(table)
     if len(rows) > MOST_SHOWN_ROWS:
         console.print(f"[dim]the first {MOST_SHOWN_ROWS} rows; --csv or --json gives all[/dim]")

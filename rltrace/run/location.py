@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.run_dir import RUN_FILE
+from rltrace.trace.run_dir import RUN_FILE, read_run_json
 
 RUNS_FOLDER = "rltrace-runs"
 
@@ -14,7 +14,8 @@ _LAUNCHERS = {"python", "python3", "bash", "sh", "torchrun", "accelerate", "uv",
 
 
 def new_run_path(command: list[str], folder: Path | None = None) -> Path:
-    """A directory that does not exist yet: `rltrace-runs/<UTC time>-<name of the command>`."""
+    """A directory that does not exist yet: `rltrace-runs/<UTC time>-<name of the command>`. Errors:
+    OSError when there is no working directory any more."""
     folder = folder if folder is not None else Path.cwd() / RUNS_FOLDER
     stem = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{_name(command)}"
     path, number = folder / stem, 2
@@ -28,20 +29,29 @@ def find_run(given: str | Path | None) -> Path:
     when there is none."""
     if given is not None:
         return Path(given)
-    runs = list_runs()
+    runs = list_runs() if Path(RUNS_FOLDER).exists() else []
     if not runs:
-        message = (
-            f"there is no run in {Path.cwd() / RUNS_FOLDER}: record one with `rltrace wrap -- ...`"
-        )
-        raise RltraceError(message)
+        here = f"there is no run in {RUNS_FOLDER}/ here"
+        raise RltraceError(f"{here}: record one with `rltrace wrap -- python train.py`")
     return runs[-1]
 
 
 def list_runs(folder: Path | None = None) -> list[Path]:
-    """The runs of a folder (default: `rltrace-runs/` here), oldest first."""
-    folder = folder if folder is not None else Path.cwd() / RUNS_FOLDER
-    files = [(f.stat().st_ctime_ns, f.parent) for f in folder.glob(f"*/{RUN_FILE}")]
-    return [path for _, path in sorted(files, key=lambda pair: (pair[1].name, pair[0]))]
+    """The runs of a folder (default: `rltrace-runs/` here), oldest first. Errors: `RltraceError`
+    for a folder that does not exist."""
+    if folder is not None and not folder.is_dir():
+        raise RltraceError(f"{folder} is no folder: give one that holds runs")
+    files = (folder or Path(RUNS_FOLDER)).glob(f"*/{RUN_FILE}")
+    return [path for _, path in sorted((_started_ns(file), file.parent) for file in files)]
+
+
+def _started_ns(run_file: Path) -> int:
+    """When a run began; 0 for one that cannot be read, so that it is never taken for the newest."""
+    try:
+        started = read_run_json(str(run_file.parent)).get("start_real_ns")
+    except RltraceError:
+        return 0
+    return started if isinstance(started, int) else 0
 
 
 def _name(command: list[str]) -> str:

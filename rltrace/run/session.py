@@ -5,34 +5,53 @@ from __future__ import annotations
 import os
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import rltrace
-from rltrace.hooks import recorder
+from rltrace.adapters import find_adapters
+from rltrace.hooks import boot, recorder
 from rltrace.hooks.idle import Idle
+from rltrace.hooks.node_agent import spawn_agent
+from rltrace.run.calibrate import recording_costs
+from rltrace.run.environment import traced_environment
 from rltrace.run.location import new_run_path
-from rltrace.trace.run_dir import RUN_VARIABLE, create_run, update_run_json
+from rltrace.trace.clock import node_id
+from rltrace.trace.errors import RltraceError
+from rltrace.trace.run_dir import NODES, create_run, update_run_json
 
 _began: Path | None = None
+_environment_before: dict[str, str] = {}
 
 
 def start(out: str | Path | None) -> Path | None:
     """See `rltrace.start`."""
-    global _began
+    global _began, _environment_before
     active = recorder.active()
     if active is not None:
         return Path(active.run_dir)
     command = list(sys.orig_argv)
-    path = Path(out) if out is not None else new_run_path(command)
-    path = path.absolute()
     try:
-        create_run(str(path), command, {"started_by": "rltrace.start"}, rltrace.__version__)
+        path = (Path(out) if out is not None else new_run_path(command)).absolute()
+        settings = {
+            "started_by": "rltrace.start",
+            "adapters": find_adapters(),
+            "cores": len(os.sched_getaffinity(0)),
+            **recording_costs(),
+        }
+        create_run(str(path), command, settings, rltrace.__version__)
     except OSError as error:
-        print(f"rltrace: cannot record into {path}: {error}; the job goes on", file=sys.stderr)
+        print(
+            f"rltrace: cannot record into {out or '.'}: {error}; the job goes on", file=sys.stderr
+        )
         return None
+    _environment_before = dict(os.environ)
+    os.environ.update(traced_environment(str(path), ()))
+    boot.boot()
     if recorder.start(str(path)) is None:
+        _restore_environment()
         return None
-    os.environ[RUN_VARIABLE] = str(path)
+    spawn_agent(str(path), f"{path}/{NODES}/{node_id()}.lock", sys.executable)
     _began = path
     if Idle.decorated:
         print(
@@ -51,6 +70,18 @@ def stop() -> None:
         active.open_step.end()
     recorder.stop()
     if _began is not None:
-        os.environ.pop(RUN_VARIABLE, None)
-        update_run_json(str(_began), end_real_ns=time.time_ns(), exit_code=0)
+        _restore_environment()
+        with suppress(OSError, RltraceError):  # the directory may be gone: the job goes on
+            update_run_json(str(_began), end_real_ns=time.time_ns(), exit_code=0)
         _began = None
+
+
+def _restore_environment() -> None:
+    """Takes back what `start` set, unless the program has changed it since."""
+    for name in set(os.environ) - set(_environment_before):
+        if name.startswith("RLTRACE_"):
+            del os.environ[name]
+    if "PYTHONPATH" in _environment_before:
+        os.environ["PYTHONPATH"] = _environment_before["PYTHONPATH"]
+    else:
+        os.environ.pop("PYTHONPATH", None)

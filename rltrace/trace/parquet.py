@@ -7,6 +7,7 @@ process files. Rows are sorted by time, which is what makes them small: `start_n
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from rltrace.trace.run_dir import PARQUET, write_json
 from rltrace.trace.schema import SCHEMA_VERSION, TABLES
 
 if TYPE_CHECKING:
-    from rltrace.trace.run import Run
+    from rltrace.trace.run import Process, Run
 
 _ROW_GROUP_ROWS = 200_000
 
@@ -79,10 +80,28 @@ def delete_segments(run: Path) -> None:
 
 
 def _is_being_recorded(run: Run) -> bool:
-    pid = run.meta.get("wrap_pid")
-    if run.meta.get("end_real_ns") or run.meta.get("node") != node_id() or not isinstance(pid, int):
+    """Whether a process of the run is alive on this node, its agent aside. `wrap` may have ended
+    before: what its command left in the background goes on recording."""
+    here = node_id()
+    pids = {p.pid for p in run.processes if p.node == here and p.role != "agent" and _is_same(p)}
+    wrap_pid = run.meta.get("wrap_pid")
+    if run.meta.get("node") == here and not run.meta.get("end_real_ns"):
+        pids.add(wrap_pid if isinstance(wrap_pid, int) else -1)
+    return any(Path(f"/proc/{pid}").exists() for pid in pids - {os.getpid()})
+
+
+def _is_same(process: Process) -> bool:
+    """Whether the process with this number, if any, had begun when the recorded one did: numbers
+    are used again."""
+    try:
+        stat = Path(f"/proc/{process.pid}/stat").read_text("utf-8", "replace")
+        began_ticks = int(stat.rpartition(")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
         return False
-    return pid != os.getpid() and Path(f"/proc/{pid}").exists()
+    asleep_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns()
+    began_ns = began_ticks * 10**9 // os.sysconf("SC_CLK_TCK") - asleep_ns
+    recorded_ns = process.facts.get("start_ns")
+    return isinstance(recorded_ns, int) and began_ns <= recorded_ns + 10**9
 
 
 def _copy(run: Run, query: str, stem: Path) -> int:

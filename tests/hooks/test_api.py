@@ -264,15 +264,22 @@ def test_a_program_can_start_a_run_itself(tmp_path: Path, record: Record) -> Non
     out = record(
         f"""
 recorder.stop()
+before = dict(os.environ)
 with rltrace.span("train"): pass
 path = rltrace.start({str(tmp_path / "own")!r})
 assert rltrace.start() == path and os.environ["RLTRACE_RUN"] == str(path)
+import subprocess
+child = "import rltrace\\nwith rltrace.span('reward'): pass"
+subprocess.run([sys.executable, "-c", child], check=True)
 with rltrace.step(0), rltrace.span("train"): pass
 rltrace.stop()
+assert dict(os.environ) == before
 with rltrace.span("train"): pass
 print(path)
 """
     ).stdout.strip()
     run = rltrace.open_run(out)
-    assert run.sql("SELECT count(*) FROM spans").fetchall() == [(2,)]
+    stages = run.sql("SELECT stage FROM spans ORDER BY 1").fetchall()
+    assert stages == [("reward",), ("step",), ("train",)]
     assert run.meta["exit_code"] == 0
+    assert "agent" in {process.role for process in run.processes}

@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PINS := pins/dev.txt
 READY := $(VENV)/.ready
+RAY_DEFAULT := $(CURDIR)/.venvs/ray-default
 
 .PHONY: demo test lint types check bench clean
 
@@ -11,8 +12,8 @@ demo: $(READY)
 	$(BIN)/rltrace wrap -- $(BIN)/python examples/train.py
 	$(BIN)/rltrace report
 
-test: $(READY)
-	$(BIN)/python -m pytest
+test: $(READY) $(RAY_DEFAULT)/.ready
+	RAY_DEFAULT_PACKAGES=$(RAY_DEFAULT) $(BIN)/python -m pytest
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -29,11 +30,18 @@ bench: $(READY)
 
 # torch first, on its pin: an unpinned torch drags in gigabytes of CUDA.
 $(READY): pyproject.toml $(PINS)
+	@echo "installing into $(VENV) (a few minutes the first time)"
 	test -x $(BIN)/python || $$(command -v $(PYTHON) || command -v python3) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --constraint $(PINS) torch
 	$(BIN)/python -m pip install --quiet --constraint $(PINS) --editable '.[trainer,dev]'
 	touch $@
 
+$(RAY_DEFAULT)/.ready: pins/ray-default.txt $(PINS) | $(READY)
+	@echo "installing what the tests of ray job submit need into .venvs/"
+	rm -rf $(RAY_DEFAULT)
+	$(BIN)/python -m pip install --quiet --constraint $(PINS) --target $(RAY_DEFAULT) -r $<
+	touch $@
+
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache rltrace-runs
+	rm -rf $(VENV) .venvs build dist .mypy_cache .ruff_cache .pytest_cache rltrace-runs

@@ -22,6 +22,15 @@ _RUN = click.argument("run", required=False, type=click.Path(path_type=Path))
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
+class _NewFolder(click.Path):
+    """A path that is not empty: `--out "$UNSET"` must not mean the working directory."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        if value == "":
+            raise RltraceError("--out is empty: name the run directory to make", WRONG_USAGE)
+        return super().convert(value, param, ctx)
+
+
 class _Commands(click.Group):
     """A click group whose failures are one sentence and the exit code of docs/api.md."""
 
@@ -50,7 +59,7 @@ def main() -> None:
 
 
 @main.command(context_settings={"allow_interspersed_args": False})
-@click.option("--out", type=click.Path(path_type=Path), help="Run directory to make.")
+@click.option("--out", type=_NewFolder(path_type=Path), help="Run directory to make.")
 @click.option(
     "--hook",
     "hooks",

@@ -3,9 +3,11 @@ state its own cost: events x this / wall time (the idea of RL-Scope, MLSys 2021,
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from statistics import median
 
 from rltrace.hooks import recorder as recording
@@ -26,7 +28,7 @@ def recording_costs() -> dict[str, int]:
     temporary run; takes about 30 ms. Empty where this process records already. Errors: OSError."""
     if recording.active() is not None:
         return {}
-    with tempfile.TemporaryDirectory(prefix="rltrace-") as folder:
+    with _temporary_folder() as folder:
         create_run(folder, [], {}, "")
         recording.start(folder)
         try:
@@ -37,6 +39,21 @@ def recording_costs() -> dict[str, int]:
         finally:
             recording.stop()
     return costs
+
+
+@contextmanager
+def _temporary_folder() -> Iterator[str]:
+    """As of `tempfile`, which cannot remove a folder when no descriptor is left for each level."""
+    folder = tempfile.mkdtemp(prefix="rltrace-")
+    try:
+        yield folder
+    finally:
+        for path, folders, files in os.walk(folder, topdown=False):
+            for name in files:
+                os.unlink(os.path.join(path, name))
+            for name in folders:
+                os.rmdir(os.path.join(path, name))
+        os.rmdir(folder)
 
 
 def _begin(call: Call) -> None:

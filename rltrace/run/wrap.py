@@ -2,7 +2,7 @@
 
 The job comes first. Whatever goes wrong on our side is one sentence on stderr, and the command runs
 as it would have without us; its exit code is passed on. A wrap inside a wrapped job joins the outer
-run (its own `--hook`s are added), unless it is given a directory of its own.
+run (its own `--hook`s are added), unless that has ended or it is given a directory of its own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,14 @@ from pathlib import Path
 
 import rltrace
 from rltrace.adapters import find_adapters
-from rltrace.hooks.boot import ADAPTERS_VARIABLE, HOOKS_VARIABLE, PYTHON_VARIABLE, SITE
+from rltrace.hooks.boot import (
+    ADAPTERS_VARIABLE,
+    DETACHED_VARIABLE,
+    HOOKS_VARIABLE,
+    MAIN_VARIABLE,
+    PYTHON_VARIABLE,
+    SITE,
+)
 from rltrace.hooks.hook import Hook, split_target, stage_code
 from rltrace.hooks.node_agent import spawn_agent
 from rltrace.run.bytecode import compile_traced_modules
@@ -32,6 +39,7 @@ from rltrace.trace.run_dir import (
     RUN_FILE,
     RUN_VARIABLE,
     create_run,
+    read_run_json,
     update_run_json,
 )
 
@@ -52,7 +60,7 @@ def wrap(command: list[str], out: Path | None = None, hooks: Sequence[str] = ())
     program = shutil.which(command[0])
     if program is None:
         return _cannot_run(command[0])
-    outer = os.environ.get(RUN_VARIABLE)
+    outer = _outer_run()
     if outer and out is None:
         return _run(program, command, _environment(outer, hooks), None)
     run_dir = _make_run(command, out, hooks)
@@ -90,15 +98,27 @@ def _cannot_run(name: str) -> int:
     return NOT_FOUND
 
 
-def _make_run(command: list[str], out: Path | None, hooks: Sequence[str]) -> Path | None:
-    path = (out if out is not None else new_run_path(command)).absolute()
-    stem, number = path, 2
-    while (path / RUN_FILE).exists():
-        path = stem.with_name(f"{stem.name}-{number}")
-        number += 1
-    if path != stem:
-        _say(f"{stem} holds a run already; this one goes to {path}")
+def _outer_run() -> str | None:
+    """The run that we are inside of. A shell or a daemon that a job started may keep the variables
+    of a run that has ended, or is deleted, for weeks: they are dropped."""
+    outer = os.environ.get(RUN_VARIABLE)
+    if not outer:
+        return None
     try:
+        over = read_run_json(outer).get("end_real_ns") is not None
+    except RltraceError:
+        over = True
+    if over and (DETACHED_VARIABLE not in os.environ or not Path(outer, RUN_FILE).exists()):
+        for name in (RUN_VARIABLE, HOOKS_VARIABLE, MAIN_VARIABLE, DETACHED_VARIABLE):
+            os.environ.pop(name, None)
+        return None
+    return outer
+
+
+def _make_run(command: list[str], out: Path | None, hooks: Sequence[str]) -> Path | None:
+    path: Path | str = out or RUNS_FOLDER
+    try:
+        path = _free_path(command, out)
         compile_traced_modules()
         settings = {
             "hooks": list(hooks),
@@ -110,6 +130,23 @@ def _make_run(command: list[str], out: Path | None, hooks: Sequence[str]) -> Pat
     except OSError as error:
         _say(f"cannot record into {path}: {error.strerror or error}; the job runs untraced")
         return None
+    return path
+
+
+def _free_path(command: list[str], out: Path | None) -> Path:
+    """Where the run goes: no directory that holds anything. Errors: OSError."""
+    if out is None:
+        return new_run_path(command).absolute()
+    stem, number = out.absolute(), 2
+    path = stem
+    while (path / RUN_FILE).exists():
+        path = stem.with_name(f"{stem.name}-{number}")
+        number += 1
+    if path != stem:
+        _say(f"{stem} holds a run already; this one goes to {path}")
+    if path.is_dir() and any(path.iterdir()):
+        folder, path = path, new_run_path(command, path)
+        _say(f"{folder} is not empty and no run; this one goes to {path}")
     return path
 
 
@@ -142,6 +179,9 @@ def _run(
 
 
 def _finish(run_dir: Path, code: int, shown: str, newest: bool, hooks: Sequence[str]) -> None:
+    if not (run_dir / RUN_FILE).exists():
+        _say(f"{shown} was deleted while the job ran: there is no trace of it")
+        return
     try:
         close_run(run_dir, code)
         if not job_processes(run_dir):

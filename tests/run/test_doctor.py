@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -131,14 +131,27 @@ def test_it_tells_what_will_be_seen(
     assert findings.healthy is (healthy and good)
 
 
+@pytest.mark.parametrize("what", ["no-files", "read-only"])
 def test_a_folder_that_cannot_be_written_to_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    monkeypatch.chdir("/proc" if os.geteuid() == 0 else tmp_path)
-    if os.geteuid() != 0:
-        tmp_path.chmod(0o500)
-    checks = {check.name: check for check in doctor.examine().checks}
-    assert checks["recording"].ok is not True
+    if what == "no-files":
+        monkeypatch.chdir("/proc")
+    else:
+        mount = ["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", str(tmp_path)]
+        if subprocess.run(mount, capture_output=True, check=False).returncode:
+            pytest.skip("mounting a read-only file system is not permitted here")
+        monkeypatch.chdir(tmp_path)
+    try:
+        findings = doctor.examine()
+    finally:
+        monkeypatch.chdir("/")
+        if what == "read-only":
+            subprocess.run(["umount", "-l", str(tmp_path)], check=True)
+    (check,) = [check for check in findings.checks if check.name == "recording"]
+    assert check.ok is False
+    assert "cannot be written to" in check.detail
+    assert not findings.healthy
 
 
 def test_it_tells_what_is_wrong_with_a_run(run_path: Path, tmp_path: Path) -> None:

@@ -3,6 +3,10 @@
 The candidate is the stage with the most exposed time. That is evidence and no proof: whether the
 step really follows it is what delaying the stage in an experiment would show, so the
 best confidence given here is "likely".
+
+A stage that is not behind the candidate by more than chance, or that leads in more of the steps, is
+*tied* with it. Where the difference is known to be small beside the step, they bind together; else
+the steps recorded cannot tell them apart.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rltrace.analysis.chains import Seconds
 from rltrace.analysis.spread import Spread, spread
 from rltrace.analysis.stages import Breakdown, StageRow
 from rltrace.analysis.steps import Steps
@@ -18,6 +23,7 @@ from rltrace.trace.vocabulary import Stage
 
 FEWEST_STEPS = 3
 _AGREEING_SHARE = 0.8
+_ALIKE = 0.05  # stages whose difference is surely less than this part of the step are alike
 
 LIKELY, WEAK, INSUFFICIENT = "likely", "weak", "insufficient evidence"
 
@@ -39,7 +45,9 @@ RESOURCE_OF: dict[Stage, str] = {
 class Binding:
     """The verdict. `stage` is the candidate (None: there is none), `because` says why the evidence
     is insufficient (empty otherwise). `share` is exposed / step; the candidate has the most exposed
-    time in `agreeing_steps` of `steps`; `margin_s` is its lead over `runner_up`, step by step."""
+    time in `agreeing_steps` of `steps`; `margin_s` is its lead over `runner_up`, step by step.
+    `tied` are the stages that may bind as well as it: with "likely" they bind together, with "weak"
+    nobody knows which. `led_steps` is in how many steps each stage had the most exposed time."""
 
     stage: StageRow | None
     resource: str
@@ -51,6 +59,8 @@ class Binding:
     runner_up: StageRow | None
     margin_s: Spread
     uncovered_share: float
+    tied: tuple[StageRow, ...]
+    led_steps: dict[str, int]
 
 
 def find_binding(steps: Steps, breakdown: Breakdown, rows: tuple[StageRow, ...]) -> Binding:
@@ -66,10 +76,8 @@ def find_binding(steps: Steps, breakdown: Breakdown, rows: tuple[StageRow, ...])
         return _nothing(because, n)
     first, second = work[0], work[1] if len(work) > 1 else None
     exposed = breakdown.exposed_s[steady]
-    mine = exposed[:, first.stage]
-    others = exposed[:, [row.stage for row in work[1:]]] if second else np.zeros((len(mine), 1))
-    margin = spread(mine - exposed[:, second.stage]) if second else spread(mine)
-    agreeing = int((mine > others.max(axis=1)).sum())
+    led = _led_steps(exposed, work)
+    agreeing = led[first.name]
     total_s = float(breakdown.steps_s[steady].sum())
     idle_s = breakdown.unattributed_s[steady] + exposed[:, Stage.WAIT]
     uncovered = float(idle_s.sum()) / total_s if total_s else float("nan")
@@ -80,7 +88,14 @@ def find_binding(steps: Steps, breakdown: Breakdown, rows: tuple[StageRow, ...])
         because = f"{n} steady step{'s' * (n != 1)}, at least {FEWEST_STEPS} are needed"
     elif uncovered > first.share:
         because = f"{100 * uncovered:.0f} % of the step is in no stage, more than in any one stage"
-    clear = margin.low > 0 and agreeing >= _AGREEING_SHARE * n
+    margins = {row.name: spread(exposed[:, first.stage] - exposed[:, row.stage]) for row in work}
+    margin = margins[second.name] if second else spread(exposed[:, first.stage])
+    tied = [row for row in work[1:] if not margins[row.name].low > 0 or led[row.name] > agreeing]
+    if tied:
+        alike = _ALIKE * total_s / len(steady)
+        clear = all(-alike < margins[r.name].low and margins[r.name].high < alike for r in tied)
+    else:
+        clear = margin.low > 0 and agreeing >= _AGREEING_SHARE * n
     return Binding(
         stage=first,
         resource=RESOURCE_OF.get(first.stage, ""),
@@ -92,9 +107,20 @@ def find_binding(steps: Steps, breakdown: Breakdown, rows: tuple[StageRow, ...])
         runner_up=second,
         margin_s=margin,
         uncovered_share=uncovered,
+        tied=() if because else tuple(tied),
+        led_steps=led,
     )
+
+
+def _led_steps(exposed: Seconds, work: list[StageRow]) -> dict[str, int]:
+    """In how many steps each stage had more exposed time than any other."""
+    times = exposed[:, [row.stage for row in work]]
+    most = times.max(axis=1)
+    alone = (times == most[:, None]).sum(axis=1) == 1
+    counts = ((times == most[:, None]) & alone[:, None]).sum(axis=0)
+    return {row.name: int(count) for row, count in zip(work, counts, strict=True)}
 
 
 def _nothing(because: str, steps: int) -> Binding:
     nan = float("nan")
-    return Binding(None, "", INSUFFICIENT, because, nan, 0, steps, None, spread([]), nan)
+    return Binding(None, "", INSUFFICIENT, because, nan, 0, steps, None, spread([]), nan, (), {})

@@ -4,18 +4,19 @@ Sum where the stages take turns (colocated, or disaggregated and strictly on pol
 the actors' and the learner's chain, plus exposed weight movement, where they run beside each other
 (HybridFlow, arXiv 2409.19256, and the async systems after it). The difference is what the formula
 does not know: partial overlap, idle time, stages that were not seen.
+
+Stages of one chain that run at once in part (verdicts that come while others still generate) are
+joined by their union, and weights that move while a chain runs count as far as they were exposed.
+Where even that gives more than the step that was measured, no formula is given.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from rltrace.analysis.chains import CHAIN_OF, Chain
+from rltrace.analysis.chains import CHAIN_OF, Chain, Seconds
 from rltrace.analysis.stages import Breakdown
 from rltrace.analysis.staleness import Staleness
 from rltrace.analysis.steps import Steps
@@ -27,13 +28,17 @@ if TYPE_CHECKING:
 PLACEMENTS = ("colocated", "disaggregated", "one-step-off", "async")
 
 _TAKE_TURNS = 0.1  # chains that overlap for less of the shorter one than this take turns
+_APART = 0.03  # and so do stages that overlap for less of the step than this
 _SAME_LAG = 0.9
 
 
 @dataclass(frozen=True)
 class Composition:
     """Means over the steady steps, seconds. `overlap_share` is the part of the shorter of the two
-    chains during which the other ran too; `placement_source` says how the placement is known."""
+    chains during which the other ran too; `placement_source` says how the placement is known.
+
+    `stages_s` adds up the stages' τ, `covered_s` is how long any of them ran: where they differ,
+    stages ran at once. `formula` is empty and `composed_s` NaN where no formula fits."""
 
     placement: str
     placement_source: str
@@ -45,6 +50,8 @@ class Composition:
     learner_s: float
     exposed_weights_s: float
     overlap_share: float
+    stages_s: float
+    covered_s: float
 
     @property
     def difference_s(self) -> float:
@@ -74,34 +81,48 @@ def compose(
     shorter = min(chain_s[Chain.ACTORS], chain_s[Chain.LEARNER])
     overlap_s = float(breakdown.overlap_s[steady].mean())
     overlap_share = float(overlap_s / shorter) if shorter else 0.0
-    stated = str((run.meta.get("settings") or {}).get("placement") or "")
+    measured_s = float(breakdown.steps_s[steady].mean())
+    stages_s = float(sum(chain_s.values()))
+    union_s = dict(zip(Chain, breakdown.chain_s[steady].mean(axis=0).tolist(), strict=True))
+    joint = {chain: chain_s[chain] - union_s[chain] > _APART * measured_s for chain in Chain}
+    terms = {chain: _terms(tau_s, chain, joint[chain]) for chain in Chain if chain_s[chain]}
+    length_s = {c: float(union_s[c] if joint[c] else chain_s[c]) for c in terms}
+    weights_s = float(exposed_s[Stage.SYNC] + exposed_s[Stage.SWITCH])
+    covered_s = float(breakdown.covered_s[steady].mean())
     beside = overlap_share >= _TAKE_TURNS
+    turns = stages_s - covered_s <= _APART * measured_s
+    if Chain.WEIGHTS in terms and (beside or not turns):
+        length_s[Chain.WEIGHTS] = weights_s
+        terms[Chain.WEIGHTS] = f"exposed {terms[Chain.WEIGHTS]}"
+    if beside:
+        longer_s = max(length_s[Chain.ACTORS], length_s[Chain.LEARNER])
+        composed_s = longer_s + length_s.get(Chain.WEIGHTS, 0.0)
+        both = f"max({terms[Chain.ACTORS]}, {terms[Chain.LEARNER]})"
+        formula = " + ".join([both, *([terms[Chain.WEIGHTS]] if Chain.WEIGHTS in terms else [])])
+    else:
+        composed_s = sum(length_s.values())
+        formula = " + ".join(terms[chain] for chain in _ORDER if chain in terms)
+    if composed_s > (1 + _APART) * measured_s:
+        formula, composed_s = "", math.nan
+    stated = str((run.meta.get("settings") or {}).get("placement") or "")
     placement, source = (
         (stated, "the run's settings")
         if stated in PLACEMENTS
-        else _detected(beside, overlap_share, staleness)
+        else _detected(chain_s, beside, turns, overlap_share, staleness)
     )
-    weights_s = float(exposed_s[Stage.SYNC] + exposed_s[Stage.SWITCH])
-    if beside:
-        composed_s = max(chain_s[Chain.ACTORS], chain_s[Chain.LEARNER]) + weights_s
-        formula = (
-            f"max({_terms(tau_s, _stages(Chain.ACTORS))}, {_terms(tau_s, _stages(Chain.LEARNER))})"
-            f" + exposed {_terms(tau_s, _stages(Chain.WEIGHTS))}"
-        )
-    else:
-        composed_s = sum(chain_s.values())
-        formula = _terms(tau_s, [s for chain in _ORDER for s in _stages(chain)])
     return Composition(
         placement=placement,
         placement_source=source,
         formula=formula,
         steps=len(steady),
-        measured_s=float(breakdown.steps_s[steady].mean()),
-        composed_s=float(composed_s),
+        measured_s=measured_s,
+        composed_s=composed_s,
         actors_s=float(chain_s[Chain.ACTORS]),
         learner_s=float(chain_s[Chain.LEARNER]),
         exposed_weights_s=weights_s,
         overlap_share=overlap_share,
+        stages_s=stages_s,
+        covered_s=covered_s,
     )
 
 
@@ -113,16 +134,24 @@ def _stages(chain: Chain) -> list[Stage]:
     return [s for s in Stage if CHAIN_OF.get(s) is chain and s is not Stage.OTHER]
 
 
-def _terms(tau_s: np.ndarray[tuple[int], np.dtype[np.float64]], stages: Iterable[Stage]) -> str:
-    seen = [STAGE_SYMBOLS.get(s, word(s)) for s in stages if tau_s[s] > 0]
-    return " + ".join(seen) or "0"
+def _terms(tau_s: Seconds, chain: Chain, joint: bool) -> str:
+    """The stages of a chain that ran: added where they take turns, united where they do not."""
+    seen = [STAGE_SYMBOLS.get(s, word(s)) for s in _stages(chain) if tau_s[s] > 0]
+    return f"({' ∪ '.join(seen)})" if joint else " + ".join(seen)
 
 
-def _detected(beside: bool, overlap_share: float, staleness: Staleness) -> tuple[str, str]:
+def _detected(
+    chain_s: dict[Chain, float], beside: bool, turns: bool, overlap_share: float, lags: Staleness
+) -> tuple[str, str]:
+    if not chain_s[Chain.ACTORS] or not chain_s[Chain.LEARNER]:
+        missing = "learner" if chain_s[Chain.ACTORS] else "actors"
+        return "placement unknown", f"nothing of the {missing} was seen"
+    if not beside and not turns:
+        return "colocated", "actors and learner take turns, other stages overlap"
     if not beside:
         return "colocated", "the stages take turns"
     percent = f"the chains overlap for {100 * overlap_share:.0f} % of the shorter"
-    counts = {b.lag: b.trajectories for b in staleness.by_first_token if b.lag is not None}
+    counts = {b.lag: b.trajectories for b in lags.by_first_token if b.lag is not None}
     known = sum(counts.values())
     if not known:
         return "disaggregated", f"{percent}; lag unknown, so it may be async"

@@ -40,7 +40,8 @@ class Breakdown:
 
     `exposed_s` with its `wait` column, and `unattributed_s`, add up to `steps_s`. `overlap_s` is
     how long the actors' and the learner's chain ran at once, `env_beyond_s` how long tools ran and
-    no generation.
+    no generation. `chain_s` (second axis: `Chain`) is how long any stage of a chain ran, and
+    `covered_s` how long one of any chain did; `other`, which is structure, is in neither.
     """
 
     steps_s: Seconds
@@ -49,6 +50,8 @@ class Breakdown:
     unattributed_s: Seconds
     overlap_s: Seconds
     env_beyond_s: Seconds
+    chain_s: Seconds
+    covered_s: Seconds
 
 
 def break_down(activity: Activity, steps: Steps) -> Breakdown:
@@ -69,6 +72,8 @@ def break_down(activity: Activity, steps: Steps) -> Breakdown:
     place = step * (STAGES + 1) + stage_of + 1
     charged = summed(place, seconds, n * (STAGES + 1)).reshape(n, STAGES + 1)
     both = _runs(mask, Chain.ACTORS) & _runs(mask, Chain.LEARNER)
+    in_chain = [_runs(mask & ~(1 << Stage.OTHER), chain) for chain in Chain]
+    in_any = np.logical_or.reduce(in_chain)
     tools = (mask >> Stage.ENV & 1 == 1) & (mask >> Stage.ROLLOUT & 1 == 0)
     return Breakdown(
         steps_s=steps_s,
@@ -77,6 +82,8 @@ def break_down(activity: Activity, steps: Steps) -> Breakdown:
         unattributed_s=charged[:, 0],
         overlap_s=summed(step[both], seconds[both], n),
         env_beyond_s=summed(step[tools], seconds[tools], n),
+        chain_s=np.stack([summed(step[runs], seconds[runs], n) for runs in in_chain], axis=1),
+        covered_s=summed(step[in_any], seconds[in_any], n),
     )
 
 

@@ -46,3 +46,8 @@ def bar(share: float, width: int) -> str:
 def labelled(name: str, symbol: str) -> str:
     """`rollout (τ_R)`, or the name alone where it has no symbol."""
     return f"{name} ({symbol})" if symbol else name
+
+
+def listed(names: list[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return " and ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)

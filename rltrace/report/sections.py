@@ -101,11 +101,20 @@ def _composition(summary: Summary) -> Iterator[str]:
     composed = summary.composition
     if composed is None:
         return
+    how = f"{composed.placement} ({composed.placement_source})"
+    if not composed.formula:
+        yield (
+            f"{how}: the stages run at once in part, so that no formula composes the step: their "
+            f"times add up to {units.seconds(composed.stages_s)} and cover "
+            f"{units.seconds(composed.covered_s)} of {units.seconds(composed.measured_s)}."
+        )
+        return
+    united = "; ∪: they run at once in part, which counts once" if "∪" in composed.formula else ""
     yield (
-        f"{composed.placement} ({composed.placement_source}): {composed.formula} = "
+        f"{how}: {composed.formula} = "
         f"{units.seconds(composed.composed_s)}, measured {units.seconds(composed.measured_s)}, "
         f"difference {units.seconds(composed.difference_s)} "
-        f"({units.share(composed.difference_share)})."
+        f"({units.share(composed.difference_share)}){united}."
     )
 
 

@@ -26,6 +26,7 @@ def render(summary: Summary) -> dict[str, Any]:
         "evidence": list(verdict.evidence(summary)),
         "stage": None if binding.stage is None else binding.stage.name,
         "runner_up": None if binding.runner_up is None else binding.runner_up.name,
+        "tied": [row.name for row in binding.tied],
     }
     document["warnings"] = list(verdict.warnings(summary))
     if composition is not None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rltrace.analysis.binding import INSUFFICIENT, LIKELY
+from rltrace.analysis.binding import INSUFFICIENT, LIKELY, RESOURCE_OF, Binding
 from rltrace.analysis.summary import Summary
 from rltrace.report import units
-from rltrace.report.layout import labelled
+from rltrace.report.layout import labelled, listed
 from rltrace.trace.vocabulary import Stage
 
 _WAIT_SHARE = 0.05
@@ -19,12 +19,23 @@ def headline(summary: Summary) -> str:
     if binding.stage is None or binding.confidence == INSUFFICIENT:
         return f"Insufficient evidence: {binding.because}"
     name = labelled(binding.stage.name, binding.stage.symbol)
+    if binding.tied:
+        names = listed([name, *(labelled(row.name, row.symbol) for row in binding.tied)])
+        if binding.confidence == LIKELY:
+            return f"{names} bind together{_walls(binding)}"
+        either = "either" if len(binding.tied) == 1 else "any of them"
+        return f"{names} cannot be told apart: {either} may bind"
     if binding.confidence == LIKELY:
-        wall = f": {binding.resource} is the wall" if binding.resource else ""
-        return f"{name} binds{wall}"
-    second = binding.runner_up
-    close = f": {labelled(second.name, second.symbol)} is close" if second else ""
-    return f"{name} may bind, but the evidence is weak{close}"
+        return f"{name} binds{_walls(binding)}"
+    return f"{name} may bind, but the evidence is weak"
+
+
+def _walls(binding: Binding) -> str:
+    resources = [binding.resource, *(RESOURCE_OF.get(row.stage, "") for row in binding.tied)]
+    walls = list(dict.fromkeys(resource for resource in resources if resource))
+    if not walls:
+        return ""
+    return f": {listed(walls)} {'is the wall' if len(walls) == 1 else 'are the walls'}"
 
 
 def evidence(summary: Summary) -> Iterator[str]:
@@ -39,13 +50,12 @@ def evidence(summary: Summary) -> Iterator[str]:
     if binding.confidence == INSUFFICIENT:
         yield f"most exposed so far: {labelled(first.name, first.symbol)}, {exposed}"
         return
-    yield f"{exposed}, the most of any stage in {binding.agreeing_steps} of {binding.steps} steps"
-    second, margin = binding.runner_up, binding.margin_s
-    if second is not None:
-        yield (
-            f"{units.seconds(margin.mean)} ahead of {labelled(second.name, second.symbol)} "
-            f"(95 % interval {units.seconds(margin.low)} to {units.seconds(margin.high)})"
-        )
+    if binding.tied:
+        yield from _tie(summary)
+    else:
+        led = f"{binding.agreeing_steps} of {binding.steps}"
+        yield f"{exposed}, the most of any stage in {led} steps"
+        yield from _lead(binding)
     for wait in summary.waits[:1]:
         if wait.share >= _WAIT_SHARE:
             yield (
@@ -57,6 +67,36 @@ def evidence(summary: Summary) -> Iterator[str]:
         yield (
             f"a trajectory takes {units.seconds(latency.p50)} in the median, the longest "
             f"{units.seconds(latency.largest)} (p95/p50 {units.ratio(latency.tail_ratio)})"
+        )
+
+
+def _lead(binding: Binding) -> Iterator[str]:
+    second, margin = binding.runner_up, binding.margin_s
+    if second is not None:
+        yield (
+            f"{units.seconds(margin.mean)} ahead of {labelled(second.name, second.symbol)} "
+            f"(95 % interval {units.seconds(margin.low)} to {units.seconds(margin.high)})"
+        )
+
+
+def _tie(summary: Summary) -> Iterator[str]:
+    """The stages that are tied side by side, and how far the first is from the second."""
+    binding = summary.binding
+    assert binding.stage is not None
+    for row in (binding.stage, *binding.tied):
+        led = binding.led_steps.get(row.name, 0)
+        yield (
+            f"{row.name} is exposed for {units.seconds(row.exposed_s.mean)} of a "
+            f"{units.seconds(summary.steps.step_s.mean)} step ({units.share(row.share)}), "
+            f"the most of any stage in {led} of {binding.steps} steps"
+        )
+    second, margin = binding.runner_up, binding.margin_s
+    if second in binding.tied:
+        fewer = f"but {binding.stage.name} leads in fewer steps"
+        says = "which holds 0" if margin.low <= 0 else fewer
+        yield (
+            f"{binding.stage.name} minus {second.name}: {units.seconds(margin.mean)} in the mean "
+            f"(95 % interval {units.seconds(margin.low)} to {units.seconds(margin.high)}, {says})"
         )
 
 
@@ -73,7 +113,7 @@ def facts(summary: Summary) -> Iterator[str]:
         name = f" ({devices.name})" if devices.name else ""
         parts.append(f"{units.plural(devices.count, devices.kind)}{name}")
     processes, nodes = units.plural(run.processes, "process"), units.plural(run.nodes, "node")
-    parts.append(f"{processes} on {nodes}")
+    parts.append(f"{processes} of the job on {nodes}")
     parts.append(units.plural(run.spans, "span"))
     parts.append(f"{units.seconds(run.recorded_s)} recorded")
     yield " · ".join(parts)

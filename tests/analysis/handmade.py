@@ -39,6 +39,16 @@ def process(role: str, *spans: tuple[Any, ...], rank: int = 0, **more: Any) -> P
     return made
 
 
+def turns(*rollouts_s: float) -> list[tuple[Any, ...]]:
+    """Spans of steps of 10 s: generation for that long, then training to the end."""
+    spans: list[tuple[Any, ...]] = []
+    for n, rollout_s in enumerate(rollouts_s):
+        cut = 10 * n + rollout_s
+        spans += [(("step", n), 10 * n, 10 * n + 10), (Stage.ROLLOUT, 10 * n, cut)]
+        spans += [(Stage.TRAIN, cut, 10 * n + 10)]
+    return spans
+
+
 def rows(made: Process, table: str, **columns: list[Any]) -> Process:
     """Adds rows of another table to a process; columns that end in `_s` become ns columns."""
     arrays = {}

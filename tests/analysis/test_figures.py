@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from rltrace.analysis.activity import read_activity
+from rltrace.analysis.binding import Binding
 from rltrace.analysis.own_cost import DEFAULT_COSTS_NS, own_cost
 from rltrace.analysis.spread import spread, spread_of
 from rltrace.analysis.steps import find_steps
@@ -19,7 +20,7 @@ from rltrace.analysis.tail import tail
 from rltrace.analysis.waits import waits
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Finish, Outcome, Stage, SyncRole, Transport
-from tests.analysis.handmade import at, process, rows, run_of
+from tests.analysis.handmade import at, process, rows, run_of, turns
 
 
 def test_a_spread_has_quantiles_and_an_interval_of_its_mean() -> None:
@@ -170,6 +171,51 @@ def test_partial_overlap_shows_as_a_difference(synthetic: Any) -> None:
     assert found.difference_s > 0.5
 
 
+def test_ranks_that_overlap_are_not_added_up(tmp_path: Path) -> None:
+    """Two ranks of a learner: one moves weights while the other still trains."""
+    ranks = []
+    for rank, train_s in enumerate((6.0, 9.0)):
+        spans: list[tuple[Any, ...]] = []
+        for n in range(0, 40, 10):
+            spans += [(("step", n // 10), n, n + 10)] if rank == 0 else []
+            spans += [(Stage.TRAIN, n, n + train_s), (Stage.SYNC, n + train_s, n + 9.5)]
+        ranks.append(process("trainer", *spans, rank=rank))
+    found = summarize(run_of(tmp_path, *ranks)).composition
+    assert found is not None
+    assert (found.stages_s, found.covered_s) == (pytest.approx(12.5), pytest.approx(9.5))
+    assert found.formula == "τ_T + exposed τ_S"
+    assert found.composed_s == pytest.approx(9.5)
+    assert found.placement == "placement unknown"
+
+
+def test_verdicts_that_come_during_generation_are_united_with_it(tmp_path: Path) -> None:
+    actors, judge = process("rollout"), process("reward")
+    spans: list[tuple[Any, ...]] = []
+    for n in range(0, 40, 10):
+        spans += [(("step", n // 10), n, n + 10), (Stage.TRAIN, n + 6, n + 10)]
+        actors.span((at(n), at(n + 5)), "generate", Stage.ROLLOUT, -1)
+        judge.span((at(n + 2), at(n + 6)), "judge", Stage.REWARD, -1)
+    found = summarize(run_of(tmp_path, process("driver", *spans), actors, judge)).composition
+    assert found is not None
+    assert found.formula == "(τ_R ∪ τ_V) + τ_T"
+    assert found.composed_s == pytest.approx(10)
+
+
+def test_no_formula_is_better_than_one_above_the_step(tmp_path: Path) -> None:
+    # Weights that move for longer than anything else, beside both chains in part.
+    learner, mover = process("learner"), process("mover")
+    spans: list[tuple[Any, ...]] = []
+    for n in range(0, 40, 10):
+        spans += [(("step", n // 10), n, n + 10), (Stage.ROLLOUT, n, n + 4)]
+        learner.span((at(n + 4), at(n + 6)), "update", Stage.TRAIN, -1)
+        mover.span((at(n + 3), at(n + 10)), "move", Stage.SYNC, -1)
+    found = summarize(run_of(tmp_path, process("driver", *spans), learner, mover)).composition
+    assert found is not None
+    assert found.formula == ""
+    assert math.isnan(found.composed_s)
+    assert found.stages_s > found.covered_s
+
+
 def test_the_runs_settings_name_the_placement(tmp_path: Path) -> None:
     driver = process("driver", *((("step", n), n, n + 1) for n in range(3)), (Stage.TRAIN, 0, 3))
     run = run_of(tmp_path, driver, settings={"placement": "disaggregated"})
@@ -232,14 +278,40 @@ def test_the_stage_with_the_most_exposed_time_is_named(tmp_path: Path) -> None:
     assert binding.margin_s.mean == pytest.approx(3)
 
 
-def test_stages_that_lead_in_turn_give_weak_evidence(tmp_path: Path) -> None:
-    spans: list[tuple[Any, ...]] = []
-    for n in range(8):
-        cut = 10 * n + (6 if n % 2 else 4.1)
-        spans += [(("step", n), 10 * n, 10 * n + 10), (Stage.ROLLOUT, 10 * n, cut)]
-        spans += [(Stage.TRAIN, cut, 10 * n + 10)]
-    binding = summarize(run_of(tmp_path, process("driver", *spans))).binding
+def binding_of(path: Path, *rollouts_s: float) -> Binding:
+    return summarize(run_of(path, process("driver", *turns(*rollouts_s)))).binding
+
+
+def test_stages_that_lead_in_turn_cannot_be_told_apart(tmp_path: Path) -> None:
+    binding = binding_of(tmp_path, *[6, 4.1] * 4)
     assert binding.confidence == "weak"
+    assert [row.name for row in binding.tied] == ["train"]
+    assert binding.led_steps == {"rollout": 4, "train": 4}
+    assert binding.margin_s.low < 0 < binding.margin_s.high
+
+
+def test_a_stage_that_leads_in_fewer_steps_is_never_ahead_alone(tmp_path: Path) -> None:
+    # Long generation in nearly half of the steps makes its mean the larger one.
+    binding = binding_of(tmp_path, *[4.9, 9] * 9, 4.9)
+    assert binding.stage is not None
+    assert binding.stage.name == "rollout"
+    assert binding.margin_s.low > 0
+    assert binding.led_steps == {"rollout": 9, "train": 10}
+    assert [row.name for row in binding.tied] == ["train"]
+    assert binding.confidence == "weak"
+
+
+def test_stages_that_are_surely_alike_bind_together(tmp_path: Path) -> None:
+    binding = binding_of(tmp_path, *[5.01, 4.99] * 6)
+    assert binding.confidence == "likely"
+    assert [row.name for row in binding.tied] == ["train"]
+
+
+def test_a_lead_that_many_steps_contradict_is_weak(tmp_path: Path) -> None:
+    binding = binding_of(tmp_path, *[4.9, 9, 9] * 4)
+    assert binding.confidence == "weak"
+    assert binding.tied == ()
+    assert (binding.agreeing_steps, binding.steps) == (8, 12)
 
 
 @pytest.mark.parametrize(

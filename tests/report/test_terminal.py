@@ -13,7 +13,7 @@ from rich.console import Console
 from rltrace.analysis.summary import Summary, summarize
 from rltrace.report import terminal
 from rltrace.trace.vocabulary import Stage
-from tests.analysis.handmade import process, run_of
+from tests.analysis.handmade import process, run_of, turns
 from tests.report.summaries import KINDS, Summaries
 
 
@@ -59,14 +59,37 @@ def test_the_verdict_comes_first_and_every_part_is_there(summary: Summaries) -> 
         assert words in " ".join(text.split())
 
 
-def test_a_weak_verdict_says_so(tmp_path: Path) -> None:
-    spans: list[tuple[Any, ...]] = []
-    for n in range(8):
-        cut = 10 * n + (6 if n % 2 else 4.1)
-        spans += [(("step", n), 10 * n, 10 * n + 10), (Stage.ROLLOUT, 10 * n, cut)]
-        spans += [(Stage.TRAIN, cut, 10 * n + 10)]
-    text = rendered(summarize(run_of(tmp_path, process("driver", *spans))), 100)
-    assert "may bind, but the evidence is weak" in text
+@pytest.mark.parametrize(
+    ("rollouts_s", "words"),
+    [
+        (
+            [6, 4.1] * 4,
+            [
+                "rollout (τ_R) and train (τ_T) cannot be told apart: either may bind",
+                "train is exposed for 4.95 s of a 10.0 s step",
+                "the most of any stage in 4 of 8 steps",
+                "rollout minus train: 100 ms in the mean",
+                "which holds 0",
+            ],
+        ),
+        (
+            [4.9, 9] * 9 + [4.9],
+            ["cannot be told apart", "9 of 19", "10 of 19", "but rollout leads in fewer steps"],
+        ),
+        (
+            [5.01, 4.99] * 6,
+            ["bind together: rollout decode and learner FLOPs + memory are the walls"],
+        ),
+        ([4.9, 9, 9] * 4, ["rollout (τ_R) may bind, but the evidence is weak", "8 of 12 steps"]),
+    ],
+)
+def test_a_verdict_says_how_sure_it_is(
+    tmp_path: Path, rollouts_s: list[float], words: list[str]
+) -> None:
+    found = summarize(run_of(tmp_path, process("driver", *turns(*rollouts_s))))
+    text = " ".join(rendered(found, 100).replace("│", "").split())
+    for phrase in words:
+        assert phrase in text
 
 
 def test_a_pipe_gets_no_escape_codes_and_a_terminal_gets_colour(summary: Summaries) -> None:

@@ -15,11 +15,12 @@ KEYS = {
     "binding": {
         *("stage", "resource", "confidence", "because", "share", "agreeing_steps", "steps"),
         *("runner_up", "margin_s", "uncovered_share", "headline", "evidence"),
+        *("tied", "led_steps"),
     },
     "composition": {
         *("placement", "placement_source", "formula", "steps", "measured_s", "composed_s"),
         *("actors_s", "learner_s", "exposed_weights_s", "overlap_share"),
-        *("difference_s", "difference_share"),
+        *("difference_s", "difference_share", "stages_s", "covered_s"),
     },
     "goodput": {
         *("window_s", "steps", "trained", "devices", "price", "lag_budget", "generated_samples"),

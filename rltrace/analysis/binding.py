@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from rltrace.analysis.chains import Seconds
 from rltrace.analysis.spread import Spread, spread
 from rltrace.analysis.stages import Breakdown, StageRow

@@ -143,7 +143,7 @@ def summarize(
         composition=compose(run, steps, breakdown, lags),
         tail=tail(run, steps),
         staleness=lags,
-        syncs=syncs(run),
+        syncs=syncs(run, steps),
         goodput=goodput(run, steps, price_usd_per_hour, lag_budget),
         coverage=coverage(run, activity, until),
         own_cost=own_cost(run, activity, until),

@@ -7,20 +7,30 @@ from typing import TYPE_CHECKING
 
 from rltrace.analysis.codes import named
 from rltrace.analysis.spread import Spread, spread_of
-from rltrace.trace.vocabulary import Phase, Stage, SyncRole, Transport
+from rltrace.analysis.steps import Steps
+from rltrace.analysis.sync_phases import phases
+from rltrace.trace.vocabulary import SyncRole, Transport
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
 
 _GB = 1e9
-_ENDED = "raw_syncs where start_ns > 0 and end_ns >= start_ns"
-_UPDATE = "case when version >= 0 then version else -start_ns end"  # unknown: each row its own
+_ROWS = """(
+    select *, case when version >= 0 then version else -start_ns end as number,
+           end_ns - greatest(start_ns, coalesce(
+               max(end_ns) over (partition by case when version >= 0 then version else -start_ns end
+                   order by start_ns rows between unbounded preceding and 1 preceding),
+               start_ns)) as added_ns
+    from raw_syncs where start_ns > 0 and end_ns >= start_ns)"""
+# Rows of an unknown version are each an update of their own. `added_ns` is how much a row prolongs
+# the union of those that began before it.
 
 
 @dataclass(frozen=True)
 class Participants:
     """All participants of one role ("unknown" where nobody said); each figure is of one of them in
-    one update. GB/s is the bytes of all over the seconds of all, 10^9 bytes; NaN where unknown."""
+    one update. GB/s is mean bytes over mean seconds, of those that say how many bytes they moved;
+    10^9 bytes, NaN where unknown."""
 
     role: str
     processes: int
@@ -33,12 +43,18 @@ class Participants:
 
 @dataclass(frozen=True)
 class Syncs:
-    """The weight updates of the whole run. An update lasts from its first participant's start to
-    the last one's end. Its bytes are those that the sources sent, where they are known, else the
-    most that one sink took; bytes are never added up over sinks. `phases` are seconds an update
-    from the first beginning to the last end of that phase."""
+    """The weight updates that began within the steady steps, `updates` of the `recorded` in the
+    whole run; the figures are those of the stage `sync` in these steps.
+
+    `update_s` is how long any participant was at work in an update (the union of their intervals:
+    time in which nobody worked is not in it). Its bytes are those that the sources sent, where they
+    are known, else the most that one sink took; bytes are never added up over sinks. `gb_per_s` is
+    mean bytes over mean seconds. Each instant of an update is in at most one of its `phases`: the
+    first of those that ran in any process, so that they add up to the update at most.
+    """
 
     updates: int
+    recorded: int
     update_s: Spread
     bytes_per_update: Spread
     gb_per_s: float
@@ -47,38 +63,50 @@ class Syncs:
     phases: tuple[tuple[str, Spread], ...]
 
 
-def syncs(run: Run) -> Syncs | None:
+def syncs(run: Run, steps: Steps) -> Syncs | None:
     """The weight updates of `run`; None where none was recorded (spans say nothing of bytes)."""
-    if not run.sql(f"select 1 from {_ENDED} limit 1").fetchall():
+    recorded = run.sql(f"select count(distinct number) from {_ROWS}").fetchall()[0][0]
+    if not recorded:
         return None
     source = int(SyncRole.SOURCE)
     updates = f"""(
-        select {_UPDATE} as number, (max(end_ns) - min(start_ns)) / 1e9 as seconds,
+        select number, sum(greatest(added_ns, 0)) / 1e9 as seconds,
                coalesce(sum(bytes) filter (role = {source} and bytes >= 0),
                         max(bytes) filter (bytes >= 0)) as bytes
-        from {_ENDED} group by number)"""
+        from {_ROWS} group by number having {_within(steps)})"""
+    rows = f"(from {_ROWS} where number in (select number from {updates}))"
     update_s = spread_of(run, "seconds", updates)
-    rate = run.sql(f"select sum(bytes) / sum(seconds) from {updates} where bytes is not null")
-    roles = run.sql(f"select distinct role from {_ENDED} order by role").fetchall()
+    rate = run.sql(
+        f"select sum(bytes) / nullif(sum(seconds), 0) from {updates} where bytes is not null"
+    )
+    roles = run.sql(f"select distinct role from {rows} order by role").fetchall()
     used = run.sql(
-        f"select transport from {_ENDED} and transport >= 0 group by 1 order by count(*) desc"
+        f"select transport from {rows} where transport >= 0 group by 1 order by count(*) desc"
     )
     return Syncs(
         updates=update_s.n,
+        recorded=recorded,
         update_s=update_s,
-        bytes_per_update=spread_of(run, "bytes", updates),
+        bytes_per_update=spread_of(run, "bytes", f"{updates} where bytes is not null"),
         gb_per_s=_gb(rate.fetchall()[0][0]),
         transports=tuple(named(Transport, code) for (code,) in used.fetchall()),
-        participants=tuple(_participants(run, role) for (role,) in roles),
-        phases=_phases(run),
+        participants=tuple(_participants(run, f"{rows} where role = {r}") for (r,) in roles),
+        phases=phases(run, f"select number, start_ns, end_ns from {rows}"),
     )
 
 
-def _participants(run: Run, role: int) -> Participants:
-    rows = f"{_ENDED} and role = {role}"
-    processes, n, rate = run.sql(
-        "select count(distinct process), count(*), "
-        "sum(bytes) filter (bytes >= 0) / (sum(end_ns - start_ns) filter (bytes >= 0) / 1e9) "
+def _within(steps: Steps) -> str:
+    """The SQL condition that an update began within the steady steps."""
+    steady = [steps.windows[i] for i in steps.steady]
+    if steps.whole_run or not steady:
+        return "true"
+    return f"min(start_ns) between {steady[0].start_ns} and {steady[-1].end_ns}"
+
+
+def _participants(run: Run, rows: str) -> Participants:
+    role, processes, n, rate = run.sql(
+        "select max(role), count(distinct process), count(*), sum(bytes) filter (bytes >= 0) / "
+        "nullif(sum(end_ns - start_ns) filter (bytes >= 0) / 1e9, 0) "
         f"from {rows}"
     ).fetchall()[0]
     return Participants(
@@ -89,20 +117,6 @@ def _participants(run: Run, role: int) -> Participants:
         seconds=spread_of(run, "(end_ns - start_ns) / 1e9", rows),
         stall_s=spread_of(run, "stall_ns / 1e9", f"{rows} and stall_ns >= 0"),
         gb_per_s=_gb(rate),
-    )
-
-
-def _phases(run: Run) -> tuple[tuple[str, Spread], ...]:
-    source = """(
-        select (max(end_ns) - min(start_ns)) / 1e9 as seconds from raw_spans
-        where stage = {stage} and phase = {phase} and start_ns > 0 and end_ns >= start_ns
-        group by step, version)"""
-    phases = run.sql(
-        f"select distinct phase from raw_spans where stage = {int(Stage.SYNC)} and phase >= 0"
-    ).fetchall()
-    return tuple(
-        (named(Phase, p), spread_of(run, "seconds", source.format(stage=int(Stage.SYNC), phase=p)))
-        for (p,) in sorted(phases)
     )
 
 

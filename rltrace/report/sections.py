@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from rltrace.analysis.stages import StageRow
 from rltrace.analysis.staleness import LagBar
 from rltrace.analysis.summary import Summary
+from rltrace.analysis.syncs import Syncs
 from rltrace.report import units
 from rltrace.report.goodput_section import goodput_section
 from rltrace.report.layout import Column, Grid, Section, bar, labelled
@@ -14,6 +15,7 @@ from rltrace.report.layout import Column, Grid, Section, bar, labelled
 _LAG_BAR = 24
 _MOST_LAGS = 12
 _MOST_STEPS = 6
+_SMALL_REST = 0.01
 
 
 def sections(summary: Summary) -> Iterator[Section]:
@@ -218,10 +220,11 @@ def _syncs(summary: Summary) -> Section:
             role.role,
             str(role.processes),
             units.size(role.bytes.mean),
-            units.seconds(role.seconds.p50),
-            units.seconds(role.seconds.p95),
+            units.seconds(role.seconds.mean),
             units.number(role.gb_per_s),
             units.seconds(role.stall_s.mean),
+            units.seconds(role.seconds.p50),
+            units.seconds(role.seconds.p95),
         )
         for role in syncs.participants
     )
@@ -229,24 +232,53 @@ def _syncs(summary: Summary) -> Section:
         Column("role"),
         Column("processes", right=True, least_width=76),
         Column("bytes", right=True),
-        Column("p50", right=True),
-        Column("p95", right=True),
+        Column("seconds", right=True),
         Column("GB/s", right=True),
         Column("stall", right=True),
+        Column("p50", right=True, least_width=76),
+        Column("p95", right=True, least_width=68),
     )
-    size = syncs.bytes_per_update
-    line = f"{units.plural(syncs.updates, 'update')} in {units.seconds(syncs.update_s.mean)} each"
-    if size.n:
-        line += f", {units.size(size.mean)} an update, {units.number(syncs.gb_per_s)} GB/s"
-    if syncs.transports:
-        line += f", by {' and '.join(syncs.transports)}"
-    phases = ", ".join(f"{name} {units.seconds(s.mean)}" for name, s in syncs.phases)
-    notes = ("each figure is of one participant in one update; stall: its work stood still.",)
     return Section(
         "Weight movement",
-        (f"{line}.", *([f"phases: {phases}."] if phases else [])),
+        tuple(_update_lines(syncs)),
         Grid(columns, rows),
-        notes,
+        tuple(_sync_notes(syncs)),
+    )
+
+
+def _update_lines(syncs: Syncs) -> Iterator[str]:
+    updates = units.plural(syncs.updates, "update")
+    if not syncs.updates:
+        yield f"{units.plural(syncs.recorded, 'update')} recorded, none within the steady steps."
+        return
+    size, seconds = syncs.bytes_per_update, syncs.update_s.mean
+    line = f"{updates}: {units.seconds(seconds)} each in the mean"
+    if size.n:
+        some = "" if size.n == syncs.updates else f" (known of {units.count(size.n)})"
+        line += f", {units.size(size.mean)}{some}, {units.number(syncs.gb_per_s)} GB/s"
+    if syncs.transports:
+        line += f", by {' and '.join(syncs.transports)}"
+    yield f"{line}."
+    if syncs.phases:
+        parts = [f"{name} {units.seconds(spent.mean)}" for name, spent in syncs.phases]
+        rest_s = seconds - sum(spent.mean for _, spent in syncs.phases)
+        if rest_s > _SMALL_REST * seconds:
+            parts.append(f"in no phase {units.seconds(rest_s)}")
+        yield f"of which {', '.join(parts)}."
+
+
+def _sync_notes(syncs: Syncs) -> Iterator[str]:
+    if not syncs.updates:
+        return
+    left_out = syncs.recorded - syncs.updates
+    also = f" ({units.count(left_out)} more began outside of the steady steps)" if left_out else ""
+    yield (
+        "An update lasts while any process is at work on it; an instant at which several phases "
+        f"run counts for the first of them{also}."
+    )
+    yield (
+        "Table: one participant in one update, means; GB/s = bytes / seconds; stall: how long its "
+        "own work stood still."
     )
 
 

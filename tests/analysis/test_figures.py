@@ -19,7 +19,7 @@ from rltrace.analysis.syncs import syncs
 from rltrace.analysis.tail import tail
 from rltrace.analysis.waits import waits
 from rltrace.trace.run import Run
-from rltrace.trace.vocabulary import Finish, Outcome, Stage, SyncRole, Transport
+from rltrace.trace.vocabulary import Finish, Outcome, Phase, Stage, SyncRole, Transport
 from tests.analysis.handmade import at, process, rows, run_of, turns
 
 
@@ -103,7 +103,8 @@ def test_bytes_of_an_update_are_its_sources_and_never_added_up_over_sinks(tmp_pa
             stall_ns=[100_000_000] * 2,
             transport=[Transport.NCCL] * 2,
         )
-    found = syncs(run_of(tmp_path, *sources, *sinks))
+    run = run_of(tmp_path, *sources, *sinks)
+    found = syncs(run, steps_of(run))
     assert found is not None
     assert found.updates == 2
     assert found.update_s.mean == pytest.approx(2)
@@ -119,11 +120,12 @@ def test_bytes_of_an_update_are_its_sources_and_never_added_up_over_sinks(tmp_pa
 
 def test_updates_of_the_synthetic_run_are_the_truth(synthetic: Any) -> None:
     run, truth = synthetic()
-    found = syncs(run)
+    found = syncs(run, steps_of(run))
     assert found is not None
-    assert found.updates == truth.sync_count
+    assert found.recorded == truth.sync_count
     assert found.bytes_per_update.mean == truth.sync_bytes
-    seconds = [step.tau_s["sync"] for step in truth.steps]
+    seconds = [step.tau_s["sync"] for step in truth.steps if not step.warmup]
+    assert found.updates == len(seconds)
     assert found.update_s.mean == pytest.approx(sum(seconds) / len(seconds))
     assert found.gb_per_s == pytest.approx(truth.sync_bytes * len(seconds) / sum(seconds) / 1e9)
     phases = dict(found.phases)
@@ -132,7 +134,50 @@ def test_updates_of_the_synthetic_run_are_the_truth(synthetic: Any) -> None:
 
 
 def test_a_run_without_updates_says_nothing_of_them(tmp_path: Path) -> None:
-    assert syncs(run_of(tmp_path, process("learner", (Stage.SYNC, 0, 1)))) is None
+    run = run_of(tmp_path, process("learner", (Stage.SYNC, 0, 1)))
+    assert syncs(run, steps_of(run)) is None
+
+
+def test_an_update_lasts_while_somebody_works_on_it(tmp_path: Path) -> None:
+    """A learner publishes; 5 s later two workers load. The stage, the update and its phases are the
+    time in which anybody worked, and phases of different processes are not counted twice."""
+    learner, workers = process("learner"), [process("rollout", rank=rank) for rank in range(2)]
+    for n in range(4):
+        now = 20.0 * n
+        learner.span((at(now), at(now + 20)), "step", Stage.STEP, n)
+        learner.span((at(now), at(now + 2)), "publish", Stage.SYNC, n)
+        for phase, since, until in ((Phase.GATHER, 0.0, 0.5), (Phase.TRANSFER, 0.5, 1.8)):
+            learner.span((at(now + since), at(now + until)), "part", Stage.SYNC, n, phase=phase)
+        for late, worker in enumerate(workers):
+            since = now + 7 + 0.5 * late
+            worker.span((at(since), at(since + 2)), "load", Stage.SYNC, n)
+            worker.span((at(since), at(since + 1)), "part", Stage.SYNC, -1, phase=Phase.TRANSFER)
+            worker.span((at(since + 1), at(since + 2)), "part", Stage.SYNC, -1, phase=Phase.LOAD)
+    moments = [20.0 * n for n in range(4)]
+    for made, role, since in (
+        (learner, SyncRole.SOURCE, 0.0),
+        (workers[0], SyncRole.SINK, 7.0),
+        (workers[1], SyncRole.SINK, 7.5),
+    ):
+        rows(
+            made,
+            "syncs",
+            start_s=[now + since for now in moments],
+            end_s=[now + since + 2 for now in moments],
+            version=[1, 2, 3, 4],
+            role=[role] * 4,
+            bytes=[9_000_000_000] * 4,
+        )
+    found = summarize(run_of(tmp_path, learner, *workers))
+    assert found.syncs is not None
+    (stage,) = (row for row in found.stages if row.name == "sync")
+    assert stage.tau_s.mean == pytest.approx(4.5)  # 2 + 2.5
+    assert found.syncs.update_s.mean == pytest.approx(4.5)
+    assert found.syncs.gb_per_s == pytest.approx(2)
+    parts = {name: spent.mean for name, spent in found.syncs.phases}
+    assert parts == pytest.approx({"gather": 0.5, "transfer": 1.3 + 1.5, "load": 1.0})
+    for row in found.syncs.participants:
+        assert row.gb_per_s == pytest.approx(row.bytes.mean / row.seconds.mean / 1e9)
 
 
 @pytest.mark.parametrize(

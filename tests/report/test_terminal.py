@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.cells import cell_len
@@ -12,7 +11,6 @@ from rich.console import Console
 
 from rltrace.analysis.summary import Summary, summarize
 from rltrace.report import terminal
-from rltrace.trace.vocabulary import Stage
 from tests.analysis.handmade import process, run_of, turns
 from tests.report.summaries import KINDS, Summaries
 

@@ -7,6 +7,7 @@ line numbers included, stays as it was. Code that defines nothing hooked is left
 - `python train.py`: before it opens a script, CPython asks the path hooks whether the path is an
   importer's (that is how it runs zip files) and if so lets `runpy` run it. The claim below answers
   for this one script, once, and then makes `__main__` look as if no importer had been involved.
+- `python folder`, `python app.zip`: `runpy` looks for a module `__main__`, which the finder sees.
 - children that `multiprocessing` spawns run the script again through `runpy`, as `__mp_main__`.
 """
 
@@ -40,8 +41,10 @@ def watch_main(finder: Finder, running: Program, modules: Iterable[str]) -> None
             if "__main__" in modules or name in modules:
                 finder.run_as_main(name, _compile_module)
     if "__main__" in modules:
-        if running.kind == "script":
+        if running.kind == "script" and _looks_like_source(running.name):
             _claim_script(running.name)
+        elif running.kind == "script":
+            finder.run_as_main("__main__", _compile_module)
         finder.after("runpy", _patch_runpy)
 
 
@@ -120,19 +123,24 @@ def _decorator(hook: Hook, installation: Installation) -> str:
 
 
 def _claim_script(name: str) -> None:
-    path = os.path.abspath(name)
-    if not _looks_like_source(path):
-        return
-    code = _compile_script(path)
-    if code is None:
-        return
+    """Goes behind the hooks for folders and zip files, so it is asked for little else than this
+    script, however it is spelled, and can take itself out of the list as it is asked."""
+    script = name if os.path.isabs(name) else os.path.join(os.getcwd(), name)
 
     def claim(asked: str) -> _ScriptImporter:
-        if asked not in (name, path):
+        code = None
+        try:
+            if _is_same_file(asked, script):
+                if sys.path_hooks[-1:] == [claim]:
+                    sys.path_hooks.pop()
+                code = _compile_script(asked)
+        except Exception as error:
+            _tell(error)
+        if code is None:
             raise ImportError(asked)
-        return _ScriptImporter(asked, path, code, claim)
+        return _ScriptImporter(asked, code, claim)
 
-    sys.path_hooks.insert(0, claim)
+    sys.path_hooks.append(claim)
 
 
 def _looks_like_source(path: str) -> bool:
@@ -144,12 +152,26 @@ def _looks_like_source(path: str) -> bool:
         return False
 
 
+def _is_same_file(one: str, other: str) -> bool:
+    if os.path.basename(one) != os.path.basename(other):
+        return False
+    try:
+        return os.path.samefile(one, other)
+    except OSError:
+        return False
+
+
+def _tell(error: Exception) -> None:
+    from rltrace.hooks.install import problem  # loads this module
+
+    problem("hook-failed", target="__main__", detail=f"{type(error).__name__}: {error}")
+
+
 class _ScriptImporter:
     """What the script's path resolves to while CPython decides how to run it."""
 
-    def __init__(self, asked: str, path: str, code: CodeType, claim: Any) -> None:
+    def __init__(self, path: str, code: CodeType, claim: Any) -> None:
         self._claim = claim
-        self._asked = asked
         self._path = path
         self._code = code
 
@@ -172,8 +194,8 @@ class _ScriptImporter:
         del builtins.__rltrace_run__  # type: ignore[attr-defined]
         if self._claim in sys.path_hooks:
             sys.path_hooks.remove(self._claim)
-        sys.path_importer_cache.pop(self._asked, None)
-        if sys.path and sys.path[0] == self._asked:
+        sys.path_importer_cache.pop(self._path, None)
+        if sys.path and sys.path[0] == self._path:
             if getattr(sys.flags, "safe_path", False):
                 del sys.path[0]
             else:

@@ -82,21 +82,51 @@ def test_a_script_cannot_tell(job: RunJob, argument: str) -> None:
     assert done.problems == []
 
 
-@pytest.mark.parametrize("how", ["absolute", "symlink", "isolated", "safe-path"])
+SPELLINGS = {
+    "absolute": ["{folder}/script.py"],
+    "dot": ["./script.py"],
+    "up": ["elsewhere/../script.py"],
+    "up-and-down": ["../{name}/./script.py"],
+    "twice": [".//script.py"],
+    "symlink": ["elsewhere/link.py"],
+    "dot-symlink": ["./elsewhere/./link.py"],
+    "symlink-to-folder": ["./elsewhere/here/script.py"],
+    "up-from-symlink": ["elsewhere/here/elsewhere/../script.py"],
+    "isolated": ["-I", "script.py"],
+    "safe-path": ["-P", "script.py"],
+}
+
+
+@pytest.mark.parametrize("how", SPELLINGS)
 def test_other_ways_to_name_a_script(job: RunJob, tmp_path: Path, how: str) -> None:
     if how == "safe-path" and sys.version_info < (3, 11):
         pytest.skip("-P is of Python 3.11")
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "link.py").symlink_to(tmp_path / "script.py")
-    command = {
-        "absolute": [str(tmp_path / "script.py")],
-        "symlink": ["elsewhere/link.py"],
-        "isolated": ["-I", "script.py"],
-        "safe-path": ["-P", "script.py"],
-    }[how]
-    done = job(PY, *command, program=PROGRAM, hooks=HOOKS)
+    (elsewhere / "here").symlink_to(tmp_path)
+    command = [word.format(folder=tmp_path, name=tmp_path.name) for word in SPELLINGS[how]]
+    done = job(PY, *command, program=PROGRAM + "    print(len(sys.path_hooks))", hooks=HOOKS)
     same_as_untraced(done, PY, *command)
+    assert len(done.spans()) == 5
+
+
+def test_a_script_that_is_a_program(job: RunJob, tmp_path: Path) -> None:
+    script = tmp_path / "run.py"
+    script.write_text(f"#!{PY}\n{dedent(PROGRAM)}")
+    script.chmod(0o755)
+    done = job("./run.py", hooks=HOOKS)
+    same_as_untraced(done, "./run.py")
+    assert len(done.spans()) == 5
+
+
+def test_a_script_with_nothing_to_hook_leaves_no_hook_of_ours(job: RunJob) -> None:
+    program = "import sys; print(len(sys.path_hooks), len(sys.path_importer_cache))"
+    done = job(PY, "./script.py", program=program, hooks=HOOKS)
+    assert (
+        done.out.split()[0]
+        == untraced(PY, "-c", "import sys; print(len(sys.path_hooks))").stdout.strip()
+    )
 
 
 @pytest.mark.parametrize("module", ["script", "package", "package.inside"])

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 _CODES = 16  # a group is `process * _CODES + stage`
 
-_TABLE_OF = {Stage.ROLLOUT: "trajectories", Stage.REWARD: "rewards", Stage.SYNC: "syncs"}
+TABLE_OF = {Stage.ROLLOUT: "trajectories", Stage.REWARD: "rewards", Stage.SYNC: "syncs"}
+"""The table whose rows are the work of a stage, where it has no spans."""
 
 
 @dataclass(frozen=True)
@@ -84,9 +85,9 @@ def read_activity(run: Run) -> Activity:
         spans_of_process[process] = spans_of_process.get(process, 0) + n
         processes[stage] = processes.get(stage, 0) + 1
     from_tables = []
-    for stage, table in _TABLE_OF.items():
+    for stage, table in TABLE_OF.items():
         if stage not in spans_of_stage:
-            query = f"select count(distinct process) from {_ended_rows(table)}"
+            query = f"select count(distinct process) from {_timed_rows(table)}"
             processes[stage] = run.sql(query).fetchall()[0][0]
             from_tables += [stage] if processes[stage] else []
     last_sign = _last_signs(run)
@@ -104,8 +105,9 @@ def read_activity(run: Run) -> Activity:
     )
 
 
-def _ended_rows(table: str) -> str:
-    return f"raw_{table} where start_ns > 0 and end_ns >= start_ns"
+def _timed_rows(table: str) -> str:
+    """A row without length is an event: it says nothing of how long its stage took."""
+    return f"raw_{table} where start_ns > 0 and end_ns > start_ns"
 
 
 def _last_signs(run: Run) -> dict[int, int]:
@@ -123,7 +125,7 @@ def _united(run: Run, from_tables: tuple[Stage, ...], last_sign: dict[int, int])
     spans = "select start_ns, end_ns, stage, process, lane from raw_spans where start_ns > 0"
     rows = [
         f"select start_ns, end_ns, {int(stage)}::tinyint, process, 0::bigint "
-        f"from {_ended_rows(_TABLE_OF[stage])}"
+        f"from {_timed_rows(TABLE_OF[stage])}"
         for stage in from_tables
     ]
     query = " union all ".join([spans, *rows])

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rltrace.analysis.activity import Activity, OpenSpan
+from rltrace.analysis.activity import TABLE_OF, Activity, OpenSpan
 from rltrace.trace.vocabulary import STAGE_SYMBOLS, Stage, word
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
 
 _MANY = 8
+RECORDING_STOPPED = "recording-stopped"
 
 
 @dataclass(frozen=True)
@@ -42,22 +44,38 @@ class InProgress:
 
 @dataclass(frozen=True)
 class Problem:
-    """Problems of one kind: what, how often, and where (the first few)."""
+    """Problems of one kind and detail: how often, and where (the first few and how many more)."""
 
     what: str
     count: int
     targets: tuple[str, ...]
+    more_targets: int
+    detail: str
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """A process that recorded nothing more from a moment on (`after_s` since the run's start, NaN
+    where that is not known), and why; `pid` is -1 where nobody said."""
+
+    role: str
+    pid: int
+    host: str
+    after_s: float
     detail: str
 
 
 @dataclass(frozen=True)
 class Coverage:
     """What was not seen. `clock_bound_ns` is the worst alignment of a node to the reference (0: one
-    node; -1: a node that could not be aligned)."""
+    node; -1: a node that could not be aligned). `never_hooked` are the targets of the user's hooks
+    that no process put in place."""
 
     unseen: tuple[Unseen, ...]
     in_progress: tuple[InProgress, ...]
     problems: tuple[Problem, ...]
+    stopped: tuple[Stopped, ...]
+    never_hooked: tuple[str, ...]
     clock_bound_ns: int
 
 
@@ -72,6 +90,8 @@ def coverage(run: Run, activity: Activity, recorded_until_ns: int) -> Coverage:
         ),
         in_progress=_in_progress(run, activity.open_spans, recorded_until_ns),
         problems=_problems(run),
+        stopped=_stopped(run),
+        never_hooked=_never_hooked(run),
         clock_bound_ns=-1 if -1 in bounds else max(bounds, default=0),
     )
 
@@ -81,6 +101,10 @@ def _reason(run: Run, stage: Stage) -> str:
     if missed:
         what, target = missed[0].get("what", "problem"), missed[0].get("target", "")
         return f"{what}: {target}".rstrip(": ")
+    if stage in TABLE_OF:
+        table = TABLE_OF[stage]
+        if run.sql(f"select 1 from raw_{table} where start_ns > 0 limit 1").fetchall():
+            return f"{table} were recorded, but none with its duration"
     if stage is Stage.ENV:
         seen = run.sql("select count(*) from raw_trajectories where start_ns > 0 and env_ns > 0")
         if seen.fetchall()[0][0]:
@@ -115,13 +139,52 @@ def _in_progress(
 
 
 def _problems(run: Run) -> tuple[Problem, ...]:
-    kinds = Counter(str(problem.get("what", "problem")) for problem in run.problems)
     hosts = {process.node: process.host for process in run.processes}
+    counts: Counter[tuple[str, str]] = Counter()
+    targets: dict[tuple[str, str], dict[str, None]] = {}
+    for problem in run.problems:
+        kind = str(problem.get("what", "problem")), str(problem.get("detail") or "")
+        counts[kind] += 1
+        if problem.get("target"):
+            target = str(problem["target"])
+            targets.setdefault(kind, {})[hosts.get(target, target)] = None
     found = []
-    for what, count in kinds.most_common():
-        mine = [p for p in run.problems if str(p.get("what", "problem")) == what]
-        named = (str(p["target"]) for p in mine if p.get("target"))
-        targets = dict.fromkeys(hosts.get(target, target) for target in named)
-        detail = next((str(p["detail"]) for p in mine if p.get("detail")), "")
-        found.append(Problem(what, count, tuple(targets)[:_MANY], detail))
+    for (what, detail), count in counts.most_common():
+        where = tuple(targets.get((what, detail), ()))
+        found.append(Problem(what, count, where[:_MANY], max(0, len(where) - _MANY), detail))
     return tuple(found)
+
+
+def _stopped(run: Run) -> tuple[Stopped, ...]:
+    processes = {process.who: process for process in run.processes}
+    start = run.meta.get("start_real_ns")
+    found = []
+    for problem in run.problems:
+        if problem.get("what") != RECORDING_STOPPED:
+            continue
+        process = processes.get(str(problem.get("who")))
+        at = problem.get("real_ns")
+        after_s = math.nan
+        if isinstance(start, int) and isinstance(at, int) and at >= start:
+            after_s = (at - start) / 1e9
+        found.append(
+            Stopped(
+                role=(process.role if process else None) or "",
+                pid=process.pid if process else -1,
+                host=process.host if process else "",
+                after_s=after_s,
+                detail=str(problem.get("detail") or ""),
+            )
+        )
+    return tuple(found)
+
+
+def _never_hooked(run: Run) -> tuple[str, ...]:
+    """Nothing where no process tells which hooks it put in place."""
+    told = [process.facts["hooks"] for process in run.processes if "hooks" in process.facts]
+    asked = (run.meta.get("settings") or {}).get("hooks")
+    if not told or not isinstance(asked, list):
+        return ()
+    placed = {str(target) for hooks in told if isinstance(hooks, list) for target in hooks}
+    targets = dict.fromkeys(str(hook).partition("=")[0] for hook in asked)
+    return tuple(target for target in targets if target not in placed)

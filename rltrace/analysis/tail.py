@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 class Tail:
     """The trajectories that ended after warm-up; tokens and seconds. `finishes` counts how they
     ended (a word of the vocabulary or "unknown"); `unended` began, in the whole run, and did not
-    end; `verdict_s` is the latency of the verdicts reached, `verdict_failures` of which failed."""
+    end. `verdict_s` is the latency of the verdicts whose duration was recorded, `verdicts_untimed`
+    are the others; `verdict_failures` of both failed."""
 
     response_tokens: Spread
     latency_s: Spread
@@ -26,6 +27,7 @@ class Tail:
     finishes: tuple[tuple[str, int], ...]
     unended: int
     verdict_s: Spread
+    verdicts_untimed: int
     verdict_failures: int
 
 
@@ -37,7 +39,9 @@ def tail(run: Run, steps: Steps) -> Tail:
     judged = f"raw_rewards where start_ns > 0 and end_ns >= start_ns and end_ns >= {since}"
     rows = run.sql(f"select finish, count(*) from {ended} group by finish order by 2 desc")
     unended = run.sql("select count(*) from raw_trajectories where start_ns > 0 and end_ns < 0")
-    failed = run.sql(f"select count(*) from {judged} and outcome > 0")
+    untimed, failed = run.sql(
+        f"select count(*) filter (end_ns = start_ns), count(*) filter (outcome > 0) from {judged}"
+    ).fetchall()[0]
     return Tail(
         response_tokens=spread_of(run, "response_tokens", f"{ended} and response_tokens >= 0"),
         latency_s=spread_of(run, "(end_ns - start_ns) / 1e9", ended),
@@ -46,6 +50,7 @@ def tail(run: Run, steps: Steps) -> Tail:
         ),
         finishes=tuple((named(Finish, code), n) for code, n in rows.fetchall()),
         unended=unended.fetchall()[0][0],
-        verdict_s=spread_of(run, "(end_ns - start_ns) / 1e9", judged),
-        verdict_failures=failed.fetchall()[0][0],
+        verdict_s=spread_of(run, "(end_ns - start_ns) / 1e9", f"{judged} and end_ns > start_ns"),
+        verdicts_untimed=untimed,
+        verdict_failures=failed,
     )

@@ -79,7 +79,7 @@ def render(found: Inventory, console: Console) -> None:
     clocks = "not aligned with each other" if bound is None else f"aligned within {bound:,} ns"
     nodes = "1 node" if found.nodes == 1 else f"{found.nodes} nodes, clocks {clocks}"
     console.print(nodes, highlight=False)
-    counts = ", ".join(f"{rows:,} {table}" for table, rows in found.rows.items() if rows)
+    counts = ", ".join(f"{table} {rows:,}" for table, rows in found.rows.items() if rows)
     console.print(counts or "no rows: nothing that rltrace knows ran", highlight=False)
     table = Table(box=None, header_style="bold", pad_edge=False)
     for name in ("process", "host", "role", "rank", "argv"):

@@ -8,9 +8,11 @@ from rltrace.analysis.stages import StageRow
 from rltrace.analysis.staleness import LagBar
 from rltrace.analysis.summary import Summary
 from rltrace.analysis.syncs import Syncs
+from rltrace.analysis.tail import Tail
 from rltrace.report import units
+from rltrace.report.coverage_section import coverage_section
 from rltrace.report.goodput_section import goodput_section
-from rltrace.report.layout import Column, Grid, Section, bar, labelled
+from rltrace.report.layout import Column, Grid, Section, bar, listed
 
 _LAG_BAR = 24
 _MOST_LAGS = 12
@@ -21,14 +23,14 @@ _SMALL_REST = 0.01
 def sections(summary: Summary) -> Iterator[Section]:
     """All sections after the verdict, in the order in which they are read."""
     yield _stages(summary)
-    if summary.tail.latency_s.n or summary.tail.unended or summary.tail.verdict_s.n:
+    if _has_tail(summary.tail):
         yield _tail(summary)
     if summary.staleness.trajectories:
         yield _staleness(summary)
     if summary.syncs is not None:
         yield _syncs(summary)
     yield goodput_section(summary)
-    yield _coverage(summary)
+    yield coverage_section(summary)
 
 
 def _stages(summary: Summary) -> Section:
@@ -80,19 +82,18 @@ def _step_lines(summary: Summary) -> Iterator[str]:
         return
     step_s = steps.step_s
     interval = (
-        f", 95 % interval {units.seconds(step_s.low)} to {units.seconds(step_s.high)}"
+        f", 95 % interval {units.seconds(max(0.0, step_s.low))} to {units.seconds(step_s.high)}"
         if step_s.n > 1
         else ""
     )
     yield f"{units.seconds(step_s.mean)} a step{interval} (n = {step_s.n})."
     if steps.warmup:
         slow = [time.seconds for time in steps.times if time.warmup]
-        listed = len(steps.warmup) <= _MOST_STEPS
-        numbers = ", ".join(map(str, steps.warmup)) if listed else f"the first {len(slow)}"
-        yield (
-            f"Warm-up, left out: step{'s' * (len(slow) > 1)} {numbers} "
-            f"({units.seconds(sum(slow) / len(slow))} each)."
-        )
+        which = f"the first {len(slow)} steps"
+        if len(slow) <= _MOST_STEPS:
+            which = f"step{'s' * (len(slow) > 1)} {listed([str(n) for n in steps.warmup])}"
+        mean = " in the mean" if len(slow) > 1 else ""
+        yield f"Warm-up, left out: {which} ({units.seconds(sum(slow) / len(slow))}{mean})."
     if steps.between_s > 0.01 * step_s.mean * step_s.n:
         yield f"{units.seconds(steps.between_s)} more passed between steps."
     if steps.repeated:
@@ -129,6 +130,11 @@ def _waits(summary: Summary) -> Iterator[str]:
         )
 
 
+def _has_tail(tail: Tail) -> bool:
+    verdicts = tail.verdict_s.n or tail.verdicts_untimed
+    return bool(tail.latency_s.n or tail.unended or verdicts)
+
+
 def _tail(summary: Summary) -> Section:
     tail = summary.tail
     rows = []
@@ -156,8 +162,11 @@ def _tail(summary: Summary) -> Section:
         notes.append("ended by " + ", ".join(f"{word} {units.count(n)}" for word, n in known) + ".")
     if tail.unended:
         notes.append(f"{units.count(tail.unended)} more began and never ended.")
+    if tail.verdicts_untimed:
+        verdicts = units.plural(tail.verdicts_untimed, "verdict")
+        notes.append(f"{verdicts} recorded without a duration.")
     if tail.verdict_failures:
-        notes.append(f"{units.count(tail.verdict_failures)} verdicts timed out or failed.")
+        notes.append(f"{units.plural(tail.verdict_failures, 'verdict')} timed out or failed.")
     return Section("Tail", grid=Grid(columns, tuple(rows)) if rows else None, notes=tuple(notes))
 
 
@@ -280,29 +289,3 @@ def _sync_notes(syncs: Syncs) -> Iterator[str]:
         "Table: one participant in one update, means; GB/s = bytes / seconds; stall: how long its "
         "own work stood still."
     )
-
-
-def _coverage(summary: Summary) -> Section:
-    seen = summary.coverage
-    reasons: dict[str, list[str]] = {}
-    for stage in seen.unseen:
-        reasons.setdefault(stage.reason, []).append(labelled(stage.name, stage.symbol))
-    lines = [f"not seen: {', '.join(names)}: {why}." for why, names in reasons.items()]
-    for problem in seen.problems:
-        where = f" ({', '.join(problem.targets)})" if problem.targets else ""
-        detail = f": {problem.detail}" if problem.detail else ""
-        times = f" × {problem.count}" if problem.count > 1 else ""
-        lines.append(f"{problem.what}{times}{where}{detail}".rstrip(".") + ".")
-    if seen.clock_bound_ns < 0:
-        lines.append("clocks: a node could not be aligned with the others; its times may be off.")
-    elif seen.clock_bound_ns:
-        bound = units.seconds(seen.clock_bound_ns / 1e9)
-        lines.append(f"clocks: nodes are aligned within {bound}.")
-    cost = summary.own_cost
-    source = "calibrated here" if cost.calibrated else "default"
-    lines.append(
-        f"rltrace's own cost: {units.count(cost.events)} events × {cost.event_cost_ns:,.0f} ns "
-        f"({source}) = {units.share(cost.share)} of the processes' wall time, "
-        f"{units.share(cost.worst_share)} in the busiest."
-    )
-    return Section("Not seen, and what tracing cost", tuple(lines))

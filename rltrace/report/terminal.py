@@ -55,9 +55,11 @@ def render(summary: Summary, console: Console) -> None:
 
 def _verdict(summary: Summary, width: int) -> Panel:
     style = _VERDICT_COLOURS.get(summary.binding.confidence, "bold")
-    text = Text(verdict.headline(summary), style=style)
-    for line in verdict.evidence(summary):
-        text.append(f"\n{line}", style="not bold default")
+    inner = width - 4
+    text = Text("\n".join(_wrapped(verdict.headline(summary), inner)), style=style)
+    for sentence in verdict.evidence(summary):
+        for line in _wrapped(sentence, inner):
+            text.append(f"\n{line}", style="not bold default")
     return Panel(
         text,
         title=f"rltrace report · {summary.run.id}",
@@ -81,12 +83,16 @@ def _print(section: Section, console: Console, width: int) -> None:
 def _say(
     console: Console, text: str, width: int, style: str = "", indent: str = "", hanging: str = ""
 ) -> None:
-    """Prints a paragraph; wrapped here, since rich would fill its lines up with spaces. A number
-    and its unit stay on one line."""
+    """Prints a paragraph; wrapped here, since rich would fill its lines up with spaces."""
+    for line in _wrapped(text, width, indent, indent + hanging):
+        console.print(Text(line, style=style), no_wrap=True, soft_wrap=True)
+
+
+def _wrapped(text: str, width: int, first: str = "", later: str = "") -> list[str]:
+    """Lines of at most `width` characters. A number and its unit stay on one line."""
     together = re.sub(r"(?<=\d) (?=[%$a-zµA-Z])", _NO_BREAK, text)
-    for line in wrap(together, width, initial_indent=indent, subsequent_indent=indent + hanging):
-        shown = Text(line.replace(_NO_BREAK, " "), style=style)
-        console.print(shown, no_wrap=True, soft_wrap=True)
+    lines = wrap(together, width, initial_indent=first, subsequent_indent=later)
+    return [line.replace(_NO_BREAK, " ") for line in lines]
 
 
 def _table(grid: Grid, width: int) -> Table:

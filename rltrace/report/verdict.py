@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from rltrace.analysis.binding import INSUFFICIENT, LIKELY, RESOURCE_OF, Binding
@@ -11,6 +12,7 @@ from rltrace.report.layout import labelled, listed
 from rltrace.trace.vocabulary import Stage
 
 _WAIT_SHARE = 0.05
+_MOST_STOPPED = 3
 
 
 def headline(summary: Summary) -> str:
@@ -127,6 +129,7 @@ def warnings(summary: Summary) -> Iterator[str]:
         yield f"the job failed ({how}): figures are of what it did before"
     elif not run.ended:
         yield "the run has no end: it is still going on, or was killed together with rltrace"
+    yield from _stopped(summary)
     for number, since_s in summary.steps.in_progress:
         yield f"step {number} in progress since {units.seconds(since_s)}"
     for span in summary.coverage.in_progress:
@@ -140,3 +143,18 @@ def warnings(summary: Summary) -> Iterator[str]:
         elif silent_s > max(1.0, 0.05 * span.for_s):
             text += f", the last sign of life {units.seconds(silent_s)} before the end"
         yield f"{text} ({where})"
+
+
+def _stopped(summary: Summary) -> Iterator[str]:
+    stopped = summary.coverage.stopped
+    for one in stopped[:_MOST_STOPPED]:
+        pid = "" if one.pid < 0 else f" (pid {one.pid} on {one.host})"
+        when = "" if math.isnan(one.after_s) else f" {units.seconds(one.after_s)} after the start"
+        why = f" ({one.detail})" if one.detail else ""
+        yield (
+            f"recording stopped in {one.role or 'a process'}{pid}{when}{why}: "
+            "figures are incomplete from then on"
+        )
+    if len(stopped) > _MOST_STOPPED:
+        others = units.plural(len(stopped) - _MOST_STOPPED, "more process")
+        yield f"recording stopped in {others}: `rltrace info` lists them"

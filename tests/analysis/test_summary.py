@@ -13,7 +13,7 @@ from benchmarks.make_trace import Workload, make
 from rltrace.analysis.summary import summarize
 from rltrace.trace.parquet import compact, delete_segments
 from rltrace.trace.vocabulary import Stage
-from tests.analysis.handmade import at, process, run_of
+from tests.analysis.handmade import at, process, rows, run_of
 
 
 def test_an_empty_run_is_summarized(tmp_path: Path) -> None:
@@ -61,8 +61,8 @@ def test_a_killed_worker_and_torn_files_are_said_and_cost_nothing_else(synthetic
     assert truth.open_spans == 1
     assert [span.name for span in found.coverage.in_progress] == ["generate_sequences"]
     assert found.tail.unended > 0
-    problems = {problem.what: problem for problem in found.coverage.problems}
-    assert problems["torn-file"].count == 2
+    torn = [problem for problem in found.coverage.problems if problem.what == "torn-file"]
+    assert sum(problem.count for problem in torn) == 2
     assert found.run.exit_code == 1
     assert found.steps.complete == len(truth.steps)
     assert found.coverage.clock_bound_ns > 0
@@ -92,6 +92,53 @@ def test_a_stage_that_a_hook_missed_says_so(tmp_path: Path) -> None:
     unseen = {stage.name: stage.reason for stage in summarize(run).coverage.unseen}
     assert unseen["reference"] == "hook-missing: verl.x:Y.z"
     assert "no hook or span" in unseen["value"]
+
+
+def test_problems_are_told_apart_by_what_is_said_of_them(tmp_path: Path) -> None:
+    run = run_of(tmp_path, process("driver", (Stage.TRAIN, 0, 1)))
+    run.problems += [
+        {"what": "hook-failed", "target": "a:f", "detail": "cannot be replaced"},
+        {"what": "hook-failed", "target": "b:g", "detail": "no module b"},
+        {"what": "hook-failed", "target": "c:h", "detail": "cannot be replaced"},
+        *({"what": "torn-file", "target": str(n), "detail": "cut"} for n in range(10)),
+    ]
+    found = {(p.what, p.detail): p for p in summarize(run).coverage.problems}
+    assert found["hook-failed", "cannot be replaced"].targets == ("a:f", "c:h")
+    assert found["hook-failed", "no module b"].targets == ("b:g",)
+    torn = found["torn-file", "cut"]
+    assert (torn.count, len(torn.targets), torn.more_targets) == (10, 8, 2)
+
+
+def test_a_recording_that_stopped_is_told_with_its_process(tmp_path: Path) -> None:
+    run = run_of(tmp_path, process("rollout", (Stage.ROLLOUT, 0, 1)))
+    (worker,) = (p for p in run.processes if p.role == "rollout")
+    said = {"what": "recording-stopped", "who": worker.who, "detail": "disk full"}
+    run.problems += [{**said, "real_ns": at(7)}, {**said, "who": "nobody"}]
+    first, second = summarize(run).coverage.stopped
+    assert (first.role, first.pid, first.detail) == ("rollout", worker.pid, "disk full")
+    assert first.after_s == pytest.approx(7)
+    assert (second.role, second.pid) == ("", -1)
+
+
+def test_hooks_that_were_asked_for_and_never_put_in_place(tmp_path: Path) -> None:
+    hooks = ["my.job:roll=rollout", "my.job:Learner.fit=train", "my.job:gone=reward"]
+    workers = [process("driver", (Stage.TRAIN, 0, 1)), process("rollout", rank=1)]
+    run = run_of(tmp_path, *workers, settings={"hooks": hooks})
+    assert summarize(run).coverage.never_hooked == ()  # no process says what it put in place
+    driver, other = run.processes[:2]
+    driver.facts["hooks"] = ["my.job:Learner.fit"]
+    other.facts["hooks"] = ["my.job:roll"]
+    assert summarize(run).coverage.never_hooked == ("my.job:gone",)
+
+
+def test_verdicts_without_a_duration_are_no_latency_and_no_stage_time(tmp_path: Path) -> None:
+    judge = process("reward", (Stage.TRAIN, 0, 5))
+    rows(judge, "rewards", start_s=[1.0, 2.0], end_s=[1.0, 2.0], trajectory=[1, 2])
+    found = summarize(run_of(tmp_path, judge))
+    assert (found.tail.verdict_s.n, found.tail.verdicts_untimed) == (0, 2)
+    assert "reward" not in [row.name for row in found.stages]
+    (reason,) = (unseen.reason for unseen in found.coverage.unseen if unseen.name == "reward")
+    assert reason == "rewards were recorded, but none with its duration"
 
 
 def test_a_compacted_run_gives_the_same_summary(tmp_path: Path) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import math
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,8 @@ from rich.console import Console
 
 from rltrace.analysis.summary import Summary, summarize
 from rltrace.report import terminal
-from tests.analysis.handmade import process, run_of, turns
+from rltrace.trace.vocabulary import Stage
+from tests.analysis.handmade import at, process, rows, run_of, turns
 from tests.report.summaries import KINDS, Summaries
 
 
@@ -84,10 +88,109 @@ def test_the_verdict_comes_first_and_every_part_is_there(summary: Summaries) -> 
 def test_a_verdict_says_how_sure_it_is(
     tmp_path: Path, rollouts_s: list[float], words: list[str]
 ) -> None:
-    found = summarize(run_of(tmp_path, process("driver", *turns(*rollouts_s))))
-    text = " ".join(rendered(found, 100).replace("│", "").split())
+    text = words_of(summarize(run_of(tmp_path, process("driver", *turns(*rollouts_s)))))
     for phrase in words:
         assert phrase in text
+
+
+def words_of(found: Summary, width: int = 100) -> str:
+    """The report's text on one line, without its frame."""
+    return " ".join(rendered(found, width).replace("│", "").split())
+
+
+def test_what_is_incomplete_is_said_at_the_top(tmp_path: Path) -> None:
+    run = run_of(tmp_path, *(process("rollout", rank=rank) for rank in range(5)))
+    run.problems += [
+        {
+            "what": "recording-stopped",
+            "who": worker.who,
+            "real_ns": at(7),
+            "detail": "No space left on device",
+        }
+        for worker in run.processes
+        if worker.role == "rollout"
+    ]
+    text = words_of(summarize(run))
+    pid = run.processes[0].pid
+    warning = (
+        f"! recording stopped in rollout (pid {pid} on {run.processes[0].host}) 7.00 s after the "
+        "start (No space left on device): figures are incomplete from then on"
+    )
+    assert text.index(warning) < text.index("Where the time goes")
+    assert text.count("recording stopped in rollout") == 3
+    assert "recording stopped in 2 more processes" in text
+    assert "recording-stopped" not in text
+
+
+def test_hooks_never_put_in_place_are_listed(tmp_path: Path) -> None:
+    driver = process("driver", (Stage.TRAIN, 0, 1))
+    run = run_of(tmp_path, driver, settings={"hooks": ["my.job:gone=reward"]})
+    run.processes[0].facts["hooks"] = []
+    assert "asked for, never put in place: --hook my.job:gone." in words_of(summarize(run))
+
+
+def test_one_of_anything_is_one(tmp_path: Path) -> None:
+    text = words_of(summarize(run_of(tmp_path, process("driver", (Stage.TRAIN, 0, 1)))))
+    assert "1 process of the job on 1 node · 1 span ·" in text
+    assert "rltrace's own cost: 1 event × 1,000 ns" in text
+
+
+def test_what_is_not_known_is_said_in_words(summary: Summaries) -> None:
+    assert "rltrace's own cost: no event was recorded." in words_of(summary("empty"))
+    found = summary("no steps")
+    unknown = replace(found, own_cost=replace(found.own_cost, share=math.nan))
+    assert "the processes' wall time, of which it is a part, is not known" in words_of(unknown)
+
+
+@pytest.mark.parametrize(
+    ("slow", "words"),
+    [
+        (1, "Warm-up, left out: step 0 (10.0 s)."),
+        (2, "Warm-up, left out: steps 0 and 1 (10.0 s in the mean)."),
+        (7, "Warm-up, left out: the first 7 steps (10.0 s in the mean)."),
+    ],
+)
+def test_warm_up_is_told_in_words(tmp_path: Path, slow: int, words: str) -> None:
+    driver, now = process("driver"), 0.0
+    for n in range(30):
+        length_s = 10.0 if n < slow else 5.0
+        driver.span((at(now), at(now + length_s)), "step", Stage.STEP, n)
+        now += length_s
+    assert words in words_of(summarize(run_of(tmp_path, driver)))
+
+
+def test_verdicts_without_a_duration_have_no_row(tmp_path: Path) -> None:
+    judge = process("reward", (Stage.TRAIN, 0, 5))
+    rows(judge, "rewards", start_s=[1.0], end_s=[1.0], trajectory=[1])
+    text = words_of(summarize(run_of(tmp_path, judge)))
+    assert "1 verdict recorded without a duration." in text
+    assert "verdict latency" not in text
+
+
+def test_a_composition_never_contradicts_itself(tmp_path: Path) -> None:
+    learner, mover = process("learner"), process("mover")
+    driver = process("driver")
+    for n in range(0, 40, 10):
+        driver.span((at(n), at(n + 10)), "step", Stage.STEP, n // 10)
+        driver.span((at(n), at(n + 4)), "generate", Stage.ROLLOUT, -1)
+        learner.span((at(n + 4), at(n + 6)), "update", Stage.TRAIN, -1)
+        mover.span((at(n + 3), at(n + 10)), "move", Stage.SYNC, -1)
+    text = words_of(summarize(run_of(tmp_path, driver, learner, mover)))
+    assert "no formula composes the step: their times add up to 13.0 s and cover 10.0 s" in text
+    assert "take turns)" not in text
+
+
+def test_weight_movement_adds_up_in_its_rows(summary: Summaries) -> None:
+    text = words_of(summary("colocated"))
+    assert "An update lasts while any process is at work on it" in text
+    assert "GB/s = bytes / seconds" in text
+
+
+def test_a_number_and_its_unit_stay_on_one_line(summary: Summaries) -> None:
+    for kind in KINDS:
+        for width in range(60, 101, 5):
+            for line in rendered(summary(kind), width).splitlines():
+                assert not re.match(r"[│ ]*(%|(ms|µs|s|GB)\b)", line), line
 
 
 def test_a_pipe_gets_no_escape_codes_and_a_terminal_gets_colour(summary: Summaries) -> None:
@@ -107,7 +210,7 @@ def test_on_cpu_goodput_is_by_core_and_has_no_dollars(summary: Summaries) -> Non
         ("empty", ["no stage was seen", "No span of any stage was recorded."]),
         ("no steps", ["No step was recorded: the whole run is shown as one window."]),
         ("one step", ["1 steady step, at least 3 are needed"]),
-        ("crashed", ["the job failed (exit code 1)", "torn-file × 2", "aligned within"]),
+        ("crashed", ["the job failed (exit code 1)", "torn-file (", "aligned within"]),
         (
             "hung",
             ["(signal 9)", "step 1 in progress since 3 min 18 s", "without a sign of life"],

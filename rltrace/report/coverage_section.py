@@ -1,0 +1,61 @@
+"""What the trace does not show, in words, and what tracing cost the job."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from rltrace.analysis.coverage import RECORDING_STOPPED, Coverage
+from rltrace.analysis.own_cost import OwnCost
+from rltrace.analysis.summary import Summary
+from rltrace.report import units
+from rltrace.report.layout import Section, labelled, listed
+
+_MOST_PROBLEMS = 12
+
+
+def coverage_section(summary: Summary) -> Section:
+    """The last section of a report."""
+    seen = summary.coverage
+    reasons: dict[str, list[str]] = {}
+    for stage in seen.unseen:
+        reasons.setdefault(stage.reason, []).append(labelled(stage.name, stage.symbol))
+    lines = [f"not seen: {', '.join(names)}: {why}." for why, names in reasons.items()]
+    if seen.never_hooked:
+        lines.append(f"asked for, never put in place: --hook {listed(list(seen.never_hooked))}.")
+    lines += _problem_lines(seen)
+    if seen.clock_bound_ns < 0:
+        lines.append("clocks: a node could not be aligned with the others; its times may be off.")
+    elif seen.clock_bound_ns:
+        bound = units.seconds(seen.clock_bound_ns / 1e9)
+        lines.append(f"clocks: nodes are aligned within {bound}.")
+    lines.append(_own_cost(summary.own_cost))
+    return Section("Not seen, and what tracing cost", tuple(lines))
+
+
+def _problem_lines(seen: Coverage) -> Iterator[str]:
+    told = [problem for problem in seen.problems if problem.what != RECORDING_STOPPED]
+    for problem in told[:_MOST_PROBLEMS]:
+        targets = ", ".join(problem.targets)
+        more = f" and {problem.more_targets} more" if problem.more_targets else ""
+        where = f" ({targets}{more})" if targets else ""
+        detail = f": {problem.detail}" if problem.detail else ""
+        times = f" × {problem.count}" if problem.count > 1 else ""
+        yield f"{problem.what}{times}{where}{detail}".rstrip(".") + "."
+    if len(told) > _MOST_PROBLEMS:
+        others = units.plural(len(told) - _MOST_PROBLEMS, "more kind")
+        yield f"{others} of problems: `rltrace info` lists all."
+
+
+def _own_cost(cost: OwnCost) -> str:
+    if not cost.events:
+        return "rltrace's own cost: no event was recorded."
+    source = "calibrated here" if cost.calibrated else "default"
+    events = units.plural(cost.events, "event")
+    text = f"rltrace's own cost: {events} × {cost.event_cost_ns:,.0f} ns ({source})"
+    if math.isnan(cost.share):
+        return f"{text}; the processes' wall time, of which it is a part, is not known."
+    return (
+        f"{text} = {units.share(cost.share)} of the processes' wall time, "
+        f"{units.share(cost.worst_share)} in the busiest."
+    )

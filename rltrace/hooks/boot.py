@@ -98,6 +98,17 @@ def installation() -> Any:
     return _installation
 
 
+def observer(target: str, stage: str) -> Any:
+    """What records one of the user's hooks in a copy of a hooked function; `None`: nothing does."""
+    if _finder is None or recording.active() is None:
+        return None
+    try:
+        return installation().observer(target, stage)
+    except Exception as error:
+        _report(target, error)
+        return None
+
+
 _finder: Finder | None = None
 _installation: Any = None
 
@@ -116,6 +127,8 @@ def _boot(run_dir: str) -> None:
     if part == "records":
         is_ray_worker = running.name.endswith(_RAY_WORKER)  # told its place when it gets an actor
         facts = {} if is_ray_worker else _place()
+        if ":" in os.environ.get(HOOKS_VARIABLE, ""):
+            facts["hooks"] = []  # those in place so far
         if recording.start(run_dir, **facts) is None:
             os.environ.pop(RUN_VARIABLE, None)  # said once; the children need not say it again
             return

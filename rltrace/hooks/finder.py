@@ -83,8 +83,8 @@ class Finder:
 
         loader: Any = spec.loader
         is_file = isinstance(loader, FileLoader)  # one object a module: nothing else can notice
-        source = isinstance(spec.loader, SourceLoader)
-        if source and name in self._main:
+        has_source = isinstance(loader, SourceLoader) or type(loader).__module__ == "zipimport"
+        if has_source and name in self._main:
             loader.get_code = _code_for_runpy(loader, self._main[name])
         if name not in self._after or not hasattr(loader, "exec_module"):
             return
@@ -114,6 +114,7 @@ def _code_for_runpy(loader: Any, compile_main: Callable[[Any, str], Any]) -> Cal
 
     def get_code(fullname: str) -> Any:
         if sys._getframe(1).f_globals.get("__name__") == "runpy":
+            vars(loader).pop("get_code", None)  # once is enough; the loader is as it was
             code = compile_main(loader, fullname)
             if code is not None:
                 return code

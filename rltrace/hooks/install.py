@@ -46,6 +46,8 @@ class Installation:
         self._resolved: set[int] = set()
         self._versions: dict[str, str] = {}
         self._user_hooks: set[str] = set()
+        self._users: dict[int, Hook] = {}
+        self._in_place: list[str] = []
 
     def load_adapter(self, framework: str, target: str) -> None:
         """Imports an adapter (`"module:Class"`) and puts its hooks in place."""
@@ -77,6 +79,7 @@ class Installation:
             except ValueError as error:
                 problem("hook-failed", target=target, stage=stage, detail=str(error))
                 continue
+            self._users[id(hook)] = hook
             self.add(hook)
 
     def main_hooks(self) -> list[Hook]:
@@ -118,6 +121,7 @@ class Installation:
             return
         try:
             self.patches.append(Patch(owner, name, Observer(hook)))
+            self._placed(hook)
         except Unwrappable as error:
             _failed(hook, f"{hook.target} {error}")
         except (AttributeError, TypeError) as error:
@@ -128,10 +132,30 @@ class Installation:
         if is_remote(function):
             return function
         try:
-            return replacement(function, Observer(hook))
+            hooked = replacement(function, Observer(hook))
         except Unwrappable as error:
             _failed(hook, f"{hook.target} {error}")
             return function
+        self._placed(hook)
+        return hooked
+
+    def observer(self, target: str, stage: str) -> Observer | None:
+        """What records a hook of the user's in a function that came here as a copy; `None` when
+        there is no such hook."""
+        for hook in self.main_hooks():
+            if id(hook) in self._users and (hook.target, hook.stage_word) == (target, stage):
+                self._placed(hook)
+                return Observer(hook)
+        return None
+
+    def _placed(self, hook: Hook) -> None:
+        """Says in the process's file that a hook of the user's is in place."""
+        if id(hook) not in self._users or hook.target in self._in_place:
+            return
+        self._in_place.append(hook.target)
+        recorder = recording.active()
+        if recorder is not None:
+            recorder.describe(hooks=list(self._in_place))
 
     def found(self, hooks: Iterable[Hook]) -> None:
         """These hooks have a target: none of them is missing."""

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 
 _NO_SPAN = -1
 
+_REVIVE = (
+    "(lambda observer: observer and observer({!r}, {!r}))"
+    "(getattr(__import__('sys').modules.get('rltrace.hooks.boot'), 'observer', None))"
+)
+
 
 class Observer:
     """Records the calls of one hooked function. `begin` gives what `end`, `fail` (the call raised)
@@ -37,7 +42,12 @@ class Observer:
         self._reads = bool(hook.before or hook.after or callable(hook.stage) or step)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(None), ()  # see rltrace/hooks/wrapping.py
+        """A copy of a hooked function in another process is hooked if that process is traced and
+        was asked for the same hook, and passes calls on otherwise. `eval`, since rltrace may not be
+        importable there. Readers stay behind: an adapter hooks what it knows in each process."""
+        if callable(self.hook.stage) or self.hook.before or self.hook.after:
+            return type(None), ()
+        return eval, (_REVIVE.format(self.hook.target, self.hook.stage_word),)
 
     def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The call begins."""

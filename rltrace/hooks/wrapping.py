@@ -2,9 +2,10 @@
 
 The replacement is a plain closure. It keeps what callers can see: signature, `__wrapped__`, the
 kind of function (coroutine functions, generators and async generators stay what they are), results
-and exceptions. It refers to no global name, and its observer pickles as `None`: a function that is
-sent to another process by value (Ray does that with classes of the driver's script) arrives there
-as a pass-through, whether rltrace is importable in that process or not.
+and exceptions. It refers to no global name, so a function that is sent to another process by value
+(Ray does that with the functions and classes of the driver's script) arrives there whole, whether
+rltrace is importable in that process or not: with an observer of that process's where it is traced
+and knows the hook (`Observer.__reduce__`), as a pass-through (`None`) elsewhere.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from rltrace.hooks.observing import Observer
 
 MARK = "__rltrace__"
-"""Attribute of a replacement that holds its observer (`None` once it was pickled)."""
+"""Attribute of a replacement that holds its observer (`None` in a copy that only passes on)."""
 
 _CO_GENERATOR = 0x20
 _CO_COROUTINE = 0x80

@@ -35,6 +35,13 @@ def job_processes(run_dir: Path) -> list[dict[str, Any]]:
     return found
 
 
+def hooks_out_of_place(run_dir: Path, hooks: Sequence[str]) -> list[str]:
+    """Those of the user's hooks (`"module:qualname=stage"`) that no process ever put in place.
+    Errors: OSError."""
+    placed = {target for process in job_processes(run_dir) for target in process.get("hooks") or ()}
+    return [hook for hook in hooks if hook.partition("=")[0] not in placed]
+
+
 def unused_hooks(run_dir: Path, hooks: Sequence[str]) -> list[str]:
     """Those of the user's hooks (`"module:qualname=stage"`) under whose name no process recorded
     anything. Errors: OSError."""

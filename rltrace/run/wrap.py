@@ -30,7 +30,12 @@ from rltrace.hooks.node_agent import spawn_agent
 from rltrace.run.bytecode import compile_traced_modules
 from rltrace.run.calibrate import recording_costs
 from rltrace.run.child import run_child
-from rltrace.run.closing import close_run, job_processes, unused_hooks
+from rltrace.run.closing import (
+    close_run,
+    hooks_out_of_place,
+    job_processes,
+    unused_hooks,
+)
 from rltrace.run.location import RUNS_FOLDER, new_run_path
 from rltrace.trace.clock import node_id
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
@@ -187,8 +192,12 @@ def _finish(run_dir: Path, code: int, shown: str, newest: bool, hooks: Sequence[
         if not job_processes(run_dir):
             _say(f"no Python process was traced ({shown}): `rltrace doctor` tells what is needed")
             return
-        for hook in unused_hooks(run_dir, hooks):
-            _say(f"--hook {hook} recorded nothing: it was never called, or is not there")
+        nowhere = hooks_out_of_place(run_dir, hooks)
+        if nowhere:
+            named = ", ".join(f"--hook {hook}" for hook in nowhere)
+            _say(f"never put in place: {named}: no process ran such code where it can be hooked")
+        for hook in unused_hooks(run_dir, [hook for hook in hooks if hook not in nowhere]):
+            _say(f"--hook {hook} recorded nothing: it was never called")
     except (OSError, RltraceError) as error:
         _say(f"{shown}/{RUN_FILE} could not be completed: {error}")
     run = "" if newest else f" {shlex.quote(shown)}"

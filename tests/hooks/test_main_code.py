@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import zipfile
 from pathlib import Path
@@ -213,15 +214,58 @@ def test_what_cannot_be_compiled_here_is_pythons(job: RunJob, program: str) -> N
     same_as_untraced(done, PY, "script.py")
 
 
-def test_zip_files_folders_and_stdin_run_as_ever(job: RunJob, tmp_path: Path) -> None:
+@pytest.mark.parametrize("what", ["app", "app.zip"])
+def test_folders_and_zip_files(job: RunJob, tmp_path: Path, what: str) -> None:
+    program = dedent(PROGRAM).replace("inspect.getsource(generate)", "''")
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app" / "__main__.py").write_text(program)
     with zipfile.ZipFile(tmp_path / "app.zip", "w") as archive:
-        archive.writestr("__main__.py", "def generate(): print('zip')\ngenerate()")
-    folder = tmp_path / "app"
-    folder.mkdir()
-    (folder / "__main__.py").write_text("def generate(): print('folder')\ngenerate()")
-    command = f"{PY} app.zip && {PY} app && echo 'print(3)' | {PY} -"
-    done = job("bash", "-c", command, hooks=HOOKS[:1])
-    assert (done.code, done.out) == (0, "zip\nfolder\n3\n")
+        archive.writestr("__main__.py", program)
+    done = job(PY, what, hooks=HOOKS)
+    same_as_untraced(done, PY, what)
+    assert len(done.spans()) == 5
+
+
+OUT_OF_REACH = {
+    "stdin": "{python} - < script.py",
+    "code": '{python} -c "$(cat script.py)"',
+    "profiler": "{python} -m cProfile -o /dev/null script.py",
+    "other-module": "{python} other.py",
+}
+
+
+@pytest.mark.parametrize("how", OUT_OF_REACH)
+def test_hooks_that_cannot_be_put_in_place_are_told(job: RunJob, tmp_path: Path, how: str) -> None:
+    (tmp_path / "other.py").write_text("print(3)")
+    hooks = ("__main__:generate=rollout", "no_module:f=train")
+    program = "def generate(): print(3)\ngenerate()"
+    done = job("sh", "-c", OUT_OF_REACH[how].format(python=PY), program=program, hooks=hooks)
+    assert (done.code, done.out) == (0, "3\n")
+    assert [process["hooks"] for process in done.processes] == [[]]
+    (told,) = [line for line in done.err.splitlines() if "never put in place" in line]
+    assert all(f"--hook {hook}" in told for hook in hooks)
+
+
+def test_a_process_tells_which_hooks_are_in_place(job: RunJob, tmp_path: Path) -> None:
+    """Of those on `__main__` only the ones whose definition has run."""
+    (tmp_path / "loop.py").write_text("class Learner:\n    def train(self): pass")
+    program = """
+        import sys
+        def generate(): pass
+        if len(sys.argv) > 5:
+            def never(): pass
+        if len(sys.argv) > 1:
+            import loop
+    """
+    hooks = ("__main__:generate=rollout", "__main__:never=train", "loop:Learner.train=train")
+    for words, placed in (([], 1), (["x"], 2)):
+        done = job(PY, "script.py", *words, program=program, hooks=hooks)
+        assert done.processes[-1]["hooks"] == [h.partition("=")[0] for h in hooks[::2]][:placed]
+        (told,) = [line for line in done.err.splitlines() if "never put in place" in line]
+        assert "__main__:never" in told
+        assert ("loop:Learner.train" in told) is (placed == 1)
+        shutil.rmtree(done.run_path)
+    assert "hooks" not in job(PY, "script.py", program=program).processes[0]
 
 
 def test_an_interrupt_ends_the_script_as_ever(job: RunJob) -> None:

@@ -130,6 +130,58 @@ def test_a_cluster_that_the_job_starts_with_every_kind_of_method(job: RunJob) ->
     assert all(any(word.endswith("default_worker.py") for word in argv) for argv in helpers)
 
 
+HELPERS = """
+    import ray
+    ray.init(address="local", num_cpus=2, include_dashboard=False, logging_level="ERROR")
+
+    def gen(n):
+        return n + 1
+
+    async def agen(n):
+        return n + 1
+
+    def items(n):
+        yield from range(n)
+
+    class Sampler:
+        def sample(self, n):
+            return gen(n)
+
+    @ray.remote
+    class Engine:
+        def __init__(self, sampler):
+            self.sampler = sampler
+        async def generate(self, n):
+            return await agen(gen(n)) + sum(items(2)) + self.sampler.sample(n)
+
+    @ray.remote
+    def score(n):
+        return gen(n)
+
+    engine = Engine.remote(Sampler())
+    print(gen(0), ray.get([engine.generate.remote(1), score.remote(2)]))
+"""
+
+
+def test_what_actors_and_tasks_call_in_the_drivers_script(job: RunJob) -> None:
+    """Functions and classes that no worker loads by name: they come along in somebody's closure."""
+    hooks = ("gen=rollout", "agen=rollout", "items=data", "Sampler.sample=rollout")
+    hooks = (*(f"__main__:{hook}" for hook in hooks), "__main__:Engine.generate=rollout")
+    done = job(PY, "{script}", program=HELPERS, hooks=hooks, **ENVIRONMENT)
+    assert (done.code, done.out) == (0, "1 [6, 3]\n"), done.err
+    assert Counter(done.spans("coalesce(role, 'none') || ': ' || name")) == {
+        "none: gen": 2,  # the driver's own and the task's
+        "Engine: Engine.generate": 1,
+        "Engine: gen": 2,
+        "Engine: agen": 1,
+        "Engine: items": 2,
+        "Engine: Sampler.sample": 1,
+    }
+    assert len(set(done.spans("pid"))) == 3
+    assert not done.problems
+    assert "rltrace: never" not in done.err
+
+
 ON_EVERY_NODE = """
     import ray
     from ray.cluster_utils import Cluster

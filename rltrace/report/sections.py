@@ -36,6 +36,7 @@ def sections(summary: Summary) -> Iterator[Section]:
 def _stages(summary: Summary) -> Section:
     steps = summary.steps
     what = "the whole run" if steps.whole_run else units.plural(steps.steady, "steady step")
+    window, held = ("window", "run") if steps.whole_run else ("step", "step")
     scale = units.scale(steps.step_s.mean)
     rows = [_stage_cells(row, scale.show) for row in summary.stages]
     if steps.step_s.n:
@@ -43,7 +44,7 @@ def _stages(summary: Summary) -> Section:
         cells = [scale.show(v) for v in (idle.mean, idle.p50, idle.p95, idle.mean)]
         rows.append(("unattributed", "", *cells, "", units.share(steps.unattributed_share)))
         cells = [scale.show(v) for v in (step.mean, step.p50, step.p95, step.mean)]
-        rows.append(("window" if steps.whole_run else "step", "τ_step", *cells, "", "100 %"))
+        rows.append((window, "τ_step", *cells, "", "100 %"))
     columns = (
         Column(f"stage, {scale.unit}"),
         Column("τ"),
@@ -59,8 +60,8 @@ def _stages(summary: Summary) -> Section:
         lines=tuple(_step_lines(summary)) if rows else ("No span of any stage was recorded.",),
         grid=Grid(columns, tuple(rows)) if rows else None,
         notes=(
-            f"Means over {what}. exposed: only this stage held the step up; hidden: it ran under a "
-            "longer chain. Exposed and unattributed add up to the step.",
+            f"Means over {what}. exposed: only this stage held the {held} up; hidden: it ran "
+            f"under a longer chain. Exposed and unattributed add up to the {window}.",
             *_composition(summary),
             *_waits(summary),
         )
@@ -195,8 +196,8 @@ def _staleness(summary: Summary) -> Section:
     if lags.known:
         line = (
             f"mean lag {units.number(lags.mean_lag)} {lags.unit} "
-            f"(by tokens {units.number(lags.token_weighted_lag)}), p95 {lags.p95_lag:.0f}, "
-            f"largest {lags.largest_lag}."
+            f"({units.number(lags.token_weighted_lag)} weighted by tokens), "
+            f"p95 {lags.p95_lag:.0f}, largest {lags.largest_lag}."
         )
     else:
         line = "Nobody recorded which policy version generated or trained on these samples."
@@ -281,11 +282,11 @@ def _sync_notes(syncs: Syncs) -> Iterator[str]:
         return
     left_out = syncs.recorded - syncs.updates
     also = f" ({units.count(left_out)} more began outside of the steady steps)" if left_out else ""
+    phases = "; an instant at which several phases run counts for the first of them"
     yield (
-        "An update lasts while any process is at work on it; an instant at which several phases "
-        f"run counts for the first of them{also}."
+        f"An update lasts while any process is at work on it{phases if syncs.phases else ''}{also}."
     )
     yield (
         "Table: one participant in one update, means; GB/s = bytes / seconds; stall: how long its "
-        "own work stood still."
+        "other work stood still."
     )

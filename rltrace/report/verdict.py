@@ -56,7 +56,7 @@ def evidence(summary: Summary) -> Iterator[str]:
         yield from _tie(summary)
     else:
         led = f"{binding.agreeing_steps} of {binding.steps}"
-        yield f"{exposed}, the most of any stage in {led} steps"
+        yield f"{exposed}, the most of any stage in {led} steps{_other_leader(binding)}"
         yield from _lead(binding)
     for wait in summary.waits[:1]:
         if wait.share >= _WAIT_SHARE:
@@ -79,6 +79,16 @@ def _lead(binding: Binding) -> Iterator[str]:
             f"{units.seconds(margin.mean)} ahead of {labelled(second.name, second.symbol)} "
             f"(95 % interval {units.seconds(margin.low)} to {units.seconds(margin.high)})"
         )
+
+
+def _other_leader(binding: Binding) -> str:
+    """Who led most often where the candidate did not; nothing where that was rare."""
+    first = binding.stage.name if binding.stage else ""
+    others = {name: led for name, led in binding.led_steps.items() if led and name != first}
+    if binding.confidence == LIKELY or not others:
+        return ""
+    second, led = max(others.items(), key=lambda item: item[1])
+    return f", {second} in {led}"
 
 
 def _tie(summary: Summary) -> Iterator[str]:

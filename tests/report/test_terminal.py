@@ -82,7 +82,10 @@ def test_the_verdict_comes_first_and_every_part_is_there(summary: Summaries) -> 
             [5.01, 4.99] * 6,
             ["bind together: rollout decode and learner FLOPs + memory are the walls"],
         ),
-        ([4.9, 9, 9] * 4, ["rollout (τ_R) may bind, but the evidence is weak", "8 of 12 steps"]),
+        (
+            [4.9, 9, 9] * 4,
+            ["rollout (τ_R) may bind, but the evidence is weak", "8 of 12 steps, train in 4"],
+        ),
     ],
 )
 def test_a_verdict_says_how_sure_it_is(
@@ -208,7 +211,10 @@ def test_on_cpu_goodput_is_by_core_and_has_no_dollars(summary: Summaries) -> Non
     ("kind", "words"),
     [
         ("empty", ["no stage was seen", "No span of any stage was recorded."]),
-        ("no steps", ["No step was recorded: the whole run is shown as one window."]),
+        (
+            "no steps",
+            ["No step was recorded: the whole run is shown as one window.", "held the run up"],
+        ),
         ("one step", ["1 steady step, at least 3 are needed"]),
         ("crashed", ["the job failed (exit code 1)", "torn-file (", "aligned within"]),
         (

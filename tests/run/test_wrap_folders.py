@@ -1,0 +1,91 @@
+"""Which run `rltrace wrap` records into, and that it touches nobody else's folder."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rltrace.hooks.boot import SITE
+from rltrace.run.closing import job_processes
+from tests.hooks.conftest import WRAP, clean_environment
+from tests.run.test_wrap import runs, wrap
+
+PY = sys.executable
+
+
+def test_a_directory_that_holds_a_run_is_not_touched(tmp_path: Path) -> None:
+    first = wrap(PY, "-c", "pass", cwd=tmp_path, options=("--out", "run"))
+    before = (tmp_path / "run" / "run.json").read_text()
+    second = wrap(PY, "-c", "print(2)", cwd=tmp_path, options=("--out", "run"))
+    assert (first.returncode, second.returncode, second.stdout) == (0, 0, "2\n")
+    assert (tmp_path / "run" / "run.json").read_text() == before
+    assert (tmp_path / "run-2" / "run.json").exists()
+
+
+def test_a_folder_that_holds_something_else_gets_the_run_inside(tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    folder.mkdir()
+    into_empty = wrap(PY, "-c", "pass", cwd=tmp_path, options=("--out", "results"))
+    assert (folder / "run.json").exists(), into_empty.stderr
+    other = tmp_path / "data"
+    other.mkdir()
+    (other / "mine.txt").write_text("mine")
+    done = wrap(PY, "train.py", cwd=tmp_path, options=("--out", "data"))
+    mine, run = sorted(other.iterdir(), key=lambda path: path.is_dir())
+    assert mine.name == "mine.txt"
+    assert run.name.endswith("-train")
+    assert (run / "run.json").exists()
+    assert f"{other} is not empty and no run; this one goes to {run}\n" in done.stderr
+
+
+def test_a_run_that_is_deleted_meanwhile_is_not_named(tmp_path: Path) -> None:
+    code = "import shutil; shutil.rmtree('run')"
+    done = wrap(PY, "-c", code, cwd=tmp_path, options=("--out", "run"))
+    assert done.returncode == 0, done.stderr
+    assert "rltrace: run was deleted while the job ran: there is no trace of it\n" in done.stderr
+    assert "next: rltrace report" not in done.stderr
+
+
+@pytest.mark.parametrize("state", ["ended", "deleted"])
+def test_variables_of_a_run_that_is_over_are_nothing(tmp_path: Path, state: str) -> None:
+    """As in a terminal multiplexer that a traced job started."""
+    wrap(PY, "-c", "pass", cwd=tmp_path, options=("--out", "old"))
+    old = tmp_path / "old"
+    if state == "deleted":
+        shutil.rmtree(old)
+    before = len(job_processes(old))
+    done = subprocess.run(
+        [PY, "-m", "rltrace.cli", "wrap", "--", PY, "-c", "print('fine')"],
+        cwd=tmp_path,
+        env=clean_environment(
+            RLTRACE_RUN=str(old), RLTRACE_HOOKS="gone:f=train", PYTHONPATH=str(SITE)
+        ),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout == "fine\n"
+    assert len(job_processes(old)) == before
+    (run,) = runs(tmp_path)
+    assert len(job_processes(run)) == 1
+    assert done.stderr == (
+        f"rltrace: the trace is in rltrace-runs/{run.name}; next: rltrace report\n"
+    )
+
+
+def test_a_wrap_inside_a_wrapped_job_joins_it(tmp_path: Path) -> None:
+    script = tmp_path / "inner.py"
+    script.write_text("def generate(): pass\ngenerate()")
+    inner = [*WRAP, "--hook", "__main__:generate=rollout", "--", PY, str(script)]
+    done = wrap(*inner, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (run,) = runs(tmp_path)
+    names = "".join(path.read_text() for path in (run / "names").iterdir())
+    assert "generate" in names
+    assert done.stderr.count("rltrace:") == 1
+    assert "no Python process" not in done.stderr

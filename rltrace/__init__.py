@@ -3,8 +3,8 @@
     rltrace wrap -- python train.py     # every process of the job is traced, no code changed
     rltrace report                      # where the step went, how stale the data was, what binds
 
-What records (`span`, `step`, `trajectory`, `reward`, `use`, `weight_update`, `counter`) never raises
-into the job; a call costs about 0.1 µs when there is no run, and 1 to 3 µs when there is one.
+What records (`span`, `step`, `trajectory`, `reward`, `use`, `weight_update`, `counter`) never
+raises into the job. A call costs about 0.1 µs when there is no run, and 1 to 3 µs when there is.
 Importing this package imports the standard library only: it happens in every traced process.
 """
 

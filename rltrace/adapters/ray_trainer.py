@@ -8,6 +8,7 @@ estimated; what the trainer does not do (environments, critics, recomputed log-p
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, ClassVar
 
 from rltrace.hooks.hook import Adapter, Call, Hook
@@ -18,6 +19,7 @@ _FATES = {word(fate): int(fate) for fate in Fate}
 _FINISHES = {word(finish): int(finish) for finish in Finish}
 _OUTCOMES = {word(outcome): int(outcome) for outcome in Outcome}
 
+_shared_id = lru_cache(256)(identify)  # of groups and prompts, which many samples have in common
 _generating: dict[str, Any] = {}  # rows of trajectories that have begun here, by id
 
 
@@ -49,14 +51,10 @@ def _sequence_starts(call: Call) -> None:
         "trajectories",
         start_ns=call.start_ns,
         trajectory=identify(request.id),
-        group=identify(request.group),
-        prompt=identify(bytes(request.prompt)),
+        group=_shared_id(request.group),
+        prompt=_shared_id(bytes(request.prompt)),
         first_version=call.result.first_version,
-        reference_version=0,
         prompt_tokens=len(request.prompt),
-        turns=1,
-        env_ns=0,
-        preemptions=0,
         token_ids=1,
         logprobs=1,
     )

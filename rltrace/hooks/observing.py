@@ -27,7 +27,19 @@ class Observer:
     """Records the calls of one hooked function. `begin` gives what `end`, `fail` (the call raised)
     or `drop` (there was no call after all) are given back; `on` is False once unpatched."""
 
-    __slots__ = ("_name", "_phase", "_reads", "_stage", "function", "hook", "on", "per_item")
+    __slots__ = (
+        "_after",
+        "_before",
+        "_name",
+        "_phase",
+        "_reads",
+        "_stage",
+        "_stage_decides",
+        "function",
+        "hook",
+        "on",
+        "per_item",
+    )
 
     def __init__(self, hook: Hook) -> None:
         """Errors: `ValueError` for a stage or phase that is no word of the vocabulary."""
@@ -35,6 +47,11 @@ class Observer:
         self.function: Any = None
         self.on = True
         self.per_item = hook.per_item
+        # Kept apart from the hook: a call of the job finds our code cold in every cache, so each
+        # function and object on its way counts.
+        self._before = hook.before
+        self._after = hook.after
+        self._stage_decides = callable(hook.stage)
         self._stage = _NO_SPAN if callable(hook.stage) else stage_code(hook.stage)
         self._phase = phase_code(hook.phase)
         step = self._stage == Stage.STEP
@@ -60,7 +77,7 @@ class Observer:
                     return None
                 return recorder.begin(recorder.name(self._name), self._stage, self._phase)
             call = Call(self.function, args, kwargs, recorder)
-            stage = self._stage_of(call)
+            stage = self._stage_of(call) if self._stage_decides else self._stage
             if stage == Stage.STEP:
                 recorder.step = self._number(call)
             call.start_ns = monotonic_ns()
@@ -70,8 +87,11 @@ class Observer:
         except Exception as error:
             _give_up(recorder, error)
             return None
-        if self.hook.before is not None:
-            self._read(call, "before")
+        if self._before is not None:
+            try:
+                self._before(call)
+            except Exception as error:
+                self._report(recorder, "before", error)
         return call
 
     def end(self, call: Any, result: Any) -> None:
@@ -85,8 +105,11 @@ class Observer:
         if call.span is not None:
             call.span.end()
         call.result = result
-        if self.hook.after is not None:
-            self._read(call, "after")
+        if self._after is not None:
+            try:
+                self._after(call)
+            except Exception as error:
+                self._report(call.recorder, "after", error)
 
     def fail(self, call: Any, error: BaseException) -> None:
         """The call has raised."""
@@ -104,10 +127,8 @@ class Observer:
                 span.discard()
 
     def _stage_of(self, call: Call) -> int:
-        if not callable(self.hook.stage):
-            return self._stage
         try:
-            return stage_code(self.hook.stage(call))
+            return stage_code(self.hook.stage(call))  # type: ignore[misc, operator]
         except Exception as error:
             self._report(call.recorder, "stage", error)
             return _NO_SPAN
@@ -119,12 +140,6 @@ class Observer:
             except Exception as error:
                 self._report(call.recorder, "step", error)
         return call.recorder.step + 1
-
-    def _read(self, call: Call, which: str) -> None:
-        try:
-            getattr(self.hook, which)(call)
-        except Exception as error:
-            self._report(call.recorder, which, error)
 
     def _report(self, recorder: Recorder, which: str, error: Exception) -> None:
         try:

@@ -8,17 +8,12 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-import rltrace
-from rltrace.adapters import find_adapters
 from rltrace.hooks import boot, recorder
 from rltrace.hooks.idle import Idle
-from rltrace.hooks.node_agent import spawn_agent
-from rltrace.run.calibrate import recording_costs
-from rltrace.run.environment import traced_environment
 from rltrace.run.location import new_run_path
-from rltrace.trace.clock import node_id
+from rltrace.run.opening import open_run_directory, start_agent, traced_environment
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.run_dir import NODES, create_run, update_run_json
+from rltrace.trace.run_dir import update_run_json
 
 _began: Path | None = None
 _environment_before: dict[str, str] = {}
@@ -33,13 +28,7 @@ def start(out: str | Path | None) -> Path | None:
     command = list(sys.orig_argv)
     try:
         path = (Path(out) if out is not None else new_run_path(command)).absolute()
-        settings = {
-            "started_by": "rltrace.start",
-            "adapters": find_adapters(),
-            "cores": len(os.sched_getaffinity(0)),
-            **recording_costs(),
-        }
-        create_run(str(path), command, settings, rltrace.__version__)
+        open_run_directory(path, command, started_by="rltrace.start")
     except OSError as error:
         print(
             f"rltrace: cannot record into {out or '.'}: {error}; the job goes on", file=sys.stderr
@@ -51,7 +40,7 @@ def start(out: str | Path | None) -> Path | None:
     if recorder.start(str(path)) is None:
         _restore_environment()
         return None
-    spawn_agent(str(path), f"{path}/{NODES}/{node_id()}.lock", sys.executable)
+    start_agent(path)
     _began = path
     if Idle.decorated:
         print(

@@ -10,25 +10,12 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-import rltrace
-from rltrace.adapters import find_adapters
-from rltrace.hooks.boot import (
-    ADAPTERS_VARIABLE,
-    DETACHED_VARIABLE,
-    HOOKS_VARIABLE,
-    MAIN_VARIABLE,
-    PYTHON_VARIABLE,
-    SITE,
-)
+from rltrace.hooks.boot import DETACHED_VARIABLE, HOOKS_VARIABLE, MAIN_VARIABLE
 from rltrace.hooks.hook import Hook, split_target, stage_code
-from rltrace.hooks.node_agent import spawn_agent
-from rltrace.run.bytecode import compile_traced_modules
-from rltrace.run.calibrate import recording_costs
 from rltrace.run.child import run_child
 from rltrace.run.closing import (
     close_run,
@@ -37,16 +24,9 @@ from rltrace.run.closing import (
     unused_hooks,
 )
 from rltrace.run.location import RUNS_FOLDER, new_run_path
-from rltrace.trace.clock import node_id
+from rltrace.run.opening import open_run_directory, start_agent, traced_environment
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
-from rltrace.trace.run_dir import (
-    NODES,
-    RUN_FILE,
-    RUN_VARIABLE,
-    create_run,
-    read_run_json,
-    update_run_json,
-)
+from rltrace.trace.run_dir import RUN_FILE, RUN_VARIABLE, read_run_json, update_run_json
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 
@@ -67,15 +47,14 @@ def wrap(command: list[str], out: Path | None = None, hooks: Sequence[str] = ())
         return _cannot_run(command[0])
     outer = _outer_run()
     if outer and out is None:
-        return _run(program, command, _environment(outer, hooks), None)
+        return _run(program, command, traced_environment(outer, hooks), None)
     run_dir = _make_run(command, out, hooks)
     if run_dir is None:
         return _run(program, command, dict(os.environ), None)
-    lock = f"{run_dir}/{NODES}/{node_id()}.lock"
-    spawn_agent(str(run_dir), lock, sys.executable)
+    start_agent(run_dir)
     newest = out is None and run_dir.parent == Path.cwd() / RUNS_FOLDER
     shown = os.path.relpath(run_dir)
-    code = _run(program, command, _environment(str(run_dir), hooks), run_dir)
+    code = _run(program, command, traced_environment(str(run_dir), hooks), run_dir)
     _finish(run_dir, code, shown, newest, hooks)
     return code
 
@@ -124,14 +103,7 @@ def _make_run(command: list[str], out: Path | None, hooks: Sequence[str]) -> Pat
     path: Path | str = out or RUNS_FOLDER
     try:
         path = _free_path(command, out)
-        compile_traced_modules()
-        settings = {
-            "hooks": list(hooks),
-            "adapters": find_adapters(),
-            "cores": len(os.sched_getaffinity(0)),
-            **recording_costs(),
-        }
-        create_run(str(path), command, settings, rltrace.__version__)
+        open_run_directory(path, command, hooks=list(hooks))
     except OSError as error:
         _say(f"cannot record into {path}: {error.strerror or error}; the job runs untraced")
         return None
@@ -153,19 +125,6 @@ def _free_path(command: list[str], out: Path | None) -> Path:
         folder, path = path, new_run_path(command, path)
         _say(f"{folder} is not empty and no run; this one goes to {path}")
     return path
-
-
-def _environment(run_dir: str, hooks: Sequence[str]) -> dict[str, str]:
-    environment = dict(os.environ)
-    environment[RUN_VARIABLE] = run_dir
-    environment[PYTHON_VARIABLE] = sys.executable
-    environment[ADAPTERS_VARIABLE] = ";".join(f"{k}={v}" for k, v in find_adapters().items())
-    known = [h for h in environment.get(HOOKS_VARIABLE, "").split(";") if h]
-    environment[HOOKS_VARIABLE] = ";".join([*known, *(h for h in hooks if h not in known)])
-    path = environment.get("PYTHONPATH", "")
-    if SITE not in path.split(os.pathsep):
-        environment["PYTHONPATH"] = SITE + (os.pathsep + path if path else "")
-    return environment
 
 
 def _run(

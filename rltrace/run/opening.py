@@ -1,0 +1,46 @@
+"""How a run begins: its directory, what is measured beforehand, and the environment in which a
+process is traced and brings its children in. (`closing` is the other end.)"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import rltrace
+from rltrace.adapters import find_adapters
+from rltrace.hooks.boot import ADAPTERS_VARIABLE, HOOKS_VARIABLE, PYTHON_VARIABLE, SITE
+from rltrace.hooks.node_agent import spawn_agent
+from rltrace.run.bytecode import compile_traced_modules
+from rltrace.run.calibrate import recording_costs
+from rltrace.trace.clock import node_id
+from rltrace.trace.run_dir import NODES, RUN_VARIABLE, create_run
+
+
+def open_run_directory(path: Path, command: list[str], **settings: Any) -> None:
+    """Makes a run's directory; everything that its reports need to know of the start is in it.
+    Errors: OSError (a read-only or full disk)."""
+    compile_traced_modules()
+    settings |= {"adapters": find_adapters(), "cores": len(os.sched_getaffinity(0))}
+    create_run(str(path), command, settings | recording_costs(), rltrace.__version__)
+
+
+def start_agent(path: Path) -> None:
+    """Starts this node's agent for the run."""
+    spawn_agent(str(path), f"{path}/{NODES}/{node_id()}.lock", sys.executable)
+
+
+def traced_environment(run_dir: str, hooks: Sequence[str]) -> dict[str, str]:
+    """This process's environment with the run in it. `hooks` are added to those of an outer run."""
+    environment = dict(os.environ)
+    environment[RUN_VARIABLE] = run_dir
+    environment[PYTHON_VARIABLE] = sys.executable
+    environment[ADAPTERS_VARIABLE] = ";".join(f"{k}={v}" for k, v in find_adapters().items())
+    known = [h for h in environment.get(HOOKS_VARIABLE, "").split(";") if h]
+    environment[HOOKS_VARIABLE] = ";".join([*known, *(h for h in hooks if h not in known)])
+    path = environment.get("PYTHONPATH", "")
+    if SITE not in path.split(os.pathsep):
+        environment["PYTHONPATH"] = SITE + (os.pathsep + path if path else "")
+    return environment

@@ -19,6 +19,7 @@ import struct
 import sys
 from _thread import RLock
 from _weakref import ref
+from time import monotonic_ns
 
 from rltrace.trace.arrow_header import PREFIX_BYTES, batch_message, schema_message
 from rltrace.trace.schema import WIDTH_BYTES, Table
@@ -32,6 +33,11 @@ if TYPE_CHECKING:
 FIRST_BATCH_ROWS = 64
 LARGEST_BATCH_ROWS = 8192
 GROWTH = 4
+GROW_WITHIN_NS = 4 * 10**9
+"""A batch is followed by a larger one only if it was filled within this time. The kernel writes
+dirty pages back after some 30 s and protects them; the next store into such a page is a fault that
+may wait for the file system's journal. A batch that fills in seconds is done with before that."""
+
 SEGMENT_BYTES = 64 << 20
 """A segment that has grown past this is left and a new one begun, so that it can be shipped."""
 
@@ -42,7 +48,8 @@ _kept: list[mmap.mmap] = []
 """Maps that must never be closed, because the descriptor that they would close is not ours."""
 
 _CANNOT_ALLOCATE = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV}
-_MAP: dict[str, Any] = {"flags": mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)}
+_POPULATE_WRITE = 23  # MADV_POPULATE_WRITE; MAP_POPULATE leaves shared pages to be write-faulted
+_MAP: dict[str, Any] = {"flags": mmap.MAP_SHARED}
 if sys.version_info >= (3, 13):
     _MAP["trackfd"] = False  # else the map keeps a duplicate descriptor until it is closed
 
@@ -177,6 +184,7 @@ class TableWriter:
         self._number = 0
         self._segment = _Segment(f"{self._stem}.0.arrows")
         self._next_rows = FIRST_BATCH_ROWS
+        self._began_ns = 0
         self._lock = RLock()
         self._growing = False
         self._live: list[ref[Batch]] = []
@@ -245,12 +253,15 @@ class TableWriter:
         try:
             if is_new:
                 segment.size_bytes = os.pwrite(file, schema_message(self.table), 0)
+            now_ns = monotonic_ns()
+            if now_ns - self._began_ns < GROW_WITHIN_NS:
+                self._next_rows = min(self._next_rows * GROWTH, LARGEST_BATCH_ROWS)
+            self._began_ns = now_ns
             batch = self._batch_at(segment, file, self._next_rows)
             if is_new:
                 os.rename(path, segment.path)
         finally:
             os.close(file)
-        self._next_rows = min(self._next_rows * GROWTH, LARGEST_BATCH_ROWS)
         self._live = [r for r in self._live if r() is not None]
         self._live.append(ref(batch))
         self.batch = batch
@@ -287,6 +298,13 @@ class TableWriter:
             return [
                 _FileColumn(path, body + at, kind) for at, kind in zip(offsets, kinds, strict=True)
             ], None
+        try:
+            map_.madvise(_POPULATE_WRITE)
+        except (
+            OSError,
+            ValueError,
+        ):  # a kernel before 5.14: each page is a fault at its first store
+            pass
         view: Any = memoryview(map_)
         columns = []
         for offset, kind in zip(offsets, kinds, strict=True):

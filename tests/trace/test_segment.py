@@ -110,6 +110,23 @@ def test_a_small_process_costs_kilobytes(tmp_path: Path) -> None:
     assert (tmp_path / "who.0.arrows").stat().st_size < 8192
 
 
+def test_batches_grow_only_where_they_fill_quickly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_ns = 10**12
+    monkeypatch.setattr("rltrace.trace.segment.monotonic_ns", lambda: now_ns)
+    writer = TableWriter(SPANS, str(tmp_path), "who")
+    sizes = []
+    for i in range(1, 3000):
+        now_ns += 10**7 if i < 1500 else 10**8  # a hundred rows a second, then ten
+        writer.append(start_ns=i)
+        if not sizes or sizes[-1] is not writer.batch:
+            sizes.append(writer.batch)
+    rows = [batch.rows for batch in sizes]
+    assert rows[:3] == [64, 256, 1024]
+    assert set(rows[3:]) == {1024}
+
+
 def test_a_long_segment_is_followed_by_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

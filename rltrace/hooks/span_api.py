@@ -102,9 +102,25 @@ def span(
     default to those of the process (`rltrace.step`, `rltrace.weight_update`). What is known only
     later: `with rltrace.span("rollout") as s: ...; s.set(tokens=n)`.
     """
+    # Two lines, so that a call without a run sets up the smallest frame there is.
     if _active is None:
         return _IDLE_SPAN
+    return _begin(stage, name, phase, step, version, tokens, bytes, items)
+
+
+def _begin(
+    stage: str,
+    name: str | None,
+    phase: str | None,
+    step: int | None,
+    version: int | None,
+    tokens: int | None,
+    bytes: int | None,
+    items: int | None,
+) -> LoopSpan:
     recorder = _active
+    if recorder is None:  # another thread has just stopped it
+        return _IDLE_SPAN
     # What `spans.begin` does, written out: calling it would cost a twentieth more.
     try:
         label = recorder.labels.get(stage if name is None else (stage, name)) or recorder.label(

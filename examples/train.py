@@ -4,66 +4,80 @@ It contains nothing of rltrace's tracing. To see where its time goes:
 
     rltrace wrap -- python examples/train.py
     rltrace report
+
+Every setting of the trainer is an option; `--config FILE` reads them from a TOML file instead.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, TextIO
 
 import click
 
-from rltrace.trainer import StepRecord, TrainerConfig, TrainerError, train
+from rltrace.trainer import Ledger, StepRecord, TrainerConfig, TrainerError, load_job, train
 
-DEFAULT = TrainerConfig()
+SHORT = {"learning_rate": "lr", "kl_coefficient": "kl"}
 
 
-@click.command(context_settings={"show_default": True})
-@click.option("--steps", default=DEFAULT.steps, help="Learner steps.")
-@click.option("--seed", default=DEFAULT.seed, help="Same seed, same run.")
-@click.option("--placement", default=DEFAULT.placement, help="Who runs when: colocated.")
-@click.option("--task", default=DEFAULT.task, help="What is learned: sort, reverse or copy.")
-@click.option("--symbols", default=DEFAULT.symbols, help="Different symbols in a prompt.")
-@click.option("--longest", default=DEFAULT.longest, help="Longest prompt, in symbols.")
-@click.option("--max-response", default=DEFAULT.max_response, help="Longest response, in tokens.")
-@click.option("--prompts", default=DEFAULT.prompts, help="Prompts in a step.")
-@click.option("--samples", default=DEFAULT.samples, help="Samples of each prompt: the group.")
-@click.option(
-    "--max-running", default=DEFAULT.max_running, help="Sequences a worker decodes at once."
-)
-@click.option("--width", default=DEFAULT.width, help="Width of the policy.")
-@click.option("--layers", default=DEFAULT.layers, help="Layers of the policy.")
-@click.option("--lr", "learning_rate", default=DEFAULT.learning_rate, help="Learning rate.")
-@click.option("--minibatches", default=DEFAULT.minibatches, help="Optimizer updates in a step.")
-@click.option(
-    "--kl", "kl_coefficient", default=DEFAULT.kl_coefficient, help="Weight of the KL term."
-)
-@click.option("--rollout-workers", default=DEFAULT.rollout_workers, help="Rollout actors.")
-@click.option("--reward-workers", default=DEFAULT.reward_workers, help="Reward actors.")
-@click.option("--ray-address", default=DEFAULT.ray_address, help="A running cluster, or local.")
+def setting_options(command: click.Command) -> click.Command:
+    """Adds an option for each setting of the trainer."""
+    for field in dataclasses.fields(TrainerConfig):
+        about: dict[str, Any] = dict(field.metadata)
+        flag = f"--{SHORT.get(field.name, field.name).replace('_', '-')}"
+        unit = about["unit"] or None
+        option = click.Option(
+            [field.name, f"{flag}/--no-{flag[2:]}" if field.type == "bool" else flag],
+            help=about["help"] + (f" [default: {field.default}]" if field.default != "" else ""),
+            default=None,
+            type=type(field.default),
+            metavar=unit,
+        )
+        command.params.append(option)
+    return command
+
+
+@click.command()
+@click.option("--config", type=click.Path(dir_okay=False), help="Settings in a TOML file.")
+@click.option("--without-cause", is_flag=True, help="Apply the file's [without] table too.")
 @click.option(
     "--ledger", type=click.File("w", lazy=False), help="Write what each step did, as JSON."
 )
-def main(ledger: TextIO | None, **settings: Any) -> None:
+def main(config: str | None, without_cause: bool, ledger: TextIO | None, **given: Any) -> None:
     """Trains a small policy from scratch on a verifiable task."""
     try:
-        config = TrainerConfig(**settings)
-        books = train(config, on_step=show)
+        settings = load_job(config, without_cause) if config else {}
+        settings |= {name: value for name, value in given.items() if value is not None}
+        books = train(TrainerConfig.of(settings), on_step=show)
     except TrainerError as error:
         raise click.UsageError(str(error)) from None
     if ledger is not None:
         ledger.write(books.to_json())
-    click.echo(f"mean reward rose by {books.reward_rise():.2f} in {books.seconds:.0f} s")
+    click.echo(summary(books))
 
 
 def show(record: StepRecord) -> None:
     """One line of progress."""
     rate = record.tokens_generated / record.seconds
-    lag = max(record.lags, default=0)
+    reward = "    -" if record.reward is None else f"{record.reward:.3f}"
+    drops = ", ".join(f"{count} {why}" for why, count in record.drops.items())
     click.echo(
-        f"step {record.step:3d}  reward {record.reward:.3f}  {rate:6,.0f} tokens/s"
-        f"  lag {lag}  {record.seconds:.2f} s"
+        f"step {record.step:3d}  reward {reward}  {rate:6,.0f} tokens/s"
+        f"  lag {max(record.lags, default=0)}  {record.seconds:.2f} s"
+        + (f"  dropped: {drops}" if drops else "")
     )
 
+
+def summary(books: Ledger) -> str:
+    """How the run went, in a line."""
+    lost = sum(record.lost for record in books.steps)
+    line = f"mean reward rose by {books.reward_rise():.2f} in {books.seconds:.0f} s"
+    if books.events:
+        line += f"; {len(books.events)} things went wrong (see above), {lost} samples were lost"
+    return line
+
+
+setting_options(main)
 
 if __name__ == "__main__":
     main()

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from rltrace.sync.flat import Entry
@@ -36,10 +38,15 @@ class Publisher(Protocol):
 
 
 class Subscriber(Protocol):
-    """A rollout worker's side."""
+    """A rollout worker's side, in two parts: the first may run beside generation."""
 
-    def receive(self, manifest: Manifest, state: Mapping[str, Tensor]) -> int:
-        """Overwrites the tensors of `state` with a published version, and returns its number.
+    def fetch(self, manifest: Manifest) -> NDArray[np.uint8]:
+        """Brings a published version to this process; nothing is overwritten yet."""
+
+    def load(
+        self, buffer: NDArray[np.uint8], manifest: Manifest, state: Mapping[str, Tensor]
+    ) -> None:
+        """Overwrites the tensors of `state` with what was fetched.
 
         Errors: `ValueError` where names, shapes or types differ; then nothing was overwritten.
         """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 
 import numpy as np
@@ -32,20 +33,27 @@ class ObjectStorePublisher:
 
 
 class ObjectStoreSubscriber:
-    """Receives by `fetch` (into this node's store, if it is not there yet) and `load`."""
+    """Receives by `fetch` (into this node's store, if it is not there yet) and `load`.
 
-    def receive(self, manifest: Manifest, state: Mapping[str, Tensor]) -> int:
-        """As `Subscriber.receive`."""
-        self.load(self.fetch(manifest), manifest, state)
-        return manifest.version
+    `gbps` holds a fetch to that many 10⁹ bits a second, to leave the rest of a link to others or to
+    see what a slower one would cost; 0 does not.
+    """
+
+    def __init__(self, gbps: float = 0.0) -> None:
+        self.gbps = gbps
 
     def fetch(self, manifest: Manifest) -> NDArray[np.uint8]:
-        """The published buffer, mapped read-only from the object store."""
-        buffer: NDArray[np.uint8] = ray.get(manifest.location)
+        """As `Subscriber.fetch`: the buffer is mapped read-only from the object store."""
+        started = time.perf_counter()
+        # Not `ray.get`: it complains in an asynchronous actor, even when another thread calls it.
+        buffer: NDArray[np.uint8] = manifest.location.future().result()
+        if self.gbps:
+            due = started + manifest.bytes * 8 / (self.gbps * 1e9)
+            time.sleep(max(0.0, due - time.perf_counter()))
         return buffer
 
     def load(
         self, buffer: NDArray[np.uint8], manifest: Manifest, state: Mapping[str, Tensor]
     ) -> None:
-        """Copies the buffer into the model."""
+        """As `Subscriber.load`."""
         unpack(buffer, manifest.layout, state)

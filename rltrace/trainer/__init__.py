@@ -1,7 +1,8 @@
 """A minimal GRPO trainer on Ray, small enough to read in one sitting and real enough to be traced.
 
-Read in this order: `task` (what is learned), `model` (the policy), `engine` (generation), `grpo`
-(the maths), `roles` (the Ray actors), `placement` (who runs when), `run` (one training job).
+Read in this order: `task` (what is learned), `model` (the policy), `engine` (generation), `rollout`
+and `reward` (the actors' side), `grpo`, `objective` and `learner` (the learner's), `chains` (their
+stages), `queue` and `placement` (who runs when), `crew` (who replaces the dead), `run` (one job).
 It holds no tracing call: rltrace attaches to it from outside, as to any other framework.
 """
 
@@ -10,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rltrace.trainer.config import TrainerConfig, TrainerError
+from rltrace.trainer.job_file import load_job
 from rltrace.trainer.ledger import Ledger, StepRecord
 
-__all__ = ["Ledger", "StepRecord", "TrainerConfig", "TrainerError", "train"]
+__all__ = ["Ledger", "StepRecord", "TrainerConfig", "TrainerError", "load_job", "train"]
 
 
 def train(config: TrainerConfig, on_step: Callable[[StepRecord], None] | None = None) -> Ledger:

@@ -1,13 +1,17 @@
 """Generation: continuous batching over a KV cache, with the log-probability of every sampled token.
 
-A sequence is started, prefilled (which yields its first token), decoded token by token together
-with all others that run, and finished. As soon as sequences finish, waiting ones take their place.
+Sequences wait, are prefilled (which yields a token), decode token by token together with all others
+that run, and leave when their turn is over; waiting ones take their place. New weights may come at
+any time between two tokens: what runs is then read anew and goes on under them.
 """
 
 from __future__ import annotations
 
+import asyncio
+import random
+import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,114 +23,200 @@ from rltrace.trainer.task import END
 from rltrace.trainer.trajectory import Request, Trajectory
 
 
-@dataclass
+@dataclass(eq=False)
 class Sequence:
-    """A sample in the making."""
+    """A sample in the making. Its random numbers are its own, whatever it is batched with."""
 
     request: Request
-    first_version: int
-    last_version: int
+    sampler: random.Random
     tokens: list[int] = field(default_factory=list)
+    generated: list[bool] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
+    first_version: int = -1
+    last_version: int = -1
+    finish: str = ""  # why it has ended
+    deadline: float = float("inf")  # on the clock of `time.monotonic`, seconds
+    turns: int = 1
+    env_seconds: float = 0.0
+    preemptions: int = 0
+    turn: asyncio.Future[None] | None = None  # done when the engine gives it back
 
-
-@dataclass
-class Running:
-    """The sequences that decode together; row `i` of the cache belongs to `sequences[i]`."""
-
-    sequences: list[Sequence]
-    cache: KVCache
+    def observe(self, answer: list[int]) -> None:
+        """Appends a tool's answer: context for the next turn."""
+        self.tokens += answer
+        self.generated += [False] * len(answer)
+        self.turns += 1
 
 
 class Engine:
-    """Samples from a policy at temperature 1; `version` is that of the weights it holds."""
+    """Samples from a policy at temperature 1; `version` is that of the weights it holds.
 
-    def __init__(self, model: Transformer, max_running: int, max_response: int) -> None:
+    A turn ends with `END`, with `call_token`, or at `max_response` tokens. A decode step takes at
+    least `decode_floor` seconds, as on a device whose memory sets the pace.
+    """
+
+    def __init__(
+        self,
+        model: Transformer,
+        max_running: int,
+        max_response: int,
+        call_token: int | None = None,
+        timeout: float = 0.0,
+        decode_floor: float = 0.0,
+    ) -> None:
         self.model = model
         self.max_running = max_running
         self.max_response = max_response
+        self.call_token = call_token
+        self.timeout = timeout or float("inf")
+        self.decode_floor = decode_floor
         self.version = 0
+        self.open: dict[str, Sequence] = {}
+        self.waiting: deque[Sequence] = deque()
+        self.running: list[Sequence] = []  # row `i` of the cache belongs to `running[i]`
+        self.cache = KVCache(model.shape, 0)
+        self.draining = False
+        self.loop: asyncio.Task[None] | None = None
 
-    @torch.no_grad()
-    def generate(self, requests: Iterable[Request], seed: int) -> list[Trajectory]:
-        """Samples every request, in the order in which they finish; same seed, same samples."""
-        sampler = torch.Generator().manual_seed(seed)
-        waiting = deque(requests)
-        running = Running([], KVCache(self.model.shape, 0))
-        done: list[Trajectory] = []
-        while waiting or running.sequences:
-            if running.sequences:
-                self.decode(running, sampler)
-            free = min(self.max_running - len(running.sequences), len(waiting))
-            if free:
-                self.prefill(running, [self.start(waiting.popleft()) for _ in range(free)], sampler)
-            done += self.retire(running)
-        return done
+    def submit(self, request: Request, seed: str) -> Sequence:
+        """A sequence for a request; `extend` generates it, `finish` ends it."""
+        sequence = Sequence(request, random.Random(f"{seed}/{request.id}"))
+        self.open[request.id] = sequence
+        return sequence
 
-    def start(self, request: Request) -> Sequence:
-        """A request leaves the queue."""
-        return Sequence(request, first_version=self.version, last_version=self.version)
+    async def extend(self, sequence: Sequence) -> None:
+        """Generates the sequence's next turn; it has then ended or waits for a tool's answer."""
+        sequence.turn = asyncio.get_running_loop().create_future()
+        self.waiting.append(sequence)
+        if self.loop is None or self.loop.done():
+            self.loop = asyncio.create_task(self._run())
+        await sequence.turn
 
-    def prefill(self, running: Running, fresh: list[Sequence], sampler: torch.Generator) -> None:
-        """Reads the prompts of `fresh`, samples their first tokens and lets them join the batch."""
-        lengths = torch.tensor([len(s.request.prompt) for s in fresh])
-        prompts = torch.full((len(fresh), int(lengths.max())), END)
-        for row, sequence in enumerate(fresh):
-            prompts[row, : lengths[row]] = torch.tensor(sequence.request.prompt)
-        logits, cache = self.model.prefill(prompts, lengths)
-        self._sample(fresh, logits, sampler)
-        running.sequences += fresh
-        running.cache.join(cache)
-
-    def decode(self, running: Running, sampler: torch.Generator) -> None:
-        """Samples one more token for every running sequence."""
-        last = torch.tensor([s.tokens[-1] for s in running.sequences])
-        position = torch.tensor(
-            [len(s.request.prompt) + len(s.tokens) - 1 for s in running.sequences]
-        )
-        logits = self.model.decode(last, position, running.cache)
-        self._sample(running.sequences, logits, sampler)
-
-    def retire(self, running: Running) -> list[Trajectory]:
-        """Takes finished sequences out of the batch."""
-        finish = [self._finish_reason(s) for s in running.sequences]
-        if not any(finish):
-            return []
-        done = [
-            self.finish(s, why) for s, why in zip(running.sequences, finish, strict=True) if why
-        ]
-        alive = [row for row, why in enumerate(finish) if not why]
-        running.cache.keep(torch.tensor(alive, dtype=torch.long))
-        running.sequences = [running.sequences[row] for row in alive]
-        return done
-
-    def finish(self, sequence: Sequence, reason: str) -> Trajectory:
+    def finish(self, sequence: Sequence) -> Trajectory:
         """A sequence becomes a trajectory."""
-        request = sequence.request
+        del self.open[sequence.request.id]
         return Trajectory(
-            id=request.id,
-            group=request.group,
-            batch=request.batch,
-            prompt=request.prompt,
+            request=sequence.request,
             tokens=np.array(sequence.tokens, dtype=np.int64),
+            generated=np.array(sequence.generated, dtype=np.bool_),
             log_probs=np.array(sequence.log_probs, dtype=np.float32),
             first_version=sequence.first_version,
             last_version=sequence.last_version,
-            finish=reason,
+            finish=sequence.finish,
+            turns=sequence.turns,
+            env_seconds=sequence.env_seconds,
+            preemptions=sequence.preemptions,
         )
 
-    def _finish_reason(self, sequence: Sequence) -> str | None:
-        if sequence.tokens[-1] == END:
-            return "stop"
-        return "length" if len(sequence.tokens) == self.max_response else None
+    def abort(self, ids: Collection[str]) -> None:
+        """Ends those of the named sequences that are still open."""
+        for id in self.open.keys() & ids:
+            self.open[id].finish = self.open[id].finish or "abort"
 
-    def _sample(self, rows: list[Sequence], logits: Tensor, sampler: torch.Generator) -> None:
+    def renew(self, version: int) -> None:
+        """The weights have changed: what runs is read anew, before all that waits."""
+        self.version = version
+        for sequence in self.running:
+            sequence.preemptions += 1
+        self.waiting.extendleft(reversed(self.running))
+        self.running, self.cache = [], KVCache(self.model.shape, 0)
+
+    async def drain(self) -> None:
+        """Waits until nothing runs, and lets nothing begin meanwhile."""
+        self.draining = True
+        while self.running:
+            await asyncio.wait([s.turn for s in self.running if s.turn is not None])
+        self.draining = False
+
+    async def _run(self) -> None:
+        try:
+            while self.waiting or self.running:
+                started = time.perf_counter()
+                self._advance()
+                await asyncio.sleep(max(0.0, self.decode_floor + started - time.perf_counter()))
+        except Exception as error:  # those who wait must learn of it
+            for sequence in (*self.running, *self.waiting):
+                if sequence.turn is not None and not sequence.turn.done():
+                    sequence.turn.set_exception(error)
+            self.running, self.waiting, self.cache = [], deque(), KVCache(self.model.shape, 0)
+
+    @torch.no_grad()
+    def _advance(self) -> None:
+        """One token for all that run and for as many that wait as there is room."""
+        now = time.monotonic()
+        for sequence in (*self.running, *self.waiting):
+            if now > sequence.deadline:
+                sequence.finish = sequence.finish or "timeout"
+        self._retire()
+        if self.running:
+            self.decode()
+        fresh: list[Sequence] = []
+        free = 0 if self.draining else self.max_running - len(self.running)
+        while self.waiting and len(fresh) < free:
+            sequence = self.waiting.popleft()
+            if sequence.finish:
+                self._release(sequence)
+                continue
+            if sequence.first_version < 0:
+                self.start(sequence)
+            fresh.append(sequence)
+        if fresh:
+            self.prefill(fresh)
+        self._retire()
+
+    def start(self, sequence: Sequence) -> None:
+        """A sequence leaves the queue for the first time."""
+        sequence.first_version = sequence.last_version = self.version
+        sequence.deadline = time.monotonic() + self.timeout
+
+    def prefill(self, fresh: list[Sequence]) -> None:
+        """Reads all that `fresh` have, samples their next tokens and lets them join the batch."""
+        contexts = [[*s.request.prompt, *s.tokens] for s in fresh]
+        lengths = torch.tensor([len(c) for c in contexts])
+        padded = torch.full((len(fresh), int(lengths.max())), END)
+        for row, context in enumerate(contexts):
+            padded[row, : len(context)] = torch.tensor(context)
+        logits, cache = self.model.prefill(padded, lengths)
+        self._sample(fresh, logits)
+        self.running += fresh
+        self.cache.join(cache)
+
+    def decode(self) -> None:
+        """Samples one more token for every running sequence."""
+        last = torch.tensor([s.tokens[-1] for s in self.running])
+        position = torch.tensor([len(s.request.prompt) + len(s.tokens) - 1 for s in self.running])
+        self._sample(self.running, self.model.decode(last, position, self.cache))
+
+    def _sample(self, rows: list[Sequence], logits: Tensor) -> None:
+        """One token a row, by the inverse of its cumulative distribution."""
         log_probs = torch.log_softmax(logits.float(), dim=-1)
-        tokens = torch.multinomial(log_probs.exp(), 1, generator=sampler)
-        chosen = log_probs.gather(1, tokens)
-        for row, token, log_prob in zip(
-            rows, tokens[:, 0].tolist(), chosen[:, 0].tolist(), strict=True
-        ):
-            row.tokens.append(token)
-            row.log_probs.append(log_prob)
-            row.last_version = self.version
+        cumulative = log_probs.exp().cumsum(dim=-1)
+        draws = torch.tensor([[s.sampler.random()] for s in rows]) * cumulative[:, -1:]
+        tokens = torch.searchsorted(cumulative, draws, right=True).clamp(max=logits.shape[1] - 1)
+        chosen = log_probs.gather(1, tokens)[:, 0].tolist()
+        for sequence, token, log_prob in zip(rows, tokens[:, 0].tolist(), chosen, strict=True):
+            sequence.tokens.append(token)
+            sequence.generated.append(True)
+            sequence.log_probs.append(log_prob)
+            sequence.last_version = self.version
+            if not sequence.finish:
+                if token == END:
+                    sequence.finish = "stop"
+                elif len(sequence.tokens) >= self.max_response:
+                    sequence.finish = "length"
+
+    def _retire(self) -> None:
+        """Takes sequences whose turn is over out of the batch."""
+        over = [bool(s.finish) or s.tokens[-1] == self.call_token for s in self.running]
+        if not any(over):
+            return
+        for sequence, is_over in zip(self.running, over, strict=True):
+            if is_over:
+                self._release(sequence)
+        alive = [row for row, is_over in enumerate(over) if not is_over]
+        self.cache.keep(torch.tensor(alive, dtype=torch.long))
+        self.running = [self.running[row] for row in alive]
+
+    def _release(self, sequence: Sequence) -> None:
+        if sequence.turn is not None and not sequence.turn.done():
+            sequence.turn.set_result(None)

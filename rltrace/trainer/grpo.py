@@ -1,9 +1,10 @@
-"""GRPO (Shao et al. 2024, arXiv 2402.03300): group-relative advantages, clipped ratios, k3 KL."""
+"""GRPO (Shao et al. 2024, arXiv 2402.03300): group-relative advantages, batches, k3 KL, ratios."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -12,19 +13,20 @@ from torch import Tensor
 
 from rltrace.trainer.model import Transformer, next_token_log_probs
 from rltrace.trainer.task import END
-from rltrace.trainer.trajectory import Trajectory
 
 
 def group_advantages(rewards: Sequence[float], groups: Sequence[str]) -> NDArray[np.float64]:
     """`(reward - mean of its group) / (standard deviation of its group + 1e-4)`, section 4.1.2.
 
     The deviation is that of a sample (n - 1). A group of equal rewards gets exactly 0: no signal.
+    A reward that is NaN has no part in its group and gets 0.
     """
     value = np.asarray(rewards, dtype=np.float64)
     advantages = np.zeros_like(value)
     members: dict[str, list[int]] = {}
     for index, group in enumerate(groups):
-        members.setdefault(group, []).append(index)
+        if not np.isnan(value[index]):
+            members.setdefault(group, []).append(index)
     for rows in members.values():
         group_rewards = value[rows]
         if np.ptp(group_rewards) > 0:
@@ -33,35 +35,48 @@ def group_advantages(rewards: Sequence[float], groups: Sequence[str]) -> NDArray
     return advantages
 
 
+class Response(Protocol):
+    """What can be trained on: a prompt, the tokens after it, and which of them the policy generated
+    (the others are a tool's)."""
+
+    @property
+    def prompt(self) -> tuple[int, ...]: ...
+    @property
+    def tokens(self) -> NDArray[np.int64]: ...
+    @property
+    def generated(self) -> NDArray[np.bool_]: ...
+
+
 @dataclass(frozen=True)
 class Packed:
-    """Trajectories as one batch, padded on the right.
+    """Responses behind their prompts as one batch, padded on the right.
 
     `tokens` is `[rows, longest]`. What is said about a token given those before it is
-    `[rows, longest - 1]`: column `i` belongs to `tokens[:, i + 1]`. `mask` is true on responses.
+    `[rows, longest - 1]`: column `i` belongs to `tokens[:, i + 1]`. `mask` is true on tokens that
+    the policy generated.
     """
 
     tokens: Tensor
     mask: Tensor
 
     @classmethod
-    def of(cls, trajectories: Sequence[Trajectory]) -> Packed:
+    def of(cls, responses: Sequence[Response]) -> Packed:
         """Packs prompts and responses."""
-        longest = max(len(t.prompt) + len(t.tokens) for t in trajectories)
-        tokens = np.full((len(trajectories), longest), END, dtype=np.int64)
-        mask = np.zeros((len(trajectories), longest - 1), dtype=bool)
-        for row, trajectory in enumerate(trajectories):
-            start = len(trajectory.prompt)
-            end = start + len(trajectory.tokens)
-            tokens[row, :start] = trajectory.prompt
-            tokens[row, start:end] = trajectory.tokens
-            mask[row, start - 1 : end - 1] = True
+        longest = max(len(r.prompt) + len(r.tokens) for r in responses)
+        tokens = np.full((len(responses), longest), END, dtype=np.int64)
+        mask = np.zeros((len(responses), longest - 1), dtype=bool)
+        for row, response in enumerate(responses):
+            start = len(response.prompt)
+            end = start + len(response.tokens)
+            tokens[row, :start] = response.prompt
+            tokens[row, start:end] = response.tokens
+            mask[row, start - 1 : end - 1] = response.generated
         return cls(torch.from_numpy(tokens), torch.from_numpy(mask))
 
-    def spread(self, responses: Sequence[NDArray[np.float32]]) -> Tensor:
-        """Puts one value for each response token in its place; zero elsewhere."""
+    def spread(self, values: Sequence[NDArray[np.float32]]) -> Tensor:
+        """Puts one value for each generated token in its place; zero elsewhere."""
         placed = torch.zeros(self.mask.shape)
-        placed[self.mask] = torch.from_numpy(np.concatenate(responses))
+        placed[self.mask] = torch.from_numpy(np.concatenate(values))
         return placed
 
     def collect(self, values: Tensor) -> list[NDArray[np.float32]]:
@@ -71,10 +86,10 @@ class Packed:
 
 
 def response_log_probs(
-    model: Transformer, trajectories: Sequence[Trajectory]
+    model: Transformer, responses: Sequence[Response]
 ) -> list[NDArray[np.float32]]:
-    """Log-probabilities of the response tokens under `model`, recomputed in one forward pass."""
-    batch = Packed.of(trajectories)
+    """Log-probabilities of the generated tokens under `model`, recomputed in one forward pass."""
+    batch = Packed.of(responses)
     with torch.no_grad():
         return batch.collect(next_token_log_probs(model(batch.tokens), batch.tokens))
 
@@ -83,15 +98,6 @@ def k3(log_probs: Tensor, reference: Tensor) -> Tensor:
     """Per-token estimate of KL(policy || reference), unbiased and never negative (eq. 4)."""
     difference = reference - log_probs
     return difference.exp() - difference - 1
-
-
-def clipped_objective(log_ratio: Tensor, advantages: Tensor, clip: float) -> tuple[Tensor, Tensor]:
-    """PPO's objective per token and where the clip cut it off (eq. 3); `advantages` is `[rows]`."""
-    ratio = log_ratio.exp()
-    advantage = advantages[:, None]
-    free = ratio * advantage
-    held = ratio.clamp(1 - clip, 1 + clip) * advantage
-    return torch.minimum(free, held), held < free
 
 
 @dataclass(frozen=True)
@@ -104,13 +110,14 @@ class RatioStatistics:
     sum_w_squared: float
 
 
-def ratio_statistics(log_ratio: Tensor, clipped: Tensor, mask: Tensor) -> list[RatioStatistics]:
-    """Statistics for each row of `[rows, length]`, over the tokens that `mask` selects."""
+def ratio_statistics(log_ratio: Tensor, cut: Tensor, mask: Tensor) -> list[RatioStatistics]:
+    """Statistics for each row of `[rows, length]`, over the tokens that `mask` selects; zeros for a
+    row without any."""
     weight = log_ratio.exp() * mask
-    count = mask.sum(dim=1)
+    count = mask.sum(dim=1).clamp(min=1)
     columns = (
         (log_ratio * mask).sum(dim=1) / count,
-        (clipped & mask).sum(dim=1) / count,
+        (cut & mask).sum(dim=1) / count,
         weight.sum(dim=1),
         weight.square().sum(dim=1),
     )

@@ -3,32 +3,43 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from rltrace.trainer.config import TrainerConfig
+from rltrace.trainer.trajectory import Sample, TrainReport, Trajectory, Use, use_of
 
 
 @dataclass(frozen=True)
 class StepRecord:
-    """One learner step. Tokens are response tokens; seconds are the controller's wall-clock."""
+    """What happened from the end of the step before to the end of this one. Where generation and
+    training overlap, the samples that ended meanwhile are not all those that were trained on.
+
+    Tokens are those that the policy generated; seconds are the controller's wall-clock.
+    """
 
     step: int
     version: int  # policy version that the step trained, before its sync
-    reward: float  # mean over all samples
-    samples: int
+    reward: float | None  # mean verdict; None where there was none
+    samples: int  # trajectories that ended
     prompt_tokens: int
     tokens_generated: int
     tokens_trained: int
     optimizer_updates: int
     finish: Mapping[str, int]  # samples by the reason why generation ended
     lags: Mapping[int, int]  # trained samples by lag, in policy versions
+    lags_in_flight: Mapping[int, int]  # the part of it from first to last token
+    lags_in_queue: Mapping[int, int]  # and from the last token to the step
     drops: Mapping[str, int]  # samples that were not trained on, by reason
+    lost: int  # samples that a dying worker took along; they were asked for again or given up
     loss: float | None  # None where no sample carried a signal
     kl: float | None  # nats a token
     sync_bytes: int  # read by all rollout workers together
     seconds: float
-    stage_seconds: Mapping[str, float]
 
 
 @dataclass
@@ -39,12 +50,100 @@ class Ledger:
     parameters: int  # of the policy
     steps: list[StepRecord] = field(default_factory=list)
     seconds: float = 0.0  # from the first step's start to the last step's end
+    unused: int = 0  # samples that had ended when the run did, and were neither trained nor dropped
+    events: list[str] = field(default_factory=list)  # what went wrong and what was done about it
+    after: StepRecord | None = None  # what came in once the last step had ended; its step is -1
+
+    def __post_init__(self) -> None:
+        self._clear()
+
+    def _clear(self) -> None:
+        self._since = time.perf_counter()
+        self._counts: Counter[str] = Counter()
+        self._finish: Counter[str] = Counter()
+        self._verdicts: list[float] = []
+        self._uses: list[Use] = []
+        self._report: TrainReport | None = None
+
+    def begin(self) -> None:
+        """The first step begins now."""
+        self._clear()
+        self._begun = self._since
+
+    def generated(self, trajectories: Iterable[Trajectory]) -> None:
+        """Samples have ended."""
+        for trajectory in trajectories:
+            self.unused += 1
+            self._finish[trajectory.finish] += 1
+            self._counts["prompt_tokens"] += len(trajectory.prompt)
+            self._counts["tokens_generated"] += trajectory.response_tokens
+
+    def scored(self, samples: Iterable[Sample]) -> None:
+        """Samples have their verdicts."""
+        self._verdicts += [s.reward for s in samples if not math.isnan(s.reward)]
+
+    def lost(self, samples: int) -> None:
+        """A worker died with samples that had not ended."""
+        self._counts["lost"] += samples
+
+    def drop(self, trajectory: Trajectory, fate: str, version: int) -> Use:
+        """A sample will not be trained on, for the reason that `fate` gives."""
+        use = use_of(trajectory, fate, version)
+        self._uses.append(use)
+        self.unused -= 1
+        return use
+
+    def trained(self, report: TrainReport) -> None:
+        """The learner has made its step."""
+        self._report = report
+        self._uses += report.uses
+        self.unused -= len(report.uses)
+
+    def received(self, bytes: int) -> None:
+        """A rollout worker has read weights."""
+        self._counts["sync_bytes"] += bytes
+
+    def close(self, step: int, version: int) -> StepRecord:
+        """Ends a step: its record is written, the next one begins."""
+        record = self._record(step, version)
+        self.steps.append(record)
+        self._clear()
+        self.seconds = self._since - self._begun
+        return record
+
+    def end(self, version: int) -> None:
+        """Ends the run: what still came in is written down too."""
+        self.after = self._record(-1, version)
+
+    def _record(self, step: int, version: int) -> StepRecord:
+        trained = [use for use in self._uses if use.fate == "trained"]
+        report = self._report
+        signal = report is not None and report.updates > 0
+        counts = dict.fromkeys(("prompt_tokens", "tokens_generated", "lost", "sync_bytes"), 0)
+        numbers: dict[str, Any] = {**counts, **self._counts}
+        return StepRecord(
+            step=step,
+            version=version,
+            reward=sum(self._verdicts) / len(self._verdicts) if self._verdicts else None,
+            samples=self._finish.total(),
+            finish=dict(self._finish),
+            tokens_trained=sum(use.tokens for use in trained),
+            optimizer_updates=report.updates if report else 0,
+            lags=dict(Counter(use.lag for use in trained)),
+            lags_in_flight=dict(Counter(use.in_flight for use in trained)),
+            lags_in_queue=dict(Counter(use.in_queue for use in trained)),
+            drops=dict(Counter(use.fate for use in self._uses if use.fate != "trained")),
+            loss=report.loss if report and signal else None,
+            kl=report.kl if report and signal else None,
+            seconds=time.perf_counter() - self._since,
+            **numbers,
+        )
 
     def reward_rise(self, window: int = 5) -> float:
-        """Mean reward of the last `window` steps minus that of the first."""
-        rewards = [record.reward for record in self.steps]
+        """Mean reward of the last `window` steps that had verdicts minus that of the first."""
+        rewards = [record.reward for record in self.steps if record.reward is not None]
         first, last = rewards[:window], rewards[-window:]
-        return sum(last) / len(last) - sum(first) / len(first)
+        return sum(last) / len(last) - sum(first) / len(first) if rewards else float("nan")
 
     def to_json(self) -> str:
         """The whole run as JSON."""

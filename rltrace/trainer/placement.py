@@ -1,177 +1,187 @@
-"""Placements: who runs when. A placement drives the actors through learner steps.
+"""Placements: when the actors' chain and the learner's run, and how old the data may become.
 
-`colocated` is strictly on policy: every stage waits for the one before, as on devices that all
-roles share, so nothing is ever trained on with a lag.
+| placement      | generation of a batch runs       | lag of its samples, in versions         |
+|----------------|----------------------------------|-----------------------------------------|
+| colocated      | alone: the stages take turns     | 0                                       |
+| disaggregated  | alone, its own stages streaming  | 0                                       |
+| one-step-off   | beside the step before           | 1 (the first batch: 0)                  |
+| async          | all the time                     | up to `max_lag`; older ones are dropped |
 """
 
 from __future__ import annotations
 
-import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Protocol
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from math import ceil
 
-import numpy as np
-import ray
-from numpy.typing import NDArray
-
-from rltrace.sync.interface import Manifest
+from rltrace.trainer.chains import Chains
 from rltrace.trainer.config import TrainerConfig
-from rltrace.trainer.grpo import group_advantages
-from rltrace.trainer.ledger import StepRecord
-from rltrace.trainer.roles import task_of
-from rltrace.trainer.trajectory import Request, Reward, Sample, TrainReport, Trajectory
+from rltrace.trainer.ledger import Ledger, StepRecord
+from rltrace.trainer.queue import TrajectoryQueue
+from rltrace.trainer.trajectory import Request, Sample
+
+Work = Callable[[Sequence[Request]], Awaitable[list[Sample]]]
 
 
-@dataclass(frozen=True)
-class Crew:
-    """Handles of the actors."""
+class Placement:
+    """A way of running the loop: a step takes samples, the learner learns, its weights travel."""
 
-    rollout: list[Any]
-    reward: list[Any]
-    reference: Any
-    learner: Any
-
-
-class Placement(Protocol):
-    """A way of running the loop."""
-
-    def run(self) -> Iterator[StepRecord]:
-        """Trains, and yields the record of each learner step when it is done."""
-
-
-class Colocated:
-    """rollout, reward, reference, train, sync: one after the other."""
-
-    def __init__(self, config: TrainerConfig, crew: Crew) -> None:
+    def __init__(self, config: TrainerConfig, chains: Chains, ledger: Ledger, first: int) -> None:
         self.config = config
-        self.crew = crew
-        self.task = task_of(config)
+        self.chains = chains
+        self.ledger = ledger
+        self.first = first  # step
+        self.batch = first  # the next one to ask for
 
-    def run(self) -> Iterator[StepRecord]:
-        """As `Placement.run`."""
-        for number in range(self.config.steps):
-            yield self.step(number)
+    async def run(self, on_step: Callable[[StepRecord], None]) -> None:
+        """Trains from the first step to the last."""
+        for number in range(self.first, self.config.steps):
+            on_step(await self.step(number))
 
-    def step(self, number: int) -> StepRecord:
-        """One learner step."""
-        clock = StageClock()
-        with clock.stage("rollout"):
-            trajectories = self.rollout(number)
-        with clock.stage("reward"):
-            rewards = self.reward(trajectories)
-        with clock.stage("reference"):
-            reference = self.reference(trajectories)
-        with clock.stage("train"):
-            report = self.train(number, trajectories, rewards, reference)
-        with clock.stage("sync"):
-            sync_bytes = self.sync()
-        return record_of(trajectories, rewards, report, sync_bytes, clock)
+    async def step(self, number: int) -> StepRecord:
+        """One learner step, with other samples once more if the learner dies in it."""
+        version = self.chains.version
+        while not await self.attempt(number):
+            version = self.chains.version
+        return self.ledger.close(number, version)
 
-    def rollout(self, number: int) -> list[Trajectory]:
-        """K samples for each prompt of the batch, spread over the workers prompt by prompt."""
-        prompts = self.task.prompts(self.config.prompts, f"{self.config.seed}/{number}")
-        requests = [
-            Request(f"{number}/{group}/{sample}", f"{number}/{group}", number, prompt)
-            for group, prompt in enumerate(prompts)
-            for sample in range(self.config.samples)
-        ]
-        workers = self.crew.rollout
-        return _concatenated(
-            worker.generate.remote(number, requests[index :: len(workers)])
-            for index, worker in enumerate(workers)
+    async def attempt(self, number: int) -> bool:
+        """The work of a step; False where the learner died and nothing of it remains."""
+        learned = await self.chains.learn(number, await self.samples())
+        if learned:
+            await self.chains.distribute()
+        return learned
+
+    async def samples(self) -> list[Sample]:
+        """The samples of the next step, scored."""
+        raise NotImplementedError
+
+    async def generate(self, work: Work) -> list[Sample]:
+        """Does `work` for each group of the next batch, and for `oversample` times as many: once
+        there are enough, the others are cut and dropped."""
+        groups = ceil(self.config.prompts * self.config.oversample)
+        jobs = [self.chains.requests(self.batch, group) for group in range(groups)]
+        self.batch += 1
+        tasks = {asyncio.ensure_future(work(job)): job for job in jobs}
+        ended: set[asyncio.Future[list[Sample]]] = set()
+        while len(ended) < self.config.prompts:
+            running = tasks.keys() - ended
+            done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            ended |= done
+        running = tasks.keys() - ended
+        if running:
+            await self.chains.cut([request for task in running for request in tasks[task]])
+        kept = [task for task in tasks if task in ended][: self.config.prompts]
+        for task in tasks.keys() - kept:
+            for sample in await task:
+                self.chains.drop(sample, "filtered")
+        return [sample for task in kept for sample in await task]
+
+
+class Colocated(Placement):
+    """Every stage waits for the one before, as on devices that all roles share."""
+
+    async def samples(self) -> list[Sample]:
+        """Rollout, then reward, then reference, each for the whole batch."""
+        samples = await self.generate(self.chains.generate)
+        groups: dict[str, list[Sample]] = {}
+        for sample in samples:
+            groups.setdefault(sample.trajectory.group, []).append(sample)
+        await asyncio.gather(*map(self.chains.score, groups.values()))
+        if self.config.reference_side == "actor":
+            await self.chains.refer(samples)
+        return samples
+
+
+class Disaggregated(Placement):
+    """Strictly on policy; a group is scored while others are still being generated."""
+
+    async def samples(self) -> list[Sample]:
+        """The actors' chain, group by group."""
+        return await self.generate(self.chains.produce)
+
+
+class OneStepOff(Disaggregated):
+    """Generates the next batch while the learner trains on this one; the sync waits for both."""
+
+    next: asyncio.Task[list[Sample]] | None = None
+
+    async def attempt(self, number: int) -> bool:
+        """As `Placement.attempt`, one batch ahead."""
+        samples = await (self.next or self.samples())
+        last = number + 1 == self.config.steps
+        self.next = None if last else asyncio.create_task(self.samples())
+        learned = await self.chains.learn(number, samples)
+        if self.next is not None:
+            await asyncio.wait([self.next])  # its weights must not change on the way
+        if learned:
+            await self.chains.distribute()
+        return learned
+
+
+class Async(Placement):
+    """Generates all the time, into a queue that the learner takes its batches from; new weights
+    reach the workers in the background."""
+
+    def __init__(self, config: TrainerConfig, chains: Chains, ledger: Ledger, first: int) -> None:
+        super().__init__(config, chains, ledger, first)
+        self.queue = TrajectoryQueue(
+            config.prompts, config.max_lag, chains.version, lambda s: chains.drop(s, "stale")
         )
+        self.flying: dict[asyncio.Task[None], Sequence[Request]] = {}
+        self.published = asyncio.Event()
 
-    def reward(self, trajectories: Sequence[Trajectory]) -> list[Reward]:
-        """A verdict for each trajectory, in their order."""
-        workers = self.crew.reward
-        share = -(-len(trajectories) // len(workers))
-        return _concatenated(
-            worker.score.remote(trajectories[index * share : (index + 1) * share])
-            for index, worker in enumerate(workers)
-        )
+    async def run(self, on_step: Callable[[StepRecord], None]) -> None:
+        """As `Placement.run`; what is still in flight at the end is cut and counted."""
+        background = [asyncio.create_task(self._produce()), asyncio.create_task(self._refresh())]
+        try:
+            await super().run(on_step)
+        finally:
+            for task in background:
+                task.cancel()
+            await asyncio.gather(*background, return_exceptions=True)
+        await self.chains.cut([r for requests in self.flying.values() for r in requests])
+        await asyncio.gather(*self.flying)
 
-    def reference(self, trajectories: Sequence[Trajectory]) -> list[NDArray[np.float32]]:
-        """Log-probabilities of each trajectory under the reference policy."""
-        log_probs: list[NDArray[np.float32]] = ray.get(
-            self.crew.reference.log_probs.remote(trajectories)
-        )
-        return log_probs
+    async def attempt(self, number: int) -> bool:
+        """As `Placement.attempt`; nobody waits for the weights to arrive."""
+        learned = await self.chains.learn(number, await self.queue.take())
+        await self.queue.advance(self.chains.version)
+        self.published.set()
+        return learned
 
-    def train(
-        self,
-        number: int,
-        trajectories: Sequence[Trajectory],
-        rewards: Sequence[Reward],
-        reference: Sequence[NDArray[np.float32]],
-    ) -> TrainReport:
-        """Turns rewards into advantages and trains."""
-        advantages = group_advantages([r.value for r in rewards], [t.group for t in trajectories])
-        samples = [
-            Sample(trajectory, float(advantage), log_probs)
-            for trajectory, advantage, log_probs in zip(
-                trajectories, advantages, reference, strict=True
-            )
-        ]
-        report: TrainReport = ray.get(self.crew.learner.train.remote(number, samples))
-        return report
+    async def _produce(self) -> None:
+        """Keeps the workers' engines full, as far as the queue admits."""
+        config = self.config
+        engines_full = config.rollout_workers * (ceil(config.max_running / config.samples) + 1)
+        index = self.first * config.prompts
+        while True:
+            while len(self.flying) >= engines_full:
+                await asyncio.wait(self.flying, return_when=asyncio.FIRST_COMPLETED)
+            await self.queue.admit()
+            requests = self.chains.requests(*divmod(index, config.prompts))
+            index += 1
+            task = asyncio.create_task(self._group(requests))
+            self.flying[task] = requests
+            task.add_done_callback(self.flying.pop)
 
-    def sync(self) -> int:
-        """Publishes the new weights and waits until every rollout worker shows them."""
-        manifest: Manifest = ray.get(self.crew.learner.publish.remote())
-        ray.get([worker.receive.remote(manifest) for worker in self.crew.rollout])
-        return manifest.bytes * len(self.crew.rollout)
+    async def _group(self, requests: Sequence[Request]) -> None:
+        try:
+            await self.queue.put(await self.chains.produce(requests))
+        except Exception as error:
+            await self.queue.fail(error)
 
-
-PLACEMENTS: dict[str, Callable[[TrainerConfig, Crew], Placement]] = {"colocated": Colocated}
-
-
-class StageClock:
-    """Wall-clock of the stages of one step."""
-
-    def __init__(self) -> None:
-        self.started = time.perf_counter()
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        """Times one stage."""
-        started = time.perf_counter()
-        yield
-        self.seconds[name] = time.perf_counter() - started
+    async def _refresh(self) -> None:
+        """Brings the newest version to the workers; one that is overtaken meanwhile is skipped."""
+        while True:
+            await self.published.wait()
+            self.published.clear()
+            await asyncio.shield(self.chains.distribute())
 
 
-def record_of(
-    trajectories: Sequence[Trajectory],
-    rewards: Sequence[Reward],
-    report: TrainReport,
-    sync_bytes: int,
-    clock: StageClock,
-) -> StepRecord:
-    """The books of one step."""
-    trained = [use for use in report.uses if use.fate == "trained"]
-    return StepRecord(
-        step=report.step,
-        version=report.version,
-        reward=sum(r.value for r in rewards) / len(rewards),
-        samples=len(trajectories),
-        prompt_tokens=sum(len(t.prompt) for t in trajectories),
-        tokens_generated=sum(len(t.tokens) for t in trajectories),
-        tokens_trained=report.tokens,
-        optimizer_updates=report.updates,
-        finish=dict(Counter(t.finish for t in trajectories)),
-        lags=dict(Counter(use.lag for use in trained)),
-        drops=dict(Counter(use.fate for use in report.uses if use.fate != "trained")),
-        loss=report.loss if trained else None,
-        kl=report.kl if trained else None,
-        sync_bytes=sync_bytes,
-        seconds=time.perf_counter() - clock.started,
-        stage_seconds=clock.seconds,
-    )
-
-
-def _concatenated(calls: Iterator[Any]) -> list[Any]:
-    """The lists that remote calls return, as one; all calls are made before any is awaited."""
-    return [item for part in ray.get(list(calls)) for item in part]
+PLACEMENTS = {
+    "colocated": Colocated,
+    "disaggregated": Disaggregated,
+    "one-step-off": OneStepOff,
+    "async": Async,
+}

@@ -1,71 +1,139 @@
-"""What is learned: a rule on short strings whose answer a program can verify, with graded reward.
+"""What is learned: questions whose answers a program can verify, with a graded reward.
 
-Under the rule "sort" the prompt "bca=" asks for "abc" and the end token. Lengths vary from prompt
-to prompt and the policy has to learn when to end, so response lengths vary as they do at scale.
+The prompt "bca=" of the task "sort" asks for "abc."; "." ends a response. A task thinks in text;
+this module puts it into tokens. Lengths vary from prompt to prompt and the policy has to learn when
+to end, so response lengths vary as they do at scale.
 """
 
 from __future__ import annotations
 
 import random
-import string
+import re
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+
+from rltrace.trainer.config import TrainerConfig, TrainerError
 
 END = 0
-"""The token that ends a response."""
+"""The token that ends a response, shown as "."."""
 ASK = 1
 """The token that ends a prompt, shown as "="."""
 FIRST_SYMBOL = 2
 
-RULES: dict[str, Callable[[Sequence[int]], list[int]]] = {
-    "sort": sorted,
-    "reverse": lambda symbols: list(reversed(symbols)),
-    "copy": list,
-}
 
+class Task(ABC):
+    """Questions, their answers and grades. Symbols are `symbols`, one token each.
 
-@dataclass(frozen=True)
-class Task:
-    """A rule, and the strings that it is asked about."""
+    The first `config.merges` pairs of neighbouring symbols ("ab", "bc", ...) have a token of their
+    own besides, so one text has several tokenizations, as it has for a real tokenizer.
+    """
 
-    rule: str
-    symbols: int
-    shortest: int
-    longest: int
+    call_token: int | None = None
+    """Sampling this token calls the tool; None: there is no tool."""
+
+    def __init__(self, config: TrainerConfig, symbols: str, marks: str = "") -> None:
+        self.config = config
+        self.name = config.task
+        self.symbols = symbols
+        merged = [symbols[i : i + 2] for i in range(config.merges)]
+        self.pieces = (".", "=", *symbols, *merged, *marks)
+        """The text of every token id."""
+        self._ids = {piece: token for token, piece in enumerate(self.pieces)}
+        longest_first = sorted(self.pieces, key=len, reverse=True)
+        self._piece = re.compile("|".join(map(re.escape, longest_first)))
+
+    @abstractmethod
+    def solution(self, question: str) -> str:
+        """A right response to a question, without the end mark."""
+
+    @property
+    @abstractmethod
+    def longest_response(self) -> int:
+        """Tokens that the longest right response may take: the end token and the tool's included,
+        no pair merged."""
+
+    def question(self, draw: random.Random) -> str:
+        """A random question: a string of `shortest` to `longest` symbols."""
+        length = draw.randint(self.config.shortest, self.config.longest)
+        return "".join(draw.choice(self.symbols) for _ in range(length))
+
+    @property
+    def longest_question(self) -> int:
+        """Symbols in the longest question."""
+        return self.config.longest
+
+    def score(self, question: str, response: str) -> float:
+        """How right a response is, 0 to 1; neither text holds its closing mark."""
+        return similarity(response, self.solution(question))
+
+    def tool(self, prompt: Sequence[int], response: Sequence[int]) -> list[int] | None:
+        """The tool's answer if the response so far ends in a call, else None."""
+        return None
 
     @property
     def vocabulary(self) -> int:
-        """Number of token ids: the two marks and the symbols."""
-        return FIRST_SYMBOL + self.symbols
+        """Number of token ids."""
+        return len(self.pieces)
+
+    @property
+    def longest_prompt(self) -> int:
+        """Tokens in the longest prompt, `ASK` included."""
+        return self.longest_question + 1
 
     def prompts(self, count: int, seed: str) -> list[tuple[int, ...]]:
-        """`count` prompts as token ids, the same for the same seed."""
+        """`count` prompts as token ids, each ending in `ASK`; the same for the same seed."""
         draw = random.Random(seed)
-        last = self.vocabulary - 1
-        return [
-            (*(draw.randint(FIRST_SYMBOL, last) for _ in range(length)), ASK)
-            for length in (draw.randint(self.shortest, self.longest) for _ in range(count))
-        ]
+        return [tuple(self.tokenize(self.question(draw) + "=")) for _ in range(count)]
 
     def answer(self, prompt: Sequence[int]) -> list[int]:
-        """The right response, without the end token."""
-        return RULES[self.rule](prompt[:-1])
+        """A right answer, `END` included."""
+        return self.tokenize(self.solution(self.text(prompt)[:-1]) + ".")
+
+    def demonstration(self, prompt: Sequence[int]) -> tuple[list[int], list[bool]]:
+        """A whole right response, and which of its tokens are the policy's and not the tool's."""
+        answer = self.answer(prompt)
+        return answer, [True] * len(answer)
+
+    def grade(self, prompt: Sequence[int], response: Sequence[int]) -> float:
+        """How right a response is, 0 to 1; `response` is all that follows the prompt, `END` and
+        what a tool answered included."""
+        return self.score(self.text(prompt)[:-1], self.text(response).removesuffix("."))
 
     def reward(self, prompt: Sequence[int], response: Sequence[int]) -> float:
-        """How right a response is, 0 to 1: half for the right symbols, half for their places.
-
-        Symbols count by multiset overlap (Dice), places by position over the longer of the two
-        strings. Too long and too short both cost, so a policy learns to end.
-        """
-        given = list(response[:-1] if response[-1] == END else response)
-        right = self.answer(prompt)
-        shared = sum((Counter(given) & Counter(right)).values())
-        placed = sum(a == b for a, b in zip(given, right, strict=False))
-        overlap = 2 * shared / (len(given) + len(right))
-        return 0.5 * overlap + 0.5 * placed / max(len(given), len(right))
+        """The grade, or where there is a pass mark: 1 from that grade on, else 0."""
+        grade = self.grade(prompt, response)
+        return float(grade >= self.config.pass_mark) if self.config.pass_mark else grade
 
     def text(self, tokens: Sequence[int]) -> str:
         """Token ids as people read them: "bca=", "abc."."""
-        marks = {END: ".", ASK: "="}
-        return "".join(marks.get(t) or string.ascii_lowercase[t - FIRST_SYMBOL] for t in tokens)
+        return "".join(self.pieces[token] for token in tokens)
+
+    def tokenize(self, text: str) -> list[int]:
+        """Token ids of a text, the longest piece first: not always those it was sampled as."""
+        return [self._ids[piece] for piece in self._piece.findall(text)]
+
+
+def similarity(given: str, right: str) -> float:
+    """How alike two texts are, 0 to 1: half for the right symbols, half for their places.
+
+    Symbols count by multiset overlap (Dice), places by position over the longer of the two texts.
+    Too long and too short both cost, so a policy learns to end. `right` is not empty.
+    """
+    shared = sum((Counter(given) & Counter(right)).values())
+    placed = sum(a == b for a, b in zip(given, right, strict=False))
+    overlap = 2 * shared / (len(given) + len(right))
+    return 0.5 * overlap + 0.5 * placed / max(len(given), len(right))
+
+
+def task_of(config: TrainerConfig) -> Task:
+    """The task that a run is about. Errors: `TrainerError` for settings that it cannot have."""
+    from rltrace.trainer.tasks import KINDS  # they are made from the class above
+
+    task = KINDS[config.task](config)
+    if config.max_response < task.longest_response:
+        raise TrainerError(
+            f"max_response must be at least {task.longest_response}, or not every answer "
+            f"to {task.name} can end, not {config.max_response}"
+        )
+    return task

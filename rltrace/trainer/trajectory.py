@@ -1,7 +1,8 @@
 """What travels between the actors: requests, trajectories, verdicts, training samples and uses.
 
 Ids are strings, unique in a run; token ids and log-probabilities are kept as they were sampled, so
-nothing is ever tokenized twice and the importance ratio is exact.
+nothing is ever tokenized twice and the importance ratio is exact (unless `--retokenize` asks for
+what a text-only interface costs).
 """
 
 from __future__ import annotations
@@ -24,36 +25,66 @@ class Request:
 
 @dataclass(frozen=True)
 class Trajectory:
-    """A finished sample; `tokens` and `log_probs` cover the response, its end token included."""
+    """An ended sample. `tokens` is all that follows the prompt, tool answers included; the policy
+    generated those that `generated` marks. It may span policy versions, first to last token."""
 
-    id: str
-    group: str
-    batch: int
-    prompt: tuple[int, ...]
+    request: Request
     tokens: NDArray[np.int64]
-    log_probs: NDArray[np.float32]  # by the policy that sampled each token
-    first_version: int  # policy version of the first and of the last token
+    generated: NDArray[np.bool_]
+    log_probs: NDArray[np.float32]  # of the generated tokens, by the policy that sampled each
+    first_version: int  # -1: it ended before its first token
     last_version: int
-    finish: str  # "stop": it ended itself; "length": it was cut off
+    finish: str  # "stop", "length" (cut off), "abort", "timeout" or "error" (a tool failed)
+    turns: int
+    env_seconds: float  # spent in tool calls
+    preemptions: int  # times that new weights made the engine read it anew
+    faithful: bool = True  # tokens and log-probs are the engine's own, not made again from text
+
+    @property
+    def id(self) -> str:
+        """That of its request."""
+        return self.request.id
+
+    @property
+    def group(self) -> str:
+        """That of its request."""
+        return self.request.group
+
+    @property
+    def prompt(self) -> tuple[int, ...]:
+        """That of its request."""
+        return self.request.prompt
+
+    @property
+    def ended(self) -> bool:
+        """Whether it came to an end of its own or at the length limit, so that it can be judged."""
+        return self.finish in ("stop", "length")
+
+    @property
+    def response_tokens(self) -> int:
+        """Tokens that the policy generated."""
+        return int(self.generated.sum())
 
 
 @dataclass(frozen=True)
 class Reward:
-    """A verdict on a trajectory, 0 to 1."""
+    """A verdict on a trajectory, 0 to 1; NaN where `outcome` is not "ok"."""
 
     trajectory: str
     value: float
     component: str
-    outcome: str  # "ok"
+    outcome: str  # "ok", "timeout" or "error"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Sample:
-    """A trajectory ready to be trained on; `reference` float32 is log-probs by the reference."""
+    """A trajectory on its way to the learner. Log-probs are of its generated tokens, float32."""
 
     trajectory: Trajectory
-    advantage: float
-    reference: NDArray[np.float32]
+    reward: float = float("nan")
+    advantage: float = 0.0
+    reference: NDArray[np.float32] | None = None  # by the reference policy
+    proximal: NDArray[np.float32] | None = None  # by the policy that the step starts from
 
 
 @dataclass(frozen=True)
@@ -61,27 +92,48 @@ class Use:
     """What the learner did with a sample, and how far the policy had moved from its sampler.
 
     With w the ratio of learner to sampler probability of a token: the mean of log w, the share of
-    tokens whose ratio the clip cut off, the sum of w and of w². NaN where nothing was trained.
+    tokens that the objective cut off, the sum of w and of w². NaN where nothing was trained.
     """
 
     trajectory: str
-    fate: str  # "trained" or "zero-advantage"
-    lag: int  # version that trains minus version that generated the first token
-    tokens: int  # of the response
+    fate: str  # "trained", or "stale", "failed", "truncated", "zero-advantage", "filtered"
+    version: int  # that trained, or that dropped it
+    tokens: int  # generated ones of the response
+    in_flight: int = 0  # versions that passed from its first token to its last
+    in_queue: int = 0  # and from its last token to this use
     mean_log_ratio: float = float("nan")
     clip_share: float = float("nan")
     sum_w: float = float("nan")
     sum_w_squared: float = float("nan")
 
+    @property
+    def lag(self) -> int:
+        """Versions from the one that sampled its first token to the one that used it."""
+        return self.in_flight + self.in_queue
+
+
+def use_of(trajectory: Trajectory, fate: str, version: int, **ratios: float) -> Use:
+    """The use of a trajectory at `version`. One without a token has no lag."""
+    begun = trajectory.first_version >= 0
+    return Use(
+        trajectory=trajectory.id,
+        fate=fate,
+        version=version,
+        tokens=trajectory.response_tokens,
+        in_flight=trajectory.last_version - trajectory.first_version if begun else 0,
+        in_queue=version - trajectory.last_version if begun else 0,
+        **ratios,
+    )
+
 
 @dataclass(frozen=True)
 class TrainReport:
-    """One learner step: the fate of every sample, and what the optimizer did."""
+    """One learner step."""
 
     step: int
     version: int  # of the weights that the step started from
     uses: list[Use]
     updates: int  # optimizer updates
     tokens: int  # response tokens trained on
-    loss: float  # means over minibatches; NaN when no sample had an advantage
+    loss: float  # means over minibatches; NaN when there was no sample
     kl: float  # nats a token, from the reference policy

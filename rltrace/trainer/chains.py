@@ -1,0 +1,196 @@
+"""The two chains that every placement is made of: actors turn prompts into scored samples, the
+learner turns samples into the next version of the weights. A placement decides when each runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from rltrace.sync.interface import Manifest
+from rltrace.trainer.checkpoint import Checkpoint
+from rltrace.trainer.config import TrainerConfig
+from rltrace.trainer.crew import ATTEMPTS, LOST, Crew
+from rltrace.trainer.grpo import group_advantages
+from rltrace.trainer.ledger import Ledger
+from rltrace.trainer.task import task_of
+from rltrace.trainer.trajectory import Request, Sample, TrainReport
+
+log = logging.getLogger("rltrace.trainer")
+
+
+class Chains:
+    """The stages of a job, on its actors, with its books."""
+
+    def __init__(
+        self, config: TrainerConfig, crew: Crew, ledger: Ledger, checkpoint: Checkpoint
+    ) -> None:
+        self.config = config
+        self.crew = crew
+        self.ledger = ledger
+        self.checkpoint = checkpoint
+        self.task = task_of(config)
+        self.version = checkpoint.version
+        self.manifest: Manifest | None = None  # of the newest version, once one was published
+        crew.learner.welcome = self._restore
+        crew.rollout.welcome = self._bring_up_to_date
+        for pool in crew.pools:
+            pool.on_loss = self._note
+
+    # --- the actors' chain -----------------------------------------------------------------------
+
+    def requests(self, batch: int, group: int) -> list[Request]:
+        """K samples of one prompt of a batch."""
+        prompt = self.task.prompts(group + 1, f"{self.config.seed}/{batch}")[group]
+        name = f"{batch}/{group}"
+        return [
+            Request(f"{name}/{sample}", name, batch, prompt)
+            for sample in range(self.config.samples)
+        ]
+
+    async def generate(self, requests: Sequence[Request]) -> list[Sample]:
+        """A trajectory for each request. What a dying worker takes along is asked for again, under
+        a new id; a group that is lost each time is given up."""
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                requests = [replace(r, id=f"{r.id.partition('~')[0]}~{attempt}") for r in requests]
+            try:
+                trajectories = await self.crew.rollout.call("generate", requests, attempts=1)
+            except LOST:
+                self.ledger.lost(len(requests))
+                continue
+            self.ledger.generated(trajectories)
+            return [Sample(trajectory) for trajectory in trajectories]
+        self._note(f"group {requests[0].group} is given up: its workers died {ATTEMPTS} times")
+        return []
+
+    async def score(self, samples: Sequence[Sample]) -> None:
+        """A verdict for each sample that has ended of its own."""
+        judged = [s for s in samples if s.trajectory.ended]
+        if judged:
+            rewards = await self.crew.reward.call("score", [s.trajectory for s in judged])
+            for sample, reward in zip(judged, rewards, strict=True):
+                sample.reward = reward.value
+        self.ledger.scored(judged)
+        values = group_advantages(
+            [s.reward for s in samples], [s.trajectory.group for s in samples]
+        )
+        for sample, advantage in zip(samples, values.tolist(), strict=True):
+            sample.advantage = advantage
+
+    async def refer(self, samples: Sequence[Sample]) -> None:
+        """Log-probabilities under the reference policy."""
+        judged = [s for s in samples if not math.isnan(s.reward)]
+        if judged:
+            found = await self.crew.reference.call("log_probs", [s.trajectory for s in judged])
+            for sample, log_probs in zip(judged, found, strict=True):
+                sample.reference = log_probs
+
+    async def produce(self, requests: Sequence[Request]) -> list[Sample]:
+        """The actors' chain of one group."""
+        samples = await self.generate(requests)
+        await self.score(samples)
+        if self.config.reference_side == "actor":
+            await self.refer(samples)
+        return samples
+
+    async def cut(self, requests: Sequence[Request]) -> None:
+        """Ends the generation of what is not needed any more."""
+        await self.crew.rollout.all("abort", [request.id for request in requests])
+
+    # --- the learner's chain ---------------------------------------------------------------------
+
+    def drop(self, sample: Sample, fate: str) -> None:
+        """A sample is not trained on; the ledger keeps the reason."""
+        self.ledger.drop(sample.trajectory, fate, self.version)
+
+    async def learn(self, number: int, samples: Sequence[Sample]) -> bool:
+        """One learner step and its publication. False when the learner died: it was replaced, its
+        newest checkpoint is published as the next version, and the samples are dropped."""
+        chosen = [s for s in samples if self._is_used(s)]
+        try:
+            await self._train(number, chosen)
+        except LOST:
+            for sample in chosen:
+                self.drop(sample, "failed")
+            self._note(f"step {number} is made again, from the weights after {self.checkpoint}")
+            await self.publish()
+            await self.distribute()
+            return False
+        if (number + 1) % self.config.checkpoint_every == 0 or number + 1 == self.config.steps:
+            await self._save(number + 1)
+        return True
+
+    async def _train(self, number: int, samples: list[Sample]) -> None:
+        learner = self.crew.learner
+        trajectories = [s.trajectory for s in samples]
+        if self.config.reference_side == "learner":
+            await self.refer(samples)
+        if self._needs_proximal and samples:
+            found = await learner.call("old_log_probs", trajectories, attempts=1)
+            for sample, log_probs in zip(samples, found, strict=True):
+                sample.proximal = log_probs
+        report: TrainReport = await learner.call("train", number, samples, attempts=1)
+        await self.publish(attempts=1)
+        self.ledger.trained(report)
+
+    async def publish(self, attempts: int = ATTEMPTS) -> None:
+        """The learner's weights become the next version."""
+        self.manifest = await self.crew.learner.call("publish", attempts=attempts)
+        self.version = self.manifest.version
+
+    async def distribute(self) -> None:
+        """Brings the newest version to all rollout workers."""
+        manifest = self.manifest
+        assert manifest is not None, "something was published"
+        for _ in await self.crew.rollout.all("receive", manifest):
+            self.ledger.received(manifest.bytes)
+
+    @property
+    def _needs_proximal(self) -> bool:
+        config = self.config
+        return config.recompute_old or config.retokenize or config.objective == "decoupled"
+
+    def _is_used(self, sample: Sample) -> bool:
+        """Whether a sample is trained on; if not, it is dropped here."""
+        fate = ""
+        if math.isnan(sample.reward):
+            fate = "failed"
+        elif self.config.drop_truncated and sample.trajectory.finish == "length":
+            fate = "truncated"
+        elif sample.advantage == 0:
+            fate = "zero-advantage"
+        if fate:
+            self.drop(sample, fate)
+        return not fate
+
+    # --- what goes wrong -------------------------------------------------------------------------
+
+    def _note(self, event: str) -> None:
+        self.ledger.events.append(event)
+        log.warning(event)
+
+    async def resume(self) -> None:
+        """Goes on from the checkpoint: its weights become the next version, everywhere."""
+        await self.crew.learner.call("restore", self.checkpoint.state, self.version)
+        await self.publish()
+        await self.distribute()
+
+    async def _restore(self, learner: Any) -> None:
+        await learner.restore.remote(self.checkpoint.state, self.version)
+
+    async def _bring_up_to_date(self, worker: Any) -> None:
+        if self.manifest is not None:
+            await worker.receive.remote(self.manifest)
+            self.ledger.received(self.manifest.bytes)
+
+    async def _save(self, step: int) -> None:
+        try:
+            state = await self.crew.learner.call("state", attempts=1)
+        except LOST:
+            return  # the next step finds the learner replaced
+        await asyncio.to_thread(self.checkpoint.save, step, self.version, state)

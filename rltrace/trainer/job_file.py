@@ -1,0 +1,27 @@
+"""Jobs as TOML files: `[job]` holds settings, `[without]` those that take a wall's cause away."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+from rltrace.trainer.config import TrainerError
+
+
+def load_job(path: str | Path, without_cause: bool = False) -> dict[str, Any]:
+    """The settings in a file, by name. Errors: `TrainerError` where it cannot be read."""
+    try:
+        tables = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise TrainerError(f"cannot read settings from {path}: {why}") from None
+    job = tables.get("job")
+    if not isinstance(job, dict):
+        raise TrainerError(f"{path} has no [job] table with settings")
+    return {**job, **(tables.get("without", {}) if without_cause else {})}

@@ -1,0 +1,88 @@
+"""The versioned queue between actors and learner, for placements that let both run at once.
+
+Admission follows AReaL (Fu et al. 2025, arXiv 2505.24298, eq. 3): with B groups a step, a bound η
+and the learner at version i, group number n may begin once `n // B <= i + η`. What still comes too
+late (overtaken by others, or begun under older weights) is rejected when the learner asks for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from rltrace.trainer.trajectory import Sample
+
+Group = list[Sample]
+
+
+class TrajectoryQueue:
+    """Groups in the order in which they were completed; `version` is the learner's."""
+
+    def __init__(
+        self, batch: int, max_lag: int, version: int, reject: Callable[[Sample], None]
+    ) -> None:
+        self.batch = batch
+        self.max_lag = max_lag
+        self.version = version
+        self.reject = reject
+        self.begun_at = version  # admission counts from here, where the run began or went on
+        self.begun = 0  # groups that may still be trained on, or were
+        self.groups: deque[Group] = deque()
+        self.failure: BaseException | None = None
+        self.changed = asyncio.Condition()
+
+    async def admit(self) -> None:
+        """Waits until one more group could be trained on within the bound: back-pressure."""
+        async with self.changed:
+            await self.changed.wait_for(self._has_room)
+            self.begun += 1
+
+    async def put(self, group: Group) -> None:
+        """Adds a completed group."""
+        async with self.changed:
+            self.groups.append(group)
+            self.changed.notify_all()
+
+    async def fail(self, error: BaseException) -> None:
+        """Nothing more will come: whoever waits gets the error."""
+        async with self.changed:
+            self.failure = error
+            self.changed.notify_all()
+
+    async def take(self) -> list[Sample]:
+        """Waits for a step's groups and returns their samples that are fresh enough. Groups with
+        none that is are rejected whole and do not count."""
+        async with self.changed:
+            while True:
+                await self.changed.wait_for(lambda: self.failure or len(self.groups) >= self.batch)
+                if self.failure:
+                    raise self.failure
+                for group in list(self.groups):
+                    if not any(map(self._fresh, group)):
+                        self._drop(group)
+                        self.groups.remove(group)
+                        self.begun -= 1
+                if len(self.groups) >= self.batch:
+                    break
+                self.changed.notify_all()  # there is room again
+            taken = [s for _ in range(self.batch) for s in self.groups.popleft()]
+            self._drop([s for s in taken if not self._fresh(s)])
+            return [s for s in taken if self._fresh(s)]
+
+    async def advance(self, version: int) -> None:
+        """The learner has published a version."""
+        async with self.changed:
+            self.version = version
+            self.changed.notify_all()
+
+    def _has_room(self) -> bool:
+        steps = self.version - self.begun_at + self.max_lag + 1
+        return self.failure is not None or self.begun < steps * self.batch
+
+    def _fresh(self, sample: Sample) -> bool:
+        return self.version - sample.trajectory.first_version <= self.max_lag
+
+    def _drop(self, samples: list[Sample]) -> None:
+        for sample in samples:
+            self.reject(sample)

@@ -1,0 +1,112 @@
+"""The rollout role: an asynchronous Ray actor, so that weights and aborts reach it while it works.
+
+Each sample is an episode of its own: a turn of generation, a tool's answer, the next turn. All
+episodes of a worker share its engine; one that waits for a tool takes no place in the batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import time
+from collections.abc import Sequence as Many
+
+import numpy as np
+
+from rltrace.sync.interface import Manifest
+from rltrace.sync.object_store import ObjectStoreSubscriber
+from rltrace.trainer.config import TrainerConfig
+from rltrace.trainer.engine import Engine, Sequence
+from rltrace.trainer.environment import Environment, ToolFailed
+from rltrace.trainer.policy import Weights, policy_of
+from rltrace.trainer.task import Task, task_of
+from rltrace.trainer.trajectory import Request, Trajectory
+
+
+class RolloutWorker:
+    """Generates trajectories with the newest weights it was given."""
+
+    def __init__(self, config: TrainerConfig, index: int, weights: Weights) -> None:
+        self.config = config
+        self.index = index
+        self.task = task_of(config)
+        self.environment = Environment(config)
+        self.subscriber = ObjectStoreSubscriber(config.link_gbps)
+        self.engine = Engine(
+            policy_of(config, weights),
+            config.max_running,
+            config.max_response,
+            self.task.call_token,
+            config.timeout,
+            config.decode_floor,
+        )
+
+    async def generate(self, requests: Many[Request]) -> list[Trajectory]:
+        """A trajectory for each request, in their order; whatever happens, each one ends."""
+        return list(await asyncio.gather(*map(self.episode, requests)))
+
+    async def episode(self, request: Request) -> Trajectory:
+        """Turns of generation and tool calls, until the sample ends."""
+        sequence = self.engine.submit(request, str(self.config.seed))
+        await self.engine.extend(sequence)
+        while not sequence.finish:
+            await self.use_tool(sequence)
+            if not sequence.finish:
+                await self.engine.extend(sequence)
+        trajectory = self.engine.finish(sequence)
+        return _from_text(trajectory, self.task) if self.config.retokenize else trajectory
+
+    async def use_tool(self, sequence: Sequence) -> None:
+        """Appends the answer to the call that the sequence has made, or says why it has none."""
+        request = sequence.request
+        called = time.monotonic()
+        limit = None if sequence.deadline == float("inf") else sequence.deadline - called
+        call = self.environment.call(request.id, request.prompt, sequence.tokens)
+        try:
+            answer = await asyncio.wait_for(call, limit)
+        except asyncio.TimeoutError:
+            sequence.finish = sequence.finish or "timeout"
+        except ToolFailed:
+            sequence.finish = sequence.finish or "error"
+        else:
+            if len(sequence.tokens) + len(answer) < self.config.max_response:
+                sequence.observe(answer)
+            else:
+                sequence.finish = sequence.finish or "length"
+        sequence.env_seconds += time.monotonic() - called
+
+    async def abort(self, ids: Many[str]) -> None:
+        """Ends the named samples early; their `generate` returns them as far as they came."""
+        self.engine.abort(ids)
+
+    async def receive(self, manifest: Manifest) -> int:
+        """Takes over published weights; returns the policy version that is now visible.
+
+        Sequences that run meanwhile go on under the new weights, or are waited for.
+        """
+        buffer = await asyncio.to_thread(self.subscriber.fetch, manifest)
+        if not self.config.partial_rollout:
+            await self.engine.drain()
+        if manifest.version > self.engine.version:
+            self.subscriber.load(buffer, manifest, self.engine.model.state_dict())
+            self.engine.renew(manifest.version)
+        return self.engine.version
+
+
+def _from_text(trajectory: Trajectory, task: Task) -> Trajectory:
+    """What remains when only text is kept: tokens made anew turn by turn, no log-probs."""
+    tokens: list[int] = []
+    generated: list[bool] = []
+    flips = np.flatnonzero(np.diff(trajectory.generated)) + 1
+    marks = np.split(trajectory.generated, flips)
+    for part, mark in zip(np.split(trajectory.tokens, flips), marks, strict=True):
+        again = task.tokenize(task.text(part.tolist()))
+        tokens += again
+        generated += [bool(mark.any())] * len(again)
+    return dataclasses.replace(
+        trajectory,
+        tokens=np.array(tokens, dtype=np.int64),
+        generated=np.array(generated, dtype=np.bool_),
+        log_probs=np.full(sum(generated), np.nan, dtype=np.float32),
+        faithful=False,
+    )

@@ -1,0 +1,31 @@
+"""Strings rewritten by a rule: "bca=" is "abc." sorted, "acb." reversed and "bca." copied."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Callable
+
+from rltrace.trainer.config import TrainerConfig
+from rltrace.trainer.task import Task
+
+RULES: dict[str, Callable[[str], str]] = {
+    "sort": lambda question: "".join(sorted(question)),
+    "reverse": lambda question: question[::-1],
+    "copy": lambda question: question,
+}
+
+
+class Rewriting(Task):
+    """One rule, on strings of `shortest` to `longest` symbols."""
+
+    def __init__(self, config: TrainerConfig) -> None:
+        super().__init__(config, string.ascii_lowercase[: config.symbols])
+
+    def solution(self, question: str) -> str:
+        """The string, rewritten."""
+        return RULES[self.name](question)
+
+    @property
+    def longest_response(self) -> int:
+        """As long as the question, and an end token."""
+        return self.config.longest + 1

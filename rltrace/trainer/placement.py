@@ -133,7 +133,9 @@ class Async(Placement):
 
     async def run(self, on_step: Callable[[StepRecord], None]) -> None:
         """As `Placement.run`; what is still in flight at the end is cut and counted."""
-        background = [asyncio.create_task(self._produce()), asyncio.create_task(self._refresh())]
+        background = [
+            asyncio.create_task(self._or_fail(work)) for work in (self._produce(), self._refresh())
+        ]
         try:
             await super().run(on_step)
         finally:
@@ -161,13 +163,17 @@ class Async(Placement):
             await self.queue.admit()
             requests = self.chains.requests(*divmod(index, config.prompts))
             index += 1
-            task = asyncio.create_task(self._group(requests))
+            task = asyncio.create_task(self._or_fail(self._group(requests)))
             self.flying[task] = requests
             task.add_done_callback(self.flying.pop)
 
     async def _group(self, requests: Sequence[Request]) -> None:
+        await self.queue.put(await self.chains.produce(requests))
+
+    async def _or_fail(self, work: Awaitable[None]) -> None:
+        """Does work in the background; the learner, who waits at the queue, learns of an error."""
         try:
-            await self.queue.put(await self.chains.produce(requests))
+            await work
         except Exception as error:
             await self.queue.fail(error)
 

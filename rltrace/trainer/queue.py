@@ -58,11 +58,11 @@ class TrajectoryQueue:
                 await self.changed.wait_for(lambda: self.failure or len(self.groups) >= self.batch)
                 if self.failure:
                     raise self.failure
-                for group in list(self.groups):
-                    if not any(map(self._fresh, group)):
-                        self._drop(group)
-                        self.groups.remove(group)
-                        self.begun -= 1
+                fresh = [group for group in self.groups if any(map(self._fresh, group))]
+                stale = [group for group in self.groups if not any(map(self._fresh, group))]
+                self.groups = deque(fresh)
+                self.begun -= len(stale)
+                self._drop([sample for group in stale for sample in group])
                 if len(self.groups) >= self.batch:
                     break
                 self.changed.notify_all()  # there is room again

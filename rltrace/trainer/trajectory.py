@@ -23,7 +23,7 @@ class Request:
     prompt: tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Trajectory:
     """An ended sample. `tokens` is all that follows the prompt, tool answers included; the policy
     generated those that `generated` marks. It may span policy versions, first to last token."""
@@ -76,7 +76,7 @@ class Reward:
     outcome: str  # "ok", "timeout" or "error"
 
 
-@dataclass
+@dataclass(eq=False)
 class Sample:
     """A trajectory on its way to the learner. Log-probs are of its generated tokens, float32."""
 

@@ -34,6 +34,8 @@ class StepRecord:
     lags: Mapping[int, int]  # trained samples by lag, in policy versions
     lags_in_flight: Mapping[int, int]  # the part of it from first to last token
     lags_in_queue: Mapping[int, int]  # and from the last token to the step
+    clip_share: float | None  # of the trained tokens: those that the objective cut off
+    ess: float | None  # effective sample size over the trained tokens: (Σw)² / (n Σw²)
     drops: Mapping[str, int]  # samples that were not trained on, by reason
     lost: int  # samples that a dying worker took along; they were asked for again or given up
     loss: float | None  # None where no sample carried a signal
@@ -117,6 +119,9 @@ class Ledger:
 
     def _record(self, step: int, version: int) -> StepRecord:
         trained = [use for use in self._uses if use.fate == "trained"]
+        tokens = sum(use.tokens for use in trained)
+        cut = sum(use.clip_share * use.tokens for use in trained)
+        squares = tokens * sum(use.sum_w_squared for use in trained)
         report = self._report
         signal = report is not None and report.updates > 0
         counts = dict.fromkeys(("prompt_tokens", "tokens_generated", "lost", "sync_bytes"), 0)
@@ -127,11 +132,13 @@ class Ledger:
             reward=sum(self._verdicts) / len(self._verdicts) if self._verdicts else None,
             samples=self._finish.total(),
             finish=dict(self._finish),
-            tokens_trained=sum(use.tokens for use in trained),
+            tokens_trained=tokens,
             optimizer_updates=report.updates if report else 0,
             lags=dict(Counter(use.lag for use in trained)),
             lags_in_flight=dict(Counter(use.in_flight for use in trained)),
             lags_in_queue=dict(Counter(use.in_queue for use in trained)),
+            clip_share=cut / tokens if tokens else None,
+            ess=sum(use.sum_w for use in trained) ** 2 / squares if squares else None,
             drops=dict(Counter(use.fate for use in self._uses if use.fate != "trained")),
             loss=report.loss if report and signal else None,
             kl=report.kl if report and signal else None,

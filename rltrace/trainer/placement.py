@@ -182,7 +182,9 @@ class Async(Placement):
         while True:
             await self.published.wait()
             self.published.clear()
+            version = self.chains.version
             await asyncio.shield(self.chains.distribute())
+            await self.queue.reach(version)
 
 
 PLACEMENTS = {

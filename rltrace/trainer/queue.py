@@ -1,8 +1,8 @@
 """The versioned queue between actors and learner, for placements that let both run at once.
 
 Admission follows AReaL (Fu et al. 2025, arXiv 2505.24298, eq. 3): with B groups a step, a bound η
-and the learner at version i, group number n may begin once `n // B <= i + η`. What still comes too
-late (overtaken by others, or begun under older weights) is rejected when the learner asks for it.
+and version i at the workers, group number n may begin once `n // B <= i + η`. What still comes too
+late (it was overtaken by others) is rejected when the learner asks for it.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ class TrajectoryQueue:
         self.batch = batch
         self.max_lag = max_lag
         self.version = version
+        self.visible = version  # to the workers; the learner may be ahead while weights travel
         self.reject = reject
         self.begun_at = version  # admission counts from here, where the run began or went on
         self.begun = 0  # groups that may still be trained on, or were
@@ -35,7 +36,9 @@ class TrajectoryQueue:
     async def admit(self) -> None:
         """Waits until one more group could be trained on within the bound: back-pressure."""
         async with self.changed:
-            await self.changed.wait_for(self._has_room)
+            await self.changed.wait_for(lambda: self.failure or self._has_room())
+            if self.failure:
+                raise self.failure
             self.begun += 1
 
     async def put(self, group: Group) -> None:
@@ -74,11 +77,16 @@ class TrajectoryQueue:
         """The learner has published a version."""
         async with self.changed:
             self.version = version
+
+    async def reach(self, version: int) -> None:
+        """All workers hold a version: what begins from now on is of its age."""
+        async with self.changed:
+            self.visible = version
             self.changed.notify_all()
 
     def _has_room(self) -> bool:
-        steps = self.version - self.begun_at + self.max_lag + 1
-        return self.failure is not None or self.begun < steps * self.batch
+        steps = self.visible - self.begun_at + self.max_lag + 1
+        return self.begun < steps * self.batch
 
     def _fresh(self, sample: Sample) -> bool:
         return self.version - sample.trajectory.first_version <= self.max_lag

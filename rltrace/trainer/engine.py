@@ -123,8 +123,8 @@ class Engine:
 
     async def drain(self) -> None:
         """Waits until nothing runs, and lets nothing begin meanwhile."""
-        self.draining = True
         while self.running:
+            self.draining = True  # each time: another drain that was waited for has ended
             await asyncio.wait([s.turn for s in self.running if s.turn is not None])
         self.draining = False
 
@@ -135,7 +135,7 @@ class Engine:
                 self._advance()
                 await asyncio.sleep(max(0.0, self.decode_floor + started - time.perf_counter()))
         except Exception as error:  # those who wait must learn of it
-            for sequence in (*self.running, *self.waiting):
+            for sequence in self.open.values():
                 if sequence.turn is not None and not sequence.turn.done():
                     sequence.turn.set_exception(error)
             self.running, self.waiting, self.cache = [], deque(), KVCache(self.model.shape, 0)

@@ -84,6 +84,8 @@ class RolloutWorker:
 
         Sequences that run meanwhile go on under the new weights, or are waited for.
         """
+        if manifest.version <= self.engine.version:
+            return self.engine.version  # overtaken: nothing to wait for
         buffer = await asyncio.to_thread(self.subscriber.fetch, manifest)
         if not self.config.partial_rollout:
             await self.engine.drain()

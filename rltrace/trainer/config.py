@@ -107,6 +107,10 @@ class TrainerConfig:
         ):  # fmt: skip
             value = getattr(self, name)
             _require(value >= 0, f"{name} must not be negative", value)
+        for name, value in vars(self).items():
+            whole = not isinstance(value, float)
+            _require(whole or math.isfinite(value), f"{name} must be finite", value)
+        _require(abs(self.seed) < 2**63, "seed must fit into 64 bits", self.seed)
         for name, known in (
             ("placement", PLACEMENTS), ("task", TASKS), ("objective", OBJECTIVES),
             ("reference_side", ("actor", "learner")),
@@ -119,7 +123,8 @@ class TrainerConfig:
             self.longest >= self.shortest, f"longest must be at least {self.shortest}", self.longest
         )
         _require(0 < self.clip < 1, "clip must lie between 0 and 1", self.clip)
-        _require(self.model_size > 0, "model_size must be positive", self.model_size)
+        for name in ("model_size", "max_grad_norm"):
+            _require(getattr(self, name) > 0, f"{name} must be positive", getattr(self, name))
         for name in ("pass_mark", "env_failure_rate"):
             value = getattr(self, name)
             _require(0 <= value <= 1, f"{name} must lie between 0 and 1", value)

@@ -21,7 +21,10 @@ def load_job(path: str | Path, without_cause: bool = False) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise TrainerError(f"cannot read settings from {path}: {why}") from None
-    job = tables.get("job")
-    if not isinstance(job, dict):
-        raise TrainerError(f"{path} has no [job] table with settings")
-    return {**job, **(tables.get("without", {}) if without_cause else {})}
+    settings: dict[str, Any] = {}
+    for name in ("job", "without") if without_cause else ("job",):
+        table = tables.get(name)
+        if not isinstance(table, dict):
+            raise TrainerError(f"{path} has no [{name}] table with settings")
+        settings |= {key.replace("-", "_"): value for key, value in table.items()}
+    return settings

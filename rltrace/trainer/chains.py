@@ -147,8 +147,8 @@ class Chains:
         """Brings the newest version to all rollout workers."""
         manifest = self.manifest
         assert manifest is not None, "something was published"
-        for _ in await self.crew.rollout.all("receive", manifest):
-            self.ledger.received(manifest.bytes)
+        for bytes in await self.crew.rollout.all("receive", manifest):
+            self.ledger.received(bytes)
 
     @property
     def _needs_proximal(self) -> bool:
@@ -185,8 +185,7 @@ class Chains:
 
     async def _bring_up_to_date(self, worker: Any) -> None:
         if self.manifest is not None:
-            await worker.receive.remote(self.manifest)
-            self.ledger.received(self.manifest.bytes)
+            self.ledger.received(await worker.receive.remote(self.manifest))
 
     async def _save(self, step: int) -> None:
         try:

@@ -80,19 +80,19 @@ class RolloutWorker:
         self.engine.abort(ids)
 
     async def receive(self, manifest: Manifest) -> int:
-        """Takes over published weights; returns the policy version that is now visible.
+        """Takes over published weights; returns the bytes that it read, 0 where it has them.
 
         Sequences that run meanwhile go on under the new weights, or are waited for.
         """
         if manifest.version <= self.engine.version:
-            return self.engine.version  # overtaken: nothing to wait for
+            return 0  # overtaken: nothing to wait for
         buffer = await asyncio.to_thread(self.subscriber.fetch, manifest)
         if not self.config.partial_rollout:
             await self.engine.drain()
         if manifest.version > self.engine.version:
             self.subscriber.load(buffer, manifest, self.engine.model.state_dict())
             self.engine.renew(manifest.version)
-        return self.engine.version
+        return manifest.bytes
 
 
 def _from_text(trajectory: Trajectory, task: Task) -> Trajectory:

@@ -45,12 +45,18 @@ def setting_options(command: click.Command) -> click.Command:
 )
 def main(config: str | None, without_cause: bool, ledger: TextIO | None, **given: Any) -> None:
     """Trains a small policy from scratch on a verifiable task."""
+    if without_cause and not config:
+        raise click.UsageError("--without-cause needs --config, a file that names the cause")
     try:
         settings = load_job(config, without_cause) if config else {}
         settings |= {name: value for name, value in given.items() if value is not None}
         books = train(TrainerConfig.of(settings), on_step=show)
     except TrainerError as error:
-        raise click.UsageError(str(error)) from None
+        if error.exit_code == 2:
+            raise click.UsageError(str(error)) from None
+        failure = click.ClickException(str(error))
+        failure.exit_code = error.exit_code
+        raise failure from None
     if ledger is not None:
         ledger.write(books.to_json())
     click.echo(summary(books))

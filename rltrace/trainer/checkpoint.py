@@ -27,6 +27,8 @@ class Checkpoint:
         self.step = 0
         self.version = 0
         self.state: dict[str, Any] | None = None
+        if self.path and not self.path.parent.is_dir():
+            raise TrainerError(f"there is no folder {self.path.parent} to keep a checkpoint in")
         if config.resume:
             self._load()
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from rltrace.trainer.cluster import ray_session
 from rltrace.trainer.config import TrainerConfig
-from rltrace.trainer.run import ray_session
 
 SMALL = TrainerConfig(
-    steps=3, prompts=4, samples=4, width=32, layers=2, heads=2, max_running=5, minibatches=2
+    steps=3, prompts=4, samples=4, model_size=0.024, layers=2, heads=2, max_running=5, minibatches=2
 )
 
 

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from rltrace.trainer import grpo
-from rltrace.trainer.trajectory import Trajectory
+from rltrace.trainer.model import ModelShape, Transformer
 
 
-def trajectory(prompt: tuple[int, ...], tokens: list[int]) -> Trajectory:
-    log_probs = -np.arange(1, len(tokens) + 1, dtype=np.float32)
-    return Trajectory("t", "g", 0, prompt, np.array(tokens), log_probs, 0, 0, "stop")
+@dataclass(frozen=True)
+class Response:
+    prompt: tuple[int, ...]
+    tokens: NDArray[np.int64]
+    generated: NDArray[np.bool_]
+
+
+def response(prompt: tuple[int, ...], tokens: list[int], tool: tuple[int, ...] = ()) -> Response:
+    """A response whose tokens at the places in `tool` are a tool's."""
+    generated = np.array([place not in tool for place in range(len(tokens))], dtype=bool)
+    return Response(prompt, np.array(tokens, dtype=np.int64), generated)
+
+
+def values(*numbers: float) -> NDArray[np.float32]:
+    return np.array(numbers, dtype=np.float32)
 
 
 def test_advantages_compare_a_sample_with_its_group() -> None:
@@ -38,6 +52,14 @@ def test_a_group_of_equal_rewards_gives_no_signal_at_all() -> None:
     assert (advantages[3:] != 0).all()
 
 
+def test_a_failed_sample_has_no_part_in_its_group() -> None:
+    nan = math.nan
+    rewards, groups = [1.0, nan, 0.0, 0.3, nan, nan], ["a", "a", "a", "b", "b", "c"]
+    advantages = grpo.group_advantages(rewards, groups)
+    assert advantages[[0, 2]].tolist() == grpo.group_advantages([1.0, 0.0], ["a", "a"]).tolist()
+    assert advantages[[1, 3, 4, 5]].tolist() == [0, 0, 0, 0]  # one that is alone has no signal
+
+
 def test_k3_is_zero_where_policies_agree_and_positive_elsewhere() -> None:
     same = torch.tensor([-1.0, -2.0])
     assert (grpo.k3(same, same) == 0).all()
@@ -53,27 +75,6 @@ def test_k3_estimates_the_kl_divergence() -> None:
     torch.testing.assert_close(estimate, exact)
 
 
-def test_the_clip_cuts_off_gains_but_not_losses() -> None:
-    log_ratio = torch.tensor([[1.5, 1.5, 0.5, 0.5, 1.1]]).log().repeat(2, 1)
-    objective, clipped = grpo.clipped_objective(log_ratio, torch.tensor([1.0, -1.0]), clip=0.2)
-    torch.testing.assert_close(
-        objective, torch.tensor([[1.2, 1.2, 0.5, 0.5, 1.1], [-1.5, -1.5, -0.8, -0.8, -1.1]])
-    )
-    assert clipped.tolist() == [
-        [True, True, False, False, False],
-        [False, False, True, True, False],
-    ]
-
-
-def test_no_gradient_flows_where_the_clip_binds() -> None:
-    log_ratio = torch.tensor([[0.5, 0.1]], requires_grad=True)
-    objective, _ = grpo.clipped_objective(log_ratio, torch.tensor([1.0]), clip=0.2)
-    objective.sum().backward()
-    assert log_ratio.grad is not None
-    assert log_ratio.grad[0, 0] == 0
-    assert log_ratio.grad[0, 1] == pytest.approx(math.exp(0.1))
-
-
 def test_ratio_statistics_cover_a_trajectorys_own_tokens_only() -> None:
     log_ratio = torch.tensor([[0.3, -0.1, 9.0], [0.0, 0.0, 0.0]])
     clipped = torch.tensor([[True, False, True], [False, False, False]])
@@ -86,12 +87,47 @@ def test_ratio_statistics_cover_a_trajectorys_own_tokens_only() -> None:
     assert two == grpo.RatioStatistics(0.0, 0.0, 3.0, 3.0)
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_row_without_tokens_has_statistics_of_zero() -> None:
+    (nothing,) = grpo.ratio_statistics(
+        torch.tensor([[0.3]]), torch.tensor([[True]]), torch.tensor([[False]])
+    )
+    assert nothing == grpo.RatioStatistics(0.0, 0.0, 0.0, 0.0)
+
+
 def test_packing_puts_values_beside_the_tokens_they_belong_to() -> None:
-    short, long = trajectory((5, 1), [7, 8]), trajectory((4, 4, 1), [6, 9, 0])
-    packed = grpo.Packed.of([short, long])
+    packed = grpo.Packed.of([response((5, 1), [7, 8]), response((4, 4, 1), [6, 9, 0])])
     assert packed.tokens.tolist() == [[5, 1, 7, 8, 0, 0], [4, 4, 1, 6, 9, 0]]
     assert packed.tokens[:, 1:][packed.mask].tolist() == [7, 8, 6, 9, 0]
-    spread = packed.spread([short.log_probs, long.log_probs])
+    given = [values(-1, -2), values(-1, -2, -3)]
+    spread = packed.spread(given)
     assert spread.tolist() == [[0, -1, -2, 0, 0], [0, 0, -1, -2, -3]]
-    for collected, given in zip(packed.collect(spread), (short, long), strict=True):
-        assert collected.tolist() == given.log_probs.tolist()
+    for collected, one in zip(packed.collect(spread), given, strict=True):
+        assert collected.tolist() == one.tolist()
+
+
+def test_what_a_tool_said_is_context_only() -> None:
+    packed = grpo.Packed.of([response((5, 1), [7, 3, 4, 8], tool=(1, 2)), response((5, 1), [0])])
+    assert packed.tokens[0].tolist() == [5, 1, 7, 3, 4, 8]
+    assert packed.mask.tolist() == [
+        [False, True, False, False, True],
+        [False, True, False, False, False],
+    ]
+    spread = packed.spread([values(-1, -2), values(-3)])
+    assert spread.tolist() == [[0, -1, 0, 0, -2], [0, -3, 0, 0, 0]]
+    assert [one.tolist() for one in packed.collect(spread)] == [[-1, -2], [-3]]
+
+
+def test_a_row_without_generated_tokens_collects_nothing() -> None:
+    packed = grpo.Packed.of([response((5, 1), [7], tool=(0,)), response((5, 1), [])])
+    assert [one.tolist() for one in packed.collect(packed.spread([values(), values()]))] == [[], []]
+
+
+def test_log_probs_are_those_of_generated_tokens_given_all_before() -> None:
+    model = Transformer(ModelShape(vocabulary=9, context=8, width=16, layers=1, heads=2), seed=1)
+    told = response((5, 1), [7, 3, 8], tool=(1,))
+    ((first, last),) = grpo.response_log_probs(model, [told])
+    with torch.no_grad():
+        scores = model(torch.tensor([[5, 1, 7, 3]])).log_softmax(-1)[0]
+    assert first == pytest.approx(scores[1, 7].item(), abs=1e-5)
+    assert last == pytest.approx(scores[3, 8].item(), abs=1e-5)

@@ -48,7 +48,7 @@ class Expression(Task):
         """How near the sum comes, 1 - difference / larger; half of it where nothing is added.
 
         0 for what the shell cannot add. Errors: `subprocess.TimeoutExpired` where it gives no
-        verdict in `VERIFIER_LIMIT_SECONDS`.
+        verdict in `VERIFIER_LIMIT_SECONDS`, `subprocess.CalledProcessError` where it was killed.
         """
         done = subprocess.run(
             [self.shell, "-c", 'echo "$(($1))"', "sh", response],
@@ -57,8 +57,9 @@ class Expression(Task):
             timeout=VERIFIER_LIMIT_SECONDS,
             check=False,
         )
-        if done.returncode != 0:
+        if done.returncode > 0:
             return 0.0
+        done.check_returncode()
         asked, value = int(question), int(done.stdout)
         nearness = max(0.0, 1 - abs(value - asked) / max(value, asked))
-        return nearness if "+" in response else 0.5 * nearness
+        return nearness if "+" in response.lstrip("+") else 0.5 * nearness

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from ray.exceptions import ObjectLostError
+
 from rltrace.sync.interface import Manifest
 from rltrace.trainer.checkpoint import Checkpoint
 from rltrace.trainer.config import TrainerConfig
@@ -59,7 +61,7 @@ class Chains:
             if attempt:
                 requests = [replace(r, id=f"{r.id.partition('~')[0]}~{attempt}") for r in requests]
             try:
-                trajectories = await self.crew.rollout.call("generate", requests, attempts=1)
+                trajectories = await self.crew.rollout.once("generate", requests)
             except LOST:
                 self.ledger.lost(len(requests))
                 continue
@@ -100,7 +102,8 @@ class Chains:
 
     async def cut(self, requests: Sequence[Request]) -> None:
         """Ends the generation of what is not needed any more."""
-        await self.crew.rollout.all("abort", [request.id for request in requests])
+        retried = [f"{r.id}~{attempt}" for r in requests for attempt in range(1, ATTEMPTS)]
+        await self.crew.rollout.all("abort", [r.id for r in requests] + retried)
 
     # --- the learner's chain ---------------------------------------------------------------------
 
@@ -108,21 +111,19 @@ class Chains:
         """A sample is not trained on; the ledger keeps the reason."""
         self.ledger.drop(sample.trajectory, fate, self.version)
 
-    async def learn(self, number: int, samples: Sequence[Sample]) -> bool:
+    async def learn(self, number: int, samples: Sequence[Sample], max_lag: int) -> bool:
         """One learner step and its publication. False when the learner died: it was replaced, its
         newest checkpoint is published as the next version, and the samples are dropped."""
-        chosen = [s for s in samples if self._is_used(s)]
+        chosen = [s for s in samples if self._is_used(s, max_lag)]
         try:
             await self._train(number, chosen)
         except LOST:
             for sample in chosen:
                 self.drop(sample, "failed")
-            self._note(f"step {number} is made again, from the weights after {self.checkpoint}")
+            before = self.checkpoint.step
+            self._note(f"step {number} is made again, from the weights before step {before}")
             await self.publish()
-            await self.distribute()
             return False
-        if (number + 1) % self.config.checkpoint_every == 0 or number + 1 == self.config.steps:
-            await self._save(number + 1)
         return True
 
     async def _train(self, number: int, samples: list[Sample]) -> None:
@@ -131,20 +132,25 @@ class Chains:
         if self.config.reference_side == "learner":
             await self.refer(samples)
         if self._needs_proximal and samples:
-            found = await learner.call("old_log_probs", trajectories, attempts=1)
+            found = await learner.once("old_log_probs", trajectories)
             for sample, log_probs in zip(samples, found, strict=True):
                 sample.proximal = log_probs
-        report: TrainReport = await learner.call("train", number, samples, attempts=1)
-        await self.publish(attempts=1)
+        report: TrainReport = await learner.once("train", number, samples)
+        done = number + 1
+        if done % self.config.checkpoint_every == 0 or done == self.config.steps:
+            await self._save(done)
+        self._published(await learner.once("publish"))
         self.ledger.trained(report)
 
-    async def publish(self, attempts: int = ATTEMPTS) -> None:
-        """The learner's weights become the next version."""
-        self.manifest = await self.crew.learner.call("publish", attempts=attempts)
-        self.version = self.manifest.version
+    async def publish(self) -> None:
+        """The learner's weights become the next version, even if it dies meanwhile."""
+        self._published(await self.crew.learner.call("publish"))
+
+    def _published(self, manifest: Manifest) -> None:
+        self.manifest, self.version = manifest, manifest.version
 
     async def distribute(self) -> None:
-        """Brings the newest version to all rollout workers."""
+        """Brings the newest version to all rollout workers; those that start get it as they do."""
         manifest = self.manifest
         assert manifest is not None, "something was published"
         for bytes in await self.crew.rollout.all("receive", manifest):
@@ -155,11 +161,13 @@ class Chains:
         config = self.config
         return config.recompute_old or config.retokenize or config.objective == "decoupled"
 
-    def _is_used(self, sample: Sample) -> bool:
+    def _is_used(self, sample: Sample, max_lag: int) -> bool:
         """Whether a sample is trained on; if not, it is dropped here."""
         fate = ""
         if math.isnan(sample.reward):
             fate = "failed"
+        elif self.version - sample.trajectory.first_version > max_lag:
+            fate = "stale"
         elif self.config.drop_truncated and sample.trajectory.finish == "length":
             fate = "truncated"
         elif sample.advantage == 0:
@@ -184,12 +192,17 @@ class Chains:
         await learner.restore.remote(self.checkpoint.state, self.version)
 
     async def _bring_up_to_date(self, worker: Any) -> None:
-        if self.manifest is not None:
-            self.ledger.received(await worker.receive.remote(self.manifest))
+        brought = None
+        while brought is not self.manifest:  # a newer one may come meanwhile
+            brought = self.manifest
+            try:
+                self.ledger.received(await worker.receive.remote(brought))
+            except ObjectLostError:
+                pass  # the learner died with it: the worker gets the one that comes then
 
     async def _save(self, step: int) -> None:
+        state = await self.crew.learner.once("state")
         try:
-            state = await self.crew.learner.call("state", attempts=1)
-        except LOST:
-            return  # the next step finds the learner replaced
-        await asyncio.to_thread(self.checkpoint.save, step, self.version, state)
+            await asyncio.to_thread(self.checkpoint.save, step, self.version, state)
+        except OSError as error:
+            self._note(f"the checkpoint before step {step} is not in its file: {error.strerror}")

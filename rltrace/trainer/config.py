@@ -19,6 +19,20 @@ OBJECTIVES = ("grpo", "decoupled", "tis")
 class TrainerError(Exception):
     """A wrong setting or a missing requirement; the message is one sentence for the user."""
 
+    exit_code = 2  # of a command that ends with it
+
+
+class RunFailed(TrainerError):
+    """The run lost what it cannot do without."""
+
+    exit_code = 1
+
+
+class Unreadable(TrainerError):
+    """The checkpoint to go on from is missing or broken."""
+
+    exit_code = 4
+
 
 def _setting(default: Any, help: str, unit: str = "") -> Any:
     """A setting and what a command line says of it; `unit` is what its number counts."""

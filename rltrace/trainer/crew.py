@@ -12,96 +12,123 @@ from dataclasses import dataclass
 from typing import Any
 
 import ray
-from ray.exceptions import ObjectLostError, RayActorError
+from ray.exceptions import ActorUnschedulableError, ObjectLostError, RayActorError, RayTaskError
 from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from rltrace.trainer.config import TrainerConfig, TrainerError
+from rltrace.trainer.config import RunFailed, TrainerConfig
 from rltrace.trainer.learner import Learner, Reference
 from rltrace.trainer.reward import RewardWorker
 from rltrace.trainer.rollout import RolloutWorker
 
-LOST = (RayActorError, ObjectLostError)
+LOST = (RayActorError, ObjectLostError, ActorUnschedulableError)
 """What a call raises when the actor that ran it, or the node that held its answer, is gone."""
 
-REPLACE_SECONDS = 60.0
+START_SECONDS = 120.0
 ATTEMPTS = 3
 
 Welcome = Callable[[Any], Awaitable[None]]
 
 
 class Pool:
-    """Interchangeable actors of one role; `hire(index)` starts one."""
+    """Interchangeable actors of one role; `hire(index)` asks Ray for one."""
 
     def __init__(self, role: str, size: int, hire: Callable[[int], Any]) -> None:
         self.role = role
+        self.size = size
         self.hire = hire
-        self.members: dict[int, Any] = {index: hire(index) for index in range(size)}
-        self.busy = dict.fromkeys(self.members, 0)
-        self.locks = {index: asyncio.Lock() for index in self.members}
-        self.welcome: Welcome | None = None  # brings a replacement up to date before it works
+        self.members: dict[int, Any] = {}  # that work
+        self.starting: dict[int, asyncio.Task[None]] = {}  # that will
+        self.busy = dict.fromkeys(range(size), 0)
+        self.welcome: Welcome | None = None  # brings an actor up to date before it works
         self.on_loss: Callable[[str], None] = lambda event: None  # is told what happened
 
-    async def ready(self) -> None:
-        """Waits until all members have started."""
-        await asyncio.gather(*(m.__ray_ready__.remote() for m in self.members.values()))
+    async def start(self) -> None:
+        """Waits until all members have started. Errors: `RunFailed` where none could."""
+        for index in range(self.size):
+            self.starting[index] = asyncio.create_task(self._start(index))
+        await asyncio.wait(self.starting.values())
+        await self._least_busy()
 
-    async def call(self, method: str, *arguments: Any, attempts: int = ATTEMPTS) -> Any:
-        """Calls a method of the least busy member; when that dies, of the next one.
+    async def once(self, method: str, *arguments: Any) -> Any:
+        """Calls a method of the least busy member.
 
-        Errors: the last loss, after so many attempts; `TrainerError` when no member is left.
+        Errors: one of `LOST` when that dies; `RunFailed` when no member is left.
         """
-        for attempt in range(1, attempts + 1):
-            index = min(self.members, key=self.busy.__getitem__, default=-1)
-            if index < 0:
-                raise TrainerError(f"no {self.role} worker is left and none could be started")
-            member = self.members[index]
-            self.busy[index] += 1
+        index = await self._least_busy()
+        member = self.members[index]
+        self.busy[index] += 1
+        try:
+            return await getattr(member, method).remote(*arguments)
+        except LOST as loss:
+            self._replace(index, member, loss)
+            raise
+        finally:
+            self.busy[index] -= 1
+
+    async def call(self, method: str, *arguments: Any) -> Any:
+        """As `once`, and of the next member when one dies. Errors: `RunFailed`."""
+        for _ in range(ATTEMPTS):
             try:
-                return await getattr(member, method).remote(*arguments)
+                return await self.once(method, *arguments)
             except LOST:
-                await self.replace(index, member)
-                if attempt == attempts:
-                    raise
-            finally:
-                self.busy[index] -= 1
-        raise AssertionError("attempts are at least 1")
+                continue
+        raise RunFailed(f"{ATTEMPTS} {self.role} workers died one after the other at the same work")
 
     async def all(self, method: str, *arguments: Any) -> list[Any]:
         """Calls a method of every member; those that die are replaced and give no result."""
 
-        async def one(index: int, member: Any) -> Any:
+        async def one(index: int, member: Any) -> list[Any]:
             try:
-                return await getattr(member, method).remote(*arguments)
-            except LOST:
-                await self.replace(index, member)
-                return None
+                return [await getattr(member, method).remote(*arguments)]
+            except LOST as loss:
+                self._replace(index, member, loss)
+                return []
 
-        results = await asyncio.gather(*(one(*item) for item in list(self.members.items())))
-        return [result for result in results if result is not None]
+        results = await asyncio.gather(*(one(*item) for item in self.members.items()))
+        return [result for found in results for result in found]
 
-    async def replace(self, index: int, lost: Any) -> None:
-        """Puts another actor in the place of a lost one, once, whoever finds out first."""
-        async with self.locks[index]:
-            if self.members.get(index) is not lost:
-                return
+    async def _least_busy(self) -> int:
+        while not self.members:
+            if not self.starting:
+                raise RunFailed(f"no {self.role} worker is left and none could be started")
+            await asyncio.wait(self.starting.values(), return_when=asyncio.FIRST_COMPLETED)
+        return min(self.members, key=self.busy.__getitem__)
+
+    def _replace(self, index: int, lost: Any, loss: Exception) -> None:
+        """Starts another actor in the place of a lost one, once, whoever finds out first."""
+        if isinstance(loss, RayTaskError):
+            return  # the actor lives: what it was to read is lost
+        if self.members.get(index) is lost:
+            del self.members[index]
             ray.kill(lost)  # it may be a node out of reach, not dead
-            member = self.hire(index)
-            try:
-                await asyncio.wait_for(self._start(member), REPLACE_SECONDS)
-            except (*LOST, asyncio.TimeoutError):
-                ray.kill(member)
-                del self.members[index]
-                left = len(self.members)
-                self.on_loss(f"{self.role} worker {index} is lost and has no room: {left} left")
-            else:
-                self.members[index] = member
-                self.on_loss(f"{self.role} worker {index} died and was replaced")
+            self.on_loss(f"{self.role} worker {index} died; another is started in its place")
+            self.starting[index] = asyncio.create_task(self._start(index))
 
-    async def _start(self, member: Any) -> None:
+    async def _start(self, index: int) -> None:
+        try:
+            for _ in range(ATTEMPTS):
+                member = self.hire(index)
+                try:
+                    await asyncio.wait_for(self._enter(index, member), START_SECONDS)
+                    return
+                except LOST:
+                    self.on_loss(f"{self.role} worker {index} died as it started")
+                except asyncio.TimeoutError:
+                    break  # there is no room for it
+                finally:
+                    if index not in self.members:
+                        ray.kill(member)
+            left = len(self.members)
+            self.on_loss(f"{self.role} worker {index} could not be started: {left} left")
+        finally:
+            del self.starting[index]
+
+    async def _enter(self, index: int, member: Any) -> None:
         await member.__ray_ready__.remote()
         if self.welcome is not None:
             await self.welcome(member)
+        self.members[index] = member  # at once: nothing may change between welcome and work
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,8 @@ Work = Callable[[Sequence[Request]], Awaitable[list[Sample]]]
 class Placement:
     """A way of running the loop: a step takes samples, the learner learns, its weights travel."""
 
+    max_lag = 0  # of what is trained on, in versions
+
     def __init__(self, config: TrainerConfig, chains: Chains, ledger: Ledger, first: int) -> None:
         self.config = config
         self.chains = chains
@@ -47,9 +49,8 @@ class Placement:
 
     async def attempt(self, number: int) -> bool:
         """The work of a step; False where the learner died and nothing of it remains."""
-        learned = await self.chains.learn(number, await self.samples())
-        if learned:
-            await self.chains.distribute()
+        learned = await self.chains.learn(number, await self.samples(), self.max_lag)
+        await self.chains.distribute()
         return learned
 
     async def samples(self) -> list[Sample]:
@@ -104,6 +105,7 @@ class Disaggregated(Placement):
 class OneStepOff(Disaggregated):
     """Generates the next batch while the learner trains on this one; the sync waits for both."""
 
+    max_lag = 1
     next: asyncio.Task[list[Sample]] | None = None
 
     async def attempt(self, number: int) -> bool:
@@ -111,11 +113,10 @@ class OneStepOff(Disaggregated):
         samples = await (self.next or self.samples())
         last = number + 1 == self.config.steps
         self.next = None if last else asyncio.create_task(self.samples())
-        learned = await self.chains.learn(number, samples)
+        learned = await self.chains.learn(number, samples, self.max_lag)
         if self.next is not None:
             await asyncio.wait([self.next])  # its weights must not change on the way
-        if learned:
-            await self.chains.distribute()
+        await self.chains.distribute()
         return learned
 
 
@@ -125,6 +126,7 @@ class Async(Placement):
 
     def __init__(self, config: TrainerConfig, chains: Chains, ledger: Ledger, first: int) -> None:
         super().__init__(config, chains, ledger, first)
+        self.max_lag = config.max_lag
         self.queue = TrajectoryQueue(
             config.prompts, config.max_lag, chains.version, lambda s: chains.drop(s, "stale")
         )
@@ -147,7 +149,7 @@ class Async(Placement):
 
     async def attempt(self, number: int) -> bool:
         """As `Placement.attempt`; nobody waits for the weights to arrive."""
-        learned = await self.chains.learn(number, await self.queue.take())
+        learned = await self.chains.learn(number, await self.queue.take(), self.max_lag)
         await self.queue.advance(self.chains.version)
         self.published.set()
         return learned

@@ -34,8 +34,8 @@ async def _train(
     checkpoint: Checkpoint,
     on_step: Callable[[StepRecord], None],
 ) -> None:
-    await asyncio.gather(*(pool.ready() for pool in crew.pools))
     chains = Chains(config, crew, ledger, checkpoint)
+    await asyncio.gather(*(pool.start() for pool in crew.pools))
     ledger.begin()
     if checkpoint.state is not None:
         await chains.resume()

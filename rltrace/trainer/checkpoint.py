@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
+import io
 import os
-import pickle
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from rltrace.trainer.config import TrainerConfig, TrainerError
+from rltrace.trainer.config import TrainerConfig, TrainerError, Unreadable
 
 _MAY_DIFFER = (
     "steps", "placement", "rollout_workers", "reward_workers", "joined_cluster", "checkpoint",
@@ -19,7 +20,12 @@ _MAY_DIFFER = (
 
 
 class Checkpoint:
-    """`step` is the next one to make, `version` that of the weights; `state` is `None` at first."""
+    """`step` is the next one to make; its weights were published as the version after `version`.
+    `state` is `None` at first.
+
+    Errors: `TrainerError` where no file can be written, `Unreadable` where there is none to go on
+    from.
+    """
 
     def __init__(self, config: TrainerConfig) -> None:
         self.config = config
@@ -27,34 +33,41 @@ class Checkpoint:
         self.step = 0
         self.version = 0
         self.state: dict[str, Any] | None = None
-        if self.path and not self.path.parent.is_dir():
-            raise TrainerError(f"there is no folder {self.path.parent} to keep a checkpoint in")
+        if self.path is not None:
+            _check_writable(self.path)
         if config.resume:
             self._load()
 
     def save(self, step: int, version: int, state: dict[str, Any]) -> None:
-        """Keeps a state; the file changes as a whole or not at all."""
+        """Keeps a state; the file changes as a whole or not at all. Errors: `OSError`."""
         self.step, self.version, self.state = step, version, state
         if self.path is None:
             return
-        record = {"step": step, "version": version, "state": state}
-        partial = self.path.with_name(self.path.name + ".partial")
-        with open(partial, "wb") as file:
-            torch.save({**record, "settings": dataclasses.asdict(self.config)}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(self.path)
+        settings = dataclasses.asdict(self.config)
+        record = {"step": step, "version": version, "state": state, "settings": settings}
+        buffer = io.BytesIO()  # first: where a disk is full, torch raises what does not say so
+        torch.save(record, buffer)
+        partial = _partial(self.path)
+        try:
+            with open(partial, "wb") as file:
+                file.write(buffer.getbuffer())
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(self.path)
+        except OSError:
+            partial.unlink(missing_ok=True)
+            raise
 
     def _load(self) -> None:
         assert self.path is not None, "the settings are checked for it"
         try:
             record = torch.load(self.path, weights_only=True)
-            settings = record["settings"]
-            self.step, self.version = record["step"], record["version"]
-            self.state = record["state"]
-        except (OSError, EOFError, RuntimeError, KeyError, TypeError, pickle.PickleError) as error:
-            why = error.strerror if isinstance(error, OSError) else "it is no checkpoint"
-            raise TrainerError(f"cannot resume from {self.path}: {why}") from None
+            settings = dict(record["settings"])
+            self.step, self.version = int(record["step"]), int(record["version"])
+            self.state = dict(record["state"])
+        except Exception as error:  # whatever the bytes of another file make of torch's reader
+            why = error.strerror if isinstance(error, OSError) else "it is no whole checkpoint"
+            raise Unreadable(f"cannot resume from {self.path}: {why}") from None
         now = dataclasses.asdict(self.config)
         changed = [k for k in now if k not in _MAY_DIFFER and settings.get(k) != now[k]]
         if changed:
@@ -62,5 +75,18 @@ class Checkpoint:
                 f"{self.path} is of a run with another {', '.join(changed)}: resume with the same"
             )
 
-    def __str__(self) -> str:
-        return f"step {self.step}"
+
+def _partial(path: Path) -> Path:
+    """Where a checkpoint is written before it takes its place."""
+    return path.with_name(path.name + ".partial")
+
+
+def _check_writable(path: Path) -> None:
+    """Better now than at the first checkpoint."""
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        _partial(path).touch()
+        _partial(path).unlink()
+    except OSError as error:
+        raise TrainerError(f"no checkpoint can be kept in {path}: {error.strerror}") from None

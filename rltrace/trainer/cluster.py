@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
+import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -18,9 +21,18 @@ OBJECT_STORE_BYTES = 200_000_000
 RESERVE_SECONDS = 30.0
 
 
-def actors_of(config: TrainerConfig) -> int:
-    """Number of actors, each of which reserves one CPU of the cluster."""
-    return config.rollout_workers + config.reward_workers + 2  # the reference and the learner
+def bundles_of(config: TrainerConfig) -> list[list[str]]:
+    """Actors by role and index ("rollout/0") that stay together; each reserves one CPU.
+
+    A colocated job is one bundle, whose devices all roles share; otherwise each rollout worker,
+    the reward workers and the training roles have bundles of their own, on several nodes if it can.
+    """
+    rollout = [f"rollout/{index}" for index in range(config.rollout_workers)]
+    reward = [f"reward/{index}" for index in range(config.reward_workers)]
+    train = ["reference/0", "learner/0"]
+    if config.placement == "colocated":
+        return [[*train, *rollout, *reward]]
+    return [train, *([name] for name in rollout), reward]
 
 
 @contextmanager
@@ -43,14 +55,15 @@ def ray_session(config: TrainerConfig) -> Iterator[None]:
             directory = tempfile.mkdtemp(prefix="rlt-", dir="/tmp")  # sockets need it short
             ray.init(
                 address="local",
-                num_cpus=actors_of(config),
+                num_cpus=sum(map(len, bundles_of(config))),
                 object_store_memory=OBJECT_STORE_BYTES,
                 include_dashboard=False,
                 log_to_driver=True,
                 _temp_dir=directory,
             )
         _check_size(config)
-        yield
+        with _terminable():
+            yield
     finally:
         ray.shutdown()
         if directory:
@@ -59,29 +72,19 @@ def ray_session(config: TrainerConfig) -> Iterator[None]:
 
 @contextmanager
 def reserved(config: TrainerConfig) -> Iterator[dict[str, tuple[PlacementGroup, int]]]:
-    """Reserves a CPU for each actor: role and index ("rollout/0") -> placement group and bundle.
+    """Reserves the bundles: role and index of an actor -> placement group and bundle.
 
-    A colocated job is one bundle, whose devices all roles share; otherwise each rollout worker,
-    the reward workers and the training roles have bundles of their own, on several nodes if it can.
-
-    Errors: `TrainerError` where no arrangement of the cluster's nodes holds the bundles.
+    Errors: `TrainerError` where others hold the CPUs.
     """
-    rollout = [f"rollout/{index}" for index in range(config.rollout_workers)]
-    reward = [f"reward/{index}" for index in range(config.reward_workers)]
-    train = ["reference/0", "learner/0"]
-    pools = [train, *([name] for name in rollout), reward]
-    if config.placement == "colocated":
-        pools = [[*train, *rollout, *reward]]
-    group = placement_group([{"CPU": len(pool)} for pool in pools], strategy="SPREAD")
+    bundles = bundles_of(config)
+    group = placement_group([{"CPU": len(bundle)} for bundle in bundles], strategy="SPREAD")
     try:
         if not group.wait(RESERVE_SECONDS):
-            largest = max(map(len, pools))
             raise TrainerError(
-                f"no arrangement of the cluster's nodes holds the job's {len(pools)} bundles of up"
-                f" to {largest} CPUs within {RESERVE_SECONDS:.0f} s: free or add nodes, or ask for"
-                " fewer workers"
+                f"others hold the cluster's CPUs, and no room came up for the job's"
+                f" {_sizes(config)}, within {RESERVE_SECONDS:.0f} s"
             )
-        yield {name: (group, bundle) for bundle, pool in enumerate(pools) for name in pool}
+        yield {name: (group, index) for index, bundle in enumerate(bundles) for name in bundle}
     finally:
         remove_placement_group(group)
 
@@ -93,14 +96,43 @@ def _join(address: str) -> None:
             # Ray retries for minutes where nobody listens; a look takes no time.
             socket.create_connection((host, int(port)), timeout=5).close()
         ray.init(address=address)
-    except (OSError, ValueError) as error:
-        raise TrainerError(f"no Ray cluster answers at {address}: {error}") from None
+    except (OSError, ValueError, RuntimeError) as error:
+        why = str(error).strip().partition("\n")[0]
+        raise TrainerError(f"no Ray cluster answers at {address}: {why}") from None
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM ends the job as Ctrl-C does, and leaves as little behind. Ray's own handler would
+    end the cluster first, under the job's feet."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are not ours to handle
+        return
+    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _check_size(config: TrainerConfig) -> None:
-    available = int(ray.cluster_resources().get("CPU", 0))
-    if available < actors_of(config):
-        raise TrainerError(
-            f"the Ray cluster has {available} CPUs but the job needs {actors_of(config)}, one for"
-            " each actor: start a larger cluster or ask for fewer workers"
-        )
+    nodes = [int(n["Resources"].get("CPU", 0)) for n in ray.nodes() if n["Alive"]]
+    free = sorted(nodes)
+    # Each bundle to the smallest node that holds it, the largest first: if this fails, all do,
+    # since at most two bundles are larger than one CPU.
+    for size in sorted(map(len, bundles_of(config)), reverse=True):
+        node = next((node for node, cpus in enumerate(free) if cpus >= size), None)
+        if node is None:
+            raise TrainerError(
+                f"the Ray cluster has {sum(nodes)} CPUs but the job needs {_sizes(config)}, and no"
+                f" arrangement on nodes of {', '.join(map(str, nodes))} holds them: start a larger"
+                " cluster or ask for fewer workers"
+            )
+        free[node] -= size
+        free.sort()
+
+
+def _sizes(config: TrainerConfig) -> str:
+    """What must find room, as people say it."""
+    sizes = [len(bundle) for bundle in bundles_of(config)]
+    return f"{sum(sizes)}, one for each actor, in bundles of {', '.join(map(str, sizes))}"

@@ -132,6 +132,7 @@ class Async(Placement):
         )
         self.flying: dict[asyncio.Task[None], Sequence[Request]] = {}
         self.published = asyncio.Event()
+        self.travelling: asyncio.Future[None] | None = None
 
     async def run(self, on_step: Callable[[StepRecord], None]) -> None:
         """As `Placement.run`; what is still in flight at the end is cut and counted."""
@@ -144,6 +145,8 @@ class Async(Placement):
             for task in background:
                 task.cancel()
             await asyncio.gather(*background, return_exceptions=True)
+        if self.travelling is not None:
+            await self.travelling  # what arrives is counted
         await self.chains.cut([r for requests in self.flying.values() for r in requests])
         await asyncio.gather(*self.flying)
 
@@ -185,7 +188,8 @@ class Async(Placement):
             await self.published.wait()
             self.published.clear()
             version = self.chains.version
-            await asyncio.shield(self.chains.distribute())
+            self.travelling = asyncio.ensure_future(self.chains.distribute())
+            await asyncio.shield(self.travelling)
             await self.queue.reach(version)
 
 

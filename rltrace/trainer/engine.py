@@ -40,6 +40,7 @@ class Sequence:
     env_seconds: float = 0.0
     preemptions: int = 0
     turn: asyncio.Future[None] | None = None  # done when the engine gives it back
+    call: asyncio.Future[list[int]] | None = None  # of a tool, while it is at work or after
 
     def observe(self, answer: list[int]) -> None:
         """Appends a tool's answer: context for the next turn."""
@@ -110,8 +111,10 @@ class Engine:
 
     def abort(self, ids: Collection[str]) -> None:
         """Ends those of the named sequences that are still open."""
-        for id in self.open.keys() & ids:
-            self.open[id].finish = self.open[id].finish or "abort"
+        for sequence in [self.open[id] for id in self.open.keys() & ids]:
+            sequence.finish = sequence.finish or "abort"
+            if sequence.call is not None:
+                sequence.call.cancel()
 
     def renew(self, version: int) -> None:
         """The weights have changed: what runs is read anew, before all that waits."""

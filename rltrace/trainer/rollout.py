@@ -43,11 +43,13 @@ class RolloutWorker:
 
     async def generate(self, requests: Many[Request]) -> list[Trajectory]:
         """A trajectory for each request, in their order; whatever happens, each one ends."""
+        for request in requests:  # all at once: an abort may follow on the heels of this call
+            self.engine.submit(request, str(self.config.seed))
         return list(await asyncio.gather(*map(self.episode, requests)))
 
     async def episode(self, request: Request) -> Trajectory:
         """Turns of generation and tool calls, until the sample ends."""
-        sequence = self.engine.submit(request, str(self.config.seed))
+        sequence = self.engine.open[request.id]
         await self.engine.extend(sequence)
         while not sequence.finish:
             await self.use_tool(sequence)
@@ -62,8 +64,12 @@ class RolloutWorker:
         called = time.monotonic()
         limit = None if sequence.deadline == float("inf") else sequence.deadline - called
         call = self.environment.call(request.id, request.prompt, sequence.tokens)
+        sequence.call = asyncio.ensure_future(call)
         try:
-            answer = await asyncio.wait_for(call, limit)
+            answer = await asyncio.wait_for(sequence.call, limit)
+        except asyncio.CancelledError:
+            if not sequence.finish:  # it was not an abort that ended the call
+                raise
         except asyncio.TimeoutError:
             sequence.finish = sequence.finish or "timeout"
         except ToolFailed:

@@ -104,12 +104,7 @@ def compose(
         formula = " + ".join(terms[chain] for chain in _ORDER if chain in terms)
     if composed_s > (1 + _APART) * measured_s:
         formula, composed_s = "", math.nan
-    stated = str((run.meta.get("settings") or {}).get("placement") or "")
-    placement, source = (
-        (stated, "the run's settings")
-        if stated in PLACEMENTS
-        else _detected(chain_s, beside, turns, overlap_share, staleness)
-    )
+    placement, source = _stated(run) or _detected(chain_s, beside, turns, overlap_share, staleness)
     return Composition(
         placement=placement,
         placement_source=source,
@@ -138,6 +133,17 @@ def _terms(tau_s: Seconds, chain: Chain, joint: bool) -> str:
     """The stages of a chain that ran: added where they take turns, united where they do not."""
     seen = [STAGE_SYMBOLS.get(s, word(s)) for s in _stages(chain) if tau_s[s] > 0]
     return f"({' ∪ '.join(seen)})" if joint else " + ".join(seen)
+
+
+def _stated(run: Run) -> tuple[str, str] | None:
+    """The placement that the run's settings name, or else one of its processes."""
+    settings = run.meta.get("settings") or {}
+    facts = [process.facts for process in run.processes]
+    for source, stated in (("the run's settings", [settings]), ("as the job states", facts)):
+        for one in stated:
+            if one.get("placement") in PLACEMENTS:
+                return str(one["placement"]), source
+    return None
 
 
 def _detected(

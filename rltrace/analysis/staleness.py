@@ -30,7 +30,8 @@ class LagBar:
 @dataclass(frozen=True)
 class Staleness:
     """The lags of all trajectories that were trained on, whole run. `mixed_share` is the part whose
-    generation saw a new version arrive, of the `versions_known` for which that is known."""
+    generation saw a new version arrive, of the `versions_known` for which that is known; the means
+    in flight (from first to last token) and in queue (from the last token on) are of these too."""
 
     trajectories: int
     known: int
@@ -42,6 +43,8 @@ class Staleness:
     largest_lag: int
     mixed_share: float
     versions_known: int
+    mean_in_flight: float
+    mean_in_queue: float
     unit: str = LAG_UNIT
 
 
@@ -55,9 +58,10 @@ def staleness(run: Run) -> Staleness:
     """
     first = _bars(run.sql(query.format("first_version")).fetchall())
     last = _bars(run.sql(query.format("last_version")).fetchall())
-    both, mixed = run.sql(f"""
+    both, mixed, in_flight, in_queue = run.sql(f"""
         {TRAINED_SAMPLES}
-        select count(*), count(*) filter (first_version <> last_version)
+        select count(*), count(*) filter (first_version <> last_version),
+               avg(last_version - first_version), avg(nullif(version, -1) - last_version)
         from trained where first_version is not null and last_version is not null
     """).fetchall()[0]
     bars = [(bar.lag, bar) for bar in first if bar.lag is not None]
@@ -75,6 +79,8 @@ def staleness(run: Run) -> Staleness:
         largest_lag=max((lag for lag, _ in bars), default=-1),
         mixed_share=mixed / both if both else nan,
         versions_known=both,
+        mean_in_flight=nan if in_flight is None else in_flight,
+        mean_in_queue=nan if in_queue is None else in_queue,
     )
 
 

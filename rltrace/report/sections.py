@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 from rltrace.analysis.stages import StageRow
@@ -204,6 +205,11 @@ def _staleness(summary: Summary) -> Section:
     notes = ["Lag: version that trained minus version of the first token; unknown is not zero."]
     if lags.versions_known:
         notes.append(f"{units.share(lags.mixed_share)} of trajectories saw a version change.")
+    if lags.mean_lag and not math.isnan(lags.mean_in_queue):
+        notes.append(
+            f"Mean lag in flight (first to last token) {units.number(lags.mean_in_flight)}, "
+            f"in the queue (last token to training) {units.number(lags.mean_in_queue)}."
+        )
     return Section("Staleness of what was trained on", (line,), Grid(columns, rows), tuple(notes))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import rltrace
 from rltrace.analysis.activity import read_activity
 from rltrace.analysis.binding import Binding
 from rltrace.analysis.own_cost import DEFAULT_COSTS_NS, own_cost
@@ -267,6 +269,19 @@ def test_the_runs_settings_name_the_placement(tmp_path: Path) -> None:
     found = summarize(run).composition
     assert found is not None
     assert (found.placement, found.placement_source) == ("disaggregated", "the run's settings")
+
+
+def test_a_process_may_state_the_placement(tmp_path: Path) -> None:
+    """A job that is strictly on policy looks like a colocated one, whatever its placement."""
+    driver = process("driver", *turns(4, 4, 4))
+    found = summarize(run_of(tmp_path, driver)).composition
+    assert found is not None
+    assert found.placement == "colocated"
+    (file,) = (tmp_path / "run/process").glob("*.json")
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"placement": "disaggregated"}))
+    found = summarize(rltrace.open_run(tmp_path / "run")).composition
+    assert found is not None
+    assert (found.placement, found.placement_source) == ("disaggregated", "as the job states")
 
 
 def test_waits_are_by_name_and_role(synthetic: Any) -> None:

@@ -43,6 +43,8 @@ def test_lags_are_the_truth(synthetic: Any, knobs: dict[str, Any]) -> None:
     assert found.mixed_share * known == pytest.approx(truth.mixed_trajectories)
     total = sum(int(k) * n for k, n in truth.lag_trajectories.items() if k != "unknown")
     assert found.mean_lag == pytest.approx(total / known)
+    assert found.mean_in_flight + found.mean_in_queue == pytest.approx(found.mean_lag)
+    assert (found.mean_in_flight > 0) == (truth.mixed_trajectories > 0)
 
 
 @pytest.mark.parametrize("knobs", WORKLOADS, ids=str)

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rltrace.trainer import Ledger, TrainerConfig, TrainerError
+from rltrace.trainer.config import RunFailed, Unreadable
 
 PATH = Path(__file__).parents[2] / "examples" / "train.py"
 SETTINGS = dataclasses.fields(TrainerConfig)
@@ -113,9 +114,8 @@ def test_a_file_gives_settings_that_options_override(
         (["--max-response", "3"], "max_response must be at least 7"),
         (["--task", "expression", "--symbols", "10"], "symbols must be at most 9"),
         (["--resume"], "resume needs a checkpoint"),
-        (["--resume", "--checkpoint", "/tmp/no-state"], "cannot resume from /tmp/no-state: No"),
         (["--config", "/nowhere.toml"], "cannot read settings from /nowhere.toml: No such file"),
-        (["--checkpoint", "/nowhere/state"], "there is no folder /nowhere to keep a checkpoint in"),
+        (["--checkpoint", "/nowhere/state"], "no checkpoint can be kept in /nowhere/state"),
         (["--without-cause"], "--without-cause needs --config"),
         (["--joined-cluster", "127.0.0.1:1"], "no Ray cluster answers at 127.0.0.1:1"),
         (["--joined-cluster", "127.0.0.1:port"], "no Ray cluster answers at 127.0.0.1:port"),
@@ -141,16 +141,20 @@ def test_a_bad_setting_in_a_file_is_a_usage_error_too(launcher: ModuleType, tmp_
     assert "steps must be of type int, not 'three'" in done.output
 
 
-def test_a_run_that_fails_in_the_middle_says_why(
-    launcher: ModuleType, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("failure", "code"), [(RunFailed, 1), (Unreadable, 4)])
+def test_a_run_that_fails_says_why_in_a_sentence_and_by_its_exit_code(
+    launcher: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    failure: type[TrainerError],
+    code: int,
 ) -> None:
     def train(*_: object, **__: object) -> Ledger:
-        raise TrainerError("no rollout worker is left and none could be started")
+        raise failure("no rollout worker is left and none could be started")
 
     monkeypatch.setattr(launcher, "train", train)
     done = call(launcher)
-    assert done.exit_code == 2
-    assert "no rollout worker is left" in done.output
+    assert done.exit_code == code
+    assert done.output == "Error: no rollout worker is left and none could be started\n"
 
 
 @pytest.mark.usefixtures("asked")

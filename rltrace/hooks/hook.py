@@ -141,6 +141,8 @@ class Hook:
       looked for.
     - `per_item`: of a generator, one span an item (the time inside the producer); otherwise one
       span from the first item to the last.
+    - `stream`: of a function that returns an iterator, or a tuple with one at this place (-1: the
+      result itself): its items are the calls, as those of a generator, and the call itself is none.
     - `optional`: absence is no problem worth telling.
     """
 
@@ -154,6 +156,7 @@ class Hook:
     alternates: tuple[str, ...] = ()
     versions: str = ""
     per_item: bool = True
+    stream: int | None = None
     optional: bool = False
 
     @property

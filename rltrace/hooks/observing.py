@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltrace.hooks import recorder as recording
 from rltrace.hooks.hook import Call, Hook, phase_code, stage_code
+from rltrace.hooks.streams import watch_items
 from rltrace.trace.vocabulary import STEP_SPAN, Stage
 
 if TYPE_CHECKING:
@@ -118,6 +119,16 @@ class Observer:
         self.end(call, None)
         if type(call) is Call:
             call.exception = None  # else the frames it holds would live as long as the call
+
+    def watched(self, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What the call has returned, with its iterator replaced by one whose items are calls. A
+        result without one (a list, a view, another shape) stays what it is."""
+        if self.on and recording._active is not None:
+            try:
+                return watch_items(result, self.hook.stream, self, args, kwargs)
+            except Exception as error:
+                self._report(recording._active, "stream", error)
+        return result
 
     def drop(self, call: Any) -> None:
         """There was nothing to record: the producer had no further item."""

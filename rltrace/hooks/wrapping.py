@@ -118,12 +118,17 @@ def wrap(function: Any, observer: Observer) -> Any:
         raise Unwrappable("is a class: name one of its methods, such as __init__")
     if not isinstance(function, _FUNCTIONS) and "function" not in type(function).__name__:
         raise Unwrappable(f"is a {type(function).__name__}, not a function")
+    beneath = _coroutine_beneath(function)
+    if beneath is not None:
+        return _around(function, beneath, wrap(beneath.cell_contents, observer))
     observer.function = function
-    flags = getattr(getattr(function, "__code__", None), "co_flags", 0)
+    flags = _flags(function)
     wrapper: Callable[..., Any]
     if flags & _CO_ITERABLE_COROUTINE:
         raise Unwrappable("is a generator-based coroutine")
-    if flags & _CO_COROUTINE:
+    if observer.hook.stream is not None:
+        wrapper = _stream(function, observer)
+    elif flags & _CO_COROUTINE:
         wrapper = _coroutine_function(function, observer)
     elif flags & _CO_GENERATOR:
         wrapper = (_items if observer.per_item else _generator)(function, observer)
@@ -133,6 +138,57 @@ def wrap(function: Any, observer: Observer) -> Any:
         wrapper = _function(function, observer)
     functools.update_wrapper(wrapper, function)
     wrapper.__dict__[MARK] = observer
+    return wrapper
+
+
+def _flags(function: Any) -> int:
+    flags: int = getattr(getattr(function, "__code__", None), "co_flags", 0)
+    return flags
+
+
+def _coroutine_beneath(function: Any) -> types.CellType | None:
+    """Where a decorated function that is no coroutine function itself keeps the one that it wraps.
+
+    Such a decorator may look at who calls it (verl's `auto_await` gives a caller that can await the
+    coroutine, and any other one the result), so nothing may come between it and its caller.
+    """
+    inner = getattr(function, "__wrapped__", None)
+    if inner is None or not isinstance(function, types.FunctionType):
+        return None
+    if _flags(function) & (_CO_COROUTINE | _CO_GENERATOR | _CO_ASYNC_GENERATOR):
+        return None
+    if not (_flags(inner) & _CO_COROUTINE or _coroutine_beneath(inner)):
+        return None
+    for cell in function.__closure__ or ():
+        try:
+            if cell.cell_contents is inner:
+                return cell
+        except ValueError:  # an empty cell
+            continue
+    return None
+
+
+def _around(function: types.FunctionType, beneath: types.CellType, hooked: Any) -> Any:
+    """The decorated function again, with `hooked` in place of what it wraps."""
+    cells = [types.CellType(hooked) if c is beneath else c for c in function.__closure__ or ()]
+    again = types.FunctionType(
+        function.__code__,
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        tuple(cells),
+    )
+    again.__kwdefaults__ = function.__kwdefaults__
+    functools.update_wrapper(again, function)
+    again.__wrapped__ = hooked  # type: ignore[attr-defined]
+    return again
+
+
+def _stream(function: Any, observer: Any) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        return result if observer is None else observer.watched(result, args, kwargs)
+
     return wrapper
 
 

@@ -1,0 +1,25 @@
+"""verl: V1 and legacy trainers, agent loops, reward loops, engines and rollout servers.
+
+    tables.py    verl's words: timers, roles, transports
+    hooks.py     which functions are watched, and in which versions they are
+    learner.py   readers in the driver and the training workers
+    rollout.py   readers in agent loops
+
+What each version lets one see is in `docs/verl.md`; versions count weight updates, as verl's do.
+"""
+
+from __future__ import annotations
+
+from rltrace.adapters.verl.hooks import HOOKS
+from rltrace.adapters.verl.tables import LABELS, ROLES
+from rltrace.hooks.hook import Adapter
+
+
+class Verl(Adapter):
+    """The adapter for verl."""
+
+    framework = "verl"
+    versions = ">=0.6.1,<0.10"
+    hooks = HOOKS
+    labels = LABELS
+    roles = ROLES

@@ -1,0 +1,241 @@
+"""Readers in the processes that run agent loops: trajectories, requests, tool calls, verdicts.
+
+One agent loop is one asyncio task, and so are the requests and tool calls that it awaits: a context
+variable says to which trajectory they belong, and whether that is one of a validation.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextvars import ContextVar
+from typing import Any
+
+from rltrace.hooks.hook import Call
+from rltrace.hooks.identity import identify
+from rltrace.trace.vocabulary import Finish, Outcome
+
+_MOST_PROMPTS = 1 << 16
+
+_FINISHES = {
+    "stop": Finish.STOP,
+    "length": Finish.LENGTH,
+    "abort": Finish.ABORT,
+    "aborted": Finish.ABORT,
+}
+
+
+class _Rollout:
+    """One run of an agent loop, until its end is known."""
+
+    __slots__ = ("ended", "id", "requests", "row", "stop", "validate", "versions")
+
+    def __init__(self, own_id: str | None, validate: bool) -> None:
+        self.id = own_id
+        self.validate = validate
+        self.row: Any = None
+        self.ended = False
+        self.requests = 0
+        self.stop: str | None = None
+        self.versions: list[int] = []
+
+
+_current: ContextVar[_Rollout | None] = ContextVar("rltrace_verl_rollout", default=None)
+_occurrences: dict[str, int] = {}
+
+
+def begins(call: Call) -> None:
+    """An agent loop begins: `AgentLoopWorker._run_agent_loop(sampling_params, trajectory, ...)`."""
+    fields = call.kwargs
+    trajectory = call.argument("trajectory") or {}
+    validate = bool(trajectory.get("validate"))
+    rollout = _Rollout(None if validate else _id(fields), validate)
+    call.state = rollout
+    _current.set(rollout)
+    if validate:
+        return
+    columns: dict[str, int] = {}
+    if "uid" in fields:
+        columns["group"] = identify(str(fields["uid"]))
+    if fields.get("index") is not None:
+        columns["prompt"] = identify(str(fields["index"]))
+    if fields.get("data_source") is not None:
+        columns["task"] = identify(str(fields["data_source"]))
+    if rollout.id is not None:
+        columns["trajectory"] = identify(rollout.id)
+    rollout.row = call.row("trajectories", **columns)
+
+
+def request_stage(call: Call) -> str:
+    """Requests of a validation are no rollout."""
+    del call
+    rollout = _current.get()
+    return "eval" if rollout is not None and rollout.validate else "rollout"
+
+
+def requested(call: Call) -> None:
+    """A request has been answered (`TokenOutput`), in part if it was aborted."""
+    output = call.result
+    if output is None:
+        return
+    extra = getattr(output, "extra_fields", None) or {}
+    versions = [extra.get(key) for key in ("global_steps", "min_global_steps", "max_global_steps")]
+    known = [int(version) for version in versions if version is not None]
+    call.span.set(items=1, tokens=len(output.token_ids))
+    if known:
+        call.span.set(version=known[0])
+    rollout = _current.get()
+    if rollout is not None:
+        rollout.requests += 1
+        rollout.stop = output.stop_reason
+        rollout.versions += known
+
+
+def generated(call: Call) -> None:
+    """Before 0.7, where verdicts are no call of their own: the agent loop's own end."""
+    rollout = _current.get()
+    if rollout is not None and call.result is not None:
+        _ends(call, rollout, [call.result], call.end_ns)
+
+
+def judging(call: Call) -> None:
+    """Generation has ended and the verdict is asked for: `_compute_score(outputs, ...)`."""
+    outputs = _outputs(call)
+    rollout = _current.get()
+    if rollout is not None:
+        _ends(call, rollout, outputs, call.start_ns)
+    call.state = outputs[-1].reward_score is None
+
+
+def judged(call: Call) -> None:
+    """The verdict is in, with its latency as the agent loop sees it; none took place where the loop
+    brought its own."""
+    rollout = _current.get()
+    outputs = _outputs(call)
+    if rollout is None or rollout.id is None:
+        return
+    value = outputs[-1].reward_score
+    if value is None and call.exception is None:
+        return
+    fields = call.argument("kwargs") or {}
+    for place in range(len(outputs)):
+        _verdict(call, _output_id(rollout.id, place), fields, value, timed=bool(call.state))
+
+
+def ends(call: Call) -> None:
+    """The agent loop is over, its postprocessing included."""
+    rollout = call.state
+    if rollout is None or rollout.row is None:
+        return
+    if call.exception is not None:
+        if not rollout.ended:
+            rollout.row.set(end_ns=call.end_ns)
+        rollout.row.set(finish=Finish.ERROR)
+    elif not rollout.ended:
+        rollout.row.set(end_ns=call.end_ns, **_versions(rollout))
+
+
+def ends_with_score(call: Call) -> None:
+    """Before 0.7 the verdict shows in what the agent loop returns, without its duration."""
+    ends(call)
+    rollout, value = call.state, getattr(call.result, "reward_score", None)
+    if rollout is not None and rollout.id is not None and value is not None:
+        _verdict(call, rollout.id, call.kwargs, value, timed=False)
+
+
+def _ends(call: Call, rollout: _Rollout, outputs: list[Any], end_ns: int) -> None:
+    if rollout.row is None or rollout.ended:
+        return
+    rollout.ended = True
+    limit = _response_limit(call.self)
+    for place, output in enumerate(outputs):
+        row = rollout.row
+        if place:  # an agent loop may give several trajectories
+            own_id = identify(_output_id(str(rollout.id), place))
+            row = call.row("trajectories", trajectory=own_id)
+        columns = _versions(rollout)
+        length = len(output.response_ids)
+        finish = _FINISHES.get(str(rollout.stop))
+        if limit is not None and length >= limit:
+            finish = Finish.LENGTH
+        elif finish is None and rollout.stop == "completed":
+            finish = Finish.STOP
+        if finish is not None:
+            columns["finish"] = finish
+        preempted = int(getattr(output.metrics, "num_preempted", -1))
+        if preempted >= 0:
+            columns["preemptions"] = preempted
+        row.set(
+            end_ns=end_ns,
+            prompt_tokens=len(output.prompt_ids),
+            response_tokens=length,
+            turns=output.num_turns,
+            env_ns=int(output.metrics.tool_calls * 1e9),
+            token_ids=1,
+            logprobs=int(getattr(output, "response_logprobs", None) is not None),
+            **columns,
+        )
+
+
+def _verdict(call: Call, own_id: str, fields: Any, value: Any, timed: bool) -> None:
+    call.recorder.append(
+        "rewards",
+        start_ns=call.start_ns if timed else call.end_ns,
+        end_ns=call.end_ns,
+        trajectory=identify(own_id),
+        component=call.recorder.name(str(fields.get("data_source", "score"))),
+        value=float("nan") if value is None else float(value),
+        outcome=Outcome.OK if call.exception is None else Outcome.ERROR,
+    )
+
+
+def _outputs(call: Call) -> list[Any]:
+    outputs = call.argument("outputs", call.argument("output"))
+    return outputs if isinstance(outputs, list) else [outputs]
+
+
+def _versions(rollout: _Rollout) -> dict[str, int]:
+    if not rollout.versions:
+        return {}
+    return {"first_version": min(rollout.versions), "last_version": max(rollout.versions)}
+
+
+def _output_id(own_id: str, place: int) -> str:
+    return f"{own_id.removesuffix('_0')}_{place}"
+
+
+def _id(fields: dict[str, Any]) -> str | None:
+    """The id under which the trainer will know this trajectory.
+
+    V1 has keys, `{uid}_{session_id}_{output}`. The legacy trainers only know rows: the n samples of
+    a prompt are told apart by the worker that runs them and the order in which it begins them,
+    which `learner.rows_arrive` derives from their place in the batch.
+    """
+    uid = fields.get("uid")
+    if uid is None:
+        return None
+    if fields.get("session_id") is not None:
+        return f"{uid}_{fields['session_id']}_0"
+    worker = _worker_number()
+    if worker is None:
+        return None
+    count = _occurrences[uid] = _occurrences.get(uid, -1) + 1
+    if len(_occurrences) > _MOST_PROMPTS:
+        del _occurrences[next(iter(_occurrences))]
+    return f"{uid}/{worker}/{count}"
+
+
+def _worker_number() -> int | None:
+    """verl names its agent loop workers `agent_loop_worker_{number}`, with a suffix since 0.7."""
+    name = sys.modules["ray"].get_runtime_context().get_actor_name() or ""
+    number = name.removeprefix("agent_loop_worker_").partition("_")[0]
+    return int(number) if number.isdigit() else None
+
+
+def _response_limit(worker: Any) -> int | None:
+    """verl's own criterion of a clipped response: it is as long as responses may be."""
+    config = getattr(worker, "rollout_config", None)
+    if config is None:
+        config = getattr(worker, "config", None)
+        config = getattr(getattr(config, "actor_rollout_ref", None), "rollout", None)
+    limit = getattr(config, "response_length", None)
+    return limit if isinstance(limit, int) else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -77,6 +78,34 @@ def wrap(out: Path | None, hooks: tuple[str, ...], command: tuple[str, ...]) -> 
             "give the command to trace: `rltrace wrap -- python train.py`", WRONG_USAGE
         )
     sys.exit(wrap_(list(command), out, list(hooks)))
+
+
+@main.command("import")
+@click.argument("framework")
+@click.argument("log", type=click.Path(path_type=Path))
+@click.option("--out", type=_NewFolder(path_type=Path), help="Run directory to make.")
+@_JSON
+def import_log(framework: str, log: Path, out: Path | None, as_json: bool) -> None:
+    """Make a run of a finished job's LOG: `rltrace import verl metrics.jsonl`.
+
+    LOG is JSON lines, a console log, a TensorBoard event file or a directory of those.
+    """
+    from dataclasses import asdict
+
+    from rltrace.run.importing import import_log as import_log_
+
+    done = import_log_(framework, log, out)
+    if as_json:
+        _print_json(asdict(done))
+        return
+    for note in done.log_notes:
+        click.echo(note)
+    steps = f"steps {done.first_step} to {done.last_step}" if done.steps else "no step"
+    click.echo(
+        f"{done.framework} ({done.trainer}), {done.kind}: {done.steps} steps ({steps}), "
+        f"{done.spans:,} spans, {done.readings:,} readings of counters"
+    )
+    click.echo(f"the run is in {done.path}; next: rltrace report {shlex.quote(done.path)}")
 
 
 def _reads_a_run(function: Callable[..., None]) -> Callable[..., None]:

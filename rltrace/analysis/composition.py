@@ -104,7 +104,9 @@ def compose(
         formula = " + ".join(terms[chain] for chain in _ORDER if chain in terms)
     if composed_s > (1 + _APART) * measured_s:
         formula, composed_s = "", math.nan
-    placement, source = _stated(run) or _detected(chain_s, beside, turns, overlap_share, staleness)
+    placement, source = (
+        _stated(run) or _untold(run) or _detected(chain_s, beside, turns, overlap_share, staleness)
+    )
     return Composition(
         placement=placement,
         placement_source=source,
@@ -144,6 +146,13 @@ def _stated(run: Run) -> tuple[str, str] | None:
             if one.get("placement") in PLACEMENTS:
                 return str(one["placement"]), source
     return None
+
+
+def _untold(run: Run) -> tuple[str, str] | None:
+    """A log of durations does not tell what ran at once."""
+    return (
+        ("placement unknown", "the log tells durations only") if run.meta.get("imported") else None
+    )
 
 
 def _detected(

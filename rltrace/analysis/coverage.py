@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rltrace.analysis.activity import TABLE_OF, Activity, OpenSpan
 from rltrace.trace.vocabulary import STAGE_SYMBOLS, Stage, word
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 _MANY = 8
 RECORDING_STOPPED = "recording-stopped"
+NOT_LOGGED = "not in the log"
+"""Kind of what an imported log cannot tell; where that is of a stage, it is the stage's reason."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ def coverage(run: Run, activity: Activity, recorded_until_ns: int) -> Coverage:
             if stage not in activity.spans_of_stage and stage not in activity.from_tables
         ),
         in_progress=_in_progress(run, activity.open_spans, recorded_until_ns),
-        problems=_problems(run),
+        problems=_problems([p for p in run.problems if not _is_reason(p)], run),
         stopped=_stopped(run),
         never_hooked=_never_hooked(run),
         clock_bound_ns=-1 if -1 in bounds else max(bounds, default=0),
@@ -138,11 +140,15 @@ def _in_progress(
     return tuple(sorted(found, key=lambda group: group.since_ns))
 
 
-def _problems(run: Run) -> tuple[Problem, ...]:
+def _is_reason(problem: dict[str, Any]) -> bool:
+    return problem.get("what") == NOT_LOGGED and "stage" in problem
+
+
+def _problems(problems: list[dict[str, Any]], run: Run) -> tuple[Problem, ...]:
     hosts = {process.node: process.host for process in run.processes}
     counts: Counter[tuple[str, str]] = Counter()
     targets: dict[tuple[str, str], dict[str, None]] = {}
-    for problem in run.problems:
+    for problem in problems:
         kind = str(problem.get("what", "problem")), str(problem.get("detail") or "")
         counts[kind] += 1
         if problem.get("target"):

@@ -34,7 +34,7 @@ class OwnCost:
 
 
 def own_cost(run: Run, activity: Activity, recorded_until_ns: int) -> OwnCost:
-    """The cost of tracing `run`."""
+    """The cost of tracing `run`; of an imported one, which was not traced, that of no event."""
     spans: Counter[int] = Counter(activity.spans_of_process)
     rows: Counter[int] = Counter()
     for table in TABLES.values():
@@ -43,7 +43,7 @@ def own_cost(run: Run, activity: Activity, recorded_until_ns: int) -> OwnCost:
             query = f"select process, count(*) from raw_{table.name} where {marker} > 0 group by 1"
             rows.update(dict(run.sql(query).fetchall()))
     for process in run.processes:
-        if process.role == AGENT:
+        if process.role == AGENT or run.meta.get("imported"):
             spans.pop(process.number, None)
             rows.pop(process.number, None)
     (span_ns, row_ns), calibrated = _costs_ns(run)

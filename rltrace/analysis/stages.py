@@ -87,8 +87,11 @@ def break_down(activity: Activity, steps: Steps) -> Breakdown:
     )
 
 
-def stage_rows(activity: Activity, steps: Steps, breakdown: Breakdown) -> tuple[StageRow, ...]:
-    """Rows of all stages that were seen, in the order of the vocabulary, `wait` among them."""
+def stage_rows(
+    activity: Activity, steps: Steps, breakdown: Breakdown, overlap_known: bool = True
+) -> tuple[StageRow, ...]:
+    """Rows of all stages that were seen, in the order of the vocabulary, `wait` among them. Without
+    `overlap_known` nobody knows what ran at once, and `hidden_s` is of no step."""
     steady = list(steps.steady)
     step_s = float(breakdown.steps_s[steady].sum())
     rows = []
@@ -107,7 +110,7 @@ def stage_rows(activity: Activity, steps: Steps, breakdown: Breakdown) -> tuple[
                 processes=activity.processes_of_stage.get(stage, 0),
                 tau_s=spread(tau_s),
                 exposed_s=spread(exposed_s),
-                hidden_s=spread(tau_s - exposed_s),
+                hidden_s=spread(tau_s - exposed_s if overlap_known else []),
                 share=float(exposed_s.sum()) / step_s if step_s else float("nan"),
             )
         )

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class RunFacts:
     """What the run is. `ended` is whether `wrap` saw it end; `exit_code` None: it did not.
-    `processes` are those of the job, `roles` has the agents too."""
+    `processes` are those of the job, `roles` has the agents too. `imported` names the log that an
+    imported run was made of (empty for a traced one): its processes are not the job's."""
 
     id: str
     path: str
@@ -45,6 +46,7 @@ class RunFacts:
     processes: int
     roles: tuple[tuple[str, int], ...]
     spans: int
+    imported: str
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ def summarize(
     activity = read_activity(run)
     steps = find_steps(run, (activity.first_ns, activity.last_ns))
     breakdown = break_down(activity, steps)
-    rows = stage_rows(activity, steps, breakdown)
+    rows = stage_rows(activity, steps, breakdown, overlap_known=not run.meta.get("imported"))
     lags = staleness(run)
     until = _recorded_until(run, activity)
     steady = list(steps.steady)
@@ -192,4 +194,12 @@ def _facts(run: Run, activity: Activity, until: int) -> RunFacts:
         processes=sum(process.role != AGENT for process in run.processes),
         roles=tuple(sorted(roles.items(), key=lambda item: (-item[1], item[0]))),
         spans=sum(activity.spans_of_stage.values()),
+        imported=_imported(meta.get("imported")),
     )
+
+
+def _imported(source: object) -> str:
+    """The log of an imported run in words: "trainer, kind of log"."""
+    if not isinstance(source, dict):
+        return ""
+    return ", ".join(str(source[key]) for key in ("trainer", "kind") if source.get(key)) or "a log"

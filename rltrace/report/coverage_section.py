@@ -29,8 +29,10 @@ def coverage_section(summary: Summary) -> Section:
     elif seen.clock_bound_ns:
         bound = units.seconds(seen.clock_bound_ns / 1e9)
         lines.append(f"clocks: nodes are aligned within {bound}.")
-    lines.append(_own_cost(summary.own_cost))
-    return Section("Not seen, and what tracing cost", tuple(lines))
+    if not summary.run.imported:  # it was not traced
+        lines.append(_own_cost(summary.own_cost))
+    title = "Not seen" if summary.run.imported else "Not seen, and what tracing cost"
+    return Section(title, tuple(lines))
 
 
 def _problem_lines(seen: Coverage) -> Iterator[str]:

@@ -31,6 +31,7 @@ class Inventory:
     clock_bound_ns: int | None
     processes: list[Process]
     problems: list[dict[str, Any]]
+    imported: bool
 
 
 def inventory(run: Run) -> Inventory:
@@ -53,6 +54,7 @@ def inventory(run: Run) -> Inventory:
         clock_bound_ns=None if -1 in bounds else max(bounds, default=0),
         processes=run.processes,
         problems=run.problems,
+        imported=bool(run.meta.get("imported")),
     )
 
 
@@ -67,10 +69,11 @@ def to_json(found: Inventory) -> dict[str, Any]:
 
 def render(found: Inventory, console: Console) -> None:
     """Prints the inventory."""
-    state = "still running, or ended without saying so"
+    state = "imported" if found.imported else "still running, or ended without saying so"
     if found.exit_code is not None:
         state = f"exit code {found.exit_code}"
-    took = "" if found.seconds is None else f" after {found.seconds:.1f} s"
+    before = "," if found.imported else " after"
+    took = "" if found.seconds is None else f"{before} {found.seconds:.1f} s"
     console.print(f"[bold]{found.path}[/bold]", highlight=False, soft_wrap=True)
     console.print(found.command, markup=False, highlight=False, soft_wrap=True)
     size = filesize.decimal(found.bytes_on_disk)

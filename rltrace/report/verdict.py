@@ -124,10 +124,13 @@ def facts(summary: Summary) -> Iterator[str]:
         devices = summary.goodput.devices
         name = f" ({devices.name})" if devices.name else ""
         parts.append(f"{units.plural(devices.count, devices.kind)}{name}")
-    processes, nodes = units.plural(run.processes, "process"), units.plural(run.nodes, "node")
-    parts.append(f"{processes} of the job on {nodes}")
+    if run.imported:
+        parts.append(f"imported ({run.imported})")
+    else:
+        processes, nodes = units.plural(run.processes, "process"), units.plural(run.nodes, "node")
+        parts.append(f"{processes} of the job on {nodes}")
     parts.append(units.plural(run.spans, "span"))
-    parts.append(f"{units.seconds(run.recorded_s)} recorded")
+    parts.append(f"{units.seconds(run.recorded_s)} {'told' if run.imported else 'recorded'}")
     yield " · ".join(parts)
 
 

@@ -194,7 +194,10 @@ def _installed(framework: str, distributions: Any) -> str | None:
 
 def _problems(path: Path) -> Iterator[str]:
     run = rltrace.open_run(path)
+    imported = bool(run.meta.get("imported"))
     for problem in run.problems:
+        if imported and "who" in problem:
+            continue  # what the importer says of the log is no fault of the run
         what = str(problem.get("what", "unreadable"))
         if what not in _HARMLESS:
             rest = [

@@ -1,0 +1,138 @@
+"""TensorBoard's event files, as far as scalars go: records of a length, its checksum, an `Event`
+message and another checksum (TFRecord), with the fields of tensorflow's event.proto and
+summary.proto. TensorBoard itself would bring grpc and protobuf for these four fields.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rltrace.importers.log import Record, number
+
+MARK = "tfevents"
+"""What the name of every event file has in it."""
+
+_HEADER = struct.Struct("<QI")
+_WALL_TIME, _STEP, _SUMMARY = 1, 2, 5  # fields of Event
+_VALUE = 1  # of Summary
+_TAG, _SIMPLE_VALUE = 1, 2  # of Summary.Value
+_LARGEST_EVENT_BYTES = 1 << 30
+
+
+class _Torn(Exception):
+    """The file ends within a record, or is damaged there."""
+
+
+def looks_like(start: bytes) -> bool:
+    """Whether a file that begins with these bytes is one of records."""
+    return len(start) >= _HEADER.size and _length(start[: _HEADER.size]) is not None
+
+
+def read(path: Path) -> tuple[list[Record], list[str]]:
+    """The scalars of one event file, those that belong to one step and follow each other as one
+    record, and what was skipped. Errors: OSError."""
+    records: list[Record] = []
+    try:
+        for event in _events(path):
+            step, real_ns, scalars = _scalars(event)
+            if not scalars:
+                continue
+            last = records[-1] if records else None
+            if last is None or last.step != step or last.metrics.keys() & scalars.keys():
+                records.append(Record(step, scalars, real_ns))
+            else:
+                last.metrics.update(scalars)
+    except _Torn as torn:
+        return records, [f"{path.name} from {torn} on, where it is torn or damaged"]
+    return records, []
+
+
+def _events(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while header := file.read(_HEADER.size):
+            at = file.tell() - len(header)
+            length = _length(header)
+            body = b"" if length is None else file.read(length + 4)
+            if length is None or len(body) < length + 4:
+                raise _Torn(f"byte {at}")
+            yield body[:length]
+
+
+def _scalars(event: bytes) -> tuple[int, int | None, dict[str, float]]:
+    step, real_ns, scalars = 0, None, dict[str, float]()
+    try:
+        for field, value in _fields(event):
+            if field == _WALL_TIME:
+                real_ns = round(struct.unpack("<d", value)[0] * 1e9)
+            elif field == _STEP:
+                step = value
+            elif field == _SUMMARY:
+                for inner, one in _fields(value):
+                    named = dict(_fields(one)) if inner == _VALUE else {}
+                    if _TAG in named and len(named.get(_SIMPLE_VALUE, b"")) == 4:
+                        scalar = number(struct.unpack("<f", named[_SIMPLE_VALUE])[0])
+                        if scalar is not None:
+                            scalars[named[_TAG].decode("utf-8", "replace")] = scalar
+    except (IndexError, struct.error, TypeError, ValueError):
+        raise _Torn("an event that is no message") from None
+    return step, real_ns, scalars
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
+    """Fields of a protobuf message: `(number, integer or bytes)`. Errors: IndexError."""
+    at = 0
+    while at < len(message):
+        key, at = _varint(message, at)
+        kind = key & 7
+        if kind == 0:
+            value, at = _varint(message, at)
+            yield key >> 3, value
+            continue
+        if kind == 2:
+            size, at = _varint(message, at)
+        else:
+            size = {1: 8, 5: 4}[kind] if kind in (1, 5) else len(message) + 1
+        if at + size > len(message):
+            raise IndexError(at)
+        yield key >> 3, message[at : at + size]
+        at += size
+
+
+def _varint(message: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = message[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return value, at
+
+
+def _length(header: bytes) -> int | None:
+    """The length in a record's header; None where its checksum denies it."""
+    if len(header) < _HEADER.size:
+        return None
+    length, stored = _HEADER.unpack(header)
+    crc = _crc32c(header[:8])
+    masked = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    return length if masked == stored and length <= _LARGEST_EVENT_BYTES else None
+
+
+def _crc32c(data: bytes) -> int:
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = crc >> 8 ^ _CRC32C[(crc ^ byte) & 0xFF]
+    return crc ^ 0xFFFFFFFF
+
+
+def _crc32c_of(byte: int) -> int:
+    for _ in range(8):
+        byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)
+    return byte
+
+
+_CRC32C = tuple(map(_crc32c_of, range(256)))  # Castagnoli's polynomial, which zlib has not

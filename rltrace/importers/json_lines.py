@@ -1,0 +1,71 @@
+"""JSON lines of metrics: `{"step": 3, "data": {...}}`, or the numbers beside the step.
+
+The last line of a job that was killed is torn; whatever is no such line is skipped and counted.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from rltrace.importers.log import Record, number
+
+_OBJECT = re.compile(r'\s*\{\s*["}]')  # and no dict that Python printed
+
+
+def looks_like(start: str) -> bool:
+    """Whether a log that begins like this is of JSON lines."""
+    return _OBJECT.match(start) is not None
+
+
+def read(lines: Iterable[str]) -> tuple[list[Record], list[str]]:
+    """The records, and what was skipped."""
+    records: list[Record] = []
+    torn: list[int] = []
+    foreign: list[int] = []
+    last = 0
+    for at, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        last = at
+        try:
+            found = json.loads(line)
+        except ValueError:
+            torn.append(at)
+            continue
+        record = _record(found)
+        if record is None:
+            foreign.append(at)
+        else:
+            records.append(record)
+    skipped = []
+    if torn and torn[-1] == last:
+        skipped.append(f"line {torn.pop()}, the last one, is torn")
+    if torn:
+        skipped.append(f"{_lines(torn)} no JSON")
+    if foreign:
+        skipped.append(f"{_lines(foreign)} without a step and numbers")
+    return records, skipped
+
+
+def _record(found: Any) -> Record | None:
+    if not isinstance(found, dict):
+        return None
+    step = found.get("step")
+    if isinstance(step, float) and step.is_integer():
+        step = int(step)
+    if not isinstance(step, int) or isinstance(step, bool):
+        return None
+    data = found.get("data", found)
+    if not isinstance(data, dict):
+        return None
+    values = ((str(name), number(value)) for name, value in data.items() if name != "step")
+    return Record(step, {name: value for name, value in values if value is not None})
+
+
+def _lines(numbers: list[int]) -> str:
+    shown = ", ".join(map(str, numbers[:3]))
+    more = f" and {len(numbers) - 3} more" if len(numbers) > 3 else ""
+    return f"line {shown} is" if len(numbers) == 1 else f"lines {shown}{more} are"

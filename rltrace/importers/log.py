@@ -1,0 +1,80 @@
+"""What any log of metrics is: records of numbers, each of a step, in the order of the log."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Record:
+    """Numbers that were logged for one step. `real_ns` is when (Unix ns), None where the log does
+    not say. Only finite numbers are kept: what is NaN was not known to the framework either."""
+
+    step: int
+    metrics: dict[str, float]
+    real_ns: int | None = None
+
+
+@dataclass(frozen=True)
+class Log:
+    """A log, read. `kind` is its format in words, `skipped` says what could not be read and why,
+    `changed_ns` is when its file was last written (Unix ns); `settings` are the few words of the
+    framework's own configuration that a console log happens to show."""
+
+    path: str
+    kind: str
+    records: tuple[Record, ...]
+    skipped: tuple[str, ...] = ()
+    changed_ns: int = 0
+    settings: dict[str, str] = field(default_factory=dict)
+
+
+def number(value: object) -> float | None:
+    """The value as a number; None for anything else, and for NaN and infinity."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        converted = float(value)
+    except OverflowError:
+        return None
+    return converted if math.isfinite(converted) else None
+
+
+def joined(records: Iterable[Record]) -> tuple[list[Record], int]:
+    """Neighbouring records of one step put together, and how many were mere repetitions.
+
+    A step is logged in parts (validation apart from training); a part that brings a metric again
+    with another value is the step itself once more, as after a restart.
+    """
+    steps: list[Record] = []
+    repeated = 0
+    for record in records:
+        last = steps[-1] if steps else None
+        if last is None or last.step != record.step:
+            steps.append(Record(record.step, dict(record.metrics), record.real_ns))
+            continue
+        known = last.metrics
+        shared = [name for name in record.metrics if name in known]
+        if not shared:
+            known.update(record.metrics)
+        elif all(known[name] == record.metrics[name] for name in shared):
+            repeated += len(shared) == len(record.metrics)
+            known.update(record.metrics)
+        else:
+            steps.append(Record(record.step, dict(record.metrics), record.real_ns))
+    return steps, repeated
+
+
+def out_of_order(records: Iterable[Record]) -> tuple[int, int] | None:
+    """The first step that stands after a later one without being that one's repetition, as
+    `(step, the later one)`: no restart explains it. None where there is none."""
+    seen: set[int] = set()
+    last = -1
+    for record in records:
+        if record.step < last and record.step not in seen:
+            return record.step, last
+        seen.add(record.step)
+        last = record.step
+    return None

@@ -1,0 +1,219 @@
+"""Writing an imported run: an ordinary run directory, through the writer that traced jobs use.
+
+A log holds how long things took, not when they began. The stages of a step are laid end to end in
+the order in which the framework runs them; a step ends when it was logged, and where the log says
+no times, the steps are laid end to end and the last one ends when the file was last written.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rltrace.analysis.coverage import NOT_LOGGED
+from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.run_dir import (
+    NAMES,
+    PROBLEMS,
+    PROCESS,
+    append_line,
+    create_run,
+    update_run_json,
+    write_json,
+)
+from rltrace.trace.schema import TABLES
+from rltrace.trace.segment import TableWriter
+from rltrace.trace.vocabulary import STEP_SPAN, Stage
+
+WHO = "imported"
+"""The one process of an imported run, and its node: which processes there were is not known."""
+
+LOG_NOTE = "log"
+"""Kind of the problems that say what of the log was skipped or is odd."""
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A stage of a step: the framework's name for it and how long it took."""
+
+    stage: Stage
+    name: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class ImportedStep:
+    """One step. `inside` lie within its `seconds`, `after` between it and the next one; `counters`
+    are readings at its end; `real_ns` is when it was logged, None where that is not known. Where
+    `seconds` is None the step's length is not known and only its counters are kept."""
+
+    number: int
+    seconds: float | None
+    inside: tuple[Timed, ...] = ()
+    after: tuple[Timed, ...] = ()
+    counters: dict[str, float] = field(default_factory=dict)
+    real_ns: int | None = None
+
+
+@dataclass(frozen=True)
+class ImportedRun:
+    """Everything that is known of a run. `placement` is one of `composition.PLACEMENTS`, empty for
+    unknown. `not_logged` are pairs of a stage (None: no one stage) and what of it is unknown;
+    `notes` are pairs of a metric or place and what is to be known of it."""
+
+    framework: str
+    version: str
+    trainer: str
+    placement: str
+    steps: tuple[ImportedStep, ...]
+    not_logged: tuple[tuple[Stage | None, str], ...]
+    notes: tuple[tuple[str, str], ...]
+    log_notes: tuple[str, ...]
+    log: str
+    kind: str
+    changed_ns: int
+
+
+def write_run(path: Path, run: ImportedRun, version: str) -> None:
+    """Makes the run directory `path`; `version` is rltrace's own. Errors: `RltraceError` where
+    there is something already, or where it cannot be written."""
+    try:
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise RltraceError(f"{path} is there already: name a new directory", WRONG_USAGE)
+        command = ["rltrace", "import", run.framework, run.log]
+        create_run(str(path), command, {}, version)
+        _write(path, run)
+    except OSError as error:
+        why = error.strerror or os.strerror(error.errno or errno.EIO)
+        raise RltraceError(f"cannot write the run into {path}: {why}") from None
+
+
+def _write(path: Path, run: ImportedRun) -> None:
+    began_ns, ended_ns = run.changed_ns, run.changed_ns
+    writer = _Writer(path)
+    for step, start_ns in _starts(run):
+        end_ns = _step(writer, step, start_ns)
+        began_ns, ended_ns = min(began_ns, start_ns), end_ns
+    imported = {"log": run.log, "kind": run.kind, "trainer": run.trainer}
+    write_json(
+        f"{path}/{PROCESS}/{WHO}.json",
+        {
+            "who": WHO,
+            "host": WHO,
+            "node": WHO,
+            "role": "trainer loop",
+            "adapter": run.framework,
+            "placement": run.placement or None,
+            "start_ns": began_ns,
+            # What is stored as monotonic time is Unix time already.
+            "clock": {"monotonic_ns": began_ns, "real_ns": began_ns, "bracket_ns": 0},
+            "imported": imported,
+        },
+    )
+    for problem in _problems(run):
+        append_line(f"{path}/{PROBLEMS}/{WHO}.jsonl", problem)
+    update_run_json(
+        str(path),
+        start_real_ns=began_ns,
+        end_real_ns=ended_ns,
+        framework=run.framework,
+        framework_version=run.version or None,
+        node=WHO,
+        wrap_pid=None,
+        imported=imported,
+    )
+
+
+class _Writer:
+    """The tables of the one process, and its names."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._names: dict[str, int] = {}
+        self._tables = {
+            name: TableWriter(TABLES[name], f"{path}/{name}", WHO) for name in ("spans", "samples")
+        }
+
+    def span(
+        self, start_ns: int, end_ns: int, name: str, stage: Stage, step: int, lane: int
+    ) -> None:
+        """A span; `lane` is 0 but for one that overlaps its neighbours."""
+        self._tables["spans"].append(
+            start_ns=start_ns,
+            end_ns=end_ns,
+            name=self._name(name),
+            stage=int(stage),
+            step=step,
+            lane=lane,
+        )
+
+    def reading(self, time_ns: int, counter: str, value: float) -> None:
+        """A reading of a counter."""
+        self._tables["samples"].append(time_ns=time_ns, counter=self._name(counter), value=value)
+
+    def _name(self, text: str) -> int:
+        known = self._names.get(text)
+        if known is None:
+            known = self._names[text] = len(self._names)
+            append_line(f"{self._path}/{NAMES}/{WHO}.jsonl", [known, text])
+        return known
+
+
+def _starts(run: ImportedRun) -> Iterator[tuple[ImportedStep, int]]:
+    """Each step and when it began (Unix ns), never before the one before was over."""
+    lengths_ns = [_length_ns(step) for step in run.steps]
+    rest_ns = list(itertools.accumulate(reversed(lengths_ns), initial=0))[:0:-1]
+    cursor_ns = 0
+    for step, length_ns, left_ns in zip(run.steps, lengths_ns, rest_ns, strict=True):
+        ended_ns = step.real_ns
+        start_ns = run.changed_ns - left_ns if ended_ns is None else ended_ns - length_ns
+        start_ns = max(start_ns, cursor_ns, 1)
+        yield step, start_ns
+        cursor_ns = start_ns + length_ns
+
+
+def _length_ns(step: ImportedStep) -> int:
+    return _ns(step.seconds or 0.0) + sum(_ns(timed.seconds) for timed in step.after)
+
+
+def _ns(seconds: float) -> int:
+    return round(seconds * 1e9)
+
+
+def _step(writer: _Writer, step: ImportedStep, start_ns: int) -> int:
+    """Writes one step; returns when it is over."""
+    end_ns = start_ns + _ns(step.seconds or 0.0)
+    if step.seconds is not None:
+        writer.span(start_ns, end_ns, STEP_SPAN, Stage.STEP, step.number, 0)
+    cursor_ns = start_ns
+    for lane, timed in enumerate(step.inside):
+        length_ns = _ns(timed.seconds)
+        # Timers that add up to more than the step overlapped: this one ends with it, in its lane.
+        at_ns = max(start_ns, min(cursor_ns, end_ns - length_ns))
+        overlaps = at_ns < cursor_ns
+        last_ns = min(at_ns + length_ns, end_ns)
+        writer.span(at_ns, last_ns, timed.name, timed.stage, step.number, lane if overlaps else 0)
+        cursor_ns = max(cursor_ns, last_ns)
+    cursor_ns = end_ns
+    for timed in step.after:
+        length_ns = _ns(timed.seconds)
+        writer.span(cursor_ns, cursor_ns + length_ns, timed.name, timed.stage, step.number, 0)
+        cursor_ns += length_ns
+    for counter, value in step.counters.items():
+        writer.reading(max(cursor_ns, 1), counter, value)
+    return cursor_ns
+
+
+def _problems(run: ImportedRun) -> Iterator[dict[str, Any]]:
+    for stage, what in run.not_logged:
+        of_stage = {} if stage is None else {"stage": stage.name.lower()}
+        yield {"what": NOT_LOGGED, "target": what, **of_stage}
+    for target, detail in run.notes:
+        yield {"what": f"{run.framework}'s figure", "target": target, "detail": detail}
+    for note in run.log_notes:
+        yield {"what": LOG_NOTE, "target": Path(run.log).name, "detail": note}

@@ -1,0 +1,74 @@
+"""`rltrace import`: a finished run's log becomes a run directory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+import rltrace
+from rltrace.importers import IMPORTERS
+from rltrace.importers.run_writer import ImportedRun, write_run
+from rltrace.run.location import new_run_path
+from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.vocabulary import word
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What was imported and where to. `stages` counts spans by stage; `not_logged` is what the log
+    cannot tell, `notes` what is wrong with the framework's figures, `log_notes` what was odd or
+    skipped."""
+
+    path: str
+    framework: str
+    framework_version: str
+    trainer: str
+    log: str
+    kind: str
+    steps: int
+    first_step: int | None
+    last_step: int | None
+    spans: int
+    stages: dict[str, int]
+    readings: int
+    not_logged: tuple[str, ...]
+    notes: tuple[str, ...]
+    log_notes: tuple[str, ...]
+
+
+def import_log(framework: str, log: Path, out: Path | None = None) -> Imported:
+    """Imports `log` into `out`, by default a new directory in `rltrace-runs/`. Errors:
+    `RltraceError` for an unknown framework, a log that cannot be used, a place that is taken."""
+    module = IMPORTERS.get(framework)
+    if module is None:
+        known = ", ".join(IMPORTERS)
+        message = f"there is no importer for {framework!r}; there is one for {known}"
+        raise RltraceError(message, WRONG_USAGE)
+    run: ImportedRun = import_module(module).read(log)
+    path = new_run_path([log.resolve().name]) if out is None else out
+    write_run(path.absolute(), run, rltrace.__version__)
+    return _told(path, run)
+
+
+def _told(path: Path, run: ImportedRun) -> Imported:
+    timed = [step.number for step in run.steps if step.seconds is not None]
+    stages = Counter(word(t.stage) for step in run.steps for t in (*step.inside, *step.after))
+    return Imported(
+        path=str(path),
+        framework=run.framework,
+        framework_version=run.version,
+        trainer=run.trainer,
+        log=run.log,
+        kind=run.kind,
+        steps=len(timed),
+        first_step=min(timed, default=None),
+        last_step=max(timed, default=None),
+        spans=len(timed) + sum(stages.values()),
+        stages=dict(stages.most_common()),
+        readings=sum(len(step.counters) for step in run.steps),
+        not_logged=tuple(what if s is None else f"{word(s)}: {what}" for s, what in run.not_logged),
+        notes=tuple(f"{target}: {detail}" for target, detail in run.notes),
+        log_notes=run.log_notes,
+    )

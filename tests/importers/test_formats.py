@@ -1,0 +1,155 @@
+"""The formats of logs, read from files that verl's own loggers wrote, and from broken ones."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rltrace.importers.log import Log, Record, joined, out_of_order
+from rltrace.importers.reading import read_log
+from rltrace.importers.verl import SETTINGS
+from rltrace.trace.errors import UNREADABLE, WRONG_USAGE, RltraceError
+from tests.importers.logs import FIXTURES, json_lines
+
+EVENTS = "separate_async/events.out.tfevents.1760000000.imported.0"
+
+
+def steps_of(log: Log) -> list[int]:
+    return [record.step for record in log.records]
+
+
+def test_the_file_logger_s_lines_are_read() -> None:
+    log = read_log(FIXTURES / "v1_sync.jsonl")
+    assert (log.kind, steps_of(log), log.skipped) == ("JSON lines", [0, 1, 2, 3, 4, 5, 6], ())
+    assert log.records[0].metrics == {"val-core/toy/acc/mean@1": 0.25}
+    assert log.records[1].metrics["timing_s/gen"] == 2.011343642441124
+    assert log.changed_ns == (FIXTURES / "v1_sync.jsonl").stat().st_mtime_ns
+
+
+def test_the_console_logger_s_lines_are_read_through_colours_bars_and_ray_s_prefix() -> None:
+    log = read_log(FIXTURES / "legacy_console.log", SETTINGS)
+    assert (log.kind, steps_of(log), log.skipped) == ("console log", [1, 2, 3, 4, 5, 6], ())
+    first = log.records[0].metrics
+    assert first["timing_s/gen"] == 18.951858508367565
+    assert first["timing_s/agent_loop/compute_score/mean"] == 0.003  # np.float64(0.003)
+    assert log.settings == {"use_v1": "False"}
+
+
+def test_event_files_are_read_as_tensorboard_reads_them() -> None:
+    log = read_log(FIXTURES / "separate_async")
+    assert (log.kind, log.skipped) == ("TensorBoard events", ())
+    assert steps_of(log) == [1, 2, 3, 4, 3, 4, 5, 6, 7, 8]
+    # What tensorboard 2.21's own EventFileLoader reads from the first file.
+    gens = [1.4560343027114868, 0.8251429200172424, 1.376696228981018, 0.7104789614677429]
+    assert [record.metrics["timing_s/gen"] for record in log.records[:4]] == gens
+    assert [record.metrics["perf/total_num_tokens"] for record in log.records[:2]] == [1912, 2063]
+    assert log.records[0].real_ns == round(1760000002.7803988 * 1e9)
+
+
+def test_a_torn_last_line_is_skipped_and_said(tmp_path: Path) -> None:
+    whole = (FIXTURES / "v1_sync.jsonl").read_text("utf-8")
+    (tmp_path / "log").write_text(whole[:-40], "utf-8")
+    log = read_log(tmp_path / "log")
+    assert steps_of(log) == [0, 1, 2, 3, 4, 5]
+    assert log.skipped == ("line 7, the last one, is torn",)
+
+
+def test_a_torn_console_line_loses_its_last_number_only(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("step:1 - a:1 - timing_s/gen:2.5 - timing_s/step:1", "utf-8")
+    log = read_log(tmp_path / "log")
+    assert log.records[0].metrics == {"a": 1.0, "timing_s/gen": 2.5}
+    assert log.skipped == ("the last number of the last line, which is torn",)
+
+
+def test_lines_of_other_programs_are_no_steps(tmp_path: Path) -> None:
+    text = "substep:1 - a:1\nglobal_step:3 - b:2\nstep:2 of 7\nstep:4 - x y/z:nan - c:np.int64(7)\n"
+    (tmp_path / "log").write_text(text, "utf-8")
+    log = read_log(tmp_path / "log")
+    assert log.records == (Record(4, {"c": 7.0}),)
+    assert log.skipped == ("1 values that are no finite number",)
+
+
+def test_odd_json_lines_are_counted(tmp_path: Path) -> None:
+    text = (
+        '{"step": 1, "data": {"a": 1, "b": null, "c": true, "d": "x"}}\nnoise\n[]\n{"step": "x"}\n'
+    )
+    (tmp_path / "log").write_text(text + '{"step": 2, "loss": 0.5}\n', "utf-8")
+    log = read_log(tmp_path / "log")
+    assert log.records == (Record(1, {"a": 1.0}), Record(2, {"loss": 0.5}))
+    assert log.skipped == ("line 2 is no JSON", "lines 3, 4 are without a step and numbers")
+
+
+@pytest.mark.parametrize("cut", [1, 300, 3000])
+def test_a_torn_event_file_is_read_as_far_as_it_goes(tmp_path: Path, cut: int) -> None:
+    data = (FIXTURES / EVENTS).read_bytes()
+    torn = tmp_path / Path(EVENTS).name
+    torn.write_bytes(data[:-cut])
+    log = read_log(torn)
+    assert steps_of(log) == [1, 2, 3, 4][: len(log.records)]
+    assert len(log.records) >= 2
+    assert log.skipped[0].startswith(f"{torn.name} from byte ")
+
+
+def test_a_damaged_event_file_is_read_up_to_the_damage(tmp_path: Path) -> None:
+    data = bytearray((FIXTURES / EVENTS).read_bytes())
+    data[3000:3100] = bytes(100)
+    (tmp_path / "x.tfevents.1").write_bytes(data)
+    log = read_log(tmp_path)
+    assert 1 <= len(log.records) < 4
+    assert "torn or damaged" in log.skipped[0]
+
+
+def test_event_files_written_at_the_same_time_are_not_mixed(tmp_path: Path) -> None:
+    for name in ("a.tfevents.1", "b.tfevents.2"):
+        shutil.copy(FIXTURES / EVENTS, tmp_path / name)
+    log = read_log(tmp_path)
+    assert steps_of(log) == [1, 2, 3, 4]
+    assert "1 event files written at the same time" in log.skipped[0]
+
+
+def test_a_directory_of_several_experiments_is_not_guessed_at(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        shutil.copy(FIXTURES / EVENTS, tmp_path / name)
+    with pytest.raises(RltraceError, match=r"several experiments: name one of one, two") as error:
+        read_log(tmp_path)
+    assert error.value.exit_code == WRONG_USAGE
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [(b"", "is empty"), (b" \n\n", "is empty"), (b"\x7fELF\0\0\0\0\0", "is no log of metrics")],
+)
+def test_a_file_that_is_no_log_is_one_sentence(tmp_path: Path, content: bytes, says: str) -> None:
+    (tmp_path / "log").write_bytes(content)
+    with pytest.raises(RltraceError, match=says) as error:
+        read_log(tmp_path / "log")
+    assert error.value.exit_code == UNREADABLE
+
+
+def test_a_log_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+    for path in (tmp_path / "none", tmp_path):
+        with pytest.raises(RltraceError, match=r"does not exist|holds no TensorBoard event file"):
+            read_log(path)
+
+
+def test_parts_of_a_step_are_joined_and_its_repetition_is_a_step_again() -> None:
+    parts = [Record(1, {"a": 1.0}), Record(1, {"b": 2.0}), Record(1, {"a": 1.0, "b": 2.0})]
+    steps, repeated = joined([*parts, Record(1, {"a": 3.0}), Record(2, {"a": 1.0})])
+    assert [step.metrics for step in steps] == [{"a": 1.0, "b": 2.0}, {"a": 3.0}, {"a": 1.0}]
+    assert repeated == 1
+
+
+def test_a_restart_is_in_order_and_a_shuffled_log_is_not() -> None:
+    def records(*steps: int) -> list[Record]:
+        return [Record(step, {}) for step in steps]
+
+    assert out_of_order(records(1, 2, 3, 2, 3, 4)) is None
+    assert out_of_order(records(1, 3, 2)) == (2, 3)
+
+
+def test_an_infinite_number_is_not_known(tmp_path: Path) -> None:
+    log = read_log(json_lines(tmp_path / "log", (1, {"a": float("inf"), "b": float("nan")})))
+    assert log.records == (Record(1, {}),)

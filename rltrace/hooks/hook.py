@@ -133,6 +133,7 @@ class Hook:
     - `target`: `"package.module:Class.method"`; `"__main__:function"` is the script itself.
     - `stage`: a word of the vocabulary (or `Stage`); a function that decides per call; `"step"` for
       the function that is one learner step; `None` when only the readers matter (no span).
+    - `stages`: where a function decides, the words that it may give: `rltrace doctor` lists them.
     - `phase`: a phase of a sync. `name`: the span's name, by default `Class.method`.
     - `before`, `after`: readers. `step`: for `stage="step"`, the step's number; the process's step
       is set to it for as long as the next one has not begun. Without it steps count from 0.
@@ -157,6 +158,7 @@ class Hook:
     versions: str = ""
     per_item: bool = True
     stream: int | None = None
+    stages: tuple[str, ...] = ()
     optional: bool = False
 
     @property
@@ -173,7 +175,7 @@ class Hook:
     def stage_word(self) -> str:
         """The stage for people: a word, `"by call"`, or `""` when no span is recorded."""
         if callable(self.stage):
-            return "by call"
+            return ", ".join(self.stages) or "by call"
         if isinstance(self.stage, Stage):
             return self.stage.name.lower()
         return self.stage or ""

@@ -71,7 +71,8 @@ class AdapterCheck:
     @property
     def stages(self) -> tuple[str, ...]:
         """The stages that will be seen."""
-        found = (hook.stage for hook in self.hooks if hook.found != NO and hook.stage)
+        seen = (hook for hook in self.hooks if hook.found != NO and hook.stage)
+        found = (word for hook in seen for word in hook.stage.split(", "))
         return tuple(dict.fromkeys(found))
 
     @property

@@ -5,7 +5,7 @@
     learner.py   readers in the driver and the training workers
     rollout.py   readers in agent loops
 
-What each version lets one see is in `docs/verl.md`; versions count weight updates, as verl's do.
+Versions count weight updates, as verl's own do.
 """
 
 from __future__ import annotations

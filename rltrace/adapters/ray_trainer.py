@@ -1,8 +1,9 @@
 """The built-in trainer (`rltrace.trainer`), seen from outside: what to hook and what to read.
 
 Every quantity is read where it is known: generation in the engine, verdicts in the reward workers,
-fates and ratios at the optimizer's update, weights at both ends of the object store. Nothing is
-estimated; what the trainer does not do (environments, critics, recomputed log-probs) stays unseen.
+fates and ratios where the controller books them (a learner that dies takes its updates with it),
+weights at both ends of the object store. What is not known there stays unknown: the actors' spans
+have no step, since no actor knows which one will train on its samples.
 """
 
 from __future__ import annotations
@@ -11,188 +12,185 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, ClassVar
 
+from rltrace.hooks.codes import codes_of
 from rltrace.hooks.hook import Adapter, Call, Hook
 from rltrace.hooks.identity import identify
-from rltrace.trace.vocabulary import Fate, Finish, Outcome, SyncRole, Transport, word
+from rltrace.trace.vocabulary import SyncRole, Transport
 
-_FATES = {word(fate): int(fate) for fate in Fate}
-_FINISHES = {word(finish): int(finish) for finish in Finish}
-_OUTCOMES = {word(outcome): int(outcome) for outcome in Outcome}
+# Columns that are named as the trainer's own fields.
+_END = ("last_version", "response_tokens", "turns", "preemptions")
+_USE = ("version", "tokens", "mean_log_ratio", "clip_share", "sum_w", "sum_w_squared")
 
-_shared_id = lru_cache(256)(identify)  # of groups and prompts, which many samples have in common
-_generating: dict[str, Any] = {}  # rows of trajectories that have begun here, by id
+_shared_id = lru_cache(256)(identify)  # of what many samples have in common
+_generating: dict[str, Any] = {}  # rows of the trajectories that have begun here, by id
+_load_ns: list[int] = []  # of the `receive` that is about to return
+
+
+def _controller(call: Call) -> None:
+    call.recorder.describe(role="controller", placement=call.argument("config").placement)
 
 
 def _rank(call: Call) -> None:
     call.recorder.describe(rank=call.argument("index"))
 
 
-def _parameters(call: Call) -> None:
-    call.recorder.describe(parameters=sum(p.numel() for p in call.self.model.parameters()))
+def _policy(call: Call) -> None:
+    """Whoever holds a policy begins with version 0 of it."""
+    _rank(call)
+    model = call.self.engine.model if hasattr(call.self, "engine") else call.self.model
+    call.recorder.describe(parameters=sum(p.numel() for p in model.parameters()))
+    call.recorder.version = 0
 
 
-def _belongs_to_step(call: Call) -> None:
-    """An actor learns from its arguments which step it works for; its later spans inherit it."""
-    step = call.argument("step", call.argument("batch"))
-    if step is None:
-        step = call.argument("trajectories")[0].batch
-    call.recorder.step = step
-    call.span.set(step=step)
+def _work(call: Call) -> None:
+    """The trajectories that a call is given, or that it has generated."""
+    trajectories = call.argument("trajectories", call.result) or ()
+    tokens = sum(trajectory.response_tokens for trajectory in trajectories)
+    call.span.set(items=len(trajectories), tokens=tokens)
 
 
-def _rollout(call: Call) -> None:
-    if call.result is not None:
-        call.span.set(items=len(call.result), tokens=sum(len(t.tokens) for t in call.result))
-
-
-def _sequence_starts(call: Call) -> None:
-    request = call.result.request
-    _generating[request.id] = call.recorder.append(
+def _row(call: Call, request: Any, first_version: int, **more: int) -> Any:
+    return call.row(
         "trajectories",
-        start_ns=call.start_ns,
         trajectory=identify(request.id),
         group=_shared_id(request.group),
         prompt=_shared_id(bytes(request.prompt)),
-        first_version=call.result.first_version,
         prompt_tokens=len(request.prompt),
-        token_ids=1,
-        logprobs=1,
+        first_version=first_version,
+        **more,
     )
 
 
+def _prefill_begins(call: Call) -> None:
+    """Of a batch that is read, those without a token begin here; the others come back to it."""
+    begun = [s for s in call.argument("fresh") if not s.tokens]
+    call.state = {s.request.id: _row(call, s.request, s.first_version) for s in begun}
+    _generating.update(call.state)
+
+
 def _first_tokens(call: Call) -> None:
-    for sequence in call.argument("fresh"):
-        row = _generating.get(sequence.request.id)
-        if row is not None and call.exception is None:
+    if call.exception is None:
+        for row in call.state.values():
             row.set(first_token_ns=call.end_ns)
 
 
-def _sequence_ends(call: Call) -> None:
-    trajectory = call.result
-    row = None if trajectory is None else _generating.pop(trajectory.id, None)
-    if row is not None:
+def _ended(call: Call) -> None:
+    """A sample is complete. One that was cut off before it began is an event without a length."""
+    request, trajectory = call.argument("request"), call.result
+    row = _generating.pop(request.id, None)
+    if trajectory is not None:
+        row = row or _row(call, request, -1, start_ns=call.end_ns)
         row.set(
             end_ns=call.end_ns,
-            last_version=trajectory.last_version,
-            response_tokens=len(trajectory.tokens),
-            finish=_FINISHES[trajectory.finish],
+            task=_shared_id(call.self.task.name),
+            env_ns=round(trajectory.env_seconds * 1e9),
+            finish=codes_of("Finish")[trajectory.finish],
+            token_ids=trajectory.faithful,
+            logprobs=trajectory.faithful,
+            **{name: getattr(trajectory, name) for name in _END},
         )
-
-
-def _trajectories_given(call: Call) -> None:
-    trajectories = call.argument("trajectories")
-    call.span.set(items=len(trajectories), tokens=sum(len(t.tokens) for t in trajectories))
-    _belongs_to_step(call)
 
 
 def _verdict(call: Call) -> None:
     reward = call.result
-    call.recorder.append(
-        "rewards",
-        start_ns=call.start_ns,
-        end_ns=call.end_ns,
-        trajectory=identify(call.argument("trajectory").id),
-        component=call.recorder.name(call.self.task.rule),
-        value=float("nan") if reward is None else reward.value,
-        outcome=_OUTCOMES["error" if reward is None else reward.outcome],
-    )
+    if reward is not None:
+        component, outcome = call.recorder.name(reward.component), codes_of("Outcome")
+        known = {"value": reward.value, "component": component, "outcome": outcome[reward.outcome]}
+        call.row("rewards", trajectory=identify(reward.trajectory), **known)
 
 
-def _trained(call: Call) -> None:
-    report = call.result
-    if report is not None:
-        call.span.set(tokens=report.tokens, items=len(report.uses), version=report.version)
-        _uses(call, [use for use in report.uses if use.fate != "trained"])
+def _train(call: Call) -> None:
+    """From here until it publishes, the learner works for this step."""
+    samples = call.argument("samples")
+    call.recorder.step = call.argument("step")
+    tokens = sum(sample.trajectory.response_tokens for sample in samples)
+    call.span.set(step=call.recorder.step, items=len(samples), tokens=tokens)
 
 
-def _updated(call: Call) -> None:
-    if call.result is not None:
-        _uses(call, call.result[0])
-
-
-def _uses(call: Call, uses: list[Any]) -> None:
-    recorder = call.recorder
-    for use in uses:
-        recorder.append(
+def _used(call: Call) -> None:
+    """Samples were trained on, all of a step at once, or one was dropped."""
+    report = call.argument("report")
+    for use in [call.result] if report is None else report.uses:
+        call.row(
             "uses",
-            time_ns=call.end_ns,
             trajectory=identify(use.trajectory),
-            step=recorder.step,
-            version=call.self.version,
-            fate=_FATES[use.fate],
-            tokens=use.tokens,
-            mean_log_ratio=use.mean_log_ratio,
-            clip_share=use.clip_share,
-            sum_w=use.sum_w,
-            sum_w_squared=use.sum_w_squared,
+            step=call.recorder.step,
+            fate=codes_of("Fate")[use.fate],
+            **{name: getattr(use, name) for name in _USE},
         )
 
 
 def _published(call: Call) -> None:
+    call.recorder.step = -1
     if call.result is not None:
         call.recorder.version = call.result.version
-        _sync(call, SyncRole.SOURCE, call.result)
+        _sync(call, SyncRole.SOURCE, call.result, call.end_ns - call.start_ns)
+
+
+def _loaded(call: Call) -> None:
+    _load_ns.append(call.end_ns - call.start_ns)
 
 
 def _received(call: Call) -> None:
-    if call.result is not None:
-        call.recorder.version = call.result
-        _sync(call, SyncRole.SINK, call.argument("manifest"))
+    """Weights travel beside generation, where there is any; only loading them stops it."""
+    load_ns = _load_ns.pop() if _load_ns else 0
+    if call.result:  # 0: it had them already
+        call.recorder.version = call.self.engine.version
+        stall_ns = load_ns if call.self.engine.open else call.end_ns - call.start_ns
+        _sync(call, SyncRole.SINK, call.argument("manifest"), stall_ns)
 
 
-def _sync(call: Call, role: SyncRole, manifest: Any) -> None:
-    call.span.set(version=manifest.version, bytes=manifest.bytes)
-    call.recorder.append(
-        "syncs",
-        start_ns=call.start_ns,
-        end_ns=call.end_ns,
-        version=manifest.version,
-        role=role,
-        stall_ns=call.end_ns - call.start_ns,  # neither side does anything else meanwhile
-        bytes=manifest.bytes,
-        wire_bytes=manifest.bytes,
-        buckets=1,
-        transport=Transport.OBJECT_STORE,
-    )
+def _sync(call: Call, role: SyncRole, manifest: Any, stall_ns: int) -> None:
+    moved = {"version": manifest.version, "bytes": manifest.bytes}
+    call.span.set(**moved)
+    call.row("syncs", role=role, stall_ns=stall_ns, transport=Transport.OBJECT_STORE, **moved)
 
 
-_ROLES = "rltrace.trainer.roles"
-_ROLLOUT = f"{_ROLES}:RolloutWorker"
-_ENGINE = "rltrace.trainer.engine:Engine"
-_PLACEMENT = "rltrace.trainer.placement"
-_STORE = "rltrace.sync.object_store"
+_TRAINER = "rltrace.trainer"
+_ROLLOUT = f"{_TRAINER}.rollout:RolloutWorker"
+_ENGINE = f"{_TRAINER}.engine:Engine"
+_REWARD = f"{_TRAINER}.reward:RewardWorker"
+_REFERENCE = f"{_TRAINER}.learner:Reference"
+_LEARNER = f"{_TRAINER}.learner:Learner"
+_STORE = "rltrace.sync.object_store:ObjectStore"
 
 
 class RayTrainer(Adapter):
     """The built-in trainer."""
 
-    framework = "rltrace.trainer"
+    framework = _TRAINER
     hooks = (
-        Hook(
-            "rltrace.trainer.run:run", before=lambda call: call.recorder.describe(role="controller")
-        ),
-        Hook(f"{_PLACEMENT}:Colocated.step", "step", step=lambda call: call.argument("number")),
-        Hook(f"{_ROLLOUT}.__init__", after=_rank),
-        Hook(f"{_ROLLOUT}.generate", "rollout", before=_belongs_to_step, after=_rollout),
-        Hook(f"{_ENGINE}.start", after=_sequence_starts),
-        Hook(f"{_ENGINE}.prefill", after=_first_tokens),
-        Hook(f"{_ENGINE}.finish", after=_sequence_ends),
-        Hook(f"{_ROLES}:RewardWorker.score", "reward", before=_trajectories_given),
-        Hook(f"{_ROLES}:RewardWorker.verify", after=_verdict),
-        Hook(f"{_ROLES}:Reference.log_probs", "reference", before=_trajectories_given),
-        Hook(f"{_ROLES}:Learner.__init__", after=_parameters),
-        Hook(f"{_ROLES}:Learner.train", "train", before=_belongs_to_step, after=_trained),
-        Hook(f"{_ROLES}:Learner.update", after=_updated),
-        Hook(f"{_ROLES}:Learner.publish", "sync", after=_published),
-        Hook(f"{_STORE}:ObjectStorePublisher.gather", "sync", phase="gather"),
-        Hook(f"{_STORE}:ObjectStorePublisher.put", "sync", phase="transfer"),
+        Hook(f"{_TRAINER}.run:run", before=_controller),
+        Hook(f"{_TRAINER}.placement:Placement.step", "step", step=lambda c: c.argument("number")),
+        Hook(f"{_TRAINER}.queue:TrajectoryQueue.take", "wait", name="samples for the next step"),
+        Hook(f"{_TRAINER}.queue:TrajectoryQueue.admit", "wait", name="the lag bound"),
+        Hook(f"{_ROLLOUT}.__init__", after=_policy),
+        Hook(f"{_ROLLOUT}.generate", "rollout", after=_work),
+        Hook(f"{_ROLLOUT}.episode", after=_ended),
+        Hook(f"{_ROLLOUT}.use_tool", "env"),
+        Hook(f"{_ENGINE}.prefill", before=_prefill_begins, after=_first_tokens),
+        Hook(f"{_REWARD}.__init__", after=_rank),
+        Hook(f"{_REWARD}.score", "reward", before=_work),
+        Hook(f"{_REWARD}.verify", after=_verdict),
+        Hook(f"{_REFERENCE}.__init__", after=_policy),
+        Hook(f"{_REFERENCE}.log_probs", "reference", before=_work),
+        Hook(f"{_LEARNER}.__init__", after=_policy),
+        Hook(f"{_LEARNER}.old_log_probs", "logprob", before=_work),
+        Hook(f"{_LEARNER}.train", "train", before=_train),
+        Hook(f"{_LEARNER}.update", "train"),
+        Hook(f"{_TRAINER}.ledger:Ledger.trained", after=_used),
+        Hook(f"{_TRAINER}.ledger:Ledger.drop", after=_used),
+        Hook(f"{_LEARNER}.publish", "sync", after=_published),
+        Hook(f"{_STORE}Publisher.gather", "sync", phase="gather"),
+        Hook(f"{_STORE}Publisher.put", "sync", phase="transfer"),
         Hook(f"{_ROLLOUT}.receive", "sync", after=_received),
-        Hook(f"{_STORE}:ObjectStoreSubscriber.fetch", "sync", phase="transfer"),
-        Hook(f"{_STORE}:ObjectStoreSubscriber.load", "sync", phase="load"),
+        Hook(f"{_STORE}Subscriber.fetch", "sync", phase="transfer"),
+        Hook(f"{_ENGINE}.drain", "wait", name="running sequences"),
+        Hook(f"{_STORE}Subscriber.load", "sync", phase="load", after=_loaded),
+        Hook(f"{_LEARNER}.state", "checkpoint"),
+        Hook(f"{_LEARNER}.restore", "checkpoint"),
+        Hook(f"{_TRAINER}.checkpoint:Checkpoint.save", "checkpoint"),
     )
     roles: ClassVar[Mapping[str, str]] = {
-        _ROLLOUT: "rollout",
-        f"{_ROLES}:RewardWorker": "reward",
-        f"{_ROLES}:Reference": "reference",
-        f"{_ROLES}:Learner": "learner",
-    }
+        _ROLLOUT: "rollout", _REWARD: "reward", _REFERENCE: "reference", _LEARNER: "learner",
+    }  # fmt: skip

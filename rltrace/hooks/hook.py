@@ -109,8 +109,7 @@ class Call:
         tables with a single time, now. The row's `.set(**columns)` completes it later. `None` when
         it could not be stored (a full disk).
         """
-        names = [column.name for column in TABLES[table].columns]
-        marker = names[0]
+        marker, *names = _COLUMNS[table]
         if marker not in columns:
             known = marker == "start_ns" and self.start_ns > 0
             columns[marker] = self.start_ns if known else time.monotonic_ns()
@@ -118,6 +117,8 @@ class Call:
             columns["end_ns"] = self.end_ns
         return self.recorder.append(table, **columns)
 
+
+_COLUMNS = {name: [column.name for column in table.columns] for name, table in TABLES.items()}
 
 Reader = Callable[[Call], object]
 """Reads a call; what it returns is ignored, what it raises is reported once."""

@@ -1,146 +1,85 @@
-"""The adapter against the trainer's own ledger: a traced run and the same run untraced."""
+"""What the adapter shows of the built-in trainer beyond its ledger's counts."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import rltrace
-from rltrace.adapters.ray_trainer import RayTrainer
-from tests.hooks.conftest import WRAP, clean_environment
+from rltrace.analysis.summary import summarize
+from tests.adapters.conftest import JOBS, SMALL, Traced, train
 
-ROOT = Path(__file__).parents[2]
-STEPS = 4
-TRAIN = [
-    sys.executable, str(ROOT / "examples/train.py"), "--steps", str(STEPS), "--prompts", "4",
-    "--samples", "4", "--width", "32", "--layers", "1", "--symbols", "3", "--longest", "3",
-]  # fmt: skip
+TracedJob = Callable[[str], Traced]
 
 
-@dataclass(frozen=True)
-class Traced:
-    """A traced job: its run, the trainer's ledger, and the ledger of the same job untraced."""
-
-    run: Any
-    steps: list[dict[str, Any]]
-    untraced_steps: list[dict[str, Any]]
-
-    def rows(self, query: str) -> list[Any]:
-        """The rows of a query; bare values where it has one column."""
-        found = self.run.sql(query).fetchall()
-        return [row[0] if len(row) == 1 else row for row in found]
-
-
-@pytest.fixture(scope="module")
-def traced(tmp_path_factory: pytest.TempPathFactory) -> Traced:
-    folder = tmp_path_factory.mktemp("traced")
-    environment = clean_environment(RAY_memory_monitor_refresh_ms="0")
-
-    def steps(name: str, *wrap: str) -> list[dict[str, Any]]:
-        command = [*wrap, *TRAIN, "--ledger", str(folder / name)]
-        done = subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        written: list[dict[str, Any]] = json.loads((folder / name).read_text())["steps"]
-        return written
-
-    recorded = steps("traced.json", *WRAP, "--out", str(folder / "run"), "--")
-    return Traced(rltrace.open_run(folder / "run"), recorded, steps("untraced.json"))
-
-
-def test_the_job_does_the_same_with_and_without_a_trace(traced: Traced) -> None:
-    def without_times(step: dict[str, Any]) -> dict[str, Any]:
-        return {k: v for k, v in step.items() if k not in ("seconds", "stage_seconds")}
-
-    assert list(map(without_times, traced.steps)) == list(map(without_times, traced.untraced_steps))
-
-
-def test_every_hook_found_its_target(traced: Traced) -> None:
-    assert [p for p in traced.run.problems if p["what"] != "no-gpu"] == []
-    assert len({hook.target for hook in RayTrainer.hooks}) == len(RayTrainer.hooks)
-
-
-def test_processes_carry_their_roles(traced: Traced) -> None:
-    roles = traced.rows("SELECT role FROM processes WHERE role != 'agent' ORDER BY role")
-    assert roles == ["controller", "learner", "reference", "reward", "rollout", "rollout"]
-    assert traced.rows("SELECT rank FROM processes WHERE role = 'rollout' ORDER BY 1") == [0, 1]
-
-
-def test_steps_have_their_numbers_and_durations(traced: Traced) -> None:
-    rows = traced.rows("SELECT step, (end_ns - start_ns) / 1e9 FROM steps ORDER BY step")
-    assert [number for number, _ in rows] == list(range(STEPS))
-    for (_, seconds), step in zip(rows, traced.steps, strict=True):
-        assert seconds >= step["seconds"]  # the ledger's clock runs inside of the hooked call
-
-
-@pytest.mark.parametrize(
-    ("stage", "processes"),
-    [("rollout", 2), ("reward", 1), ("reference", 1), ("train", 1)],
-)
-def test_each_stage_is_a_span_of_its_step_in_each_of_its_processes(
-    traced: Traced, stage: str, processes: int
+def test_the_job_does_the_same_with_and_without_a_trace(
+    traced_job: TracedJob, tmp_path: Path
 ) -> None:
-    rows = traced.rows(
-        "SELECT step, count(DISTINCT process), sum(items), sum(tokens) FROM spans"
-        f" WHERE stage = '{stage}' GROUP BY step ORDER BY step"
+    def counted(ledger: dict[str, Any]) -> list[dict[str, Any]]:
+        approximate = {
+            "seconds",
+            "loss",
+            "kl",
+            "clip_share",
+            "ess",
+        }  # floats are added in any order
+        return [{k: v for k, v in s.items() if k not in approximate} for s in ledger["steps"]]
+
+    untraced = train(tmp_path, SMALL | JOBS["colocated"], traced=False)
+    assert counted(untraced) == counted(traced_job("colocated").ledger)
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_processes_carry_their_roles_and_the_controller_the_placement(
+    traced_job: TracedJob, name: str
+) -> None:
+    job = traced_job(name)
+    known = sorted(
+        (p.role, p.rank, p.facts.get("parameters"), p.facts.get("placement"))
+        for p in job.run.processes
+        if p.role and p.role != "agent"  # Ray may start a worker that it has no work for
     )
-    tokens = "tokens_trained" if stage == "train" else "tokens_generated"
-    assert rows == [
-        (number, processes, step["samples"], step[tokens])
-        for number, step in enumerate(traced.steps)
+    size = job.ledger["parameters"]
+    placement = job.ledger["config"]["placement"]
+    assert known == [
+        ("controller", None, None, placement),
+        ("learner", 0, size, None),
+        ("reference", 0, size, None),
+        ("reward", 0, None, None),
+        ("rollout", 0, size, None),
+        ("rollout", 1, size, None),
     ]
+    composition = summarize(job.run).composition
+    assert composition is not None
+    assert (composition.placement, composition.placement_source) == (placement, "as the job states")
 
 
-def test_trajectories_are_all_there_and_complete(traced: Traced) -> None:
-    rows = traced.rows(
-        "SELECT count(DISTINCT trajectory), sum(response_tokens), sum(prompt_tokens),"
-        " count(DISTINCT \"group\"), count(*) FILTER (finish = 'stop') FROM trajectories"
-        " GROUP BY first_version ORDER BY first_version"
-    )
-    assert rows == [
-        (s["samples"], s["tokens_generated"], s["prompt_tokens"], 4, s["finish"].get("stop", 0))
-        for s in traced.steps
-    ]
-    assert traced.rows(
-        "SELECT count(*) FROM trajectories WHERE NOT (start_ns <= first_token_ns AND"
-        " first_token_ns <= end_ns AND first_version = last_version AND reference_version = 0)"
-    ) == [0]
+def test_a_step_lasts_as_long_as_the_ledger_says_or_longer(traced_job: TracedJob) -> None:
+    job = traced_job("colocated")
+    lengths = job.rows("SELECT (end_ns - start_ns) / 1e9 FROM steps ORDER BY step")
+    for seconds, record in zip(lengths, job.steps, strict=True):
+        assert seconds >= record["seconds"] - 1e-3  # its clock starts as the step before ends
 
 
-def test_a_trajectory_begins_and_ends_inside_its_workers_rollout_span(traced: Traced) -> None:
-    assert traced.rows(
-        "SELECT count(*) FROM trajectories t JOIN spans s ON s.process = t.process"
-        " AND s.stage = 'rollout' AND s.start_ns <= t.start_ns AND t.end_ns <= s.end_ns"
-    ) == [sum(step["samples"] for step in traced.steps)]
+def test_a_trajectory_lies_inside_its_workers_rollout_span(traced_job: TracedJob) -> None:
+    job = traced_job("colocated")
+    assert job.rows(
+        "SELECT count(DISTINCT t.trajectory) FROM trajectories t JOIN spans s"
+        " ON s.process = t.process AND s.stage = 'rollout'"
+        " AND s.start_ns <= t.start_ns AND t.start_ns < t.first_token_ns"
+        " AND t.first_token_ns <= t.end_ns AND t.end_ns <= s.end_ns"
+    ) == [job.total("samples")]
+    assert job.rows(
+        'SELECT count(DISTINCT "group"), count(DISTINCT task), min(token_ids), min(logprobs),'
+        " max(turns), max(env_ns) FROM trajectories"
+    ) == [(4 * len(job.steps), 1, 1, 1, 1, 0)]
 
 
-def test_each_trajectory_has_one_verdict_and_one_use(traced: Traced) -> None:
-    joined = traced.rows(
-        "SELECT u.step, avg(r.value), count(*) FILTER (u.fate = 'trained'),"
-        " count(*) FILTER (u.fate = 'zero-advantage'),"
-        " sum(u.tokens) FILTER (u.fate = 'trained'), sum(u.tokens)"
-        " FROM trajectories t JOIN rewards r USING (trajectory) JOIN uses u USING (trajectory)"
-        " GROUP BY u.step ORDER BY u.step"
-    )
-    for row, step in zip(joined, traced.steps, strict=True):
-        assert row[1] == pytest.approx(step["reward"])
-        drops = step["drops"].get("zero-advantage", 0)
-        trained, generated = step["tokens_trained"], step["tokens_generated"]
-        assert row[2:] == (step["samples"] - drops, drops, trained, generated)
-    assert sum(row[3] for row in joined) > 0
-    assert traced.rows("SELECT DISTINCT component, outcome FROM rewards") == [("sort", "ok")]
-    assert traced.rows("SELECT DISTINCT lag FROM lags") == [0]
-
-
-def test_ratios_of_trained_samples_are_near_one_on_policy(traced: Traced) -> None:
-    rows = traced.rows(
+def test_ratios_of_trained_samples_are_near_one_on_policy(traced_job: TracedJob) -> None:
+    job = traced_job("colocated")
+    rows = job.rows(
         "SELECT sum_w / tokens, sum_w_squared / tokens, clip_share, mean_log_ratio FROM uses"
         " WHERE fate = 'trained'"
     )
@@ -149,29 +88,84 @@ def test_ratios_of_trained_samples_are_near_one_on_policy(traced: Traced) -> Non
         assert mean_w_squared >= mean_w**2 * 0.999  # by Cauchy and Schwarz
         assert 0 <= clip_share <= 1
         assert abs(mean_log_ratio) < 1
-    assert traced.rows("SELECT count(*) FROM uses WHERE fate != 'trained' AND sum_w IS NULL") == [
-        sum(sum(step["drops"].values()) for step in traced.steps)
+    drops = job.rows("SELECT count(*) FROM uses WHERE fate != 'trained' AND sum_w IS NULL")
+    assert drops == [sum(job.counts("drops").values())]
+
+
+def test_what_runs_when_nothing_waits_for_anything(traced_job: TracedJob) -> None:
+    """Versions pass while sequences are generated, overtaken groups are dropped, and all is seen
+    where it belongs although one process is at many calls at once."""
+    job = traced_job("async")
+    assert job.counts("drops")["stale"] > 0
+    assert set(job.counts("lags")) == {0, 1}
+    assert job.counts("lags_in_flight")[1] > 0
+    assert job.counts("lags_in_queue")[1] > 0
+    mixed, preempted = job.rows(
+        "SELECT count(*) FILTER (last_version > first_version), count(*) FILTER (preemptions > 0)"
+        " FROM trajectories"
+    )[0]
+    assert preempted >= mixed > 0
+    assert job.rows(
+        "SELECT count(*) FROM spans a JOIN spans b USING (process) WHERE a.stage = 'rollout'"
+        " AND b.stage = 'rollout' AND a.start_ns < b.start_ns AND b.start_ns < a.end_ns"
+        " AND a.lane = b.lane"
+    ) == [0]
+    assert job.rows("SELECT DISTINCT step FROM spans WHERE stage IN ('rollout', 'reward')") == [
+        None
     ]
+    waits = dict(job.rows("SELECT name, count(*) FROM spans WHERE stage = 'wait' GROUP BY 1"))
+    assert waits["samples for the next step"] == len(job.steps)
+    groups = job.total("samples") / 4
+    assert groups <= waits["the lag bound"] <= groups + 1
 
 
-def test_weights_are_seen_at_both_ends_with_versions_and_bytes(traced: Traced) -> None:
-    rows = traced.rows(
-        "SELECT version, role, count(*), sum(bytes) FROM syncs GROUP BY ALL ORDER BY version, role"
-    )
-    expected: list[tuple[int, str, int, int]] = []
-    for version, step in enumerate(traced.steps, start=1):
-        expected += [
-            (version, "sink", 2, step["sync_bytes"]),
-            (version, "source", 1, step["sync_bytes"] // 2),
-        ]
-    assert rows == expected
-    phases = traced.rows(
-        "SELECT p.role, s.phase, count(*) FROM spans s JOIN processes p USING (process)"
-        " WHERE s.stage = 'sync' AND s.phase IS NOT NULL GROUP BY ALL ORDER BY ALL"
-    )
-    assert phases == [
-        ("learner", "gather", STEPS),
-        ("learner", "transfer", STEPS),
-        ("rollout", "load", 2 * STEPS),
-        ("rollout", "transfer", 2 * STEPS),
+def test_weights_that_arrive_beside_generation_stop_it_only_to_be_loaded(
+    traced_job: TracedJob,
+) -> None:
+    stalls = "SELECT count(*) FILTER (stall_ns < end_ns - start_ns), count(*) FROM syncs"
+    beside, _ = traced_job("async").rows(f"{stalls} WHERE role = 'sink'")[0]
+    assert beside > 0
+    for name in ("colocated", "disaggregated", "one-step-off"):  # nothing is generated meanwhile
+        assert traced_job(name).rows(f"{stalls} WHERE role = 'sink'")[0][0] == 0
+
+
+def test_samples_that_came_to_no_good_end(traced_job: TracedJob) -> None:
+    job = traced_job("tools")
+    assert {"stop", "length", "abort", "timeout", "error"} == set(job.counts("finish"))
+    assert {"filtered", "failed", "truncated"} <= set(job.counts("drops"))
+    calls, of_samples = job.rows(
+        "SELECT (SELECT sum(end_ns - start_ns) FROM spans WHERE stage = 'env'), sum(env_ns)"
+        " FROM trajectories"
+    )[0]
+    assert calls >= of_samples > 0
+
+
+def test_samples_that_were_cut_before_they_began(traced_job: TracedJob) -> None:
+    job = traced_job("text")
+    count, tokens, length_ns, versions, finish = job.rows(
+        "SELECT count(*), sum(response_tokens), sum(end_ns - start_ns),"
+        " count(first_version) + count(last_version), any_value(DISTINCT finish)"
+        " FROM trajectories WHERE first_token_ns IS NULL"
+    )[0]
+    assert count > 0
+    assert (tokens, length_ns, versions, finish) == (0, 0, 0, "abort")
+    assert job.counts("drops")["filtered"] >= count
+
+
+def test_text_alone_brings_no_tokens_and_no_log_probs(traced_job: TracedJob) -> None:
+    job = traced_job("text")
+    assert job.rows("SELECT DISTINCT token_ids, logprobs FROM trajectories") == [(0, 0)]
+    for stage in ("logprob", "reference"):
+        assert job.rows(
+            f"SELECT sum(items), sum(tokens) FROM spans WHERE stage = '{stage}'"
+        ) == job.rows("SELECT count(*), sum(tokens) FROM uses WHERE fate = 'trained'")
+
+
+def test_checkpoints_are_seen_where_they_are_made(traced_job: TracedJob) -> None:
+    assert traced_job("colocated").rows(
+        "SELECT role, name FROM spans WHERE stage = 'checkpoint' ORDER BY start_ns"
+    ) == [
+        ("learner", "Learner.restore"),  # as it starts, of nothing
+        ("learner", "Learner.state"),
+        ("controller", "Checkpoint.save"),
     ]

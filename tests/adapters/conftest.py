@@ -1,0 +1,108 @@
+"""Traced jobs of the built-in trainer, one of each kind, each run once for all tests."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rltrace
+from rltrace.trace.run import Run
+from tests.hooks.conftest import WRAP, clean_environment
+
+TRAIN = Path(__file__).parents[2] / "examples/train.py"
+SMALL = {
+    "prompts": 2, "samples": 4, "max-running": 6, "minibatches": 2, "symbols": 8,
+    "model-size": 0.05, "layers": 1, "heads": 2,
+}  # fmt: skip
+LONG = {"max-response": 80, "decode-floor": 0.005}
+"""Responses long enough for versions to pass meanwhile; most end by chance before the limit."""
+
+JOBS: dict[str, dict[str, Any]] = {
+    "colocated": {"placement": "colocated", "steps": 4, "prompts": 4, "symbols": 3, "longest": 3},
+    "disaggregated": {"placement": "disaggregated", "steps": 4},
+    "one-step-off": {"placement": "one-step-off", "steps": 5, **LONG},
+    "async": {"placement": "async", "steps": 14, "max-lag": 1, **LONG},
+    "tools": {
+        "placement": "disaggregated", "steps": 3, "task": "lookup", "symbols": 3, "longest": 2,
+        "shortest": 1, "warm-start": 20, "max-response": 9, "prompts": 4, "oversample": 1.5,
+        "env-latency": 0.3, "env-tail": 2.0, "env-failure-rate": 0.15, "timeout": 0.6,
+        "max-running": 12, "drop-truncated": True,
+    },
+    "text": {
+        "placement": "colocated", "steps": 3, "merges": 4, "retokenize": True, "oversample": 3,
+        "recompute-old": True, "reference-side": "learner", "prompts": 4, "max-running": 3,
+    },
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A traced job: its run, and what the trainer's own ledger says."""
+
+    run: Run
+    ledger: dict[str, Any]
+
+    @property
+    def steps(self) -> list[dict[str, Any]]:
+        """The records of all steps."""
+        return list(self.ledger["steps"])
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """Those, and of what came in once the last step had ended."""
+        return [*self.steps, self.ledger["after"]]
+
+    def total(self, name: str) -> int:
+        """A number of the records, over all of them."""
+        return sum(record[name] for record in self.records)
+
+    def counts(self, name: str) -> dict[Any, int]:
+        """Counts by a key, over all records; lags as numbers."""
+        counted: Counter[str] = Counter()
+        for record in self.records:
+            counted.update(record[name])
+        return {int(k) if k.lstrip("-").isdigit() else k: n for k, n in counted.items()}
+
+    def rows(self, query: str) -> list[Any]:
+        """The rows of a query; bare values where it has one column."""
+        found = self.run.sql(query).fetchall()
+        return [row[0] if len(row) == 1 else row for row in found]
+
+
+def train(folder: Path, settings: dict[str, Any], traced: bool = True) -> dict[str, Any]:
+    """Runs a job in a folder, by default traced into `run` there; its ledger."""
+    flags = [
+        f"--{name}" + ("" if value is True else f"={value}") for name, value in settings.items()
+    ]
+    command = [sys.executable, str(TRAIN), "--ledger", str(folder / "ledger.json"), *flags]
+    wrap = [*WRAP, "--out", str(folder / "run"), "--"] if traced else []
+    environment = clean_environment(RAY_memory_monitor_refresh_ms="0")
+    done = subprocess.run(
+        [*wrap, *command], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    ledger: dict[str, Any] = json.loads((folder / "ledger.json").read_text())
+    return ledger
+
+
+@pytest.fixture(scope="session")
+def traced_job(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Traced]:
+    """The traced job of a name."""
+    known: dict[str, Traced] = {}
+
+    def job(name: str) -> Traced:
+        if name not in known:
+            folder = tmp_path_factory.mktemp(name)
+            ledger = train(folder, SMALL | JOBS[name])
+            known[name] = Traced(rltrace.open_run(folder / "run"), ledger)
+        return known[name]
+
+    return job

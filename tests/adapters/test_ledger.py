@@ -1,0 +1,153 @@
+"""In every placement the trace counts what the trainer's own ledger counts, exactly."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from rltrace.adapters.ray_trainer import RayTrainer
+from tests.adapters.conftest import JOBS, Traced
+
+
+@pytest.fixture(params=JOBS)
+def job(request: pytest.FixtureRequest, traced_job: Callable[[str], Traced]) -> Traced:
+    """Each of the jobs."""
+    return traced_job(request.param)
+
+
+def test_every_hook_found_its_target_and_could_read(job: Traced) -> None:
+    assert [p for p in job.run.problems if p["what"] != "no-gpu"] == []
+    assert len({hook.target for hook in RayTrainer.hooks}) == len(RayTrainer.hooks)
+
+
+def test_every_sample_is_one_row(job: Traced) -> None:
+    assert job.rows(
+        "SELECT count(*), count(DISTINCT trajectory), count(end_ns), sum(response_tokens),"
+        " sum(prompt_tokens) FROM trajectories"
+    ) == [(*[job.total("samples")] * 3, job.total("tokens_generated"), job.total("prompt_tokens"))]
+    assert job.rows(
+        "SELECT count(*), sum(tokens), sum(items) FROM spans WHERE stage = 'rollout'"
+        " AND end_ns IS NOT NULL"
+    ) == [(job.total("samples") / 4, job.total("tokens_generated"), job.total("samples"))]
+
+
+def test_finish_reasons(job: Traced) -> None:
+    found = job.rows("SELECT finish, count(*) FROM trajectories GROUP BY 1")
+    assert dict(found) == job.counts("finish")
+
+
+def test_what_was_trained_on_and_what_was_dropped_and_why(job: Traced) -> None:
+    fates = dict(job.rows("SELECT fate, count(*) FROM uses GROUP BY 1"))
+    trained = fates.pop("trained", 0)
+    assert fates == job.counts("drops")
+    assert trained == sum(job.counts("lags").values()) > 0
+    assert job.rows("SELECT sum(tokens) FROM uses WHERE fate = 'trained'") == [
+        job.total("tokens_trained")
+    ]
+    assert job.rows("SELECT count(DISTINCT trajectory) FROM uses") == [
+        trained + sum(fates.values())
+    ]
+    assert job.rows("SELECT count(*) FROM trajectories ANTI JOIN uses USING (trajectory)") == [
+        job.ledger["unused"]
+    ]
+    assert job.rows("SELECT count(*) FROM uses ANTI JOIN trajectories USING (trajectory)") == [0]
+
+
+def test_lags_in_flight_and_in_the_queue(job: Traced) -> None:
+    for name, lag in (
+        ("lags", "lag"),
+        ("lags_in_flight", "last_version - first_version"),
+        ("lags_in_queue", "version - last_version"),
+    ):
+        found = job.rows(f"SELECT {lag}, count(*) FROM lags WHERE fate = 'trained' GROUP BY 1")
+        assert dict(found) == job.counts(name)
+
+
+def test_each_step_has_its_versions_uses_and_updates(job: Traced) -> None:
+    assert job.rows("SELECT step FROM steps ORDER BY start_ns") == [s["step"] for s in job.steps]
+    used = job.rows(
+        "SELECT step, fate, count(*), sum(tokens), any_value(version) FROM uses GROUP BY ALL"
+    )
+    updates = dict(
+        job.rows("SELECT step, count(*) FROM spans WHERE name = 'Learner.update' GROUP BY 1")
+    )
+    train = {
+        step: rest
+        for step, *rest in job.rows(
+            "SELECT step, version, items, tokens FROM spans WHERE name = 'Learner.train'"
+        )
+    }
+    for record in job.steps:
+        number = record["step"]
+        mine = [rest for step, *rest in used if step == number]
+        fates = {fate: count for fate, count, *_ in mine}
+        trained = fates.pop("trained", 0)
+        assert fates == record["drops"]
+        assert trained == sum(record["lags"].values())
+        assert updates.get(number, 0) == record["optimizer_updates"]
+        assert train[number] == [record["version"], trained, record["tokens_trained"]]
+        assert [tokens for fate, _, tokens, _ in mine if fate == "trained"] == (
+            [record["tokens_trained"]] if trained else []
+        )
+        assert {version for *_, version in mine} <= {record["version"]}
+
+
+def test_weights_are_seen_at_both_ends(job: Traced) -> None:
+    sinks = "SELECT sum(bytes) FROM syncs WHERE role = 'sink'"
+    assert job.rows(sinks) == [job.total("sync_bytes")]
+    sources = job.rows("SELECT version, bytes FROM syncs WHERE role = 'source' ORDER BY version")
+    assert [version for version, _ in sources] == [s["version"] + 1 for s in job.steps]
+    assert len({size for _, size in sources}) == 1
+    assert job.rows(
+        "SELECT count(*) FROM syncs WHERE stall_ns < 0 OR stall_ns > end_ns - start_ns"
+        f" OR transport <> 'object-store' OR bytes <> {sources[0][1]}"
+    ) == [0]
+    phases = Counter(
+        job.rows(
+            "SELECT p.role || ' ' || s.phase FROM spans s JOIN processes p USING (process)"
+            " WHERE s.stage = 'sync' AND s.phase IS NOT NULL"
+        )
+    )
+    moved = job.rows("SELECT count(*) FROM syncs WHERE role = 'sink'")[0]
+    assert phases == {
+        "learner gather": len(sources),
+        "learner transfer": len(sources),
+        "rollout transfer": moved,
+        "rollout load": moved,
+    }
+
+
+def test_verdicts(job: Traced) -> None:
+    assert job.rows("SELECT count(*), count(DISTINCT trajectory) FROM rewards") == job.rows(
+        "SELECT sum(items), sum(items) FROM spans WHERE stage = 'reward'"
+    )
+    judged = "finish IN ('stop', 'length') AND coalesce(fate, '') <> 'filtered'"
+    assert job.rows(
+        "SELECT count(*) FROM trajectories LEFT JOIN uses USING (trajectory)"
+        f" LEFT JOIN rewards r USING (trajectory) WHERE {judged} AND r.value IS NULL"
+    ) == [0]
+    component = job.ledger["config"]["task"]
+    assert job.rows("SELECT DISTINCT component, outcome FROM rewards") == [(component, "ok")]
+    if job.ledger["config"]["placement"] in ("colocated", "disaggregated"):
+        means = job.rows(
+            "SELECT avg(value) FROM steps s LEFT JOIN rewards r"
+            " ON r.end_ns BETWEEN s.start_ns AND s.end_ns GROUP BY s.step ORDER BY s.step"
+        )
+        assert means == pytest.approx([record["reward"] for record in job.steps])
+
+
+def test_tool_calls(job: Traced) -> None:
+    calls = job.rows("SELECT count(*) FROM spans WHERE stage = 'env'")[0]
+    answered, failed = job.rows(
+        "SELECT sum(turns - 1), count(*) FILTER (finish = 'error') FROM trajectories"
+    )[0]
+    unanswered = job.rows(
+        "SELECT count(*) FROM trajectories WHERE finish IN ('timeout', 'abort', 'length')"
+    )[0]
+    assert answered + failed <= calls <= answered + failed + unanswered
+    assert job.rows(
+        "SELECT count(*) FROM trajectories WHERE (env_ns > 0) <> (turns > 1 OR finish = 'error')"
+        " AND finish IN ('stop', 'error')"
+    ) == [0]

@@ -98,6 +98,18 @@ _ROLLOUT = (
         stages=("rollout", "eval"),
         versions="<0.8",
     ),
+    Hook(
+        "verl.workers.rollout.llm_server:LLMServerClient._acquire_server",
+        "wait",
+        name="acquire server",
+        versions=">=0.8",
+    ),
+    Hook(
+        f"{_LOOP}:AsyncLLMServerManager._acquire_server",
+        "wait",
+        name="acquire server",
+        versions=">=0.7,<0.8",
+    ),
     Hook(f"{_TOOLS}._call_tool", "env"),
     *(
         Hook(
@@ -129,9 +141,13 @@ _REWARD = (
         after=rollout.judged,
         versions=">=0.7",
     ),
+    Hook("verl.trainer.ppo.reward:_call_with_kwargs", "reward", name="reward function"),
+    Hook("verl.trainer.ppo.reward:_call_with_kwargs_async", "reward", name="reward function"),
+    Hook("verl.utils.reward_score:default_compute_score", "reward"),
     Hook(
         "verl.experimental.reward_loop.reward_loop:RewardLoopWorker.compute_score",
-        "reward",
+        rollout.judge_stage,
+        stages=("reward",),
         versions=">=0.7",
     ),
     Hook(
@@ -249,9 +265,11 @@ _WEIGHTS = (
         f"{_CHECKPOINT}:CheckpointEngineWorker.update_weights",
         "sync",
         phase="load",
+        before=learner.weights_begin,
         after=learner.weights_taken,
         versions=">=0.7",
     ),
+    Hook(f"{_CHECKPOINT}:merge_weight_chunks", after=learner.weight_arrived, versions=">=0.8"),
     Hook(
         f"{_VLLM}.utils:vLLMColocateWorkerExtension.update_weights_from_ipc",
         "sync",

@@ -155,12 +155,13 @@ def batch_given(call: Call) -> None:
 # Weights.
 
 _sent_bytes = [0]
+_taken_bytes = [0]
 
 
 def weights_begin(call: Call) -> None:
-    """A rank begins to send its weights."""
+    """A rank begins to send its weights, or a rollout worker to take them."""
     del call
-    _sent_bytes[0] = 0
+    _sent_bytes[0] = _taken_bytes[0] = 0
 
 
 def weight_streamed(call: Call) -> None:
@@ -192,11 +193,20 @@ def weights_sent(call: Call) -> None:
         call.span.set(bytes=streamed)
 
 
+def weight_arrived(call: Call) -> None:
+    """One tensor has arrived, whole: `(name, tensor)`."""
+    _taken_bytes[0] += call.result[1].nbytes
+
+
 def weights_taken(call: Call) -> None:
     """A rollout worker has taken new weights and put them into its engine."""
-    if call.exception is None:
-        columns = {"role": SyncRole.SINK, "transport": _transport(call, _backend(call))}
-        _moved(call, call.argument("global_steps"), columns)
+    if call.exception is not None:
+        return
+    columns = {"role": SyncRole.SINK, "transport": _transport(call, _backend(call))}
+    if _taken_bytes[0]:
+        columns["bytes"] = columns["wire_bytes"] = _taken_bytes[0]
+        call.span.set(bytes=_taken_bytes[0])
+    _moved(call, call.argument("global_steps"), columns)
 
 
 def weights_updated(call: Call) -> None:

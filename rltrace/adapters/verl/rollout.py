@@ -142,6 +142,21 @@ def ends_with_score(call: Call) -> None:
         _verdict(call, rollout.id, call.kwargs, value, timed=False)
 
 
+def judge_stage(call: Call) -> str | None:
+    """A reward worker's call around the reward function, which is hooked itself: what verl's own
+    managers spend beside it (decoding, queueing for a thread) is no verifier. A manager of the
+    user's may call anything, so all of it counts."""
+    manager = getattr(call.self, "reward_manager", None)
+    known = type(manager).__module__.startswith("verl.")
+    return None if known and not _has_judge(call.self) else "reward"
+
+
+def _has_judge(worker: Any) -> bool:
+    """A reward model with a user's reward function is asked by that function, else by verl."""
+    model = getattr(getattr(worker.config, "reward", None), "reward_model", None)
+    return bool(getattr(model, "enable", False))
+
+
 def _ends(call: Call, rollout: _Rollout, outputs: list[Any], end_ns: int) -> None:
     if rollout.row is None or rollout.ended:
         return

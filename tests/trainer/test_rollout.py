@@ -12,7 +12,6 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from rltrace.sync.flat import layout_of, pack
 from rltrace.sync.interface import Manifest
 from rltrace.trainer.config import TrainerConfig
 from rltrace.trainer.environment import Environment, ToolFailed
@@ -22,6 +21,7 @@ from rltrace.trainer.policy import initial_weights, policy_of
 from rltrace.trainer.rollout import RolloutWorker
 from rltrace.trainer.task import task_of
 from rltrace.trainer.trajectory import Request, Trajectory
+from tests.trainer.local import InProcess
 
 T = TypeVar("T")
 
@@ -53,24 +53,6 @@ def generated(config: TrainerConfig, weights: NDArray[np.uint8], count: int) -> 
     assert not worker.engine.open
     assert [t.request for t in done] == requests(config, count)
     return done
-
-
-class InProcess:
-    """A way of moving weights that needs no Ray; the transport may be held back."""
-
-    def __init__(self) -> None:
-        self.fetched = 0
-
-    def publish(self, version: int, model: Transformer) -> Manifest:
-        state = model.state_dict()
-        layout = layout_of(state)
-        buffer = pack(state, layout)
-        return Manifest(version, layout, buffer.nbytes, location=buffer)
-
-    def fetch(self, manifest: Manifest) -> NDArray[np.uint8]:
-        self.fetched += 1
-        buffer: NDArray[np.uint8] = manifest.location
-        return buffer
 
 
 def with_transport(worker: RolloutWorker, monkeypatch: pytest.MonkeyPatch) -> InProcess:
@@ -263,7 +245,7 @@ def test_weights_that_come_during_generation(
         ended = asyncio.create_task(worker.generate(requests(config, 30)))
         while not worker.engine.running:
             await asyncio.sleep(0)
-        assert await worker.receive(transport.publish(4, newer)) > 0
+        assert await worker.receive(transport.publish(4, newer.state_dict())) > 0
         assert worker.engine.version == 4
         for name, tensor in newer.state_dict().items():
             assert torch.equal(worker.engine.model.state_dict()[name], tensor)
@@ -294,9 +276,9 @@ def test_a_manifest_that_was_overtaken_changes_nothing_and_waits_for_nobody(
             Transformer(worker.engine.model.shape, 1),
             Transformer(worker.engine.model.shape, 2),
         )
-        assert await worker.receive(transport.publish(3, newest)) > 0
-        assert await worker.receive(transport.publish(2, old)) == 0
-        assert await worker.receive(transport.publish(3, old)) == 0
+        assert await worker.receive(transport.publish(3, newest.state_dict())) > 0
+        assert await worker.receive(transport.publish(2, old.state_dict())) == 0
+        assert await worker.receive(transport.publish(3, old.state_dict())) == 0
         assert worker.engine.version == 3
         assert transport.fetched == 1
         state = worker.engine.model.state_dict()
@@ -321,8 +303,8 @@ def test_the_newer_of_two_versions_that_arrive_out_of_order_remains(
             return transport.fetch(manifest)
 
         monkeypatch.setattr(worker.subscriber, "fetch", fetch)
-        slow = asyncio.create_task(worker.receive(transport.publish(1, models[1])))
-        await worker.receive(transport.publish(2, models[2]))
+        slow = asyncio.create_task(worker.receive(transport.publish(1, models[1].state_dict())))
+        await worker.receive(transport.publish(2, models[2].state_dict()))
         second_is_there.set()
         await slow
         state = worker.engine.model.state_dict()
@@ -340,7 +322,7 @@ def test_weights_of_another_shape_are_refused_and_generation_goes_on(
         transport = with_transport(worker, monkeypatch)
         shape = dataclasses.replace(worker.engine.model.shape, vocabulary=50)
         with pytest.raises(ValueError, match="other names, shapes or types"):
-            await worker.receive(transport.publish(1, Transformer(shape)))
+            await worker.receive(transport.publish(1, Transformer(shape).state_dict()))
         assert worker.engine.version == 0
         done = await worker.generate(requests(SMALL, 3))
         assert {t.last_version for t in done} == {0}

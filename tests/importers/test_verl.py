@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from pathlib import Path
@@ -37,7 +38,7 @@ def reasons(summary: Summary) -> dict[str, str]:
 
 
 def shown(summary: Summary) -> str:
-    console = Console(width=500, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console = Console(width=500, record=True, file=io.StringIO())
     terminal.render(summary, console)
     return console.export_text()
 

@@ -61,13 +61,16 @@ class Checkpoint:
     def _load(self) -> None:
         assert self.path is not None, "the settings are checked for it"
         try:
-            record = torch.load(self.path, weights_only=True)
+            content = self.path.read_bytes()
+        except OSError as error:
+            raise Unreadable(f"cannot resume from {self.path}: {error.strerror}") from None
+        try:
+            record = torch.load(io.BytesIO(content), weights_only=True)
             settings = dict(record["settings"])
             self.step, self.version = int(record["step"]), int(record["version"])
             self.state = dict(record["state"])
-        except Exception as error:  # whatever the bytes of another file make of torch's reader
-            why = error.strerror if isinstance(error, OSError) else "it is no whole checkpoint"
-            raise Unreadable(f"cannot resume from {self.path}: {why}") from None
+        except Exception:  # whatever the bytes of another file make of torch's reader
+            raise Unreadable(f"cannot resume from {self.path}: it is no whole checkpoint") from None
         now = dataclasses.asdict(self.config)
         changed = [k for k in now if k not in _MAY_DIFFER and settings.get(k) != now[k]]
         if changed:

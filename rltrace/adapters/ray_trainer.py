@@ -2,8 +2,9 @@
 
 Every quantity is read where it is known: generation in the engine, verdicts in the reward workers,
 fates and ratios where the controller books them (a learner that dies takes its updates with it),
-weights at both ends of the object store. What is not known there stays unknown: the actors' spans
-have no step, since no actor knows which one will train on its samples.
+weights at both ends of the object store. Rollout is when an engine generates, not when a sample
+waits for a tool. What is not known there stays unknown: the actors' spans have no step, since no
+actor knows which one will train on its samples.
 """
 
 from __future__ import annotations
@@ -43,8 +44,7 @@ def _policy(call: Call) -> None:
 
 
 def _work(call: Call) -> None:
-    """The trajectories that a call is given, or that it has generated."""
-    trajectories = call.argument("trajectories", call.result) or ()
+    trajectories = call.argument("trajectories")
     tokens = sum(trajectory.response_tokens for trajectory in trajectories)
     call.span.set(items=len(trajectories), tokens=tokens)
 
@@ -165,7 +165,7 @@ class RayTrainer(Adapter):
         Hook(f"{_TRAINER}.queue:TrajectoryQueue.take", "wait", name="samples for the next step"),
         Hook(f"{_TRAINER}.queue:TrajectoryQueue.admit", "wait", name="the lag bound"),
         Hook(f"{_ROLLOUT}.__init__", after=_policy),
-        Hook(f"{_ROLLOUT}.generate", "rollout", after=_work),
+        Hook(f"{_ENGINE}._run", "rollout", name="Engine"),  # until it has nothing to do
         Hook(f"{_ROLLOUT}.episode", after=_ended),
         Hook(f"{_ROLLOUT}.use_tool", "env"),
         Hook(f"{_ENGINE}.prefill", before=_prefill_begins, after=_first_tokens),

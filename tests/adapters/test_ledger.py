@@ -27,10 +27,12 @@ def test_every_sample_is_one_row(job: Traced) -> None:
         "SELECT count(*), count(DISTINCT trajectory), count(end_ns), sum(response_tokens),"
         " sum(prompt_tokens) FROM trajectories"
     ) == [(*[job.total("samples")] * 3, job.total("tokens_generated"), job.total("prompt_tokens"))]
+    begun = "FROM trajectories WHERE first_version IS NOT NULL"
     assert job.rows(
-        "SELECT count(*), sum(tokens), sum(items) FROM spans WHERE stage = 'rollout'"
-        " AND end_ns IS NOT NULL"
-    ) == [(job.total("samples") / 4, job.total("tokens_generated"), job.total("samples"))]
+        "SELECT count(DISTINCT trajectory) FROM trajectories t JOIN spans s USING (process)"
+        " WHERE s.stage = 'rollout' AND s.start_ns <= t.start_ns AND t.start_ns < t.first_token_ns"
+        " AND t.first_token_ns < t.end_ns AND t.first_token_ns < s.end_ns"
+    ) == job.rows(f"SELECT count(*) {begun}")
 
 
 def test_finish_reasons(job: Traced) -> None:

@@ -68,8 +68,12 @@ def output(tokens: int, score: float | None = None, tool_s: float = 0.0) -> Any:
     )
 
 
+async def _acquire_server(self: Any) -> None:
+    await asyncio.sleep(0.002)
+
+
 async def _generate(self: Any, answered: Any) -> Any:
-    await asyncio.sleep(0)
+    await self.acquire_server()
     return answered
 
 
@@ -88,7 +92,10 @@ class Worker:
     """An agent loop worker whose agent loops ask a server some times and are then judged."""
 
     rollout_config = SimpleNamespace(response_length=10)
-    generate = hooked(_generate, rollout.request_stage, after=rollout.requested)
+    acquire_server = hooked(_acquire_server, "wait", after=rollout.acquired)
+    generate = hooked(
+        _generate, rollout.request_stage, before=rollout.asking, after=rollout.requested
+    )
     run = hooked(_run, before=rollout.begins, after=rollout.ends)
     compute_score = hooked(_compute_score, before=rollout.judging, after=rollout.judged)
 
@@ -113,10 +120,13 @@ def test_a_trajectory_is_what_its_requests_and_its_output_say(
         "from trajectories",
     ) == [(4, 6, 5, 7, 2, 500_000_000, "stop")]
     assert rows(run_path, "select component, value, outcome from rewards") == [("task", 1.5, "ok")]
-    assert rows(run_path, "select stage, tokens, version from spans order by start_ns") == [
+    requests = "from spans where stage <> 'wait'"
+    assert rows(run_path, f"select stage, tokens, version {requests} order by start_ns") == [
         ("rollout", 3, 4),
         ("rollout", 4, 6),
     ]
+    waits = "select min(start_ns) from spans where stage = 'wait'"
+    assert rows(run_path, f"select min(start_ns) - ({waits}) >= 2000000 {requests}") == [(True,)]
     joined = "select count(*) from rewards join trajectories using (trajectory)"
     assert rows(run_path, joined) == [(1,)]
 
@@ -131,7 +141,7 @@ def test_a_response_as_long_as_allowed_was_cut(
 
 def test_a_validation_is_no_rollout(recorder: recording.Recorder, run_path: Path) -> None:
     asyncio.run(Worker([answer(3)]).run({"validate": True}, uid="u", session_id=0))
-    assert rows(run_path, "select stage from spans") == [("eval",)]
+    assert rows(run_path, "select distinct stage from spans where stage <> 'wait'") == [("eval",)]
     assert rows(run_path, "select count(*) from trajectories") == [(0,)]
     assert rows(run_path, "select count(*) from rewards") == [(0,)]
 

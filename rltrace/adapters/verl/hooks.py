@@ -87,6 +87,7 @@ _ROLLOUT = (
     Hook(
         "verl.workers.rollout.llm_server:LLMServerClient.generate",
         rollout.request_stage,
+        before=rollout.asking,
         after=rollout.requested,
         stages=("rollout", "eval"),
         versions=">=0.8",
@@ -94,6 +95,7 @@ _ROLLOUT = (
     Hook(
         f"{_LOOP}:AsyncLLMServerManager.generate",
         rollout.request_stage,
+        before=rollout.asking,
         after=rollout.requested,
         stages=("rollout", "eval"),
         versions="<0.8",
@@ -102,12 +104,14 @@ _ROLLOUT = (
         "verl.workers.rollout.llm_server:LLMServerClient._acquire_server",
         "wait",
         name="acquire server",
+        after=rollout.acquired,
         versions=">=0.8",
     ),
     Hook(
         f"{_LOOP}:AsyncLLMServerManager._acquire_server",
         "wait",
         name="acquire server",
+        after=rollout.acquired,
         versions=">=0.7,<0.8",
     ),
     Hook(f"{_TOOLS}._call_tool", "env"),
@@ -203,8 +207,9 @@ _TRAINING_WORKERS = (
 _WEIGHTS = (
     Hook(
         f"{_CHECKPOINT}:CheckpointEngineManager.update_weights",
-        "sync",
+        learner.update_stage,
         after=learner.weights_updated,
+        stages=("sync", "wait"),
         versions=">=0.7",
     ),
     Hook(f"{_CHECKPOINT}:CheckpointEngineManager.sleep_replicas", "switch", versions=">=0.7"),

@@ -209,6 +209,12 @@ def weights_taken(call: Call) -> None:
     _moved(call, call.argument("global_steps"), columns)
 
 
+def update_stage(call: Call) -> str:
+    """The colocated engine only has the driver wait for its workers; the others have it abort
+    requests, set process groups up and resume, which is part of the update."""
+    return "wait" if getattr(call.self, "backend", "") == "naive" else "sync"
+
+
 def weights_updated(call: Call) -> None:
     """The driver has brought a version to all replicas."""
     version = call.argument("global_steps")

@@ -40,6 +40,7 @@ class _Rollout:
 
 
 _current: ContextVar[_Rollout | None] = ContextVar("rltrace_verl_rollout", default=None)
+_asking: ContextVar[Any] = ContextVar("rltrace_verl_request", default=None)
 _occurrences: dict[str, int] = {}
 
 
@@ -70,6 +71,18 @@ def request_stage(call: Call) -> str:
     del call
     rollout = _current.get()
     return "eval" if rollout is not None and rollout.validate else "rollout"
+
+
+def asking(call: Call) -> None:
+    """A request begins, with looking for a server."""
+    _asking.set(call.span)
+
+
+def acquired(call: Call) -> None:
+    """A server is found: until here the request has waited, from here on it generates."""
+    request = _asking.get()
+    if request is not None and call.exception is None:
+        request.set(start_ns=call.end_ns)
 
 
 def requested(call: Call) -> None:

@@ -103,6 +103,17 @@ class Worker:
         self.answers = answers
 
 
+class Batch:
+    """A `DataProto` as far as rows are concerned."""
+
+    def __init__(self, uids: list[str]) -> None:
+        self.non_tensor_batch = {"uid": uids}
+        self.meta_info: dict[str, Any] = {}
+
+    def __len__(self) -> int:
+        return len(self.non_tensor_batch["uid"])
+
+
 def rows(run_path: Path, query: str) -> list[tuple[Any, ...]]:
     found: list[tuple[Any, ...]] = rltrace.open_run(run_path).sql(query).fetchall()
     return found
@@ -165,15 +176,17 @@ def test_rows_of_a_legacy_batch_are_the_trajectories_that_workers_ran(
             worker = Worker([answer(1 + (number * share + place) % 9)])
             asyncio.run(worker.run({"validate": False}, uid=uid))
 
-    prompts = SimpleNamespace(non_tensor_batch={"uid": uids}, meta_info={})
     manager = SimpleNamespace(agent_loop_workers=[None] * WORKERS)
-    hooked(lambda self, prompts: "batch", after=learner.rows_arrive)(manager, prompts)
+    arrived = hooked(lambda self, prompts: "batch", after=learner.rows_arrive)
+    arrived(manager, Batch(uids))
+    arrived(manager, Batch([f"next {uid}" for uid in uids]))  # one-step-off: the next one is there
     order = list(range(len(uids)))
     random.Random(1).shuffle(order)
+    batch = Batch([uids[place] for place in order])
     indices = SimpleNamespace(tolist=lambda: order)
-    hooked(lambda self, indices: None, after=learner.rows_reordered)(None, indices)
+    hooked(lambda self, indices: None, after=learner.rows_reordered)(batch, indices)
     recorder.step = 7
-    hooked(lambda self, batch: None, before=learner.rows_trained)(SimpleNamespace(), uids)
+    hooked(lambda self, batch: None, before=learner.rows_trained)(SimpleNamespace(), batch)
 
     found = rows(
         run_path,
@@ -187,9 +200,9 @@ def test_rows_of_a_legacy_batch_are_the_trajectories_that_workers_ran(
 def test_rows_that_cannot_be_told_apart_are_counted_without_an_id(
     recorder: recording.Recorder, run_path: Path
 ) -> None:
-    learner._rows[:] = ["a", "b"]
     recorder.step = 1
-    hooked(lambda self, batch: None, before=learner.rows_trained)(SimpleNamespace(), [0] * 3)
+    trained = hooked(lambda self, batch: None, before=learner.rows_trained)
+    trained(SimpleNamespace(), Batch(["never", "generated", "here"]))
     assert (
         rows(run_path, "select trajectory, fate, version from uses") == [(None, "trained", 0)] * 3
     )

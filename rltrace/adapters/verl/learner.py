@@ -60,42 +60,62 @@ def evicted(call: Call) -> None:
             _used(call, key, step, step - 1, fate, tag.get("response_len", -1))
 
 
-_rows: list[str] = []  # ids of the rows of the batch that the legacy trainer works on, in its order
+_batches: list[list[tuple[str, str]]] = []
+"""Legacy: (uid, id) of the rows of batches that are generated and not yet trained on, in order."""
+
+_MOST_BATCHES = 4  # one-step-off has two; what is never trained on (validation) must not pile up
 
 
 def rows_arrive(call: Call) -> None:
     """Legacy: a batch has been generated, in the order of its prompts (`rollout._id`)."""
     prompts, workers = call.argument("prompts"), len(call.self.agent_loop_workers)
     uids = prompts.non_tensor_batch.get("uid")
-    if call.result is None or prompts.meta_info.get("validate"):
+    if call.result is None or prompts.meta_info.get("validate") or uids is None:
         return
-    _rows.clear()
-    if uids is None or len(uids) % workers:
+    if len(uids) % workers:
         return
     share = len(uids) // workers
+    rows = []
     for worker in range(workers):
         seen: dict[str, int] = {}
         for uid in uids[worker * share : (worker + 1) * share]:
             seen[uid] = seen.get(uid, -1) + 1
-            _rows.append(f"{uid}/{worker}/{seen[uid]}")
+            rows.append((uid, f"{uid}/{worker}/{seen[uid]}"))
+    del _batches[: -_MOST_BATCHES + 1]
+    _batches.append(rows)
 
 
 def rows_reordered(call: Call) -> None:
     """Legacy: the batch is balanced over the ranks by putting its rows into another order."""
     order = call.argument("indices").tolist()
-    if call.exception is None and len(order) == len(_rows):
-        _rows[:] = [_rows[place] for place in order]
+    if call.exception is not None:
+        return
+    uids = _uids(call.self)
+    for rows in _batches:
+        if len(rows) == len(order) == len(uids):
+            moved = [rows[place] for place in order]
+            if [uid for uid, _ in moved] == uids:
+                rows[:] = moved
+                return
 
 
 def rows_trained(call: Call) -> None:
-    """Legacy: all rows of the batch are trained on. Where their number has changed since they were
-    generated (ReMax, resampling), which is which is not known."""
+    """Legacy: all rows of the batch are trained on. Where they are not those that were generated
+    (ReMax, resampling, a trainer that makes its own batches), which is which is not known."""
     batch = call.argument("batch", call.argument("data"))
     step = call.recorder.step
     version = getattr(call.self, "current_param_version", step - 1)
-    known = list(_rows) if len(_rows) == len(batch) else [None] * len(batch)
-    for own_id in known:
+    uids = _uids(batch)
+    rows = next((rows for rows in _batches if [uid for uid, _ in rows] == uids), None)
+    if rows is not None:
+        _batches.remove(rows)
+    for place in range(len(batch)):
+        own_id = None if rows is None else rows[place][1]
         _used(call, own_id, step, version, Fate.TRAINED, -1)
+
+
+def _uids(batch: Any) -> list[str]:
+    return list(batch.non_tensor_batch.get("uid", ()))
 
 
 def _used(call: Call, own_id: str | None, step: int, version: int, fate: Fate, tokens: int) -> None:

@@ -93,8 +93,10 @@ class Chains:
                 sample.reference = log_probs
 
     async def produce(self, requests: Sequence[Request]) -> list[Sample]:
-        """The actors' chain of one group."""
+        """The actors' chain of one group; one that was cut is not judged any more."""
         samples = await self.generate(requests)
+        if any(sample.trajectory.finish == "abort" for sample in samples):
+            return samples
         await self.score(samples)
         if self.config.reference_side == "actor":
             await self.refer(samples)

@@ -153,5 +153,13 @@ class Ledger:
         return sum(last) / len(last) - sum(first) / len(first) if rewards else float("nan")
 
     def to_json(self) -> str:
-        """The whole run as JSON."""
-        return json.dumps(asdict(self), indent=1) + "\n"
+        """The whole run as JSON; what is not finite in a run that diverged is null."""
+        return json.dumps(_finite(asdict(self)), indent=1, allow_nan=False) + "\n"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

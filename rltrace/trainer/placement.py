@@ -158,15 +158,11 @@ class Async(Placement):
         return learned
 
     async def _produce(self) -> None:
-        """Keeps the workers' engines full, as far as the queue admits."""
-        config = self.config
-        engines_full = config.rollout_workers * (ceil(config.max_running / config.samples) + 1)
-        index = self.first * config.prompts
+        """Asks for groups as fast as the queue admits them."""
+        index = self.first * self.config.prompts
         while True:
-            while len(self.flying) >= engines_full:
-                await asyncio.wait(self.flying, return_when=asyncio.FIRST_COMPLETED)
             await self.queue.admit()
-            requests = self.chains.requests(*divmod(index, config.prompts))
+            requests = self.chains.requests(*divmod(index, self.config.prompts))
             index += 1
             task = asyncio.create_task(self._or_fail(self._group(requests)))
             self.flying[task] = requests

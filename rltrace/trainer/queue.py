@@ -17,7 +17,7 @@ Group = list[Sample]
 
 
 class TrajectoryQueue:
-    """Groups in the order in which they were completed; `version` is the learner's."""
+    """Completed groups, taken oldest weights first; `version` is the learner's."""
 
     def __init__(
         self, batch: int, max_lag: int, version: int, reject: Callable[[Sample], None]
@@ -61,7 +61,8 @@ class TrajectoryQueue:
                 await self.changed.wait_for(lambda: self.failure or len(self.groups) >= self.batch)
                 if self.failure:
                     raise self.failure
-                fresh = [group for group in self.groups if any(map(self._fresh, group))]
+                oldest_first = sorted(self.groups, key=_begun_under)
+                fresh = [group for group in oldest_first if any(map(self._fresh, group))]
                 stale = [group for group in self.groups if not any(map(self._fresh, group))]
                 self.groups = deque(fresh)
                 self.begun -= len(stale)
@@ -94,3 +95,7 @@ class TrajectoryQueue:
     def _drop(self, samples: list[Sample]) -> None:
         for sample in samples:
             self.reject(sample)
+
+
+def _begun_under(group: Group) -> int:
+    return min((sample.trajectory.first_version for sample in group), default=-1)

@@ -118,14 +118,14 @@ def test_groups_that_are_all_too_old_are_rejected_and_others_may_begin_instead()
     run(work())
 
 
-def test_of_a_group_that_is_partly_too_old_the_rest_is_trained_on() -> None:
+def test_the_oldest_go_first_and_of_a_group_that_is_partly_too_old_the_rest_is_trained_on() -> None:
     async def work() -> None:
         queue = Queue(max_lag=2, version=5)
         mixed = group(2, 3, 5, 0)
         for one in (mixed, group(5), group(4)):
             await queue.put(one)
         taken = await queue.take()
-        assert [s.trajectory.first_version for s in taken] == [3, 5, 5, 4]
+        assert [s.trajectory.first_version for s in taken] == [3, 5, 4, 5]
         assert [s.trajectory.first_version for s in queue.rejected] == [2, 0]
 
     run(work())

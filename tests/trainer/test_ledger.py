@@ -139,3 +139,19 @@ def test_the_ledger_is_json_with_every_step_and_setting(ledger: Ledger) -> None:
     assert written["steps"][0]["lags"] == {"2": 1}
     assert written["after"]["step"] == -1
     assert written["unused"] == 0
+
+
+def test_the_ledger_of_a_run_that_diverged_is_json_all_the_same(ledger: Ledger) -> None:
+    one = trajectory("0")
+    ledger.generated([one])
+    nan = float("nan")
+    ledger.trained(dataclasses.replace(report(one, version=0), loss=nan, kl=float("inf")))
+    ledger.close(0, 0)
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    (step,) = json.loads(ledger.to_json(), parse_constant=refuse)["steps"]
+    assert step["loss"] is None
+    assert step["kl"] is None
+    assert step["tokens_trained"] == 3

@@ -26,6 +26,7 @@ LOST = (RayActorError, ObjectLostError, ActorUnschedulableError)
 
 START_SECONDS = 120.0
 ATTEMPTS = 3
+PAUSE_SECONDS = 2.0  # between them; for a while Ray may still think that a dead node lives
 
 Welcome = Callable[[Any], Awaitable[None]]
 
@@ -114,6 +115,7 @@ class Pool:
                     return
                 except LOST:
                     self.on_loss(f"{self.role} worker {index} died as it started")
+                    await asyncio.sleep(PAUSE_SECONDS)
                 except asyncio.TimeoutError:
                     break  # there is no room for it
                 finally:

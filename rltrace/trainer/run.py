@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import ray
 
 from rltrace.trainer.chains import Chains
 from rltrace.trainer.checkpoint import Checkpoint
 from rltrace.trainer.cluster import ray_session, reserved
-from rltrace.trainer.config import TrainerConfig
+from rltrace.trainer.config import RunFailed, TrainerConfig
 from rltrace.trainer.crew import Crew, hire
 from rltrace.trainer.ledger import Ledger, StepRecord
 from rltrace.trainer.placement import PLACEMENTS
@@ -34,6 +35,7 @@ async def _train(
     checkpoint: Checkpoint,
     on_step: Callable[[StepRecord], None],
 ) -> None:
+    asyncio.get_running_loop().set_exception_handler(_say_once)
     chains = Chains(config, crew, ledger, checkpoint)
     await asyncio.gather(*(pool.start() for pool in crew.pools))
     ledger.begin()
@@ -41,3 +43,9 @@ async def _train(
         await chains.resume()
     await PLACEMENTS[config.placement](config, chains, ledger, checkpoint.step).run(on_step)
     ledger.end(chains.version)
+
+
+def _say_once(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Where a role has nobody left, all that need it fail, and one of them ends the run."""
+    if not isinstance(context.get("exception"), RunFailed):
+        loop.default_exception_handler(context)

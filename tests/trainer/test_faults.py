@@ -1,0 +1,226 @@
+"""Actors that are killed with SIGKILL while a run is under way: nothing is lost silently."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rltrace.trainer import Ledger, StepRecord, TrainerConfig, train
+from rltrace.trainer.config import RunFailed
+from rltrace.trainer.trajectory import Trajectory
+from tests.hooks.conftest import clean_environment
+from tests.trainer.conftest import SMALL
+
+PY = sys.executable
+EXAMPLE = str(Path(__file__).parents[2] / "examples" / "train.py")
+# Slow enough to be hit in the middle of something, and of a lag that must be held.
+SLOW = dataclasses.replace(
+    SMALL, steps=5, checkpoint_every=2, max_lag=2, decode_floor=0.02, update_floor=0.05
+)
+BOUND = {"colocated": 0, "disaggregated": 0, "one-step-off": 1, "async": SLOW.max_lag}
+KINDS = {
+    "rollout": "RolloutWorker",
+    "reward": "RewardWorker",
+    "reference": "Reference",
+    "learner": "Learner",
+}
+
+
+def children(job: int) -> dict[int, str]:
+    """All processes below a job: pid and command line."""
+    parents: dict[int, int] = {}
+    names: dict[int, str] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            stat = (folder / "stat").read_text()
+            names[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ")
+        except OSError:
+            continue  # it has ended meanwhile
+        parents[int(folder.name)] = int(stat.rpartition(")")[2].split()[1])
+
+    def is_of_job(pid: int) -> bool:
+        while pid not in (0, job):
+            pid = parents.get(pid, 0)
+        return pid == job
+
+    return {pid: name for pid, name in names.items() if pid != job and is_of_job(pid)}
+
+
+def actors(job: int, role: str) -> list[int]:
+    """Pids of the actors of a role that a job's own cluster runs."""
+    wanted = re.compile(rf"ray::{KINDS[role]}\b")
+    return sorted(pid for pid, name in children(job).items() if wanted.match(name))
+
+
+def folders(job: int) -> set[Path]:
+    """The folders that a job's own cluster keeps its things in."""
+    found = re.findall(r"/tmp/rlt-\w+", " ".join(children(job).values()))
+    return {Path(name) for name in found}
+
+
+def kill(role: str, job: int | None = None) -> None:
+    """SIGKILL to one actor of a role."""
+    os.kill(actors(job or os.getpid(), role)[0], signal.SIGKILL)
+
+
+def kill_at_start(roles: Iterable[str]) -> threading.Thread:
+    """SIGKILL to a new actor of each role as soon as it is there."""
+    old = {pid for role in KINDS for pid in actors(os.getpid(), role)}  # of the run before
+
+    def work() -> None:
+        until = time.monotonic() + 60
+        for role in roles:
+            new: set[int] = set()
+            while not new and time.monotonic() < until:
+                new = set(actors(os.getpid(), role)) - old
+            os.kill(new.pop(), signal.SIGKILL)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
+
+
+def killing(plan: dict[int, tuple[str, ...]]) -> Callable[[StepRecord], None]:
+    """Kills as soon as a step has ended: in the midst of the next one."""
+
+    def after(record: StepRecord) -> None:
+        for role in plan.get(record.step, ()):
+            kill(role)
+
+    return after
+
+
+def check(ledger: Ledger, config: TrainerConfig) -> None:
+    """All steps were made, every sample is accounted for, and none is older than it may be."""
+    assert ledger.after is not None
+    records = [*ledger.steps, ledger.after]
+    assert [record.step for record in ledger.steps] == list(range(config.steps))
+    versions = [record.version for record in ledger.steps]
+    assert versions == sorted(set(versions))
+    ended = sum(record.samples for record in records)
+    trained = sum(sum(record.lags.values()) for record in records)
+    dropped = sum(sum(record.drops.values()) for record in records)
+    assert ended == trained + dropped + ledger.unused
+    assert max(lag for record in records for lag in record.lags) <= BOUND[config.placement]
+
+
+@pytest.fixture
+def generated(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The ids of all samples that end, in any run of the test."""
+    ids: list[str] = []
+    write_down = Ledger.generated
+
+    def also(ledger: Ledger, trajectories: Iterable[Trajectory]) -> None:
+        known = list(trajectories)
+        ids.extend(t.id for t in known)
+        write_down(ledger, known)
+
+    monkeypatch.setattr(Ledger, "generated", also)
+    return ids
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.parametrize("placement", BOUND)
+def test_any_actor_may_be_killed(placement: str, generated: list[str]) -> None:
+    config = dataclasses.replace(SLOW, placement=placement)
+    plan = {0: ("rollout",), 1: ("learner",), 2: ("reward", "reference")}
+    # step 4 is the last one
+    ledger = train(config, on_step=killing({**plan, 3: ("rollout", "learner")}))
+    check(ledger, config)
+    for role, deaths in {"rollout": 1, "reward": 1, "reference": 1, "learner": 2}.items():
+        died = [event for event in ledger.events if event.startswith(f"{role} worker")]
+        assert len(died) >= deaths, ledger.events
+        assert all("another is started in its place" in event for event in died)
+    again = [event for event in ledger.events if "is made again" in event]
+    assert again == [  # the last checkpoint of a run of five steps is that before step 4
+        "step 2 is made again, from the weights before step 2",
+        "step 4 is made again, from the weights before step 4",
+    ]
+    # what a dying worker took along was asked for again, under ids that nobody had before
+    assert len(generated) == len(set(generated))
+    lost = sum(record.lost for record in [*ledger.steps, ledger.after])
+    retried = [name for name in generated if "~" in name]
+    assert lost >= len(retried)
+    assert bool(lost) == bool(retried)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_actors_that_are_killed_as_they_start() -> None:
+    config = dataclasses.replace(SLOW, steps=3, placement="async")
+    killer = kill_at_start(["learner", "rollout"])
+    ledger = train(config)
+    killer.join()
+    check(ledger, config)
+    assert [event for event in ledger.events if event.startswith("learner worker 0 died")]
+    assert [event for event in ledger.events if event.startswith("rollout worker")]
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_role_that_never_starts_ends_the_run_with_a_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def breaks(*_: Any) -> None:
+        raise OSError("no such device")
+
+    monkeypatch.setattr(
+        "rltrace.trainer.crew.RewardWorker", type("Broken", (), {"__init__": breaks})
+    )
+    with pytest.raises(RunFailed, match=r"^no reward worker is left and none could be started$"):
+        train(SLOW)
+
+
+def test_a_run_that_failed_exits_with_one_and_a_sentence_and_leaves_nothing() -> None:
+    job = subprocess.Popen(
+        [PY, EXAMPLE, "--steps", "1000", "--rollout-workers", "1", "--decode-floor", "0.05"],
+        env=clean_environment(RAY_memory_monitor_refresh_ms="0", PYTHONUNBUFFERED="1"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert job.stdout is not None
+    assert "step   0" in job.stdout.readline()
+    kept = folders(job.pid)
+    until = time.monotonic() + 120
+    while job.poll() is None and time.monotonic() < until:
+        for pid in actors(job.pid, "rollout"):
+            os.kill(pid, signal.SIGKILL)
+        time.sleep(0.05)
+    out, err = job.communicate(timeout=30)
+    assert job.returncode == 1, err
+    last = err.strip().splitlines()[-1]
+    assert last == "Error: no rollout worker is left and none could be started"
+    assert "Traceback" not in out + err
+    assert kept
+    assert not any(folder.exists() for folder in kept)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_ended_by_a_signal_leaves_nothing(number: signal.Signals) -> None:
+    job = subprocess.Popen(
+        [PY, EXAMPLE, "--steps", "1000", "--decode-floor", "0.02"],
+        env=clean_environment(RAY_memory_monitor_refresh_ms="0", PYTHONUNBUFFERED="1"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert job.stdout is not None
+    assert "step   0" in job.stdout.readline()
+    assert sum(len(actors(job.pid, role)) for role in KINDS) == 5
+    known, kept = children(job.pid), folders(job.pid)
+    job.send_signal(number)
+    _, err = job.communicate(timeout=60)
+    assert job.returncode == {signal.SIGINT: 1, signal.SIGTERM: 128 + number}[number], err
+    assert not [name for pid, name in known.items() if Path(f"/proc/{pid}").exists()]
+    assert kept
+    assert not any(folder.exists() for folder in kept)

@@ -92,7 +92,7 @@ class Worker:
     """An agent loop worker whose agent loops ask a server some times and are then judged."""
 
     rollout_config = SimpleNamespace(response_length=10)
-    acquire_server = hooked(_acquire_server, "wait", after=rollout.acquired)
+    acquire_server = hooked(_acquire_server, "other", after=rollout.acquired)
     generate = hooked(
         _generate, rollout.request_stage, before=rollout.asking, after=rollout.requested
     )
@@ -131,12 +131,12 @@ def test_a_trajectory_is_what_its_requests_and_its_output_say(
         "from trajectories",
     ) == [(4, 6, 5, 7, 2, 500_000_000, "stop")]
     assert rows(run_path, "select component, value, outcome from rewards") == [("task", 1.5, "ok")]
-    requests = "from spans where stage <> 'wait'"
+    requests = "from spans where stage <> 'other'"
     assert rows(run_path, f"select stage, tokens, version {requests} order by start_ns") == [
         ("rollout", 3, 4),
         ("rollout", 4, 6),
     ]
-    waits = "select min(start_ns) from spans where stage = 'wait'"
+    waits = "select min(start_ns) from spans where stage = 'other'"
     assert rows(run_path, f"select min(start_ns) - ({waits}) >= 2000000 {requests}") == [(True,)]
     joined = "select count(*) from rewards join trajectories using (trajectory)"
     assert rows(run_path, joined) == [(1,)]
@@ -152,7 +152,7 @@ def test_a_response_as_long_as_allowed_was_cut(
 
 def test_a_validation_is_no_rollout(recorder: recording.Recorder, run_path: Path) -> None:
     asyncio.run(Worker([answer(3)]).run({"validate": True}, uid="u", session_id=0))
-    assert rows(run_path, "select distinct stage from spans where stage <> 'wait'") == [("eval",)]
+    assert rows(run_path, "select distinct stage from spans where stage <> 'other'") == [("eval",)]
     assert rows(run_path, "select count(*) from trajectories") == [(0,)]
     assert rows(run_path, "select count(*) from rewards") == [(0,)]
 
@@ -195,6 +195,31 @@ def test_rows_of_a_legacy_batch_are_the_trajectories_that_workers_ran(
     )
     assert found == [(1 + place % 9, 6, 7) for place in order]
     assert rows(run_path, "select count(distinct trajectory) from uses") == [(len(uids),)]
+
+
+@pytest.mark.parametrize("balanced", [True, False])
+def test_fully_async_knows_its_rows_without_their_worker(
+    recorder: recording.Recorder, run_path: Path, in_worker: Any, balanced: bool
+) -> None:
+    in_worker(3)
+    uids = [f"uid_sample_{n}" for n in range(PROMPTS) for _ in range(SAMPLES)]
+    for place, uid in enumerate(uids):
+        asyncio.run(Worker([answer(1 + place % 9)]).run({"validate": False}, uid=uid))
+    order = list(range(len(uids)))
+    if balanced:
+        random.Random(1).shuffle(order)
+        batch = Batch([uids[place] for place in order])
+        indices = SimpleNamespace(tolist=lambda: order)
+        hooked(lambda self, indices: None, after=learner.rows_reordered)(batch, indices)
+    trainer = SimpleNamespace(current_param_version=5)
+    batch = Batch([uids[place] for place in order])
+    hooked(lambda self, batch: None, before=learner.rows_trained)(trainer, batch)
+    found = rows(
+        run_path,
+        "select t.response_tokens, u.version from uses u join trajectories t using (trajectory) "
+        "order by u.time_ns",
+    )
+    assert found == [(1 + place % 9, 5) for place in order]
 
 
 def test_rows_that_cannot_be_told_apart_are_counted_without_an_id(

@@ -102,14 +102,14 @@ _ROLLOUT = (
     ),
     Hook(
         "verl.workers.rollout.llm_server:LLMServerClient._acquire_server",
-        "wait",
+        "other",
         name="acquire server",
         after=rollout.acquired,
         versions=">=0.8",
     ),
     Hook(
         f"{_LOOP}:AsyncLLMServerManager._acquire_server",
-        "wait",
+        "other",
         name="acquire server",
         after=rollout.acquired,
         versions=">=0.7,<0.8",

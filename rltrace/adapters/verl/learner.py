@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rltrace.adapters.verl.rollout import ONE_WORKER, row_id
 from rltrace.adapters.verl.tables import LABELS, SEEN_BY_CALL, SEEN_ELSEWHERE, TRANSPORTS
 from rltrace.hooks.hook import Call
 from rltrace.hooks.identity import identify
@@ -75,12 +76,20 @@ def rows_arrive(call: Call) -> None:
     if len(uids) % workers:
         return
     share = len(uids) // workers
+    shares = [uids[worker * share : (worker + 1) * share] for worker in range(workers)]
+    _expect([row for worker, part in enumerate(shares) for row in _numbered(part, worker)])
+
+
+def _numbered(uids: list[str], worker: int) -> list[tuple[str, str]]:
+    seen: dict[str, int] = {}
     rows = []
-    for worker in range(workers):
-        seen: dict[str, int] = {}
-        for uid in uids[worker * share : (worker + 1) * share]:
-            seen[uid] = seen.get(uid, -1) + 1
-            rows.append((uid, f"{uid}/{worker}/{seen[uid]}"))
+    for uid in uids:
+        seen[uid] = seen.get(uid, -1) + 1
+        rows.append((uid, row_id(uid, worker, seen[uid])))
+    return rows
+
+
+def _expect(rows: list[tuple[str, str]]) -> None:
     del _batches[: -_MOST_BATCHES + 1]
     _batches.append(rows)
 
@@ -97,6 +106,10 @@ def rows_reordered(call: Call) -> None:
             if [uid for uid, _ in moved] == uids:
                 rows[:] = moved
                 return
+    if uids and len(uids) == len(order) and all(uid.startswith(ONE_WORKER) for uid in uids):
+        before = dict(zip(order, uids, strict=True))
+        rows = _numbered([before[place] for place in range(len(order))], 0)
+        _expect([rows[place] for place in order])
 
 
 def rows_trained(call: Call) -> None:
@@ -109,6 +122,8 @@ def rows_trained(call: Call) -> None:
     rows = next((rows for rows in _batches if [uid for uid, _ in rows] == uids), None)
     if rows is not None:
         _batches.remove(rows)
+    elif uids and all(uid.startswith(ONE_WORKER) for uid in uids):
+        rows = _numbered(uids, 0)
     for place in range(len(batch)):
         own_id = None if rows is None else rows[place][1]
         _used(call, own_id, step, version, Fate.TRAINED, -1)

@@ -14,6 +14,9 @@ from rltrace.hooks.hook import Call
 from rltrace.hooks.identity import identify
 from rltrace.trace.vocabulary import Finish, Outcome
 
+ONE_WORKER = "uid_"
+"""How the prompts of fully-async begin: the samples of each of them stay together."""
+
 _MOST_PROMPTS = 1 << 16
 
 _FINISHES = {
@@ -236,20 +239,27 @@ def _id(fields: dict[str, Any]) -> str | None:
 
     V1 has keys, `{uid}_{session_id}_{output}`. The legacy trainers only know rows: the n samples of
     a prompt are told apart by the worker that runs them and the order in which it begins them,
-    which `learner.rows_arrive` derives from their place in the batch.
+    which `learner.rows_arrive` derives from their place in the batch. Fully-async runs all of a
+    prompt in one worker, and its trainer does not know in which.
     """
     uid = fields.get("uid")
     if uid is None:
         return None
     if fields.get("session_id") is not None:
         return f"{uid}_{fields['session_id']}_0"
-    worker = _worker_number()
+    alone = str(uid).startswith(ONE_WORKER)
+    worker = 0 if alone else _worker_number()
     if worker is None:
         return None
     count = _occurrences[uid] = _occurrences.get(uid, -1) + 1
     if len(_occurrences) > _MOST_PROMPTS:
         del _occurrences[next(iter(_occurrences))]
-    return f"{uid}/{worker}/{count}"
+    return row_id(uid, worker, count)
+
+
+def row_id(uid: Any, worker: int, place: int) -> str:
+    """The id of a row of a legacy batch: the `place`-th sample of a prompt that a worker began."""
+    return f"{uid}/{worker}/{place}"
 
 
 def _worker_number() -> int | None:

@@ -1,0 +1,238 @@
+"""Several nodes: a cluster that the job joins, one that is too small, one whose node is killed.
+
+The cluster is held by a process of its own, whose nodes are real ones of Ray on this machine.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+from tests.hooks.conftest import clean_environment
+
+PY = sys.executable
+EXAMPLE = str(Path(__file__).parents[2] / "examples" / "train.py")
+ENVIRONMENT = {
+    "RAY_AUTH_MODE": "disabled",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_memory_monitor_refresh_ms": "0",
+    "PYTHONUNBUFFERED": "1",
+}
+
+# Takes orders, a line each, and answers each with a line of JSON.
+NODES = dedent("""
+    import json, os, signal, sys
+    from pathlib import Path
+    import ray
+    from ray.cluster_utils import Cluster
+    from ray.util import placement_group_table
+
+    def below(pid):
+        for task in Path(f"/proc/{pid}/task").glob("*/children"):
+            for child in task.read_text().split():
+                yield int(child)
+                yield from below(int(child))
+
+    health = {"health_check_period_ms": 500, "health_check_failure_threshold": 4}
+    head = {"num_cpus": int(sys.argv[2]), "temp_dir": sys.argv[1], "_system_config": health}
+    memory = {"object_store_memory": 80_000_000}
+    cluster = Cluster(initialize_head=True, head_node_args={**head, **memory})
+    nodes = {}
+    print(json.dumps(cluster.address), flush=True)
+    for line in sys.stdin:
+        order, _, number = line.strip().partition(" ")
+        answer = None
+        if order == "add" and int(number) not in nodes:  # a node of so many CPUs
+            nodes[int(number)] = cluster.add_node(num_cpus=int(number), **memory)
+            cluster.wait_for_nodes()
+        elif order == "kill":  # that node, with all that runs on it
+            node = nodes.pop(int(number))
+            raylet = node.all_processes["raylet"][0].process.pid
+            for pid in [raylet, *below(raylet)]:
+                os.kill(pid, signal.SIGKILL)
+            cluster.worker_nodes.remove(node)  # or the next node waits for it too
+        elif order == "left":  # what jobs have left behind
+            ray.init(address=cluster.address, logging_level="ERROR")
+            groups = placement_group_table().values()
+            actors = ray._private.state.actors().values()
+            answer = [group["state"] for group in groups if group["state"] != "REMOVED"]
+            answer += [actor["State"] for actor in actors if actor["State"] != "DEAD"]
+            ray.shutdown()
+        print(json.dumps(answer), flush=True)
+    cluster.shutdown()
+""")
+
+# A small run on the cluster; once its first step is made, a start may take only so long.
+RUN = dedent("""
+    import json, sys
+    import rltrace.trainer.crew as crew
+    from rltrace.trainer import TrainerConfig, TrainerError, train
+
+    def after(record):
+        crew.START_SECONDS = float(sys.argv[2])
+        print("step", record.step, flush=True)
+
+    try:
+        ledger = train(TrainerConfig.of(json.loads(sys.argv[1])), after)
+    except TrainerError as error:
+        sys.exit(str(error))
+    print(ledger.to_json())
+""")
+SETTINGS = {
+    "steps": 6, "prompts": 4, "samples": 4, "model_size": 0.024, "layers": 2, "heads": 2,
+    "max_running": 5, "minibatches": 2, "max_lag": 2, "decode_floor": 0.02, "checkpoint_every": 2,
+}  # fmt: skip
+
+
+@dataclass
+class Nodes:
+    """A cluster, and the process that holds it."""
+
+    process: subprocess.Popen[str]
+    address: str = ""
+
+    def tell(self, order: str = "") -> Any:
+        """Gives an order and waits for its answer."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        if order:
+            self.process.stdin.write(order + "\n")
+            self.process.stdin.flush()
+        for line in self.process.stdout:
+            if re.match(r'null|\[|"', line):
+                return json.loads(line)
+        raise AssertionError("the cluster has ended")
+
+    def run(self, start_seconds: float = 60.0, kill: str = "", **settings: Any) -> tuple[int, str]:
+        """A run that joins the cluster, and a node that is killed after step 1: its exit code, and
+        its ledger or its last word."""
+        job = {**SETTINGS, "joined_cluster": self.address, **settings}
+        process = subprocess.Popen(
+            [PY, "-c", RUN, json.dumps(job), str(start_seconds)],
+            env=clean_environment(**ENVIRONMENT),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        if kill:
+            for line in process.stdout:
+                if line == "step 1\n":
+                    self.tell(f"kill {kill}")
+                    break
+        out, err = process.communicate(timeout=180)
+        if process.returncode:
+            return process.returncode, err.strip().splitlines()[-1]
+        return 0, "{" + out.partition("{")[2]
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Nodes]:
+    """A cluster whose head has three CPUs."""
+    with tempfile.TemporaryDirectory(prefix="rlt", dir="/tmp", ignore_cleanup_errors=True) as path:
+        process = subprocess.Popen(
+            [PY, "-c", NODES, path, "3"],
+            env=clean_environment(**ENVIRONMENT),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        cluster = Nodes(process)
+        try:
+            cluster.address = cluster.tell()
+            yield cluster
+        finally:
+            process.communicate(timeout=60)  # no more orders: it ends
+
+
+def check(ledger: dict[str, Any]) -> None:
+    """All steps were made and every sample is accounted for."""
+    records = [*ledger["steps"], ledger["after"]]
+    assert [record["step"] for record in ledger["steps"]] == list(range(SETTINGS["steps"]))
+    used = sum(sum(r["lags"].values()) + sum(r["drops"].values()) for r in records)
+    assert sum(record["samples"] for record in records) == used + ledger["unused"]
+
+
+def test_no_arrangement_and_nobody_there(nodes: Nodes) -> None:
+    nodes.tell("add 2")
+    code, word = nodes.run(placement="colocated")
+    assert (code, word) == (
+        1,
+        "the Ray cluster has 5 CPUs but the job needs 5, one for each actor, in bundles of 5, and"
+        " no arrangement on nodes of 3, 2 holds them: start a larger cluster or ask for fewer"
+        " workers",
+    )
+    code, word = nodes.run(joined_cluster="127.0.0.1:1")
+    assert (code, word) == (
+        1, "no Ray cluster answers at 127.0.0.1:1: [Errno 111] Connection refused",
+    )  # fmt: skip
+
+
+def test_a_node_dies_and_the_run_goes_on_with_fewer_workers(nodes: Nodes) -> None:
+    nodes.tell("add 1")  # nodes of 3, 2, 1: it can only hold a rollout worker
+    settings = {"placement": "disaggregated", "reward_workers": 2, "update_floor": 0.8}
+    code, word = nodes.run(1.0, kill="1", **settings)  # it gives up before the run is over
+    assert code == 0, word
+    ledger = json.loads(word)
+    check(ledger)
+    events = [re.sub(r"\d", "N", event) for event in ledger["events"]]
+    assert events[0] == "rollout worker N died; another is started in its place"
+    assert events[-1] == "rollout worker N could not be started: N left"
+    assert nodes.tell("left") == []
+
+
+def test_a_node_dies_with_a_role_that_has_nobody_left(nodes: Nodes) -> None:
+    nodes.tell("add 2")
+    # nodes of 3 and 2: whatever lies on the second, half of the job has no room without it
+    code, word = nodes.run(1.0, kill="2", placement="async", rollout_workers=1, reward_workers=2)
+    assert code == 1
+    assert re.fullmatch(r"no (learner|reference|reward) worker is left and none could be.*", word)
+    assert nodes.tell("left") == []
+
+
+def test_a_node_dies_and_there_is_room_elsewhere(nodes: Nodes) -> None:
+    nodes.tell("add 5")
+    nodes.tell("add 6")
+    code, word = nodes.run(placement="colocated", rollout_workers=3)  # the one of 6 holds it
+    assert code == 0, word
+    code, word = nodes.run(kill="6", placement="one-step-off")
+    assert code == 0, word
+    check(json.loads(word))
+    assert nodes.tell("left") == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_job_that_is_ended_leaves_nothing_in_the_cluster(
+    nodes: Nodes, number: signal.Signals
+) -> None:
+    nodes.tell("add 5")
+    job = subprocess.Popen(
+        [PY, EXAMPLE, "--steps", "1000", "--joined-cluster", nodes.address],
+        env=clean_environment(**ENVIRONMENT),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert job.stdout is not None
+    assert "step   0" in job.stdout.readline()
+    assert nodes.tell("left")
+    job.send_signal(number)
+    job.communicate(timeout=60)
+    left = nodes.tell("left")
+    until = time.monotonic() + 60
+    while left and number == signal.SIGKILL and time.monotonic() < until:
+        left = nodes.tell("left")  # the cluster itself tidies up, in its own time
+    assert left == []

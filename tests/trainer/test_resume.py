@@ -22,6 +22,7 @@ from rltrace.trainer.learner import Learner
 from rltrace.trainer.policy import initial_weights
 from tests.hooks.conftest import clean_environment
 from tests.trainer.conftest import SMALL
+from tests.trainer.test_faults import folders
 from tests.trainer.test_learner import same, samples, weights
 
 PY = sys.executable
@@ -81,9 +82,7 @@ def test_a_job_that_was_killed_resumes_and_makes_all_its_steps(tmp_path: Path) -
     job += ["--heads", "2", "--model-size", "0.03", "--placement", "async", "--max-lag", "2"]
     job += ["--update-floor", "0.05", "--checkpoint-every", "3"]
     job += ["--checkpoint", str(tmp_path / "run.pt"), "--ledger", str(tmp_path / "ledger.json")]
-    environment = clean_environment(
-        RAY_memory_monitor_refresh_ms="0", PYTHONUNBUFFERED="1", TMPDIR=str(tmp_path)
-    )
+    environment = clean_environment(RAY_memory_monitor_refresh_ms="0", PYTHONUNBUFFERED="1")
     first = subprocess.Popen(
         job, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
@@ -91,8 +90,11 @@ def test_a_job_that_was_killed_resumes_and_makes_all_its_steps(tmp_path: Path) -
     for line in first.stdout:
         if line.startswith("step   7"):
             break
+    left = folders(first.pid)
     first.kill()
     first.wait()
+    for folder in left:  # nobody else can: the job had no time to
+        shutil.rmtree(folder, ignore_errors=True)
     done = subprocess.run(
         [*job, "--resume"],
         env=environment,

@@ -50,15 +50,19 @@ def main(config: str | None, without_cause: bool, ledger: TextIO | None, **given
     try:
         settings = load_job(config, without_cause) if config else {}
         settings |= {name: value for name, value in given.items() if value is not None}
-        books = train(TrainerConfig.of(settings), on_step=show)
+        trainer = TrainerConfig.of(settings)
+        books = Ledger(trainer)
+        try:
+            train(trainer, show, books)
+        finally:  # however it ended
+            if ledger is not None:
+                ledger.write(books.to_json())
     except TrainerError as error:
         if error.exit_code == 2:
             raise click.UsageError(str(error)) from None
         failure = click.ClickException(str(error))
         failure.exit_code = error.exit_code
         raise failure from None
-    if ledger is not None:
-        ledger.write(books.to_json())
     click.echo(summary(books))
 
 
@@ -76,6 +80,8 @@ def show(record: StepRecord) -> None:
 
 def summary(books: Ledger) -> str:
     """How the run went, in a line."""
+    if not books.steps:
+        return "no step was left to make"
     lost = sum(record.lost for record in books.steps)
     line = f"mean reward rose by {books.reward_rise():.2f} in {books.seconds:.0f} s"
     if books.events:

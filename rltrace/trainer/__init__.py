@@ -17,10 +17,17 @@ from rltrace.trainer.ledger import Ledger, StepRecord
 __all__ = ["Ledger", "StepRecord", "TrainerConfig", "TrainerError", "load_job", "train"]
 
 
-def train(config: TrainerConfig, on_step: Callable[[StepRecord], None] | None = None) -> Ledger:
+def train(
+    config: TrainerConfig,
+    on_step: Callable[[StepRecord], None] | None = None,
+    ledger: Ledger | None = None,
+) -> Ledger:
     """Trains a policy from scratch and returns the ledger; calls `on_step` after every step.
 
-    Errors: `TrainerError` where torch or Ray is missing, or the Ray cluster is too small.
+    A ledger that is given is filled as the run goes, so that it is there however the run ends.
+
+    Errors: `TrainerError` where torch or Ray is missing, the Ray cluster is too small, or the run
+    lost what it cannot do without.
     """
     try:
         from rltrace.trainer.run import run
@@ -30,4 +37,7 @@ def train(config: TrainerConfig, on_step: Callable[[StepRecord], None] | None = 
         raise TrainerError(
             f"the trainer needs {missing.name}: pip install 'rltrace-toolkit[trainer]'"
         ) from None
-    return run(config, on_step)
+    if ledger is None:
+        ledger = Ledger(config)
+    run(config, on_step or (lambda record: None), ledger)
+    return ledger

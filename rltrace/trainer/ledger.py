@@ -49,7 +49,7 @@ class Ledger:
     """A whole run."""
 
     config: TrainerConfig
-    parameters: int  # of the policy
+    parameters: int = 0  # of the policy, once it is made
     steps: list[StepRecord] = field(default_factory=list)
     seconds: float = 0.0  # from the first step's start to the last step's end
     unused: int = 0  # samples that had ended when the run did, and were neither trained nor dropped

@@ -18,14 +18,13 @@ from rltrace.trainer.placement import PLACEMENTS
 from rltrace.trainer.policy import initial_weights, policy_of
 
 
-def run(config: TrainerConfig, on_step: Callable[[StepRecord], None] | None = None) -> Ledger:
+def run(config: TrainerConfig, on_step: Callable[[StepRecord], None], ledger: Ledger) -> None:
     """Trains in a Ray session; as `rltrace.trainer.train`."""
-    ledger = Ledger(config, sum(p.numel() for p in policy_of(config).parameters()))
+    ledger.parameters = sum(p.numel() for p in policy_of(config).parameters())
     checkpoint = Checkpoint(config)
     with ray_session(config), reserved(config) as places:
         crew = hire(config, ray.put(initial_weights(config)), places)
-        asyncio.run(_train(config, crew, ledger, checkpoint, on_step or (lambda record: None)))
-    return ledger
+        asyncio.run(_train(config, crew, ledger, checkpoint, on_step))
 
 
 async def _train(
@@ -41,8 +40,10 @@ async def _train(
     ledger.begin()
     if checkpoint.state is not None:
         await chains.resume()
-    await PLACEMENTS[config.placement](config, chains, ledger, checkpoint.step).run(on_step)
-    ledger.end(chains.version)
+    try:
+        await PLACEMENTS[config.placement](config, chains, ledger, checkpoint.step).run(on_step)
+    finally:
+        ledger.end(chains.version)
 
 
 def _say_once(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

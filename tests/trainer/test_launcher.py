@@ -34,9 +34,9 @@ def asked(launcher: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[Trainer
     """The settings of runs that the launcher would have made."""
     configs: list[TrainerConfig] = []
 
-    def train(config: TrainerConfig, on_step: object) -> Ledger:
+    def train(config: TrainerConfig, on_step: object, ledger: Ledger) -> Ledger:
         configs.append(config)
-        return Ledger(config, parameters=1)
+        return ledger
 
     monkeypatch.setattr(launcher, "train", train)
     return configs
@@ -160,5 +160,19 @@ def test_a_run_that_fails_says_why_in_a_sentence_and_by_its_exit_code(
 @pytest.mark.usefixtures("asked")
 def test_the_ledger_is_written_as_json(launcher: ModuleType, tmp_path: Path) -> None:
     path = tmp_path / "ledger.json"
-    call(launcher, "--seed", 7, "--ledger", path)
+    done = call(launcher, "--seed", 7, "--ledger", path)
     assert json.loads(path.read_text())["config"]["seed"] == 7
+    assert done.output == "no step was left to make\n"
+
+
+def test_the_ledger_of_a_run_that_failed_is_written_too(
+    launcher: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def train(config: TrainerConfig, on_step: object, ledger: Ledger) -> Ledger:
+        ledger.events.append("rollout worker 0 died")
+        raise RunFailed("no rollout worker is left and none could be started")
+
+    monkeypatch.setattr(launcher, "train", train)
+    call(launcher, "--ledger", tmp_path / "ledger.json")
+    written = json.loads((tmp_path / "ledger.json").read_text())
+    assert written["events"] == ["rollout worker 0 died"]

@@ -6,7 +6,13 @@ PINS := pins/dev.txt
 READY := $(VENV)/.ready
 RAY_DEFAULT := $(CURDIR)/.venvs/ray-default
 
-.PHONY: demo test lint types check bench clean
+# verl has an environment of its own, made anew when its pins change.
+VERL_PINS := pins/verl.txt
+VERL := .venvs/verl-$(shell sha256sum < $(VERL_PINS) | cut -c1-12)
+VERL_PIP := $(VERL)/bin/python -m pip install --quiet --disable-pip-version-check
+VERL_VERSIONS := 0.6.1 0.7.1 0.8.0 0.9.1
+
+.PHONY: demo test test-verl lint types check bench clean
 
 demo: $(READY)
 	$(BIN)/rltrace wrap -- $(BIN)/python examples/train.py
@@ -14,6 +20,11 @@ demo: $(READY)
 
 test: $(READY) $(RAY_DEFAULT)/.ready
 	RAY_DEFAULT_PACKAGES=$(RAY_DEFAULT) $(BIN)/python -m pytest
+
+# Real runs of verl without a GPU, about a quarter of an hour; QUICK=1: one way to run it only.
+test-verl: $(VERL)/.ready
+	RLTRACE_VERL_SOURCES=$(CURDIR)/$(VERL)/sources $(VERL)/bin/python -m pytest \
+		tests/verl tests/adapters/test_verl_tables.py tests/adapters/test_verl_settings.py
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -41,6 +52,23 @@ $(RAY_DEFAULT)/.ready: pins/ray-default.txt $(PINS) | $(READY)
 	@echo "installing what the tests of ray job submit need into .venvs/"
 	rm -rf $(RAY_DEFAULT)
 	$(BIN)/python -m pip install --quiet --constraint $(PINS) --target $(RAY_DEFAULT) -r $<
+	touch $@
+
+# torch first here too. verl's sources are only read, in each version that the adapter knows.
+$(VERL)/.verl:
+	@echo "installing verl into $(VERL) (some minutes, two gigabytes)"
+	rm -rf $(VERL)
+	$$(command -v $(PYTHON) || command -v python3) -m venv $(VERL)
+	$(VERL_PIP) --constraint $(VERL_PINS) torch
+	$(VERL_PIP) --constraint $(VERL_PINS) verl TransferQueue cachetools fastapi uvicorn
+	for version in $(VERL_VERSIONS); do \
+		$(VERL_PIP) --no-deps --no-compile --target $(VERL)/sources/$$version verl==$$version \
+			|| exit 1; \
+	done
+	touch $@
+
+$(VERL)/.ready: $(VERL)/.verl pyproject.toml
+	$(VERL_PIP) --constraint $(VERL_PINS) --editable . pytest
 	touch $@
 
 clean:

@@ -1,0 +1,82 @@
+"""What is registered with modules of verl once they have been executed.
+
+Two functions are replaced, as no registry of verl reaches them: the default backend of process
+groups ("cpu:gloo,cpu:gloo", which torch rejects) and the loader of value models, which asks for
+flash attention.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+
+def _process_groups(module: ModuleType) -> None:
+    original = module.initialize_global_process_group_ray
+
+    @functools.wraps(original)
+    def initialize(timeout_second: Any = None, backend: Any = None) -> Any:
+        return original(timeout_second=timeout_second, backend=backend or "cpu:gloo")
+
+    module.initialize_global_process_group_ray = initialize
+
+
+def _engines(module: ModuleType) -> None:
+    from verl.workers.engine.base import EngineRegistry
+
+    class NoPinnedOffload:
+        """verl offloads reference models into pinned memory, which needs a device."""
+
+        engine_config: Any
+
+        def _build_fsdp_module(self, model: Any) -> Any:
+            config, forward_only = self.engine_config, self.engine_config.forward_only
+            object.__setattr__(config, "forward_only", False)
+            try:
+                return super()._build_fsdp_module(model)  # type: ignore[misc]
+            finally:
+                object.__setattr__(config, "forward_only", forward_only)
+
+    for kind, base in (
+        ("language_model", module.FSDPEngineWithLMHead),
+        ("value_model", module.FSDPEngineWithValueHead),
+    ):
+        engine = type(f"Cpu{base.__name__}", (NoPinnedOffload, base), {})
+        EngineRegistry.register(model_type=kind, backend=["fsdp2"], device="cpu")(engine)
+
+    from verl.utils import model as models
+
+    models.load_valuehead_model = _value_model
+
+
+def _value_model(
+    local_path: str, torch_dtype: Any, model_config: Any, trust_remote_code: bool
+) -> Any:
+    from transformers import AutoModelForTokenClassification
+
+    return AutoModelForTokenClassification.from_pretrained(
+        local_path, dtype=torch_dtype, config=model_config, attn_implementation="sdpa"
+    )
+
+
+def _adapters(module: ModuleType) -> None:
+    module._ROLLOUT_REGISTRY[("cpu", "async")] = "verl_cpu.rollout.CpuRollout"
+
+
+def _replicas(module: ModuleType) -> None:
+    def load() -> type:
+        from verl_cpu.rollout import CpuReplica
+
+        return CpuReplica
+
+    module.RolloutReplicaRegistry.register("cpu", load)
+
+
+REGISTER: dict[str, Callable[[ModuleType], None]] = {
+    "verl.utils.distributed": _process_groups,
+    "verl.workers.engine.fsdp.transformer_impl": _engines,
+    "verl.workers.rollout.base": _adapters,
+    "verl.workers.rollout.replica": _replicas,
+}

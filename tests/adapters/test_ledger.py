@@ -125,7 +125,12 @@ def test_verdicts(job: Traced) -> None:
     assert job.rows("SELECT count(*), count(DISTINCT trajectory) FROM rewards") == job.rows(
         "SELECT sum(items), sum(items) FROM spans WHERE stage = 'reward'"
     )
-    judged = "finish IN ('stop', 'length') AND coalesce(fate, '') <> 'filtered'"
+    # A group that was cut, in the surplus or at the end of the run, is not judged any more.
+    cut = "SELECT \"group\" FROM trajectories WHERE finish = 'abort'"
+    judged = (
+        "finish IN ('stop', 'length') AND coalesce(fate, '') <> 'filtered'"
+        f' AND "group" NOT IN ({cut})'
+    )
     assert job.rows(
         "SELECT count(*) FROM trajectories LEFT JOIN uses USING (trajectory)"
         f" LEFT JOIN rewards r USING (trajectory) WHERE {judged} AND r.value IS NULL"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -282,4 +283,8 @@ print(path)
     stages = run.sql("SELECT stage FROM spans ORDER BY 1").fetchall()
     assert stages == [("reward",), ("step",), ("train",)]
     assert run.meta["exit_code"] == 0
-    assert "agent" in {process.role for process in run.processes}
+    give_up = time.monotonic() + 60  # the agent is another process, and may come up late
+    while "agent" not in {process.role for process in run.processes}:
+        assert time.monotonic() < give_up
+        time.sleep(0.1)
+        run = rltrace.open_run(out)

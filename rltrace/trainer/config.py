@@ -6,6 +6,7 @@ Every setting carries its own help and unit, so that a command line can be made 
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -62,7 +63,9 @@ class TrainerConfig:
     # a step's batch
     prompts: int = _setting(12, "Prompts, hence groups, in a step.")
     samples: int = _setting(12, "Samples of each prompt: the group size K.")
-    oversample: float = _setting(1.0, "Groups begun for each group trained on; the last are cut.")
+    oversample: float = _setting(
+        1.0, "Groups begun for each one needed; the last are cut. Not async."
+    )
     max_running: int = _setting(8, "Sequences that one rollout worker decodes at once.")
 
     # the policy
@@ -84,7 +87,9 @@ class TrainerConfig:
 
     # freshness
     max_lag: int = _setting(4, "async: oldest version trained on.", "VERSIONS")
-    partial_rollout: bool = _setting(True, "async: sequences go on under new weights.")
+    partial_rollout: bool = _setting(
+        True, "async: what is being generated goes on under new weights, as tool users always do."
+    )
     timeout: float = _setting(0.0, "A trajectory is aborted after this; 0: never.", "SECONDS")
 
     # causes of walls
@@ -108,6 +113,9 @@ class TrainerConfig:
     resume: bool = _setting(False, "Go on from the checkpoint.")
 
     def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            whole = not isinstance(value, float)
+            _require(whole or math.isfinite(value), f"{name} must be finite", value)
         for name in (
             "steps", "shortest", "max_response", "prompts", "max_running", "layers", "heads",
             "minibatches", "rollout_workers", "reward_workers", "checkpoint_every", "mean_length",
@@ -121,9 +129,6 @@ class TrainerConfig:
         ):  # fmt: skip
             value = getattr(self, name)
             _require(value >= 0, f"{name} must not be negative", value)
-        for name, value in vars(self).items():
-            whole = not isinstance(value, float)
-            _require(whole or math.isfinite(value), f"{name} must be finite", value)
         _require(abs(self.seed) < 2**63, "seed must fit into 64 bits", self.seed)
         for name, known in (
             ("placement", PLACEMENTS), ("task", TASKS), ("objective", OBJECTIVES),
@@ -144,6 +149,16 @@ class TrainerConfig:
             _require(0 <= value <= 1, f"{name} must lie between 0 and 1", value)
         _require(self.merges < self.symbols, "merges must be fewer than symbols", self.merges)
         _require(
+            self.oversample == 1 or self.placement != "async",
+            "oversample must be 1 where placement is async, which begins no batches",
+            self.oversample,
+        )
+        _require(
+            not self.recompute_old or self.objective != "tis",
+            "recompute_old must be off where objective is tis, which has no use for it",
+            self.recompute_old,
+        )
+        _require(
             not self.resume or bool(self.checkpoint), "resume needs a checkpoint", self.checkpoint
         )
 
@@ -156,7 +171,9 @@ class TrainerConfig:
         for key, value in settings.items():
             name = key.replace("-", "_")
             if name not in known:
-                raise TrainerError(f"there is no setting {key!r}")
+                near = difflib.get_close_matches(name, known, n=1)
+                hint = f": did you mean {near[0]}?" if near else ""
+                raise TrainerError(f"there is no setting {key!r}{hint}")
             kind: type = type(known[name].default)
             given = float if kind is float and type(value) is int else type(value)
             if given is not kind:

@@ -119,6 +119,7 @@ class Engine:
     def renew(self, version: int) -> None:
         """The weights have changed: what runs is read anew, before all that waits."""
         self.version = version
+        self._retire()  # what has just ended must not be read anew
         for sequence in self.running:
             sequence.preemptions += 1
         self.waiting.extendleft(reversed(self.running))
@@ -137,6 +138,7 @@ class Engine:
                 started = time.perf_counter()
                 self._advance()
                 await asyncio.sleep(max(0.0, self.decode_floor + started - time.perf_counter()))
+                self._retire()
         except Exception as error:  # those who wait must learn of it
             for sequence in self.open.values():
                 if sequence.turn is not None and not sequence.turn.done():
@@ -150,22 +152,19 @@ class Engine:
         for sequence in (*self.running, *self.waiting):
             if now > sequence.deadline:
                 sequence.finish = sequence.finish or "timeout"
+        for sequence in [s for s in self.waiting if s.finish]:
+            self.waiting.remove(sequence)
+            self._release(sequence)
         self._retire()
         if self.running:
             self.decode()
-        fresh: list[Sequence] = []
         free = 0 if self.draining else self.max_running - len(self.running)
-        while self.waiting and len(fresh) < free:
-            sequence = self.waiting.popleft()
-            if sequence.finish:
-                self._release(sequence)
-                continue
+        fresh = [self.waiting.popleft() for _ in range(min(free, len(self.waiting)))]
+        for sequence in fresh:
             if sequence.first_version < 0:
                 self.start(sequence)
-            fresh.append(sequence)
         if fresh:
             self.prefill(fresh)
-        self._retire()
 
     def start(self, sequence: Sequence) -> None:
         """A sequence leaves the queue for the first time."""

@@ -95,7 +95,8 @@ def response_log_probs(
 
 
 def k3(log_probs: Tensor, reference: Tensor) -> Tensor:
-    """Per-token estimate of KL(policy || reference), unbiased and never negative (eq. 4)."""
+    """Per-token estimate of KL(policy || reference), never negative (eq. 4); unbiased for
+    tokens that the policy itself sampled, hence only nearly so for older ones."""
     difference = reference - log_probs
     return difference.exp() - difference - 1
 

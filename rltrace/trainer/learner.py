@@ -98,6 +98,7 @@ class Learner:
             config.clip,
             config.truncate,
         )
+        # Every token counts the same, as in DAPO (arXiv 2503.14476, eq. 8), not every response.
         # Only responses: on padding the exponential may overflow, and its gradient then is NaN.
         divergence = grpo.k3(log_probs[batch.mask], reference[batch.mask]).mean()
         loss = -gain[batch.mask].mean() + config.kl_coefficient * divergence

@@ -147,8 +147,10 @@ class Ledger:
         )
 
     def reward_rise(self, window: int = 5) -> float:
-        """Mean reward of the last `window` steps that had verdicts minus that of the first."""
+        """Mean reward of the last `window` steps that had verdicts minus that of the first; of
+        short runs, of the last half and the first. NaN where there was no verdict."""
         rewards = [record.reward for record in self.steps if record.reward is not None]
+        window = max(1, min(window, len(rewards) // 2))
         first, last = rewards[:window], rewards[-window:]
         return sum(last) / len(last) - sum(first) / len(first) if rewards else float("nan")
 

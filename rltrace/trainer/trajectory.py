@@ -62,7 +62,7 @@ class Trajectory:
 
     @property
     def response_tokens(self) -> int:
-        """Tokens that the policy generated."""
+        """Tokens that the policy generated, as far as is known: of text, those made from it."""
         return int(self.generated.sum())
 
 

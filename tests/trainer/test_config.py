@@ -79,7 +79,8 @@ def test_settings_come_by_name_with_dashes_or_underscores_and_whole_numbers_may_
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"speed": 1}, "there is no setting 'speed'"),
+        ({"velocity": 1}, "there is no setting 'velocity'"),
+        ({"step": 1}, "there is no setting 'step': did you mean steps?"),
         ({"steps": 1.0}, "steps must be of type int, not 1.0"),
         ({"steps": True}, "steps must be of type int, not True"),
         ({"steps": "3"}, "steps must be of type int, not '3'"),

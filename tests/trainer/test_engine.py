@@ -207,6 +207,53 @@ def test_an_abort_ends_what_runs_and_what_waits_and_nothing_else() -> None:
     assert (len(done["r3"].tokens), done["r3"].first_version) == (0, -1)
 
 
+def test_what_waits_is_released_by_an_abort_without_a_place_becoming_free() -> None:
+    async def work() -> None:
+        sampler = never_ending(engine(max_running=1, decode_floor=0.01))
+        first, second = requests(2)
+        running = asyncio.create_task(one(sampler, first))
+        waiting = asyncio.create_task(one(sampler, second))
+        await asyncio.sleep(0.02)
+        sampler.abort([second.id])
+        assert (await waiting).finish == "abort"
+        assert not running.done()
+        await running
+
+    run(work())
+
+
+def test_a_token_is_given_out_when_its_step_is_over_not_before() -> None:
+    async def work() -> None:
+        paced = engine(decode_floor=0.05)
+        (request,) = requests(1)
+        sequence = paced.submit(request, "0")
+        await paced.extend(sequence)
+        assert paced.loop is not None
+        for _ in range(2):  # the engine has nothing to wait for any more
+            await asyncio.sleep(0)
+        assert paced.loop.done()
+
+    run(work())
+
+
+def test_weights_that_come_during_a_paced_step_do_not_touch_a_turn_that_has_ended() -> None:
+    async def work() -> None:
+        paced = engine(call_token=CALL, decode_floor=0.02)
+        sampled = [paced.submit(request, "7") for request in requests(12)]
+        turns = [asyncio.create_task(paced.extend(sequence)) for sequence in sampled]
+        version = 0
+        while not all(turn.done() for turn in turns):
+            await asyncio.sleep(0.005)
+            version += 1
+            paced.renew(version)
+        calls = [s for s in sampled if not s.finish]
+        assert calls
+        for sequence in calls:
+            assert sequence.tokens.index(CALL) == len(sequence.tokens) - 1
+
+    run(work())
+
+
 def test_the_time_of_a_trajectory_counts_from_when_it_leaves_the_queue() -> None:
     timed = never_ending(engine(max_running=1, timeout=0.1, decode_floor=0.03))
     done = generate(timed, requests(4))

@@ -34,9 +34,15 @@ def test_a_setting_has_one_name_however_it_is_written(job: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "without", "why"),
     [
-        ("[jobs]\nsteps = 1", False, "has no [job] table with settings"),
+        ("[without]\nsteps = 1", False, "has no [job] table with settings"),
         ("job = 3", False, "has no [job] table with settings"),
         ("[job]\nsteps = 1", True, "has no [without] table with settings"),
+        (
+            "[job]\nsteps = 1\n[withot]",
+            False,
+            "has no use for 'withot': settings stand in [job] or [without]",
+        ),
+        ("steps = 3\n[job]", False, "has no use for 'steps': settings stand in [job] or [without]"),
         ("without = 3\n[job]\nsteps = 1", True, "has no [without] table with settings"),
     ],
 )

@@ -88,12 +88,7 @@ def test_a_step_trains_on_the_trajectories_that_verl_says(job: Finished) -> None
         assert (set(versions), set(fates)) == ({step - 1}, {"trained"})
 
 
-def test_verdicts_belong_to_what_is_trained_on(
-    job: Finished, request: pytest.FixtureRequest
-) -> None:
-    if is_legacy(job):
-        reason = "the verdicts of legacy rows have an id of their own: rollout._output_id"
-        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
+def test_verdicts_belong_to_what_is_trained_on(job: Finished) -> None:
     for step, metrics in job.metrics.items():
         scores = job.rows(
             f"SELECT value FROM uses JOIN rewards USING (trajectory) WHERE step = {step}"
@@ -193,9 +188,6 @@ def test_weights_are_counted_to_the_byte(job: Finished) -> None:
         assert wire[step] == metrics["checkpoint_engine/payload_mbytes"] * (1 << 20)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="verl 0.9 hands its workers metadata without tags: nothing says the lengths"
-)
 def test_workers_see_the_batch_that_verl_trains_on(job: Finished) -> None:
     for method in WORKERS:
         found = job.rows(

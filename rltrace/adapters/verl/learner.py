@@ -180,11 +180,23 @@ def _is_critic(worker: Any) -> bool:
 
 
 def batch_given(call: Call) -> None:
-    """V1 hands its workers keys and tags, which say how long each trajectory is."""
-    tags = getattr(call.args[1] if len(call.args) > 1 else None, "tags", None)
-    if tags and call.span is not None:
+    """A worker's share of a batch: V1 hands out metadata with tags, which say how long each
+    trajectory is (0.9 as what the data store keeps beside its rows), the legacy trainers the rows,
+    each as long as it is."""
+    batch = call.argument("data")
+    tags = getattr(batch, "tags", None) or getattr(batch, "custom_meta", None)
+    if call.span is None or batch is None:
+        return
+    if tags:
         real = [tag for tag in tags if not tag.get("is_padding", False)]
-        call.span.set(items=len(real), tokens=sum(tag.get("seq_len", 0) for tag in real))
+        call.span.set(items=len(real))
+        if all("seq_len" in tag for tag in real):
+            call.span.set(tokens=sum(tag["seq_len"] for tag in real))
+        return
+    call.span.set(items=len(batch))
+    ids = batch.get("input_ids") if hasattr(batch, "get") else None
+    if getattr(ids, "is_nested", False):
+        call.span.set(tokens=ids.values().shape[0])
 
 
 # Weights.

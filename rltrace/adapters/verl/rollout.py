@@ -231,7 +231,8 @@ def _versions(rollout: _Rollout) -> dict[str, int]:
 
 
 def _output_id(own_id: str, place: int) -> str:
-    return f"{own_id.removesuffix('_0')}_{place}"
+    """The first trajectory of an agent loop has the loop's own id."""
+    return own_id if place == 0 else f"{own_id.removesuffix('_0')}_{place}"
 
 
 def _id(fields: dict[str, Any]) -> str | None:

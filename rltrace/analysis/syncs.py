@@ -91,7 +91,7 @@ def syncs(run: Run, steps: Steps) -> Syncs | None:
         gb_per_s=_gb(rate.fetchall()[0][0]),
         transports=tuple(named(Transport, code) for (code,) in used.fetchall()),
         participants=tuple(_participants(run, f"{rows} where role = {r}") for (r,) in roles),
-        phases=phases(run, f"select number, start_ns, end_ns from {rows}"),
+        phases=phases(run, f"select number, process, start_ns, end_ns from {rows}"),
     )
 
 

@@ -5,8 +5,9 @@ step really follows it is what delaying the stage in an experiment would show, s
 best confidence given here is "likely".
 
 A stage that is not behind the candidate by more than chance, or that leads in more of the steps, is
-*tied* with it. Where the difference is known to be small beside the step, they bind together; else
-the steps recorded cannot tell them apart.
+*tied* with it, unless it leads in no step and is surely immaterial: a candidate that varies makes
+no wall of it. Where the difference is known to be small beside the step, they bind together;
+else the steps recorded cannot tell them apart.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from rltrace.trace.vocabulary import Stage
 
 FEWEST_STEPS = 3
 _AGREEING_SHARE = 0.8
-_ALIKE = 0.05  # stages whose difference is surely less than this part of the step are alike
+ALIKE = 0.05
+"""Stages whose difference is surely less than this part of the step are alike, and one whose
+exposed time is surely less is immaterial."""
 
 LIKELY, WEAK, INSUFFICIENT = "likely", "weak", "insufficient evidence"
 
@@ -88,12 +91,14 @@ def find_binding(steps: Steps, breakdown: Breakdown, rows: tuple[StageRow, ...])
         because = f"{100 * uncovered:.0f} % of the step is in no stage, more than in any one stage"
     margins = {row.name: spread(exposed[:, first.stage] - exposed[:, row.stage]) for row in work}
     margin = margins[second.name] if second else spread(exposed[:, first.stage])
-    tied = [row for row in work[1:] if not margins[row.name].low > 0 or led[row.name] > agreeing]
+    alike = ALIKE * total_s / len(steady)
+    rivals = [row for row in work[1:] if led[row.name] or not row.exposed_s.high < alike]
+    tied = [row for row in rivals if not margins[row.name].low > 0 or led[row.name] > agreeing]
     if tied:
-        alike = _ALIKE * total_s / len(steady)
         clear = all(-alike < margins[r.name].low and margins[r.name].high < alike for r in tied)
     else:
-        clear = margin.low > 0 and agreeing >= _AGREEING_SHARE * n
+        ahead = margin.low > 0 or second not in (None, *rivals)
+        clear = ahead and agreeing >= _AGREEING_SHARE * n
     return Binding(
         stage=first,
         resource=RESOURCE_OF.get(first.stage, ""),

@@ -17,7 +17,9 @@ _SHOWN = 5
 @dataclass(frozen=True)
 class Wait:
     """One thing that was waited for, by the processes of one role. `process_s` adds up the waits of
-    all of them during the steady steps; `share` is that over the time that they had."""
+    all of them during the steady steps; `share` is that over the time that they had. `in_step`: the
+    steps themselves waited (in the lane that records them), so it is evidence of what holds them
+    up; back-pressure on work beside them is none."""
 
     name: str
     role: str
@@ -25,6 +27,7 @@ class Wait:
     spans: int
     process_s: float
     share: float
+    in_step: bool
 
 
 def waits(run: Run, steps: Steps) -> tuple[Wait, ...]:
@@ -35,13 +38,15 @@ def waits(run: Run, steps: Steps) -> tuple[Wait, ...]:
     since, until = steady[0].start_ns, steady[-1].end_ns
     rows = run.sql(f"""
         select coalesce(text, '?'), coalesce(role, ''), count(distinct process), count(*),
-               sum(least(end_ns, {until}) - greatest(s.start_ns, {since})) / 1e9 as process_s
+               sum(least(end_ns, {until}) - greatest(s.start_ns, {since})) / 1e9 as process_s,
+               bool_or((process, lane) in
+                       (select (process, lane) from raw_spans where stage = {int(Stage.STEP)}))
         from raw_spans s left join names on names.id = name left join processes using (process)
         where stage = {int(Stage.WAIT)} and s.start_ns between 1 and {until} and end_ns > {since}
         group by 1, 2 order by process_s desc limit {_SHOWN}
     """).fetchall()
     window_s = (until - since) / 1e9
     return tuple(
-        Wait(name, role, n, spans, seconds, seconds / (n * window_s))
-        for name, role, n, spans, seconds in rows
+        Wait(name, role, n, spans, seconds, seconds / (n * window_s), in_step)
+        for name, role, n, spans, seconds, in_step in rows
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from rltrace.analysis.binding import INSUFFICIENT, LIKELY, RESOURCE_OF, Binding
+from rltrace.analysis.binding import ALIKE, INSUFFICIENT, LIKELY, RESOURCE_OF, Binding
 from rltrace.analysis.summary import Summary
 from rltrace.report import units
 from rltrace.report.layout import labelled, listed
@@ -58,7 +58,7 @@ def evidence(summary: Summary) -> Iterator[str]:
         led = f"{binding.agreeing_steps} of {binding.steps}"
         yield f"{exposed}, the most of any stage in {led} steps{_other_leader(binding)}"
         yield from _lead(binding)
-    for wait in summary.waits[:1]:
+    for wait in [wait for wait in summary.waits if wait.in_step][:1]:
         if wait.share >= _WAIT_SHARE:
             yield (
                 f"{wait.role or 'a process'} is blocked on “{wait.name}” for "
@@ -74,7 +74,9 @@ def evidence(summary: Summary) -> Iterator[str]:
 
 def _lead(binding: Binding) -> Iterator[str]:
     second, margin = binding.runner_up, binding.margin_s
-    if second is not None:
+    if binding.confidence == LIKELY and not margin.low > 0:
+        yield f"every other stage is exposed for less than {units.share(ALIKE)} of a step"
+    elif second is not None:
         yield (
             f"{units.seconds(margin.mean)} ahead of {labelled(second.name, second.symbol)} "
             f"(95 % interval {units.seconds(margin.low)} to {units.seconds(margin.high)})"

@@ -1,0 +1,47 @@
+"""What the verdict's box takes for evidence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rltrace.analysis.summary import Summary, summarize
+from rltrace.report.verdict import evidence
+from rltrace.trace.vocabulary import Stage
+from tests.analysis.handmade import between, process, run_of
+
+
+def summary_of(path: Path, *others: tuple[str, float, float, int]) -> Summary:
+    """Four steps of 10 s in lane 0 of a controller, which waits `(for what, from, to, lane)` too;
+    a worker generates for 9 s of each and a learner trains for 1 s."""
+    controller = process("controller", *((("step", n), 10 * n, 10 * n + 10, 0) for n in range(4)))
+    for n in range(4):
+        for name, since, until, lane in others:
+            when = between(10 * n + since, 10 * n + until)
+            controller.span(when, name, Stage.WAIT, -1, lane=lane)
+    work: list[tuple[Any, ...]] = [(Stage.ROLLOUT, 10 * n, 10 * n + 9) for n in range(4)]
+    train: list[tuple[Any, ...]] = [(Stage.TRAIN, 10 * n + 9, 10 * n + 10) for n in range(4)]
+    return summarize(
+        run_of(path, controller, process("rollout", *work), process("learner", *train))
+    )
+
+
+def test_back_pressure_beside_the_steps_is_no_evidence(tmp_path: Path) -> None:
+    found = summary_of(tmp_path, ("the lag bound", 0, 10, 1))
+    assert [(wait.name, wait.in_step) for wait in found.waits] == [("the lag bound", False)]
+    assert "the lag bound" not in " ".join(evidence(found))
+
+
+def test_what_the_steps_themselves_wait_for_is_evidence(tmp_path: Path) -> None:
+    found = summary_of(tmp_path, ("the lag bound", 0, 10, 1), ("samples", 0, 9, 0))
+    said = [sentence for sentence in evidence(found) if "blocked" in sentence]
+    assert said == ["controller is blocked on “samples” for 90 % of the time"]
+
+
+def test_a_lead_without_an_interval_is_told_by_what_the_others_lack(tmp_path: Path) -> None:
+    spans: list[tuple[Any, ...]] = []
+    for n, (since, until) in enumerate([(0, 2), (2, 5), (5, 35)]):
+        spans += [(("step", n), since, until), (Stage.ROLLOUT, since, until - 0.01)]
+        spans += [(Stage.TRAIN, until - 0.01, until)]
+    said = list(evidence(summarize(run_of(tmp_path, process("driver", *spans)))))
+    assert "every other stage is exposed for less than 5.0 % of a step" in said

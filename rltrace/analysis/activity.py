@@ -42,12 +42,13 @@ class Activity:
     Each instant of a lane belongs to the innermost span; an open span lasts until the last sign of
     life of its process. `first_ns` and `last_ns` bound everything (0 and 0: nothing). Stages
     `from_tables` have no spans and are taken from the table whose rows are their work
-    (trajectories, rewards, syncs).
+    (trajectories, rewards, syncs). Stages `by_trainers` ran in a process that trains, too.
     """
 
     spans_of_stage: dict[Stage, int]
     spans_of_process: dict[int, int]
     processes_of_stage: dict[Stage, int]
+    by_trainers: frozenset[Stage]
     from_tables: tuple[Stage, ...]
     open_spans: tuple[OpenSpan, ...]
     first_ns: int
@@ -84,6 +85,7 @@ def read_activity(run: Run) -> Activity:
         spans_of_stage[stage] = spans_of_stage.get(stage, 0) + n
         spans_of_process[process] = spans_of_process.get(process, 0) + n
         processes[stage] = processes.get(stage, 0) + 1
+    trainers = {process for code, process, _ in counts if stage_of(code) is Stage.TRAIN}
     from_tables = []
     for stage, table in TABLE_OF.items():
         if stage not in spans_of_stage:
@@ -97,6 +99,7 @@ def read_activity(run: Run) -> Activity:
         spans_of_stage=spans_of_stage,
         spans_of_process=spans_of_process,
         processes_of_stage=processes,
+        by_trainers=frozenset(stage_of(c) for c, process, _ in counts if process in trainers),
         from_tables=tuple(from_tables),
         open_spans=_open_spans(run, last_sign),
         first_ns=first_ns,

@@ -6,8 +6,9 @@ of stages runs; a piece with several is *exposed* time of one of them and *hidde
 1. `wait` yields to every stage, `other` to every stage but `wait`: waiting is no work, and a span
    around everything explains nothing.
 2. Stages form three chains: actors (rollout, env, reward), learner (all that trains) and weights
-   (sync, switch). A chain's time *alone* is when only stages of that chain run. The piece goes to
-   the chain that is alone the longest in this step: shortening the others would change nothing.
+   (sync, switch). Reference and log-probs are on either side: `chains_of` finds out which. A
+   chain's time *alone* is when only stages of that chain run. The piece goes to the chain that is
+   alone the longest in this step: shortening the others would change nothing.
 3. If no chain that runs in the piece is alone for 2 % of the step, it goes to the learner where
    that is running: steps are counted there, and a learner that never waits binds.
 4. Within the chain the piece goes to the stage that is alone (no other stage at all) the longest,
@@ -59,7 +60,30 @@ CHAIN_OF: dict[Stage, Chain] = {
     Stage.OTHER: Chain.LEARNER,
 }
 """The chain of each stage. Reference and behaviour log-probs run on training workers in most
-frameworks (verl, AReaL), so they are the learner's."""
+frameworks (verl, AReaL), so they are the learner's unless `chains_of` finds otherwise."""
+
+_EITHER_SIDE = (Stage.REFERENCE, Stage.LOGPROB)
+_BESIDE = 0.1  # stages that overlap for less of the one in question than this take turns
+
+
+def chains_of(mask: Ints, seconds: Seconds, by_trainers: frozenset[Stage]) -> dict[Stage, Chain]:
+    """The chain of each stage in a run whose sets of running stages `mask` took `seconds`.
+
+    What ran in a process that trains (`by_trainers`) is the learner's. Else the stages of a chain
+    take turns, so reference and log-probs are the actors' where they run beside training, or beside
+    the actors although training never does.
+    """
+    actors = sum(1 << stage for stage, chain in CHAIN_OF.items() if chain is Chain.ACTORS)
+
+    def beside(stage: Stage, others: int) -> bool:
+        runs = mask >> stage & 1 == 1
+        both = runs & (mask & others != 0)
+        return bool(seconds[both].sum() > _BESIDE * seconds[runs].sum())
+
+    with_actors = 0 if beside(Stage.TRAIN, actors) else actors
+    others = 1 << Stage.TRAIN | with_actors
+    moved = [s for s in _EITHER_SIDE if s not in by_trainers and beside(s, others)]
+    return CHAIN_OF | dict.fromkeys(moved, Chain.ACTORS)
 
 
 def working(mask: Ints) -> Ints:
@@ -69,18 +93,20 @@ def working(mask: Ints) -> Ints:
     return np.where(awake & ~other, awake & ~other, awake)
 
 
-def exposed_stage(step: Ints, mask: Ints, seconds: Seconds, steps_s: Seconds) -> Ints:
+def exposed_stage(
+    step: Ints, mask: Ints, seconds: Seconds, steps_s: Seconds, chain_of: dict[Stage, Chain]
+) -> Ints:
     """The stage that each piece is charged to, -1 where no span is.
 
     A piece is all the time of a step (`step`: its place in `steps_s`, the steps' lengths) in which
-    exactly the stages in `mask` ran; `seconds` is how long.
+    exactly the stages in `mask` ran; `seconds` is how long, `chain_of` the chain of each stage.
     """
     if not len(mask):
         return np.zeros(0, np.int64)
     runs = working(mask)
     member = (runs[:, None] >> np.arange(STAGES)) & 1 == 1
     chains = np.stack(
-        [member[:, [s for s in CHAIN_OF if CHAIN_OF[s] == chain]].any(axis=1) for chain in Chain],
+        [member[:, [s for s in chain_of if chain_of[s] == chain]].any(axis=1) for chain in Chain],
         axis=1,
     )
     alone = _by_step(step, member, seconds, len(steps_s))
@@ -91,8 +117,8 @@ def exposed_stage(step: Ints, mask: Ints, seconds: Seconds, steps_s: Seconds) ->
     undecided = claim.max(axis=1) < ALONE_SHARE * steps_s[step]
     chain = np.where(undecided & chains[:, Chain.LEARNER], int(Chain.LEARNER), chain)
 
-    chain_of = np.array([int(CHAIN_OF.get(stage, -1)) for stage in Stage])
-    candidate = member & (chain_of == chain[:, None])
+    code = np.array([int(chain_of.get(stage, -1)) for stage in Stage])
+    candidate = member & (code == chain[:, None])
     candidate = np.where(candidate.any(axis=1)[:, None], candidate, member)  # wait alone
     stage = np.argmax(np.where(candidate, alone[step], -1.0), axis=1)
     return np.where(member.any(axis=1), stage, -1)

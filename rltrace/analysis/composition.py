@@ -16,7 +16,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rltrace.analysis.chains import CHAIN_OF, Chain, Seconds
+from rltrace.analysis.chains import Chain, Seconds
 from rltrace.analysis.stages import Breakdown
 from rltrace.analysis.staleness import Staleness
 from rltrace.analysis.steps import Steps
@@ -75,7 +75,8 @@ def compose(
     exposed_s = breakdown.exposed_s[steady].mean(axis=0)
     # Tool time lies within generation; only what no generation covers prolongs the chain.
     tau_s[Stage.ENV] = breakdown.env_beyond_s[steady].mean()
-    chain_s = {chain: sum(tau_s[s] for s in _stages(chain)) for chain in Chain}
+    stages = {chain: _stages(breakdown, chain) for chain in Chain}
+    chain_s = {chain: sum(tau_s[s] for s in stages[chain]) for chain in Chain}
     if not any(chain_s.values()):
         return None
     shorter = min(chain_s[Chain.ACTORS], chain_s[Chain.LEARNER])
@@ -85,7 +86,7 @@ def compose(
     stages_s = float(sum(chain_s.values()))
     union_s = dict(zip(Chain, breakdown.chain_s[steady].mean(axis=0).tolist(), strict=True))
     joint = {chain: chain_s[chain] - union_s[chain] > _APART * measured_s for chain in Chain}
-    terms = {chain: _terms(tau_s, chain, joint[chain]) for chain in Chain if chain_s[chain]}
+    terms = {chain: _terms(tau_s, stages[chain], joint[chain]) for chain in Chain if chain_s[chain]}
     length_s = {c: float(union_s[c] if joint[c] else chain_s[c]) for c in terms}
     weights_s = float(exposed_s[Stage.SYNC] + exposed_s[Stage.SWITCH])
     covered_s = float(breakdown.covered_s[steady].mean())
@@ -126,14 +127,14 @@ def compose(
 _ORDER = (Chain.ACTORS, Chain.LEARNER, Chain.WEIGHTS)
 
 
-def _stages(chain: Chain) -> list[Stage]:
+def _stages(breakdown: Breakdown, chain: Chain) -> list[Stage]:
     """The stages of a chain that a formula counts; `other` is structure more often than work."""
-    return [s for s in Stage if CHAIN_OF.get(s) is chain and s is not Stage.OTHER]
+    return [s for s in Stage if breakdown.chain_of.get(s) is chain and s is not Stage.OTHER]
 
 
-def _terms(tau_s: Seconds, chain: Chain, joint: bool) -> str:
+def _terms(tau_s: Seconds, stages: list[Stage], joint: bool) -> str:
     """The stages of a chain that ran: added where they take turns, united where they do not."""
-    seen = [STAGE_SYMBOLS.get(s, word(s)) for s in _stages(chain) if tau_s[s] > 0]
+    seen = [STAGE_SYMBOLS.get(s, word(s)) for s in stages if tau_s[s] > 0]
     return f"({' ∪ '.join(seen)})" if joint else " + ".join(seen)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rltrace.analysis.activity import Activity
-from rltrace.analysis.chains import CHAIN_OF, STAGES, Chain, Seconds, exposed_stage, summed
+from rltrace.analysis.chains import STAGES, Chain, Seconds, chains_of, exposed_stage, summed
 from rltrace.analysis.intervals import Bools, Intervals, Ints
 from rltrace.analysis.spread import Spread, spread
 from rltrace.analysis.steps import Steps
@@ -42,6 +42,7 @@ class Breakdown:
     how long the actors' and the learner's chain ran at once, `env_beyond_s` how long tools ran and
     no generation. `chain_s` (second axis: `Chain`) is how long any stage of a chain ran, and
     `covered_s` how long one of any chain did; `other`, which is structure, is in neither.
+    `chain_of` is the chain that each stage was found to be on.
     """
 
     steps_s: Seconds
@@ -52,6 +53,7 @@ class Breakdown:
     env_beyond_s: Seconds
     chain_s: Seconds
     covered_s: Seconds
+    chain_of: dict[Stage, Chain]
 
 
 def break_down(activity: Activity, steps: Steps) -> Breakdown:
@@ -68,11 +70,13 @@ def break_down(activity: Activity, steps: Steps) -> Breakdown:
     for stage in range(STAGES):
         runs = mask >> stage & 1 == 1
         tau_s[:, stage] = summed(step[runs], seconds[runs], n)
-    stage_of = exposed_stage(step, mask, seconds, steps_s)
+    chain_of = chains_of(mask, seconds, activity.by_trainers)
+    stage_of = exposed_stage(step, mask, seconds, steps_s, chain_of)
     place = step * (STAGES + 1) + stage_of + 1
     charged = summed(place, seconds, n * (STAGES + 1)).reshape(n, STAGES + 1)
-    both = _runs(mask, Chain.ACTORS) & _runs(mask, Chain.LEARNER)
-    in_chain = [_runs(mask & ~(1 << Stage.OTHER), chain) for chain in Chain]
+    bits = {c: sum(1 << stage for stage, of in chain_of.items() if of is c) for c in Chain}
+    both = _runs(mask, bits[Chain.ACTORS]) & _runs(mask, bits[Chain.LEARNER])
+    in_chain = [_runs(mask, bits[chain] & ~(1 << Stage.OTHER)) for chain in Chain]
     in_any = np.logical_or.reduce(in_chain)
     tools = (mask >> Stage.ENV & 1 == 1) & (mask >> Stage.ROLLOUT & 1 == 0)
     return Breakdown(
@@ -84,6 +88,7 @@ def break_down(activity: Activity, steps: Steps) -> Breakdown:
         env_beyond_s=summed(step[tools], seconds[tools], n),
         chain_s=np.stack([summed(step[runs], seconds[runs], n) for runs in in_chain], axis=1),
         covered_s=summed(step[in_any], seconds[in_any], n),
+        chain_of=chain_of,
     )
 
 
@@ -146,7 +151,6 @@ def _added(step: Ints, mask: Ints, seconds: Seconds) -> tuple[Ints, Ints, Second
     return keys >> STAGES, keys & (1 << STAGES) - 1, summed(which, seconds, len(keys))
 
 
-def _runs(mask: Ints, chain: Chain) -> Bools:
-    """Where any stage of the chain is in the set."""
-    bits = sum(1 << stage for stage, of in CHAIN_OF.items() if of is chain)
+def _runs(mask: Ints, bits: int) -> Bools:
+    """Where any of the stages (bit = stage code) is in the set."""
     return (mask & bits).astype(np.bool_)

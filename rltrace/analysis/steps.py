@@ -47,8 +47,9 @@ class Window:
 class Steps:
     """All complete steps in the order of time. `whole_run`: there were none, the run is the window.
 
-    `in_progress` are the steps that were begun and not ended, `(number, start_ns)`; `repeated` is
-    how many step numbers came more than once (a restart from a checkpoint).
+    `in_progress` are the steps that were begun and not ended, `(number, start_ns)`: by a hang, a
+    kill, or an exception that cut them short and was not followed by another try. `repeated` is how
+    many step numbers came more than once (a restart from a checkpoint).
     """
 
     windows: tuple[Window, ...]
@@ -76,9 +77,10 @@ def find_steps(run: Run, recorded: tuple[int, int]) -> Steps:
         "order by start_ns"
     ).fetchall()
     whole = [row for row in rows if row[2] >= row[1]]
+    ended = {step: start for step, start, _, _ in whole}
     begun: dict[int, int] = {}
     for step, start, end, _ in rows:
-        if end < 0:
+        if end < 0 and not ended.get(step, -1) > start:  # nor was it done again
             begun.setdefault(step, start)
     in_progress = tuple(begun.items())
     if not whole:

@@ -103,7 +103,8 @@ class Observer:
             call.end()
             return
         call.end_ns = monotonic_ns()
-        if call.span is not None:
+        # A step that was cut short is no step to measure: its span stays open, as after a kill.
+        if call.span is not None and not (call.exception is not None and self._stage == Stage.STEP):
             call.span.end()
         call.result = result
         if self._after is not None:

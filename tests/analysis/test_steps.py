@@ -79,6 +79,12 @@ def test_a_step_that_did_not_end_is_in_progress(tmp_path: Path) -> None:
     assert steps.in_progress == ((1, at(2)),)
 
 
+def test_a_step_that_was_cut_short_and_done_again_is_not_in_progress(tmp_path: Path) -> None:
+    steps = steps_of(tmp_path, [(0, 0, 2), (1, 2, -1), (1, 3, 5), (2, 5, -1)])
+    assert [w.step for w in steps.windows] == [0, 1]
+    assert steps.in_progress == ((2, at(5)),)
+
+
 def test_without_steps_the_run_is_one_window(tmp_path: Path) -> None:
     run = run_of(tmp_path, process("driver", (Stage.TRAIN, 1, 4)))
     steps = find_steps(run, (at(1), at(4)))

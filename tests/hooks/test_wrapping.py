@@ -317,3 +317,16 @@ def test_somebody_elses_wrapper_over_ours_survives_undo(patched: Any) -> None:
         assert [o.on for o in observers(theirs)] == [False]
     finally:
         Target.method = inspect.unwrap(ours)  # type: ignore[method-assign]
+
+
+def test_a_step_that_raised_has_no_end(
+    recorder: recording.Recorder, patched: Any, run_path: Path
+) -> None:
+    patched(Target, "fail", stage="step")
+    patched(Target, "method", stage="step")
+    with pytest.raises(ValueError, match="theirs"):
+        Target().fail()
+    Target().method(1)
+    recording.stop()
+    found = rltrace.open_run(run_path).sql("SELECT step, end_ns IS NULL FROM spans ORDER BY 1")
+    assert found.fetchall() == [(0, True), (1, False)]

@@ -131,12 +131,16 @@ def _loaded(call: Call) -> None:
     _load_ns.append(call.end_ns - call.start_ns)
 
 
+def _generates(call: Call) -> None:
+    call.state = bool(call.self.engine.open)
+
+
 def _received(call: Call) -> None:
     """Weights travel beside generation, where there is any; only loading them stops it."""
     load_ns = _load_ns.pop() if _load_ns else 0
     if call.result:  # 0: it had them already
         call.recorder.version = call.self.engine.version
-        stall_ns = load_ns if call.self.engine.open else call.end_ns - call.start_ns
+        stall_ns = load_ns if call.state or call.self.engine.open else call.end_ns - call.start_ns
         _sync(call, SyncRole.SINK, call.argument("manifest"), stall_ns)
 
 
@@ -183,7 +187,7 @@ class RayTrainer(Adapter):
         Hook(f"{_LEARNER}.publish", "sync", after=_published),
         Hook(f"{_STORE}Publisher.gather", "sync", phase="gather"),
         Hook(f"{_STORE}Publisher.put", "sync", phase="transfer"),
-        Hook(f"{_ROLLOUT}.receive", "sync", after=_received),
+        Hook(f"{_ROLLOUT}.receive", "sync", before=_generates, after=_received),
         Hook(f"{_STORE}Subscriber.fetch", "sync", phase="transfer"),
         Hook(f"{_ENGINE}.drain", "wait", name="running sequences"),
         Hook(f"{_STORE}Subscriber.load", "sync", phase="load", after=_loaded),

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from rltrace.adapters import ray_trainer
+from rltrace.adapters.ray_trainer import RayTrainer
 from rltrace.analysis.summary import summarize
 from tests.adapters.conftest import JOBS, SMALL, Traced, train
 
@@ -120,6 +123,36 @@ def test_weights_that_arrive_beside_generation_stop_it_only_to_be_loaded(
     assert beside > 0
     for name in ("colocated", "disaggregated", "one-step-off"):  # nothing is generated meanwhile
         assert traced_job(name).rows(f"{stalls} WHERE role = 'sink'")[0][0] == 0
+
+
+@pytest.mark.parametrize(
+    ("open_before", "open_after", "stall_ns"),
+    [(2, 2, 10), (2, 0, 10), (0, 2, 10), (0, 0, 1000)],
+)
+def test_a_receive_beside_any_generation_stalls_it_for_the_load_alone(
+    monkeypatch: pytest.MonkeyPatch, open_before: int, open_after: int, stall_ns: int
+) -> None:
+    """An engine that runs dry, or begins anew, while the weights travel was not held up by that."""
+    receive, load = (
+        next(hook for hook in RayTrainer.hooks if hook.target.endswith(name))
+        for name in (".receive", ".load")
+    )
+    stalls: list[int] = []
+    monkeypatch.setattr(ray_trainer, "_sync", lambda call, role, manifest, ns: stalls.append(ns))
+    engine = SimpleNamespace(open=[0] * open_before, version=1)
+    loading = SimpleNamespace(start_ns=500, end_ns=510)
+    call: Any = SimpleNamespace(
+        self=SimpleNamespace(engine=engine), recorder=SimpleNamespace(), argument=lambda name: None,
+        state=None, result=1, start_ns=0, end_ns=1000,
+    )  # fmt: skip
+    assert receive.before is not None
+    assert receive.after is not None
+    assert load.after is not None
+    receive.before(call)
+    engine.open = [0] * open_after
+    load.after(loading)  # type: ignore[arg-type]
+    receive.after(call)
+    assert stalls == [stall_ns]
 
 
 def test_samples_that_came_to_no_good_end(traced_job: TracedJob) -> None:

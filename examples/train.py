@@ -11,11 +11,14 @@ Every setting of the trainer is an option; `--config FILE` reads them from a TOM
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, TextIO
+import tempfile
+from pathlib import Path
+from typing import Any
 
 import click
 
 from rltrace.trainer import Ledger, StepRecord, TrainerConfig, TrainerError, load_job, train
+from rltrace.trainer.config import RunFailed
 
 SHORT = {"learning_rate": "lr", "kl_coefficient": "kl"}
 
@@ -41,22 +44,31 @@ def setting_options(command: click.Command) -> click.Command:
 @click.option("--config", type=click.Path(dir_okay=False), help="Settings in a TOML file.")
 @click.option("--without-cause", is_flag=True, help="Apply the file's [without] table too.")
 @click.option(
-    "--ledger", type=click.File("w", lazy=False), help="Write what each step did, as JSON."
+    "--ledger",
+    type=click.Path(dir_okay=False, allow_dash=True),
+    help="Write what each step did, as JSON.",
 )
-def main(config: str | None, without_cause: bool, ledger: TextIO | None, **given: Any) -> None:
+def main(config: str | None, without_cause: bool, ledger: str | None, **given: Any) -> None:
     """Trains a small policy from scratch on a verifiable task."""
     if without_cause and not config:
         raise click.UsageError("--without-cause needs --config, a file that names the cause")
+    if ledger is not None:
+        check_writable(ledger)
     try:
         settings = load_job(config, without_cause) if config else {}
         settings |= {name: value for name, value in given.items() if value is not None}
         trainer = TrainerConfig.of(settings)
         books = Ledger(trainer)
+        refused = False
         try:
             train(trainer, show, books)
+        except TrainerError as error:
+            refused = error.exit_code != RunFailed.exit_code
+            raise
         finally:  # however it ended
-            if ledger is not None:
-                ledger.write(books.to_json())
+            if ledger is not None and not refused:
+                with click.open_file(ledger, "w", atomic=is_plain(ledger)) as file:
+                    file.write(books.to_json())
     except TrainerError as error:
         if error.exit_code == 2:
             raise click.UsageError(str(error)) from None
@@ -64,6 +76,20 @@ def main(config: str | None, without_cause: bool, ledger: TextIO | None, **given
         failure.exit_code = error.exit_code
         raise failure from None
     click.echo(summary(books))
+
+
+def is_plain(path: str) -> bool:
+    """Whether it is a file that another may take the place of, unlike `-` or a device."""
+    return path != "-" and (Path(path).is_file() or not Path(path).exists())
+
+
+def check_writable(path: str) -> None:
+    """Better now than at the end; what is in the file stays until there is something better."""
+    try:
+        if is_plain(path):
+            tempfile.TemporaryFile(dir=Path(path).resolve().parent).close()
+    except OSError as error:
+        raise click.BadParameter(f"cannot write {path!r}: {error.strerror}") from None
 
 
 def show(record: StepRecord) -> None:

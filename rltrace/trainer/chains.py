@@ -9,6 +9,7 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from ray.exceptions import ObjectLostError
@@ -37,7 +38,9 @@ class Chains:
         self.checkpoint = checkpoint
         self.task = task_of(config)
         self.version = checkpoint.version
+        self.unsaved: list[int] = []  # steps whose learning is in no checkpoint
         self.manifest: Manifest | None = None  # of the newest version, once one was published
+        self.prompts = lru_cache(8)(self._prompts)  # of the newest batches
         crew.learner.welcome = self._restore
         crew.rollout.welcome = self._bring_up_to_date
         for pool in crew.pools:
@@ -47,12 +50,16 @@ class Chains:
 
     def requests(self, batch: int, group: int) -> list[Request]:
         """K samples of one prompt of a batch."""
-        prompt = self.task.prompts(group + 1, f"{self.config.seed}/{batch}")[group]
+        prompt = self.prompts(batch)[group]
         name = f"{batch}/{group}"
         return [
             Request(f"{name}/{sample}", name, batch, prompt)
             for sample in range(self.config.samples)
         ]
+
+    def _prompts(self, batch: int) -> list[tuple[int, ...]]:
+        groups = math.ceil(self.config.prompts * self.config.oversample)
+        return self.task.prompts(groups, f"{self.config.seed}/{batch}")
 
     async def generate(self, requests: Sequence[Request]) -> list[Sample]:
         """A trajectory for each request. What a dying worker takes along is asked for again, under
@@ -97,10 +104,14 @@ class Chains:
         samples = await self.generate(requests)
         if any(sample.trajectory.finish == "abort" for sample in samples):
             return samples
+        await self.judge(samples)
+        return samples
+
+    async def judge(self, samples: Sequence[Sample]) -> None:
+        """What the actors' chain does once samples have ended."""
         await self.score(samples)
         if self.config.reference_side == "actor":
             await self.refer(samples)
-        return samples
 
     async def cut(self, requests: Sequence[Request]) -> None:
         """Ends the generation of what is not needed any more."""
@@ -115,7 +126,11 @@ class Chains:
 
     async def learn(self, number: int, samples: Sequence[Sample], max_lag: int) -> bool:
         """One learner step and its publication. False when the learner died: it was replaced, its
-        newest checkpoint is published as the next version, and the samples are dropped."""
+        newest checkpoint is published as the next version, and the samples are dropped.
+
+        A step without a sample publishes unchanged weights: steps and versions go together, and
+        what may begin is counted in versions.
+        """
         chosen = [s for s in samples if self._is_used(s, max_lag)]
         try:
             await self._train(number, chosen)
@@ -123,7 +138,9 @@ class Chains:
             for sample in chosen:
                 self.drop(sample, "failed")
             before = self.checkpoint.step
-            self._note(f"step {number} is made again, from the weights before step {before}")
+            event = f"step {number} is made again, from the weights before step {before}"
+            self._note(event + _lost(self.unsaved))
+            self.unsaved = []
             await self.publish()
             return False
         return True
@@ -142,6 +159,8 @@ class Chains:
         if done % self.config.checkpoint_every == 0 or done == self.config.steps:
             await self._save(done)
         self._published(await learner.once("publish"))
+        if self.checkpoint.step != done:
+            self.unsaved.append(number)
         self.ledger.trained(report)
 
     async def publish(self) -> None:
@@ -186,6 +205,7 @@ class Chains:
 
     async def resume(self) -> None:
         """Goes on from the checkpoint: its weights become the next version, everywhere."""
+        log.warning("goes on from step %d, of %s", self.checkpoint.step, self.checkpoint.path)
         await self.crew.learner.call("restore", self.checkpoint.state, self.version)
         await self.publish()
         await self.distribute()
@@ -205,6 +225,16 @@ class Chains:
     async def _save(self, step: int) -> None:
         state = await self.crew.learner.once("state")
         try:
+            self.unsaved = []  # in memory it is kept in any case
             await asyncio.to_thread(self.checkpoint.save, step, self.version, state)
         except OSError as error:
             self._note(f"the checkpoint before step {step} is not in its file: {error.strerror}")
+
+
+def _lost(steps: Sequence[int]) -> str:
+    """What the death of the learner costs, as people say it."""
+    if not steps:
+        return ""
+    *others, last = map(str, steps)
+    named = f"steps {', '.join(others)} and {last}" if others else f"step {last}"
+    return f": the learning of {named} is lost"

@@ -1,4 +1,9 @@
-"""The newest state of the learner: in the controller's memory, and in a file where one is named."""
+"""The newest state of the learner: in the controller's memory, and in a file where one is named.
+
+A run goes on from a file with the settings of the run that wrote it, where they say what is learned
+and how: the task, a step's batch, the policy, the objective and the seed. Where and when the work
+is done (placement, workers, freshness, causes of walls, recovery, number of steps) may change.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +18,11 @@ import torch
 
 from rltrace.trainer.config import TrainerConfig, TrainerError, Unreadable
 
-_MAY_DIFFER = (
-    "steps", "placement", "rollout_workers", "reward_workers", "joined_cluster", "checkpoint",
-    "checkpoint_every", "resume", "max_lag", "link_gbps", "reward_latency", "env_latency",
+_MUST_BE_EQUAL = (
+    "seed", "task", "symbols", "shortest", "longest", "mean_length", "length_tail", "merges",
+    "pass_mark", "warm_start", "max_response", "prompts", "samples", "model_size", "layers",
+    "heads", "objective", "learning_rate", "minibatches", "clip", "truncate", "kl_coefficient",
+    "max_grad_norm", "recompute_old", "drop_truncated", "retokenize",
 )  # fmt: skip
 
 
@@ -72,7 +79,7 @@ class Checkpoint:
         except Exception:  # whatever the bytes of another file make of torch's reader
             raise Unreadable(f"cannot resume from {self.path}: it is no whole checkpoint") from None
         now = dataclasses.asdict(self.config)
-        changed = [k for k in now if k not in _MAY_DIFFER and settings.get(k) != now[k]]
+        changed = [k for k in _MUST_BE_EQUAL if settings.get(k) != now[k]]
         if changed:
             raise TrainerError(
                 f"{self.path} is of a run with another {', '.join(changed)}: resume with the same"

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partialmethod
+from types import FrameType
 
 import ray
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 
 from rltrace.trainer.config import TrainerConfig, TrainerError
+
+log = logging.getLogger("rltrace.trainer")
 
 OBJECT_STORE_BYTES = 200_000_000
 RESERVE_SECONDS = 30.0
@@ -36,14 +43,15 @@ def bundles_of(config: TrainerConfig) -> list[list[str]]:
 
 
 @contextmanager
-def ray_session(config: TrainerConfig) -> Iterator[None]:
+def ray_session(config: TrainerConfig) -> Iterator[bool]:
     """Uses the Ray session there is; otherwise starts a cluster, or joins the one named.
+    Yields whether the cluster is the job's own and ends with it.
 
     Errors: `TrainerError` where the cluster cannot be reached or has too few CPUs.
     """
     if ray.is_initialized():
         _check_size(config)
-        yield
+        yield False
         return
     # A cluster of our own shares one machine among all roles: their CPUs are slots, not cores.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -53,17 +61,18 @@ def ray_session(config: TrainerConfig) -> Iterator[None]:
             _join(config.joined_cluster)
         else:
             directory = tempfile.mkdtemp(prefix="rlt-", dir="/tmp")  # sockets need it short
-            ray.init(
-                address="local",
-                num_cpus=sum(map(len, bundles_of(config))),
-                object_store_memory=OBJECT_STORE_BYTES,
-                include_dashboard=False,
-                log_to_driver=True,
-                _temp_dir=directory,
-            )
+            with _apart():
+                ray.init(
+                    address="local",
+                    num_cpus=sum(map(len, bundles_of(config))),
+                    object_store_memory=OBJECT_STORE_BYTES,
+                    include_dashboard=False,
+                    log_to_driver=True,
+                    _temp_dir=directory,
+                )
         _check_size(config)
         with _terminable():
-            yield
+            yield bool(directory)
     finally:
         ray.shutdown()
         if directory:
@@ -71,8 +80,9 @@ def ray_session(config: TrainerConfig) -> Iterator[None]:
 
 
 @contextmanager
-def reserved(config: TrainerConfig) -> Iterator[dict[str, tuple[PlacementGroup, int]]]:
-    """Reserves the bundles: role and index of an actor -> placement group and bundle.
+def reserved(config: TrainerConfig, own: bool) -> Iterator[dict[str, tuple[PlacementGroup, int]]]:
+    """Reserves the bundles: role and index of an actor -> placement group and bundle. On a cluster
+    of the job's `own` they end with it.
 
     Errors: `TrainerError` where others hold the CPUs.
     """
@@ -86,7 +96,9 @@ def reserved(config: TrainerConfig) -> Iterator[dict[str, tuple[PlacementGroup, 
             )
         yield {name: (group, index) for index, bundle in enumerate(bundles) for name in bundle}
     finally:
-        remove_placement_group(group)
+        if not own:
+            with suppress(Exception):  # the cluster may be gone, whose error is another's
+                remove_placement_group(group)
 
 
 def _join(address: str) -> None:
@@ -102,17 +114,54 @@ def _join(address: str) -> None:
 
 
 @contextmanager
-def _terminable() -> Iterator[None]:
-    """SIGTERM ends the job as Ctrl-C does, and leaves as little behind. Ray's own handler would
-    end the cluster first, under the job's feet."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # signals are not ours to handle
-        return
-    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+def _apart() -> Iterator[None]:
+    """Processes that start here are in process groups of their own: a signal to the job's group, as
+    from a terminal or a scheduler, must not end the cluster before the job, which waits for it."""
+    begin = subprocess.Popen.__init__
+    apart = partialmethod(begin, start_new_session=True)  # Ray has no option for it
+    setattr(subprocess.Popen, "__init__", apart)  # noqa: B010 (mypy refuses an assignment)
     try:
         yield
     finally:
+        setattr(subprocess.Popen, "__init__", begin)  # noqa: B010
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM ends the job as Ctrl-C does, and leaves as little behind. Ray's own handler would
+    end the cluster first, under the job's feet."""
+    code = 128 + signal.SIGTERM
+    ended = False
+
+    def end(number: int, frame: FrameType | None) -> None:
+        nonlocal ended
+        if not ended:
+            log.warning("the run is ended by SIGTERM")
+        ended = True
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            sys.exit(code)
+        # An exception from here would end up in whichever task runs, and nobody might ask for it.
+        loop.call_soon_threadsafe(_cancel_all)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are not ours to handle
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if ended:
+            sys.exit(code)
+        raise
+    finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _cancel_all() -> None:
+    for task in asyncio.all_tasks():
+        task.cancel()
 
 
 def _check_size(config: TrainerConfig) -> None:

@@ -11,8 +11,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Sequence
-from math import ceil
+from functools import partial
 
 from rltrace.trainer.chains import Chains
 from rltrace.trainer.config import TrainerConfig
@@ -59,24 +60,30 @@ class Placement:
 
     async def generate(self, work: Work) -> list[Sample]:
         """Does `work` for each group of the next batch, and for `oversample` times as many: once
-        there are enough, the others are cut and dropped."""
-        groups = ceil(self.config.prompts * self.config.oversample)
+        enough have succeeded, the others are cut and dropped. Where too few do, failed ones fill
+        up."""
+        groups = math.ceil(self.config.prompts * self.config.oversample)
         jobs = [self.chains.requests(self.batch, group) for group in range(groups)]
         self.batch += 1
         tasks = {asyncio.ensure_future(work(job)): job for job in jobs}
-        ended: set[asyncio.Future[list[Sample]]] = set()
-        while len(ended) < self.config.prompts:
-            running = tasks.keys() - ended
-            done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-            ended |= done
-        running = tasks.keys() - ended
+        good: set[asyncio.Future[list[Sample]]] = set()  # to fail quickly is not to win
+        running = set(tasks)
+        while running and len(good) < self.config.prompts:
+            done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            good |= {task for task in done if any(map(self.succeeded, task.result()))}
         if running:
             await self.chains.cut([request for task in running for request in tasks[task]])
-        kept = [task for task in tasks if task in ended][: self.config.prompts]
+        first = [task for task in tasks if task in good]
+        failed = [task for task in tasks if task not in good | running]
+        kept = (first + failed)[: self.config.prompts]
         for task in tasks.keys() - kept:
             for sample in await task:
                 self.chains.drop(sample, "filtered")
         return [sample for task in kept for sample in await task]
+
+    def succeeded(self, sample: Sample) -> bool:
+        """Whether the work on a sample has come to something."""
+        return not math.isnan(sample.reward)
 
 
 class Colocated(Placement):
@@ -92,6 +99,10 @@ class Colocated(Placement):
         if self.config.reference_side == "actor":
             await self.chains.refer(samples)
         return samples
+
+    def succeeded(self, sample: Sample) -> bool:
+        """There is no verdict yet: it has ended of its own."""
+        return sample.trajectory.ended
 
 
 class Disaggregated(Placement):
@@ -131,13 +142,16 @@ class Async(Placement):
             config.prompts, config.max_lag, chains.version, lambda s: chains.drop(s, "stale")
         )
         self.flying: dict[asyncio.Task[None], Sequence[Request]] = {}
+        self.judging: set[asyncio.Task[None]] = set()  # the part of it that has been generated
+        self.over = False
         self.published = asyncio.Event()
         self.travelling: asyncio.Future[None] | None = None
 
     async def run(self, on_step: Callable[[StepRecord], None]) -> None:
-        """As `Placement.run`; what is still in flight at the end is cut and counted."""
+        """As `Placement.run`; what is still being generated at the end is cut and counted,
+        and nobody waits for verdicts."""
         background = [
-            asyncio.create_task(self._or_fail(work)) for work in (self._produce(), self._refresh())
+            asyncio.create_task(self._or_fail(work)) for work in (self._produce, self._refresh)
         ]
         try:
             await super().run(on_step)
@@ -147,8 +161,11 @@ class Async(Placement):
             await asyncio.gather(*background, return_exceptions=True)
         if self.travelling is not None:
             await self.travelling  # what arrives is counted
+        self.over = True
+        for task in self.judging:
+            task.cancel()
         await self.chains.cut([r for requests in self.flying.values() for r in requests])
-        await asyncio.gather(*self.flying)
+        await asyncio.gather(*self.flying, return_exceptions=True)
 
     async def attempt(self, number: int) -> bool:
         """As `Placement.attempt`; nobody waits for the weights to arrive."""
@@ -164,17 +181,27 @@ class Async(Placement):
             await self.queue.admit()
             requests = self.chains.requests(*divmod(index, self.config.prompts))
             index += 1
-            task = asyncio.create_task(self._or_fail(self._group(requests)))
+            task = asyncio.create_task(self._or_fail(partial(self._group, requests)))
             self.flying[task] = requests
             task.add_done_callback(self.flying.pop)
 
     async def _group(self, requests: Sequence[Request]) -> None:
-        await self.queue.put(await self.chains.produce(requests))
+        samples = await self.chains.generate(requests)
+        if self.over:
+            return
+        task = asyncio.current_task()
+        assert task is not None, "groups are made in tasks of their own"
+        self.judging.add(task)
+        try:
+            await self.chains.judge(samples)
+            await self.queue.put(samples)
+        finally:
+            self.judging.discard(task)
 
-    async def _or_fail(self, work: Awaitable[None]) -> None:
+    async def _or_fail(self, work: Callable[[], Awaitable[None]]) -> None:
         """Does work in the background; the learner, who waits at the queue, learns of an error."""
         try:
-            await work
+            await work()
         except Exception as error:
             await self.queue.fail(error)
 

@@ -22,7 +22,7 @@ def run(config: TrainerConfig, on_step: Callable[[StepRecord], None], ledger: Le
     """Trains in a Ray session; as `rltrace.trainer.train`."""
     ledger.parameters = sum(p.numel() for p in policy_of(config).parameters())
     checkpoint = Checkpoint(config)
-    with ray_session(config), reserved(config) as places:
+    with ray_session(config) as own, reserved(config, own) as places:
         crew = hire(config, ray.put(initial_weights(config)), places)
         asyncio.run(_train(config, crew, ledger, checkpoint, on_step))
 

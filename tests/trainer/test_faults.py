@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import re
 import signal
@@ -205,22 +206,48 @@ def test_a_run_that_failed_exits_with_one_and_a_sentence_and_leaves_nothing() ->
     assert not any(folder.exists() for folder in kept)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_run_that_is_ended_by_a_signal_leaves_nothing(number: signal.Signals) -> None:
+@pytest.mark.parametrize("to_all", [False, True])
+@pytest.mark.parametrize(
+    ("number", "code", "sentence"),
+    [(signal.SIGINT, 1, "Aborted!"), (signal.SIGTERM, 143, "the run is ended by SIGTERM")],
+)
+def test_a_run_that_is_ended_by_a_signal_leaves_nothing(
+    number: signal.Signals, code: int, sentence: str, to_all: bool, tmp_path: Path
+) -> None:
+    """A signal to the job, or to its process group as from a terminal or a scheduler."""
+    ledger = tmp_path / "ledger.json"
     job = subprocess.Popen(
-        [PY, EXAMPLE, "--steps", "1000", "--decode-floor", "0.02"],
+        [
+            *(PY, EXAMPLE, "--steps", "1000", "--decode-floor", "0.02", "--placement", "async"),
+            *("--ledger", str(ledger)),
+        ],
         env=clean_environment(RAY_memory_monitor_refresh_ms="0", PYTHONUNBUFFERED="1"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,  # a process group that is not pytest's
     )
     assert job.stdout is not None
     assert "step   0" in job.stdout.readline()
     assert sum(len(actors(job.pid, role)) for role in KINDS) == 5
     known, kept = children(job.pid), folders(job.pid)
-    job.send_signal(number)
-    _, err = job.communicate(timeout=60)
-    assert job.returncode == {signal.SIGINT: 1, signal.SIGTERM: 128 + number}[number], err
+    (os.killpg if to_all else os.kill)(job.pid, number)
+    _, err = job.communicate(timeout=50)  # Ray waits 60 s for a cluster that is gone
+    assert job.returncode == code, err
+    said = [line for line in err.splitlines() if line and "WARNING auth" not in line]
+    assert said[1:] == [sentence]  # after Ray's own, that it has started
     assert not [name for pid, name in known.items() if Path(f"/proc/{pid}").exists()]
     assert kept
     assert not any(folder.exists() for folder in kept)
+    assert json.loads(ledger.read_text())["steps"]
+
+
+@pytest.mark.usefixtures("cluster")
+def test_the_steps_whose_learning_died_with_the_learner_are_named() -> None:
+    config = dataclasses.replace(SLOW, checkpoint_every=10)
+    ledger = train(config, on_step=killing({1: ("learner",), 2: ("learner",)}))
+    assert [event for event in ledger.events if "is made again" in event] == [
+        "step 2 is made again, from the weights before step 0: the learning of steps 0 and 1 is"
+        " lost",
+        "step 3 is made again, from the weights before step 0: the learning of step 2 is lost",
+    ]

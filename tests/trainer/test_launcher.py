@@ -122,7 +122,8 @@ def test_a_file_gives_settings_that_options_override(
         (["--joined-cluster", "127.0.0.1:1"], "no Ray cluster answers at 127.0.0.1:1"),
         (["--joined-cluster", "127.0.0.1:port"], "no Ray cluster answers at 127.0.0.1:port"),
         (["--joined-cluster", "moon"], "no Ray cluster answers at moon"),
-        (["--ledger", "/dev/null/ledger.json"], "'/dev/null/ledger.json'"),
+        (["--ledger", "/dev/null/ledger.json"], "cannot write '/dev/null/ledger.json'"),
+        (["--ledger", "/nowhere/ledger.json"], "cannot write '/nowhere/ledger.json': No such"),
         (["--speed", "3"], "No such option"),
     ],
 )
@@ -178,3 +179,43 @@ def test_the_ledger_of_a_run_that_failed_is_written_too(
     call(launcher, "--ledger", tmp_path / "ledger.json")
     written = json.loads((tmp_path / "ledger.json").read_text())
     assert written["events"] == ["rollout worker 0 died"]
+
+
+def test_a_run_that_is_refused_leaves_the_ledger_that_is_there(
+    launcher: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = tmp_path / "ledger.json"
+    path.write_text("of the run before")
+
+    def train(*_: object) -> Ledger:
+        assert path.read_text() == "of the run before"  # until there is something better
+        raise TrainerError("the Ray cluster has too few CPUs")
+
+    assert call(launcher, "--steps", 0, "--ledger", path).exit_code == 2
+    monkeypatch.setattr(launcher, "train", train)
+    assert call(launcher, "--ledger", path).exit_code == 2
+    assert path.read_text() == "of the run before"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt, SystemExit])
+def test_the_ledger_of_a_run_that_was_ended_is_written_whole(
+    launcher: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    end: type[BaseException],
+) -> None:
+    def train(config: TrainerConfig, on_step: object, ledger: Ledger) -> Ledger:
+        raise end
+
+    path = tmp_path / "ledger.json"
+    path.write_text("of the run before")
+    monkeypatch.setattr(launcher, "train", train)
+    call(launcher, "--ledger", path)
+    assert json.loads(path.read_text())["steps"] == []
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.usefixtures("asked")
+def test_the_ledger_may_go_to_standard_output(launcher: ModuleType) -> None:
+    assert '"steps": []' in call(launcher, "--ledger", "-").output

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import json
+import time
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -12,9 +15,13 @@ import numpy as np
 import pytest
 
 from rltrace.trainer import Ledger, StepRecord, TrainerConfig
+from rltrace.trainer import placement as placement_module
 from rltrace.trainer.config import PLACEMENTS
+from rltrace.trainer.placement import Async
 from rltrace.trainer.policy import policy_of
 from rltrace.trainer.reward import RewardWorker
+from rltrace.trainer.task import task_of
+from rltrace.trainer.trajectory import Reward
 from tests.trainer.conftest import SMALL
 from tests.trainer.local import train_locally
 
@@ -169,6 +176,87 @@ def test_oversampling_cuts_the_groups_that_come_last(placement: str) -> None:
     finish = sum((Counter(r.finish) for r in ledger.steps), Counter())
     assert finish["abort"] > 0
     assert finish["abort"] <= drops(ledger)["filtered"]
+
+
+class FailsFast(RewardWorker):
+    """No verdict for half of the groups, at once; the others take their time."""
+
+    def verify(self, trajectory: Any) -> Reward:
+        if int(trajectory.group.rpartition("/")[2]) % 2:
+            return Reward(trajectory.id, float("nan"), "none", "error")
+        time.sleep(0.01)
+        return super().verify(trajectory)
+
+
+def test_a_group_that_fails_is_not_ready_while_others_may_succeed() -> None:
+    ledger = run(placement="disaggregated", oversample=2.0, reward=FailsFast)
+    for record in ledger.steps:
+        assert record.drops["filtered"] == SMALL.prompts * SMALL.samples
+        assert "failed" not in record.drops
+
+
+def test_where_too_few_groups_succeed_failed_ones_fill_up() -> None:
+    ledger = run(placement="disaggregated", oversample=1.5, reward=FailsFast)
+    for record in ledger.steps:  # 3 of 6 groups succeed, 4 are taken
+        assert record.drops["failed"] == SMALL.samples
+        assert record.drops["filtered"] == 2 * SMALL.samples
+
+
+def test_without_a_verifier_oversampling_ends_too() -> None:
+    ledger = run(
+        placement="colocated", oversample=2.0, reward=NoVerifier, task="expression", symbols=5
+    )
+    assert all(record.tokens_trained == 0 for record in ledger.steps)
+    ledger = run(oversample=2.0, timeout=0.005, decode_floor=0.03, steps=1)
+    assert ledger.steps[0].drops["filtered"] == SMALL.prompts * SMALL.samples
+    assert ledger.steps[0].drops["failed"] > 0  # none of them had the time to end
+
+
+class Judged(RewardWorker):
+    """Counts its verdicts."""
+
+    verdicts = 0
+
+    def verify(self, trajectory: Any) -> Reward:
+        time.sleep(0.02)
+        Judged.verdicts += 1
+        return super().verify(trajectory)
+
+
+def test_async_does_not_wait_for_verdicts_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Judged, "verdicts", 0)
+    ledger = run(placement="async", max_lag=8, steps=2, reward=Judged)
+    assert ledger.unused > 5 * SMALL.samples  # most of them are with the verifier
+    used = 2 * SMALL.prompts * SMALL.samples
+    # the group in work, and one more that was asked for before the last step was over
+    assert Judged.verdicts <= used + ledger.unused // 2
+
+
+def test_prompts_of_a_batch_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: Counter[str] = Counter()
+    kind = type(task_of(SMALL))
+    make = kind.prompts
+
+    def also(task: Any, count: int, seed: str) -> list[tuple[int, ...]]:
+        made[seed] += 1
+        return make(task, count, seed)
+
+    monkeypatch.setattr(kind, "prompts", also)
+    run()
+    assert made == {f"{SMALL.seed}/{batch}": 1 for batch in range(SMALL.steps)}
+
+
+def test_a_run_whose_first_step_fails_leaves_no_work_behind() -> None:
+    class Never(Async):
+        async def step(self, number: int) -> StepRecord:
+            raise KeyError("before anything has begun")
+
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings(record=True) as seen:
+        patch.setitem(placement_module.PLACEMENTS, "async", Never)
+        with pytest.raises(KeyError, match="before anything"):
+            run(placement="async")
+        gc.collect()
+    assert not seen
 
 
 def test_a_share_of_a_group_is_rounded_up_when_oversampling() -> None:

@@ -46,7 +46,9 @@ def facts(record: StepRecord) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("cluster")
-def test_a_resumed_run_makes_exactly_the_steps_that_were_left(kept: TrainerConfig) -> None:
+def test_a_resumed_run_makes_exactly_the_steps_that_were_left(
+    kept: TrainerConfig, caplog: pytest.LogCaptureFixture
+) -> None:
     early = f"{kept.checkpoint}.early"
 
     def copy(record: StepRecord) -> None:
@@ -55,6 +57,7 @@ def test_a_resumed_run_makes_exactly_the_steps_that_were_left(kept: TrainerConfi
 
     whole = train(dataclasses.replace(kept, steps=6), on_step=copy)
     rest = train(dataclasses.replace(kept, steps=6, checkpoint=early, resume=True))
+    assert caplog.messages == [f"goes on from step 4, of {early}"]
     assert [record.step for record in rest.steps] == [4, 5]
     assert [dataclasses.asdict(r) | {"seconds": 0.0, "sync_bytes": 0} for r in rest.steps] == [
         facts(record) for record in whole.steps[4:]
@@ -152,6 +155,11 @@ def test_a_checkpoint_of_other_settings_is_refused(kept: TrainerConfig) -> None:
     Checkpoint(kept).save(2, 1, {"model": {}, "optimizer": {}})
     longer = dataclasses.replace(kept, steps=90, placement="async", resume=True)
     assert Checkpoint(longer).step == 2
+    free = {"timeout": 9.0, "max_running": 3, "decode_floor": 0.1, "env_failure_rate": 0.5}
+    free |= {"update_floor": 0.1, "env_tail": 1.0, "oversample": 2.0, "partial_rollout": False}
+    assert Checkpoint(dataclasses.replace(longer, **free)).step == 2
+    with pytest.raises(TrainerError, match=r"of a run with another retokenize: resume with the"):
+        Checkpoint(dataclasses.replace(longer, retokenize=True))
     with pytest.raises(TrainerError, match=r"of a run with another seed, layers: resume with the"):
         Checkpoint(dataclasses.replace(longer, seed=1, layers=3))
 

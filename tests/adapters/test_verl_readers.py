@@ -165,6 +165,15 @@ def test_a_loop_that_raises_ends_in_error(recorder: recording.Recorder, run_path
     assert found == [("error", True)]
 
 
+def test_a_legacy_verdict_belongs_to_its_trajectory(
+    recorder: recording.Recorder, run_path: Path, in_worker: Any
+) -> None:
+    in_worker(1)
+    asyncio.run(Worker([answer(3)]).run({"validate": False}, uid="u"))
+    joined = "select count(*) from rewards join trajectories using (trajectory)"
+    assert rows(run_path, joined) == [(1,)]
+
+
 def test_rows_of_a_legacy_batch_are_the_trajectories_that_workers_ran(
     recorder: recording.Recorder, run_path: Path, in_worker: Any
 ) -> None:
@@ -286,6 +295,42 @@ def test_a_timer_of_the_trainer_is_a_wait_for_those_who_work(
     list(watched(label, {}))
     found = rows(run_path, "select name, stage from spans")
     assert found == ([] if stage is None else [(label, stage)])
+
+
+TAGS = [{"seq_len": 9}, {"seq_len": 4}, {"seq_len": 2, "is_padding": True}]
+
+
+class Rows:
+    """A `TensorDict` of two rows, which are nine and four tokens long, each as long as it is."""
+
+    def __init__(self, is_nested: bool) -> None:
+        values = SimpleNamespace(shape=(13,))
+        self.ids = SimpleNamespace(is_nested=is_nested, values=lambda: values)
+
+    def __len__(self) -> int:
+        return 2
+
+    def get(self, name: str) -> Any:
+        return {"input_ids": self.ids}.get(name)
+
+
+@pytest.mark.parametrize(
+    ("batch", "items", "tokens"),
+    [
+        (SimpleNamespace(tags=TAGS), 2, 13),
+        (SimpleNamespace(custom_meta=TAGS), 2, 13),
+        (SimpleNamespace(custom_meta=[{}, {"is_padding": True}]), 1, None),
+        (Rows(is_nested=True), 2, 13),
+        (Rows(is_nested=False), 2, None),
+        (Batch(["u", "v"]), 2, None),
+    ],
+)
+def test_a_worker_says_what_its_share_of_a_batch_holds(
+    recorder: recording.Recorder, run_path: Path, batch: Any, items: int, tokens: int | None
+) -> None:
+    update = hooked(lambda self, data: None, "train", before=learner.batch_given)
+    update(None, batch)
+    assert rows(run_path, "select items, tokens from spans") == [(items, tokens)]
 
 
 class Rank:

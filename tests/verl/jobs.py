@@ -61,6 +61,13 @@ _CRITIC = (
     "trainer.test_freq=2",
     "trainer.val_before_train=True",
 )
+_TOOLS = (
+    f"{ROLLOUT}.agent.default_agent_loop=tool_agent",
+    f"{ROLLOUT}.multi_turn.enable=True",
+    f"{ROLLOUT}.multi_turn.max_assistant_turns=2",
+    f"{ROLLOUT}.multi_turn.format=even",
+    f"{ROLLOUT}.multi_turn.function_tool_path={ROOT}/tests/verl/plugin/verl_cpu/tools.py",
+)
 _WAVE = (("VERL_CPU_WAVE", "32"),)
 """All requests of a step in one batch, so that two runs of a job draw the same tokens."""
 
@@ -72,6 +79,7 @@ JOBS: Mapping[str, Job] = {
     ),
     "legacy": Job(("trainer.use_v1=False",)),
     "critic": Job(_CRITIC),
+    "tools": Job(_TOOLS),
     "dp2": Job(("trainer.n_gpus_per_node=2",), (("GPUS", "2"),), learners=2),
 }
 QUICK = ("sync",)
@@ -108,8 +116,8 @@ class Finished:
         return [row[0] if len(row) == 1 else row for row in found]
 
 
-def train(job: Job, assets: Path, folder: Path, traced: bool = True) -> Finished:
-    """Runs a job in a folder, by default traced into `run` there."""
+def train(job: Job, assets: Path, folder: Path, traced: bool = True, code: int = 0) -> Finished:
+    """Runs a job in a folder, by default traced into `run` there, until it ends with `code`."""
     (folder / "stamps").mkdir(parents=True)
     settings = [setting.format(assets=assets) for setting in job.settings]
     settings.append(f"trainer.total_training_steps={job.steps}")
@@ -124,9 +132,9 @@ def train(job: Job, assets: Path, folder: Path, traced: bool = True) -> Finished
             VERL_FILE_LOGGER_PATH=str(folder / "metrics.jsonl"),
             **dict(job.environment),
         )
-        code = _run([*wrap, str(LAUNCH), str(assets), *settings], folder, environment)
+        ended = _run([*wrap, str(LAUNCH), str(assets), *settings], folder, environment)
     log = (folder / "log").read_text(errors="replace")
-    assert code == 0, log[-8000:]
+    assert ended == code, log[-8000:]
     return Finished(job, folder)
 
 

@@ -144,7 +144,11 @@ def test_every_trajectory_is_one_row_with_its_tokens(job: Finished) -> None:
         "SELECT count(*), sum(tokens) FROM spans WHERE name LIKE '%Client.generate'"
         " AND stage = 'rollout' AND tokens IS NOT NULL"
     )[0]
-    if is_async(job):
+    if job.job is JOBS["tools"]:
+        assert count == BATCH * job.job.steps
+        # Before each turn of the model there is one, of the user or of the tool.
+        assert job.rows("SELECT sum(turns) FROM trajectories") == [2 * requests]
+    elif is_async(job):
         assert count >= BATCH * job.job.steps
         assert job.rows("SELECT sum(response_tokens) FROM trajectories")[0] <= tokens
     else:
@@ -152,6 +156,18 @@ def test_every_trajectory_is_one_row_with_its_tokens(job: Finished) -> None:
         assert job.rows(
             "SELECT sum(response_tokens) FROM trajectories WHERE end_ns IS NOT NULL"
         ) == [tokens]
+
+
+def test_calls_of_the_agent_loop_are_environment(job: Finished) -> None:
+    stamps = job.stamps("tool")
+    assert job.rows("SELECT count(*) FROM spans WHERE stage = 'env'") == [len(stamps)]
+    if job.job is not JOBS["tools"]:
+        assert stamps == []
+        return
+    asked, spent_ns = job.rows("SELECT count(*), sum(env_ns) FROM trajectories WHERE env_ns > 0")[0]
+    assert 0 < asked == len(stamps) < BATCH * job.job.steps
+    assert spent_ns >= sum(stamp["end_ns"] - stamp["start_ns"] for stamp in stamps) - CLOCKS_NS
+    assert job.rows("SELECT DISTINCT env_ns > 0 FROM trajectories WHERE turns = 4") == [True]
 
 
 def test_verdicts_are_those_of_the_reward_function(job: Finished) -> None:
@@ -206,6 +222,7 @@ def test_workers_see_the_batch_that_verl_trains_on(job: Finished) -> None:
         ("reward", "name = 'reward function'"),
         ("weights", "name LIKE '%Worker.update_weights'"),
         ("send", "name = 'ActorRolloutRefWorker.update_weights'"),
+        ("tool", "stage = 'env'"),
     ],
 )
 def test_what_the_job_says_of_itself_lies_within_the_span_that_watches_it(
@@ -214,7 +231,7 @@ def test_what_the_job_says_of_itself_lies_within_the_span_that_watches_it(
     around = job.rows(f"SELECT start_ns, end_ns FROM spans WHERE {spans}")
     last_ns = job.rows("SELECT max(end_ns) FROM steps")[0]
     stamps = [stamp for stamp in job.stamps(what) if stamp["end_ns"] < last_ns]
-    assert stamps or what == "send"
+    assert stamps or what in ("send", "tool")
     for stamp in stamps:
         assert any(
             start_ns <= stamp["start_ns"] + CLOCKS_NS and stamp["end_ns"] <= end_ns + CLOCKS_NS
@@ -262,6 +279,8 @@ def test_the_stages_of_the_run(job: Finished) -> None:
     expected = {"rollout", "reward", "logprob", "reference", "train", "sync", "wait", "step"}
     if job.job is JOBS["critic"]:
         expected |= {"value", "eval"}
+    if job.job is JOBS["tools"]:
+        expected |= {"env"}
     assert stages >= expected
 
 

@@ -11,6 +11,7 @@ each of them has been executed.
     sampling.py     draws that do not depend on what else is in the batch
     checkpoint.py   weights over gloo, for trainers that are apart from their rollout
     reward.py       a rule
+    tools.py        a tool
     stamps.py       when each of these worked, by its own clock
 """
 

@@ -74,7 +74,21 @@ def _replicas(module: ModuleType) -> None:
     module.RolloutReplicaRegistry.register("cpu", load)
 
 
+def _tool_parsers(module: ModuleType) -> None:
+    class EvenToolParser(module.ToolParser):  # type: ignore[name-defined, misc]
+        """An answer of an even number of tokens asks for the tool: models of chance call none."""
+
+        async def extract_tool_calls(
+            self, responses_ids: list[int], tools: Any = None
+        ) -> tuple[str, list[Any]]:
+            call = module.FunctionCall(name="add", arguments='{"a": 1, "b": 2}')
+            return self.tokenizer.decode(responses_ids), [call] * (len(responses_ids) % 2 == 0)
+
+    module.ToolParser.register("even")(EvenToolParser)
+
+
 REGISTER: dict[str, Callable[[ModuleType], None]] = {
+    "verl.experimental.agent_loop.tool_parser": _tool_parsers,
     "verl.utils.distributed": _process_groups,
     "verl.workers.engine.fsdp.transformer_impl": _engines,
     "verl.workers.rollout.base": _adapters,

@@ -194,7 +194,7 @@ def batch_given(call: Call) -> None:
             call.span.set(tokens=sum(tag["seq_len"] for tag in real))
         return
     call.span.set(items=len(batch))
-    ids = batch.get("input_ids") if hasattr(batch, "get") else None
+    ids: Any = batch.get("input_ids") if hasattr(batch, "get") else None
     if getattr(ids, "is_nested", False):
         call.span.set(tokens=ids.values().shape[0])
 

@@ -110,7 +110,11 @@ class TrainerConfig:
     # recovery
     checkpoint: str = _setting("", "Where the state of the run is kept.", "FILE")
     checkpoint_every: int = _setting(10, "Steps from one checkpoint to the next.")
-    resume: bool = _setting(False, "Go on from the checkpoint.")
+    resume: bool = _setting(
+        False,
+        "Go on from the checkpoint; task, batch, policy, objective and seed must be the same, where"
+        " and when the work is done may change.",
+    )
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():

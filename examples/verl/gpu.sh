@@ -6,7 +6,7 @@
 #
 # DATA holds train.parquet and test.parquet as verl wants them; the repository of verl makes them
 # (examples/data_preprocess/gsm8k.py). Needs verl 0.9 with what its default trainer starts with
-# (pins/verl.txt says which versions go together), and the vLLM that this verl was made for.
+# (pip install 'rltrace-toolkit[verl]', torch first), and the vLLM that this verl was made for.
 #
 # Nothing here is for rltrace. Any setting of verl may follow.
 set -euo pipefail

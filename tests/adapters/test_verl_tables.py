@@ -35,6 +35,7 @@ READS = {
     learner.rows_arrive: ("prompts",),
     learner.rows_reordered: ("indices",),
     learner.model_built: ("model",),
+    learner.batch_given: ("data",),
     learner.weights_updated: ("global_steps",),
     rollout.begins: ("trajectory",),
 }

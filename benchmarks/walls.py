@@ -1,6 +1,6 @@
 """Does each wall bind for the cause that its file in examples/walls/ gives? Take it away and see.
 
-    python -m benchmarks.walls [NAME ...] [--pairs 3] [--json] [--write]
+    python -m benchmarks.walls [NAME ...] [--pairs 3] [--no-control] [--json] [--write]
 
 Each job runs with its cause, without it, and with its cause while another stage is relieved (the
 file's `[control]`), in an order that reverses every time. A pair's figure is how many times better
@@ -170,9 +170,9 @@ def told(finding: Finding, variant: str) -> str:
     return f"{gain:.2f} times better (90 % {low:.2f} to {high:.2f})"
 
 
-def measure(wall: Wall, pairs: int) -> Finding:
-    """Runs all variants of a wall in turns."""
-    names = VARIANTS if wall.control else VARIANTS[:2]
+def measure(wall: Wall, pairs: int, control: bool) -> Finding:
+    """Runs the variants of a wall in turns, with or without its control."""
+    names = VARIANTS if wall.control and control else VARIANTS[:2]
     runs = {name: Runs(wall, name) for name in names}
     figures = take_turns(runs, pairs)
     return Finding(wall, figures, {name: run.evidence() for name, run in runs.items()})
@@ -181,7 +181,8 @@ def measure(wall: Wall, pairs: int) -> Finding:
 def write(finding: Finding, pairs: int) -> None:
     """Puts the figures into the header of the file: the paragraph that begins with "Measured"."""
     path = finding.wall.path
-    command = f"`python -m benchmarks.walls {path.stem} --pairs {pairs}`"
+    control = "" if "control" in finding.figures else " --no-control"
+    command = f"`python -m benchmarks.walls {path.stem} --pairs {pairs}{control}`"
     lines = [f"# Measured by {command}:", *(f"#   {line}" for line in finding.sentences())]
     text, found = re.subn(
         r"^# Measured.*\n(#   .*\n)*",
@@ -197,15 +198,16 @@ def write(finding: Finding, pairs: int) -> None:
 @click.command()
 @click.argument("names", nargs=-1)
 @click.option("--pairs", default=3, show_default=True)
+@click.option("--control/--no-control", default=True, help="Relieve another stage as well.")
 @click.option("--write", "writes", is_flag=True, help="Put the figures into the files' headers.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-def main(names: tuple[str, ...], pairs: int, writes: bool, as_json: bool) -> None:
+def main(names: tuple[str, ...], pairs: int, control: bool, writes: bool, as_json: bool) -> None:
     """What taking a wall's cause away gains; exits 1 where that is too little."""
     result = Result("Jobs at a wall", "; ".join(UNITS.values()))
     for name in names or sorted(path.stem for path in FILES.glob("*.toml")):
         if not (FILES / f"{name}.toml").exists():
             raise click.UsageError(f"there is no examples/walls/{name}.toml")
-        finding = measure(Wall.of(FILES / f"{name}.toml"), pairs)
+        finding = measure(Wall.of(FILES / f"{name}.toml"), pairs, control)
         result.rows |= {f"{name}, {v}": spread(taken) for v, taken in finding.figures.items()}
         result.notes[name] = "; ".join(finding.sentences())
         result.notes |= {f"{name}, {v}": told for v, told in finding.evidence.items()}

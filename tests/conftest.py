@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from rltrace.hooks import recorder as recording
 from rltrace.trace.run_dir import create_run
 
 Record = Callable[..., subprocess.CompletedProcess[str]]
@@ -27,6 +28,15 @@ def run_path(tmp_path: Path) -> Path:
     path = tmp_path / "run"
     create_run(str(path), ["python", "train.py"], {}, "test")
     return path
+
+
+@pytest.fixture
+def recorder(run_path: Path) -> Iterator[recording.Recorder]:
+    """This process records into `run_path`."""
+    started = recording.start(str(run_path))
+    assert started is not None
+    yield started
+    recording.stop()
 
 
 @pytest.fixture

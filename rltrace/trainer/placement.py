@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
@@ -24,7 +25,7 @@ from rltrace.trainer.trajectory import Request, Sample
 Work = Callable[[Sequence[Request]], Awaitable[list[Sample]]]
 
 
-class Placement:
+class Placement(ABC):
     """A way of running the loop: a step takes samples, the learner learns, its weights travel."""
 
     max_lag = 0  # of what is trained on, in versions
@@ -54,9 +55,9 @@ class Placement:
         await self.chains.distribute()
         return learned
 
+    @abstractmethod
     async def samples(self) -> list[Sample]:
         """The samples of the next step, scored."""
-        raise NotImplementedError
 
     async def generate(self, work: Work) -> list[Sample]:
         """Does `work` for each group of the next batch, and for `oversample` times as many: once
@@ -169,10 +170,14 @@ class Async(Placement):
 
     async def attempt(self, number: int) -> bool:
         """As `Placement.attempt`; nobody waits for the weights to arrive."""
-        learned = await self.chains.learn(number, await self.queue.take(), self.max_lag)
+        learned = await self.chains.learn(number, await self.samples(), self.max_lag)
         await self.queue.advance(self.chains.version)
         self.published.set()
         return learned
+
+    async def samples(self) -> list[Sample]:
+        """Those of the groups that the queue gives out."""
+        return await self.queue.take()
 
     async def _produce(self) -> None:
         """Asks for groups as fast as the queue admits them."""
@@ -216,7 +221,7 @@ class Async(Placement):
             await self.queue.reach(version)
 
 
-PLACEMENTS = {
+PLACEMENTS: dict[str, Callable[[TrainerConfig, Chains, Ledger, int], Placement]] = {
     "colocated": Colocated,
     "disaggregated": Disaggregated,
     "one-step-off": OneStepOff,

@@ -28,15 +28,6 @@ def hooked(function: Any, stage: Any = None, **readers: Any) -> Any:
 
 
 @pytest.fixture
-def recorder(run_path: Path) -> Iterator[recording.Recorder]:
-    """This process records into `run_path`."""
-    started = recording.start(str(run_path))
-    assert started is not None
-    yield started
-    recording.stop()
-
-
-@pytest.fixture
 def in_worker(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Makes this process an agent loop worker by its number, as Ray names it."""
 

@@ -74,15 +74,6 @@ class Manager:
 
 
 @pytest.fixture
-def recorder(run_path: Path) -> Iterator[recording.Recorder]:
-    """This process records into `run_path`."""
-    started = recording.start(str(run_path))
-    assert started is not None
-    yield started
-    recording.stop()
-
-
-@pytest.fixture
 def hooked() -> Iterator[None]:
     """All of `Manager` is hooked, and restored afterwards."""
 

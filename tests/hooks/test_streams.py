@@ -44,15 +44,6 @@ class Engine:
 
 
 @pytest.fixture
-def recorder(run_path: Path) -> Iterator[recording.Recorder]:
-    """This process records into `run_path`."""
-    started = recording.start(str(run_path))
-    assert started is not None
-    yield started
-    recording.stop()
-
-
-@pytest.fixture
 def patch() -> Iterator[Any]:
     """Hooks a method, and takes the hooks out again."""
     patches: list[Patch] = []

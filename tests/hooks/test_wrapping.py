@@ -80,15 +80,6 @@ NAMES = [
 
 
 @pytest.fixture
-def recorder(run_path: Path) -> Iterator[recording.Recorder]:
-    """This process records into `run_path`."""
-    started = recording.start(str(run_path))
-    assert started is not None
-    yield started
-    recording.stop()
-
-
-@pytest.fixture
 def patched() -> Iterator[Any]:
     """Patches attributes and takes the patches back."""
     patches: list[Patch] = []

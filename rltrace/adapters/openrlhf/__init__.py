@@ -1,0 +1,1 @@
+"""OpenRLHF: an adapter in the making."""

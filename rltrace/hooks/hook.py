@@ -63,9 +63,13 @@ class Call:
         "recorder",
         "result",
         "span",
+        "stage",
         "start_ns",
         "state",
     )
+
+    stage: int
+    """The code of the stage of this call, -1 for none; there once it has begun."""
 
     def __init__(
         self,

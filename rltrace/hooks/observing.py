@@ -79,6 +79,7 @@ class Observer:
                 return recorder.begin(recorder.name(self._name), self._stage, self._phase)
             call = Call(self.function, args, kwargs, recorder)
             stage = self._stage_of(call) if self._stage_decides else self._stage
+            call.stage = stage
             if stage == Stage.STEP:
                 recorder.step = self._number(call)
             call.start_ns = monotonic_ns()
@@ -104,7 +105,7 @@ class Observer:
             return
         call.end_ns = monotonic_ns()
         # A step that was cut short is no step to measure: its span stays open, as after a kill.
-        if call.span is not None and not (call.exception is not None and self._stage == Stage.STEP):
+        if call.span is not None and not (call.exception is not None and call.stage == Stage.STEP):
             call.span.end()
         call.result = result
         if self._after is not None:

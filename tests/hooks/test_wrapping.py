@@ -310,10 +310,11 @@ def test_somebody_elses_wrapper_over_ours_survives_undo(patched: Any) -> None:
         Target.method = inspect.unwrap(ours)  # type: ignore[method-assign]
 
 
+@pytest.mark.parametrize("stage", ["step", lambda call: "step"], ids=["always", "by call"])
 def test_a_step_that_raised_has_no_end(
-    recorder: recording.Recorder, patched: Any, run_path: Path
+    recorder: recording.Recorder, patched: Any, run_path: Path, stage: Any
 ) -> None:
-    patched(Target, "fail", stage="step")
+    patched(Target, "fail", stage=stage)
     patched(Target, "method", stage="step")
     with pytest.raises(ValueError, match="theirs"):
         Target().fail()

@@ -1,18 +1,7 @@
-"""Real Ray: clusters that the job starts, that it joins, jobs submitted to one, several nodes.
-
-A cluster of ours runs in a session of its own, with its own folder and ports, and is ended by that
-session: `ray stop` would end every Ray process of the machine.
-"""
+"""Real Ray: clusters that the job starts, that it joins, jobs submitted to one, several nodes."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import signal
-import socket
-import subprocess
-import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -20,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.hooks.conftest import Job, RunJob, clean_environment, untraced
+from tests.hooks.clusters import (
+    ENVIRONMENT,
+    PY,
+    RAY,
+    can_submit,
+    started_cluster,
+    submit_environment,
+)
+from tests.hooks.conftest import Job, RunJob, untraced
 
 pytest.importorskip("ray", reason="Ray is of the [trainer] extra and is not installed")
-
-PY = sys.executable
-RAY = str(Path(PY).parent / "ray")
-ENVIRONMENT = {
-    "RAY_AUTH_MODE": "disabled",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-}
 
 EVERY_KIND = """
     import inspect, os, ray
@@ -226,68 +215,8 @@ def test_three_nodes_in_one_run(job: RunJob) -> None:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[dict[str, str]]:
     """A cluster that knows nothing of rltrace: its address, and its dashboard's."""
-    with socket.socket() as one, socket.socket() as two:
-        one.bind(("", 0))
-        two.bind(("", 0))
-        port, dashboard = one.getsockname()[1], two.getsockname()[1]
-    folder = tempfile.mkdtemp(prefix="rlt")  # short: it holds unix sockets
-    options = [f"--port={port}", f"--temp-dir={folder}", "--num-cpus=3", "--disable-usage-stats"]
-    options += [f"--include-dashboard={_can_submit()}", f"--dashboard-port={dashboard}"]
-    options += ["--dashboard-agent-listen-port=0"]
-    with open(Path(folder, "head.log"), "wb") as log:
-        head = subprocess.Popen(
-            [RAY, "start", "--head", "--block", *options],
-            env=clean_environment(**ENVIRONMENT, **_submit_environment()),
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-    try:
-        text = ""
-        until = time.monotonic() + 60
-        while "Ray runtime started" not in text and time.monotonic() < until:
-            assert head.poll() is None, text
-            time.sleep(0.2)
-            text = Path(folder, "head.log").read_text()
-        address = text.partition("ray start --address='")[2].partition("'")[0]
-        yield {"address": address, "dashboard": f"http://127.0.0.1:{dashboard}"}
-    finally:
-        head.send_signal(signal.SIGTERM)
-        try:
-            head.wait(20)
-        except subprocess.TimeoutExpired:
-            head.kill()
-        for pid in _session(head.pid):
-            os.kill(pid, signal.SIGKILL)
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _can_submit() -> bool:
-    return all(_importable(name) for name in ("aiohttp_cors", "opencensus", "prometheus_client"))
-
-
-def _importable(name: str) -> bool:
-    return untraced(PY, "-c", f"import {name}", **_submit_environment()).returncode == 0
-
-
-def _submit_environment() -> dict[str, str]:
-    """What `ray[default]` adds to Ray may lie in a folder of its own: with it installed, every
-    local cluster would start a dashboard."""
-    folder = os.environ.get("RAY_DEFAULT_PACKAGES", "")
-    return {"PYTHONPATH": folder} if folder else {}
-
-
-def _session(leader: int) -> list[int]:
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            if int(fields[3]) == leader:
-                found.append(int(entry.name))
-    return found
+    with started_cluster("--num-cpus=3") as found:
+        yield found
 
 
 JOINING = """
@@ -349,11 +278,11 @@ def test_the_users_runtime_environment_hook_is_called(
 
 
 def test_a_submitted_job(job: RunJob, cluster: dict[str, str]) -> None:
-    if not _can_submit():
+    if not can_submit():
         pytest.skip("`ray job submit` needs the packages of ray[default], which are not installed")
     program = JOINING.format(arguments="")
     submit = [RAY, "job", "submit", "--address", cluster["dashboard"], "--", PY, "{script}"]
-    environment = {**ENVIRONMENT, **_submit_environment()}
+    environment = {**ENVIRONMENT, **submit_environment()}
     hooks = ("__main__:Engine.generate=rollout",)
     done = job(*submit, program=program, hooks=hooks, **environment)
     assert done.code == 0, done.out + done.err
@@ -366,11 +295,11 @@ def test_a_submitted_job(job: RunJob, cluster: dict[str, str]) -> None:
 
 def test_a_submitted_job_that_nobody_waits_for(job: RunJob, cluster: dict[str, str]) -> None:
     """It starts, and is traced, after the command that submitted it has ended."""
-    if not _can_submit():
+    if not can_submit():
         pytest.skip("`ray job submit` needs the packages of ray[default], which are not installed")
     submit = [RAY, "job", "submit", "--no-wait", "--address", cluster["dashboard"]]
     program = "import rltrace, time\ntime.sleep(2)\nrltrace.span('rollout').end()"
-    environment = {**ENVIRONMENT, **_submit_environment()}
+    environment = {**ENVIRONMENT, **submit_environment()}
     done = job(*submit, "--", PY, "{script}", program=program, **environment)
     assert done.code == 0, done.out + done.err
     until = time.monotonic() + 60

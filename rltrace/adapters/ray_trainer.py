@@ -28,7 +28,13 @@ _load_ns: list[int] = []  # of the `receive` that is about to return
 
 
 def _controller(call: Call) -> None:
-    call.recorder.describe(role="controller", placement=call.argument("config").placement)
+    config = call.argument("config")
+    call.recorder.describe(
+        role="controller",
+        placement=config.placement,
+        objective=config.objective,
+        updates_per_version=config.minibatches,  # fewer where a step has fewer samples
+    )
 
 
 def _rank(call: Call) -> None:

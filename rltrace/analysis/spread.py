@@ -43,6 +43,11 @@ class Spread:
         return self.p95 / self.p50 if self.p50 else math.nan
 
 
+def t95(freedom: int) -> float:
+    """The two-sided 95 % quantile of Student's t for that many degrees of freedom (at least 1)."""
+    return _T95[freedom - 1] if freedom <= len(_T95) else _Z95
+
+
 _NOTHING = Spread(0, *[math.nan] * 7)
 
 
@@ -73,8 +78,7 @@ def _spread(
 ) -> Spread:
     low = high = math.nan
     if deviation is not None and n > 1:
-        t = _T95[n - 2] if n - 2 < len(_T95) else _Z95
-        half = t * deviation / math.sqrt(n)
+        half = t95(n - 1) * deviation / math.sqrt(n)
         low, high = mean - half, mean + half
     p50, p95, p99 = quantiles
     return Spread(n, mean, p50, p95, p99, largest, low, high)

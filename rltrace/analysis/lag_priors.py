@@ -1,0 +1,47 @@
+"""What is published about tolerable lag, by objective: a label where a run has no figures of it."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+@dataclass(frozen=True)
+class Prior:
+    """Systems with this objective run at lags up to `held` without remark, and harm is reported
+    from `doubtful` on; both in learner steps. `assumed`: the run did not say its objective."""
+
+    objective: str
+    held: int
+    doubtful: int
+    source: str
+    assumed: bool
+
+
+def prior_for(objective: str) -> Prior:
+    """The prior of an objective by any of its names. Plain PPO's, which tolerates least, where the
+    objective is unknown (an empty string, or a name that the table does not have)."""
+    table = _table()
+    for entry in table:
+        if objective.lower() in entry["match"]:
+            return _prior(entry, False)
+    return _prior(table[0], True)
+
+
+def _prior(entry: dict[str, Any], assumed: bool) -> Prior:
+    return Prior(entry["objective"], entry["held"], entry["doubtful"], entry["source"], assumed)
+
+
+@cache
+def _table() -> list[dict[str, Any]]:
+    text = resources.files("rltrace.analysis").joinpath("data/lag_priors.toml").read_text("utf-8")
+    found: list[dict[str, Any]] = tomllib.loads(text)["prior"]
+    return found

@@ -1,1 +1,29 @@
-"""OpenRLHF: an adapter in the making."""
+"""OpenRLHF: the synchronous and the asynchronous trainer, on Ray, DeepSpeed and vLLM.
+
+    tables.py       OpenRLHF's words: its timings, its actors
+    hooks.py        which functions are watched, and in which versions they are
+    controller.py   steps, fates and OpenRLHF's own figures
+    rollout.py      trajectories and requests in rollout actors
+    verdicts.py     rewards, whoever gives them
+    agents.py       executors and environments of the user's
+    engine.py       weights as they arrive
+    training.py     the processes of the models, weights as they are sent
+
+Versions count the weight updates that have been completed; an engine starts with version 0.
+"""
+
+from __future__ import annotations
+
+from rltrace.adapters.openrlhf.hooks import HOOKS
+from rltrace.adapters.openrlhf.tables import LABELS, ROLES
+from rltrace.hooks.hook import Adapter
+
+
+class OpenRLHF(Adapter):
+    """The adapter for OpenRLHF."""
+
+    framework = "openrlhf"
+    versions = ">=0.9.1,<0.12"
+    hooks = HOOKS
+    labels = LABELS
+    roles = ROLES

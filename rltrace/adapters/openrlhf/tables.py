@@ -39,3 +39,12 @@ ROLES: Mapping[str, str] = {
     f"{_RAY}.launcher:RewardModelActor": "reward",
 }
 """Ray actor class -> role."""
+
+RPC_SECONDS = "weights/rpc_seconds"
+"""Counter of a rollout actor, cumulative, read with each update: the time in which a call that
+brings it one tensor was at work. OpenRLHF makes such a call for each tensor and waits for it, so
+what an update takes beyond `WORKER_SECONDS` is the price of the calls themselves."""
+
+WORKER_SECONDS = "weights/worker_seconds"
+"""Counter of vLLM's worker, likewise: the time in which it received a tensor and loaded it. On a
+GPU that is the host's part, as both are only begun there."""

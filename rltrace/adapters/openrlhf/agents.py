@@ -1,0 +1,60 @@
+"""Classes of the user's that OpenRLHF calls and no hook can name: executors and environments.
+
+They are loaded from a file that the user names, so they are watched once they are met.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rltrace.adapters.openrlhf import rollout, verdicts
+from rltrace.hooks.hook import Call, Hook, Reader
+from rltrace.hooks.observing import Observer
+from rltrace.hooks.wrapping import Patch
+
+OWN = "openrlhf.utils.agent"
+
+_watched: set[tuple[type, str]] = set()
+
+
+def sample_ends(call: Call) -> None:
+    """A sample is complete."""
+    verdicts.agent_judged(call)
+    rollout.ends(call)
+
+
+def group_begins(call: Call) -> None:
+    """The samples of a prompt begin, with an executor that may be the user's own."""
+    executor = getattr(call.self, "executor", None)
+    if executor is not None:
+        _watch(type(executor), "execute", None, before=rollout.begins, after=sample_ends)
+    rollout.group_begins(call)
+
+
+def environment_known(call: Call) -> None:
+    """A multi-turn executor is given the class of its environments."""
+    cls = call.argument("agent_instance_cls")
+    for method in ("step", "reset"):
+        _watch(cls, method, "env", after=rollout.stepped)
+
+
+def no_span(call: Call) -> None:
+    """The stage of a call that has none itself, and makes others be seen."""
+    del call
+
+
+def _watch(
+    cls: Any,
+    method: str,
+    stage: str | None,
+    before: Reader | None = None,
+    after: Reader | None = None,
+) -> None:
+    """Hooks the method where the user's class, or one that it inherits from, defines it."""
+    owner = next((base for base in cls.__mro__ if method in vars(base)), None)
+    if owner is None or owner.__module__ == OWN or (owner, method) in _watched:
+        return
+    _watched.add((owner, method))
+    name = f"{owner.__name__}.{method}"
+    target = f"{owner.__module__}:{name}"
+    Patch(owner, method, Observer(Hook(target, stage, name=name, before=before, after=after)))

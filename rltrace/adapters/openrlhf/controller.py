@@ -1,0 +1,215 @@
+"""Readers in the controller and, where there is one, in the generator beside it.
+
+OpenRLHF has no function that is one step: its loop takes a batch, trains on it, logs. So a step
+begins where the loop asks for the batch that it will train on, and ends where it asks for the next.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from rltrace.adapters.openrlhf.rollout import TAG
+from rltrace.adapters.openrlhf.verdicts import number, untimed
+from rltrace.hooks import span_api
+from rltrace.hooks.hook import Call
+from rltrace.trace.vocabulary import Fate
+
+_ATTRIBUTE = f"_{TAG}"
+
+
+class _Loop:
+    """The loop of the process that counts the steps."""
+
+    running = False
+    trained = False  # in the open step
+    last_ns = -1  # when the open step last did something
+    batch: tuple[tuple[int, int] | None, ...] = ()  # tags of what is trained on
+    judged = False  # whether its samples came with a reward
+
+
+_loop = _Loop()
+
+
+def fit_begins(call: Call) -> None:
+    """The loop begins."""
+    _loop.running, _loop.trained = True, False
+    recorder = call.recorder
+    recorder.version = max(recorder.version, 0)
+    recorder.step = max(recorder.step, int(call.argument("global_step", 0)))
+
+
+def resumed(call: Call) -> None:
+    """The checkpoint, if any, is known: steps count on from it."""
+    if isinstance(call.result, dict):
+        call.recorder.step = int(call.result["global_step"])
+
+
+def next_batch(call: Call) -> str:
+    """The loop wants a batch: with it the next step begins, unless the last one got none."""
+    recorder = call.recorder
+    if _loop.running and (recorder.open_step is None or _loop.trained):
+        _loop.trained = False
+        span_api.step(recorder.step + 1)
+    return "wait"
+
+
+def fit_ends(call: Call) -> None:
+    """The loop has ended. A step that found no batch was none; one that an exception cut short
+    stays open."""
+    recorder = call.recorder
+    step, recorder.open_step = recorder.open_step, None
+    _loop.running = False
+    recorder.step = -1
+    if step is None or call.exception is not None:
+        return
+    if _loop.trained:
+        step.set(end_ns=_loop.last_ns)
+    else:
+        step.discard()
+
+
+def train_begins(call: Call) -> None:
+    """A batch is there; `train_step(rollout_samples, global_step)` is given the step before."""
+    samples, number_ = call.argument("rollout_samples"), int(call.argument("global_step")) + 1
+    recorder = call.recorder
+    if recorder.open_step is None:  # a loop of the user's own
+        span_api.step(number_)
+    elif recorder.step != number_:
+        recorder.step = number_
+        recorder.open_step.set(step=number_)
+    _loop.batch = tuple(getattr(sample, _ATTRIBUTE, None) for sample in samples)
+    _loop.judged = any(sample.rewards is not None for sample in samples)
+    call.state = (recorder.version, [_tokens(sample) for sample in samples])
+
+
+def train_ends(call: Call) -> None:
+    """The batch has been trained on."""
+    if call.exception is not None:
+        return
+    _loop.trained, _loop.last_ns = True, call.end_ns
+    version, lengths = call.state
+    for tag, tokens in zip(_loop.batch, lengths, strict=True):
+        _used(call, tag, version, Fate.TRAINED, tokens)
+
+
+def model_judged(call: Call) -> None:
+    """Rewards of a reward model are in: `make_experience` gives micro-batches whose `index` says
+    which samples they are of."""
+    if _loop.judged or not call.result:
+        return
+    for experience in call.result:
+        for place, value in zip(experience.index, experience.rewards, strict=True):
+            tag = _loop.batch[place]
+            if tag is not None:
+                untimed(call, tag[0], number(value), "reward model")
+
+
+def weights_brought(call: Call) -> None:
+    """All engines have a new version."""
+    if call.exception is None:
+        call.recorder.version = max(call.recorder.version, 0) + 1
+        call.span.set(version=call.recorder.version)
+
+
+def saving(call: Call) -> str:
+    """Logging and, every so many steps, a checkpoint."""
+    args = call.self.args
+    every = args.ckpt.save_steps if hasattr(args, "ckpt") else args.save_steps
+    return "other" if int(call.argument("global_step")) % every else "checkpoint"
+
+
+def logged(call: Call) -> None:
+    """OpenRLHF's own figures of the step, under its names."""
+    figures = call.argument("logs_dict") or {}
+    for name, value in figures.items():
+        if isinstance(value, int | float) and math.isfinite(value):
+            call.recorder.append(
+                "samples",
+                time_ns=call.start_ns,
+                counter=call.recorder.name(name),
+                value=float(value),
+            )
+
+
+def step_did_more(call: Call) -> None:
+    """The open step lasts at least until here."""
+    _loop.last_ns = call.end_ns
+
+
+# Samples that are generated, and those that OpenRLHF's dynamic filtering drops.
+
+
+class _Candidate:
+    """A sample that is generated and may be filtered out, with its group."""
+
+    __slots__ = ("score", "tag", "tokens")
+
+    def __init__(self, tag: tuple[int, int], score: float, tokens: int) -> None:
+        self.tag = tag
+        self.score = score
+        self.tokens = tokens
+
+
+_filtering: list[list[_Candidate]] = []  # one list while a batch is generated and filtered
+
+
+def generating(call: Call) -> None:
+    """A batch is generated: `_generate_vllm(dataloader_iter, num_prompts, dynamic_filtering)`."""
+    _filtering[:] = [[]] if call.argument("dynamic_filtering") else []
+
+
+def arrived(call: Call) -> None:
+    """A response has become an experience, which carries the tag on."""
+    experience = call.result
+    tag = call.argument("response").get(TAG)
+    if experience is None or tag is None:
+        return
+    setattr(experience, _ATTRIBUTE, tag)
+    if _filtering and experience.scores is not None:
+        candidate = _Candidate(tag, float(experience.scores[0]), _tokens(experience))
+        _filtering[0].append(candidate)
+
+
+def generated(call: Call) -> None:
+    """The batch is there without the groups whose mean score lies outside of the range. Where all
+    samples of a group have one score, its advantage would have been zero."""
+    candidates = _filtering.pop() if _filtering else []
+    if not candidates or call.result is None:
+        return
+    kept = {getattr(experience, _ATTRIBUTE, None) for experience in call.result[0]}
+    lowest, highest = _score_range(call.self.args)
+    groups: dict[int, list[_Candidate]] = {}
+    for candidate in candidates:
+        groups.setdefault(candidate.tag[1], []).append(candidate)
+    for group in groups.values():
+        scores = [candidate.score for candidate in group]
+        if group[0].tag in kept or lowest < sum(scores) / len(scores) < highest:
+            continue  # the rest of an unfinished batch is dropped with it, by no filter
+        fate = Fate.ZERO_ADVANTAGE if min(scores) == max(scores) else Fate.FILTERED
+        for candidate in group:
+            _used(call, candidate.tag, call.recorder.version, fate, candidate.tokens)
+
+
+def _score_range(args: Any) -> tuple[float, float]:
+    """The range under either name that OpenRLHF has had for it."""
+    own = getattr(args, "algo", None)
+    given = args.dynamic_filtering_reward_range if own is None else own.dynamic_filtering_range
+    return given[0], given[1]
+
+
+def _tokens(experience: Any) -> int:
+    """Tokens that the policy generated: those of the environment are between them."""
+    return int(experience.action_mask.sum())
+
+
+def _used(call: Call, tag: tuple[int, int] | None, version: int, fate: Fate, tokens: int) -> None:
+    call.recorder.append(
+        "uses",
+        time_ns=call.end_ns,
+        trajectory=-1 if tag is None else tag[0],
+        step=call.recorder.step,
+        version=version,
+        fate=fate,
+        tokens=tokens,
+    )

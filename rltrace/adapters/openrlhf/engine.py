@@ -1,0 +1,112 @@
+"""Readers where new weights arrive: in a rollout actor, and in vLLM's worker below it.
+
+OpenRLHF sends a model tensor by tensor, each with a remote call of its own, and says with the last
+one that it is (`empty_cache`). A model may have ten thousand tensors: an update is one span and one
+row with their number and bytes, and what the calls cost is two counters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import Any
+
+from rltrace.adapters.openrlhf.tables import RPC_SECONDS, WORKER_SECONDS
+from rltrace.hooks.hook import Call
+from rltrace.trace.vocabulary import SyncRole, Transport
+
+_LANE = 1  # each call is a task of its own; the span of an update belongs to none of them
+
+
+class _Update:
+    """The update that is on its way into this process."""
+
+    __slots__ = ("bytes", "first", "span", "start_ns", "tensors")
+
+    def __init__(self, name: str) -> None:
+        self.first = name
+        self.span: Any = None
+        self.start_ns = -1
+        self.tensors = self.bytes = 0
+
+
+_update: list[_Update] = []
+_spent_ns = {RPC_SECONDS: 0, WORKER_SECONDS: 0}
+_done: deque[tuple[int, int]] = deque(maxlen=1024)  # (when, version) of the latest updates
+
+
+def started(call: Call) -> None:
+    """The engine is there, with the weights that it was started with: version 0."""
+    if call.exception is None:
+        call.recorder.version = 0
+
+
+def version_at(time_ns: int, otherwise: int) -> int:
+    """The version of the engine's weights at a time (monotonic ns) in this process."""
+    for when, version in reversed(_done):
+        if when <= time_ns:
+            return version
+    return _done[0][1] - 1 if _done else otherwise
+
+
+def tensor_stage(call: Call) -> str | None:
+    """The first tensor of an update begins the span of it. An update that was broken off is begun
+    anew with the same tensor."""
+    name = str(call.argument("name"))
+    if not _update or _update[0].first == name:
+        _update[:] = [_Update(name)]
+        return "sync"
+    return None
+
+
+def tensor_comes(call: Call) -> None:
+    """One tensor is announced: `update_weight(name, dtype, shape, ...)`."""
+    update = _update[0]
+    if call.span is not None:
+        update.span, update.start_ns = call.span, call.start_ns
+        call.span.set(lane=_LANE)
+    update.tensors += 1
+    update.bytes += math.prod(call.argument("shape")) * call.argument("dtype").itemsize
+
+
+def tensor_loaded(call: Call) -> None:
+    """One tensor has arrived; with the last one the new version is there."""
+    update = _update[0]
+    _spent_ns[RPC_SECONDS] += call.end_ns - call.start_ns
+    update.span.set(end_ns=call.end_ns)
+    if call.exception is not None or not call.argument("empty_cache"):
+        return
+    _update.clear()
+    version = call.recorder.version = max(call.recorder.version, 0) + 1
+    _done.append((call.end_ns, version))
+    update.span.set(bytes=update.bytes, items=update.tensors, version=version)
+    columns = {"bytes": update.bytes, "buckets": update.tensors}
+    if call.argument("ipc_handles") is None:
+        columns["wire_bytes"] = update.bytes
+    else:
+        columns["transport"] = Transport.CUDA_IPC
+    call.row(
+        "syncs",
+        start_ns=update.start_ns,
+        role=SyncRole.SINK,
+        version=version,
+        stall_ns=call.end_ns - update.start_ns,
+        **columns,
+    )
+    _count(call, RPC_SECONDS)
+
+
+def worker_loaded(call: Call) -> None:
+    """vLLM's worker has taken one tensor: the time in which one was received and loaded at all."""
+    _spent_ns[WORKER_SECONDS] += call.end_ns - call.start_ns
+    if call.argument("empty_cache"):
+        _count(call, WORKER_SECONDS)
+
+
+def _count(call: Call, counter: str) -> None:
+    call.recorder.append(
+        "samples",
+        time_ns=call.end_ns,
+        counter=call.recorder.name(counter),
+        value=_spent_ns[counter] / 1e9,
+    )

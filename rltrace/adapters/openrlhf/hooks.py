@@ -1,0 +1,187 @@
+"""Which functions of OpenRLHF are watched, and in which versions they are.
+
+Most methods here are of Ray actor classes, or of a class that those inherit from: Ray copies each
+method onto a class of its own, and the hook goes where a worker loads that (`ray_actors`). Ranges
+say where a function exists; the tests hold each row to the sources of every version.
+"""
+
+from __future__ import annotations
+
+from rltrace.adapters.openrlhf import (
+    agents,
+    controller,
+    engine,
+    rollout,
+    training,
+    verdicts,
+)
+from rltrace.hooks.hook import Hook
+
+_BASE = "openrlhf.trainer.ppo_trainer:BasePPOTrainer"
+_SYNC = "openrlhf.trainer.ppo_trainer:PPOTrainer"
+_ASYNC = "openrlhf.trainer.ppo_trainer_async"
+_LEARNING = f"{_ASYNC}:TrainingActor"
+_MAKER = "openrlhf.trainer.ppo_utils.experience_maker"
+_RAY = "openrlhf.trainer.ray"
+_POLICY = f"{_RAY}.ppo_actor"
+_CRITIC = f"{_RAY}.ppo_critic"
+_AGENT = f"{agents.OWN}:SingleTurnAgentExecutor"
+_TURNS = f"{agents.OWN}:MultiTurnAgentExecutor"
+_WORKER = f"{_RAY}.vllm_worker_wrap:WorkerWrap"
+
+_GENERATORS = (
+    ("openrlhf.trainer.ppo_utils.samples_generator:SamplesGenerator", ">=0.9.9"),
+    (f"{_MAKER}:SamplesGenerator", "<0.9.9"),
+)
+_ENGINES = (
+    (f"{_RAY}.vllm_engine:RolloutRayActor", ">=0.10.2"),
+    (f"{_RAY}.vllm_engine:LLMRayActor", "<0.10.2"),
+)
+
+_CONTROLLER = (
+    Hook(f"{_SYNC}.fit", before=controller.fit_begins, after=controller.fit_ends),
+    Hook(f"{_LEARNING}.fit", before=controller.fit_begins, after=controller.fit_ends),
+    Hook(f"{_BASE}.init_checkpoint_states", after=controller.resumed),
+    Hook(
+        "ray.util.queue:Queue.get",
+        controller.next_batch,
+        stages=("step", "wait"),
+    ),
+    Hook("ray.util.queue:Queue.put", "wait"),
+    Hook(f"{_BASE}.train_step", before=controller.train_begins, after=controller.train_ends),
+    Hook(f"{_MAKER}:RemoteExperienceMaker.make_experience_batch", "wait"),
+    Hook(f"{_MAKER}:RemoteExperienceMaker.make_experience", after=controller.model_judged),
+    Hook(f"{_MAKER}:RemoteExperienceMaker.compute_advantages_and_returns", "other"),
+    Hook(f"{_BASE}.ppo_train", "wait"),
+    # The asynchronous trainer waits for the lock, or for engines to pause, before it calls the
+    # other one: OpenRLHF's `timing/broadcast` is the outer one, the update is the inner one.
+    Hook(f"{_LEARNING}.broadcast_to_vllm", "wait"),
+    Hook(f"{_BASE}.broadcast_to_vllm", "sync", after=controller.weights_brought),
+    Hook(
+        f"{_BASE}.save_logs_and_checkpoints",
+        controller.saving,
+        before=controller.logged,
+        after=controller.step_did_more,
+        stages=("checkpoint", "other"),
+    ),
+    Hook(f"{_BASE}.save_best_checkpoint", "checkpoint", versions=">=0.9.9"),
+    Hook(f"{_SYNC}.evaluate", "eval", after=controller.step_did_more),
+    Hook(f"{_ASYNC}:GenerateSamplesActor._run_eval", "eval", versions=">=0.9.7"),
+    Hook(f"{_ASYNC}:VLLMLock.acquire", "wait"),
+)
+
+_SAMPLES = tuple(
+    hook
+    for generator, versions in _GENERATORS
+    for hook in (
+        Hook(
+            f"{generator}.generate_samples",
+            controller.next_batch,
+            stages=("step", "wait"),
+            versions=versions,
+        ),
+        Hook(
+            f"{generator}._generate_vllm",
+            before=controller.generating,
+            after=controller.generated,
+            versions=versions,
+        ),
+        Hook(
+            f"{generator}._process_response_into_experience",
+            after=controller.arrived,
+            versions=versions,
+        ),
+    )
+)
+
+_ROLLOUT = (
+    *(
+        hook
+        for actor, versions in _ENGINES
+        for hook in (
+            Hook(f"{actor}.__init__", after=engine.started, versions=versions),
+            Hook(f"{actor}.generate_responses", before=agents.group_begins, versions=versions),
+            Hook(
+                f"{actor}.generate",
+                "rollout",
+                name="RolloutRayActor.generate",
+                before=rollout.asking,
+                after=rollout.requested,
+                versions=versions,
+            ),
+            Hook(f"{actor}.sleep", "switch", versions=versions),
+            Hook(f"{actor}.wake_up", "switch", versions=versions),
+            *(
+                Hook(
+                    f"{actor}.{method}",
+                    engine.tensor_stage,
+                    name="RolloutRayActor.update_weight",
+                    phase="load",
+                    before=engine.tensor_comes,
+                    after=engine.tensor_loaded,
+                    stages=("sync",),
+                    versions=versions,
+                )
+                for method in ("update_weight", "update_weight_cuda_ipc")
+            ),
+        )
+    ),
+    *(
+        Hook(f"{actor}.{method}", "wait", versions=versions)
+        for actor, versions in ((_ENGINES[0][0], ">=0.10.2"), (_ENGINES[1][0], ">=0.9.7,<0.10.2"))
+        for method in ("pause_generation", "resume_generation")
+    ),
+    Hook(f"{_AGENT}.execute", before=rollout.begins, after=agents.sample_ends),
+    Hook(f"{_TURNS}.execute", before=rollout.begins, after=agents.sample_ends),
+    Hook(
+        f"{_TURNS}.__init__",
+        agents.no_span,
+        before=agents.environment_known,
+        stages=("env",),
+    ),
+    *(
+        Hook(f"{_AGENT}.{method}", "reward", before=verdicts.judging, after=verdicts.judged)
+        for method in ("_fetch_rewards_via_func", "_fetch_rewards_via_http")
+    ),
+    Hook(f"{_WORKER}.update_weight", after=engine.worker_loaded),
+    Hook(f"{_WORKER}.update_weight_cuda_ipc", after=engine.worker_loaded),
+)
+
+_MODELS = (
+    Hook(f"{_RAY}.launcher:BaseDistributedActor.__init__", after=training.placed),
+    *(
+        Hook(
+            f"{actor}.execute_batch",
+            training.forward(stage),
+            before=training.batch_given,
+            stages=(stage,),
+        )
+        for actor, stage in (
+            (f"{_POLICY}:PolicyModelActor", "logprob"),
+            (f"{_CRITIC}:CriticModelActor", "value"),
+            (f"{_RAY}.launcher:ReferenceModelActor", "reference"),
+            (f"{_RAY}.launcher:RewardModelActor", "reward"),
+        )
+    ),
+    Hook(f"{_POLICY}:ActorPPOTrainer.__init__", after=training.policy_built),
+    Hook(f"{_POLICY}:ActorPPOTrainer.ppo_train", "train", before=training.training),
+    Hook(f"{_CRITIC}:CriticPPOTrainer.ppo_train", "train", before=training.training),
+    Hook(
+        f"{_POLICY}:ActorPPOTrainer.broadcast_to_vllm",
+        "sync",
+        phase="transfer",
+        after=training.sent,
+    ),
+    *(
+        Hook(f"{actor}.{method}", stage)
+        for actor in (f"{_POLICY}:PolicyModelActor", f"{_CRITIC}:CriticModelActor")
+        for method, stage in (
+            ("reload_states", "switch"),
+            ("offload_states", "switch"),
+            ("save_checkpoint", "checkpoint"),
+            ("save_model", "checkpoint"),
+        )
+    ),
+)
+
+HOOKS = (*_CONTROLLER, *_SAMPLES, *_ROLLOUT, *_MODELS)

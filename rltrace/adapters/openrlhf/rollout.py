@@ -1,0 +1,171 @@
+"""Readers in a rollout actor: trajectories, the requests that they make, environment steps.
+
+A sample is one `execute` of an executor, in an asyncio task of its own, where its requests are
+awaited: a context variable says to which trajectory they belong. The trajectory's id travels to the
+trainer on the response, a dict of which OpenRLHF reads the keys that it knows.
+"""
+
+from __future__ import annotations
+
+from asyncio import CancelledError
+from contextvars import ContextVar
+from itertools import count
+from typing import Any
+
+from rltrace.adapters.openrlhf import engine
+from rltrace.hooks.hook import Call
+from rltrace.hooks.identity import identify
+from rltrace.trace.vocabulary import Finish, Stage
+
+TAG = "rltrace_trajectory"
+"""The key under which a response carries `(trajectory id, group id)`."""
+
+_FINISHES = {
+    "stop": Finish.STOP,
+    "length": Finish.LENGTH,
+    "abort": Finish.ABORT,
+    "error": Finish.ERROR,
+}
+_STAMPS = ("queued_ts", "scheduled_ts", "first_token_ts", "last_token_ts")
+
+
+class Trajectory:
+    """One run of an executor, until its end is known."""
+
+    __slots__ = ("ended", "env_ns", "judged", "known", "last_ns", "row", "tag")
+
+    def __init__(self, tag: tuple[int, int], row: Any) -> None:
+        self.tag = tag
+        self.row = row
+        self.env_ns = 0
+        self.last_ns = -1  # when its latest request or environment step ended
+        self.ended = self.judged = False
+        self.known: dict[str, int] = {}  # columns, from its requests
+
+    def end(self, end_ns: int, **columns: int) -> None:
+        """Generation is over; what comes later (the verdict) is no part of it."""
+        if not self.ended and self.row is not None:
+            self.ended = True
+            self.row.set(end_ns=end_ns, env_ns=self.env_ns, **(self.known | columns))
+
+
+current: ContextVar[Trajectory | None] = ContextVar("rltrace_openrlhf_trajectory", default=None)
+_group: ContextVar[tuple[int, int]] = ContextVar("rltrace_openrlhf_group", default=(-1, -1))
+_next = count().__next__
+
+
+def group_begins(call: Call) -> None:
+    """The samples of one prompt begin: `generate_responses(prompt, ...)`."""
+    group = identify(f"{call.recorder.who}/group/{_next()}")
+    _group.set((group, identify(str(call.argument("prompt")))))
+
+
+def begins(call: Call) -> None:
+    """A sample begins. A user's executor that calls OpenRLHF's own is still one sample."""
+    if current.get() is not None:
+        return
+    group, prompt = _group.get()
+    tag = (identify(f"{call.recorder.who}/{_next()}"), group)
+    row = call.row("trajectories", trajectory=tag[0], group=group, prompt=prompt)
+    call.state = Trajectory(tag, row)
+    call.state.known = {"first_version": call.recorder.version}
+    current.set(call.state)
+
+
+def asking(call: Call) -> None:
+    """A request begins."""
+    call.state = call.recorder.version
+
+
+def requested(call: Call) -> None:
+    """vLLM has answered. Where its own stamps are there, generation begins when the request has
+    been scheduled, and the versions are those that made its first and its last token."""
+    output, trajectory = call.result, current.get()
+    if output is None:
+        return
+    completion = output.outputs[0]
+    stamps = _stamps(call, getattr(output, "metrics", None))
+    first, last = call.state, call.recorder.version
+    if stamps is not None:
+        scheduled_ns, first_ns, last_ns = stamps
+        first, last = engine.version_at(first_ns, first), engine.version_at(last_ns, last)
+        _queued(call, scheduled_ns)
+    call.span.set(items=1, tokens=len(completion.token_ids), version=first)
+    if trajectory is None:
+        return
+    known = trajectory.known
+    if "turns" not in known:
+        prompt = call.argument("prompt_token_ids")
+        known |= {"turns": 0, "response_tokens": 0, "first_version": first, "token_ids": 1}
+        known["prompt_tokens"] = len(prompt)
+        known["logprobs"] = int(completion.logprobs is not None)
+        if stamps is not None:
+            known["first_token_ns"] = first_ns
+    known["turns"] += 1
+    known["response_tokens"] += len(completion.token_ids)
+    known["last_version"] = last
+    finish = _FINISHES.get(str(completion.finish_reason))
+    if finish is not None:
+        known["finish"] = finish
+    trajectory.known = known
+    trajectory.last_ns = call.end_ns
+
+
+def _stamps(call: Call, metrics: Any) -> tuple[int, int, int] | None:
+    """When a request was scheduled and when its first and last token came, in monotonic ns. vLLM's
+    engine stamps with `time.monotonic`, which is one clock for all processes of a node; what does
+    not lie within the call is of another clock."""
+    if metrics is None or not all(hasattr(metrics, name) for name in _STAMPS):
+        return None
+    times = [int(getattr(metrics, name) * 1e9) for name in _STAMPS]
+    in_order = [call.start_ns, *times, call.end_ns]
+    return (times[1], times[2], times[3]) if in_order == sorted(in_order) else None
+
+
+def _queued(call: Call, scheduled_ns: int) -> None:
+    """Until it is scheduled, a request generates nothing."""
+    name = call.recorder.name("vLLM's queue")
+    call.recorder.begin(name, Stage.OTHER).set(start_ns=call.start_ns, end_ns=scheduled_ns)
+    call.span.set(start_ns=scheduled_ns)
+
+
+def stepped(call: Call) -> None:
+    """The environment has made a step, or was reset."""
+    trajectory = current.get()
+    if trajectory is not None:
+        trajectory.env_ns += call.end_ns - call.start_ns
+        trajectory.last_ns = call.end_ns
+
+
+def ends(call: Call) -> None:
+    """A sample is complete, its verdict too if it is given here."""
+    trajectory, response = call.state, call.result
+    if trajectory is None:
+        return
+    current.set(None)
+    if call.exception is not None:
+        cancelled = isinstance(call.exception, CancelledError)
+        trajectory.end(call.end_ns)
+        trajectory.row.set(finish=Finish.ABORT if cancelled else Finish.ERROR)
+        return
+    known = {"last_version": call.recorder.version} | trajectory.known
+    if isinstance(response, dict):
+        response[TAG] = trajectory.tag
+        if response.get("truncated"):
+            known["finish"] = Finish.LENGTH
+        if "turns" not in known:  # its requests were made in other tasks
+            known |= _of_response(response)
+    trajectory.end(trajectory.last_ns if trajectory.last_ns > 0 else call.end_ns, **known)
+
+
+def _of_response(response: dict[str, Any]) -> dict[str, int]:
+    """What a response says of its tokens; what the environment said is none of them."""
+    ranges = response.get("action_ranges")
+    if not ranges:
+        return {}
+    return {
+        "prompt_tokens": ranges[0][0],
+        "response_tokens": sum(end - start for start, end in ranges),
+        "turns": len(ranges),
+        "logprobs": int(response.get("rollout_log_probs") is not None),
+    }

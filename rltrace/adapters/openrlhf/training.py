@@ -1,0 +1,111 @@
+"""Readers in the processes of the models: policy, critic, reference, reward model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rltrace.hooks.hook import Call
+from rltrace.trace.vocabulary import SyncRole, Transport
+
+
+def placed(call: Call) -> None:
+    """A model's actor knows its rank."""
+    call.recorder.describe(rank=int(call.argument("rank")))
+
+
+def forward(stage: str) -> Callable[[Call], str | None]:
+    """The stage of `execute_batch(method_name, ...)`, through which a model's actor is also given
+    what it will train on."""
+
+    def of(call: Call) -> str | None:
+        return stage if call.argument("method_name") == "forward" else None
+
+    return of
+
+
+def batch_given(call: Call) -> None:
+    """An actor's share of a batch: micro-batches of sequences with their masks, on the CPU."""
+    if call.span is None:
+        return
+    share = slice(call.argument("start_idx"), call.argument("end_idx"))
+    masks = call.argument("all_data")["attention_mask"][share]
+    tokens = sum(int(mask.sum()) for mask in masks)
+    call.span.set(items=sum(len(mask) for mask in masks), tokens=tokens)
+
+
+def policy_built(call: Call) -> None:
+    """The policy is there, with the weights that it begins with: version 0."""
+    if call.exception is None:
+        call.recorder.version = 0
+        if call.self.strategy.is_rank_0():
+            numbers = [_elements(p) for p in call.self.actor.model.module.parameters()]
+            call.recorder.describe(parameters=sum(numbers))
+
+
+def training(call: Call) -> None:
+    """A trainer goes over its replay buffer; a last micro-batch that is not full is left out, and
+    which samples that are is not known."""
+    buffer = call.self.replay_buffer
+    items = buffer.items
+    left_out = 0 if buffer.dynamic_batch else len(items) % buffer.sample_batch_size
+    call.span.set(items=len(items) - left_out)
+    masks = [item.attention_mask for item in items]
+    if not left_out and all(mask.device.type == "cpu" for mask in masks):
+        call.span.set(tokens=sum(int(mask.sum()) for mask in masks))
+
+
+def sent(call: Call) -> None:
+    """A rank has taken part in sending the weights, tensor by tensor; the first one sends."""
+    if call.exception is not None:
+        return
+    recorder = call.recorder
+    version = recorder.version = max(recorder.version, 0) + 1
+    call.span.set(version=version)
+    if not call.self.strategy.is_rank_0():
+        return
+    tensors, size = _model(call.self)
+    call.span.set(bytes=size, items=tensors)
+    call.row(
+        "syncs",
+        role=SyncRole.SOURCE,
+        version=version,
+        stall_ns=call.end_ns - call.start_ns,  # it does nothing else meanwhile
+        bytes=size,
+        buckets=tensors,
+        transport=_transport(call.self),
+    )
+
+
+_models: dict[int, tuple[int, int]] = {}
+
+
+def _model(trainer: Any) -> tuple[int, int]:
+    """Tensors and bytes of an update, looked at once: a large model has thousands. Of a model that
+    sees, only what is trained is sent."""
+    known = _models.get(id(trainer))
+    if known is None:
+        sees = getattr(trainer.actor, "is_vlm", False)
+        parameters = trainer.actor.model.module.parameters()
+        sizes = [_elements(p) * p.element_size() for p in parameters if p.requires_grad or not sees]
+        known = _models[id(trainer)] = (len(sizes), sum(sizes))
+    return known
+
+
+def _elements(parameter: Any) -> int:
+    """All of a parameter's elements; under ZeRO-3 a rank holds a part of them."""
+    return int(getattr(parameter, "ds_numel", None) or parameter.numel())
+
+
+def _transport(trainer: Any) -> int:
+    """What carried the weights. OpenRLHF's `sync_backend` only counts where Ray's collectives are
+    used; else the group is NCCL's whatever that says, and one of another kind is not known."""
+    if trainer.use_cuda_ipc:
+        return Transport.CUDA_IPC
+    group = getattr(trainer, "_model_update_group", None)
+    if isinstance(group, str):  # the name of a group of Ray's
+        args = trainer.strategy.args
+        backend = getattr(getattr(args, "vllm", args), "sync_backend", None)
+        backend = backend or getattr(args, "vllm_sync_backend", "nccl")
+        return {"nccl": Transport.NCCL, "gloo": Transport.GLOO}.get(str(backend), -1)
+    return Transport.NCCL if "Nccl" in type(group).__name__ else -1

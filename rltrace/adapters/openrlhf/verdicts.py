@@ -1,0 +1,81 @@
+"""Readers of verdicts: a reward function, a server, an agent, a reward model.
+
+OpenRLHF swallows what a reward function raises and goes on without a reward; here it is an error.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from rltrace.adapters.openrlhf.rollout import current
+from rltrace.hooks.hook import Call
+from rltrace.trace.vocabulary import Outcome
+
+
+def judging(call: Call) -> None:
+    """Generation has ended and the verdict is asked for: it has a row though it may never come."""
+    trajectory = current.get()
+    call.span.set(items=len(call.argument("queries_list")))
+    if trajectory is None:
+        return
+    trajectory.judged = True
+    trajectory.end(trajectory.last_ns if trajectory.last_ns > 0 else call.start_ns)
+    component = call.recorder.name(_component(call.self))
+    call.state = call.row("rewards", trajectory=trajectory.tag[0], component=component)
+
+
+def judged(call: Call) -> None:
+    """The verdict is in, or is none."""
+    if call.state is None:
+        return
+    value = None
+    if call.result:
+        first = call.result[0]
+        value = number(first.get("rewards")) if isinstance(first, dict) else None
+    call.state.set(end_ns=call.end_ns, **_columns(value))
+
+
+def agent_judged(call: Call) -> None:
+    """A sample has ended whose executor brings its own reward; how long that took is in the
+    environment's steps, if anywhere."""
+    trajectory, response = call.state, call.result
+    if trajectory is None or trajectory.judged or not isinstance(response, dict):
+        return
+    if response.get("reward") is not None:
+        untimed(call, trajectory.tag[0], number(response["reward"]), "agent")
+
+
+def untimed(call: Call, trajectory: int, value: float | None, component: str) -> None:
+    """A verdict whose duration nobody knows."""
+    call.recorder.append(
+        "rewards",
+        start_ns=call.end_ns,
+        end_ns=call.end_ns,
+        trajectory=trajectory,
+        component=call.recorder.name(component),
+        **_columns(value),
+    )
+
+
+def number(value: Any) -> float | None:
+    """A reward as a number: OpenRLHF's users give floats, tensors of one element, lists of one."""
+    if isinstance(value, list | tuple) and len(value) == 1:
+        value = value[0]
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):
+        return None
+
+
+def _columns(value: float | None) -> dict[str, Any]:
+    known = value is not None and not math.isnan(value)
+    return {
+        "value": value if value is not None else math.nan,
+        "outcome": Outcome.OK if known else Outcome.ERROR,
+    }
+
+
+def _component(executor: Any) -> str:
+    function = getattr(executor, "reward_func", None)
+    return "reward server" if function is None else str(getattr(function, "__name__", "function"))

@@ -12,7 +12,13 @@ VERL := .venvs/verl-$(shell sha256sum < $(VERL_PINS) | cut -c1-12)
 VERL_PIP := $(VERL)/bin/python -m pip install --quiet --disable-pip-version-check
 VERL_VERSIONS := 0.6.1 0.7.1 0.8.0 0.9.1
 
-.PHONY: demo test test-verl lint types check bench clean
+# So has OpenRLHF. Its pins are all there is to install, see there.
+OPENRLHF_PINS := pins/openrlhf.txt
+OPENRLHF := .venvs/openrlhf-$(shell sha256sum < $(OPENRLHF_PINS) | cut -c1-12)
+OPENRLHF_PIP := $(OPENRLHF)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps
+OPENRLHF_VERSIONS := 0.9.1 0.9.6 0.9.9 0.10.1 0.10.2 0.11.2
+
+.PHONY: demo test test-verl test-openrlhf lint types check bench clean
 
 demo: $(READY)
 	$(BIN)/rltrace wrap -- $(BIN)/python examples/train.py
@@ -25,6 +31,12 @@ test: $(READY) $(RAY_DEFAULT)/.ready
 test-verl: $(VERL)/.ready
 	RLTRACE_VERL_SOURCES=$(CURDIR)/$(VERL)/sources $(VERL)/bin/python -m pytest \
 		tests/verl tests/adapters/test_verl_tables.py tests/adapters/test_verl_settings.py
+
+# The same of OpenRLHF, with DeepSpeed and vLLM; QUICK=1: its async trainer only.
+test-openrlhf: $(OPENRLHF)/.ready
+	RLTRACE_OPENRLHF_SOURCES=$(CURDIR)/$(OPENRLHF)/sources \
+		TORCH_EXTENSIONS_DIR=$(CURDIR)/$(OPENRLHF)/extensions $(OPENRLHF)/bin/python -m pytest \
+		tests/openrlhf $(wildcard tests/adapters/test_openrlhf_*.py)
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -69,6 +81,26 @@ $(VERL)/.verl:
 
 $(VERL)/.ready: $(VERL)/.verl pyproject.toml
 	$(VERL_PIP) --constraint $(VERL_PINS) --editable . pytest
+	touch $@
+
+# DeepSpeed has no wheels. Its C++ is compiled here, so that no job has to wait for it.
+$(OPENRLHF)/.openrlhf:
+	@echo "installing OpenRLHF into $(OPENRLHF) (some minutes, four gigabytes)"
+	rm -rf $(OPENRLHF)
+	$$(command -v $(PYTHON) || command -v python3) -m venv $(OPENRLHF)
+	DS_BUILD_OPS=0 DS_ACCELERATOR=cpu $(OPENRLHF_PIP) --use-pep517 --requirement $(OPENRLHF_PINS)
+	for version in $(OPENRLHF_VERSIONS); do \
+		$(OPENRLHF_PIP) --no-compile --target $(OPENRLHF)/sources/$$version openrlhf==$$version \
+			|| exit 1; \
+	done
+	PATH=$(CURDIR)/$(OPENRLHF)/bin:$$PATH DS_ACCELERATOR=cpu \
+		TORCH_EXTENSIONS_DIR=$(CURDIR)/$(OPENRLHF)/extensions \
+		python -c "from deepspeed.accelerator import get_accelerator as at; \
+			[at().create_op_builder(f'{op}Builder').load() for op in ('FusedAdam', 'ShareMemComm')]"
+	touch $@
+
+$(OPENRLHF)/.ready: $(OPENRLHF)/.openrlhf pyproject.toml
+	$(OPENRLHF_PIP) --editable .
 	touch $@
 
 clean:

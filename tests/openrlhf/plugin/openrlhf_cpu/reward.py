@@ -1,0 +1,26 @@
+"""The share of digits in an answer, and 1 if the right sum is among them.
+
+OpenRLHF loads this file by its path and calls it in a thread of an engine's actor.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from openrlhf_cpu.stamps import stamp
+
+DELAY_S = float(os.environ.get("REWARD_DELAY_S", "0"))
+
+
+def reward_func(queries: list[str], prompts: list[str], labels: list[str]) -> dict[str, Any]:
+    """OpenRLHF's signature; one of each."""
+    start_ns = time.time_ns()
+    time.sleep(DELAY_S)
+    [query], [prompt], [label] = queries, prompts, labels
+    answer = query.removeprefix(prompt).removesuffix("<eos>")
+    digits = sum(character.isdigit() for character in answer)
+    score = digits / max(1, len(answer)) + float(label in answer)
+    stamp("reward", start_ns, score=score)
+    return {"rewards": score, "scores": min(1.0, score), "extra_logs": {"digits": float(digits)}}

@@ -1,0 +1,47 @@
+"""Weights from DeepSpeed to vLLM: gloo in NCCL's place, and layers that can take them."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from openrlhf_cpu.stamps import stamp
+
+
+class Gloo:
+    """What OpenRLHF asks of vLLM's PyNcclCommunicator."""
+
+    def __init__(self, host: str, port: int, rank: int, world_size: int, _device: Any) -> None:
+        from vllm.distributed.utils import stateless_init_torch_distributed_process_group
+
+        self.rank = rank
+        self.group = stateless_init_torch_distributed_process_group(
+            host, port, rank, world_size, backend="gloo"
+        )
+
+    def broadcast(self, tensor: Any, src: int, stream: None = None) -> None:
+        """Sends or receives one tensor."""
+        import torch.distributed
+
+        start_ns = time.time_ns()
+        options = torch.distributed.BroadcastOptions()
+        options.rootRank, options.rootTensor = src, 0
+        tensor = tensor.detach()
+        self.group.broadcast([tensor], options).wait()
+        what = "send" if self.rank == src else "receive"
+        stamp(what, start_ns, rank=self.rank, bytes=tensor.numel() * tensor.element_size())
+
+
+def over_gloo(module: Any) -> None:
+    """The group in which policy and engines exchange weights."""
+    module.stateless_init_process_group = Gloo
+
+
+def loadable(module: Any) -> None:
+    """vLLM for CPUs packs a layer's weight and drops it; then nothing could be loaded later."""
+    import torch
+
+    def keep(layer: Any, remove_weight: bool) -> None:
+        layer.cpu_linear = torch.nn.functional.linear
+
+    module.dispatch_cpu_unquantized_gemm = keep

@@ -88,7 +88,8 @@ def wrap(out: Path | None, hooks: tuple[str, ...], command: tuple[str, ...]) -> 
 def import_log(framework: str, log: Path, out: Path | None, as_json: bool) -> None:
     """Make a run of a finished job's LOG: `rltrace import verl metrics.jsonl`.
 
-    LOG is JSON lines, a console log, a TensorBoard event file or a directory of those.
+    FRAMEWORK is verl or openrlhf. LOG is JSON lines, a console log, a TensorBoard event file, a
+    `run-*.wandb`, or a directory of one of the last two.
     """
     from dataclasses import asdict
 

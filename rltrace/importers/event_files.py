@@ -8,9 +8,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from rltrace.importers.log import Record, number
+from rltrace.importers.protobuf import fields
 
 MARK = "tfevents"
 """What the name of every event file has in it."""
@@ -64,14 +64,14 @@ def _events(path: Path) -> Iterator[bytes]:
 def _scalars(event: bytes) -> tuple[int, int | None, dict[str, float]]:
     step, real_ns, scalars = 0, None, dict[str, float]()
     try:
-        for field, value in _fields(event):
+        for field, value in fields(event):
             if field == _WALL_TIME:
                 real_ns = round(struct.unpack("<d", value)[0] * 1e9)
             elif field == _STEP:
                 step = value
             elif field == _SUMMARY:
-                for inner, one in _fields(value):
-                    named = dict(_fields(one)) if inner == _VALUE else {}
+                for inner, one in fields(value):
+                    named = dict(fields(one)) if inner == _VALUE else {}
                     if _TAG in named and len(named.get(_SIMPLE_VALUE, b"")) == 4:
                         scalar = number(struct.unpack("<f", named[_SIMPLE_VALUE])[0])
                         if scalar is not None:
@@ -79,37 +79,6 @@ def _scalars(event: bytes) -> tuple[int, int | None, dict[str, float]]:
     except (IndexError, struct.error, TypeError, ValueError):
         raise _Torn("an event that is no message") from None
     return step, real_ns, scalars
-
-
-def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
-    """Fields of a protobuf message: `(number, integer or bytes)`. Errors: IndexError."""
-    at = 0
-    while at < len(message):
-        key, at = _varint(message, at)
-        kind = key & 7
-        if kind == 0:
-            value, at = _varint(message, at)
-            yield key >> 3, value
-            continue
-        if kind == 2:
-            size, at = _varint(message, at)
-        else:
-            size = {1: 8, 5: 4}[kind] if kind in (1, 5) else len(message) + 1
-        if at + size > len(message):
-            raise IndexError(at)
-        yield key >> 3, message[at : at + size]
-        at += size
-
-
-def _varint(message: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = message[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            return value, at
 
 
 def _length(header: bytes) -> int | None:

@@ -4,27 +4,34 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 
-from rltrace.importers import console, event_files, json_lines
+from rltrace.importers import console, event_files, json_lines, wandb_files
 from rltrace.importers.log import Log, Record, joined
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 
+Settings = Mapping[str, re.Pattern[str]]
+"""Name -> pattern whose group 1 is what a framework's configuration says."""
 
-def read_log(path: Path, settings: dict[str, re.Pattern[str]] | None = None) -> Log:
-    """Reads JSON lines, a console log, a TensorBoard event file or a directory of those. `settings`
-    are patterns of configuration that a console log may show. Errors: `RltraceError` for a file
-    that is missing, empty or unreadable, and for a directory of several experiments."""
+
+def read_log(path: Path, settings: Settings | None = None) -> Log:
+    """Reads JSON lines, a console log, a TensorBoard event file, wandb's file of a run, or a
+    directory of one of the last two. `settings` are what of the configuration to look for, which a
+    console log may show and wandb keeps. Errors: `RltraceError` for a file that is missing, empty
+    or unreadable, and for a directory of several experiments."""
     try:
         if path.is_dir():
-            return _read_directory(path)
+            return _read_directory(path, settings or {})
         with path.open("rb") as file:
             start = file.read(4096)
         if not start.strip():
             raise RltraceError(f"{path} is empty: there is nothing to import")
         if event_files.looks_like(start):
             return _read_event_files(path, [path])
+        if wandb_files.looks_like(start):
+            return _read_wandb_files(path, [path], settings or {})
         return _read_text(path, start, settings or {})
     except FileNotFoundError:
         raise RltraceError(f"{path} does not exist: give the log of a run") from None
@@ -32,10 +39,11 @@ def read_log(path: Path, settings: dict[str, re.Pattern[str]] | None = None) -> 
         raise RltraceError(f"{path} cannot be read: {error.strerror or error}") from None
 
 
-def _read_text(path: Path, start: bytes, settings: dict[str, re.Pattern[str]]) -> Log:
+def _read_text(path: Path, start: bytes, settings: Settings) -> Log:
     if b"\0" in start:
         raise RltraceError(
-            f"{path} is no log of metrics: give JSON lines, a console log or TensorBoard's events"
+            f"{path} is no log of metrics: give JSON lines, a console log, TensorBoard's events or "
+            "wandb's file of a run"
         )
     said: dict[str, str] = {}
     with path.open(encoding="utf-8", errors="replace") as lines:
@@ -52,26 +60,40 @@ def _read_text(path: Path, start: bytes, settings: dict[str, re.Pattern[str]]) -
     return Log(str(path), kind, tuple(steps), tuple(skipped), changed_ns, said)
 
 
-def _read_directory(path: Path) -> Log:
-    found = sorted(p for p in path.rglob(f"*{event_files.MARK}*") if p.is_file())
-    if not found:
+def _read_directory(path: Path, settings: Settings) -> Log:
+    """The experiment in a directory: event files of one folder, or else wandb's files of one run,
+    of which it begins another, in a folder of its own, each time that the run is resumed."""
+    events = _files(path, f"*{event_files.MARK}*")
+    if events:
+        _check_one(path, sorted({file.parent for file in events}), "event files")
+        return _read_event_files(path, events)
+    runs = _files(path, f"*{wandb_files.SUFFIX}")
+    if not runs:
         raise RltraceError(
-            f"{path} holds no TensorBoard event file; give the file of another log itself"
+            f"{path} holds no TensorBoard event file and none of wandb's; give the file of another "
+            "log itself"
         )
-    folders = sorted({file.parent for file in found})
-    if len(folders) > 1:
-        names = ", ".join(os.path.relpath(folder, path) for folder in folders[:5])
-        more = f" and {len(folders) - 5} more" if len(folders) > 5 else ""
+    first_of_run = {file.name: file for file in reversed(runs)}
+    _check_one(path, sorted(first_of_run.values()), "wandb's files")
+    return _read_wandb_files(path, runs, settings)
+
+
+def _files(path: Path, pattern: str) -> list[Path]:
+    """Those in a directory and below, each once: wandb links to its latest run."""
+    found = [file for file in sorted(path.rglob(pattern)) if file.is_file()]
+    return list({file.resolve(): file for file in reversed(found)}.values())[::-1]
+
+
+def _check_one(path: Path, places: list[Path], what: str) -> None:
+    if len(places) > 1:
+        names = ", ".join(os.path.relpath(place, path) for place in places[:5])
+        more = f" and {len(places) - 5} more" if len(places) > 5 else ""
         raise RltraceError(
-            f"{path} holds event files of several experiments: name one of {names}{more}",
-            WRONG_USAGE,
+            f"{path} holds {what} of several experiments: name one of {names}{more}", WRONG_USAGE
         )
-    return _read_event_files(path, found)
 
 
 def _read_event_files(path: Path, files: list[Path]) -> Log:
-    """Event files one after another, in the order of their first event: a job that was restarted
-    began a new one."""
     parts: list[list[Record]] = []
     skipped: list[str] = []
     for file in files:
@@ -81,14 +103,42 @@ def _read_event_files(path: Path, files: list[Path]) -> Log:
             parts.append(records)
         elif not missed:
             skipped.append(f"{file.name}, which has no scalars")
+    return _in_turn(path, files, parts, skipped, {}, "TensorBoard events", "event files")
+
+
+def _read_wandb_files(path: Path, files: list[Path], settings: Settings) -> Log:
+    parts: list[list[Record]] = []
+    skipped: list[str] = []
+    said: dict[str, str] = {}
+    for file in files:
+        records, missed, found = wandb_files.read(file, settings)
+        skipped += missed
+        said |= found
+        if records:
+            parts.append(records)
+        elif not missed:
+            skipped.append(f"{file.name}, which has no history")
+    return _in_turn(path, files, parts, skipped, said, "wandb file", "wandb files")
+
+
+def _in_turn(
+    path: Path,
+    files: list[Path],
+    parts: list[list[Record]],
+    skipped: list[str],
+    said: dict[str, str],
+    kind: str,
+    kinds: str,
+) -> Log:
+    """Files of an experiment one after another, in the order of their first record: a job that was
+    restarted began a new one."""
     parts.sort(key=lambda records: records[0].real_ns or 0)
     if any((a[-1].real_ns or 0) > (b[0].real_ns or 0) for a, b in pairwise(parts)):
         largest = max(parts, key=lambda records: sum(len(r.metrics) for r in records))
         skipped.append(
-            f"{len(parts) - 1} event files written at the same time as the largest, which is kept"
+            f"{len(parts) - 1} {kinds} written at the same time as the largest, which is kept"
         )
         parts = [largest]
     steps, _ = joined(record for records in parts for record in records)
     changed_ns = max((file.stat().st_mtime_ns for file in files), default=0)
-    kind = "TensorBoard events"
-    return Log(str(path), kind, tuple(steps), tuple(skipped), changed_ns)
+    return Log(str(path), kind, tuple(steps), tuple(skipped), changed_ns, said)

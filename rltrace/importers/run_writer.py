@@ -2,7 +2,8 @@
 
 A log holds how long things took, not when they began. The stages of a step are laid end to end in
 the order in which the framework runs them; a step ends when it was logged, and where the log says
-no times, the steps are laid end to end and the last one ends when the file was last written.
+no times, the steps are laid end to end and the last one ends when the file was last written. What
+another process did before the step's own work could begin is laid to end there.
 """
 
 from __future__ import annotations
@@ -33,6 +34,15 @@ from rltrace.trace.vocabulary import STEP_SPAN, Stage
 WHO = "imported"
 """The one process of an imported run, and its node: which processes there were is not known."""
 
+NEVER_LOGGED = (
+    "latency of each trajectory",
+    "which samples were trained on",
+    "bytes and phases of weight movement",
+    "what ran at once: no time is known to be hidden",
+    "processes and devices",
+)
+"""What no framework logs."""
+
 LOG_NOTE = "log"
 """Kind of the problems that say what of the log was skipped or is odd."""
 
@@ -48,12 +58,15 @@ class Timed:
 
 @dataclass(frozen=True)
 class ImportedStep:
-    """One step. `inside` lie within its `seconds`, `after` between it and the next one; `counters`
-    are readings at its end; `real_ns` is when it was logged, None where that is not known. Where
-    `seconds` is None the step's length is not known and only its counters are kept."""
+    """One step. `inside` lie within its `seconds`, `after` between it and the next one. `before` is
+    what another process had to end, while this step or an earlier one ran, for `inside` to begin;
+    where there is any, `inside` ends with the step. `counters` are readings at its end; `real_ns`
+    is when it was logged, None where that is not known. Where `seconds` is None the step's length
+    is not known and only its counters are kept."""
 
     number: int
     seconds: float | None
+    before: tuple[Timed, ...] = ()
     inside: tuple[Timed, ...] = ()
     after: tuple[Timed, ...] = ()
     counters: dict[str, float] = field(default_factory=dict)
@@ -191,6 +204,12 @@ def _step(writer: _Writer, step: ImportedStep, start_ns: int) -> int:
     if step.seconds is not None:
         writer.span(start_ns, end_ns, STEP_SPAN, Stage.STEP, step.number, 0)
     cursor_ns = start_ns
+    if step.before:
+        inside_ns = sum(_ns(timed.seconds) for timed in step.inside)
+        cursor_ns = max(start_ns, end_ns - inside_ns)
+        for lane, timed in enumerate(step.before, len(step.inside)):
+            at_ns = max(1, cursor_ns - _ns(timed.seconds))
+            writer.span(at_ns, cursor_ns, timed.name, timed.stage, step.number, lane)
     for lane, timed in enumerate(step.inside):
         length_ns = _ns(timed.seconds)
         # Timers that add up to more than the step overlapped: this one ends with it, in its lane.

@@ -1,4 +1,4 @@
-"""verl's logs: its file logger (JSON lines), TensorBoard events, console lines.
+"""verl's logs: its file logger (JSON lines), TensorBoard events, wandb's files, console lines.
 
 verl logs once a step how long each timer of its trainer loop ran (`timing_s/*`) and some hundred
 means. So the stage table and the steps can be had of a finished run; what runs elsewhere than in
@@ -14,9 +14,10 @@ from pathlib import Path
 from statistics import median
 
 from rltrace.adapters.verl.tables import LABELS
+from rltrace.importers.frameworks import check_framework
 from rltrace.importers.log import Log, Record, out_of_order
 from rltrace.importers.reading import read_log
-from rltrace.importers.run_writer import ImportedRun, ImportedStep, Timed
+from rltrace.importers.run_writer import NEVER_LOGGED, ImportedRun, ImportedStep, Timed
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.vocabulary import Stage
 
@@ -144,8 +145,9 @@ def _check(log: Log) -> None:
         expected = {
             "JSON lines": '{"step": 1, "data": {...}}, as its file logger writes',
             "console log": "“step:1 - ...”, as its console logger writes",
-        }.get(log.kind, "scalars")
+        }.get(log.kind, "numbers")
         raise RltraceError(f"{log.path} holds no metrics of verl: no {expected}")
+    check_framework(log, "verl")
     names = {name for record in log.records for name in record.metrics}
     if not any(name.startswith(TIMING) for name in names):
         kinds = sorted({name.split("/")[0] for name in names})
@@ -235,12 +237,8 @@ def _not_logged(
         yield Stage.SYNC, "weights move within gen (verl 0.6)"
     if "switch_to_trainer" not in names:
         yield Stage.SWITCH, "engines wake and sleep within other timers"
-    yield None, "latency of each trajectory"
     yield None, "lag and length of each trajectory (counters: means and extremes of a step)"
-    yield None, "which samples were trained on"
-    yield None, "bytes and phases of weight movement"
-    yield None, "what ran at once: no time is known to be hidden"
-    yield None, "processes and devices"
+    yield from ((None, what) for what in NEVER_LOGGED)
 
 
 def _figures(trainer: _Trainer, polled: bool, unscored: list[float]) -> Iterator[tuple[str, str]]:

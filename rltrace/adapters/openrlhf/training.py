@@ -77,6 +77,8 @@ def sent(call: Call) -> None:
     )
 
 
+_TRANSPORTS = {"nccl": Transport.NCCL, "gloo": Transport.GLOO}
+
 _models: dict[int, tuple[int, int]] = {}
 
 
@@ -99,13 +101,15 @@ def _elements(parameter: Any) -> int:
 
 def _transport(trainer: Any) -> int:
     """What carried the weights. OpenRLHF's `sync_backend` only counts where Ray's collectives are
-    used; else the group is NCCL's whatever that says, and one of another kind is not known."""
+    used; else the group is vLLM's of NCCL whatever that says, unless somebody has put another one
+    in its place."""
     if trainer.use_cuda_ipc:
         return Transport.CUDA_IPC
     group = getattr(trainer, "_model_update_group", None)
+    kind = type(group).__name__
     if isinstance(group, str):  # the name of a group of Ray's
         args = trainer.strategy.args
-        backend = getattr(getattr(args, "vllm", args), "sync_backend", None)
-        backend = backend or getattr(args, "vllm_sync_backend", "nccl")
-        return {"nccl": Transport.NCCL, "gloo": Transport.GLOO}.get(str(backend), -1)
-    return Transport.NCCL if "Nccl" in type(group).__name__ else -1
+        own = getattr(args, "vllm", None)
+        kind = str(args.vllm_sync_backend if own is None else own.sync_backend)
+    named = (code for word, code in _TRANSPORTS.items() if word in kind.lower())
+    return next(named, -1)

@@ -59,17 +59,22 @@ class Activity:
         """`(from_ns, to_ns, intervals)`: slices of time, the last first, which together cover the
         time asked for. The intervals (group: the stage's code) are the union of each stage over all
         processes as far as it overlaps the slice; they may reach beyond."""
+        for start, end, _, pieces in self.of_processes(first_ns, last_ns):
+            yield start, end, union_of(pieces)
+
+    def of_processes(
+        self, first_ns: int, last_ns: int
+    ) -> Iterator[tuple[int, int, Ints, Intervals]]:
+        """The same before processes are united: `(from_ns, to_ns, processes, intervals)`, where a
+        process, a number for each interval, may have several that overlap."""
         for start, end, intervals in self._union.slices():
             if end <= first_ns or start >= last_ns:
                 continue
             working = intervals.take(intervals.group % _CODES != Stage.STEP)
             pieces = innermost(working, working.group // _CODES)
-            stage = pieces.group % _CODES
-            yield (
-                start,
-                end,
-                union_of(Intervals(stage, pieces.start, pieces.end, pieces.lane, pieces.one_lane)),
-            )
+            stage, process = pieces.group % _CODES, pieces.group // _CODES
+            of_stage = Intervals(stage, pieces.start, pieces.end, pieces.lane, pieces.one_lane)
+            yield start, end, process, of_stage
 
 
 def read_activity(run: Run) -> Activity:

@@ -32,12 +32,7 @@ def count_devices(run: Run) -> Devices:
     agents = [process for process in run.processes if process.role == AGENT]
     installed = [str(name) for agent in agents for name in _listed(agent.facts.get("devices"))]
     name = installed[0] if len(set(installed)) == 1 else ""
-    held = {
-        (process.node, str(device))
-        for process in run.processes
-        if process.role != AGENT
-        for device in _listed(process.facts.get("devices"))
-    }
+    held = {device for devices in held_devices(run).values() for device in devices}
     if held:
         return Devices("GPU", len(held), name, "those given to traced processes")
     if installed:
@@ -52,6 +47,17 @@ def count_devices(run: Run) -> Devices:
         cores[str(run.meta.get("node"))] = stated
     source = "all cores of its nodes; no GPU was seen" if cores else "no GPU seen, cores unknown"
     return Devices("core", sum(cores.values()), "", source)
+
+
+def held_devices(run: Run) -> dict[int, tuple[str, ...]]:
+    """By number of a process of the job, the devices that it says it was given."""
+    return {
+        process.number: tuple(
+            f"{process.node} {device}" for device in _listed(process.facts.get("devices"))
+        )
+        for process in run.processes
+        if process.role != AGENT
+    }
 
 
 def _listed(value: Any) -> list[Any]:

@@ -111,7 +111,7 @@ def goodput(
     return Goodput(
         window_s=(until - since) / 1e9,
         steps=0 if steps.whole_run else len(steady),
-        trained=_trained(run, since, until, lag_budget),
+        trained=trained_in(run, since, until, lag_budget),
         devices=devices,
         price=_price(run, devices, price_usd_per_hour),
         lag_budget=lag_budget,
@@ -131,7 +131,8 @@ def _price(run: Run, devices: Devices, stated: float | None) -> Price | None:
     return table_price(devices.name) if devices.kind == "GPU" and devices.name else None
 
 
-def _trained(run: Run, since: int, until: int, lag_budget: float) -> Trained:
+def trained_in(run: Run, since: int, until: int, lag_budget: float) -> Trained:
+    """What was trained on between two moments (Unix ns, both included)."""
     fresh = "true" if math.isinf(lag_budget) else f"lag <= {lag_budget}"
     row = run.sql(f"""
         {TRAINED_SAMPLES}, {SIGNALS},

@@ -176,7 +176,9 @@ def _facts(run: Run, activity: Activity, until: int) -> RunFacts:
     adapters = sorted({_framework(p) for p in run.processes if p.adapter})
     roles: dict[str, int] = {}
     for process in run.processes:
-        roles[process.role or "unknown"] = roles.get(process.role or "unknown", 0) + 1
+        parent = f"child of {process.child_of}" if process.child_of else "unknown"
+        role = process.role or parent
+        roles[role] = roles.get(role, 0) + 1
     start = meta.get("start_real_ns")
     began = start if isinstance(start, int) else activity.first_ns
     exit_code = meta.get("exit_code")

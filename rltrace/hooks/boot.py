@@ -64,7 +64,9 @@ _PASSING_SCRIPTS = (
 _SILENT_TOOLS = {"pip", "pip3", "virtualenv", "venv", "ensurepip"}
 _PASSING_TOOLS = {"rltrace", "rltrace.cli", "ray.util.client.server"}
 _RAY_COMMANDS = {"ray", "ray.scripts.scripts"}
-_RAY_WORKER = "_private/workers/default_worker.py"
+
+RAY_WORKER = "_private/workers/default_worker.py"
+"""How the script of a Ray worker ends; `__main__` there is nobody's of the job."""
 
 _booted = False
 
@@ -125,7 +127,7 @@ def _boot(run_dir: str) -> None:
         os.environ.pop(RUN_VARIABLE, None)
         return
     if part == "records":
-        is_ray_worker = running.name.endswith(_RAY_WORKER)  # told its place when it gets an actor
+        is_ray_worker = running.name.endswith(RAY_WORKER)  # told its place when it gets an actor
         facts = {} if is_ray_worker else _place()
         if ":" in os.environ.get(HOOKS_VARIABLE, ""):
             facts["hooks"] = []  # those in place so far
@@ -226,7 +228,7 @@ def _watch_user_hooks(finder: Finder, running: Program) -> None:
     for module, entries in by_module.items():
         if module != "__main__":
             finder.before(module, _LoadUserHooks(entries))
-    if running.name.endswith(_RAY_WORKER):
+    if running.name.endswith(RAY_WORKER):
         return  # what runs as `__main__` there is Ray's; the driver's code comes by value
     mine = {"__main__", running.name, running.name + ".__main__"}
     if any(module in mine for module in by_module):

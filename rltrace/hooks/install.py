@@ -181,7 +181,10 @@ class Installation:
                 looked_for = f"{part} in {looked_for}"
                 owner = getattr(owner, part)
                 if is_remote(owner):
-                    self._resolved.add(id(hook))  # hooked where Ray loads it
+                    if _may_have(owner, leaf):
+                        self._resolved.add(id(hook))  # hooked where Ray loads it
+                    else:
+                        self.missing(hook, f"{leaf} in {looked_for}")
                     return
             looked_for = f"{leaf} in {looked_for}"
             raw, _ = static_attribute(owner, leaf)
@@ -244,6 +247,12 @@ def is_remote(value: Any) -> bool:
         (kind.__module__, kind.__qualname__) in _REMOTE
         for kind in getattr(type(value), "__mro__", ())
     )
+
+
+def _may_have(remote: Any, method: str) -> bool:
+    """Whether the class inside a `@ray.remote` one has a method; True where Ray does not tell."""
+    inside = getattr(getattr(remote, "__ray_metadata__", None), "modified_class", None)
+    return inside is None or any(method in vars(base) for base in inside.__mro__)
 
 
 def version_of(framework: str) -> str:

@@ -72,6 +72,8 @@ def _compile_module(loader: Any, fullname: str) -> CodeType | None:
 
 
 def _compile_script(path: str) -> CodeType | None:
+    if path.endswith(boot.RAY_WORKER):  # a child that an actor spawned runs its parent's script
+        return None
     with open(path, "rb") as file:
         source = file.read()
     installation = boot.installation()

@@ -3,11 +3,16 @@
 `@ray.remote class X` reaches a worker pickled by value, with every method, inherited ones too,
 copied onto Ray's own subclass: patching `module.X` there changes nothing. So the class that Ray's
 loader returns is patched, before Ray makes the method executors from it. A hook on a base class
-applies to the copies of the base's methods; a method that is overridden is another function.
+applies to the copies of the base's methods; a method that is overridden is another function. What
+Ray does not copy (generators, static and class methods) is patched on the class that a hook names.
+
+A process loads other actors' classes too, with each handle that it is given. Its own is the one
+that it loads once it is an actor: the outermost load, since a class may hold handles itself.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Callable
@@ -34,6 +39,9 @@ def patch_function_manager(module: Any, installation: Installation) -> None:
     register = getattr(manager, "fetch_and_register_remote_function", None)
     if register is not None:
         manager.fetch_and_register_remote_function = _then(register, loaded.remote_function)
+    load = getattr(manager, "load_actor_class", None)
+    if load is not None:  # from its cache, if the process has had a handle of such an actor
+        manager.load_actor_class = _then(loaded.nested(load), loaded.own_class)
     if not found:
         recorder = recording.active()
         if recorder is not None:
@@ -61,21 +69,39 @@ def _then(original: Callable[..., Any], look: Callable[..., None]) -> Callable[.
 
 
 class _Loaded:
-    """What a worker has loaded so far: its own actor class is the first one."""
+    """What a worker has loaded so far."""
 
     def __init__(self, installation: Installation) -> None:
         self._installation = installation
         self._own = ""
+        self._depth = 0
 
     def actor_class(self, manager: Any, loaded: Any, *_: Any) -> None:
-        """An actor class has been loaded."""
-        if not isinstance(loaded, type):
+        """An actor class has come in."""
+        del manager
+        if isinstance(loaded, type):
+            self._load_adapters(loaded)
+            patch_actor_class(loaded, self._installation)
+
+    def nested(self, load: Callable[..., Any]) -> Callable[..., Any]:
+        """`load`, with account kept of loads inside a load."""
+
+        @functools.wraps(load)
+        def loader(*args: Any, **kwargs: Any) -> Any:
+            self._depth += 1
+            try:
+                return load(*args, **kwargs)
+            finally:
+                self._depth -= 1
+
+        return loader
+
+    def own_class(self, manager: Any, loaded: Any, *_: Any) -> None:
+        """Ray has asked for an actor class: for that of this process, or for a handle's."""
+        if self._own or self._depth or not isinstance(loaded, type) or not _is_actor(manager):
             return
-        self._load_adapters(loaded)
-        patch_actor_class(loaded, self._installation)
-        if not self._own and _is_worker(manager):
-            self._own = loaded.__name__
-            self._describe(loaded)
+        self._own = loaded.__name__
+        self._describe(loaded)
 
     def remote_function(self, manager: Any, result: Any, *_: Any) -> None:
         """A remote function has been loaded."""
@@ -132,12 +158,9 @@ def patch_actor_class(actor_class: type, installation: Installation) -> None:
                 if not any(_definition(other, method, ()) for other in mro):
                     installation.missing(hook, f"{method} in {actor_class.__name__}")
                 continue
-            for owner in mro[: place + 1]:
-                own = vars(owner).get(method)
-                if own is None or _innermost(own) != defined:
-                    continue
-                if not _has(own, hook):
-                    installation.patch(owner, method, hook)
+            owners = [o for o in mro[: place + 1] if _definition(o, method, ()) == defined]
+            for owner in owners or [base]:
+                installation.patch(owner, method, hook)
 
 
 def _definition(base: type, method: str, behind: tuple[type, ...]) -> Any:
@@ -184,6 +207,10 @@ def _has(function: Any, hook: Hook) -> bool:
     return any(observer.hook is hook and observer.on for observer in observers(function))
 
 
-def _is_worker(manager: Any) -> bool:
+def _is_actor(manager: Any) -> bool:
+    """Whether this process is an actor, or about to become the one whose class is being loaded."""
     worker = getattr(manager, "_worker", None)
-    return getattr(worker, "mode", 1) == 1  # ray.WORKER_MODE
+    if getattr(worker, "mode", 1) != 1:  # ray.WORKER_MODE
+        return False
+    actor_id = getattr(getattr(worker, "core_worker", None), "get_actor_id", None)
+    return actor_id is None or not actor_id().is_nil()

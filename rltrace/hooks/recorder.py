@@ -53,6 +53,7 @@ class Recorder:
     def _become(self) -> None:
         """Takes on the identity of this process. Nothing is written yet."""
         self._started_ns = monotonic_ns()
+        self._ppid = os.getppid()  # another one once the parent has ended
         host, mark = _filename(os.uname().nodename), os.urandom(3).hex()
         self.who = f"{host}-{os.getpid()}-{self._started_ns}-{mark}"
         self._described: dict[str, Any] = {}
@@ -181,7 +182,7 @@ class Recorder:
             "who": self.who,
             "host": os.uname().nodename,
             "pid": os.getpid(),
-            "ppid": os.getppid(),
+            "ppid": self._ppid,
             "forked_from": self._parent,
             "node": clock.node_id(),
             "boot_id": clock.boot_id(),

@@ -98,9 +98,8 @@ def render(found: Inventory, console: Console) -> None:
         rank = "-" if process.rank is None else str(process.rank)
         argv = " ".join(shlex.join(map(str, process.facts.get("argv") or [])).split())
         shown = argv if len(argv) <= 80 else f"{argv[:20]} ... {argv[-55:]}"
-        table.add_row(
-            str(process.pid), process.host, process.role or "-", rank, shown.replace("[", "\\[")
-        )
+        role = process.role or (f"child of {process.child_of}" if process.child_of else "-")
+        table.add_row(str(process.pid), process.host, role, rank, shown.replace("[", "\\["))
     if not console.is_terminal:
         console.width = max(console.width, console.measure(table).maximum)
     console.print(table)

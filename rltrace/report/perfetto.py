@@ -115,7 +115,8 @@ def _file(path: Path) -> Iterator[BinaryIO]:
 
 
 def _add_processes(scene: Scene, run: Run) -> None:
-    query = "SELECT process, host, pid, role, rank FROM processes ORDER BY process"
+    query = """SELECT process, host, pid, coalesce(role, 'child of ' || child_of), rank
+        FROM processes ORDER BY process"""
     for process, host, pid, role, rank in run.sql(query).fetchall():
         title = " ".join(str(x) for x in (role or "process", rank) if x not in (None, -1))
         scene.process(process, f"{title} ({host}:{pid})", (f"host {host}", f"pid {pid}"))

@@ -21,6 +21,7 @@ from rltrace.trace import run_dir
 from rltrace.trace.alignment import NodeClock, Pair, align, read_clock_files
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.manifest import Manifest, read_manifest
+from rltrace.trace.parents import roles_of_parents
 from rltrace.trace.schema import SCHEMA_VERSION, TABLES
 from rltrace.trace.segments import NUMPY_KINDS, Segment, read_segments
 from rltrace.trace.views import BASES, LAGS, view_statements
@@ -29,7 +30,8 @@ from rltrace.trace.views import BASES, LAGS, view_statements
 @dataclass(frozen=True)
 class Process:
     """One traced process. `number` is its `process` in every table; `start_ns` is Unix time;
-    `clock_bound_ns` says how well its clock is known (0: the reference's own, -1: not at all)."""
+    `clock_bound_ns` says how well its clock is known (0: the reference's own, -1: not at all);
+    `child_of` is the role of the process that started one that has no role itself."""
 
     number: int
     who: str
@@ -41,6 +43,7 @@ class Process:
     adapter: str | None
     start_ns: int
     clock_bound_ns: int
+    child_of: str | None = None
     facts: dict[str, Any] = field(repr=False, default_factory=dict)
 
 
@@ -173,13 +176,14 @@ class Run:
         if self._manifest is not None:
             order = self._manifest.processes
             self.problems += self._manifest.problems
+        parents = roles_of_parents(facts)
         for who in order:
-            self._add_process(who, facts.get(who, {}))
+            self._add_process(who, facts.get(who, {}), parents.get(who))
         self._names: dict[str, int] = {}
         self._publish_processes()
         self._publish_names()
 
-    def _add_process(self, who: str, facts: dict[str, Any]) -> Process:
+    def _add_process(self, who: str, facts: dict[str, Any], child_of: str | None = None) -> Process:
         node = str(facts.get("node", ""))
         clock = self._clocks.get(node)
         start = np.array([int(facts.get("start_ns") or 0)], np.int64)
@@ -196,6 +200,7 @@ class Run:
             adapter=_text(facts.get("adapter")),
             start_ns=int(clock.to_unix(start)[0]) if clock else -1,
             clock_bound_ns=clock.bound_ns if clock else -1,
+            child_of=child_of,
             facts=facts,
         )
         self.processes.append(process)
@@ -211,6 +216,7 @@ class Run:
             "node": pa.array([p.node for p in rows], pa.string()),
             "pid": pa.array([p.pid for p in rows], pa.int64()),
             "role": pa.array([p.role for p in rows], pa.string()),
+            "child_of": pa.array([p.child_of for p in rows], pa.string()),
             "rank": pa.array([p.rank for p in rows], pa.int64()),
             "adapter": pa.array([p.adapter for p in rows], pa.string()),
             "devices": pa.array([json.dumps(p.facts.get("devices")) for p in rows], pa.string()),

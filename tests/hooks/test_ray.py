@@ -260,6 +260,41 @@ def test_a_cluster_that_the_job_joins(
     assert done.out == plain.stdout  # the same variables and sys.path in the workers
 
 
+NESTED = """
+    import multiprocessing, ray
+    ray.init({address!r}, logging_level="ERROR")
+
+    @ray.remote(num_cpus=0)
+    class Engine:
+        def generate(self):
+            queue = multiprocessing.get_context("spawn").Queue()
+            process = multiprocessing.get_context("spawn").Process(target=queue.put, args=(3,))
+            process.start()
+            process.join()
+            return queue.get()
+
+    @ray.remote(num_cpus=0)
+    class Trainer:
+        def fit(self):
+            return ray.get(Engine.remote().generate.remote())
+    print(ray.get(Trainer.remote().fit.remote()))
+"""
+
+
+def test_actors_of_actors_and_their_processes_on_a_cluster_that_was_there_before(
+    job: RunJob, cluster: dict[str, str]
+) -> None:
+    program = NESTED.format(address=cluster["address"])
+    hooks = ("__main__:Engine.generate=rollout", "__main__:Trainer.fit=other")
+    done = job(PY, "{script}", program=program, hooks=hooks, **ENVIRONMENT)
+    assert (done.code, done.out) == (0, "3\n"), done.err
+    assert done.spans("role") == ["Trainer", "Engine"]
+    (engine,) = (p for p in done.processes if p.get("role") == "Engine")
+    (child,) = (p for p in done.processes if p["ppid"] == engine["pid"])
+    assert "spawn_main" in " ".join(child["argv"])
+    assert not done.problems
+
+
 def test_the_users_job_config_is_kept(job: RunJob, cluster: dict[str, str]) -> None:
     config = "ray.job_config.JobConfig(runtime_env={'env_vars': {'MINE': 'config'}})"
     done = _join(job, cluster, f"job_config={config}")

@@ -40,7 +40,7 @@ KEYS = {
 }
 TOP = {
     *("schema", "run", "steps", "typical", "stages", "waits", "binding", "composition", "tail"),
-    *("staleness", "syncs", "goodput", "coverage", "own_cost", "warnings"),
+    *("staleness", "syncs", "goodput", "cascade", "freshness", "coverage", "own_cost", "warnings"),
 }
 
 

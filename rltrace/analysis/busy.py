@@ -1,0 +1,155 @@
+"""How much of the devices' time does the work of a stage: placement efficiency and its pools.
+
+A device works while any process that holds it is in a stage whose work is a model's: generation, a
+reward model, log-probs, values, training. Weights that move, an engine that sleeps or wakes, tools,
+waits and what no span covers are none of that. Where no process that works holds a device (a job on
+CPU, or GPUs that nobody was seen to be given), each process that works stands for one.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rltrace.analysis.activity import Activity
+from rltrace.analysis.chains import Seconds
+from rltrace.analysis.devices import AGENT, held_devices
+from rltrace.analysis.intervals import Intervals, Ints, joined, union
+from rltrace.analysis.steps import Steps
+from rltrace.trace.vocabulary import Stage
+
+if TYPE_CHECKING:
+    from rltrace.trace.run import Run
+
+ON_DEVICE = (
+    Stage.ROLLOUT,
+    Stage.REWARD,
+    Stage.REFERENCE,
+    Stage.LOGPROB,
+    Stage.VALUE,
+    Stage.TRAIN,
+)
+_ON_CPU = (Stage.REWARD,)  # of a process that holds no device, verdicts are no work of a device
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Devices that the same roles share, and the part of the steps' time that they worked."""
+
+    roles: tuple[str, ...]
+    devices: int
+    busy_share: float
+
+
+@dataclass(frozen=True)
+class Busy:
+    """Device-seconds of work by step (place in `Steps.windows`), of `count` devices. `unit` says
+    what one is ("GPU", or "process" where processes stand for devices)."""
+
+    unit: str
+    count: int
+    work_s: Seconds
+    pools: tuple[Pool, ...]
+
+
+def busy(run: Run, activity: Activity, steps: Steps) -> Busy | None:
+    """The work of the devices of `run`; None where nobody was seen to work on one."""
+    workers = _workers(run, activity)
+    held = held_devices(run)
+    places = {process: devices for process, devices in held.items() if devices}
+    unit = "GPU"
+    if not set(places) & set(workers):
+        unit = "process"
+        places = {p: (f"process {p}",) for p in workers}
+    names = sorted({device for devices in places.values() for device in devices})
+    if not names or not steps.windows:
+        return None
+    number = {name: i for i, name in enumerate(names)}
+    pairs = [(p, number[device]) for p, devices in places.items() for device in devices]
+    pool_of, roles = _pools(run, pairs, len(names))
+    work_s = np.zeros((len(roles), len(steps.windows)))
+    edges = np.array([[w.start_ns, w.end_ns] for w in steps.windows], np.int64)
+    holder, device = np.array(sorted(pairs), np.int64).reshape(-1, 2).T
+    since, until = int(edges[0, 0]), int(edges[-1, 1])
+    for start, end, process, stages in activity.of_processes(since, until):
+        works = np.isin(stages.group, _on_device(unit))
+        of_device = _by_device(stages.take(works), process[works], holder, device)
+        for pool in range(len(roles)):
+            mine = of_device.take(pool_of[of_device.group] == pool)
+            work_s[pool] += _within(mine, edges.clip(start, end))
+    steps_s = float((edges[:, 1] - edges[:, 0]).sum()) / 1e9
+    sizes = np.bincount(pool_of, minlength=len(roles))
+    pools = tuple(
+        Pool(of, int(n), float(work.sum()) / (int(n) * steps_s) if steps_s else math.nan)
+        for of, n, work in zip(roles, sizes, work_s, strict=True)
+    )
+    return Busy(unit, len(names), work_s.sum(axis=0), pools)
+
+
+def _on_device(unit: str) -> list[int]:
+    stages = ON_DEVICE if unit == "GPU" else [s for s in ON_DEVICE if s not in _ON_CPU]
+    return [int(stage) for stage in stages]
+
+
+def _workers(run: Run, activity: Activity) -> list[int]:
+    """The processes that do a device's work themselves: a controller, which records the steps, only
+    where nobody else recorded any (its spans are of what it waits for)."""
+    stages = ", ".join(str(code) for code in _on_device("process"))
+    rows = run.sql(
+        f"select distinct process from raw_spans where start_ns > 0 and stage in ({stages})"
+    ).fetchall()
+    found = {process for (process,) in rows}
+    if Stage.ROLLOUT in activity.from_tables:
+        table = "select distinct process from raw_trajectories where start_ns > 0"
+        found |= {process for (process,) in run.sql(table).fetchall()}
+    found -= {process.number for process in run.processes if process.role == AGENT}
+    query = f"select distinct process from raw_spans where stage = {int(Stage.STEP)}"
+    controllers = {process for (process,) in run.sql(query).fetchall()}
+    return sorted(found - controllers or found)
+
+
+def _pools(
+    run: Run, pairs: list[tuple[int, int]], devices: int
+) -> tuple[Ints, list[tuple[str, ...]]]:
+    """`(pool of each device, roles of each pool)`."""
+    role_of = {process.number: process.role or "unknown" for process in run.processes}
+    roles_on: list[set[str]] = [set() for _ in range(devices)]
+    for process, device in pairs:
+        roles_on[device].add(role_of.get(process, "unknown"))
+    kinds = [tuple(sorted(roles)) for roles in roles_on]
+    pools = sorted(set(kinds))
+    return np.array([pools.index(kind) for kind in kinds], np.int64), pools
+
+
+def _by_device(work: Intervals, process: Ints, holder: Ints, device: Ints) -> Intervals:
+    """The union of work on each device (group: its number); `holder` is in order."""
+    first = np.searchsorted(holder, process, side="left")
+    count = np.searchsorted(holder, process, side="right") - first
+    which = np.repeat(np.arange(len(work)), count)
+    offset = np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count)
+    held = work.take(which)
+    on = device[np.repeat(first, count) + offset] if len(which) else np.zeros(0, np.int64)
+    return union(joined([Intervals(on, held.start, held.end, held.lane, held.one_lane)]))
+
+
+def _within(work: Intervals, windows: Ints) -> Seconds:
+    """Seconds of work within each window, added up over devices."""
+    if not len(work):
+        return np.zeros(len(windows))
+    origin = int(windows.min())
+    return (_until(work, windows[:, 1], origin) - _until(work, windows[:, 0], origin)) / 1e9
+
+
+def _until(work: Intervals, moments: Ints, origin: int) -> Seconds:
+    """Device-nanoseconds of work from `origin` to each moment."""
+    done = np.zeros(len(moments))
+    for times, sign in ((work.start, 1.0), (work.end, -1.0)):
+        ordered = np.sort(times.clip(origin, None)) - origin
+        total = np.concatenate([[0.0], np.cumsum(ordered, dtype=np.float64)])
+        at = moments - origin
+        before = np.searchsorted(ordered, at, side="right")
+        done += sign * (before * at.astype(np.float64) - total[before])
+    return done

@@ -1,0 +1,198 @@
+"""Goodput as a product of measured factors, so that each says what it costs.
+
+    goodput = availability × placement efficiency × useful share × freshness weight × peak rate
+
+- availability: the steps' time over the wall-clock of the whole run (`wall_clock`: without
+  start-up, gaps, restarts, evaluation, checkpoints and what warm-up took longer)
+- placement efficiency: the share of the devices' time in it that does work of a stage (`busy`)
+- useful share: tokens trained on with a signal and within the lag budget, over all generated
+- freshness weight: the part of those that counts as if it were on-policy (`freshness`)
+- peak rate: what remains, tokens generated for each device-second of work
+
+The product is the measured goodput exactly: useful tokens, weighted by freshness, over the devices'
+seconds of the whole run. (`Goodput`, the headline, is over steady steps and without the weight.)
+The split follows Google's ML goodput (arXiv 2502.06982) with the two factors that RL adds.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rltrace.analysis.activity import Activity
+from rltrace.analysis.busy import Busy, Pool, busy
+from rltrace.analysis.freshness import Freshness
+from rltrace.analysis.goodput import Goodput, trained_in
+from rltrace.analysis.stages import Breakdown
+from rltrace.analysis.steps import Steps
+from rltrace.analysis.wall_clock import SecondsOf, WallClock, wall_clock
+
+if TYPE_CHECKING:
+    from rltrace.trace.run import Run
+
+_ALL_TIME = (0, (1 << 63) - 1)
+
+
+@dataclass(frozen=True)
+class Factor:
+    """One factor: a share of 1, or tokens per device-second for the peak rate. NaN: unknown; then
+    `basis` says what is missing, and else what it rests on."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+    basis: str
+
+
+@dataclass(frozen=True)
+class TokensOf:
+    """Generated tokens with one fate: "useful", or the reason why not."""
+
+    reason: str
+    tokens: int
+    share: float
+
+
+@dataclass(frozen=True)
+class Cascade:
+    """Goodput of a whole run and its factors. `seconds` add up to `wall_s`, `tokens` to
+    `generated_tokens`. Rates are per device-second (`device`: "GPU" or "core"; the placement
+    efficiency is of `efficiency_of`), NaN where a part is unknown; `effective` is weighted by
+    freshness. Dollars are NaN where the price is unknown."""
+
+    device: str
+    devices: int
+    efficiency_of: str
+    wall_s: float
+    available_s: float
+    factors: tuple[Factor, ...]
+    useful_tokens_per_device_s: float
+    effective_tokens_per_device_s: float
+    effective_tokens_per_usd: float
+    generated_tokens: int
+    tokens: tuple[TokensOf, ...]
+    seconds: tuple[SecondsOf, ...]
+    pools: tuple[Pool, ...]
+
+    @property
+    def product(self) -> float:
+        """The product of the factors: the effective goodput where all are known."""
+        return math.prod(factor.value for factor in self.factors)
+
+
+def cascade(
+    run: Run,
+    activity: Activity,
+    steps: Steps,
+    breakdown: Breakdown,
+    goodput: Goodput | None,
+    fresh: Freshness,
+    recorded_ns: tuple[int, int],
+) -> Cascade | None:
+    """The cascade of `run`, which was recorded from and to `recorded_ns` (Unix ns). None where it
+    has no steps, and for an imported log, which tells no wall-clock."""
+    if run.meta.get("imported"):
+        return None
+    clock = wall_clock(activity, steps, breakdown, *recorded_ns)
+    if clock is None:
+        return None
+    work = None if steps.whole_run else busy(run, activity, steps)
+    efficiency, basis = _efficiency(clock, work)
+    tokens, unsure = _tokens(run, goodput, clock) if goodput is not None else ((), 0)
+    generated = goodput.generated_tokens if goodput is not None else 0
+    useful = sum(one.tokens for one in tokens if one.reason == USEFUL)
+    device_s = goodput.devices.count * clock.wall_s if goodput and goodput.devices.count else 0.0
+    rate = useful / device_s if device_s and generated else math.nan
+    share = useful / generated if generated else math.nan
+    done = clock.availability * efficiency
+    peak = generated / (device_s * done) if device_s and done else math.nan
+    effective = rate * fresh.weight
+    price = goodput.price.usd_per_hour if goodput and goodput.price else math.nan
+    peak_basis = "tokens generated for each device-second of work: what remains"
+    if math.isnan(peak):
+        peak_basis = "needs tokens, devices and the factors before it"
+    return Cascade(
+        device=goodput.devices.kind if goodput else "",
+        devices=goodput.devices.count if goodput else 0,
+        efficiency_of=work.unit if work else "",
+        wall_s=clock.wall_s,
+        available_s=clock.available_s,
+        factors=(
+            _exactly(
+                "availability", clock.availability, "the steps' time over the run's wall-clock"
+            ),
+            _exactly("placement efficiency", efficiency, basis),
+            Factor(
+                "useful share",
+                share,
+                max(0, useful - unsure) / generated if generated else math.nan,
+                share,
+                "useful over generated tokens"
+                if generated
+                else "nobody recorded which samples the learner trained on",
+            ),
+            Factor(
+                "freshness weight",
+                fresh.weight,
+                fresh.weight_low,
+                fresh.weight_high,
+                fresh.weight_source,
+            ),
+            _exactly("peak rate", peak, peak_basis),
+        ),
+        useful_tokens_per_device_s=rate,
+        effective_tokens_per_device_s=effective,
+        effective_tokens_per_usd=effective * 3600 / price if price else math.nan,
+        generated_tokens=generated,
+        tokens=tokens,
+        seconds=clock.parts,
+        pools=work.pools if work else (),
+    )
+
+
+USEFUL = "useful"
+
+
+def _exactly(name: str, value: float, basis: str) -> Factor:
+    return Factor(name, value, value, value, basis)
+
+
+def _efficiency(clock: WallClock, work: Busy | None) -> tuple[float, str]:
+    """`(placement efficiency, what it rests on)`."""
+    if work is None or not clock.available_s:
+        return math.nan, "no process was seen to work in a step"
+    worked_s = float((work.work_s * clock.kept).sum())
+    if work.unit == "GPU":
+        basis = f"{work.count} devices, each working while a process that holds it does"
+    else:
+        basis = f"{work.count} processes that work, each standing for a device"
+    return min(1.0, worked_s / (work.count * clock.available_s)), basis
+
+
+def _tokens(run: Run, goodput: Goodput, clock: WallClock) -> tuple[tuple[TokensOf, ...], int]:
+    """All generated tokens by fate, useful ones first, then the largest loss; and how many count as
+    useful although a condition of it is unknown."""
+    whole = trained_in(run, *_ALL_TIME, goodput.lag_budget)
+    again = [
+        trained_in(run, window.start_ns, window.end_ns, goodput.lag_budget)
+        for window in clock.done_again
+    ]
+    useful = whole.useful_tokens - sum(one.useful_tokens for one in again)
+    zero = whole.zero_advantage_tokens - sum(one.zero_advantage_tokens for one in again)
+    repeated = sum(one.tokens for one in again)
+    lost = {
+        "trained in groups of equal reward": zero,
+        "trained over the lag budget": whole.tokens - useful - zero - repeated,
+        "trained in steps that were done again": repeated,
+        **{loss.reason: loss.tokens for loss in goodput.losses},
+    }
+    ordered = sorted(lost.items(), key=lambda item: -item[1])
+    generated = goodput.generated_tokens
+    fates = tuple(
+        TokensOf(reason, n, n / generated if generated else math.nan)
+        for reason, n in [(USEFUL, useful), *ordered]
+        if n or reason == USEFUL
+    )
+    return fates, whole.useful_tokens - whole.useful_known_tokens

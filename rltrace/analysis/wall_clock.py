@@ -1,0 +1,151 @@
+"""Where the wall-clock of a whole run went: every second has one reason.
+
+A run is its steps and what lies around them. Around them: start-up (until the first step), between
+steps, after the last one, a step that was begun and never ended; evaluation and checkpoints there
+are apart. In them: steps that a restart did again, evaluation and checkpoints, what warm-up took
+beyond a usual step, and else each stage's exposed time, waits, and time that no span covers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rltrace.analysis.activity import Activity
+from rltrace.analysis.chains import Seconds
+from rltrace.analysis.stages import Breakdown, break_down
+from rltrace.analysis.steps import Steps, Window
+from rltrace.trace.vocabulary import Stage, word
+
+APART = (Stage.EVAL, Stage.CHECKPOINT)
+NO_WORK = (Stage.WAIT, Stage.SYNC, Stage.SWITCH, Stage.OTHER)
+
+
+@dataclass(frozen=True)
+class SecondsOf:
+    """Wall-clock seconds with one reason, and their share of the run. `lost`: no work of a stage
+    held the run up then. `in_steps`: within the time that counts as available."""
+
+    reason: str
+    seconds: float
+    share: float
+    lost: bool
+    in_steps: bool
+
+
+@dataclass(frozen=True)
+class WallClock:
+    """A whole run of `wall_s` seconds. `parts` add up to it, longest first. `available_s` is the
+    time in steps that counts: without those done again, evaluation, checkpoints and what warm-up
+    took longer. `kept` is the part of each step (place in `Steps.windows`) that is in it."""
+
+    wall_s: float
+    available_s: float
+    parts: tuple[SecondsOf, ...]
+    kept: Seconds
+    done_again: tuple[Window, ...]
+
+    @property
+    def availability(self) -> float:
+        """Available over wall-clock time."""
+        return self.available_s / self.wall_s
+
+
+def wall_clock(
+    activity: Activity, steps: Steps, breakdown: Breakdown, since_ns: int, until_ns: int
+) -> WallClock | None:
+    """The time from `since_ns` to `until_ns` (Unix ns); None where the run records no steps."""
+    if steps.whole_run and not steps.in_progress:
+        return None
+    windows = () if steps.whole_run else steps.windows
+    since_ns = min([since_ns, *(w.start_ns for w in windows[:1])])
+    until_ns = max([until_ns, *(w.end_ns for w in windows[-1:])])
+    if until_ns <= since_ns:
+        return None
+    seconds = _around(activity, steps, windows, since_ns, until_ns)
+    again = _done_again(windows)
+    kept = np.zeros(len(windows))
+    in_steps: dict[str, float] = {}
+    if windows:
+        apart_s = breakdown.exposed_s[:, list(APART)]
+        rest_s = breakdown.steps_s - apart_s.sum(axis=1)
+        _add(seconds, "steps done again after a restart", breakdown.steps_s[again].sum())
+        once = ~again
+        for column, stage in enumerate(APART):
+            _add(seconds, word(stage), apart_s[once, column].sum())
+        usual = _usual_share(steps, breakdown)
+        _add(seconds, "warm-up, beyond a usual step", (rest_s * (1 - usual))[once].sum())
+        part = np.where(once, usual, 0.0)
+        for stage in Stage:
+            if stage not in APART and stage is not Stage.STEP:
+                _add(in_steps, word(stage), (breakdown.exposed_s[:, stage] * part).sum())
+        _add(in_steps, "no span", (breakdown.unattributed_s * part).sum())
+        with np.errstate(all="ignore"):
+            kept = np.nan_to_num(part * rest_s / breakdown.steps_s)
+    wall_s = (until_ns - since_ns) / 1e9
+    idle = {word(stage) for stage in NO_WORK} | {"no span"}
+    parts = [
+        *(SecondsOf(name, s, s / wall_s, True, False) for name, s in seconds.items()),
+        *(SecondsOf(name, s, s / wall_s, name in idle, True) for name, s in in_steps.items()),
+    ]
+    return WallClock(
+        wall_s=wall_s,
+        available_s=sum(in_steps.values()),
+        parts=tuple(sorted(parts, key=lambda one: -one.seconds)),
+        kept=kept,
+        done_again=tuple(w for w, twice in zip(windows, again, strict=True) if twice),
+    )
+
+
+def _around(
+    activity: Activity, steps: Steps, windows: tuple[Window, ...], since_ns: int, until_ns: int
+) -> dict[str, float]:
+    """Seconds outside of the steps, by reason."""
+    edges = [since_ns, *(t for w in windows for t in (w.start_ns, w.end_ns)), until_ns]
+    gaps = [Window(-1, a, b, -1, False) for a, b in zip(edges[::2], edges[1::2], strict=True)]
+    apart_s = np.zeros((len(gaps), len(APART)))
+    if any(stage in activity.spans_of_stage for stage in APART):
+        around = break_down(activity, Steps(tuple(gaps), True, (), 0))
+        apart_s = around.exposed_s[:, list(APART)]
+    rest_s = np.array([gap.length_s for gap in gaps]) - apart_s.sum(axis=1)
+    seconds: dict[str, float] = {}
+    for column, stage in enumerate(APART):
+        _add(seconds, word(stage), apart_s[:, column].sum())
+    begun = [start for _, start in steps.in_progress if start >= gaps[-1].start_ns]
+    unfinished_s = min((until_ns - min(begun)) / 1e9, rest_s[-1]) if begun else 0.0
+    _add(seconds, "a step that never ended", unfinished_s)
+    rest_s[-1] -= unfinished_s
+    if windows:
+        _add(seconds, "start-up", rest_s[0])
+        _add(seconds, "between steps", rest_s[1:-1].sum())
+        _add(seconds, "after the last step", rest_s[-1])
+    else:
+        _add(seconds, "start-up", rest_s.sum())
+    return seconds
+
+
+def _add(seconds: dict[str, float], reason: str, more: float) -> None:
+    if more > 0:
+        seconds[reason] = seconds.get(reason, 0.0) + float(more)
+
+
+def _done_again(windows: tuple[Window, ...]) -> NDArray[np.bool_]:
+    """Which steps came again later, or a smaller number did: their work was thrown away."""
+    numbers = np.array([w.step for w in windows], np.int64)
+    if not len(numbers):
+        return np.zeros(0, np.bool_)
+    later = np.append(np.minimum.accumulate(numbers[::-1])[::-1][1:], np.iinfo(np.int64).max)
+    return (numbers >= 0) & (later <= numbers)
+
+
+def _usual_share(steps: Steps, breakdown: Breakdown) -> Seconds:
+    """The part of each warm-up step that a usual step would have taken; 1 for the others."""
+    warm = np.array([w.warmup for w in steps.windows])
+    if not warm.any() or warm.all():
+        return np.ones(len(warm))
+    usual_s = float(np.median(breakdown.steps_s[~warm]))
+    with np.errstate(all="ignore"):
+        share = np.nan_to_num(usual_s / breakdown.steps_s, nan=1.0)
+    return np.where(warm, np.minimum(1.0, share), 1.0)

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 from rltrace.analysis.activity import Activity, read_activity
 from rltrace.analysis.binding import Binding, find_binding
+from rltrace.analysis.cascade import Cascade, cascade
 from rltrace.analysis.composition import Composition, compose
 from rltrace.analysis.coverage import Coverage, coverage
 from rltrace.analysis.devices import AGENT
+from rltrace.analysis.freshness import Freshness, freshness
 from rltrace.analysis.goodput import Goodput, goodput
 from rltrace.analysis.own_cost import OwnCost, own_cost
 from rltrace.analysis.spread import Spread, spread
@@ -94,6 +96,8 @@ class Summary:
     staleness: Staleness
     syncs: Syncs | None
     goodput: Goodput | None
+    cascade: Cascade | None
+    freshness: Freshness
     coverage: Coverage
     own_cost: OwnCost
 
@@ -112,6 +116,10 @@ def summarize(
     steady = list(steps.steady)
     idle_s = breakdown.unattributed_s[steady]
     steady_s = float(breakdown.steps_s[steady].sum())
+    started = run.meta.get("start_real_ns")
+    since = started if isinstance(started, int) else activity.first_ns
+    tokens = goodput(run, steps, price_usd_per_hour, lag_budget)
+    fresh = freshness(run, lags)
     return Summary(
         run=_facts(run, activity, until),
         steps=StepsSummary(
@@ -146,7 +154,9 @@ def summarize(
         tail=tail(run, steps),
         staleness=lags,
         syncs=syncs(run, steps),
-        goodput=goodput(run, steps, price_usd_per_hour, lag_budget),
+        goodput=tokens,
+        cascade=cascade(run, activity, steps, breakdown, tokens, fresh, (since, until)),
+        freshness=fresh,
         coverage=coverage(run, activity, until),
         own_cost=own_cost(run, activity, until),
     )

@@ -1,13 +1,24 @@
-"""How long responses are and how long they take: the tail that a barrier waits for."""
+"""How long responses are and how long they take: the tail that a barrier waits for, and why."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from rltrace.analysis.codes import named
+from rltrace.analysis.generated import Generated, read_generated
+from rltrace.analysis.order_statistics import (
+    fitted_log_deviation,
+    longest_of,
+    split_log_variance,
+    variation,
+)
+from rltrace.analysis.slots import Slots, slots
 from rltrace.analysis.spread import Spread, spread_of
 from rltrace.analysis.steps import Steps
+from rltrace.analysis.tail_causes import TailCauses, tail_causes
 from rltrace.trace.vocabulary import Finish
 
 if TYPE_CHECKING:
@@ -15,11 +26,31 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Lengths:
+    """How unequal response lengths are. `between_groups` and `within_group` are log-deviations,
+    whose squares add up: the longest of a group follows the second, that of a batch both. The
+    `longest_of_...` are expected maxima, exact from this run's lengths (which its length limit has
+    cut at `at_limit_share` of them), over the mean length. `s` and `c`, of the lognormal with the
+    same p95 / p50, are labels that make runs comparable, and nothing is computed from them."""
+
+    between_groups: float
+    within_group: float
+    group_size: int
+    longest_of_group: float
+    batch_size: int
+    longest_of_batch: float
+    at_limit_share: float
+    s: float
+    c: float
+
+
+@dataclass(frozen=True)
 class Tail:
     """The trajectories that ended after warm-up; tokens and seconds. `finishes` counts how they
     ended (a word of the vocabulary or "unknown"); `unended` began, in the whole run, and did not
     end. `verdict_s` is the latency of the verdicts whose duration was recorded, `verdicts_untimed`
-    are the others; `verdict_failures` of both failed."""
+    are the others; `verdict_failures` of both failed. What there are too few trajectories for is
+    None."""
 
     response_tokens: Spread
     latency_s: Spread
@@ -29,6 +60,9 @@ class Tail:
     verdict_s: Spread
     verdicts_untimed: int
     verdict_failures: int
+    lengths: Lengths | None
+    causes: TailCauses | None
+    slots: Slots | None
 
 
 def tail(run: Run, steps: Steps) -> Tail:
@@ -42,8 +76,10 @@ def tail(run: Run, steps: Steps) -> Tail:
     untimed, failed = run.sql(
         f"select count(*) filter (end_ns = start_ns), count(*) filter (outcome > 0) from {judged}"
     ).fetchall()[0]
+    generated = read_generated(run, steps)
+    tokens = spread_of(run, "response_tokens", f"{ended} and response_tokens >= 0")
     return Tail(
-        response_tokens=spread_of(run, "response_tokens", f"{ended} and response_tokens >= 0"),
+        response_tokens=tokens,
         latency_s=spread_of(run, "(end_ns - start_ns) / 1e9", ended),
         first_token_s=spread_of(
             run, "(first_token_ns - start_ns) / 1e9", f"{ended} and first_token_ns >= start_ns"
@@ -53,4 +89,34 @@ def tail(run: Run, steps: Steps) -> Tail:
         verdict_s=spread_of(run, "(end_ns - start_ns) / 1e9", f"{judged} and end_ns > start_ns"),
         verdicts_untimed=untimed,
         verdict_failures=failed,
+        lengths=_lengths(generated, tokens),
+        causes=tail_causes(generated),
+        slots=slots(generated),
+    )
+
+
+def _lengths(generated: Generated, tokens: Spread) -> Lengths | None:
+    """How unequal lengths are; None where fewer than two are known."""
+    known = generated.tokens[~np.isnan(generated.tokens)]
+    if len(known) < 2 or not known.mean():
+        return None
+    grouped = (generated.group != -1) & ~np.isnan(generated.tokens)
+    _, sizes = np.unique(generated.group[grouped], return_counts=True)
+    between, within = split_log_variance(generated.tokens[grouped], generated.group[grouped])
+    group = int(np.median(sizes)) if len(sizes) else 0
+    batches = [len(places) for places in generated.batches()]
+    batch = int(np.median(batches)) if batches else 0
+    s = fitted_log_deviation(tokens.p50, tokens.p95)
+    limited = generated.at_limit[~np.isnan(generated.at_limit)]
+    mean = float(known.mean())
+    return Lengths(
+        between_groups=between,
+        within_group=within,
+        group_size=group,
+        longest_of_group=longest_of(known, group) / mean if group else float("nan"),
+        batch_size=batch,
+        longest_of_batch=longest_of(known, batch) / mean if batch else float("nan"),
+        at_limit_share=float(limited.mean()) if len(limited) else float("nan"),
+        s=s,
+        c=variation(s),
     )

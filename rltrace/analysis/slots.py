@@ -1,0 +1,136 @@
+"""How well the engines' slots are used: many trajectories in flight, and few while a batch drains.
+
+The slots are the most trajectories that were ever in flight in a batch (or, where generation never
+stops, in the steady steps). Slots stand idle while a batch drains: its last trajectory has begun,
+and there is nothing to put into the slots that fall free. What that costs is set by the waves of
+work for each slot and by the longest trajectory, not by the tail alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rltrace.analysis.generated import Floats, Generated
+from rltrace.analysis.intervals import Ints
+from rltrace.analysis.order_statistics import longest_of, makespan
+from rltrace.analysis.spread import Spread, spread
+
+_DRAWS = 16
+_MOST_DRAWN = 20_000
+_LAST = 0.9
+
+
+@dataclass(frozen=True)
+class Slots:
+    """Of each batch: `slots` (the most in flight), `samples`, `waves` (samples for each slot),
+    `span_s` (first begin to last end), `used_share` (in flight over slots, in the mean over the
+    span), `draining_s` (from the last begin on) and what is used in it, and `last_tenth_s`: how
+    long the last 10 % of the trajectories took after 90 % had ended (`last_tenth_share` of the
+    span).
+
+    `perfect_s` is the span if the slots were never idle; `expected_s` that of a batch drawn at
+    random from this run's latencies, on these slots; `expected_longest_s` is its longest
+    trajectory. Without batches (`batches` is 0) only `slots` and `used_share` are known, of the
+    whole time.
+    """
+
+    batches: int
+    slots: Spread
+    samples: Spread
+    waves: Spread
+    span_s: Spread
+    used_share: Spread
+    draining_s: Spread
+    used_while_draining: Spread
+    last_tenth_s: Spread
+    last_tenth_share: Spread
+    perfect_s: float
+    expected_s: float
+    expected_longest_s: float
+
+
+def slots(generated: Generated) -> Slots | None:
+    """The use of slots; None where no trajectory has a length."""
+    if not len(generated) or not (generated.end_ns > generated.start_ns).any():
+        return None
+    if not generated.in_batches:
+        most, mean = _in_flight(generated.start_ns, generated.end_ns)
+        nothing, nan = spread([]), float("nan")
+        return Slots(
+            batches=0,
+            slots=spread([float(most)]),
+            samples=nothing,
+            waves=nothing,
+            span_s=nothing,
+            used_share=spread([mean / most]),
+            draining_s=nothing,
+            used_while_draining=nothing,
+            last_tenth_s=nothing,
+            last_tenth_share=nothing,
+            perfect_s=nan,
+            expected_s=nan,
+            expected_longest_s=nan,
+        )
+    rows = np.array([_batch(generated, places) for places in generated.batches()])
+    most, n, span_s, work_s, draining_s, in_drain_s, last_s = rows.T
+    with np.errstate(all="ignore"):
+        used = work_s / (most * span_s)
+        in_drain = np.where(draining_s > 0, in_drain_s / (most * draining_s), np.nan)
+        last_share = last_s / span_s
+    latency = generated.latency_s[generated.batch >= 0]
+    size, width = int(np.median(n)), int(np.median(most))
+    return Slots(
+        batches=len(rows),
+        slots=spread(most),
+        samples=spread(n),
+        waves=spread(n / most),
+        span_s=spread(span_s),
+        used_share=spread(used),
+        draining_s=spread(draining_s),
+        used_while_draining=spread(in_drain),
+        last_tenth_s=spread(last_s),
+        last_tenth_share=spread(last_share),
+        perfect_s=float((work_s / most).mean()),
+        expected_s=_expected(latency, size, width),
+        expected_longest_s=longest_of(latency, size),
+    )
+
+
+def _batch(generated: Generated, places: Ints) -> tuple[float, ...]:
+    start, end = generated.start_ns[places], generated.end_ns[places]
+    most, _ = _in_flight(start, end)
+    drain = int(start.max())
+    ends = np.sort(end)
+    ninth = int(ends[min(len(ends) - 1, int(np.ceil(_LAST * len(ends))) - 1)])
+    return (
+        float(most),
+        float(len(places)),
+        (int(ends[-1]) - int(start.min())) / 1e9,
+        float((end - start).sum()) / 1e9,
+        (int(ends[-1]) - drain) / 1e9,
+        float(np.maximum(end - drain, 0).sum()) / 1e9,
+        (int(ends[-1]) - ninth) / 1e9,
+    )
+
+
+def _in_flight(start: Ints, end: Ints) -> tuple[int, float]:
+    """`(the most in flight, the mean over the time from first begin to last end)`."""
+    times = np.concatenate([end, start])  # at one moment, first what ends
+    change = np.concatenate([np.full(len(end), -1), np.ones(len(start), np.int64)])
+    order = np.argsort(times, kind="stable")
+    most = max(1, int(np.cumsum(change[order]).max()))
+    span = int(end.max() - start.min())
+    return most, float((end - start).sum()) / span if span else float(most)
+
+
+def _expected(latency_s: Floats, n: int, width: int) -> float:
+    """Mean span of `n` trajectories drawn from these latencies, on `width` slots."""
+    if width >= n:
+        return longest_of(latency_s, n)
+    rng = np.random.default_rng(0)
+    draws = max(1, min(_DRAWS, _MOST_DRAWN // n))
+    return float(
+        np.mean([makespan(rng.choice(latency_s, n).tolist(), width) for _ in range(draws)])
+    )

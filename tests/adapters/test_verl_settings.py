@@ -7,40 +7,30 @@ unpacked wheel a version (`make test-verl` makes it).
 from __future__ import annotations
 
 import os
-import sys
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import rltrace
-from rltrace.analysis.binding import RESOURCE_OF
 from rltrace.hooks.versions import satisfies
+from tests.adapters.settings import (
+    check_every_wall_has_a_move,
+    check_whole,
+    name,
+    settings_file,
+    sources_of,
+)
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
-FILE = Path(rltrace.__file__).parent / "adapters/settings/verl.toml"
 VERSIONS = ("0.6.1", "0.7.1", "0.8.0", "0.9.1")
 SOURCES = os.environ.get("RLTRACE_VERL_SOURCES", "")
-WALLS = {*RESOURCE_OF.values(), "long-tail skew", "freshness", "sparse reward"}
-TEXTS = {"wall", "move", "option", "effect", "versions"}
-OPTIONAL = {"config", "needs"}
-
-SETTINGS: list[dict[str, Any]] = tomllib.loads(FILE.read_text("utf-8"))["setting"]
+SETTINGS: list[dict[str, Any]] = settings_file("verl")["setting"]
 
 needs_sources = pytest.mark.skipif(
     not SOURCES, reason="RLTRACE_VERL_SOURCES names no folder with verl's sources: make test-verl"
 )
 each_version = pytest.mark.parametrize("version", VERSIONS)
 MISSING = object()
-
-
-def name(setting: dict[str, Any]) -> str:
-    return f"{setting['option']}={setting['value']}"
 
 
 @lru_cache
@@ -67,12 +57,6 @@ def default(version: str, option: str, config_name: str) -> Any:
     return node
 
 
-def readers(version: str, setting: dict[str, Any]) -> str:
-    """The text of the files that read an option, as far as the version has them."""
-    files = [Path(SOURCES, version, "verl", source) for source in setting["source"]]
-    return "\n".join(file.read_text("utf-8") for file in files if file.exists())
-
-
 def is_there(version: str, setting: dict[str, Any]) -> bool:
     """Whether a version knows an option, reads it, and takes the word that it is set to."""
     option, config_name = setting["option"], setting.get("config", "ppo_trainer")
@@ -80,20 +64,14 @@ def is_there(version: str, setting: dict[str, Any]) -> bool:
     if option.startswith("+"):  # only there can be added what is not there
         parent = option[1:].rpartition(".")[0]
         known = not known and default(version, parent, config_name) is not MISSING
-    read = readers(version, setting)
+    read = sources_of(Path(SOURCES, version, "verl"), setting)
     value = setting["value"]
     taken = not isinstance(value, str) or f'"{value}"' in read or f"'{value}'" in read
     return known and option.rpartition(".")[2] in read and taken
 
 
 def test_every_setting_is_whole() -> None:
-    for setting in SETTINGS:
-        assert setting.keys() - OPTIONAL == TEXTS | {"value", "source"}, name(setting)
-        assert all(isinstance(setting[key], str) for key in TEXTS), name(setting)
-        assert setting["wall"] in WALLS, name(setting)
-        assert setting["effect"].endswith("."), name(setting)
-        assert setting["source"], name(setting)
-        assert any(satisfies(version, setting["versions"]) for version in VERSIONS), name(setting)
+    check_whole(SETTINGS, {"config", "needs"}, VERSIONS)
 
 
 def test_no_setting_is_told_twice() -> None:
@@ -102,7 +80,7 @@ def test_no_setting_is_told_twice() -> None:
 
 
 def test_every_wall_has_a_move() -> None:
-    assert {setting["wall"] for setting in SETTINGS} == WALLS
+    check_every_wall_has_a_move(SETTINGS)
 
 
 @needs_sources

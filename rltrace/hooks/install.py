@@ -189,7 +189,8 @@ class Installation:
             looked_for = f"{leaf} in {looked_for}"
             raw, _ = static_attribute(owner, leaf)
         except AttributeError:
-            self.missing(hook, looked_for)
+            if not any(_is_there(*target) for target in hook.targets):
+                self.missing(hook, looked_for)
             return
         if is_remote(raw):
             self._resolved.add(id(hook))
@@ -241,6 +242,16 @@ class Installation:
                 yield hook
 
 
+def _is_there(module_name: str, qualname: str) -> bool:
+    """Whether an imported module has this name; what is in a remote class, only workers know."""
+    found: Any = sys.modules.get(module_name)
+    for part in qualname.split("."):
+        if is_remote(found):
+            break
+        found = getattr(found, part, None)
+    return found is not None
+
+
 def is_remote(value: Any) -> bool:
     """Whether this is a `@ray.remote` class or function: workers get a copy of what is inside."""
     return any(
@@ -256,14 +267,22 @@ def _may_have(remote: Any, method: str) -> bool:
 
 
 def version_of(framework: str) -> str:
-    """`__version__` of an imported framework or of the package around it; `""` when unknown."""
+    """`__version__` of an imported framework or of the package around it, else the version under
+    which it is installed; `""` when unknown."""
     name = framework
     while name:
         found = getattr(sys.modules.get(name), "__version__", None)
         if isinstance(found, str):
             return found
         name = name.rpartition(".")[0]
-    return ""
+    if framework not in sys.modules:
+        return ""
+    from importlib.metadata import PackageNotFoundError, version  # takes 10 ms
+
+    try:
+        return version(framework.partition(".")[0])
+    except PackageNotFoundError:
+        return ""
 
 
 def problem(what: str, **fields: Any) -> None:

@@ -79,16 +79,20 @@ class Sources:
         own = [h for h in self.adapter.hooks if h.target.split(".")[0] == self.package]
         return [hook for hook in own if satisfies(version, hook.versions)]
 
+    def place(self, version: str, hook: Hook) -> Function | None:
+        """The function of a hook, where the version keeps it."""
+        found = (self.function(version, t) for t in (hook.target, *hook.alternates))
+        return next((function for function in found if function is not None), None)
+
     def missing(self, version: str) -> list[str]:
-        """The targets of those that the version does not have."""
-        targets = [t for hook in self.hooks(version) for t in (hook.target, *hook.alternates)]
-        return [target for target in targets if self.function(version, target) is None]
+        """The targets of those that the version has nowhere."""
+        return [h.target for h in self.hooks(version) if self.place(version, h) is None]
 
     def hidden(self, version: str) -> set[str]:
         """The targets that the version has, of hooks that it is said not to have."""
         seen = {hook.target for hook in self.hooks(version)}
-        others = {hook.target for hook in self.adapter.hooks} - seen
-        return {target for target in others if self.function(version, target) is not None}
+        others = [hook for hook in self.adapter.hooks if hook.target not in seen]
+        return {hook.target for hook in others if self.place(version, hook) is not None}
 
     def stages(self, version: str) -> set[str]:
         """The stages of the hooks of a version."""
@@ -100,7 +104,7 @@ class Sources:
         """The targets that lack a parameter which one of their readers cannot do without."""
         wrong = []
         for hook in self.hooks(version):
-            function = self.function(version, hook.target)
+            function = self.place(version, hook)
             names = parameters(function) if function is not None else set()
             for reader in (hook.before, hook.after, hook.stage):
                 absent = set(reads.get(reader, ())) - names

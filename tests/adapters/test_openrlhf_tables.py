@@ -95,8 +95,8 @@ def test_a_version_shows_every_stage(version: str) -> None:
 @of_every_version
 def test_of_a_response_only_known_keys_are_read(version: str) -> None:
     """A further one, which carries the trajectory's id, is nobody's business."""
-    [target] = [h.target for h in SOURCES.hooks(version) if h.after is controller.arrived]
-    function = SOURCES.function(version, target)
+    [hook] = [hook for hook in SOURCES.hooks(version) if hook.after is controller.arrived]
+    function = SOURCES.place(version, hook)
     assert function is not None
     uses = [
         node for node in ast.walk(function) if isinstance(node, ast.Name) and node.id == "response"

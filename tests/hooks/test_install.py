@@ -110,6 +110,31 @@ def test_a_target_in_another_home_is_waited_for(installation: Installation, run_
     assert problems(run_path) == []
 
 
+def test_a_target_under_another_name_in_its_home_is_found(
+    installation: Installation, run_path: Path
+) -> None:
+    renamed = Hook("rlt_fw.loop:New.train", "train", alternates=("rlt_fw.loop:Learner.train",))
+    installation.add_adapter(type("Renamed", (Ours,), {"hooks": (renamed,)})())
+    importlib.import_module("rlt_fw.loop").Learner().train([1])
+    assert spans(run_path) == ["New.train"]
+    assert problems(run_path) == []
+
+
+def test_a_framework_that_states_no_version_has_that_of_its_distribution(
+    installation: Installation, run_path: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "rlt_fw/__init__.py").write_text("")
+    folder = tmp_path / "rlt_fw-0.7.3.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Name: rlt_fw\nVersion: 0.7.3\n")
+    installation.add_adapter(Ours())  # one of its hooks is for 0.9 and later
+    importlib.import_module("rlt_fw.loop").step(1)
+    assert spans(run_path) == []
+    (file,) = (run_path / "process").iterdir()
+    assert json.loads(file.read_text())["versions"] == {"rlt_fw": "0.7.3"}
+    assert problems(run_path) == []
+
+
 @pytest.mark.parametrize(
     ("target", "imported"),
     [

@@ -29,14 +29,10 @@ _AGENT = f"{agents.OWN}:SingleTurnAgentExecutor"
 _TURNS = f"{agents.OWN}:MultiTurnAgentExecutor"
 _WORKER = f"{_RAY}.vllm_worker_wrap:WorkerWrap"
 
-_GENERATORS = (
-    ("openrlhf.trainer.ppo_utils.samples_generator:SamplesGenerator", ">=0.9.9"),
-    (f"{_MAKER}:SamplesGenerator", "<0.9.9"),
-)
-_ENGINES = (
-    (f"{_RAY}.vllm_engine:RolloutRayActor", ">=0.10.2"),
-    (f"{_RAY}.vllm_engine:LLMRayActor", "<0.10.2"),
-)
+_GENERATOR = "openrlhf.trainer.ppo_utils.samples_generator:SamplesGenerator"
+_GENERATOR_0_9 = f"{_MAKER}:SamplesGenerator"  # before 0.9.9
+_ENGINE = f"{_RAY}.vllm_engine:RolloutRayActor"
+_ENGINE_0_9 = f"{_RAY}.vllm_engine:LLMRayActor"  # before 0.10.2
 
 _CONTROLLER = (
     Hook(f"{_SYNC}.fit", before=controller.fit_begins, after=controller.fit_ends),
@@ -70,66 +66,69 @@ _CONTROLLER = (
     Hook(f"{_ASYNC}:VLLMLock.acquire", "wait"),
 )
 
-_SAMPLES = tuple(
-    hook
-    for generator, versions in _GENERATORS
-    for hook in (
-        Hook(
-            f"{generator}.generate_samples",
-            controller.next_batch,
-            stages=("step", "wait"),
-            versions=versions,
-        ),
-        Hook(
-            f"{generator}._generate_vllm",
-            before=controller.generating,
-            after=controller.generated,
-            versions=versions,
-        ),
-        Hook(
-            f"{generator}._process_response_into_experience",
-            after=controller.arrived,
-            versions=versions,
-        ),
-    )
+_SAMPLES = (
+    Hook(
+        f"{_GENERATOR}.generate_samples",
+        controller.next_batch,
+        stages=("step", "wait"),
+        alternates=(f"{_GENERATOR_0_9}.generate_samples",),
+    ),
+    Hook(
+        f"{_GENERATOR}._generate_vllm",
+        before=controller.generating,
+        after=controller.generated,
+        alternates=(f"{_GENERATOR_0_9}._generate_vllm",),
+    ),
+    Hook(
+        f"{_GENERATOR}._process_response_into_experience",
+        after=controller.arrived,
+        alternates=(f"{_GENERATOR_0_9}._process_response_into_experience",),
+    ),
 )
 
 _ROLLOUT = (
-    *(
-        hook
-        for actor, versions in _ENGINES
-        for hook in (
-            Hook(f"{actor}.__init__", after=engine.started, versions=versions),
-            Hook(f"{actor}.generate_responses", before=agents.group_begins, versions=versions),
-            Hook(
-                f"{actor}.generate",
-                "rollout",
-                name="RolloutRayActor.generate",
-                before=rollout.asking,
-                after=rollout.requested,
-                versions=versions,
-            ),
-            Hook(f"{actor}.sleep", "switch", versions=versions),
-            Hook(f"{actor}.wake_up", "switch", versions=versions),
-            *(
-                Hook(
-                    f"{actor}.{method}",
-                    engine.tensor_stage,
-                    name="RolloutRayActor.update_weight",
-                    phase="load",
-                    before=engine.tensor_comes,
-                    after=engine.tensor_loaded,
-                    stages=("sync",),
-                    versions=versions,
-                )
-                for method in ("update_weight", "update_weight_cuda_ipc")
-            ),
-        )
+    Hook(
+        f"{_ENGINE}.__init__",
+        after=engine.started,
+        alternates=(f"{_ENGINE_0_9}.__init__",),
+    ),
+    Hook(
+        f"{_ENGINE}.generate_responses",
+        before=agents.group_begins,
+        alternates=(f"{_ENGINE_0_9}.generate_responses",),
+    ),
+    Hook(
+        f"{_ENGINE}.generate",
+        "rollout",
+        before=rollout.asking,
+        after=rollout.requested,
+        alternates=(f"{_ENGINE_0_9}.generate",),
     ),
     *(
-        Hook(f"{actor}.{method}", "wait", versions=versions)
-        for actor, versions in ((_ENGINES[0][0], ">=0.10.2"), (_ENGINES[1][0], ">=0.9.7,<0.10.2"))
-        for method in ("pause_generation", "resume_generation")
+        Hook(
+            f"{_ENGINE}.{method}",
+            engine.tensor_stage,
+            phase="load",
+            before=engine.tensor_comes,
+            after=engine.tensor_loaded,
+            stages=("sync",),
+            alternates=(f"{_ENGINE_0_9}.{method}",),
+        )
+        for method in ("update_weight", "update_weight_cuda_ipc")
+    ),
+    *(
+        Hook(
+            f"{_ENGINE}.{method}",
+            stage,
+            alternates=(f"{_ENGINE_0_9}.{method}",),
+            versions=versions,
+        )
+        for method, stage, versions in (
+            ("sleep", "switch", ""),
+            ("wake_up", "switch", ""),
+            ("pause_generation", "wait", ">=0.9.7"),
+            ("resume_generation", "wait", ">=0.9.7"),
+        )
     ),
     Hook(f"{_AGENT}.execute", before=rollout.begins, after=agents.sample_ends),
     Hook(f"{_TURNS}.execute", before=rollout.begins, after=agents.sample_ends),

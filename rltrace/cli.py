@@ -59,7 +59,16 @@ def main() -> None:
     """
 
 
-@main.command(context_settings={"allow_interspersed_args": False})
+class _Wrap(click.Command):
+    """`--probe` takes several words."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        from rltrace.run.probe_options import with_stages_joined
+
+        return super().parse_args(ctx, with_stages_joined(args))
+
+
+@main.command(cls=_Wrap, context_settings={"allow_interspersed_args": False})
 @click.option("--out", type=_NewFolder(path_type=Path), help="Run directory to make.")
 @click.option(
     "--hook",
@@ -68,16 +77,41 @@ def main() -> None:
     metavar="MODULE:NAME=STAGE",
     help="Trace a function of yours too, e.g. `__main__:generate=rollout`. Repeatable.",
 )
+@click.option(
+    "--probe",
+    is_flag=False,
+    flag_value="all",
+    metavar="[STAGE...]",
+    help="Delay stages at random steps, to measure which hold the step up (docs/probe.md).",
+)
+@click.option(
+    "--probe-budget", metavar="SHARE", help="Of the job's time, at most 12.5%.  [default: 5%]"
+)
+@click.option("--probe-seed", type=int, help="Draws the steps.  [default: a random one]")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
-def wrap(out: Path | None, hooks: tuple[str, ...], command: tuple[str, ...]) -> None:
+def wrap(
+    out: Path | None,
+    hooks: tuple[str, ...],
+    probe: str | None,
+    probe_budget: str | None,
+    probe_seed: int | None,
+    command: tuple[str, ...],
+) -> None:
     """Run COMMAND with every process of it traced: `rltrace wrap -- python train.py`."""
+    from rltrace.run.probe_options import design_of
     from rltrace.run.wrap import wrap as wrap_
+
+    design = None
+    if probe is not None:
+        design = design_of(probe, probe_budget, probe_seed)
+    elif probe_budget is not None or probe_seed is not None:
+        raise RltraceError("--probe-budget and --probe-seed go with --probe", WRONG_USAGE)
 
     if not command:
         raise RltraceError(
             "give the command to trace: `rltrace wrap -- python train.py`", WRONG_USAGE
         )
-    sys.exit(wrap_(list(command), out, list(hooks)))
+    sys.exit(wrap_(list(command), out, list(hooks), design))
 
 
 @main.command("import")

@@ -175,7 +175,9 @@ class RayTrainer(Adapter):
         Hook(f"{_TRAINER}.queue:TrajectoryQueue.take", "wait", name="samples for the next step"),
         Hook(f"{_TRAINER}.queue:TrajectoryQueue.admit", "wait", name="the lag bound"),
         Hook(f"{_ROLLOUT}.__init__", after=_policy),
-        Hook(f"{_ENGINE}._run", "rollout", name="Engine"),  # until it has nothing to do
+        # Until it has nothing to do; a probe delays each iteration, as nobody waits for the end.
+        Hook(f"{_ENGINE}._run", "rollout", name="Engine", dose=""),
+        Hook(f"{_ENGINE}.iterate", dose="rollout"),
         Hook(f"{_ROLLOUT}.episode", after=_ended),
         Hook(f"{_ROLLOUT}.use_tool", "env"),
         Hook(f"{_ENGINE}.prefill", before=_prefill_begins, after=_first_tokens),

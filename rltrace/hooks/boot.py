@@ -38,7 +38,13 @@ DETACHED_VARIABLE = "RLTRACE_DETACHED"
 """Set for a job that was handed to a cluster: it may begin, and go on, when the command that
 submitted it has ended, and the run with it."""
 
-CARRIED = (RUN_VARIABLE, ADAPTERS_VARIABLE, HOOKS_VARIABLE, PYTHON_VARIABLE, MAIN_VARIABLE)
+PROBE_VARIABLE = "RLTRACE_PROBE"
+"""Environment variable with the design of the probe (`rltrace.hooks.doses`), if the run has one."""
+
+CARRIED = (
+    *(RUN_VARIABLE, ADAPTERS_VARIABLE, HOOKS_VARIABLE, PYTHON_VARIABLE, MAIN_VARIABLE),
+    PROBE_VARIABLE,
+)
 """What a process that does not inherit the environment has to be given, beside `PYTHONPATH`."""
 
 SITE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "site")
@@ -135,6 +141,10 @@ def _boot(run_dir: str) -> None:
             os.environ.pop(RUN_VARIABLE, None)  # said once; the children need not say it again
             return
         _start_agent(run_dir)
+        if os.environ.get(PROBE_VARIABLE):
+            from rltrace.hooks import probing
+
+            probing.start(run_dir, os.environ[PROBE_VARIABLE])
         if running.kind == "module":
             os.environ[MAIN_VARIABLE] = running.name
         elif not is_ray_worker:

@@ -10,6 +10,10 @@ from rltrace.hooks.idle import IDLE
 from rltrace.hooks.spans import Span
 from rltrace.trace.vocabulary import Stage, word
 
+dosed: Callable[[Any, bool], Any] | None = None
+"""Makes a span that is delayed of one that is not; a probe sets its own. The other argument: the
+span holds its thread from the beginning to the end."""
+
 
 def decorate(
     function: Callable[..., Any], name: int, stage: int, phase: int, counts: dict[str, int]
@@ -37,7 +41,16 @@ def decorate(
             recorder.failed(error)
             return idle
 
+    make = dosed
     if iscoroutinefunction(function):
+        if make is not None:
+
+            @wraps(function)
+            async def delayed(*args: Any, **kwargs: Any) -> Any:
+                async with make(start(), False):
+                    return await function(*args, **kwargs)
+
+            return delayed
 
         @wraps(function)
         async def coroutine(*args: Any, **kwargs: Any) -> Any:
@@ -62,6 +75,15 @@ def decorate(
                 return (yield from function(*args, **kwargs))
 
         return generator
+
+    if make is not None:
+
+        @wraps(function)
+        def delayed_call(*args: Any, **kwargs: Any) -> Any:
+            with make(start(), True):
+                return function(*args, **kwargs)
+
+        return delayed_call
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -35,6 +35,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from rltrace.hooks.figures import OwnFigure
 from rltrace.trace.schema import TABLES
 from rltrace.trace.vocabulary import Phase, Stage
 
@@ -149,6 +150,10 @@ class Hook:
       span from the first item to the last.
     - `stream`: of a function that returns an iterator, or a tuple with one at this place (-1: the
       result itself): its items are the calls, as those of a generator, and the call itself is none.
+    - `dose`: where a probe (`rltrace wrap --probe`) delays a stage: at the end of this function's
+      calls. By default that is the hook's own stage; a stage here is that of a hook without one
+      (it is only put in place where a run is probed), and `""` is for a function whose end
+      nobody waits for, or that somebody watches for its being over.
     - `optional`: absence is no problem worth telling.
     """
 
@@ -164,12 +169,18 @@ class Hook:
     per_item: bool = True
     stream: int | None = None
     stages: tuple[str, ...] = ()
+    dose: str | None = None
     optional: bool = False
 
     @property
     def targets(self) -> tuple[tuple[str, str], ...]:
         """All (module, qualified name) pairs, the main one first."""
         return tuple(split_target(target) for target in (self.target, *self.alternates))
+
+    @property
+    def is_for_probes(self) -> bool:
+        """Whether nothing of its calls is recorded: it is a place of doses and no more."""
+        return bool(self.dose) and self.stage is None and not (self.before or self.after)
 
     @property
     def span_name(self) -> str:
@@ -191,7 +202,8 @@ class Adapter:
 
     `framework` is the import name whose first import brings the adapter in (`"verl"`,
     `"rltrace.trainer"`); `labels` maps the framework's own timer or metric names to stages; `roles`
-    maps Ray actor classes (`"module:Class"`) to the role of the process that runs one.
+    maps Ray actor classes (`"module:Class"`) to the role of the process that runs one; `figures`
+    are those of the framework's own metrics that are not what they seem.
     """
 
     framework: ClassVar[str]
@@ -199,6 +211,7 @@ class Adapter:
     hooks: ClassVar[Sequence[Hook]] = ()
     labels: ClassVar[Mapping[str, str]] = {}
     roles: ClassVar[Mapping[str, str]] = {}
+    figures: ClassVar[Sequence[OwnFigure]] = ()
 
     def describe(self, module: ModuleType) -> dict[str, Any]:
         """Facts about this process, for its process file; called once the framework is imported."""

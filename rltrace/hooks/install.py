@@ -14,6 +14,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
+from rltrace.hooks import observing
 from rltrace.hooks import recorder as recording
 from rltrace.hooks.argv import Program
 from rltrace.hooks.boot import HOOKS_VARIABLE
@@ -94,6 +95,8 @@ class Installation:
             Observer(hook)  # a stage that is no word is told at once, not at the first call
         except ValueError as error:
             _failed(hook, str(error))
+            return
+        if hook.is_for_probes and observing.kind is None:
             return
         self.hooks.append(hook)
         modules = {name for name, _ in hook.targets}

@@ -24,6 +24,10 @@ _REVIVE = (
 )
 
 
+kind: type[Observer] | None = None
+"""What `Observer(hook)` makes, if not an `Observer`; a probe sets its own."""
+
+
 class Observer:
     """Records the calls of one hooked function. `begin` gives what `end`, `fail` (the call raised)
     or `drop` (there was no call after all) are given back; `on` is False once unpatched."""
@@ -41,6 +45,13 @@ class Observer:
         "on",
         "per_item",
     )
+
+    delays = False
+    """Whether calls are delayed: `delay` is awaited where a coroutine has come to its end."""
+
+    def __new__(cls, hook: Hook) -> Observer:
+        """An observer, or what takes its place."""
+        return object.__new__(kind or cls)
 
     def __init__(self, hook: Hook) -> None:
         """Errors: `ValueError` for a stage or phase that is no word of the vocabulary."""

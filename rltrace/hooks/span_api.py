@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from rltrace.hooks.recorder import Recorder
 
 
+on_step: Callable[[int], None] | None = None
+"""Told of each step that begins; a probe sets its own."""
+
+
 class _Phases(dict[str, int]):
     """Codes of phases, the enum loaded only for the first one that is named."""
 
@@ -105,10 +109,10 @@ def span(
     # Two lines, so that a call without a run sets up the smallest frame there is.
     if _active is None:
         return _IDLE_SPAN
-    return _begin(stage, name, phase, step, version, tokens, bytes, items)
+    return begin_span(stage, name, phase, step, version, tokens, bytes, items)
 
 
-def _begin(
+def begin_span(
     stage: str,
     name: str | None,
     phase: str | None,
@@ -118,6 +122,7 @@ def _begin(
     bytes: int | None,
     items: int | None,
 ) -> LoopSpan:
+    """What `span` does where there is a run; a probe puts its own in this place."""
     recorder = _active
     if recorder is None:  # another thread has just stopped it
         return _IDLE_SPAN
@@ -198,6 +203,8 @@ def step(number: int) -> Step:
         row = recorder.begin(*recorder.label("step", None))
         opened: Step = row_at(Step, row._batch, row._slot)
         recorder.open_step = opened
+        if on_step is not None:
+            on_step(recorder.step)
         return opened
     except Exception as error:
         recorder.failed(error)

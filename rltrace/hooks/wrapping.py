@@ -129,7 +129,9 @@ def wrap(function: Any, observer: Observer) -> Any:
     if observer.hook.stream is not None:
         wrapper = _stream(function, observer)
     elif flags & _CO_COROUTINE:
-        wrapper = _coroutine_function(function, observer)
+        wrapper = (_delayed_coroutine if observer.delays else _coroutine_function)(
+            function, observer
+        )
     elif flags & _CO_GENERATOR:
         wrapper = (_items if observer.per_item else _generator)(function, observer)
     elif flags & _CO_ASYNC_GENERATOR:
@@ -215,6 +217,26 @@ def _coroutine_function(function: Any, observer: Any) -> Any:
         call = observer.begin(args, kwargs)
         try:
             result = await function(*args, **kwargs)
+        except BaseException as error:
+            observer.fail(call, error)
+            raise
+        observer.end(call, result)
+        return result
+
+    return wrapper
+
+
+def _delayed_coroutine(function: Any, observer: Any) -> Any:
+    """As `_coroutine_function`, in a run that is probed: the dose ends the call."""
+
+    async def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if observer is None:
+            return await function(*args, **kwargs)
+        call = observer.begin(args, kwargs)
+        try:
+            result = await function(*args, **kwargs)
+            if observer.delays:
+                await observer.delay(call)
         except BaseException as error:
             observer.fail(call, error)
             raise

@@ -14,7 +14,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from rltrace.hooks.boot import DETACHED_VARIABLE, HOOKS_VARIABLE, MAIN_VARIABLE
+from rltrace.hooks.boot import (
+    DETACHED_VARIABLE,
+    HOOKS_VARIABLE,
+    MAIN_VARIABLE,
+    PROBE_VARIABLE,
+)
+from rltrace.hooks.doses import Design
 from rltrace.hooks.hook import Hook, split_target, stage_code
 from rltrace.run.child import run_child
 from rltrace.run.closing import (
@@ -31,12 +37,18 @@ from rltrace.trace.run_dir import RUN_FILE, RUN_VARIABLE, read_run_json, update_
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 
 
-def wrap(command: list[str], out: Path | None = None, hooks: Sequence[str] = ()) -> int:
+def wrap(
+    command: list[str],
+    out: Path | None = None,
+    hooks: Sequence[str] = (),
+    probe: Design | None = None,
+) -> int:
     """Runs the command and returns its exit code, 128 + n when signal n ended it, 127 when there is
     no such command, 126 when it cannot be executed.
 
     `out` is the run directory to make (by default a new one in `rltrace-runs/`), `hooks` are the
-    user's own as `"module:qualname=stage"`. Errors: `RltraceError` for wrong usage.
+    user's own as `"module:qualname=stage"`, `probe` delays stages. Errors: `RltraceError` for wrong
+    usage.
     """
     if not command:
         raise RltraceError("give a command: `rltrace wrap -- python train.py`", WRONG_USAGE)
@@ -47,14 +59,24 @@ def wrap(command: list[str], out: Path | None = None, hooks: Sequence[str] = ())
         return _cannot_run(command[0])
     outer = _outer_run()
     if outer and out is None:
+        if probe is not None:
+            _say("--probe: this joins the outer run, which alone can be probed")
         return _run(program, command, traced_environment(outer, hooks), None)
-    run_dir = _make_run(command, out, hooks)
+    run_dir = _make_run(command, out, hooks, probe)
     if run_dir is None:
         return _run(program, command, dict(os.environ), None)
     start_agent(run_dir)
     newest = out is None and run_dir.parent == Path.cwd() / RUNS_FOLDER
     shown = os.path.relpath(run_dir)
-    code = _run(program, command, traced_environment(str(run_dir), hooks), run_dir)
+    environment = traced_environment(str(run_dir), hooks)
+    environment.pop(PROBE_VARIABLE, None)  # an outer run's
+    if probe is not None:
+        environment[PROBE_VARIABLE] = probe.text()
+        _say(
+            f"probing {', '.join(probe.stages)}: doses of {100 * probe.dose:g} % in a quarter of "
+            f"the steps, so at most {100 * probe.budget:g} % of the job's time (seed {probe.seed})"
+        )
+    code = _run(program, command, environment, run_dir)
     _finish(run_dir, code, shown, newest, hooks)
     return code
 
@@ -93,17 +115,23 @@ def _outer_run() -> str | None:
     except RltraceError:
         over = True
     if over and (DETACHED_VARIABLE not in os.environ or not Path(outer, RUN_FILE).exists()):
-        for name in (RUN_VARIABLE, HOOKS_VARIABLE, MAIN_VARIABLE, DETACHED_VARIABLE):
+        for name in (
+            *(RUN_VARIABLE, HOOKS_VARIABLE, MAIN_VARIABLE, DETACHED_VARIABLE),
+            PROBE_VARIABLE,
+        ):
             os.environ.pop(name, None)
         return None
     return outer
 
 
-def _make_run(command: list[str], out: Path | None, hooks: Sequence[str]) -> Path | None:
+def _make_run(
+    command: list[str], out: Path | None, hooks: Sequence[str], probe: Design | None
+) -> Path | None:
     path: Path | str = out or RUNS_FOLDER
     try:
         path = _free_path(command, out)
-        open_run_directory(path, command, hooks=list(hooks))
+        probed = {} if probe is None else {"probe": probe.settings()}
+        open_run_directory(path, command, hooks=list(hooks), **probed)
     except OSError as error:
         _say(f"cannot record into {path}: {error.strerror or error}; the job runs untraced")
         return None

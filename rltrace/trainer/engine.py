@@ -135,15 +135,19 @@ class Engine:
     async def _run(self) -> None:
         try:
             while self.waiting or self.running:
-                started = time.perf_counter()
-                self._advance()
-                await asyncio.sleep(max(0.0, self.decode_floor + started - time.perf_counter()))
+                await self.iterate()
                 self._retire()
         except Exception as error:  # those who wait must learn of it
             for sequence in self.open.values():
                 if sequence.turn is not None and not sequence.turn.done():
                     sequence.turn.set_exception(error)
             self.running, self.waiting, self.cache = [], deque(), KVCache(self.model.shape, 0)
+
+    async def iterate(self) -> None:
+        """One token for each sequence of the batch, in no less time than the device would take."""
+        started = time.perf_counter()
+        self._advance()
+        await asyncio.sleep(max(0.0, self.decode_floor + started - time.perf_counter()))
 
     @torch.no_grad()
     def _advance(self) -> None:

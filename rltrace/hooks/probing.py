@@ -1,0 +1,233 @@
+"""The probe (`rltrace wrap --probe`): stages are delayed by known doses at random steps.
+
+Nothing of this is imported in a process of a run that is not probed. Where it is, `start` puts
+what delays in the place of what only records: hooks become `ProbingObserver`s, and the spans of the
+API `DosedSpan`s. A dose that cannot be given is written to the run's problems, and the job goes on
+without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rltrace.hooks import decorate, observing, span_api
+from rltrace.hooks import recorder as recording
+from rltrace.hooks import spans as _spans
+from rltrace.hooks.delaying import Delays, Stay
+from rltrace.hooks.doses import Design
+from rltrace.hooks.hook import Call, Hook, stage_code
+from rltrace.hooks.observing import Observer
+from rltrace.hooks.span_api import LoopSpan
+from rltrace.trace.segment import row_at
+from rltrace.trace.vocabulary import Stage
+
+_ITERATION = 0x20 | 0x200  # code flags of generators and async generators
+
+_delays: Delays | None = None
+
+
+def start(run_dir: str, design: str) -> None:
+    """Probes what this process does from now on; `design` is a `Design.text()`."""
+    global _delays
+    try:
+        _delays = Delays(Design.of(design), run_dir)
+    except (OSError, ValueError) as error:
+        _problem("not-probed", "this process", f"it gets no doses: {error}")
+        return
+    observing.kind = ProbingObserver
+    span_api.begin_span = _begin_dosed  # type: ignore[assignment]
+    span_api.on_step = _delays.publish
+    decorate.dosed = dosed
+
+
+class _Dosed:
+    """A call under way: what the observer keeps of it, and its stay (None: it is not delayed)."""
+
+    __slots__ = ("call", "stay")
+
+    def __init__(self, call: Any, stay: Stay | None) -> None:
+        self.call = call
+        self.stay = stay
+
+
+class ProbingObserver(Observer):
+    """An observer whose calls are delayed."""
+
+    __slots__ = ("_delayed", "_iterates")
+
+    delays = True
+
+    def __init__(self, hook: Hook) -> None:
+        super().__init__(hook)
+        self._delayed = self._stage if hook.dose is None else stage_code(hook.dose or None)
+        self._iterates: bool | None = None
+
+    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The call begins."""
+        call = super().begin(args, kwargs)
+        delays = _delays
+        if delays is None or not self.on or recording._active is None:
+            return call
+        try:
+            if type(call) is Call and call.stage == Stage.STEP:
+                delays.publish(call.recorder.step)
+                return call
+            stage = self._delayed
+            if self._stage_decides and self.hook.dose is None and call is not None:
+                stage = call.stage
+            if stage == -1 or self._whole():
+                return call
+            return _Dosed(call, delays.enter(stage))
+        except Exception as error:
+            _give_up(error)
+            return call
+
+    def end(self, call: Any, result: Any) -> None:
+        """The call has returned `result`."""
+        if type(call) is not _Dosed:
+            super().end(call, result)
+            return
+        stay = call.stay
+        if stay is not None and _delays is not None:
+            try:
+                _delays.sleep(stay)
+            except Exception as error:
+                _give_up(error)
+        super().end(call.call, result)
+
+    async def delay(self, call: Any) -> None:
+        """The coroutine of the call has come to its end; `end` follows."""
+        if type(call) is not _Dosed or call.stay is None or _delays is None:
+            return
+        stay, call.stay = call.stay, None
+        try:
+            await _delays.sleep_aside(stay)
+        except Exception as error:
+            _give_up(error)
+        finally:
+            _delays.leave(stay)
+
+    def fail(self, call: Any, error: BaseException) -> None:
+        """The call has raised."""
+        super().fail(_left(call), error)
+
+    def drop(self, call: Any) -> None:
+        """There was nothing to record."""
+        super().drop(_left(call))
+
+    def _whole(self) -> bool:
+        """Whether a call is a whole iteration: whoever goes over the items has a part in it."""
+        if self._iterates is None:
+            flags = getattr(getattr(self.function, "__code__", None), "co_flags", 0)
+            self._iterates = bool(flags & _ITERATION) and not self.per_item
+            if self._iterates:
+                _problem("not-probed", self.hook.target, "a whole iteration cannot be delayed")
+        return self._iterates
+
+
+def _left(call: Any) -> Any:
+    """What the observer keeps of a call that gets no dose."""
+    if type(call) is not _Dosed:
+        return call
+    if call.stay is not None and _delays is not None:
+        _delays.leave(call.stay)
+    return call.call
+
+
+class DosedSpan(LoopSpan):
+    """A span of the API that is delayed at its end: `with` sleeps, `async with` lets other tasks
+    go on. A `with` inside of a coroutine is not delayed: nobody knows whether it waits in there."""
+
+    __slots__ = ("_holds_thread", "_stay")
+
+    _stay: Stay | None
+    _holds_thread: bool
+
+    def end(self) -> None:
+        """Ends the span, after its dose. Never raises."""
+        stay = self._taken()
+        if stay is not None and _delays is not None:
+            try:
+                if self._holds_thread or not _in_loop():
+                    _delays.sleep(stay)
+                elif _delays.has_dose(stay):
+                    what = "inside of a coroutine only `async with rltrace.span(...)` is delayed"
+                    _problem("not-probed", Stage(stay.stage).name.lower(), what)
+                _delays.leave(stay)
+            except Exception as error:
+                _give_up(error)
+        super().end()
+
+    def __exit__(self, kind: object, value: object, traceback: object) -> None:
+        if kind is not None:
+            self._forget()
+        self.end()
+
+    async def __aexit__(self, *error: object) -> None:
+        if error and error[0] is not None:
+            self._forget()
+        stay = self._taken()
+        if stay is not None and _delays is not None:
+            try:
+                await _delays.sleep_aside(stay)
+            except Exception as raised:
+                _give_up(raised)
+            finally:
+                _delays.leave(stay)
+        super().end()
+
+    def discard(self) -> None:
+        """Takes the row back, as if the span had not been begun."""
+        self._forget()
+        super().discard()
+
+    def _taken(self) -> Stay | None:
+        """The stay, for whoever ends it: the first one to ask."""
+        stay, self._stay = self._stay, None
+        return stay
+
+    def _forget(self) -> None:
+        stay = self._taken()
+        if stay is not None and _delays is not None:
+            _delays.leave(stay)
+
+
+def dosed(span: Any, holds_thread: bool = False) -> Any:
+    """A span that has just begun, as one that is delayed; `holds_thread`: a function's that is no
+    coroutine function, which lets no other task go on anyway."""
+    try:
+        if _delays is None or type(span) not in (LoopSpan, _spans.Span):
+            return span
+        stage = span._batch.columns[span._batch.places["stage"]][span._slot]
+        again: DosedSpan = row_at(DosedSpan, span._batch, span._slot)
+        again._holds_thread = holds_thread
+        again._stay = _delays.enter(stage)
+        return again
+    except Exception as error:
+        _give_up(error)
+        return span
+
+
+_begin: Callable[..., LoopSpan] = span_api.begin_span
+
+
+def _begin_dosed(*facts: Any) -> LoopSpan:
+    span: LoopSpan = dosed(_begin(*facts))
+    return span
+
+
+def _in_loop() -> bool:
+    return _spans.running_loop is not None and _spans.running_loop() is not None
+
+
+def _problem(what: str, target: str, detail: str) -> None:
+    recorder = recording.active()
+    if recorder is not None:
+        recorder.problem(what, target=target, detail=detail)
+
+
+def _give_up(error: Exception) -> None:
+    recorder = recording.active()
+    if recorder is not None:
+        recorder.failed(error)

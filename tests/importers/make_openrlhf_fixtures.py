@@ -6,7 +6,8 @@ only: nothing else of OpenRLHF is imported):
 
 The times of the synchronous run are those of OpenRLHF 0.11.2 on two CPU cores (a model of 0.3 M
 parameters, 8 samples a step); those of the asynchronous one are made up, of that size. wandb's
-files hold the time at which they were made.
+files hold the time at which they were made. (openrlhf_async_console.log is not made here: it is
+lines that such a run printed, OpenRLHF 0.11.2 with --train.async_enable.)
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ from tests.importers.logs import FIXTURES
 WANDB = FIXTURES / "openrlhf.wandb"
 EVENTS = FIXTURES / "openrlhf_async"
 CONSOLE = FIXTURES / "openrlhf_console.log"
+PRINTED = FIXTURES / "openrlhf_async_console.log"  # lines of what 0.11.2 printed, on a CPU
 LINE = "(PPOTrainer pid=7) INFO 11-21 13:00:00 ppo_trainer.py:549] ✨ Global step "
 
 
@@ -115,6 +116,20 @@ def test_the_console_gives_what_it_shows(tmp_path: Path) -> None:
     assert f"steps without {STEP}, of which only counters are kept: 4" in notes
 
 
+def test_what_an_asynchronous_run_really_printed_is_read(tmp_path: Path) -> None:
+    done, summary = imported(PRINTED, tmp_path)
+    assert (done.trainer, done.steps) == ("PPOTrainerAsync", 4)
+    assert (done.readings, len(done.log_notes)) == (4 * 28, 1)
+    lengths = [step.seconds for step in summary.steps.times]
+    assert lengths == pytest.approx([12.260235, 0.785384, 0.925141, 0.523261], abs=1e-6)
+    # It waited for its first batch before that was being generated, which no timer shows.
+    assert summary.steps.times[0].unattributed_s == pytest.approx(12.260 - 5.918 - 1.192, abs=1e-3)
+    found = rltrace.open_run(done.path).sql(
+        "select value from samples where counter = 'rollout/response_length_mean' order by time_ns"
+    )
+    assert found.fetchall()[0] == (47.25,)
+
+
 def test_a_last_line_without_its_end_of_line_is_whole_if_its_dict_is(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text(f"{LINE}1: {timing(1.0, 2.0, 3.0, 4.5)}", "utf-8")
@@ -192,7 +207,7 @@ def test_the_wrong_framework_is_one_sentence(
     assert result.output.endswith(f"looks like a log of {is_of}\n")
 
 
-@pytest.mark.parametrize("log", [WANDB, EVENTS, CONSOLE], ids=["wandb", "events", "console"])
+@pytest.mark.parametrize("log", [WANDB, EVENTS, PRINTED], ids=["wandb", "events", "console"])
 def test_every_reader_of_traces_takes_the_run(tmp_path: Path, log: Path) -> None:
     run = tmp_path / "run"
     told: dict[str, Any] = json.loads(

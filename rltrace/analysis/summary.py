@@ -12,10 +12,12 @@ from rltrace.analysis.binding import Binding, find_binding
 from rltrace.analysis.cascade import Cascade, cascade
 from rltrace.analysis.composition import Composition, compose
 from rltrace.analysis.coverage import Coverage, coverage
-from rltrace.analysis.devices import AGENT
+from rltrace.analysis.devices import AGENT, count_devices
 from rltrace.analysis.freshness import Freshness, freshness
 from rltrace.analysis.goodput import Goodput, goodput
+from rltrace.analysis.health import Health, health
 from rltrace.analysis.own_cost import OwnCost, own_cost
+from rltrace.analysis.reward_curve import RewardCurve, reward_curve
 from rltrace.analysis.spread import Spread, spread
 from rltrace.analysis.stages import StageRow, break_down, stage_rows
 from rltrace.analysis.staleness import Staleness, staleness
@@ -98,6 +100,8 @@ class Summary:
     goodput: Goodput | None
     cascade: Cascade | None
     freshness: Freshness
+    health: Health
+    reward: RewardCurve | None
     coverage: Coverage
     own_cost: OwnCost
 
@@ -120,6 +124,7 @@ def summarize(
     since = started if isinstance(started, int) else activity.first_ns
     tokens = goodput(run, steps, price_usd_per_hour, lag_budget)
     fresh = freshness(run, lags)
+    reward = reward_curve(run, steps, count_devices(run))
     return Summary(
         run=_facts(run, activity, until),
         steps=StepsSummary(
@@ -157,6 +162,8 @@ def summarize(
         goodput=tokens,
         cascade=cascade(run, activity, steps, breakdown, tokens, fresh, (since, until)),
         freshness=fresh,
+        health=health(run, activity, steps, breakdown, reward, fresh, until),
+        reward=reward,
         coverage=coverage(run, activity, until),
         own_cost=own_cost(run, activity, until),
     )

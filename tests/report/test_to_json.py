@@ -40,7 +40,8 @@ KEYS = {
 }
 TOP = {
     *("schema", "run", "steps", "typical", "stages", "waits", "binding", "composition", "tail"),
-    *("staleness", "syncs", "goodput", "cascade", "freshness", "coverage", "own_cost", "warnings"),
+    *("staleness", "syncs", "goodput", "cascade", "freshness", "health", "reward", "coverage"),
+    *("own_cost", "warnings"),
 }
 
 

@@ -1,0 +1,209 @@
+"""Whether the job is well: crashes, hangs, stalls, restarts, a fallen reward, figures not finite.
+
+Tuning advice for a job that is not well would be wrong, so these come before any verdict. An
+*alarm* forbids advice; a *note* does not.
+"""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rltrace.analysis.activity import Activity
+from rltrace.analysis.freshness import Freshness
+from rltrace.analysis.reward_curve import RewardCurve
+from rltrace.analysis.stages import Breakdown
+from rltrace.analysis.steps import Steps
+from rltrace.trace.vocabulary import Stage, word
+
+if TYPE_CHECKING:
+    from rltrace.trace.run import Run
+
+ALARM = "alarm"
+NOTE = "note"
+
+STALL_TIMES = 3.0
+"""A step that takes this many times the usual one stalled."""
+_LOST_SHARE = 0.1  # stalls that cost less of the run than this are a note
+_FEWEST_STEPS = 3
+_NAMED = 5
+_NO_STALL = (Stage.EVAL, Stage.CHECKPOINT)  # they are long by nature
+_NO_HANG = (Stage.STEP, Stage.WAIT, Stage.OTHER)
+_BY_HAND = {signal.SIGINT, signal.SIGTERM}
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """One thing that is wrong: its kind ("crash", "hang", "lost process", "stall", "restart",
+    "reward", "not finite"), how grave it is (`ALARM` or `NOTE`), and a sentence."""
+
+    kind: str
+    severity: str
+    says: str
+
+
+@dataclass(frozen=True)
+class Health:
+    """What is wrong with the run, alarms first."""
+
+    alarms: tuple[Alarm, ...]
+
+    @property
+    def well(self) -> bool:
+        """Whether nothing forbids tuning advice."""
+        return not any(alarm.severity == ALARM for alarm in self.alarms)
+
+
+def health(
+    run: Run,
+    activity: Activity,
+    steps: Steps,
+    breakdown: Breakdown,
+    reward: RewardCurve | None,
+    fresh: Freshness,
+    recorded_until_ns: int,
+) -> Health:
+    """The health of `run`, whose recording ended at `recorded_until_ns` (Unix ns)."""
+    usual_s = _usual_s(steps, breakdown)
+    found = [
+        *_crash(run, steps),
+        *_hang(steps, usual_s, recorded_until_ns),
+        *_lost(run, activity, usual_s, recorded_until_ns),
+        *_stalls(steps, breakdown, usual_s),
+        *_restarts(steps),
+        *_reward(reward),
+        *_not_finite(run, fresh),
+    ]
+    return Health(tuple(sorted(found, key=lambda alarm: alarm.severity != ALARM)))
+
+
+def _usual_s(steps: Steps, breakdown: Breakdown) -> float:
+    """Median length of a steady step without evaluation and checkpoints; NaN for too few."""
+    steady = list(steps.steady)
+    if steps.whole_run or len(steady) < _FEWEST_STEPS:
+        return float("nan")
+    return float(np.median(_own_s(breakdown)[steady]))
+
+
+def _own_s(breakdown: Breakdown) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    own: np.ndarray[tuple[int], np.dtype[np.float64]] = breakdown.steps_s - breakdown.exposed_s[
+        :, list(_NO_STALL)
+    ].sum(axis=1)
+    return own
+
+
+def _crash(run: Run, steps: Steps) -> list[Alarm]:
+    code = run.meta.get("exit_code")
+    if not isinstance(code, int) or code == 0:
+        return []
+    number = -code if code < 0 else code - 128
+    how = f"signal {number}" if code < 0 else f"exit code {code}"
+    if number in _BY_HAND:
+        return [Alarm("crash", NOTE, f"the job was ended from outside ({how})")]
+    done = 0 if steps.whole_run else len(steps.windows)
+    when = f"after {done} steps" if done else "before its first step was complete"
+    return [Alarm("crash", ALARM, f"the job failed {when} ({how})")]
+
+
+def _hang(steps: Steps, usual_s: float, until_ns: int) -> list[Alarm]:
+    last = steps.windows[-1].end_ns if steps.windows and not steps.whole_run else 0
+    return [
+        Alarm(
+            "hang",
+            ALARM,
+            f"step {number} had been in progress for {(until_ns - start) / 1e9 / usual_s:.0f} "
+            "times the usual step when the recording ended",
+        )
+        for number, start in steps.in_progress
+        if start >= last and (until_ns - start) / 1e9 > STALL_TIMES * usual_s
+    ]
+
+
+def _lost(run: Run, activity: Activity, usual_s: float, until_ns: int) -> list[Alarm]:
+    """Processes that fell silent in the middle of their work while others went on."""
+    role_of = {process.number: process.role or "a process" for process in run.processes}
+    silent = {
+        span.process: span
+        for span in activity.open_spans
+        if span.stage not in _NO_HANG
+        and (activity.last_ns - span.last_sign_ns) / 1e9 > STALL_TIMES * usual_s
+    }
+    by_role: dict[str, list[str]] = {}
+    for number, span in silent.items():
+        by_role.setdefault(role_of.get(number, "a process"), []).append(span.name)
+    return [
+        Alarm(
+            "lost process",
+            ALARM,
+            f"{len(names)} of role {role} fell silent in “{names[0]}” and the job went on "
+            f"for more than {STALL_TIMES:g} usual steps",
+        )
+        for role, names in by_role.items()
+    ]
+
+
+def _stalls(steps: Steps, breakdown: Breakdown, usual_s: float) -> list[Alarm]:
+    steady = [i for i in steps.steady if not steps.whole_run]
+    own_s = _own_s(breakdown)
+    stalled = [i for i in steady if own_s[i] > STALL_TIMES * usual_s]
+    if not stalled:
+        return []
+    lost_s = float((own_s[stalled] - usual_s).sum())
+    share = lost_s / float(breakdown.steps_s[steady].sum())
+    usual = np.median(breakdown.exposed_s[steady], axis=0)
+    more = (breakdown.exposed_s[stalled] - usual).sum(axis=0)
+    idle_s = float(
+        (breakdown.unattributed_s[stalled] - np.median(breakdown.unattributed_s[steady])).sum()
+    )
+    worst = int(np.argmax(more))
+    where = "in no span" if idle_s > more[worst] else f"in {word(Stage(worst))}"
+    numbers = ", ".join(str(steps.windows[i].step) for i in stalled[:_NAMED])
+    dots = " …" if len(stalled) > _NAMED else ""
+    word_ = "step" if len(stalled) == 1 else "steps"
+    return [
+        Alarm(
+            "stall",
+            ALARM if share >= _LOST_SHARE else NOTE,
+            f"{len(stalled)} {word_} ({numbers}{dots}) took more than {STALL_TIMES:g} times the "
+            f"usual one, most of it {where}: {share:.0%} of the steady time",
+        )
+    ]
+
+
+def _restarts(steps: Steps) -> list[Alarm]:
+    if not steps.repeated:
+        return []
+    what = "step was" if steps.repeated == 1 else "steps were"
+    return [Alarm("restart", ALARM, f"{steps.repeated} {what} done again after a restart")]
+
+
+def _reward(reward: RewardCurve | None) -> list[Alarm]:
+    if reward is None or reward.collapse is None:
+        return []
+    fall = reward.collapse
+    return [
+        Alarm(
+            "reward",
+            ALARM,
+            f"the reward fell at step {fall.step}, from {fall.before:.3g} to {fall.after:.3g}, and "
+            "has not come back",
+        )
+    ]
+
+
+def _not_finite(run: Run, fresh: Freshness) -> list[Alarm]:
+    alarms = []
+    if fresh.infinite_ratios:
+        alarms.append(f"importance ratios of {fresh.infinite_ratios} samples are infinite")
+    rewards = run.sql("select count(*) from raw_rewards where start_ns > 0 and isinf(value)")
+    if count := rewards.fetchall()[0][0]:
+        alarms.append(f"{count} rewards are infinite")
+    losses = run.sql(
+        "select text, count(*) from raw_samples join names on names.id = counter where time_ns > 0 "
+        "and not isfinite(value) and (text ilike '%loss%' or text ilike '%grad%norm%') group by 1"
+    ).fetchall()
+    alarms += [f"{name} was not finite {count} times" for name, count in losses]
+    return [Alarm("not finite", ALARM, text) for text in alarms]

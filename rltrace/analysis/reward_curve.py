@@ -1,0 +1,154 @@
+"""Reward against device-hours: what the compute bought, beside how fast steps went by.
+
+Speed alone is the wrong target: a change that doubles the steps an hour and halves what a step
+learns gains nothing. The reward of a step is the mean of the verdicts that were reached in it (from
+the end of the step before to its own end); where versions overlap they are of several policies.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rltrace.analysis.devices import Devices
+from rltrace.analysis.spread import t95
+from rltrace.analysis.steps import Steps
+
+if TYPE_CHECKING:
+    from rltrace.trace.run import Run
+
+Floats = NDArray[np.float64]
+
+_FEWEST_STEPS = 10
+_SURE = 4.0  # standard errors
+_LARGE = 0.5
+_WINDOW = 3
+
+
+@dataclass(frozen=True)
+class RewardPoint:
+    """A step: mean verdict, how many, and what the run had cost until its end (device-hours since
+    the first step began; NaN where the devices are not known)."""
+
+    step: int
+    reward: float
+    verdicts: int
+    device_hours: float
+
+
+@dataclass(frozen=True)
+class Collapse:
+    """From `step` on the reward is low: its level just `before` and the mean `after`, and by how
+    many standard errors the last level is below the best one."""
+
+    step: int
+    before: float
+    after: float
+    errors: float
+
+
+@dataclass(frozen=True)
+class RewardCurve:
+    """The reward by step. `first` and `last` are means over the first and the last tenth of the
+    steps (at least 3, at most half of them); the rates hold over the whole time between the first
+    step's begin and the last one's end. `gain_per_device_hour` is the slope of a straight line,
+    with a 95 % interval that takes steps as independent: a description, not a forecast. `device` is
+    "GPU", "core" or empty."""
+
+    device: str
+    points: tuple[RewardPoint, ...]
+    first: float
+    last: float
+    steps_per_hour: float
+    device_hours: float
+    gain_per_device_hour: float
+    gain_low: float
+    gain_high: float
+    collapse: Collapse | None
+
+
+def reward_curve(run: Run, steps: Steps, devices: Devices) -> RewardCurve | None:
+    """The curve of `run`; None where no verdict was reached in a step."""
+    if steps.whole_run or not steps.windows:
+        return None
+    begin_ns = steps.windows[0].start_ns
+    ends = np.array([w.end_ns for w in steps.windows], np.int64)
+    reached = run.sql(
+        "select end_ns, value from raw_rewards where start_ns > 0 and outcome <= 0 "
+        f"and isfinite(value) and end_ns > 0 and end_ns <= {int(ends[-1])}"
+    ).fetchnumpy()
+    place = np.searchsorted(ends, np.asarray(reached["end_ns"], np.int64), side="left")
+    count = np.bincount(place, minlength=len(ends))
+    total = np.bincount(place, np.asarray(reached["value"], np.float64), len(ends))
+    judged = np.flatnonzero(count)
+    if not len(judged):
+        return None
+    reward = total[judged] / count[judged]
+    hours = (ends - begin_ns) / 3.6e12
+    spent = hours * devices.count if devices.count else np.full(len(ends), math.nan)
+    tenth = min(max(3, len(reward) // 10), max(1, len(reward) // 2))
+    slope, low, high = _line(spent[judged], reward)
+    return RewardCurve(
+        device=devices.kind if devices.count else "",
+        points=tuple(
+            RewardPoint(steps.windows[i].step, float(r), int(count[i]), float(spent[i]))
+            for i, r in zip(judged, reward, strict=True)
+        ),
+        first=float(reward[:tenth].mean()),
+        last=float(reward[-tenth:].mean()),
+        steps_per_hour=len(ends) / float(hours[-1]) if hours[-1] > 0 else math.nan,
+        device_hours=float(spent[-1]),
+        gain_per_device_hour=slope,
+        gain_low=low,
+        gain_high=high,
+        collapse=_collapse(reward, [steps.windows[i].step for i in judged]),
+    )
+
+
+def _line(x: Floats, y: Floats) -> tuple[float, float, float]:
+    """Slope of a straight line and its 95 % interval."""
+    n = len(x)
+    centred = x - x.mean()
+    squares = float((centred**2).sum())
+    if n < 3 or not squares > 0:
+        return math.nan, math.nan, math.nan
+    slope = float((centred * y).sum()) / squares
+    left = y - y.mean() - slope * centred
+    half = t95(n - 2) * math.sqrt(float((left**2).sum()) / (n - 2) / squares)
+    return slope, slope - half, slope + half
+
+
+def _collapse(reward: Floats, numbers: list[int]) -> Collapse | None:
+    """A large and sure fall from the best level to the last one.
+
+    Levels are means over a tenth of the steps (at least `_WINDOW`). Noise is taken from the
+    differences of neighbours, which a trend does not move; the best level is a maximum over
+    windows, for which it is lowered by what noise alone would raise it. A fall is large where at
+    least `_LARGE` of the best level is lost, counted from 0 or the lowest reward seen.
+    """
+    n = len(reward)
+    if n < _FEWEST_STEPS:
+        return None
+    width = max(_WINDOW, n // 10)
+    noise = float(np.diff(reward).std()) / math.sqrt(2)
+    total = np.concatenate([[0.0], np.cumsum(reward)])
+    level = (total[width:] - total[:-width]) / width
+    best = int(np.argmax(level[:-width]))
+    raised = noise / math.sqrt(width) * math.sqrt(2 * math.log(max(1.0, n / width)))
+    top, last = float(level[best]) - raised, float(level[-1])
+    floor = min(0.0, float(reward.min()))
+    error = noise * math.sqrt(2 / width) + 1e-12
+    if top - last < max(_SURE * error, _LARGE * (top - floor)):
+        return None
+    # The change point: the cut after the best level that leaves the least square error.
+    tail = reward[best:]
+    cut = np.arange(1, len(tail))
+    sums, whole = np.cumsum(tail)[:-1], float(tail.sum())
+    explained = sums**2 / cut + (whole - sums) ** 2 / (len(tail) - cut)
+    at = best + 1 + int(np.argmax(explained))
+    before = float(reward[max(0, at - width) : at].mean())
+    return Collapse(numbers[at], before, float(reward[at:].mean()), (top - last) / error)

@@ -10,6 +10,8 @@ in every process of the job (`sitecustomize.py` beside this package). The comman
     watched.py      stamps of requests and of updates
     reward.py       a rule
     agent.py        an environment of two turns
+    bad_reward.py   a rule that fails
+    failing.py      an engine that fails
     stamps.py       when each of these worked, by its own clock
 """
 

@@ -14,7 +14,7 @@ CHANGES = {
     "openrlhf.utils.deepspeed.deepspeed": ("device:mesh_of_cpus",),
     "openrlhf.utils.distributed_util": ("transfer:over_gloo",),
     "vllm.model_executor.layers.utils": ("transfer:loadable",),
-    "vllm.v1.engine.async_llm": ("watched:engine",),
+    "vllm.v1.engine.async_llm": ("watched:engine", "failing:engine"),
     "vllm.v1.worker.cpu_worker": ("watched:slower",),
 }
 """Module -> functions of this package that take it."""

@@ -11,17 +11,25 @@ from openrlhf_cpu.stamps import stamp
 
 
 def engine(module: Any) -> None:
-    """Every request with its tokens, and how many whole updates there were at either end of it."""
+    """Every request with its tokens and the whole updates that there were when the first and the
+    last of them came. vLLM hands on what is ready before a pause begins."""
     vllm = module.AsyncLLM
     generate, call = vllm.generate, vllm.collective_rpc
 
     async def stamped(self: Any, *args: Any, **more: Any) -> AsyncIterator[Any]:
-        start_ns, first, last = time.time_ns(), _updates(self), None
-        async for last in generate(self, *args, **more):
-            yield last
-        tokens = len(last.outputs[0].token_ids)
-        reason = last.outputs[0].finish_reason
-        stamp("request", start_ns, tokens=tokens, finish=reason, first=first, last=_updates(self))
+        start_ns, first, output = time.time_ns(), None, None
+        async for output in generate(self, *args, **more):
+            first = _updates(self) if first is None else first
+            yield output
+        answer = output.outputs[0]
+        stamp(
+            "request",
+            start_ns,
+            tokens=len(answer.token_ids),
+            finish=answer.finish_reason,
+            first=first,
+            last=_updates(self),
+        )
 
     async def counted(self: Any, method: Any, *args: Any, **more: Any) -> Any:
         start_ns = time.time_ns()

@@ -171,6 +171,11 @@ def _reads_a_run(function: Callable[..., None]) -> Callable[..., None]:
     metavar="K",
     help="Older samples count as not useful.",
 )
+@click.option(
+    "--own-figures",
+    is_flag=True,
+    help="What the framework logs itself beside what ran, and why they differ.",
+)
 @click.option("--svg", type=click.Path(path_type=Path), help="Write it as a picture.")
 @_reads_a_run
 def report(
@@ -179,12 +184,15 @@ def report(
     markdown: bool,
     price: float | None,
     lag_budget: int | None,
+    own_figures: bool,
     svg: Path | None,
 ) -> None:
     """Where the step went, how stale the data was, which stage binds."""
     from rltrace.analysis.summary import summarize
+    from rltrace.report.own_figures_section import figures_of
 
-    summary = summarize(run, price, lag_budget=math.inf if lag_budget is None else lag_budget)
+    budget = math.inf if lag_budget is None else lag_budget
+    summary = summarize(run, price, budget, figures_of(run))
     if as_json:
         from rltrace.report import to_json
 
@@ -192,18 +200,18 @@ def report(
     elif markdown:
         from rltrace.report import markdown as markdown_report
 
-        click.echo(markdown_report.render(summary))
+        click.echo(markdown_report.render(summary, own_figures))
     elif svg is not None:
         from rltrace.report import picture
 
-        picture.write_svg(summary, svg)
+        picture.write_svg(summary, svg, own_figures)
         click.echo(str(svg))
     else:
         from rich.console import Console
 
         from rltrace.report import terminal
 
-        terminal.render(summary, Console())
+        terminal.render(summary, Console(), own_figures)
 
 
 @main.command()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from rltrace.analysis.freshness import Freshness, freshness
 from rltrace.analysis.goodput import Goodput, goodput
 from rltrace.analysis.health import Health, health
 from rltrace.analysis.own_cost import OwnCost, own_cost
+from rltrace.analysis.own_figures import ComparedFigure, compare_figures
 from rltrace.analysis.reward_curve import RewardCurve, reward_curve
 from rltrace.analysis.spread import Spread, spread
 from rltrace.analysis.stages import StageRow, break_down, stage_rows
@@ -28,6 +30,7 @@ from rltrace.analysis.typical import TypicalStep, typical_step
 from rltrace.analysis.waits import Wait, waits
 
 if TYPE_CHECKING:
+    from rltrace.hooks.figures import OwnFigure
     from rltrace.trace.run import Process, Run
 
 
@@ -104,13 +107,18 @@ class Summary:
     reward: RewardCurve | None
     coverage: Coverage
     own_cost: OwnCost
+    own_figures: tuple[ComparedFigure, ...]
 
 
 def summarize(
-    run: Run, price_usd_per_hour: float | None = None, lag_budget: float = math.inf
+    run: Run,
+    price_usd_per_hour: float | None = None,
+    lag_budget: float = math.inf,
+    figures: Sequence[OwnFigure] = (),
 ) -> Summary:
     """Analyses `run`. `price_usd_per_hour` (of a device) overrides the run's and the table's;
-    `lag_budget` is the largest lag in policy versions at which a token still counts as useful."""
+    `lag_budget` is the largest lag in policy versions at which a token still counts as useful;
+    `figures` are those of the framework's own to hold against what was traced."""
     activity = read_activity(run)
     steps = find_steps(run, (activity.first_ns, activity.last_ns))
     breakdown = break_down(activity, steps)
@@ -125,6 +133,8 @@ def summarize(
     tokens = goodput(run, steps, price_usd_per_hour, lag_budget)
     fresh = freshness(run, lags)
     reward = reward_curve(run, steps, count_devices(run))
+    composed, moved = compose(run, steps, breakdown, lags), syncs(run, steps)
+    placement = "" if composed is None else composed.placement
     return Summary(
         run=_facts(run, activity, until),
         steps=StepsSummary(
@@ -155,10 +165,10 @@ def summarize(
         stages=rows,
         waits=waits(run, steps),
         binding=find_binding(steps, breakdown, rows),
-        composition=compose(run, steps, breakdown, lags),
+        composition=composed,
         tail=tail(run, steps),
         staleness=lags,
-        syncs=syncs(run, steps),
+        syncs=moved,
         goodput=tokens,
         cascade=cascade(run, activity, steps, breakdown, tokens, fresh, (since, until)),
         freshness=fresh,
@@ -166,6 +176,7 @@ def summarize(
         reward=reward,
         coverage=coverage(run, activity, until),
         own_cost=own_cost(run, activity, until),
+        own_figures=compare_figures(run, activity, steps, moved, placement, figures),
     )
 
 

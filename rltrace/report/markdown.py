@@ -10,12 +10,12 @@ from rltrace.report.layout import Grid
 from rltrace.report.sections import sections
 
 
-def render(summary: Summary) -> str:
-    """The whole report; ends without a newline."""
-    return "\n".join(_lines(summary))
+def render(summary: Summary, own_figures: bool = False) -> str:
+    """The whole report; ends without a newline. `own_figures` as in `sections`."""
+    return "\n".join(_lines(summary, own_figures))
 
 
-def _lines(summary: Summary) -> Iterator[str]:
+def _lines(summary: Summary, own_figures: bool) -> Iterator[str]:
     yield f"# {_plain(verdict.headline(summary))}"
     yield ""
     for line in verdict.evidence(summary):
@@ -27,7 +27,7 @@ def _lines(summary: Summary) -> Iterator[str]:
     for line in verdict.warnings(summary):
         yield ""
         yield f"**{_plain(line)}**"
-    for section in sections(summary):
+    for section in sections(summary, own_figures):
         yield ""
         yield f"## {section.title}"
         for line in section.lines:

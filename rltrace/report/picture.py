@@ -15,12 +15,13 @@ from rltrace.trace.errors import RltraceError
 _WIDTH = 88
 
 
-def write_svg(summary: Summary, path: Path) -> None:
-    """Writes the report as SVG. Errors: `RltraceError` when the file cannot be written."""
+def write_svg(summary: Summary, path: Path, own_figures: bool = False) -> None:
+    """Writes the report as SVG; `own_figures` as in `sections`. Errors: `RltraceError` when the
+    file cannot be written."""
     console = Console(
         record=True, width=_WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor"
     )
-    terminal.render(summary, console)
+    terminal.render(summary, console, own_figures)
     try:
         console.save_svg(str(path), title="rltrace report", theme=DIMMED_MONOKAI)
     except OSError as error:

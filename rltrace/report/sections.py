@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from rltrace.analysis.stages import StageRow
 from rltrace.analysis.staleness import LagBar
@@ -14,6 +14,7 @@ from rltrace.report import units
 from rltrace.report.coverage_section import coverage_section
 from rltrace.report.goodput_section import goodput_section
 from rltrace.report.layout import Column, Grid, Section, bar, listed
+from rltrace.report.own_figures_section import own_figures_section, pointer
 
 _LAG_BAR = 24
 _MOST_LAGS = 12
@@ -21,9 +22,12 @@ _MOST_STEPS = 6
 _SMALL_REST = 0.01
 
 
-def sections(summary: Summary) -> Iterator[Section]:
-    """All sections after the verdict, in the order in which they are read."""
-    yield _stages(summary)
+def sections(summary: Summary, own_figures: bool = False) -> Iterator[Section]:
+    """All sections after the verdict, in the order in which they are read; with `own_figures` that
+    on what the framework itself logs."""
+    yield _stages(summary, () if own_figures else pointer(summary))
+    if own_figures:
+        yield own_figures_section(summary)
     if _has_tail(summary.tail):
         yield _tail(summary)
     if summary.staleness.trajectories:
@@ -34,7 +38,7 @@ def sections(summary: Summary) -> Iterator[Section]:
     yield coverage_section(summary)
 
 
-def _stages(summary: Summary) -> Section:
+def _stages(summary: Summary, more_notes: Iterable[str]) -> Section:
     steps = summary.steps
     what = "the whole run" if steps.whole_run else units.plural(steps.steady, "steady step")
     window, held = ("window", "run") if steps.whole_run else ("step", "step")
@@ -65,6 +69,7 @@ def _stages(summary: Summary) -> Section:
             f"under a longer chain. Exposed and unattributed add up to the {window}.",
             *_composition(summary),
             *_waits(summary),
+            *more_notes,
         )
         if rows
         else (),

@@ -39,15 +39,15 @@ _WIDEST = 100
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
-def render(summary: Summary, console: Console) -> None:
-    """Prints the report, at most 100 columns wide."""
+def render(summary: Summary, console: Console, own_figures: bool = False) -> None:
+    """Prints the report, at most 100 columns wide; `own_figures` as in `sections`."""
     width = min(console.width, _WIDEST)
     console.print(_verdict(summary, width))
     for line in verdict.facts(summary):
         _say(console, line, width, "dim")
     for line in verdict.warnings(summary):
         _say(console, f"! {line}", width, "bold red", hanging="  ")
-    for section in sections(summary):
+    for section in sections(summary, own_figures):
         _print(section, console, width)
         if section.title.startswith("Where"):
             _print_waterfall(summary, console, width)

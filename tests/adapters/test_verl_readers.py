@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import rltrace
@@ -372,3 +373,29 @@ def test_a_rank_says_what_it_has_sent(
     found = rows(run_path, "select version, role, bytes, wire_bytes, transport from syncs")
     assert found == [(3, "source", bytes_sent, bytes_sent, transport)]
     assert recorder.version == 3
+
+
+def test_what_verl_logs_becomes_counters_where_it_is_a_number(
+    recorder: recording.Recorder, run_path: Path
+) -> None:
+    device_like = type("Tensor", (), {"__float__": lambda self: 1 / 0})  # not to be waited for
+    numbers = {"loss": 0.5, "tokens": 7, "kl": np.float32(0.25), "n": np.int64(3)}
+    others = {
+        "nan": float("nan"),
+        "text": "1.0",
+        "flag": True,
+        "list": [1.0],
+        "none": None,
+        "array": np.ones(2),
+        "word": np.str_("1.0"),
+        "flags": np.True_,
+        "loss/t": device_like(),
+    }
+
+    def log(self: Any, data: Any, step: int, backend: Any = None) -> None: ...
+
+    hooked_log = hooked(log, before=learner.logged)
+    hooked_log(None, others | numbers, 3)
+    hooked_log(None, data={"val/score": 1.0}, step=3)
+    hooked_log(None, data=None, step=4)
+    assert dict(rows(run_path, "select counter, value from samples")) == numbers | {"val/score": 1}

@@ -1,8 +1,10 @@
 """verl: V1 and legacy trainers, agent loops, reward loops, engines and rollout servers.
 
     tables.py    verl's words: timers, roles, transports
+    figures.py   where a figure that verl logs is not what its name says
     hooks.py     which functions are watched, and in which versions they are
     learner.py   readers in the driver and the training workers
+    forerunner.py  readers for verl 0.8's main_ppo_sync
     rollout.py   readers in agent loops
 
 Versions count weight updates, as verl's own do.
@@ -10,6 +12,7 @@ Versions count weight updates, as verl's own do.
 
 from __future__ import annotations
 
+from rltrace.adapters.verl.figures import FIGURES
 from rltrace.adapters.verl.hooks import HOOKS
 from rltrace.adapters.verl.tables import LABELS, ROLES
 from rltrace.hooks.hook import Adapter
@@ -23,3 +26,4 @@ class Verl(Adapter):
     hooks = HOOKS
     labels = LABELS
     roles = ROLES
+    figures = FIGURES

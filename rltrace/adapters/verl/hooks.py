@@ -6,12 +6,11 @@ each row to the sources of every version.
 
 from __future__ import annotations
 
-from rltrace.adapters.verl import learner, rollout
+from rltrace.adapters.verl import forerunner, learner, rollout
 from rltrace.hooks.hook import Hook
 
 _TRAINER = "verl.trainer.ppo.ray_trainer:RayPPOTrainer"
 _V1 = "verl.trainer.ppo.v1.trainer_base:PPOTrainer"
-_SYNC_0_8 = "verl.trainer.main_ppo_sync"  # V1's forerunner, a program of its own
 _BUFFER = "verl.trainer.ppo.v1.replay_buffer"
 _LOOP = "verl.experimental.agent_loop.agent_loop"
 _TOOLS = "verl.experimental.agent_loop.tool_agent_loop:ToolAgentLoop"
@@ -31,10 +30,11 @@ _DRIVER = (
         "verl.utils.profiler.performance:_timer",
         learner.timer_stage,
         name="timer",
-        before=learner.timer_named,
+        before=forerunner.timer_named,
         stages=("step", "wait", "switch", "checkpoint", "eval", "other"),
         per_item=False,
     ),
+    Hook("verl.utils.tracking:Tracking.log", before=learner.logged),
     Hook(f"{_TRAINER}._load_checkpoint", after=learner.resumed),
     Hook(f"{_V1}._load_checkpoint", after=learner.resumed, versions=">=0.9"),
     Hook(f"{_TRAINER}._balance_batch", "other"),
@@ -54,10 +54,14 @@ _FATES = (
         f"{_BUFFER}:ReplayBuffer._evict_terminal_groups", before=learner.evicted, versions=">=0.9"
     ),
     Hook(
-        f"{_SYNC_0_8}:ReplayBuffer.sample",
-        after=learner.sampled,
+        "verl.trainer.ppo.padding_utils:upsample_batch_to_divisible_size",
+        before=forerunner.batch_padded,
         versions=">=0.8,<0.9",
-        optional=True,
+    ),
+    Hook(
+        "verl.utils.tensordict_utils:assign_non_tensor_data",
+        before=forerunner.batch_given_out,
+        versions=">=0.8,<0.9",
     ),
     Hook(f"{_LOOP}:AgentLoopManager.generate_sequences", after=learner.rows_arrive),
     Hook("verl.protocol:DataProto.reorder", after=learner.rows_reordered),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from typing import Any
 
 from rltrace.adapters.verl.rollout import ONE_WORKER, row_id
@@ -26,6 +28,21 @@ def timer_named(call: Call) -> None:
         call.span.set(name=call.recorder.name(call.argument("name")))
 
 
+def logged(call: Call) -> None:
+    """The figures of a step that verl logs, under its own names: numbers of the host only, since
+    reading one off a device would have the job wait for it."""
+    recorder, now = call.recorder, time.monotonic_ns()
+    for name, value in (call.argument("data") or {}).items():
+        if _is_number(value) and math.isfinite(value):
+            recorder.append("samples", time_ns=now, counter=recorder.name(name), value=float(value))
+
+
+def _is_number(value: Any) -> bool:
+    if type(value).__module__ == "numpy":
+        return value.shape == () and value.dtype.kind in "iuf"
+    return isinstance(value, float | int) and not isinstance(value, bool)
+
+
 def resumed(call: Call) -> None:
     """The checkpoint, if any, is loaded: steps count on from here."""
     if call.exception is None:
@@ -43,7 +60,7 @@ def sampled(call: Call) -> None:
     step = call.argument("global_steps")
     for key, tag in zip(batch.keys, batch.tags, strict=True):
         if not tag.get("is_padding", False):
-            _used(call, key, step, step - 1, Fate.TRAINED, tag.get("response_len", -1))
+            used(call, key, step, step - 1, Fate.TRAINED, tag.get("response_len", -1))
 
 
 def evicted(call: Call) -> None:
@@ -58,7 +75,7 @@ def evicted(call: Call) -> None:
         group = key.split("_")[0]
         fate = next((fate for fate, groups in reasons.items() if group in groups), None)
         if fate is not None:
-            _used(call, key, step, step - 1, fate, tag.get("response_len", -1))
+            used(call, key, step, step - 1, fate, tag.get("response_len", -1))
 
 
 _batches: list[list[tuple[str, str]]] = []
@@ -126,14 +143,14 @@ def rows_trained(call: Call) -> None:
         rows = _numbered(uids, 0)
     for place in range(len(batch)):
         own_id = None if rows is None else rows[place][1]
-        _used(call, own_id, step, version, Fate.TRAINED, -1)
+        used(call, own_id, step, version, Fate.TRAINED, -1)
 
 
 def _uids(batch: Any) -> list[str]:
     return list(batch.non_tensor_batch.get("uid", ()))
 
 
-def _used(call: Call, own_id: str | None, step: int, version: int, fate: Fate, tokens: int) -> None:
+def used(call: Call, own_id: str | None, step: int, version: int, fate: Fate, tokens: int) -> None:
     call.recorder.append(
         "uses",
         time_ns=call.end_ns if call.end_ns > 0 else call.start_ns,

@@ -1,0 +1,47 @@
+"""Where a figure that verl logs is not what its name says, and why (docs/verl.md)."""
+
+from __future__ import annotations
+
+from rltrace.hooks.figures import OwnFigure
+
+_OF_V1 = "training/off_policy/trajectory_staleness/mean"  # only its trainers log it
+_CALL = "the driver's call: dispatch and the data store are in it, the work is the workers'"
+
+FIGURES = (
+    OwnFigure(
+        ("timing_s/gen",),
+        ("rollout",),
+        "the trainer's wait for samples, short while the servers are busy throughout",
+        placements=("one-step-off", "async"),
+    ),
+    OwnFigure(
+        ("timing_s/gen",),
+        ("rollout",),
+        "a wait that asks every 2 s whether the batch is complete, scores included",
+        beside=_OF_V1,
+    ),
+    OwnFigure(
+        ("timing_s/gen",),
+        ("rollout",),
+        "the driver's call: dispatch is in it, and tools and scores where they are part of it",
+    ),
+    OwnFigure(
+        ("timing_s/reward",),
+        ("reward",),
+        "only collects the scores; the scoring ran inside gen",
+        at_most=1e-3,
+    ),
+    OwnFigure(("timing_s/reward",), ("reward",), _CALL),
+    OwnFigure(("timing_s/old_log_prob",), ("logprob",), _CALL),
+    OwnFigure(("timing_s/ref",), ("reference",), _CALL),
+    OwnFigure(("timing_s/values",), ("value",), _CALL),
+    OwnFigure(("timing_s/update_actor", "timing_s/update_critic"), ("train",), _CALL),
+    OwnFigure(
+        ("checkpoint_engine/payload_mbytes",),
+        ("sync",),
+        "of the checkpoint engines `delta_sharded` alone logs a size",
+        name="bytes of a weight update",
+        unit="B",
+        scale=1 << 20,
+    ),
+)

@@ -1,0 +1,205 @@
+"""The figures that a framework logs itself, beside what the trace says of the same steps.
+
+Both are medians over the steady steps for which both are known. The framework's are the counters
+recorded under its own names, the trace's are unions of intervals over all processes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rltrace.analysis.activity import Activity
+from rltrace.analysis.chains import Seconds
+from rltrace.analysis.intervals import Intervals, Ints
+from rltrace.analysis.intervals import union as union_of
+from rltrace.analysis.steps import Steps
+from rltrace.analysis.syncs import Syncs
+from rltrace.hooks.figures import OwnFigure
+from rltrace.hooks.versions import satisfies
+from rltrace.trace.vocabulary import Stage
+
+if TYPE_CHECKING:
+    from rltrace.trace.run import Run
+
+STEP = "step"
+
+_FACTOR = 1.5
+_SHARE_OF_STEP = 0.01
+
+
+@dataclass(frozen=True)
+class ComparedFigure:
+    """A figure of the framework's own and the true one, medians a step over `steps` steady steps
+    for which both are known; where there is none, over the steps for which the one is.
+
+    `name` is the framework's, `stages` what the true one is the time of, `unit` "s" or "B". NaN is
+    unknown; `is_logged`: the framework has such a figure. `ratio` is own / true. `misleads`: they
+    differ by more than half and by more than a hundredth of the step.
+    """
+
+    name: str
+    unit: str
+    stages: tuple[str, ...]
+    is_logged: bool
+    own: float
+    true: float
+    steps: int
+    ratio: float
+    misleads: bool
+    reason: str
+
+
+def compare_figures(
+    run: Run,
+    activity: Activity,
+    steps: Steps,
+    syncs: Syncs | None,
+    placement: str,
+    figures: Sequence[OwnFigure],
+) -> tuple[ComparedFigure, ...]:
+    """What the framework logs of `figures`, and those that it logs none of. An imported run was
+    laid out from such figures: nothing is there to hold them against."""
+    if not figures:
+        return ()
+    logged = _logged(run, steps, figures)
+    step_s = float(np.median(_lengths_s(steps))) if steps.steady else math.nan
+    found: dict[tuple[str, ...], ComparedFigure] = {}
+    for figure in figures:
+        if figure.metrics in found or not _fits(run, figure, placement, logged):
+            continue
+        own, is_logged = _added(figure, logged, len(steps.windows))
+        if not is_logged and not figure.name:
+            continue
+        if is_logged and _median(own[list(steps.steady)]) > figure.at_most:
+            continue
+        true = np.full(len(steps.windows), np.nan)
+        if not run.meta.get("imported"):
+            true = _true(activity, steps, syncs, figure)
+        found[figure.metrics] = _compared(figure, own, true, steps, step_s, is_logged)
+    return tuple(found.values())
+
+
+def _compared(
+    figure: OwnFigure, own: Seconds, true: Seconds, steps: Steps, step_s: float, is_logged: bool
+) -> ComparedFigure:
+    steady = list(steps.steady)
+    own, true = own[steady], true[steady]
+    both = ~np.isnan(own) & ~np.isnan(true)
+    if both.any():
+        own, true = own[both], true[both]
+    one, other = _median(own), _median(true)
+    ratio = one / other if other else math.nan
+    apart = is_logged and not 1 / _FACTOR <= ratio <= _FACTOR
+    return ComparedFigure(
+        name=figure.name if not is_logged else " + ".join(figure.metrics),
+        unit=figure.unit,
+        stages=figure.stages,
+        is_logged=is_logged,
+        own=one,
+        true=other,
+        steps=int(max((~np.isnan(own)).sum(), (~np.isnan(true)).sum())),
+        ratio=ratio,
+        misleads=bool(apart and figure.unit == "s" and abs(one - other) > _SHARE_OF_STEP * step_s),
+        reason=figure.reason,
+    )
+
+
+def _fits(run: Run, figure: OwnFigure, placement: str, logged: dict[str, Seconds]) -> bool:
+    return (
+        satisfies(_version(run), figure.versions)
+        and (not figure.placements or placement in figure.placements)
+        and (not figure.beside or figure.beside in logged)
+    )
+
+
+def _version(run: Run) -> str:
+    """The framework's version, empty where it is not known."""
+    return str(run.meta.get("framework_version") or "")
+
+
+def _logged(run: Run, steps: Steps, figures: Iterable[OwnFigure]) -> dict[str, Seconds]:
+    """What was logged under each name that the figures speak of, by step; NaN: nothing. A reading
+    belongs to the step that was the last to begin: it is logged as its step ends or just after."""
+    wanted = {name for figure in figures for name in (*figure.metrics, figure.beside) if name}
+    quoted = ", ".join("'" + name.replace("'", "''") + "'" for name in sorted(wanted))
+    if not quoted:
+        return {}
+    starts = np.array([window.start_ns for window in steps.windows], np.int64)
+    values: dict[str, Seconds] = {}
+    rows = run.sql(
+        "select text, time_ns, value from raw_samples join names on names.id = counter "
+        f"where time_ns > 0 and text in ({quoted}) order by time_ns"
+    ).fetchall()
+    for name, time_ns, value in rows:
+        of_name = values.setdefault(name, np.full(len(starts), np.nan))
+        place = int(np.searchsorted(starts, time_ns, side="left")) - 1
+        if place >= 0:
+            of_name[place] = value
+    return values
+
+
+def _added(figure: OwnFigure, logged: dict[str, Seconds], n: int) -> tuple[Seconds, bool]:
+    """The figure by step in its unit, and whether any of its metrics was logged."""
+    parts = [logged[name] for name in figure.metrics if name in logged]
+    if not parts:
+        return np.full(n, np.nan), False
+    table = np.stack(parts)
+    return np.where(np.isnan(table).all(axis=0), np.nan, np.nansum(table, axis=0)) * (
+        figure.scale
+    ), True
+
+
+def _true(activity: Activity, steps: Steps, syncs: Syncs | None, figure: OwnFigure) -> Seconds:
+    """By step; NaN where the trace does not tell."""
+    unknown = np.full(len(steps.windows), np.nan)
+    if steps.whole_run:
+        return unknown
+    if figure.unit == "B":
+        # An update need not lie in the step that it is counted with.
+        known = syncs is not None and syncs.bytes_per_update.n
+        return np.full_like(unknown, syncs.bytes_per_update.p50) if known and syncs else unknown
+    if figure.stages == (STEP,):
+        return np.array([window.length_s for window in steps.windows])
+    stages = [Stage[name.upper()] for name in figure.stages]
+    if not any(activity.processes_of_stage.get(stage) for stage in stages):
+        return unknown
+    return _busy_s(activity, steps, stages)
+
+
+def _busy_s(activity: Activity, steps: Steps, stages: Sequence[Stage]) -> Seconds:
+    """How long any of these stages ran in each step, in any process."""
+    starts = np.array([window.start_ns for window in steps.windows], np.int64)
+    ends = np.array([window.end_ns for window in steps.windows], np.int64)
+    busy_ns = np.zeros(len(starts), np.int64)
+    for since, until, intervals in activity.slices(activity.first_ns, activity.last_ns + 1):
+        of_stages = intervals.take(np.isin(intervals.group, np.array(stages, np.int64)))
+        if not len(of_stages):
+            continue
+        none = np.zeros(len(of_stages), np.int64)
+        one = union_of(Intervals(none, of_stages.start, of_stages.end, none, of_stages.one_lane))
+        start, end = one.start.clip(since, until), one.end.clip(since, until)
+        busy_ns += _covered(start, end, ends) - _covered(start, end, starts)
+    return busy_ns / 1e9
+
+
+def _covered(start: Ints, end: Ints, moments: Ints) -> Ints:
+    """How much of disjoint intervals, in order, lies before each moment."""
+    length = end - start
+    before = np.concatenate([[0], np.cumsum(length)])
+    place = np.searchsorted(start, moments, side="right") - 1
+    inside = np.minimum(moments - start[place], length[place])
+    return np.where(place < 0, 0, before[place] + inside)
+
+
+def _lengths_s(steps: Steps) -> list[float]:
+    return [steps.windows[i].length_s for i in steps.steady]
+
+
+def _median(values: Seconds) -> float:
+    known = values[~np.isnan(values)]
+    return float(np.median(known)) if len(known) else math.nan

@@ -1,0 +1,103 @@
+"""What the framework logs beside what was traced, for those who ask (`--own-figures`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from rltrace.adapters import find_adapters
+from rltrace.analysis.own_figures import STEP, ComparedFigure
+from rltrace.analysis.summary import Summary
+from rltrace.report import units
+from rltrace.report.layout import Column, Grid, Section, listed
+
+if TYPE_CHECKING:
+    from rltrace.hooks.figures import OwnFigure
+    from rltrace.trace.run import Run
+
+_MOST_NAMES = 3
+_SMALL = 0.1
+
+
+def figures_of(run: Run) -> tuple[OwnFigure, ...]:
+    """What the adapter of the run's framework says of the framework's own figures."""
+    frameworks = {str(run.meta.get("framework")), *(str(p.adapter) for p in run.processes)}
+    targets = find_adapters() if frameworks - {"None"} else {}
+    found: list[OwnFigure] = []
+    for framework in sorted(frameworks & set(targets)):
+        module, _, name = targets[framework].partition(":")
+        found += getattr(import_module(module), name).figures
+    return tuple(found)
+
+
+def own_figures_section(summary: Summary) -> Section:
+    """The section that `--own-figures` asks for."""
+    figures, title = summary.own_figures, "The framework's own figures"
+    if not figures:
+        return Section(title, ("None that rltrace knows to mislead was logged in this run.",))
+    rows = tuple(
+        (
+            figure.name,
+            _shown(figure, figure.own) if figure.is_logged else "logs none",
+            _shown(figure, figure.true),
+            _what(figure),
+            _ratio(figure.ratio),
+            units.count(figure.steps),
+        )
+        for figure in figures
+    )
+    columns = (
+        Column("logged as"),
+        Column("logged", right=True),
+        Column("traced", right=True),
+        Column("which is", least_width=76),
+        Column("ratio", right=True),
+        Column("steps", right=True, least_width=68),
+    )
+    return Section(title, tuple(_lines(summary)), Grid(columns, rows), tuple(_reasons(figures)))
+
+
+def _ratio(value: float) -> str:
+    """Where one decimal would say nothing, one figure."""
+    return f"{value:.1g}×" if 0 < value < _SMALL else units.ratio(value)
+
+
+def _shown(figure: ComparedFigure, value: float) -> str:
+    return units.size(value) if figure.unit == "B" else units.seconds(value)
+
+
+def _what(figure: ComparedFigure) -> str:
+    if figure.unit == "B":
+        return "bytes sent"
+    return "the step" if figure.stages == (STEP,) else " ∪ ".join(figure.stages)
+
+
+def _lines(summary: Summary) -> Iterator[str]:
+    if summary.run.imported:
+        yield (
+            "Only the log is known: what really ran is not, so nothing is there to hold its "
+            "figures against."
+        )
+    else:
+        yield "Medians a step of what is logged, and of what ran in the same steps."
+
+
+def _reasons(figures: tuple[ComparedFigure, ...]) -> Iterator[str]:
+    """One line for each; those of one reason together."""
+    names: dict[str, list[str]] = {}
+    for figure in figures:
+        names.setdefault(figure.reason, []).append(figure.name)
+    for reason, of in names.items():
+        yield f"{listed(of)}: {reason}."
+
+
+def pointer(summary: Summary) -> Iterator[str]:
+    """At most one line, for a report without the section."""
+    names = [figure.name for figure in summary.own_figures if figure.misleads]
+    if names:
+        shown = [f"“{name}”" for name in names[:_MOST_NAMES]]
+        more = len(names) - _MOST_NAMES
+        which = listed([*shown, f"{more} more"] if more > 0 else shown)
+        differ = "differs" if len(names) == 1 else "differ"
+        yield f"What is logged as {which} {differ} from what ran: `rltrace report --own-figures`."

@@ -1,0 +1,115 @@
+"""What a report says of the framework's own figures, when asked and when not."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from rltrace.adapters.verl import Verl
+from rltrace.analysis.own_figures import ComparedFigure
+from rltrace.analysis.summary import Summary, summarize
+from rltrace.report import markdown, terminal, to_json
+from rltrace.report.own_figures_section import figures_of
+from tests.analysis.handmade import process, run_of, turns
+from tests.report.summaries import Summaries
+
+NAN = float("nan")
+
+
+def figure(name: str, own: float, true: float, **more: object) -> ComparedFigure:
+    facts = {
+        "unit": "s",
+        "stages": ("rollout",),
+        "is_logged": True,
+        "steps": 8,
+        "ratio": own / true,
+        "misleads": True,
+        "reason": "a poll ends it",
+    }
+    return ComparedFigure(name=name, own=own, true=true, **{**facts, **more})  # type: ignore[arg-type]
+
+
+FIGURES = (
+    figure("timing_s/gen", 2.02, 0.61),
+    figure("timing_s/reward", 12e-6, 0.24, stages=("reward",), reason="only collects"),
+    figure("timing_s/ref", 0.5, NAN, misleads=False, stages=("reference", "logprob")),
+    figure("timing_s/step", 9, 10, misleads=False, stages=("step",), reason="a sum"),
+    figure("bytes of an update", NAN, 322_304.0, unit="B", is_logged=False, misleads=False),
+)
+
+
+@pytest.fixture
+def found(summary: Summaries) -> Summary:
+    """A report with figures of all kinds."""
+    return replace(summary("colocated"), own_figures=FIGURES)
+
+
+def shown(found: Summary, width: int = 100, own_figures: bool = True) -> str:
+    out = io.StringIO()
+    terminal.render(found, Console(file=out, width=width), own_figures)
+    return out.getvalue()
+
+
+def test_each_has_both_figures_their_ratio_and_the_reason(found: Summary) -> None:
+    lines = shown(found).splitlines()
+    rows = [" ".join(line.split()) for line in lines]
+    assert "timing_s/gen 2.02 s 610 ms rollout 3.3× 8" in rows
+    assert "timing_s/reward 12.0 µs 240 ms reward 5e-05× 8" in rows
+    assert "timing_s/ref 500 ms – reference ∪ logprob – 8" in rows
+    assert "timing_s/step 9.00 s 10.0 s the step 0.9× 8" in rows
+    assert "bytes of an update logs none 322 kB bytes sent – 8" in rows
+    assert "timing_s/gen, timing_s/ref and bytes of an update: a poll ends it." in rows
+    assert "timing_s/reward: only collects." in rows
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_it_fits(found: Summary, width: int) -> None:
+    assert max(map(cell_len, shown(found, width).splitlines())) <= width
+
+
+def test_unasked_one_line_points_to_it_where_figures_mislead(found: Summary) -> None:
+    text = " ".join(shown(found, own_figures=False).split())
+    pointer = (
+        "What is logged as “timing_s/gen” and “timing_s/reward” differ from what ran: "
+        "`rltrace report --own-figures`."
+    )
+    assert text.count(pointer) == 1
+    assert "logs none" not in text
+    assert "--own-figures" not in shown(found)
+    fine = replace(found, own_figures=FIGURES[2:])
+    assert "--own-figures" not in shown(fine, own_figures=False)
+
+
+def test_markdown_has_the_section_too(found: Summary) -> None:
+    text = markdown.render(found, own_figures=True)
+    assert "## The framework's own figures" in text
+    assert "| timing\\_s/gen | 2.02 s | 610 ms | rollout | 3.3× | 8 |" in text
+    assert "own figures" not in markdown.render(replace(found, own_figures=()))
+
+
+def test_json_has_them_always(found: Summary) -> None:
+    gen, *_, size = to_json.render(found)["own_figures"]
+    assert (gen["name"], gen["own"], gen["true"], gen["unit"]) == ("timing_s/gen", 2.02, 0.61, "s")
+    assert (size["own"], size["true"], size["is_logged"]) == (None, 322_304.0, False)
+
+
+def test_an_imported_run_says_that_it_cannot_tell(found: Summary) -> None:
+    imported = replace(found, run=replace(found.run, imported="V1, JSON lines"))
+    assert "Only the log is known" in shown(imported)
+
+
+def test_a_run_without_such_figures_says_so(summary: Summaries) -> None:
+    assert "None that rltrace knows to mislead was logged" in shown(summary("colocated"))
+
+
+def test_the_adapter_of_the_runs_framework_is_asked(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "one", process("driver", *turns(5, 5)), framework="verl")
+    assert figures_of(run) == tuple(Verl.figures)
+    other = run_of(tmp_path / "two", process("driver", *turns(5, 5)), framework="another")
+    assert figures_of(other) == ()
+    assert summarize(other, figures=figures_of(other)).own_figures == ()

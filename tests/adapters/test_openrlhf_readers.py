@@ -498,6 +498,7 @@ class Trainer:
 
     args = SimpleNamespace(
         ckpt=SimpleNamespace(save_steps=2),
+        train=SimpleNamespace(colocate_all=True),
         algo=SimpleNamespace(dynamic_filtering_range=(0.0, 1.0)),
     )
 
@@ -581,6 +582,7 @@ def test_steps_tile_the_loop_and_waiting_for_a_batch_is_of_the_step_that_trains_
         "wait",
     ]
     assert recorder.step == -1
+    assert rltrace.open_run(run_path).processes[0].facts["placement"] == "colocated"
     assert not problems(run_path)
 
 

@@ -37,6 +37,17 @@ def fit_begins(call: Call) -> None:
     recorder = call.recorder
     recorder.version = max(recorder.version, 0)
     recorder.step = max(recorder.step, int(call.argument("global_step", 0)))
+    recorder.describe(placement=_placement(call.self))
+
+
+def _placement(trainer: Any) -> str:
+    """Who shares devices, and what runs at once, as the flags say it."""
+    if hasattr(trainer, "rollout_queue"):
+        return "async"
+    args = trainer.args
+    own = getattr(args, "train", None)
+    colocated = args.colocate_all_models if own is None else own.colocate_all
+    return "colocated" if colocated else "disaggregated"
 
 
 def resumed(call: Call) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.adapters.verl import LABELS, ROLES, Verl, learner, rollout
+from rltrace.adapters.verl import LABELS, ROLES, Verl, forerunner, learner, rollout
 from rltrace.hooks.hook import stage_code
 from tests.adapters.sources import Sources, parameters
 
@@ -26,7 +26,9 @@ needs_sources = pytest.mark.skipif(
 
 READS: dict[object, tuple[str, ...]] = {
     learner.timer_stage: ("name",),
-    learner.timer_named: ("name",),
+    forerunner.timer_named: ("name",),
+    forerunner.batch_given_out: ("key", "val"),
+    forerunner.batch_padded: ("batch",),
     learner.sampled: ("partition_id", "global_steps"),
     learner.evicted: ("partition_id", "global_steps", "eviction_reasons"),
     learner.rows_arrive: ("prompts",),
@@ -89,6 +91,9 @@ SUPERSEDED = {
     # In 0.6.1 the engines exist, and only the trainer of supervised fine-tuning uses them.
     "verl.workers.engine.fsdp.transformer_impl:FSDPEngine.get_per_tensor_param",
     "verl.workers.engine.megatron.transformer_impl:MegatronEngine.get_per_tensor_param",
+    # 0.8's main_ppo_sync has its trainer where no hook reaches; the others' own functions say it.
+    "verl.trainer.ppo.padding_utils:upsample_batch_to_divisible_size",
+    "verl.utils.tensordict_utils:assign_non_tensor_data",
 }
 """Functions that a version has and that are hooked in other versions only."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import pickle
 import time
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 import rltrace
-from rltrace.adapters.openrlhf import agents, controller, engine, rollout, training, verdicts
+from rltrace.adapters.openrlhf import agents, controller, engine, fates, rollout, training, verdicts
 from rltrace.hooks import recorder as recording
 from rltrace.hooks.hook import Hook
 from rltrace.hooks.observing import Observer
@@ -43,7 +44,7 @@ def fresh_process() -> Iterator[None]:
     engine._done.clear()
     engine._spent_ns.update(dict.fromkeys(engine._spent_ns, 0))
     controller._loop.__dict__.clear()
-    controller._filtering.clear()
+    fates._filtering.clear()
     training._models.clear()
     agents._watched.clear()
     yield
@@ -491,6 +492,8 @@ class Experience:
     rewards: Any = None
     scores: Any = None
     index: Any = None
+    action_log_probs: Any = None
+    rollout_log_probs: Any = None
 
 
 class Trainer:
@@ -533,7 +536,7 @@ class Trainer:
 
     fit = hooked(_fit, before=controller.fit_begins, after=controller.fit_ends)
     train_step = hooked(_train_step, before=controller.train_begins, after=controller.train_ends)
-    make_experience = hooked(_make_experience, after=controller.model_judged)
+    make_experience = hooked(_make_experience, after=controller.experience_made)
     init_checkpoint_states = hooked(
         lambda self: {"global_step": self.resumed_at}, after=controller.resumed
     )
@@ -551,7 +554,7 @@ class Trainer:
 
 def sample(tag: tuple[int, int] | None, rewards: Any = None) -> Experience:
     """A sample as it arrives in the controller: through pickling, which keeps what it carries."""
-    process = hooked(lambda self, response: Experience(rewards=rewards), after=controller.arrived)
+    process = hooked(lambda self, response: Experience(rewards=rewards), after=fates.arrived)
     experience = process(None, {} if tag is None else {rollout.TAG: tag})
     copied: Experience = pickle.loads(pickle.dumps(experience, protocol=5))
     return copied
@@ -627,6 +630,39 @@ def test_a_reward_models_verdicts_find_their_trajectories(
     assert rows(run_path, "select trajectory, value, component from rewards order by 1") == expected
 
 
+def test_ratios_of_both_policies_are_told_by_sample(
+    recorder: recording.Recorder, run_path: Path
+) -> None:
+    """Two samples in a micro-batch, in another order than they came; the second is shorter, and
+    what pads it counts for nothing."""
+    torch = pytest.importorskip("torch", reason="a tensor's own arithmetic is used")
+
+    class Compares(Trainer):
+        def _make_experience(self, samples: list[Any]) -> list[Any]:
+            now = torch.tensor([[-1.0, -1.0, -1.0], [-2.0, float("nan"), 0.0]])
+            then = torch.tensor([[-1.0, -2.0, -0.5], [-1.0, 0.0, 0.0]])
+            mask = torch.tensor([[1, 1, 1], [1, 0, 0]])
+            return [
+                Experience(
+                    action_mask=mask, index=[1, 0], action_log_probs=now, rollout_log_probs=then
+                )
+            ]
+
+        make_experience = hooked(_make_experience, after=controller.experience_made)
+
+    Compares([[sample((7, 1), Tensor(1)), sample((8, 1), Tensor(1))]]).fit()
+    found = rows(
+        run_path,
+        "select trajectory, mean_log_ratio, sum_w, sum_w_squared from uses order by trajectory",
+    )
+    w = [1.0, math.exp(1.0), math.exp(-0.5)]
+    assert found == [
+        (7, pytest.approx(-1.0), pytest.approx(math.exp(-1)), pytest.approx(math.exp(-2))),
+        (8, pytest.approx(0.5 / 3), pytest.approx(sum(w)), pytest.approx(sum(x * x for x in w))),
+    ]
+    assert not problems(run_path)
+
+
 def test_a_batch_without_tags_is_trained_on_by_nobody_knows_whom(
     recorder: recording.Recorder, run_path: Path
 ) -> None:
@@ -659,9 +695,9 @@ class Generator:
 
     process = hooked(
         lambda self, response: Experience(scores=Tensor(response["score"])),
-        after=controller.arrived,
+        after=fates.arrived,
     )
-    generate = hooked(_generate, before=controller.generating, after=controller.generated)
+    generate = hooked(_generate, before=fates.generating, after=fates.generated)
 
 
 @pytest.mark.parametrize("finished", [True, False])

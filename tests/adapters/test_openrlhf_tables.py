@@ -18,6 +18,7 @@ from rltrace.adapters.openrlhf import (
     agents,
     controller,
     engine,
+    fates,
     rollout,
     training,
     verdicts,
@@ -38,8 +39,8 @@ of_every_version = pytest.mark.parametrize("version", VERSIONS)
 READS: dict[object, tuple[str, ...]] = {
     agents.environment_known: ("agent_instance_cls",),
     agents.group_begins: ("prompt",),
-    controller.arrived: ("response",),
-    controller.generating: ("dynamic_filtering",),
+    fates.arrived: ("response",),
+    fates.generating: ("dynamic_filtering",),
     controller.logged: ("logs_dict",),
     controller.saving: ("global_step",),
     controller.train_begins: ("rollout_samples", "global_step"),
@@ -95,7 +96,7 @@ def test_a_version_shows_every_stage(version: str) -> None:
 @of_every_version
 def test_of_a_response_only_known_keys_are_read(version: str) -> None:
     """A further one, which carries the trajectory's id, is nobody's business."""
-    [hook] = [hook for hook in SOURCES.hooks(version) if hook.after is controller.arrived]
+    [hook] = [hook for hook in SOURCES.hooks(version) if hook.after is fates.arrived]
     function = SOURCES.place(version, hook)
     assert function is not None
     uses = [

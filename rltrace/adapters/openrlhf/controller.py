@@ -9,13 +9,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from rltrace.adapters.openrlhf.rollout import TAG
+from rltrace.adapters.openrlhf import ratios
+from rltrace.adapters.openrlhf.fates import ATTRIBUTE, tokens_of, used
 from rltrace.adapters.openrlhf.verdicts import number, untimed
 from rltrace.hooks import span_api
 from rltrace.hooks.hook import Call
 from rltrace.trace.vocabulary import Fate
-
-_ATTRIBUTE = f"_{TAG}"
 
 
 class _Loop:
@@ -26,6 +25,7 @@ class _Loop:
     last_ns = -1  # when the open step last did something
     batch: tuple[tuple[int, int] | None, ...] = ()  # tags of what is trained on
     judged = False  # whether its samples came with a reward
+    ratios: dict[int, dict[str, float]] = {}  # noqa: RUF012  # by place in the batch
 
 
 _loop = _Loop()
@@ -89,9 +89,10 @@ def train_begins(call: Call) -> None:
     elif recorder.step != number_:
         recorder.step = number_
         recorder.open_step.set(step=number_)
-    _loop.batch = tuple(getattr(sample, _ATTRIBUTE, None) for sample in samples)
+    _loop.batch = tuple(getattr(sample, ATTRIBUTE, None) for sample in samples)
+    _loop.ratios = {}
     _loop.judged = any(sample.rewards is not None for sample in samples)
-    call.state = (recorder.version, [_tokens(sample) for sample in samples])
+    call.state = (recorder.version, [tokens_of(sample) for sample in samples])
 
 
 def train_ends(call: Call) -> None:
@@ -100,16 +101,18 @@ def train_ends(call: Call) -> None:
         return
     _loop.trained, _loop.last_ns = True, call.end_ns
     version, lengths = call.state
-    for tag, tokens in zip(_loop.batch, lengths, strict=True):
-        _used(call, tag, version, Fate.TRAINED, tokens)
+    for place, (tag, tokens) in enumerate(zip(_loop.batch, lengths, strict=True)):
+        known = _loop.ratios.get(place, {})
+        used(call, tag, version, Fate.TRAINED, tokens, **known)
 
 
-def model_judged(call: Call) -> None:
-    """Rewards of a reward model are in: `make_experience` gives micro-batches whose `index` says
-    which samples they are of."""
-    if _loop.judged or not call.result:
-        return
-    for experience in call.result:
+def experience_made(call: Call) -> None:
+    """The models have seen the batch: `make_experience` gives micro-batches whose `index` says
+    which samples they are of, with rewards of the reward model where there is one."""
+    for experience in call.result or ():
+        _loop.ratios.update(zip(experience.index, ratios.of_samples(experience), strict=False))
+        if _loop.judged:
+            continue
         for place, value in zip(experience.index, experience.rewards, strict=True):
             tag = _loop.batch[place]
             if tag is not None:
@@ -146,81 +149,3 @@ def logged(call: Call) -> None:
 def step_did_more(call: Call) -> None:
     """The open step lasts at least until here."""
     _loop.last_ns = call.end_ns
-
-
-# Samples that are generated, and those that OpenRLHF's dynamic filtering drops.
-
-
-class _Candidate:
-    """A sample that is generated and may be filtered out, with its group."""
-
-    __slots__ = ("score", "tag", "tokens")
-
-    def __init__(self, tag: tuple[int, int], score: float, tokens: int) -> None:
-        self.tag = tag
-        self.score = score
-        self.tokens = tokens
-
-
-_filtering: list[list[_Candidate]] = []  # one list while a batch is generated and filtered
-
-
-def generating(call: Call) -> None:
-    """A batch is generated: `_generate_vllm(dataloader_iter, num_prompts, dynamic_filtering)`."""
-    _filtering[:] = [[]] if call.argument("dynamic_filtering") else []
-
-
-def arrived(call: Call) -> None:
-    """A response has become an experience, which carries the tag on."""
-    experience = call.result
-    tag = call.argument("response").get(TAG)
-    if experience is None or tag is None:
-        return
-    setattr(experience, _ATTRIBUTE, tag)
-    if _filtering and experience.scores is not None:
-        candidate = _Candidate(tag, float(experience.scores[0]), _tokens(experience))
-        _filtering[0].append(candidate)
-
-
-def generated(call: Call) -> None:
-    """The batch is there without the groups whose mean score lies outside of the range. Where all
-    samples of a group have one score, its advantage would have been zero."""
-    candidates = _filtering.pop() if _filtering else []
-    if not candidates or call.result is None:
-        return
-    kept = {getattr(experience, _ATTRIBUTE, None) for experience in call.result[0]}
-    lowest, highest = _score_range(call.self.args)
-    groups: dict[int, list[_Candidate]] = {}
-    for candidate in candidates:
-        groups.setdefault(candidate.tag[1], []).append(candidate)
-    for group in groups.values():
-        scores = [candidate.score for candidate in group]
-        if group[0].tag in kept or lowest < sum(scores) / len(scores) < highest:
-            continue  # the rest of an unfinished batch is dropped with it, by no filter
-        fate = Fate.ZERO_ADVANTAGE if min(scores) == max(scores) else Fate.FILTERED
-        for candidate in group:
-            _used(call, candidate.tag, call.recorder.version, fate, candidate.tokens)
-
-
-def _score_range(args: Any) -> tuple[float, float]:
-    """The range under either name that OpenRLHF has had for it."""
-    own = getattr(args, "algo", None)
-    given = args.dynamic_filtering_reward_range if own is None else own.dynamic_filtering_range
-    return given[0], given[1]
-
-
-def _tokens(experience: Any) -> int:
-    """Tokens that the policy generated: those of the environment are between them."""
-    return int(experience.action_mask.sum())
-
-
-def _used(call: Call, tag: tuple[int, int] | None, version: int, fate: Fate, tokens: int) -> None:
-    call.recorder.append(
-        "uses",
-        time_ns=call.end_ns,
-        trajectory=-1 if tag is None else tag[0],
-        step=call.recorder.step,
-        version=version,
-        fate=fate,
-        tokens=tokens,
-    )

@@ -11,6 +11,7 @@ from rltrace.adapters.openrlhf import (
     agents,
     controller,
     engine,
+    fates,
     rollout,
     training,
     verdicts,
@@ -46,7 +47,7 @@ _CONTROLLER = (
     Hook("ray.util.queue:Queue.put", "wait"),
     Hook(f"{_BASE}.train_step", before=controller.train_begins, after=controller.train_ends),
     Hook(f"{_MAKER}:RemoteExperienceMaker.make_experience_batch", "wait"),
-    Hook(f"{_MAKER}:RemoteExperienceMaker.make_experience", after=controller.model_judged),
+    Hook(f"{_MAKER}:RemoteExperienceMaker.make_experience", after=controller.experience_made),
     Hook(f"{_MAKER}:RemoteExperienceMaker.compute_advantages_and_returns", "other"),
     Hook(f"{_BASE}.ppo_train", "wait"),
     # The asynchronous trainer waits for the lock, or for engines to pause, before it calls the
@@ -75,13 +76,13 @@ _SAMPLES = (
     ),
     Hook(
         f"{_GENERATOR}._generate_vllm",
-        before=controller.generating,
-        after=controller.generated,
+        before=fates.generating,
+        after=fates.generated,
         alternates=(f"{_GENERATOR_0_9}._generate_vllm",),
     ),
     Hook(
         f"{_GENERATOR}._process_response_into_experience",
-        after=controller.arrived,
+        after=fates.arrived,
         alternates=(f"{_GENERATOR_0_9}._process_response_into_experience",),
     ),
 )

@@ -1,0 +1,1 @@
+"""What would happen if: a replay of a run, or of stated stage seconds, with one thing changed."""

@@ -1,0 +1,53 @@
+"""What predictions rest on beyond the workload: packaged constants, each with range and source.
+
+`Constants` hands out values and keeps which were asked for, so that a prediction moves exactly
+those over their range and names them.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A constant; `meaning` says its unit, `source` where it is from."""
+
+    name: str
+    low: float
+    middle: float
+    high: float
+    meaning: str
+    source: str
+
+    def sentence(self) -> str:
+        """The constant as people read it."""
+        return f"{self.name} = {self.middle:g} ({self.low:g} to {self.high:g}): {self.meaning}"
+
+
+@cache
+def table() -> dict[str, Constant]:
+    """All packaged constants by name."""
+    text = resources.files("rltrace.analysis").joinpath("data/whatif.toml").read_text("utf-8")
+    entries = tomllib.loads(text).items()
+    return {name: Constant(name, **entry) for name, entry in entries if isinstance(entry, dict)}
+
+
+@dataclass
+class Constants:
+    """The middle of each constant, but for those in `moved`; `used` are those that were read."""
+
+    moved: dict[str, float] = field(default_factory=dict)
+    used: dict[str, None] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> float:
+        self.used[name] = None
+        return self.moved.get(name, table()[name].middle)

@@ -1,0 +1,157 @@
+"""Discrete events: a clock, engines whose sequences share them, and pools of servers."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Callable
+from itertools import count
+
+from rltrace.analysis.whatif.workload import Engine
+
+Action = Callable[[], None]
+
+_DRAFT_ALONE, _DRAFT_LIMIT, _DRAFT_AT_LIMIT = 3.62, 32.0, 1.70
+# Speculative decoding by running sequences: TLT (arXiv 2511.16665), as reported by others.
+
+
+class Clock:
+    """Runs actions in the order of their time."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.stopped = False
+        self._order = count()
+        self._events: list[tuple[float, int, Action]] = []
+
+    def after(self, seconds: float, action: Action) -> None:
+        """Runs `action` that much later."""
+        heapq.heappush(self._events, (self.now + seconds, next(self._order), action))
+
+    def run(self) -> None:
+        """Until nothing is left or somebody has stopped it."""
+        while self._events and not self.stopped:
+            self.now, _, action = heapq.heappop(self._events)
+            action()
+
+
+class Worker:
+    """One engine: its running sequences all advance at the same pace, which depends on how many
+    they are; others wait for a free slot. `width` workers of a kind count as one."""
+
+    def __init__(self, clock: Clock, engine: Engine, width: float) -> None:
+        self.clock = clock
+        self.engine = engine
+        self.width = width
+        self.slots = engine.slots * width
+        self.running: list[tuple[float, int, Action]] = []  # by the token at which they end
+        self.waiting: deque[tuple[float, Action, Action]] = deque()
+        self.busy_s = 0.0
+        self.token = 0.0  # tokens that a sequence which began with the clock would have
+        self.since = 0.0
+        self.paused = False
+        self._order = count()
+        self._plan = 0
+
+    @property
+    def load(self) -> float:
+        """Sequences that run or wait, for each worker."""
+        return (len(self.running) + len(self.waiting)) / self.width
+
+    def submit(self, tokens: float, begun: Action, ended: Action) -> None:
+        """A sequence of so many tokens; the actions come as it begins and ends."""
+        self._advance()
+        self.waiting.append((tokens, begun, ended))
+        self._fill()
+
+    def pause(self) -> None:
+        """Everything stands still; nothing is lost."""
+        self._advance()
+        self.paused = True
+        self._plan += 1
+
+    def resume(self) -> None:
+        """Goes on where it stood."""
+        self._advance()
+        self.paused = False
+        self._fill()
+
+    def _pace_s(self) -> float:
+        """Seconds a token."""
+        alone = len(self.running) / self.width
+        pace = self.engine.token_s + self.engine.shared_token_s * alone
+        return pace / draft_speed(alone * self.engine.stands_for, self.engine.drafting)
+
+    def _advance(self) -> None:
+        passed = self.clock.now - self.since
+        self.since = self.clock.now
+        if self.running and not self.paused:
+            self.busy_s += passed
+            pace = self._pace_s()
+            self.token += passed / pace if pace else 0.0
+
+    def _fill(self) -> None:
+        while self.waiting and not self.paused and len(self.running) < max(1.0, self.slots):
+            tokens, begun, ended = self.waiting.popleft()
+            heapq.heappush(self.running, (self.token + tokens, next(self._order), ended))
+            begun()
+        self._schedule()
+
+    def _schedule(self) -> None:
+        self._plan += 1
+        if self.running and not self.paused:
+            plan = self._plan
+            left = max(0.0, self.running[0][0] - self.token) * self._pace_s()
+            self.clock.after(left, lambda: self._end(plan))
+
+    def _end(self, plan: int) -> None:
+        if plan != self._plan:
+            return  # something has changed since
+        self._advance()
+        self.token = max(self.token, self.running[0][0])
+        ended = []
+        while self.running and self.running[0][0] <= self.token:
+            ended.append(heapq.heappop(self.running)[2])
+        self._fill()
+        for action in ended:
+            action()
+
+
+class Servers:
+    """A pool of equal servers, first come first served."""
+
+    def __init__(self, clock: Clock, size: float) -> None:
+        self.clock = clock
+        self.free = size
+        self.busy_s = 0.0
+        self.waiting: deque[tuple[float, Action]] = deque()
+
+    def serve(self, seconds: float, done: Action) -> None:
+        """Work of so many seconds of one server."""
+        if seconds <= 0:
+            done()
+            return
+        self.waiting.append((seconds, done))
+        self._next()
+
+    def _next(self) -> None:
+        while self.free >= 1 and self.waiting:
+            seconds, done = self.waiting.popleft()
+            self.free -= 1
+            self.busy_s += seconds
+            self.clock.after(seconds, lambda done=done: self._done(done))  # type: ignore[misc]
+
+    def _done(self, done: Action) -> None:
+        self.free += 1
+        done()
+        self._next()
+
+
+def draft_speed(running: float, part: float) -> float:
+    """How many times faster speculative decoding is with so many running sequences; `part` of the
+    published gain comes. Beyond the limit the arithmetic of the drafts costs what they save."""
+    if not part or running > _DRAFT_LIMIT:
+        return 1.0
+    at = math.log2(max(running, 1.0)) / math.log2(_DRAFT_LIMIT)
+    return 1 + part * (_DRAFT_ALONE + at * (_DRAFT_AT_LIMIT - _DRAFT_ALONE) - 1)

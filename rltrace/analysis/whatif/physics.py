@@ -1,0 +1,42 @@
+"""What cannot be: stage seconds that would need more arithmetic than the devices have."""
+
+from __future__ import annotations
+
+import math
+
+from rltrace.analysis.whatif.constants import Constants
+from rltrace.trace.errors import WRONG_USAGE, RltraceError
+
+PEAK_TFLOPS = {"A100": 312.0, "H100": 989.0, "H200": 989.0, "H800": 989.0, "H20": 148.0}
+"""Dense bf16 peak by device name: the vendors' data sheets."""
+
+TRAIN_FLOP = 6.0  # for each parameter and token: forward 2, backward 4
+FORWARD_FLOP = 2.0
+
+
+def train_mfu(
+    parameters: float, tokens: float, seconds: float, devices: float, peak_tflops: float
+) -> float:
+    """Part of the devices' peak that training on `tokens` tokens in `seconds` takes; of a mixture
+    of experts the active parameters count. Attention is left out, so it is a lower bound."""
+    return TRAIN_FLOP * parameters * tokens / (seconds * devices * peak_tflops * 1e12)
+
+
+def refuse_impossible(
+    parameters: float, tokens: float, seconds: float, devices: float, device: str
+) -> None:
+    """Errors: `RltraceError` where a learner step would need more than any job reaches."""
+    peak = PEAK_TFLOPS.get(device, math.nan)
+    if not seconds:
+        return
+    mfu = train_mfu(parameters, tokens, seconds, devices, peak)
+    most = Constants()["highest_mfu"]
+    if mfu > most:
+        least_s = mfu * seconds / most
+        raise RltraceError(
+            f"a learner step of {seconds:g} s is refused: {tokens:,.0f} tokens through "
+            f"{parameters / 1e9:g}B parameters on {devices:g} {device} would be "
+            f"{100 * mfu:.0f} % MFU; above {100 * most:.0f} % nothing runs, so it takes at least "
+            f"{least_s:.1f} s",
+            WRONG_USAGE,
+        )

@@ -1,0 +1,255 @@
+"""Predictions: a workload with levers moved, replayed, as ranges with what they rest on.
+
+A range holds the replays with each constant at its ends (those that the levers used), the scatter
+of the measured steps, and the error of the replay of the run as it was, each moved alone and added
+in quadrature. Gains are in step time, in useful tokens for a device-second and for a dollar: at an
+equal number of devices they are the same, else only the latter two compare.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rltrace.analysis.whatif.constants import Constants, table
+from rltrace.analysis.whatif.levers import LEVERS, Lever, NotApplicable, lever
+from rltrace.analysis.whatif.pools import merged
+from rltrace.analysis.whatif.replay import Replay, replay, walls
+from rltrace.analysis.whatif.workload import Workload
+from rltrace.trace.errors import CANNOT_TELL, RltraceError
+
+Source = Callable[[Constants], Workload]
+"""A workload under given constants; measured ones ignore them."""
+
+FASTER, SLOWER, NO_GAIN, UNSURE = "faster", "slower", "no gain", "may be either"
+_ALIKE = 0.02  # gains of less are none
+_Z95 = 1.96
+_SPLITS = 24
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A figure and the ends of its range."""
+
+    low: float
+    middle: float
+    high: float
+
+    def times(self, factor: float) -> Estimate:
+        """The same in another unit; the factor is positive."""
+        return Estimate(self.low * factor, self.middle * factor, self.high * factor)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What levers would do. `step_s` is the new step, `gain` the old step over it, `goodput_gain`
+    the new useful tokens for a device-second over the old (the same for a dollar, as long as all
+    devices cost the same); rates are NaN where tokens, devices or price are unknown. `devices` are
+    by pool, after the change. `lags` are shares of trained groups by lag in policy versions."""
+
+    levers: tuple[str, ...]
+    verdict: str
+    before_s: float
+    step_s: Estimate
+    gain: Estimate
+    goodput_gain: Estimate
+    useful_tokens_per_device_s: Estimate
+    useful_tokens_per_usd: Estimate
+    devices: Mapping[str, float]
+    learner_waits_share: float
+    lags: Mapping[int, float]
+    mean_lag: float
+    stale_share: float
+    walls: tuple[str, ...]
+    rests_on: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """The job as it is: its step, and what a replay of it gives (seconds)."""
+
+    step_s: float
+    replayed_s: float
+    placement: str
+    devices: Mapping[str, float]
+    walls: tuple[str, ...]
+    lags: Mapping[int, float]
+    rests_on: tuple[str, ...]
+
+    @property
+    def replay_error(self) -> float:
+        """Replayed over measured, minus 1."""
+        return self.replayed_s / self.step_s - 1
+
+
+def baseline(source: Source) -> Baseline:
+    """The replay of the job as it is, against its measured step where there is one."""
+    constants = Constants()
+    load = source(constants)
+    played = replay(load)
+    step_s = played.step_s if math.isnan(load.measured_step_s) else load.measured_step_s
+    return Baseline(
+        step_s, played.step_s, load.placement, load.devices, walls(load, played), played.lags,
+        (*load.rests_on, *_sentences(constants)),
+    )  # fmt: skip
+
+
+def predict(source: Source, moves: Sequence[tuple[str, str]]) -> Prediction:
+    """What moving these levers does: `(name, value)` each.
+
+    Errors: `RltraceError` for an unknown lever, a value without sense, or a lever that does not
+    apply to the workload.
+    """
+    try:
+        return _predict(source, moves)
+    except NotApplicable as error:
+        names = " and ".join(name for name, _ in moves)
+        raise RltraceError(f"{names} cannot be moved here: {error}", CANNOT_TELL) from None
+
+
+def ranked(source: Source) -> tuple[Prediction, ...]:
+    """All levers that apply, one at a time, the largest gain in goodput first."""
+    found = []
+    for one in LEVERS.values():
+        for value in one.tries:
+            try:
+                found.append(_predict(source, [(one.name, value)]))
+            except NotApplicable:
+                continue
+    return tuple(sorted(found, key=lambda p: -p.goodput_gain.middle))
+
+
+def _predict(source: Source, moves: Sequence[tuple[str, str]]) -> Prediction:
+    chosen = sorted(((lever(name), value) for name, value in moves), key=lambda m: m[0].order)
+    constants = Constants()
+    before = source(constants)
+    chosen = _with_split(before, chosen)
+    after = _moved(before, chosen, constants)
+    played = replay(after)
+    base = replay(before)
+    step_s = base.step_s if math.isnan(before.measured_step_s) else before.measured_step_s
+    middle = _gains(before, base, after, played)
+    down = up = [0.0, 0.0]
+    for name in constants.used:
+        for end in (table()[name].low, table()[name].high):
+            other = Constants({name: end})
+            load = source(other)
+            changed = _moved(load, chosen, other)
+            gains = _gains(load, replay(load), changed, replay(changed))
+            moves_by = [math.log(g / m) for g, m in zip(gains, middle, strict=True)]
+            down = [d + min(0.0, by) ** 2 for d, by in zip(down, moves_by, strict=True)]
+            up = [u + max(0.0, by) ** 2 for u, by in zip(up, moves_by, strict=True)]
+    scatter = _scatter(before, base.step_s / step_s)
+    changes = [
+        Estimate(
+            g * math.exp(-math.sqrt(d + scatter**2)), g, g * math.exp(math.sqrt(u + scatter**2))
+        )
+        for g, d, u in zip(middle, down, up, strict=True)
+    ]
+    gain, goodput_gain = changes
+    rate = before.useful_tokens / (step_s * before.total_devices)
+    per_usd = 3600 / before.usd_per_device_hour
+    return Prediction(
+        levers=tuple(f"{one.name}={value}" for one, value in chosen),
+        verdict=_verdict(goodput_gain),
+        before_s=step_s,
+        step_s=Estimate(step_s / gain.high, step_s / gain.middle, step_s / gain.low),
+        gain=gain,
+        goodput_gain=goodput_gain,
+        useful_tokens_per_device_s=goodput_gain.times(rate),
+        useful_tokens_per_usd=goodput_gain.times(rate * per_usd),
+        devices=after.devices,
+        learner_waits_share=played.learner_waits_s / played.step_s,
+        lags=played.lags,
+        mean_lag=played.mean_lag,
+        stale_share=played.stale_share,
+        walls=walls(after, played),
+        rests_on=_rests_on(before, after, base.step_s / step_s, constants),
+    )
+
+
+def _moved(load: Workload, chosen: Sequence[tuple[Lever, str]], constants: Constants) -> Workload:
+    """The workload with all levers moved, those that place it first."""
+    for one, value in chosen:
+        split = load.devices if load.placement != "colocated" else {}
+        load = one.change(load, value, constants)
+        if load.placement == "colocated" and {"rollout", "train"} <= set(split):
+            load = merged(load, constants)
+    return load
+
+
+def _with_split(load: Workload, chosen: list[tuple[Lever, str]]) -> list[tuple[Lever, str]]:
+    """A placement with pools of its own needs a split: the best one, where none is given."""
+    names = [one.name for one, _ in chosen]
+    placement = next((value for one, value in chosen if one.name == "placement"), "")
+    if not load.shared or placement in ("", "colocated") or "split" in names:
+        return chosen
+    total = load.total_devices
+    whole = total == round(total) and total <= 4 * _SPLITS
+    counts = (
+        range(1, round(total))
+        if whole and total <= _SPLITS
+        else [max(1.0, round(total * i / _SPLITS)) for i in range(1, _SPLITS)]
+    )
+    constants = Constants()
+    first = 1 + names.index("placement")
+
+    def with_split(count: float) -> list[tuple[Lever, str]]:
+        text = f"{count:g}:{total - count:g}"
+        return [*chosen[:first], (lever("split"), text), *chosen[first:]]
+
+    sensible = [count for count in dict.fromkeys(counts) if 0 < count < total]
+    return min(
+        map(with_split, sensible),
+        key=lambda moves: replay(_moved(load, moves, constants)).step_s,
+    )
+
+
+def _gains(before: Workload, base: Replay, after: Workload, played: Replay) -> tuple[float, float]:
+    """Old step over new, and the same in useful tokens for each device-second."""
+    gain = base.step_s / played.step_s
+    useful = after.useful_tokens / before.useful_tokens
+    if math.isnan(useful):
+        useful = 1.0
+    useful *= (1 - played.stale_share) / (1 - base.stale_share)
+    more = after.total_devices / before.total_devices if before.devices else 1.0
+    return gain, gain * useful / more
+
+
+def _scatter(load: Workload, replayed: float) -> float:
+    """Logarithm of the range that the measurement itself gives: the mean of the steps is known to
+    its interval only, and the replay of the run as it was errs."""
+    if not load.steps:
+        return 0.0
+    noise = _Z95 * load.step_deviation / math.sqrt(load.steps) if load.steps > 1 else 0.1
+    return math.hypot(noise, math.log(replayed))
+
+
+def _verdict(gain: Estimate) -> str:
+    if gain.low > 1 + _ALIKE:
+        return FASTER
+    if gain.high < 1 - _ALIKE:
+        return SLOWER
+    if abs(gain.middle - 1) <= _ALIKE:
+        return NO_GAIN
+    return UNSURE if gain.low < 1 < gain.high else FASTER if gain.middle > 1 else SLOWER
+
+
+def _rests_on(
+    before: Workload, after: Workload, replayed: float, constants: Constants
+) -> tuple[str, ...]:
+    sentences = list(dict.fromkeys((*before.rests_on, *after.rests_on)))
+    if before.steps:
+        sentences.append(
+            f"{before.steps} measured steps; replayed as they were they take "
+            f"{100 * (replayed - 1):+.1f} %"
+        )
+    if before.shared and not after.shared:
+        own = " : ".join(f"{after.devices[pool]:g}" for pool in ("rollout", "train"))
+        sentences.append(f"devices are split {own} (rollout : training)")
+    return (*sentences, *_sentences(constants))
+
+
+def _sentences(constants: Constants) -> tuple[str, ...]:
+    return tuple(table()[name].sentence() for name in constants.used)

@@ -1,0 +1,273 @@
+"""A workload that somebody stated: stage seconds of a job without a trace (docs/whatif.md)."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rltrace.analysis import order_statistics as orders
+from rltrace.analysis.order_statistics import Floats
+from rltrace.analysis.whatif.constants import Constants
+from rltrace.analysis.whatif.physics import PEAK_TFLOPS, refuse_impossible
+from rltrace.analysis.whatif.replay import replay
+from rltrace.analysis.whatif.sync import MECHANISMS, transfer_s, weight_bytes
+from rltrace.analysis.whatif.workload import PLACEMENTS, Batch, Engine, Sync, Workload
+from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.vocabulary import Stage
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_GROUPS, _GROUP = 24, 4  # samples that are played for a batch of any size
+_BATCHES = 6  # orders in which the same lengths come
+
+_LEARNER = ("reference", "logprob", "value", "train", "data", "checkpoint", "eval", "other")
+_STAGES = ("rollout", "env", "reward", *_LEARNER, "sync", "switch")
+_KEYS: dict[str, dict[str, type]] = {
+    "": {"name": str, "source": str, "tag": str, "placement": str, "step_s": float,
+         "lag_bound": float, "chunks": float, "useful_tokens": float},
+    "stages": dict.fromkeys(_STAGES, float),
+    "rollout": {"throughput_s": float, "prompts": float, "samples": float, "mean_tokens": float,
+                "cap_tokens": float, "variation": float, "slots": float},
+    "reward": {"workers": float, "scoring": str},
+    "devices": {"shared": float, "rollout": float, "train": float, "name": str,
+                "usd_per_hour": float},
+    "model": {"parameters": float, "active": float},
+    "sync": {"mechanism": str, "overlap": float},
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Stated:
+    """A stages file: its tables as they stand, checked. `workload` completes them."""
+
+    name: str
+    placement: str
+    tables: Mapping[str, Mapping[str, Any]] = field(repr=False)
+
+    def number(self, table: str, key: str, otherwise: float = math.nan) -> float:
+        """A number of a table."""
+        return float(self.tables.get(table, {}).get(key, otherwise))
+
+    def workload(self, constants: Constants) -> Workload:
+        """The workload: where the file says nothing, a constant does, and is named."""
+        stage_s = {stage: self.number("stages", stage, 0.0) for stage in _STAGES}
+        rests: list[str] = []
+        tail_s, work_s = self._tail(stage_s["rollout"], constants, rests)
+        lengths = self._lengths(constants)
+        samples = len(lengths)
+        useful = self.number("", "useful_tokens")
+        if math.isnan(useful):
+            useful = self._samples * self.number("rollout", "mean_tokens")
+        order = np.random.default_rng(0)
+        batches = []
+        for _ in range(_BATCHES):
+            batches.append(
+                Batch(
+                    tokens=order.permutation(lengths),
+                    env_s=np.full(samples, stage_s["env"]),
+                    verdict_s=np.full(samples, stage_s["reward"] / samples),
+                    group=tuple(i // _GROUP for i in range(samples)),
+                )
+            )
+        devices = {k: self.number("devices", k) for k in ("shared", "rollout", "train")}
+        devices = {pool: count for pool, count in devices.items() if count > 0}
+        on_engine = (
+            self._samples / samples / devices.get("rollout", devices.get("shared", math.nan))
+        )
+        made = Workload(
+            placement=self.placement,
+            batches=tuple(batches),
+            engine=Engine(
+                workers=1.0,
+                slots=math.inf,
+                token_s=tail_s / float(lengths.max()),
+                shared_token_s=work_s / float(lengths.sum()),
+                pooled=True,
+                stands_for=on_engine,
+            ),
+            serial_s={Stage[s.upper()]: (stage_s[s],) for s in _LEARNER if stage_s[s]},
+            switch_s=stage_s["switch"],
+            reward_workers=1,
+            scoring=str(self.tables.get("reward", {}).get("scoring", "batch")),
+            chunks=int(self.number("", "chunks", 1)),
+            sync=self._sync(stage_s["sync"], constants),
+            lag_bound=self.number("", "lag_bound", 1.0),
+            devices=devices,
+            useful_tokens=useful,
+            usd_per_device_hour=self.number("devices", "usd_per_hour"),
+            parameters=self.number("model", "parameters"),
+            rests_on=tuple(rests),
+        )
+        return self._with_rest(made)
+
+    @property
+    def _samples(self) -> float:
+        return self.number("rollout", "prompts") * self.number("rollout", "samples", 1.0)
+
+    def _with_rest(self, made: Workload) -> Workload:
+        """The step as it was measured: what the stages do not explain is there, too."""
+        from dataclasses import replace
+
+        step_s = self.number("", "step_s")
+        if math.isnan(step_s):
+            return made
+        rest_s = max(0.0, step_s - replay(made).step_s)
+        return replace(made, rest_s=rest_s, measured_step_s=step_s)
+
+    def _lengths(self, constants: Constants) -> Floats:
+        """Lengths in tokens where the file tells their scale, else with 1 for the longest."""
+        mean, cap = self.number("rollout", "mean_tokens"), self.number("rollout", "cap_tokens")
+        deviation = self._log_deviation(constants)
+        n = _GROUPS * _GROUP
+        if not math.isnan(mean):
+            return orders.lognormal_values(n, mean, deviation, cap if cap > 0 else math.inf)
+        lengths = orders.lognormal_values(n, 1.0, deviation)
+        longest = cap if cap > 0 else 1.0
+        return lengths * (longest / float(lengths.max()))
+
+    def _log_deviation(self, constants: Constants) -> float:
+        stated = self.number("rollout", "variation")
+        return constants["log_deviation"] if math.isnan(stated) else orders.log_deviation(stated)
+
+    def _tail(
+        self, rollout_s: float, constants: Constants, rests: list[str]
+    ) -> tuple[float, float]:
+        """Seconds of generation that are the longest sample's and seconds that are shared work."""
+        if not rollout_s:
+            return 0.0, 0.0
+        stated = self.number("rollout", "throughput_s")
+        if not math.isnan(stated):
+            return rollout_s - stated, stated
+        tail_s = self._longest_s(rollout_s, constants, rests)
+        if self.placement == "async":  # what is stated is how long the work takes without a barrier
+            if math.isnan(tail_s):
+                share = constants["tail_share"]
+                tail_s = rollout_s * share / (1 - share)
+            return tail_s, rollout_s
+        if math.isnan(tail_s):
+            rests.append("neither lengths nor a cap are stated that tell the tail of generation")
+            tail_s = rollout_s * constants["tail_share"]
+        return tail_s, rollout_s - tail_s
+
+    def _longest_s(self, rollout_s: float, constants: Constants, rests: list[str]) -> float:
+        """How long the longest sample runs on while the batch drains; NaN: nothing tells."""
+        mean, cap = self.number("rollout", "mean_tokens"), self.number("rollout", "cap_tokens")
+        cap = cap if cap > 0 else math.inf
+        slots, n = self.number("rollout", "slots"), self._samples
+        if n > 0 and mean > 0 and slots > 0:
+            lengths = orders.lognormal_values(
+                min(int(n), 4096), mean, self._log_deviation(constants)
+            )
+            lengths = np.random.default_rng(0).permutation(np.minimum(lengths, cap))
+            places = max(1, round(slots * len(lengths) / n))
+            span = orders.makespan(lengths.tolist(), places)
+            rests.append("the tail follows from the stated lengths in waves through the slots")
+            return rollout_s * (1 - float(lengths.sum()) / places / span)
+        if mean > 0 and n > 0:
+            longest = mean * orders.longest_of_lognormal(
+                int(n), self._log_deviation(constants), cap / mean
+            )
+        else:
+            longest = cap
+        if math.isinf(longest):
+            return math.nan
+        tail_s = longest / constants["tail_tokens_per_s"]
+        if tail_s > constants["most_tail"] * rollout_s:
+            rests.append("a response of the longest length alone would outlast generation")
+            tail_s = constants["most_tail"] * rollout_s
+        return tail_s
+
+    def _sync(self, seconds: float, constants: Constants) -> Sync:
+        bytes = weight_bytes(self.number("model", "parameters"))
+        mechanism = str(self.tables.get("sync", {}).get("mechanism", ""))
+        if not seconds and mechanism and not math.isnan(bytes):
+            seconds = transfer_s(mechanism, bytes, constants)
+        return Sync(seconds, self.number("sync", "overlap", 0.0), bytes, mechanism)
+
+
+def read_stages(path: Path) -> Stated:
+    """Reads a stages file. Errors: `RltraceError`, one sentence, for what makes no sense."""
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RltraceError(f"cannot read {path}: {error.strerror}") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise RltraceError(f"{path} is no TOML file: {error}", WRONG_USAGE) from None
+    return stated(tables, str(path))
+
+
+def stated(tables: Mapping[str, Any], where: str) -> Stated:
+    """The same from tables that are read. `where` names them in errors."""
+    checked: dict[str, dict[str, Any]] = {"": {}}
+    for key, value in tables.items():
+        if key == "published":  # what came of it: not an input
+            continue
+        if isinstance(value, Mapping):
+            checked[key] = _checked(key, value, where)
+        else:
+            checked[""] |= _checked("", {key: value}, where)
+    placement = str(checked[""].get("placement", "colocated"))
+    if placement not in PLACEMENTS:
+        _refuse(where, f"placement must be one of {', '.join(PLACEMENTS)}, not {placement!r}")
+    if not any(checked.get("stages", {}).values()):
+        _refuse(where, "[stages] must name at least one stage that takes time")
+    found = Stated(str(checked[""].get("name", Path(where).stem)), placement, checked)
+    _check_sense(found, where)
+    return found
+
+
+def _checked(table: str, values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    if table not in _KEYS:
+        _refuse(where, f"there is no table [{table}]")
+    known = _KEYS[table]
+    for key, value in values.items():
+        name = f"{table}.{key}" if table else key
+        if key not in known:
+            _refuse(where, f"there is no {name}; known are {', '.join(known)}")
+        if known[key] is str:
+            if not isinstance(value, str):
+                _refuse(where, f"{name} must be a text, not {value!r}")
+        elif isinstance(value, bool) or not isinstance(value, int | float):
+            _refuse(where, f"{name} must be a number, not {value!r}")
+        elif not math.isfinite(value) or value < 0:
+            _refuse(where, f"{name} must not be negative or infinite, and is {value}")
+    return dict(values)
+
+
+def _check_sense(found: Stated, where: str) -> None:
+    sync = found.tables.get("sync", {}).get("mechanism", "bucketed")
+    if sync not in MECHANISMS:
+        _refuse(where, f"sync.mechanism must be one of {', '.join(MECHANISMS)}, not {sync!r}")
+    if found.number("sync", "overlap", 0.0) > 1:
+        _refuse(where, "sync.overlap is a part of the update, 0 to 1")
+    pools = set(found.tables.get("devices", {}))
+    if "shared" in pools and pools & {"rollout", "train"}:
+        _refuse(where, "devices are either shared or split into rollout and train")
+    rollout_s = found.number("stages", "rollout", 0.0)
+    if found.number("rollout", "throughput_s") > rollout_s and found.placement != "async":
+        _refuse(where, "rollout.throughput_s must not exceed the seconds of the stage")
+    train_s = found.number("stages", "train", 0.0)
+    if found.number("", "step_s") < max(rollout_s, train_s) * (found.placement != "async"):
+        _refuse(where, "step_s is shorter than one of its stages")
+    active = found.number("model", "active", found.number("model", "parameters"))
+    tokens = found.number("", "useful_tokens")
+    if math.isnan(tokens):
+        prompts, samples = found.number("rollout", "prompts"), found.number("rollout", "samples", 1)
+        tokens = prompts * samples * found.number("rollout", "mean_tokens")
+    devices = found.number("devices", "shared", found.number("devices", "train"))
+    name = str(found.tables.get("devices", {}).get("name", ""))
+    if name in PEAK_TFLOPS and not math.isnan(active * tokens * devices):
+        refuse_impossible(active, tokens, train_s, devices, name)
+
+
+def _refuse(where: str, why: str) -> None:
+    raise RltraceError(f"{where}: {why}", WRONG_USAGE)

@@ -1,0 +1,112 @@
+"""What a step is made of, apart from who waits for whom: the input of a replay.
+
+Measured or stated makes no difference here. A placement then composes the same work in its way, so
+that barrier time (the longest of a batch) and throughput time (work over rate) both follow from one
+description. Seconds are wall-clock of one stage in one step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rltrace.analysis.order_statistics import Floats
+from rltrace.trace.vocabulary import Stage
+
+PLACEMENTS = ("colocated", "disaggregated", "one-step-off", "async")
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """The samples of a step, in the order in which they are asked for: tokens generated, seconds of
+    tools in between, seconds of the verdict, and the group (0, 1, ...) of each."""
+
+    tokens: Floats
+    env_s: Floats
+    verdict_s: Floats
+    group: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Rollout: `workers` that each run up to `slots` sequences at once. With n of them a token of
+    each takes `token_s + shared_token_s * n` seconds: the first part is what a lone sequence would
+    take (weights are read), the second what each more of them adds (caches, arithmetic)."""
+
+    workers: float
+    slots: float
+    token_s: float
+    shared_token_s: float
+    pooled: bool = False  # sequences are spread evenly at all times, so workers may be a fraction
+    stands_for: float = 1.0  # sequences on one real engine for each that is played
+    drafting: float = 0.0  # part of the published gain of speculative decoding
+
+
+@dataclass(frozen=True)
+class Sync:
+    """Weight movement: `seconds` an update, of which `overlap` (0 to 1) is hidden behind other
+    work in placements that allow it. Bytes are those of one copy; NaN: unknown."""
+
+    seconds: float = 0.0
+    overlap: float = 0.0
+    bytes: float = math.nan
+    mechanism: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Workload:
+    """A job's step. `serial_s` are the learner's stages, seconds by step; `reference_s` is a pass
+    on the actors' side, seconds a step. `scoring` says when a verdict may begin: once the whole
+    batch, its group, or the sample itself has been generated. `chunks` is in how many parts the
+    learner takes a batch as it comes. `lag_bound` is in policy versions, and may be a fraction.
+
+    `devices` counts by pool ("rollout", "train"; or "shared"); empty: unknown, and no stage's
+    device count changes. `useful_tokens` is what a step trains on that counts.
+    `rests_on` is what is not from the trace or the user's figures, in sentences.
+    """
+
+    placement: str
+    batches: tuple[Batch, ...]
+    engine: Engine
+    serial_s: Mapping[Stage, tuple[float, ...]]
+    rest_s: float = 0.0
+    switch_s: float = 0.0
+    reference_s: float = 0.0
+    reward_workers: int = 1
+    scoring: str = "batch"
+    chunks: int = 1
+    sync: Sync = Sync()
+    lag_bound: float = 1.0
+    drops_stale: bool = False  # what is older than the bound is not trained on
+    in_flight: float = 1.0  # groups begun for each one needed, where unfinished ones are kept
+    keeps_unfinished: bool = False  # a batch is full with the first groups that end
+    devices: Mapping[str, float] = field(default_factory=dict)
+    device_kind: str = "GPU"
+    useful_tokens: float = math.nan
+    usd_per_device_hour: float = math.nan
+    measured_step_s: float = math.nan
+    steps: int = 0  # that were measured; 0: stated
+    step_deviation: float = math.nan  # standard deviation of measured steps over their mean
+    failed_share: float = 0.0
+    parameters: float = math.nan
+    rests_on: tuple[str, ...] = ()
+
+    @property
+    def shared(self) -> bool:
+        """Whether generation and training take turns on the same devices."""
+        return "shared" in self.devices
+
+    @property
+    def total_devices(self) -> float:
+        """All devices; NaN where unknown."""
+        return sum(self.devices.values()) if self.devices else math.nan
+
+    def learner_s(self, step: int) -> float:
+        """Seconds of the learner's stages in a step; measured steps come again in turn."""
+        return sum(series[step % len(series)] for series in self.serial_s.values() if series)
+
+    def mean_s(self, stage: Stage) -> float:
+        """Mean seconds a step of one of the learner's stages."""
+        series = self.serial_s.get(stage, ())
+        return sum(series) / len(series) if series else 0.0

@@ -70,7 +70,8 @@ def compare_figures(
     step_s = float(np.median(_lengths_s(steps))) if steps.steady else math.nan
     found: dict[tuple[str, ...], ComparedFigure] = {}
     for figure in figures:
-        if figure.metrics in found or not _fits(run, figure, placement, logged):
+        key = figure.metrics or (figure.name,)
+        if key in found or not _fits(run, figure, placement, logged):
             continue
         own, is_logged = _added(figure, logged, len(steps.windows))
         if not is_logged and not figure.name:
@@ -80,7 +81,7 @@ def compare_figures(
         true = np.full(len(steps.windows), np.nan)
         if not run.meta.get("imported"):
             true = _true(activity, steps, syncs, figure)
-        found[figure.metrics] = _compared(figure, own, true, steps, step_s, is_logged)
+        found[key] = _compared(figure, own, true, steps, step_s, is_logged)
     return tuple(found.values())
 
 
@@ -119,7 +120,11 @@ def _fits(run: Run, figure: OwnFigure, placement: str, logged: dict[str, Seconds
 
 def _version(run: Run) -> str:
     """The framework's version, empty where it is not known."""
-    return str(run.meta.get("framework_version") or "")
+    stated = [run.meta.get("framework_version")]
+    for process in run.processes:
+        versions = process.facts.get("versions")
+        stated += [versions.get(process.adapter)] if isinstance(versions, dict) else []
+    return next((str(version) for version in stated if version), "")
 
 
 def _logged(run: Run, steps: Steps, figures: Iterable[OwnFigure]) -> dict[str, Seconds]:

@@ -1,8 +1,11 @@
 """OpenRLHF: the synchronous and the asynchronous trainer, on Ray, DeepSpeed and vLLM.
 
     tables.py       OpenRLHF's words: its timings, its actors
+    figures.py      where a figure that it logs is not what its name says
     hooks.py        which functions are watched, and in which versions they are
-    controller.py   steps, fates and OpenRLHF's own figures
+    controller.py   steps, what they train on, and OpenRLHF's own figures
+    fates.py        how samples carry their ids, and which are filtered out
+    ratios.py       how far the policy that trains is from the one that generated
     rollout.py      trajectories and requests in rollout actors
     verdicts.py     rewards, whoever gives them
     agents.py       executors and environments of the user's
@@ -14,6 +17,7 @@ Versions count the weight updates that have been completed; an engine starts wit
 
 from __future__ import annotations
 
+from rltrace.adapters.openrlhf.figures import FIGURES
 from rltrace.adapters.openrlhf.hooks import HOOKS
 from rltrace.adapters.openrlhf.tables import LABELS, ROLES
 from rltrace.hooks.hook import Adapter
@@ -27,3 +31,4 @@ class OpenRLHF(Adapter):
     hooks = HOOKS
     labels = LABELS
     roles = ROLES
+    figures = FIGURES

@@ -21,7 +21,7 @@ class Record:
 class Log:
     """A log, read. `kind` is its format in words, `skipped` says what could not be read and why,
     `changed_ns` is when its file was last written (Unix ns); `settings` are the few words of the
-    framework's own configuration that a console log happens to show."""
+    framework's own configuration that a console log happens to show, or wandb kept."""
 
     path: str
     kind: str

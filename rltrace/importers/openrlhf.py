@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 from rltrace.adapters.openrlhf.tables import LABELS
@@ -199,6 +200,9 @@ def _oddities(records: list[Record], steps: tuple[ImportedStep, ...]) -> Iterato
     if untimed:
         shown = ", ".join(map(str, untimed[:5]))
         yield f"steps without {STEP}, of which only counters are kept: {shown}"
+    apart = [b.number - a.number for a, b in pairwise(s for s in steps if s.seconds is not None)]
+    if any(steps_on > 1 for steps_on in apart):
+        yield "steps are missing in it (logging_steps?): they show as time between the others"
     odd = out_of_order([r for r in records if TRAIN in r.metrics])
     if odd:
         yield f"step {odd[0]} stands after step {odd[1]}: kept in the order of the log"

@@ -165,6 +165,12 @@ def test_steps_of_a_restart_are_kept(tmp_path: Path) -> None:
     assert [step.number for step in read(tmp_path / "log").steps] == [1, 2, 2, 3]
 
 
+def test_steps_that_were_not_logged_are_said() -> None:
+    logged = tuple(Record(n, timing(1.0, 2.0, 3.0, 4.0)) for n in (5, 10, 15))
+    notes = lay_out(Log("log", "wandb file", logged)).log_notes
+    assert sum(note.startswith("steps are missing in it") for note in notes) == 1
+
+
 @pytest.mark.parametrize(
     ("metrics", "says"),
     [

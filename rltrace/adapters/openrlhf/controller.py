@@ -7,6 +7,7 @@ begins where the loop asks for the batch that it will train on, and ends where i
 from __future__ import annotations
 
 import math
+from time import monotonic_ns
 from typing import Any
 
 from rltrace.adapters.openrlhf import ratios
@@ -60,8 +61,12 @@ def next_batch(call: Call) -> str:
     """The loop wants a batch: with it the next step begins, unless the last one got none."""
     recorder = call.recorder
     if _loop.running and (recorder.open_step is None or _loop.trained):
+        now_ns = monotonic_ns()
+        if recorder.open_step is not None:
+            recorder.open_step.set(end_ns=now_ns)
+            recorder.open_step = None
         _loop.trained = False
-        span_api.step(recorder.step + 1)
+        span_api.step(recorder.step + 1).set(start_ns=now_ns)
     return "wait"
 
 

@@ -83,11 +83,29 @@ class Baseline:
         return self.replayed_s / self.step_s - 1
 
 
+class _Cases:
+    """A source and its replays as they are, each worked out once: a constant at either end of its
+    range serves all levers."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self._known: dict[tuple[tuple[str, float], ...], tuple[Workload, Replay, list[str]]] = {}
+
+    def at(self, constants: Constants) -> tuple[Workload, Replay]:
+        """The workload under these constants, and its replay. It notes which constants it used."""
+        key = tuple(constants.moved.items())
+        if key not in self._known:
+            load = self.source(constants)
+            self._known[key] = load, replay(load), list(constants.used)
+        load, played, used = self._known[key]
+        constants.used.update(dict.fromkeys(used))
+        return load, played
+
+
 def baseline(source: Source) -> Baseline:
     """The replay of the job as it is, against its measured step where there is one."""
     constants = Constants()
-    load = source(constants)
-    played = replay(load)
+    load, played = _Cases(source).at(constants)
     step_s = played.step_s if math.isnan(load.measured_step_s) else load.measured_step_s
     return Baseline(
         step_s, played.step_s, load.placement, load.devices, walls(load, played), played.lags,
@@ -102,7 +120,7 @@ def predict(source: Source, moves: Sequence[tuple[str, str]]) -> Prediction:
     apply to the workload.
     """
     try:
-        return _predict(source, moves)
+        return _predict(_Cases(source), moves)
     except NotApplicable as error:
         names = " and ".join(name for name, _ in moves)
         raise RltraceError(f"{names} cannot be moved here: {error}", CANNOT_TELL) from None
@@ -111,32 +129,32 @@ def predict(source: Source, moves: Sequence[tuple[str, str]]) -> Prediction:
 def ranked(source: Source) -> tuple[Prediction, ...]:
     """All levers that apply, one at a time, the largest gain in goodput first."""
     found = []
+    cases = _Cases(source)
     for one in LEVERS.values():
         for value in one.tries:
             try:
-                found.append(_predict(source, [(one.name, value)]))
+                found.append(_predict(cases, [(one.name, value)]))
             except NotApplicable:
                 continue
     return tuple(sorted(found, key=lambda p: -p.goodput_gain.middle))
 
 
-def _predict(source: Source, moves: Sequence[tuple[str, str]]) -> Prediction:
+def _predict(cases: _Cases, moves: Sequence[tuple[str, str]]) -> Prediction:
     chosen = sorted(((lever(name), value) for name, value in moves), key=lambda m: m[0].order)
     constants = Constants()
-    before = source(constants)
+    before, base = cases.at(constants)
     chosen = _with_split(before, chosen)
     after = _moved(before, chosen, constants)
     played = replay(after)
-    base = replay(before)
     step_s = base.step_s if math.isnan(before.measured_step_s) else before.measured_step_s
     middle = _gains(before, base, after, played)
     down = up = [0.0, 0.0]
     for name in constants.used:
         for end in (table()[name].low, table()[name].high):
             other = Constants({name: end})
-            load = source(other)
+            load, as_it_was = cases.at(other)
             changed = _moved(load, chosen, other)
-            gains = _gains(load, replay(load), changed, replay(changed))
+            gains = _gains(load, as_it_was, changed, replay(changed))
             moves_by = [math.log(g / m) for g, m in zip(gains, middle, strict=True)]
             down = [d + min(0.0, by) ** 2 for d, by in zip(down, moves_by, strict=True)]
             up = [u + max(0.0, by) ** 2 for u, by in zip(up, moves_by, strict=True)]

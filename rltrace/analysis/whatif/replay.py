@@ -81,7 +81,9 @@ class _Play:
         self.reference = Servers(self.clock, 1)
         self.groups = [_groups(batch) for batch in workload.batches]
         self.per_step = len(self.groups[0])
-        self.last = _WARM + max(_STEPS, len(workload.batches))
+        streams = workload.placement == "async" or workload.keeps_unfinished
+        steps = max(_STEPS, len(workload.batches)) if streams else max(2, len(workload.batches))
+        self.last = _WARM + steps
         self.version = 0  # of the learner
         self.visible = 0  # at the workers
         self.begun = 0  # groups
@@ -89,7 +91,6 @@ class _Play:
         self.generated: list[_Group] = []  # whose verdicts wait for the rest of the batch
         self.generating = 0  # groups
         self.stale = 0
-        streams = workload.placement == "async" or workload.keeps_unfinished
         by_batch = workload.scoring == "batch"
         self.scoring = "group" if by_batch and streams else workload.scoring
         self.wanted: tuple[int, Callable[[], None], bool] | None = None

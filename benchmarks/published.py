@@ -1,0 +1,158 @@
+"""Published breakdowns: what `rltrace whatif` says of the change, against what was measured.
+
+    python -m benchmarks.published [--json]
+
+Each file of benchmarks/published/ is a stages file (docs/whatif.md) with the step that its authors
+measured after a change. Nothing is set row by row: what a file does not say comes from the
+constants of `rltrace whatif`, which are the same for all and are listed below the table. Several
+have their source in the same documents, so this shows that one set fits them all, not more.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from rltrace.analysis.whatif.constants import table
+from rltrace.analysis.whatif.predict import baseline, predict
+from rltrace.analysis.whatif.stated import stated
+from rltrace.analysis.whatif.sync import reshard_bytes
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+FILES = Path(__file__).parent / "published"
+MEDIAN_ERROR, WORST_ERROR = 0.15, 0.35
+
+
+@dataclass(frozen=True)
+class Row:
+    """A case: seconds published after the change and predicted, and the walls that bind then.
+    `published_s` is NaN where only the wall is compared; no walls: they are not published."""
+
+    case: str
+    change: str
+    source: str
+    tag: str
+    before_s: float
+    published_s: float
+    low_s: float
+    predicted_s: float
+    high_s: float
+    published_walls: tuple[str, ...]
+    predicted_walls: tuple[str, ...]
+
+    @property
+    def error(self) -> float:
+        """Predicted over published, minus 1."""
+        return self.predicted_s / self.published_s - 1
+
+    @property
+    def wall_is_right(self) -> bool:
+        """Whether a wall that was named first or beside it is among those published."""
+        right = set(self.published_walls)
+        return not right or bool(right & set(self.predicted_walls))
+
+
+def rows() -> Iterator[Row]:
+    """All cases."""
+    for path in sorted(FILES.glob("*.toml")):
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        for published in tables["published"]:
+            about = (tables["name"], published["what"], tables["source"], tables["tag"])
+            if "transition" in tables:
+                yield _transition(about, tables["transition"], published)
+            else:
+                yield _step(about, tables, str(path), published)
+
+
+def _step(about: Any, tables: Mapping[str, Any], path: str, published: Mapping[str, Any]) -> Row:
+    source = stated(tables, path).workload
+    walls = tuple(published["walls"])
+    measured = published.get("step_s", math.nan)
+    if not published["moves"]:
+        base = baseline(source)
+        predicted = base.replayed_s if "step_s" not in tables else math.nan
+        return Row(
+            *about, base.step_s, measured, predicted, predicted, predicted, walls, base.walls
+        )
+    found = predict(source, list(published["moves"].items()))
+    if "speedup" in published:
+        measured = found.before_s / published["speedup"]
+    step = found.step_s
+    return Row(
+        *about, found.before_s, measured, step.low, step.middle, step.high, walls, found.walls
+    )
+
+
+def _transition(about: Any, given: Mapping[str, Any], published: Mapping[str, Any]) -> Row:
+    devices, size = given["devices"], given["model_bytes"]
+    seconds = []
+    for ways, parts in product(given["training_ways"], given["generation_ways"]):
+        before, after = (
+            reshard_bytes(given[which], size, ways, 1, devices // ways, parts)
+            for which in ("before", "after")
+        )
+        seconds.append(given["before_s"] * after / before)
+    middle = float(np.exp(np.mean(np.log(seconds))))
+    return Row(
+        *about, given["before_s"], published["seconds"], min(seconds), middle, max(seconds), (), ()
+    )
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+def main(as_json: bool) -> None:
+    """Predicted against published; exits 1 where they are too far apart."""
+    found = list(rows())
+    errors = np.abs([row.error for row in found if not math.isnan(row.error)])
+    wrong = [row for row in found if not row.wall_is_right]
+    median, worst = float(np.median(errors)), float(errors.max())
+    good = median <= MEDIAN_ERROR and worst <= WORST_ERROR and not wrong
+    if as_json:
+        cases = [asdict(row) | {"error": row.error} for row in found]
+        print(json.dumps({"rows": cases, "median_error": median, "worst_error": worst}, indent=1))
+    else:
+        _show(found, Console())
+        print(
+            f"median error {median:.1%} (limit {MEDIAN_ERROR:.0%}), worst {worst:.1%} "
+            f"(limit {WORST_ERROR:.0%}), wrong walls {len(wrong)}, cases {len(found)}"
+        )
+    sys.exit(0 if good else 1)
+
+
+def _show(found: list[Row], console: Console) -> None:
+    shown = Table("case", "change", "before, s", "published, s", "predicted, s", "error", "wall")
+    for row in found:
+        interval = f"{row.predicted_s:.4g} ({row.low_s:.4g} to {row.high_s:.4g})"
+        wall = " + ".join(row.predicted_walls) + ("" if row.wall_is_right else "  WRONG")
+        shown.add_row(
+            f"{row.case} [{row.tag}]".replace("[", "\\["),
+            row.change,
+            f"{row.before_s:.4g}",
+            "" if math.isnan(row.published_s) else f"{row.published_s:.4g}",
+            "" if math.isnan(row.predicted_s) else interval,
+            "" if math.isnan(row.error) else f"{row.error:+.1%}",
+            wall,
+        )
+    console.print(shown)
+    console.print("Constants, the same for every row:", style="bold")
+    for constant in table().values():
+        console.print(f"  {constant.sentence()} [{constant.source}]", markup=False, soft_wrap=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -73,20 +73,25 @@ def compare_figures(
         key = figure.metrics or (figure.name,)
         if key in found or not _fits(run, figure, placement, logged):
             continue
-        own, is_logged = _added(figure, logged, len(steps.windows))
-        if not is_logged and not figure.name:
-            continue
-        if is_logged and _median(own[list(steps.steady)]) > figure.at_most:
+        names = tuple(name for name in figure.metrics if name in logged)
+        own = _added([logged[name] for name in names], len(steps.windows)) * figure.scale
+        if not (names or figure.name) or _median(own[list(steps.steady)]) > figure.at_most:
             continue
         true = np.full(len(steps.windows), np.nan)
         if not run.meta.get("imported"):
             true = _true(activity, steps, syncs, figure)
-        found[key] = _compared(figure, own, true, steps, step_s, is_logged)
+        if names or not np.isnan(true).all():
+            found[key] = _compared(figure, names, own, true, steps, step_s)
     return tuple(found.values())
 
 
 def _compared(
-    figure: OwnFigure, own: Seconds, true: Seconds, steps: Steps, step_s: float, is_logged: bool
+    figure: OwnFigure,
+    names: tuple[str, ...],
+    own: Seconds,
+    true: Seconds,
+    steps: Steps,
+    step_s: float,
 ) -> ComparedFigure:
     steady = list(steps.steady)
     own, true = own[steady], true[steady]
@@ -95,12 +100,12 @@ def _compared(
         own, true = own[both], true[both]
     one, other = _median(own), _median(true)
     ratio = one / other if other else math.nan
-    apart = is_logged and not 1 / _FACTOR <= ratio <= _FACTOR
+    apart = bool(names) and not 1 / _FACTOR <= ratio <= _FACTOR
     return ComparedFigure(
-        name=figure.name if not is_logged else " + ".join(figure.metrics),
+        name=" + ".join(names) or figure.name,
         unit=figure.unit,
         stages=figure.stages,
-        is_logged=is_logged,
+        is_logged=bool(names),
         own=one,
         true=other,
         steps=int(max((~np.isnan(own)).sum(), (~np.isnan(true)).sum())),
@@ -148,15 +153,12 @@ def _logged(run: Run, steps: Steps, figures: Iterable[OwnFigure]) -> dict[str, S
     return values
 
 
-def _added(figure: OwnFigure, logged: dict[str, Seconds], n: int) -> tuple[Seconds, bool]:
-    """The figure by step in its unit, and whether any of its metrics was logged."""
-    parts = [logged[name] for name in figure.metrics if name in logged]
+def _added(parts: list[Seconds], n: int) -> Seconds:
+    """What several metrics add up to by step; NaN where none of them was logged."""
     if not parts:
-        return np.full(n, np.nan), False
+        return np.full(n, np.nan)
     table = np.stack(parts)
-    return np.where(np.isnan(table).all(axis=0), np.nan, np.nansum(table, axis=0)) * (
-        figure.scale
-    ), True
+    return np.where(np.isnan(table).all(axis=0), np.nan, np.nansum(table, axis=0))
 
 
 def _true(activity: Activity, steps: Steps, syncs: Syncs | None, figure: OwnFigure) -> Seconds:

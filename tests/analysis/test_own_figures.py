@@ -100,6 +100,17 @@ def test_what_is_not_logged_is_left_out_unless_it_has_a_name(tmp_path: Path) -> 
     assert (found.name, found.own, found.true) == ("sent_mb", 2e6, 400.0)
 
 
+def test_where_nobody_knows_a_figure_there_is_none(tmp_path: Path) -> None:
+    size = OwnFigure((), ("sync",), "not told", name="bytes", unit="B")
+    assert compared(tmp_path, logging(), figures=(size,)) == ()
+
+
+def test_those_of_several_metrics_that_are_logged_give_the_name(tmp_path: Path) -> None:
+    train = OwnFigure(("time/actor", "time/critic"), ("train",), "the driver's call")
+    (found,) = compared(tmp_path, logging(("time/actor", 10, 4.5)), figures=(train,))
+    assert (found.name, found.own, found.true) == ("time/actor", 4.5, 4.0)
+
+
 @pytest.mark.parametrize(
     ("condition", "fits"),
     [

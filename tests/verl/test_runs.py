@@ -7,6 +7,7 @@ depend on how busy a machine is.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +17,8 @@ import pytest
 from rltrace.analysis.activity import read_activity
 from rltrace.analysis.stages import break_down
 from rltrace.analysis.steps import find_steps
+from rltrace.analysis.summary import summarize
+from rltrace.report.own_figures_section import figures_of
 from tests.verl.conftest import ASKED
 from tests.verl.jobs import JOBS, SYNC_BYTES, Finished
 
@@ -70,6 +73,43 @@ def test_every_hook_found_its_target_and_could_read(job: Finished) -> None:
 def test_steps_are_verls_steps(job: Finished) -> None:
     steps = job.rows("SELECT step FROM steps ORDER BY start_ns")
     assert steps == list(job.metrics) == list(range(1, job.job.steps + 1))
+
+
+def test_all_numbers_that_verl_logs_are_counters_in_their_step(job: Finished) -> None:
+    lines = [json.loads(line) for line in (job.folder / "metrics.jsonl").read_text().splitlines()]
+    logged = [
+        (line["step"], name, value)
+        for line in lines
+        for name, value in line["data"].items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    ]
+    steps = job.rows("SELECT start_ns, step FROM steps ORDER BY start_ns")
+    readings = job.rows(
+        "SELECT time_ns, counter, value FROM samples WHERE role = 'controller' ORDER BY time_ns"
+    )
+    found = [
+        (max((number for start, number in steps if start < time_ns), default=0), name, value)
+        for time_ns, name, value in readings
+    ]
+    assert Counter(reading[:2] for reading in found) == Counter(number[:2] for number in logged)
+    for (*_, value), (*_, number) in zip(sorted(found), sorted(logged), strict=True):
+        assert value == pytest.approx(number, rel=1e-6)  # the file has numpy's in their own width
+    assert len(found) > 50 * len(steps)
+
+
+def test_verls_figures_are_held_against_what_ran(job: Finished) -> None:
+    found = summarize(job.run, figures=figures_of(job.run))
+    figures = {figure.name: figure for figure in found.own_figures}
+    size = figures["bytes of a weight update"]
+    assert (size.is_logged, size.true) == (False, SYNC_BYTES * job.job.learners)
+    gen, reward = figures["timing_s/gen"], figures["timing_s/reward"]
+    assert gen.steps == reward.steps == found.steps.steady
+    assert not reward.own >= 1e-3  # it only collects, if it is logged at all
+    assert reward.true > 0
+    if is_async(job):
+        return
+    assert gen.own > gen.true > 0  # generation lies within the wait for it
+    assert ("every 2 s" in gen.reason) == (not is_legacy(job))
 
 
 def test_a_step_trains_on_the_trajectories_that_verl_says(job: Finished) -> None:

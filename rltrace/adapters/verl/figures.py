@@ -28,7 +28,8 @@ FIGURES = (
     OwnFigure(
         ("timing_s/reward",),
         ("reward",),
-        "only collects the scores; the scoring ran inside gen",
+        "scores are only collected there, if at all; the scoring ran inside gen",
+        name="timing_s/reward",
         at_most=1e-3,
     ),
     OwnFigure(("timing_s/reward",), ("reward",), _CALL),

@@ -170,6 +170,17 @@ def _run(
             raise
 
 
+def end_left_over(job: Finished) -> None:
+    """Kills what is left of a job that has ended: vLLM's processes outlive an actor that died."""
+    mark = f"OPENRLHF_CPU_STAMPS={job.folder}/stamps".encode()
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if mark in path.read_bytes().split(b"\0"):
+                os.kill(int(path.parent.name), signal.SIGKILL)
+        except OSError:
+            continue  # it has ended, or is not ours
+
+
 def make_assets(folder: Path) -> Path:
     """Model, tokenizer and prompts; no network."""
     maker = Path(__file__).with_name("make_assets.py")

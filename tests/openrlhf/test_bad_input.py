@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.openrlhf.jobs import JOBS, PLUGIN, Finished, Job, train
+from tests.openrlhf.jobs import JOBS, PLUGIN, TENSORS, Finished, Job, end_left_over, train
 from tests.openrlhf.test_runs import BATCH, REQUESTS, trained
 
 pytestmark = pytest.mark.skipif(bool(os.environ.get("QUICK")), reason="QUICK=1")
@@ -34,13 +34,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     return tmp_path_factory.mktemp
 
 
-def stamped(folder: Path, what: str, process: subprocess.Popen[bytes]) -> dict[str, Any]:
-    """Waits for the first stamp of a kind."""
+def stamped(
+    folder: Path, what: str, process: subprocess.Popen[bytes], count: int = 1
+) -> dict[str, Any]:
+    """Waits for that many stamps of a kind, and gives the last."""
     deadline = time.monotonic() + WAIT_S
     while time.monotonic() < deadline and process.poll() is None:
         found = Finished(Job(), folder).stamps(what)
-        if found:
-            return found[0]
+        if len(found) >= count:
+            return found[-1]
         time.sleep(0.2)
     raise AssertionError(f"no stamp {what}: " + Finished(Job(), folder).log[-4000:])
 
@@ -143,11 +145,13 @@ def killed(assets: Path, folder: Folder) -> tuple[Finished, Finished]:
         where = folder(f"killed-{traced}")
 
         def kill(process: subprocess.Popen[bytes]) -> None:
-            engine = stamped(where, "update", process)["pid"]
-            time.sleep(1)  # the update is over, and the next batch is under way
+            engine = stamped(where, "update", process, TENSORS)["pid"]
+            time.sleep(1)  # the next batch is under way; it takes three seconds
             os.kill(engine, signal.SIGKILL)
 
-        return train(KILLED, assets, where, traced, code=None, meanwhile=kill)
+        job = train(KILLED, assets, where, traced, code=None, meanwhile=kill)
+        end_left_over(job)
+        return job
 
     return go(True), go(False)
 

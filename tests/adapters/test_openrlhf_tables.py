@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import os
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -25,6 +26,7 @@ from rltrace.adapters.openrlhf import (
 )
 from rltrace.adapters.openrlhf.hooks import HOOKS
 from rltrace.hooks.hook import split_target, stage_code
+from rltrace.hooks.versions import satisfies
 from tests.adapters.sources import Sources
 
 VERSIONS = ("0.9.1", "0.9.6", "0.9.9", "0.10.1", "0.10.2", "0.11.2")
@@ -129,6 +131,42 @@ def test_a_batch_is_made_of_declared_fields(version: str) -> None:
     assert function is not None
     assert "fields(Experience)" in ast.unparse(function)
     assert "__dict__" not in ast.unparse(function)
+
+
+LOOKED_AT = {
+    "ppo_trainer": {"args", "save_steps", "strategy"},
+    "ppo_utils.replay_buffer": {"items", "sample_batch_size", "dynamic_batch"},
+    "ray.ppo_actor": {
+        *("actor", "model", "module", "replay_buffer", "strategy"),
+        *("use_cuda_ipc", "_model_update_group", "rollout_log_probs"),
+    },
+    "ray.ppo_critic": {"replay_buffer"},
+    "ray.vllm_engine": {"executor"},
+    "ppo_utils.experience_maker": {"index", "rewards", "action_log_probs"},
+}
+"""Attributes of OpenRLHF's own objects that readers look at, by the module that has them."""
+
+ARGUMENTS = {
+    "dynamic_filtering_range": "dynamic_filtering_reward_range",
+    "colocate_all": "colocate_all_models",
+    "sync_backend": "vllm_sync_backend",
+}
+"""Names of flags since 0.10.2, in groups, and before."""
+
+
+@needs_sources
+@of_every_version
+def test_attributes_that_readers_look_at_are_there(version: str) -> None:
+    for name, wanted in LOOKED_AT.items():
+        tree = SOURCES.module(version, f"openrlhf.trainer.{name}")
+        assert tree is not None
+        found = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        assert wanted <= found | names, name
+    flags = Path(SOURCES.folder, version, "openrlhf/cli/train_ppo_ray.py").read_text()
+    grouped = satisfies(version, ">=0.10.2")
+    for new, old in ARGUMENTS.items():
+        assert (f".{new}" if grouped else f'"--{old}"') in flags
 
 
 @needs_sources

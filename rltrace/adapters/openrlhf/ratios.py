@@ -1,8 +1,8 @@
 """How far the policy that trains is from the one that generated, sample by sample.
 
-OpenRLHF has both log-probabilities of each token before it trains, where it corrects for their
-difference (`is_correction_level`; `enable_vllm_is_correction` before 0.10.2): those of vLLM when it
-generated, and those of the policy now. It logs one mean of them, `vllm_kl`.
+Where it corrects for their difference (its flags say `is_correction`), OpenRLHF has two
+log-probabilities of each token before it trains: that of vLLM when it generated, and that of the
+policy now. It logs one mean of them, `vllm_kl`.
 """
 
 from __future__ import annotations

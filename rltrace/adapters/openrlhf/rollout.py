@@ -48,6 +48,12 @@ class Trajectory:
             self.ended = True
             self.row.set(end_ns=end_ns, env_ns=self.env_ns, **(self.known | columns))
 
+    def fail(self, end_ns: int, finish: Finish) -> None:
+        """It has been cut short, by an error or because nobody wants it any more."""
+        self.end(end_ns)
+        if self.row is not None:
+            self.row.set(finish=finish)
+
 
 current: ContextVar[Trajectory | None] = ContextVar("rltrace_openrlhf_trajectory", default=None)
 _group: ContextVar[tuple[int, int]] = ContextVar("rltrace_openrlhf_group", default=(-1, -1))
@@ -145,8 +151,7 @@ def ends(call: Call) -> None:
     current.set(None)
     if call.exception is not None:
         cancelled = isinstance(call.exception, CancelledError)
-        trajectory.end(call.end_ns)
-        trajectory.row.set(finish=Finish.ABORT if cancelled else Finish.ERROR)
+        trajectory.fail(call.end_ns, Finish.ABORT if cancelled else Finish.ERROR)
         return
     known = {"last_version": call.recorder.version} | trajectory.known
     if isinstance(response, dict):

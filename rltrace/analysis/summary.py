@@ -19,6 +19,7 @@ from rltrace.analysis.goodput import Goodput, goodput
 from rltrace.analysis.health import Health, health
 from rltrace.analysis.own_cost import OwnCost, own_cost
 from rltrace.analysis.own_figures import ComparedFigure, compare_figures
+from rltrace.analysis.probe import Probe, find_probe
 from rltrace.analysis.reward_curve import RewardCurve, reward_curve
 from rltrace.analysis.spread import Spread, spread
 from rltrace.analysis.stages import StageRow, break_down, stage_rows
@@ -96,6 +97,7 @@ class Summary:
     stages: tuple[StageRow, ...]
     waits: tuple[Wait, ...]
     binding: Binding
+    probe: Probe | None
     composition: Composition | None
     tail: Tail
     staleness: Staleness
@@ -165,6 +167,7 @@ def summarize(
         stages=rows,
         waits=waits(run, steps),
         binding=find_binding(steps, breakdown, rows),
+        probe=find_probe(run, steps, breakdown, rows),
         composition=composed,
         tail=tail(run, steps),
         staleness=lags,

@@ -6,7 +6,9 @@ so it is time of that stage like the work itself. What is owed is added up until
 sleep, and what a sleep took too long is taken off the next: the sum comes out right.
 
 Written to the counters: `probe/<stage>/planned` (the dilation, by whoever records a step, as the
-step begins), `probe/<stage>/slept` and `probe/<stage>/worked` (seconds, at the end of each sleep).
+step begins), `.../slept` (seconds, at the end of each sleep), and in all steps, dosed or not,
+`.../worked` and `.../longest`: the seconds that stays took of their own, doses not counted, and
+the longest of them. They tell steps with much work from steps with little.
 """
 
 from __future__ import annotations
@@ -28,7 +30,10 @@ if TYPE_CHECKING:
 LEAST_NS = 2_000_000
 """Shorter sleeps are not worth it: an event loop counts in milliseconds."""
 
-PLANNED, SLEPT, WORKED = "planned", "slept", "worked"
+NOTED_NS = 5_000_000
+"""Stays are noted together until they are this long."""
+
+PLANNED, SLEPT, WORKED, LONGEST = "planned", "slept", "worked", "longest"
 
 
 def counter_name(stage: str, what: str) -> str:
@@ -61,7 +66,7 @@ class Delays:
         self._place = -1
         self._doses: dict[int, float] = {}
         self._owed_ns: dict[int, float] = {}
-        self._worked_ns: dict[int, int] = {}
+        self._work = {int(Stage[name.upper()]): _Work(name) for name in design.stages}
         self._sleepers = 0
         self._asleep_since_ns = 0
         self._slept_ns = 0  # any of this process's threads or tasks
@@ -127,18 +132,24 @@ class Delays:
         """What to sleep now, in ns; it counts as paid. 0: nothing, or not worth it yet."""
         stage, outer = stay.stage, stay.outer
         dose = self._dose_of(stage)
-        if not dose or (outer is not None and outer.stage == stage):
+        if stage not in self._work or (outer is not None and outer.stage == stage):
             return 0
-        own_ns = max(0, monotonic_ns() - stay.since_ns - stay.away_ns)
+        now_ns = monotonic_ns()
+        own_ns = max(0, now_ns - stay.since_ns - stay.away_ns)
         with self._lock:
-            self._worked_ns[stage] = self._worked_ns.get(stage, 0) + own_ns
+            work = self._work[stage]
+            work.add(own_ns, now_ns)
+            if work.sum_ns >= NOTED_NS:
+                work.note()
+            if not dose:
+                return 0
             owed_ns = self._owed_ns.get(stage, 0.0) + dose * own_ns
             self._owed_ns[stage] = owed_ns
             if owed_ns < LEAST_NS:
                 return 0
             self._owed_ns[stage] = 0.0
             if not self._affordable(owed_ns):
-                self._record(stage, 0)
+                _count(word(Stage(stage)), SLEPT, 0.0)
                 return 0
         return round(owed_ns)
 
@@ -151,7 +162,9 @@ class Delays:
                     for name, dose in self.design.doses(place).items()
                 }
                 self._owed_ns.clear()
-                self._worked_ns.clear()
+                for work in self._work.values():
+                    if work.sum_ns:
+                        work.note()
                 self._place = place
         return self._doses.get(stage, 0.0)
 
@@ -176,20 +189,37 @@ class Delays:
                 self._slept_ns += now_ns - self._asleep_since_ns
             if stage in self._owed_ns:  # else another step has begun: nothing is carried over
                 self._owed_ns[stage] -= now_ns - since_ns - due_ns
-            self._record(stage, now_ns - since_ns)
-
-    def _record(self, stage: int, slept_ns: int) -> None:
-        name = word(Stage(stage))
-        _count(name, SLEPT, slept_ns / 1e9)
-        _count(name, WORKED, self._worked_ns.pop(stage, 0) / 1e9)
+            _count(word(Stage(stage)), SLEPT, (now_ns - since_ns) / 1e9)
 
     def _renew_lock(self) -> None:
         """Another thread may hold it where a child is forked."""
         self._lock = RLock()
 
 
-def _count(stage: str, what: str, value: float) -> None:
+class _Work:
+    """Stays of a stage that are not noted yet."""
+
+    __slots__ = ("last_ns", "longest_ns", "stage", "sum_ns")
+
+    def __init__(self, stage: str) -> None:
+        self.stage = stage
+        self.sum_ns = self.longest_ns = self.last_ns = 0
+
+    def add(self, own_ns: int, now_ns: int) -> None:
+        """A stay ends its work now."""
+        self.sum_ns += own_ns
+        self.longest_ns = max(self.longest_ns, own_ns)
+        self.last_ns = now_ns
+
+    def note(self) -> None:
+        """Writes them down, at the end of the last one: it may be in the step before."""
+        _count(self.stage, WORKED, self.sum_ns / 1e9, self.last_ns)
+        _count(self.stage, LONGEST, self.longest_ns / 1e9, self.last_ns)
+        self.sum_ns = self.longest_ns = 0
+
+
+def _count(stage: str, what: str, value: float, time_ns: int | None = None) -> None:
     recorder = recording.active()
     if recorder is not None:
-        counter = recorder.name(counter_name(stage, what))
-        recorder.append("samples", time_ns=monotonic_ns(), counter=counter, value=value)
+        counter, moment = recorder.name(counter_name(stage, what)), time_ns or monotonic_ns()
+        recorder.append("samples", time_ns=moment, counter=counter, value=value)

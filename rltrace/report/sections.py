@@ -15,6 +15,7 @@ from rltrace.report.coverage_section import coverage_section
 from rltrace.report.goodput_section import goodput_section
 from rltrace.report.layout import Column, Grid, Section, bar, listed
 from rltrace.report.own_figures_section import own_figures_section, pointer
+from rltrace.report.probe_section import probe_section
 
 _LAG_BAR = 24
 _MOST_LAGS = 12
@@ -26,6 +27,8 @@ def sections(summary: Summary, own_figures: bool = False) -> Iterator[Section]:
     """All sections after the verdict, in the order in which they are read; with `own_figures` that
     on what the framework itself logs."""
     yield _stages(summary, () if own_figures else pointer(summary))
+    if summary.probe is not None:
+        yield probe_section(summary.probe)
     if own_figures:
         yield own_figures_section(summary)
     if _has_tail(summary.tail):

@@ -10,6 +10,7 @@ from dataclasses import fields, is_dataclass
 from enum import IntEnum
 from typing import Any
 
+from rltrace.analysis.probe import HALF_WIDTH
 from rltrace.analysis.summary import Summary
 from rltrace.report import verdict
 from rltrace.trace.vocabulary import word
@@ -28,6 +29,10 @@ def render(summary: Summary) -> dict[str, Any]:
         "runner_up": None if binding.runner_up is None else binding.runner_up.name,
         "tied": [row.name for row in binding.tied],
     }
+    if summary.probe is not None:
+        for stage, values in zip(summary.probe.stages, document["probe"]["stages"], strict=True):
+            values["contradicts_computed"] = stage.contradicts
+            values["more_steps"] = stage.more_steps_for(HALF_WIDTH)
     document["warnings"] = list(verdict.warnings(summary))
     if composition is not None:
         document["composition"] |= {

@@ -42,7 +42,7 @@ TOP = {
     *("schema", "run", "steps", "typical", "stages", "waits", "binding", "composition", "tail"),
     *("staleness", "syncs", "goodput", "cascade", "freshness", "health", "reward", "coverage"),
     *("own_cost", "warnings"),
-    "own_figures",
+    *("own_figures", "probe"),
 }
 
 

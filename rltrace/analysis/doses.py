@@ -1,0 +1,85 @@
+"""The doses of a probed run as its processes wrote them down, put on its steps."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rltrace.analysis.regression import Floats
+from rltrace.analysis.steps import Steps
+from rltrace.hooks.delaying import LONGEST, PLANNED, SLEPT, WORKED
+from rltrace.trace.vocabulary import Stage
+
+if TYPE_CHECKING:
+    from rltrace.trace.run import Run
+
+_CROSSED = 0.1  # work goes on across more than this part of the ends of steps
+
+
+class Doses:
+    """By step (place in `Steps.windows`) and stage name: what was drawn, slept and worked."""
+
+    def __init__(self, run: Run, steps: Steps) -> None:
+        starts = np.array([window.start_ns for window in steps.windows], np.int64)
+        ends = np.array([window.end_ns for window in steps.windows], np.int64)
+        self._steps = len(starts)
+        self._values: dict[tuple[str, str], Floats] = {}
+        rows = run.sql(
+            "select text, time_ns, value from raw_samples join names on names.id = counter "
+            "where time_ns > 0 and text like 'probe/%/%'"
+        ).fetchall()
+        readings: dict[tuple[str, str], list[tuple[int, float]]] = {}
+        for text, time_ns, value in rows if self._steps else ():
+            _, stage, what = text.split("/")
+            readings.setdefault((stage, what), []).append((time_ns, value))
+        for (stage, what), found in readings.items():
+            moments = np.array([moment for moment, _ in found], np.int64)
+            values = np.array([value for _, value in found])
+            place = np.searchsorted(starts, moments, side="right") - 1
+            inside = (place >= 0) & (moments <= ends[place])
+            on_steps = np.zeros(self._steps)
+            # Every process that records steps writes the plan; what is slept and worked adds up.
+            add = np.maximum if what in (PLANNED, LONGEST) else np.add
+            add.at(on_steps, place[inside], values[inside])
+            self._values[stage, what] = on_steps
+
+    def planned(self, stage: str) -> Floats:
+        """The dilation drawn for each step; 0: none."""
+        return self._of(stage, PLANNED)
+
+    def slept_s(self, stage: str) -> Floats:
+        """Seconds slept in each step, by all processes together."""
+        return self._of(stage, SLEPT)
+
+    def work(self, stage: str) -> tuple[Floats, Floats]:
+        """Seconds worked in each step, by all processes together and in the longest single stay;
+        doses are in neither."""
+        return self._of(stage, WORKED), self._of(stage, LONGEST)
+
+    def given(self, stage: str) -> float:
+        """What was slept over what was to be, in the median of the dosed steps: 1 where doses were
+        given in full, NaN where none was given or known."""
+        due = self.planned(stage) * self._of(stage, WORKED)
+        dosed = due > 0
+        if not dosed.any() or not self.slept_s(stage)[dosed].any():
+            return math.nan
+        return float(np.median(self.slept_s(stage)[dosed] / due[dosed]))
+
+    def _of(self, stage: str, what: str) -> Floats:
+        return self._values.get((stage, what), np.zeros(self._steps))
+
+
+def work_crosses_steps(run: Run, steps: Steps) -> bool:
+    """Whether work goes on across the ends of steps, so that a dose may act on later ones."""
+    ends = [steps.windows[place].end_ns for place in steps.steady]
+    if not ends:
+        return False
+    moments = ", ".join(f"({end})" for end in ends)
+    no_work = ", ".join(str(int(s)) for s in (Stage.WAIT, Stage.OTHER, Stage.STEP))
+    crossed = run.sql(
+        f"select count(distinct t) from (values {moments}) ends(t) join raw_spans "
+        f"on start_ns > 0 and start_ns < t and end_ns > t and stage not in ({no_work})"
+    ).fetchall()[0][0]
+    return bool(crossed > _CROSSED * len(ends))

@@ -1,0 +1,257 @@
+"""What delaying the stages of a run did to its steps: the share of each on the critical path.
+
+The probe (`rltrace.hooks.doses`) stretches a stage's work by a known part in steps drawn at random.
+The length T of a step is regressed on these dilations. To stretch a stage by a small part f
+lengthens the step by f times the seconds of that stage on the critical path, whatever overlaps with
+what; so the coefficient *is* those seconds. Over the stage's time it is its exposed part (1: it
+binds all the time, 0: it is hidden), over the step its share.
+
+The doses are drawn and not chosen, so no model of the job stands behind the figures. Where work
+goes on across the ends of steps, a dose may act on a later one: its effects on `LAGS` further steps
+are added up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rltrace.analysis.doses import Doses, work_crosses_steps
+from rltrace.analysis.regression import UNKNOWN, Estimate, Fit, Floats, fit
+from rltrace.analysis.stages import Breakdown, StageRow
+from rltrace.analysis.steps import Steps
+from rltrace.trace.vocabulary import Stage
+
+if TYPE_CHECKING:
+    from rltrace.trace.run import Run
+
+HALF_WIDTH = 0.15
+"""How sharp an answer is asked for: half the interval of an exposed part."""
+
+LAGS = 2
+"""Steps after a dosed one in which a dose may still act, where work goes on across their ends."""
+
+_ROWS_A_COLUMN = 8
+_OUTLIER = 8.0  # in deviations from the median: such a step is none of the usual ones
+
+
+@dataclass(frozen=True)
+class ProbedStage:
+    """A stage that was delayed. `exposed_part` and `share` are measured (of `on_path_s`, seconds a
+    step); the computed ones are what the rule of `rltrace.analysis.chains` says. `dosed_steps` of
+    the `steps` used got a dose, of `dose_s` seconds in the mean over all processes together;
+    `given` is what was slept over what was drawn (1: all of it). `because` says why nothing is
+    known (empty otherwise)."""
+
+    stage: Stage
+    name: str
+    symbol: str
+    steps: int
+    dosed_steps: int
+    dose_s: float
+    given: float
+    on_path_s: Estimate
+    exposed_part: Estimate
+    share: Estimate
+    computed_part: float
+    computed_share: float
+    because: str
+
+    @property
+    def contradicts(self) -> bool:
+        """Whether the computed exposed part is outside of the measured interval."""
+        return self.exposed_part.known and not self.exposed_part.contains(self.computed_part)
+
+    def more_steps_for(self, half_width: float) -> int | None:
+        """How many more steps of the same kind an interval of this half-width for the exposed part
+        takes: its width goes with the root of the steps. None: nobody knows."""
+        if not self.exposed_part.known:
+            return None
+        ratio = self.exposed_part.half_width / half_width
+        return max(0, math.ceil(self.steps * (ratio * ratio - 1)))
+
+
+@dataclass(frozen=True)
+class Probe:
+    """The probe of a run. Doses of `dose` (seconds slept for one of work) were to take `budget` of
+    the job's time at most, and took `spent`. `step_s` is a step without doses; `steps` were used,
+    `outliers` left out; effects were looked for in `lags` later steps. `not_seen` are stages that
+    were to be delayed and of which there was no work."""
+
+    stages: tuple[ProbedStage, ...]
+    dose: float
+    budget: float
+    spent: Estimate
+    seed: int
+    steps: int
+    outliers: int
+    lags: int
+    step_s: float
+    not_seen: tuple[str, ...]
+
+
+def find_probe(
+    run: Run, steps: Steps, breakdown: Breakdown, rows: tuple[StageRow, ...]
+) -> Probe | None:
+    """What the probe of `run` found; None where it was not probed."""
+    design = (run.meta.get("settings") or {}).get("probe")
+    if not isinstance(design, dict):
+        return None
+    doses = Doses(run, steps)
+    asked = design.get("stages") or ()
+    probed = [row for row in rows if row.name in asked and row.tau_s.mean > 0]
+    names = [row.name for row in probed]
+    lags = LAGS if work_crosses_steps(run, steps) else 0
+    used, outliers = usable_steps(breakdown.steps_s, steps.steady, lags)
+    dilations = {}
+    work: list[Floats] = []
+    for name in names:
+        worked_s, longest_s = doses.work(name)
+        mean_s = float(worked_s[used].mean()) if used else 0.0
+        if not doses.given(name) > 0 or not mean_s > 0:
+            continue
+        dilations[name] = doses.planned(name) * doses.given(name)
+        if not lags:  # each step has work of its own; else how much of it depends on the step
+            dilations[name] *= worked_s / mean_s
+            work += [worked_s, longest_s]
+    regression = regress(breakdown.steps_s, dilations, work, used, lags)
+    return Probe(
+        stages=tuple(
+            _stage(row, regression, doses, breakdown, used, len(steps.steady)) for row in probed
+        ),
+        dose=float(design.get("dose", math.nan)),
+        budget=float(design.get("budget", math.nan)),
+        spent=regression.spent,
+        seed=int(design.get("seed", -1)),
+        steps=len(used),
+        outliers=outliers,
+        lags=lags,
+        step_s=regression.step_s,
+        not_seen=tuple(name for name in asked if name not in names),
+    )
+
+
+@dataclass(frozen=True)
+class Regression:
+    """Seconds on the critical path by stage; `step_s` is a step without doses, and `spent` the part
+    of the time that the doses took."""
+
+    on_path_s: dict[str, Estimate]
+    step_s: float
+    spent: Estimate
+
+
+def regress(
+    steps_s: Floats,
+    dilations: dict[str, Floats],
+    work: Sequence[Floats],
+    used: Sequence[int],
+    lags: int,
+) -> Regression:
+    """The lengths of the steps `used` on the dilations of the same and of `lags` earlier steps, on
+    a line over time, and on those columns of `work` that tell long steps from short ones. What work
+    a step had was not changed by a dose: it takes noise away, and no more (Lin 2013). Figures are
+    unknown where the steps do not suffice."""
+    rows = np.array(used, np.int64)
+    y = steps_s[rows] if len(rows) else np.zeros(0)
+    length_s = float(y.mean()) if len(rows) else math.nan
+    columns = [f[rows - lag] for f in dilations.values() for lag in range(lags + 1)]
+    if not len(rows) or not columns:
+        return Regression({}, length_s, UNKNOWN)
+    line = (rows - rows.mean()) / len(steps_s)
+    x = np.stack([*columns, np.ones(len(rows)), line], axis=1)
+    x = _with_work(x, y, [column[rows] for column in work])
+    found: Fit | None = fit(x, y)
+    if found is None:
+        return Regression({}, length_s, UNKNOWN)
+    doses = np.arange(x.shape[1]) < len(columns)
+    added = found.combined(np.where(doses, x.mean(axis=0), 0.0))
+    stage = np.arange(x.shape[1]) // (lags + 1)
+    on_path = {
+        name: found.combined((doses & (stage == place)).astype(np.float64))
+        for place, name in enumerate(dilations)
+    }
+    step_s = length_s - added.value
+    return Regression(on_path, step_s, added.over(step_s))
+
+
+def _with_work(x: Floats, y: Floats, work: Sequence[Floats]) -> Floats:
+    """`x` with those of the columns that are worth it, the best first: each must lower Schwarz's
+    criterion (BIC, 1978), and there is one for every `_ROWS_A_COLUMN` rows at most."""
+    left = [column - column.mean() for column in work if column.std() > 1e-9]
+    for _ in range(len(y) // _ROWS_A_COLUMN):
+        tried = [(_criterion(np.column_stack([x, column]), y), n) for n, column in enumerate(left)]
+        best, n = min(tried, default=(math.inf, -1))
+        if not best < _criterion(x, y):
+            break
+        x = np.column_stack([x, left.pop(n)])
+    return x
+
+
+def _criterion(x: Floats, y: Floats) -> float:
+    """Schwarz's criterion of a fit, up to a constant; infinite where it is none."""
+    rows, columns = x.shape
+    if rows <= columns or np.linalg.matrix_rank(x) < columns:
+        return math.inf
+    residual = y - x @ np.linalg.lstsq(x, y, rcond=None)[0]
+    spread = max(1e-18, float(residual @ residual) / rows)
+    return float(rows * math.log(spread) + columns * math.log(rows))
+
+
+def usable_steps(steps_s: Floats, steady: Sequence[int], lags: int) -> tuple[list[int], int]:
+    """Places of the steps that a regression can use, and how many were left out as outliers (a
+    hang, a step without generation at the end of the job)."""
+    places = [place for place in steady if place >= lags]
+    if not places:
+        return [], 0
+    lengths = steps_s[places]
+    middle = float(np.median(lengths))
+    deviation = 1.4826 * float(np.median(np.abs(lengths - middle)))
+    far = max(_OUTLIER * deviation, 0.5 * middle)
+    kept = [place for place in places if abs(steps_s[place] - middle) <= far]
+    return kept, len(places) - len(kept)
+
+
+def _stage(
+    row: StageRow,
+    regression: Regression,
+    doses: Doses,
+    breakdown: Breakdown,
+    used: list[int],
+    steady: int,
+) -> ProbedStage:
+    planned = doses.planned(row.name)[used]
+    dosed = planned > 0
+    given = doses.given(row.name)
+    tau_s = breakdown.tau_s[used, row.stage]
+    on_path_s = regression.on_path_s.get(row.name, UNKNOWN)
+    because = ""
+    if not dosed.any():
+        because = "no step of those used was drawn for it"
+    elif not given > 0:
+        because = "its work is too short to be delayed"
+    elif not on_path_s.known:
+        because = f"{steady} steady steps are too few"
+    worked_s = doses.work(row.name)[0][used]
+    plain = ~dosed & (worked_s > 0)
+    # Of the steps without a dose, but for the work of all of them.
+    plain_s = tau_s[plain].sum() / worked_s[plain].sum() * worked_s.mean() if plain.any() else 0.0
+    return ProbedStage(
+        stage=row.stage,
+        name=row.name,
+        symbol=row.symbol,
+        steps=len(used),
+        dosed_steps=int(dosed.sum()),
+        dose_s=float(doses.slept_s(row.name)[used][dosed].mean()) if dosed.any() else math.nan,
+        given=given,
+        on_path_s=on_path_s,
+        exposed_part=on_path_s.over(float(plain_s)),
+        share=on_path_s.over(regression.step_s),
+        computed_part=row.exposed_s.mean / row.tau_s.mean if row.tau_s.mean else math.nan,
+        computed_share=row.share,
+        because=because,
+    )

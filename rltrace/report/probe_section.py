@@ -1,0 +1,101 @@
+"""The probe's section: what delaying each stage did to the step, beside the computed share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rltrace.analysis.probe import HALF_WIDTH, Probe, ProbedStage
+from rltrace.analysis.regression import Estimate
+from rltrace.report import units
+from rltrace.report.layout import Column, Grid, Section, labelled, listed
+
+_TOO_WIDE = 1.0
+"""An exposed part with a wider interval than this says nothing: its share of the step does."""
+
+_IMMATERIAL = 0.05
+"""A stage whose share is surely less need not be known better."""
+
+
+def probe_section(probe: Probe) -> Section:
+    """The section."""
+    rows = tuple(_cells(stage) for stage in probe.stages)
+    columns = (
+        Column("delayed"),
+        Column("steps", right=True, least_width=76),
+        Column("by", right=True, least_width=68),
+        Column("exposed part", right=True),
+        Column("computed", right=True),
+        Column("share", right=True),
+        Column("computed", right=True),
+    )
+    return Section(
+        title="Probe: what delaying a stage did",
+        lines=tuple(_lines(probe)),
+        grid=Grid(columns, rows) if rows else None,
+        notes=tuple(_notes(probe)),
+    )
+
+
+def _cells(stage: ProbedStage) -> tuple[str, ...]:
+    part = stage.exposed_part
+    return (
+        stage.name,
+        str(stage.dosed_steps),
+        units.seconds(stage.dose_s),
+        "unclear" if part.half_width > _TOO_WIDE else _interval(part),
+        f"{stage.computed_part:.2f}",
+        _interval(stage.share),
+        f"{stage.computed_share:.2f}",
+    )
+
+
+def _interval(estimate: Estimate) -> str:
+    if not estimate.known:
+        return units.UNKNOWN
+    return f"{estimate.value:.2f} ± {estimate.half_width:.2f}"
+
+
+def _lines(probe: Probe) -> Iterator[str]:
+    left_out = f" ({units.plural(probe.outliers, 'outlier')} left out)" if probe.outliers else ""
+    yield (
+        f"Each stage was slowed down by {units.share(probe.dose)} of its own work in a quarter of "
+        f"{units.plural(probe.steps, 'step')}{left_out}, drawn at random (seed {probe.seed})."
+    )
+    if probe.spent.known:
+        yield (
+            f"A step without doses takes {units.seconds(probe.step_s)}; doses lengthened it by "
+            f"{units.share(max(0.0, probe.spent.value))} in the mean, budget "
+            f"{units.share(probe.budget)}. All other figures of this report have them in them."
+        )
+
+
+def _notes(probe: Probe) -> Iterator[str]:
+    if probe.stages:
+        yield (
+            "exposed part: by how much the step grew for each second by which the stage did "
+            "(1: it binds, 0: hidden), ± half of the 95 % interval; computed: as in “Where the "
+            "step goes”, which has a rule for overlaps, where this has none."
+        )
+    for stage in probe.stages:
+        if stage.because:
+            yield f"{stage.name}: unknown, {stage.because}."
+        elif stage.contradicts:
+            yield (
+                f"{labelled(stage.name, stage.symbol)}: the probe contradicts the computed share: "
+                f"believe the probe."
+            )
+    wanted = [s for s in probe.stages if _matters(s) and s.more_steps_for(HALF_WIDTH)]
+    if wanted:
+        steps = [f"{s.name} {units.count(s.more_steps_for(HALF_WIDTH) or 0)}" for s in wanted]
+        yield (
+            f"An interval of ± {HALF_WIDTH} for the exposed part takes more steps of this kind: "
+            f"{listed(steps)}."
+        )
+    if probe.lags:
+        yield f"Work goes on across the ends of steps: effects {probe.lags} steps later count too."
+    if probe.not_seen:
+        yield f"To be delayed, but not seen at work: {listed(list(probe.not_seen))}."
+
+
+def _matters(stage: ProbedStage) -> bool:
+    return stage.share.known and stage.share.high > _IMMATERIAL

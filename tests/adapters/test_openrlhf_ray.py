@@ -222,13 +222,18 @@ def test_samples_steps_and_weights_are_followed_through_actors(tmp_path: Path) -
     assert rows("select role, count(*) from spans where stage = 'logprob' group by 1") == [
         ("learner", 3)
     ]
-    # What the outer one waits for the lock is no part of the inner one.
-    outer, inner = (
-        rows(f"select start_ns, end_ns from spans where name = '{owner}.broadcast_to_vllm'")
-        for owner in ("TrainingActor", "BasePPOTrainer")
+    # Until the lock is had, a broadcast waits; from there on it is one.
+    whole, wait, broadcast = (
+        rows(f"select start_ns, end_ns from spans where role = 'controller' and name = '{name}'")
+        for name in (
+            "TrainingActor.broadcast_to_vllm",
+            "engines before a broadcast",
+            "BasePPOTrainer.broadcast_to_vllm",
+        )
     )
-    assert len(outer) == len(inner) == 3
-    assert all(a[0] <= b[0] <= b[1] <= a[1] for a, b in zip(outer, inner, strict=True))
+    assert len(whole) == len(wait) == len(broadcast) == 3
+    for (begin, end), (asked, had), (began, over) in zip(whole, wait, broadcast, strict=True):
+        assert asked <= begin <= had <= began <= over <= end
     placed = {(p.role, p.rank) for p in run.processes}
     assert placed >= {
         *(("controller", None), ("generator", None), ("lock", None), ("rollout", None)),

@@ -15,7 +15,7 @@ from rltrace.adapters.openrlhf.fates import ATTRIBUTE, tokens_of, used
 from rltrace.adapters.openrlhf.verdicts import number, untimed
 from rltrace.hooks import span_api
 from rltrace.hooks.hook import Call
-from rltrace.trace.vocabulary import Fate
+from rltrace.trace.vocabulary import Fate, Stage
 
 
 class _Loop:
@@ -26,6 +26,7 @@ class _Loop:
     last_ns = -1  # when the open step last did something
     batch: tuple[tuple[int, int] | None, ...] = ()  # tags of what is trained on
     judged = False  # whether its samples came with a reward
+    asked_ns = -1  # when an update of the engines was last wanted
     ratios: dict[int, dict[str, float]] = {}  # noqa: RUF012  # by place in the batch
 
 
@@ -122,6 +123,20 @@ def experience_made(call: Call) -> None:
             tag = _loop.batch[place]
             if tag is not None:
                 untimed(call, tag[0], number(value), "reward model")
+
+
+def broadcast_begins(call: Call) -> None:
+    """The asynchronous trainer wants to update the engines, and must first have the lock, or have
+    them pause."""
+    _loop.asked_ns = call.start_ns
+
+
+def bringing(call: Call) -> None:
+    """The update itself begins; what passed since it was wanted was waiting."""
+    if _loop.asked_ns > 0:
+        name = call.recorder.name("engines before a broadcast")
+        call.recorder.begin(name, Stage.WAIT).set(start_ns=_loop.asked_ns, end_ns=call.start_ns)
+        _loop.asked_ns = -1
 
 
 def weights_brought(call: Call) -> None:

@@ -52,8 +52,17 @@ _CONTROLLER = (
     Hook(f"{_BASE}.ppo_train", "wait"),
     # The asynchronous trainer waits for the lock, or for engines to pause, before it calls the
     # other one: OpenRLHF's `timing/broadcast` is the outer one, the update is the inner one.
-    Hook(f"{_LEARNING}.broadcast_to_vllm", "wait"),
-    Hook(f"{_BASE}.broadcast_to_vllm", "sync", after=controller.weights_brought),
+    Hook(
+        f"{_LEARNING}.broadcast_to_vllm",
+        "other",
+        before=controller.broadcast_begins,
+    ),
+    Hook(
+        f"{_BASE}.broadcast_to_vllm",
+        "sync",
+        before=controller.bringing,
+        after=controller.weights_brought,
+    ),
     Hook(
         f"{_BASE}.save_logs_and_checkpoints",
         controller.saving,

@@ -77,7 +77,8 @@ def is_there(version: str, setting: dict[str, Any]) -> bool:
     """Whether a version has an option, reads it where it is said to, and takes its value."""
     option = spelled(version, setting["option"])
     known = options(version).get(option)
-    if known is None or not is_read(option, sources_of(sources(version), setting)):
+    text = sources_of(sources(version), setting)
+    if known is None or not is_read(option, text) or setting.get("where", "") not in text:
         return False
     return setting["value"] in known.get("choices", [setting["value"]])
 
@@ -93,7 +94,7 @@ def takes(known: dict[str, Any], value: Any) -> bool:
 
 
 def test_every_setting_is_whole() -> None:
-    check_whole(SETTINGS, {"needs"}, VERSIONS)
+    check_whole(SETTINGS, {"needs", "where"}, VERSIONS)
 
 
 def test_no_setting_is_told_twice() -> None:

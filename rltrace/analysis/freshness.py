@@ -54,8 +54,8 @@ class Mismatch:
 @dataclass(frozen=True)
 class LagBound:
     """The largest lag at which ESS and clip share keep within the limits: at least `sure` (their
-    intervals lie within at it and at every smaller lag seen; -1: at none), at most `most` (at the
-    next one seen an interval lies beyond; None: no lag seen is surely too old). `told`: whether
+    intervals lie within at it and at every smaller lag told; -1: at none), at most `most` (at the
+    next one an interval lies beyond; None: no lag seen is surely too old). `told`: whether
     there were enough samples to say anything; `because` says what it rests on, or what is missing.
     """
 
@@ -147,9 +147,7 @@ def lag_bound(
     for p in told:
         assert p.lag is not None
         if _breaks(p, ess_limit, clip_limit):
-            before = [q.lag for q in told if q.lag is not None and q.lag < p.lag]
-            most = max(before, default=-1)
-            return answer(True, sure, most, f"lag {p.lag} is beyond the limits")
+            return answer(True, sure, p.lag - 1, f"lag {p.lag} is beyond the limits")
         holds = holds and _keeps(p, ess_limit, clip_limit)
         sure = p.lag if holds else sure
     oldest = told[-1].lag

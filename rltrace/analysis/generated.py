@@ -61,7 +61,7 @@ class Generated:
         return [part for part in np.split(order, cuts) if len(part)]
 
 
-def read_generated(run: Run, steps: Steps) -> Generated:
+def read_generated(run: Run, steps: Steps, placement: str = "") -> Generated:
     """Reads them once. One that several processes recorded lasts from its first to its last row."""
     steady = [steps.windows[i] for i in steps.steady] if not steps.whole_run else []
     since = steady[0].start_ns if steady else 0
@@ -96,7 +96,7 @@ def read_generated(run: Run, steps: Steps) -> Generated:
         return np.ma.filled(np.ma.asarray(found[name], np.float64), np.nan)
 
     start, end = (np.asarray(found[name], np.int64) for name in ("start_ns", "end_ns"))
-    batch, in_batches = _batches(start, end, steps)
+    batch, in_batches = _batches(start, end, steps, placement)
     return Generated(
         start_ns=start,
         end_ns=end,
@@ -114,10 +114,11 @@ def read_generated(run: Run, steps: Steps) -> Generated:
     )
 
 
-def _batches(start: Ints, end: Ints, steps: Steps) -> tuple[Ints, bool]:
-    """`(step of each, whether generation takes turns with the steps)`."""
+def _batches(start: Ints, end: Ints, steps: Steps, placement: str) -> tuple[Ints, bool]:
+    """`(step of each, whether generation takes turns with the steps)`: not where it never stops,
+    though short trajectories begin and end in a step there, too."""
     none = np.full(len(start), -1, np.int64)
-    if steps.whole_run or not len(start):
+    if steps.whole_run or placement == "async" or not len(start):
         return none, False
     begins = np.array([w.start_ns for w in steps.windows], np.int64)
     ends = np.array([w.end_ns for w in steps.windows], np.int64)

@@ -169,7 +169,7 @@ def summarize(
         binding=find_binding(steps, breakdown, rows),
         probe=find_probe(run, steps, breakdown, rows),
         composition=composed,
-        tail=tail(run, steps),
+        tail=tail(run, steps, placement),
         staleness=lags,
         syncs=moved,
         goodput=tokens,

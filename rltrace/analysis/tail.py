@@ -65,8 +65,8 @@ class Tail:
     slots: Slots | None
 
 
-def tail(run: Run, steps: Steps) -> Tail:
-    """The tail of `run`."""
+def tail(run: Run, steps: Steps, placement: str = "") -> Tail:
+    """The tail of `run`. `placement` is what is known of it: an async one generates no batches."""
     steady = [steps.windows[i] for i in steps.steady]
     since = steady[0].start_ns if steady and not steps.whole_run else 0
     ended = f"raw_trajectories where start_ns > 0 and end_ns >= start_ns and end_ns >= {since}"
@@ -76,7 +76,7 @@ def tail(run: Run, steps: Steps) -> Tail:
     untimed, failed = run.sql(
         f"select count(*) filter (end_ns = start_ns), count(*) filter (outcome > 0) from {judged}"
     ).fetchall()[0]
-    generated = read_generated(run, steps)
+    generated = read_generated(run, steps, placement)
     tokens = spread_of(run, "response_tokens", f"{ended} and response_tokens >= 0")
     return Tail(
         response_tokens=tokens,

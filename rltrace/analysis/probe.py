@@ -72,7 +72,7 @@ class ProbedStage:
         if not self.exposed_part.known:
             return None
         ratio = self.exposed_part.half_width / half_width
-        return max(0, math.ceil(self.steps * (ratio * ratio - 1)))
+        return max(0, math.ceil(self.steps * (ratio * ratio - 1) - 1e-6))
 
 
 @dataclass(frozen=True)
@@ -170,13 +170,15 @@ def regress(
         return Regression({}, length_s, UNKNOWN)
     doses = np.arange(x.shape[1]) < len(columns)
     added = found.combined(np.where(doses, x.mean(axis=0), 0.0))
+    everywhere = np.zeros(x.shape[1])  # in all steps, those that are not used as well
+    everywhere[: len(columns)] = [f.mean() for f in dilations.values() for _ in range(lags + 1)]
     stage = np.arange(x.shape[1]) // (lags + 1)
     on_path = {
         name: found.combined((doses & (stage == place)).astype(np.float64))
         for place, name in enumerate(dilations)
     }
     step_s = length_s - added.value
-    return Regression(on_path, step_s, added.over(step_s))
+    return Regression(on_path, step_s, found.combined(everywhere).over(step_s))
 
 
 def _with_work(x: Floats, y: Floats, work: Sequence[Floats]) -> Floats:

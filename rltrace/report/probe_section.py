@@ -63,9 +63,9 @@ def _lines(probe: Probe) -> Iterator[str]:
     )
     if probe.spent.known:
         yield (
-            f"A step without doses takes {units.seconds(probe.step_s)}; doses lengthened it by "
-            f"{units.share(max(0.0, probe.spent.value))} in the mean, budget "
-            f"{units.share(probe.budget)}. All other figures of this report have them in them."
+            f"A step without doses takes {units.seconds(probe.step_s)}; doses lengthened steps "
+            f"by {units.share(probe.spent.value)} ± {units.share(probe.spent.half_width)} in the "
+            f"mean, budget {units.share(probe.budget)}. All other figures of this report have them in them."
         )
 
 

@@ -273,6 +273,61 @@ def info(run: Run, as_json: bool) -> None:
         inventory.render(found, Console())
 
 
+@main.command()
+@_RUN
+@click.option(
+    "--stages",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Stage seconds in a TOML file (docs/whatif.md), instead of a run.",
+)
+@click.option(
+    "--lever",
+    "moves",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="What to change, e.g. `placement=async`. Repeatable: together. None: all, one at a time.",
+)
+@_JSON
+def whatif(run: Path | None, stages: Path | None, moves: tuple[str, ...], as_json: bool) -> None:
+    """What a change would gain: `rltrace whatif --lever placement=one-step-off`."""
+    from rltrace.analysis.whatif import levers, predict
+    from rltrace.report import to_json, whatif_section
+
+    if stages is not None and run is not None:
+        raise RltraceError("give a run or --stages, not both", WRONG_USAGE)
+    pairs = []
+    for move in moves:
+        name, equals, value = move.partition("=")
+        if not equals:
+            raise RltraceError(f"--lever {move!r} must be NAME=VALUE", WRONG_USAGE)
+        levers.lever(name)
+        pairs.append((name, value))
+    source = _whatif_source(run, stages)
+    base = predict.baseline(source)
+    found = [predict.predict(source, pairs)] if pairs else list(predict.ranked(source))
+    if as_json:
+        _print_json({"before": to_json.plain(base), "predictions": to_json.plain(found)})
+        return
+    from rich.console import Console
+
+    from rltrace.report import terminal
+
+    section = whatif_section.one(base, found[0]) if pairs else whatif_section.ranked(base, found)
+    terminal.show(section, Console())
+
+
+def _whatif_source(run: Path | None, stages: Path | None) -> Any:
+    if stages is not None:
+        from rltrace.analysis.whatif.stated import read_stages
+
+        return read_stages(stages).workload
+    from rltrace.analysis.whatif.of_run import workload_of
+    from rltrace.run.location import find_run
+
+    return workload_of(rltrace.open_run(find_run(run)))
+
+
 @main.command("ls")
 @click.argument("folder", required=False, type=click.Path(path_type=Path))
 @_JSON

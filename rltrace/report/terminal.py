@@ -53,6 +53,11 @@ def render(summary: Summary, console: Console, own_figures: bool = False) -> Non
             _print_waterfall(summary, console, width)
 
 
+def show(section: Section, console: Console) -> None:
+    """Prints one section on its own, at most 100 columns wide."""
+    _print(section, console, min(console.width, _WIDEST))
+
+
 def _verdict(summary: Summary, width: int) -> Panel:
     style = _VERDICT_COLOURS.get(summary.binding.confidence, "bold")
     inner = width - 4

@@ -49,6 +49,11 @@ def render(summary: Summary) -> dict[str, Any]:
     return document
 
 
+def plain(value: Any) -> Any:
+    """Any result of the analysis as JSON values."""
+    return _value(value)
+
+
 def _value(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: _value(getattr(value, field.name)) for field in fields(value)}

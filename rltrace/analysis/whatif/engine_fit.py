@@ -1,0 +1,88 @@
+"""How fast the engines of a run decode, from when each of its sequences began and ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rltrace.analysis.intervals import Ints
+from rltrace.analysis.order_statistics import Floats
+from rltrace.analysis.whatif.workload import Engine
+
+_VARIES = 0.05  # of the running sequences, below which their part of the pace cannot be told
+_WAVES = 1.01
+
+
+@dataclass(frozen=True, eq=False)
+class Sequences:
+    """Sequences that ended: engine (0, 1, ...), batch, seconds at which decoding began and ended,
+    tokens, seconds of tools in between."""
+
+    worker: Ints
+    batch: Ints
+    begin_s: Floats
+    end_s: Floats
+    tokens: Floats
+    env_s: Floats
+
+
+def fit_engine(sequences: Sequences) -> tuple[Engine, tuple[str, ...]]:
+    """The engine that these sequences ran on, and what cannot be told of it.
+
+    Their times are regressed on their tokens and on tokens times the mean number that ran beside
+    them. There is a limit of slots where some began only once others had ended.
+    """
+    workers = int(sequences.worker.max()) + 1
+    beside = np.ones(len(sequences.tokens))
+    most = 0
+    for worker in range(workers):
+        mine = sequences.worker == worker
+        if mine.any():
+            beside[mine], top = _running(sequences, mine)
+            most = max(most, top)
+    spent = np.maximum(0.0, sequences.end_s - sequences.begin_s - sequences.env_s)
+    lone, shared, told = _pace(sequences.tokens, beside, spent)
+    notes: tuple[str, ...] = ()
+    if not told:
+        notes = ("the number of running sequences never varied: decoding is taken not to depend"
+                 " on it",)  # fmt: skip
+    per_batch = np.bincount(sequences.batch * workers + sequences.worker)
+    usual = float(np.median(per_batch[per_batch > 0]))
+    slots = float(most) if usual > _WAVES * most else np.inf
+    return Engine(float(workers), slots, lone, shared), notes
+
+
+def _running(sequences: Sequences, mine: np.typing.NDArray[np.bool_]) -> tuple[Floats, int]:
+    """How many sequences ran in the mean while each of these did, and the most at any time. One
+    that waits for a tool counts for the part of its time that it decodes."""
+    begin, end = sequences.begin_s[mine], sequences.end_s[mine]
+    length = np.maximum(end - begin, 1e-9)
+    weight = np.clip(1 - sequences.env_s[mine] / length, 0.0, 1.0)
+    times = np.concatenate([begin, end])
+    order = np.argsort(times, kind="stable")
+    count = np.cumsum(np.concatenate([weight, -weight])[order])
+    at = times[order]
+    area = np.concatenate([[0.0], np.cumsum(count[:-1] * np.diff(at))])
+
+    def until(moments: Floats) -> Floats:
+        return np.asarray(np.interp(moments, at, area), np.float64)
+
+    return np.maximum(1.0, (until(end) - until(begin)) / length), round(float(count.max()))
+
+
+def _pace(tokens: Floats, beside: Floats, spent: Floats) -> tuple[float, float, bool]:
+    """Seconds a token alone and for each sequence beside it, neither negative; and whether the two
+    could be told apart."""
+    together = tokens * beside
+    total = float(tokens @ tokens)
+    mean = float(tokens @ spent) / total if total else 0.0
+    if beside.std() < _VARIES * beside.mean():
+        return mean, 0.0, False
+    columns = np.stack([tokens, together], axis=1)
+    (lone, shared), *_ = np.linalg.lstsq(columns, spent, rcond=None)
+    if shared < 0:
+        return mean, 0.0, True
+    if lone < 0:
+        return 0.0, float(together @ spent) / float(together @ together), True
+    return float(lone), float(shared), True

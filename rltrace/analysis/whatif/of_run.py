@@ -1,0 +1,328 @@
+"""The workload of a run: what its steps are made of, from the trace."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from rltrace.analysis.activity import read_activity
+from rltrace.analysis.chains import Chain
+from rltrace.analysis.composition import Composition, compose
+from rltrace.analysis.devices import AGENT, count_devices
+from rltrace.analysis.goodput import Goodput, goodput
+from rltrace.analysis.intervals import Ints
+from rltrace.analysis.order_statistics import Floats
+from rltrace.analysis.stages import Breakdown, break_down
+from rltrace.analysis.staleness import Staleness, staleness
+from rltrace.analysis.steps import Steps, find_steps
+from rltrace.analysis.syncs import Syncs, syncs
+from rltrace.analysis.whatif.engine_fit import Sequences, fit_engine
+from rltrace.analysis.whatif.predict import Source
+from rltrace.analysis.whatif.replay import replay
+from rltrace.analysis.whatif.stated import stated
+from rltrace.analysis.whatif.workload import PLACEMENTS, Batch, Sync, Workload
+from rltrace.trace.errors import CANNOT_TELL, RltraceError
+from rltrace.trace.vocabulary import Finish, Outcome, Stage, word
+
+if TYPE_CHECKING:
+    from rltrace.trace.run import Run
+
+_MOST_BATCHES = 12
+_MOST_SAMPLES = 256  # of a batch that are played; slots and servers shrink alike
+_EARLY = 0.1  # verdicts that begin while others of the batch still decode: more is no barrier
+_NOT_WORK = (Stage.OTHER, Stage.STEP, Stage.WAIT)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What other parts of the analysis say of a run."""
+
+    steps: Steps
+    breakdown: Breakdown
+    composition: Composition | None
+    staleness: Staleness
+    syncs: Syncs | None
+    goodput: Goodput | None
+
+
+def parts_of(run: Run, price_usd_per_hour: float | None = None) -> Parts:
+    """Reads them from the run."""
+    activity = read_activity(run)
+    steps = find_steps(run, (activity.first_ns, activity.last_ns))
+    breakdown = break_down(activity, steps)
+    lags = staleness(run)
+    return Parts(
+        steps,
+        breakdown,
+        compose(run, steps, breakdown, lags),
+        lags,
+        syncs(run, steps),
+        goodput(run, steps, price_usd_per_hour),
+    )
+
+
+def workload_of(run: Run, parts: Parts | None = None) -> Source:
+    """The workload of `run` under given constants. Where no trajectory was recorded it is stated by
+    its stage seconds, and what they do not tell are constants.
+
+    Errors: `RltraceError` where the run has no steps, no generation or no placement that is known.
+    """
+    parts = parts or parts_of(run)
+    steady = list(parts.steps.steady)
+    if parts.steps.whole_run or not steady:
+        raise RltraceError("no complete step was recorded: nothing can be replayed", CANNOT_TELL)
+    composition = parts.composition
+    if composition is None or composition.placement not in PLACEMENTS:
+        why = composition.placement_source if composition else "no stage was seen in the steps"
+        raise RltraceError(f"the placement is not known ({why})", CANNOT_TELL)
+    tau_s = parts.breakdown.tau_s[steady].mean(axis=0)
+    if not tau_s[Stage.ROLLOUT] > 0:
+        raise RltraceError("no generation was seen: nothing can be replayed", CANNOT_TELL)
+    samples = _samples(run, parts.steps)
+    if samples is None:
+        return _from_stages(run, parts, composition.placement)
+    made = _measured(run, parts, composition.placement, samples)
+    return lambda constants: made
+
+
+def _from_stages(run: Run, parts: Parts, placement: str) -> Source:
+    """A run whose log tells stage seconds only."""
+    steady = list(parts.steps.steady)
+    tau_s = parts.breakdown.tau_s[steady].mean(axis=0)
+    seconds = {word(s): float(tau_s[s]) for s in Stage if s not in _NOT_WORK and tau_s[s] > 0}
+    tables = {
+        "placement": placement,
+        "step_s": float(parts.breakdown.steps_s[steady].mean()),
+        "stages": seconds,
+        "devices": {pool: float(n) for pool, n in _devices(run)[0].items()},
+    }
+    source = stated(tables, "the run").workload
+    more = _common(run, parts)
+    return lambda constants: replace(source(constants), **more)
+
+
+def _common(run: Run, parts: Parts) -> dict[str, Any]:
+    """What does not depend on trajectories."""
+    steps_s = parts.breakdown.steps_s[list(parts.steps.steady)]
+    found = parts.goodput
+    n = len(steps_s)
+    return {
+        "measured_step_s": float(steps_s.mean()),
+        "steps": n,
+        "step_deviation": float(steps_s.std(ddof=1) / steps_s.mean()) if n > 1 else math.nan,
+        "device_kind": _devices(run)[1],
+        "useful_tokens": found.trained.useful_tokens / found.steps
+        if found and found.steps and found.trained.useful_tokens
+        else math.nan,
+        "usd_per_device_hour": found.price.usd_per_hour if found and found.price else math.nan,
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class _Samples:
+    """Samples that ended within the steady steps, in the order of their start; times in seconds.
+    `batch` is the step in which a sample began, `worker` which engine ran it."""
+
+    batch: Ints
+    worker: Ints
+    group: Ints
+    start_s: Floats
+    end_s: Floats
+    tokens: Floats
+    env_s: Floats
+    verdict_s: Floats
+    judged_s: Floats  # when the verdict began; NaN: unknown
+    failed: Floats
+
+
+def _samples(run: Run, steps: Steps) -> _Samples | None:
+    steady = [steps.windows[i] for i in steps.steady]
+    origin, last = steady[0].start_ns, steady[-1].end_ns
+    ok, broken = int(Outcome.OK), f"{int(Finish.TIMEOUT)}, {int(Finish.ERROR)}"
+    query = f"""
+        with verdicts as (
+            select trajectory, sum(end_ns - start_ns) as verdict_ns, min(start_ns) as judged_ns,
+                   bool_or(outcome > {ok}) as unjudged
+            from raw_rewards where start_ns > 0 and end_ns >= start_ns and trajectory <> -1
+            group by trajectory)
+        select t.process, coalesce(nullif(t."group", -1), t.trajectory) as sample_group,
+               t.start_ns, case when first_token_ns >= t.start_ns then first_token_ns
+                                else t.start_ns end as begin_ns,
+               t.end_ns, response_tokens, greatest(env_ns, 0) as env_ns,
+               coalesce(verdict_ns, 0) as verdict_ns, coalesce(judged_ns, -1) as judged_ns,
+               (finish in ({broken}) or coalesce(unjudged, false))::bigint as failed
+        from raw_trajectories t left join verdicts v
+             on t.trajectory = v.trajectory and t.trajectory <> -1
+        where t.start_ns >= {origin} and t.start_ns < {last} and t.end_ns > t.start_ns
+              and response_tokens > 0
+        order by t.start_ns
+    """
+    table = pa.RecordBatchReader.from_stream(run.sql(query)).read_all()
+    columns = [column.to_numpy().astype(np.int64) for column in table.columns]
+    process, group, start, begin, end, tokens, env, verdict, judged, failed = columns
+    if not len(process):
+        return None
+    starts = np.array([window.start_ns for window in steady], np.int64)
+    return _Samples(
+        batch=np.searchsorted(starts, start, side="right") - 1,
+        worker=np.unique(process, return_inverse=True)[1],
+        group=group,
+        start_s=(begin - origin) / 1e9,
+        end_s=(end - origin) / 1e9,
+        tokens=tokens.astype(np.float64),
+        env_s=env / 1e9,
+        verdict_s=verdict / 1e9,
+        judged_s=np.where(judged > 0, (judged - origin) / 1e9, np.nan),
+        failed=failed.astype(np.float64),
+    )
+
+
+def _measured(run: Run, parts: Parts, placement: str, samples: _Samples) -> Workload:
+    steady = list(parts.steps.steady)
+    breakdown = parts.breakdown
+    sequences = Sequences(
+        samples.worker, samples.batch, samples.start_s, samples.end_s, samples.tokens, samples.env_s
+    )
+    engine, notes = fit_engine(sequences)
+    batches, thin = _batches(samples, len(steady), placement)
+    engine = replace(
+        engine,
+        slots=engine.slots / thin,
+        shared_token_s=engine.shared_token_s * thin,
+        stands_for=thin,
+    )
+    tau_s = breakdown.tau_s[steady]
+    chain_of = breakdown.chain_of
+    learner = [s for s, c in chain_of.items() if c is Chain.LEARNER and s not in _NOT_WORK]
+    serial = {s: tuple(tau_s[:, s].tolist()) for s in learner if tau_s[:, s].any()}
+    on_actors = [s for s in (Stage.REFERENCE, Stage.LOGPROB) if chain_of.get(s) is Chain.ACTORS]
+    stale = parts.goodput is not None and any(x.reason == "stale" for x in parts.goodput.losses)
+    made = Workload(
+        placement=placement,
+        batches=batches,
+        engine=engine,
+        serial_s=serial,
+        switch_s=float(breakdown.exposed_s[steady, Stage.SWITCH].mean()),
+        reference_s=float(tau_s[:, on_actors].sum(axis=1).mean()) if on_actors else 0.0,
+        reward_workers=_reward_workers(run),
+        scoring=_scoring(samples, placement),
+        sync=_sync(parts, placement),
+        lag_bound=float(max(1, parts.staleness.largest_lag)),
+        drops_stale=stale,
+        devices=_devices(run)[0],
+        failed_share=float(samples.failed.mean()),
+        rests_on=notes,
+        **_common(run, parts),
+    )
+    return _with_rest(made, parts)
+
+
+def _with_rest(made: Workload, parts: Parts) -> Workload:
+    """Time of the steps in which no stage ran stays, as far as the replay has room for it."""
+    rest_s = float(parts.breakdown.unattributed_s[list(parts.steps.steady)].mean())
+    room_s = made.measured_step_s - replay(made).step_s
+    return replace(made, rest_s=max(0.0, min(rest_s, room_s)))
+
+
+def _batches(samples: _Samples, steps: int, placement: str) -> tuple[tuple[Batch, ...], float]:
+    """The samples of each step, at most so many of each, and how many one of them stands for.
+    Without barriers the groups are dealt out evenly, in the order in which they began."""
+    _, first, group = np.unique(samples.group, return_index=True, return_inverse=True)
+    order = np.argsort(first, kind="stable")
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    number = rank[group]  # of the group, in the order of their beginning
+    each = max(1, round(len(order) / steps))
+    began = samples.batch[first[order]]
+    of_group = np.arange(len(order)) // each if placement == "async" else began
+    counts = np.bincount(of_group)
+    usual = int(np.median(counts[counts > 0]))
+    members = len(samples.group) / len(order)
+    kept = max(1, min(usual, int(_MOST_SAMPLES / members)))
+    made: list[Batch] = []
+    for batch in np.unique(of_group):
+        groups = np.flatnonzero(of_group == batch)
+        if len(groups) < usual or len(made) == _MOST_BATCHES:
+            continue  # the last one may be cut off by the end of the run
+        chosen = groups[np.linspace(0, len(groups) - 1, kept).round().astype(int)]
+        mine = np.flatnonzero(np.isin(number, chosen))
+        made.append(
+            Batch(
+                samples.tokens[mine],
+                samples.env_s[mine],
+                samples.verdict_s[mine] * (usual / kept),
+                tuple(int(n) for n in number[mine]),
+            )
+        )
+    return tuple(made), usual / kept
+
+
+def _scoring(samples: _Samples, placement: str) -> str:
+    """Whether verdicts waited for the batch, for the group, or for nobody."""
+    known = ~np.isnan(samples.judged_s)
+    if not known.any():
+        return "batch" if placement == "colocated" else "group"
+    key = samples.batch if placement != "async" else samples.group
+    _, place = np.unique(key, return_inverse=True)
+    last = np.zeros(place.max() + 1)
+    np.maximum.at(last, place, samples.end_s)
+    early = samples.judged_s[known] < last[place[known]]
+    if placement != "async" and early.mean() < _EARLY:
+        return "batch"
+    _, place = np.unique(samples.group, return_inverse=True)
+    last = np.zeros(place.max() + 1)
+    np.maximum.at(last, place, samples.end_s)
+    return "sample" if (samples.judged_s[known] < last[place[known]]).mean() > _EARLY else "group"
+
+
+def _sync(parts: Parts, placement: str) -> Sync:
+    steady = list(parts.steps.steady)
+    tau_s = float(parts.breakdown.tau_s[steady, Stage.SYNC].mean())
+    exposed_s = float(parts.breakdown.exposed_s[steady, Stage.SYNC].mean())
+    found = parts.syncs
+    bytes = found.bytes_per_update.mean if found else math.nan
+    if placement == "async":
+        return Sync(tau_s, 1 - exposed_s / tau_s if tau_s else 0.0, bytes)
+    by_role = {p.role: p.seconds.mean for p in found.participants} if found else {}
+    sent, taken = by_role.get("source", 0.0), by_role.get("sink", 0.0)
+    overlap = taken / (sent + taken) if sent + taken > 0 else 0.0
+    return Sync(exposed_s if placement == "one-step-off" else tau_s, overlap, bytes)
+
+
+def _reward_workers(run: Run) -> int:
+    query = "select count(distinct process) from raw_rewards where start_ns > 0"
+    return max(1, int(run.sql(query).fetchall()[0][0]))
+
+
+def _devices(run: Run) -> tuple[Mapping[str, float], str]:
+    """Devices by pool, and what they are. Without GPUs each process counts as one device."""
+    held: dict[str, set[tuple[str, str]]] = {"rollout": set(), "train": set()}
+    processes: dict[str, set[int]] = {"rollout": set(), "train": set()}
+    stages = {Stage.ROLLOUT: "rollout", Stage.TRAIN: "train"}
+    query = (
+        f"select distinct process, stage from raw_spans where stage in "
+        f"({int(Stage.ROLLOUT)}, {int(Stage.TRAIN)}) and start_ns > 0 "
+        f"union select distinct process, {int(Stage.ROLLOUT)} from raw_trajectories "
+        f"where start_ns > 0"
+    )
+    known = {process.number: process for process in run.processes if process.role != AGENT}
+    for number, stage in run.sql(query).fetchall():
+        pool = stages[Stage(stage)]
+        processes[pool].add(number)
+        if number in known:
+            listed = known[number].facts.get("devices")
+            devices = listed if isinstance(listed, list) else []
+            held[pool] |= {(known[number].node, str(device)) for device in devices}
+    if held["rollout"] & held["train"]:
+        return {"shared": float(len(held["rollout"] | held["train"]))}, "GPU"
+    if held["rollout"] and held["train"]:
+        return {pool: float(len(devices)) for pool, devices in held.items()}, "GPU"
+    kind = count_devices(run).kind
+    if kind != "core" or not all(processes.values()):
+        return {}, kind
+    return {pool: float(len(members)) for pool, members in processes.items()}, "worker"

@@ -1,0 +1,107 @@
+"""What-if answers in words and tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from rltrace.analysis.whatif.predict import Baseline, Estimate, Prediction
+from rltrace.report import units
+from rltrace.report.layout import Column, Grid, Section, listed
+
+_MOST_LAGS = 6
+
+
+def one(base: Baseline, found: Prediction) -> Section:
+    """The answer to one question: these levers, moved together."""
+    return Section(
+        f"What if {', '.join(found.levers)}",
+        tuple(_answer(base, found)),
+        notes=("It rests on:", *found.rests_on),
+    )
+
+
+def ranked(base: Baseline, found: Sequence[Prediction]) -> Section:
+    """All levers that apply, one at a time."""
+    columns = (
+        Column("lever"),
+        Column("step", right=True),
+        Column("range", right=True, least_width=90),
+        Column("per device-second", right=True),
+        Column("range", right=True),
+        Column("then binds", least_width=100),
+    )
+    rows = tuple(
+        (
+            ", ".join(one.levers),
+            units.seconds(one.step_s.middle),
+            _between(one.step_s, units.seconds),
+            _change(one.goodput_gain.middle),
+            one.verdict if one.verdict == "no gain" else _between(one.goodput_gain, _change),
+            " + ".join(one.walls),
+        )
+        for one in found
+    )
+    return Section(
+        "What if",
+        (_now(base),),
+        Grid(columns, rows) if rows else None,
+        (
+            "One lever at a time, the best first; gains are in useful tokens for each second of "
+            "each device, so that more devices must pay for themselves. Gains do not add up: move "
+            "several with --lever to see them together.",
+            *(f"{note}." for note in base.rests_on),
+        ),
+    )
+
+
+def _now(base: Baseline) -> str:
+    wall = f"; {listed(list(base.walls))} binds" if base.walls else ""
+    return (
+        f"Now: {units.seconds(base.step_s)} a step, {base.placement}{_devices(base.devices)}{wall}."
+    )
+
+
+def _answer(base: Baseline, found: Prediction) -> Iterator[str]:
+    yield _now(base)
+    yield (
+        f"Then: {units.seconds(found.step_s.middle)} a step "
+        f"({_between(found.step_s, units.seconds)}){_devices(found.devices)}: {found.verdict}, "
+        f"{_change(found.goodput_gain.middle)} useful tokens for each device-second "
+        f"({_between(found.goodput_gain, _change)})."
+    )
+    rate, per_usd = found.useful_tokens_per_device_s, found.useful_tokens_per_usd
+    if not math.isnan(rate.middle):
+        line = (
+            f"Goodput: {units.count(rate.middle)} useful tokens per device-second "
+            f"({_between(rate, units.count)})"
+        )
+        if not math.isnan(per_usd.middle):
+            line += f", {units.count(per_usd.middle)} per US$ ({_between(per_usd, units.count)})"
+        yield f"{line}."
+    if found.walls:
+        yield f"Then {listed(list(found.walls))} binds."
+    if found.learner_waits_share > 0:
+        share = units.share(found.learner_waits_share)
+        yield f"The learner waits for samples {share} of the step."
+    if found.lags:
+        bars = [f"{lag}: {units.share(part)}" for lag, part in found.lags.items()][:_MOST_LAGS]
+        stale = f"; {units.share(found.stale_share)} come too late" if found.stale_share > 0 else ""
+        yield f"Lag in policy versions, by share of the groups: {', '.join(bars)}{stale}."
+
+
+def _devices(devices: Mapping[str, float]) -> str:
+    if not devices:
+        return ""
+    return " on " + " + ".join(f"{count:g} {pool}" for pool, count in devices.items())
+
+
+def _change(factor: float) -> str:
+    """`1.25` -> `+25 %`."""
+    if math.isnan(factor):
+        return units.UNKNOWN
+    return f"{100 * (factor - 1):+.0f} %"
+
+
+def _between(found: Estimate, show: Callable[[float], str]) -> str:
+    return f"{show(found.low)} to {show(found.high)}"

@@ -1,0 +1,130 @@
+"""Does delaying the stage of a wall show that it holds the step up, as sharply as it must?
+
+    python -m benchmarks.probing [NAME ...] [--steps N] [--seed 1] [--json]
+
+Runs the jobs of examples/walls/ that are walls of a stage under `rltrace wrap --probe`. The probe's
+interval for the stage's exposed part must have a half-width of at most 0.15 and hold the part that
+the report computes.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+import rltrace
+from benchmarks.measuring import Check, Result
+from benchmarks.walls import FILES, ROOT
+from rltrace.analysis.probe import HALF_WIDTH, Probe, ProbedStage
+from rltrace.analysis.summary import Summary, summarize
+
+STAGE_OF: Mapping[str, str] = {
+    "rollout": "rollout",
+    "env-reward": "reward",
+    "environment": "env",
+    "learner": "train",
+    "weights": "sync",
+    "long-tail": "rollout",
+}
+"""The walls that are stages, by file."""
+
+STEPS: Mapping[str, int] = {
+    "rollout": 32, "env-reward": 28, "environment": 40, "learner": 40, "weights": 32,
+    "long-tail": 40,
+}  # fmt: skip
+
+BUDGET = "10%"
+RUN_LIMIT_SECONDS = 600
+
+
+@dataclass(frozen=True)
+class Probed:
+    """A wall's job under a probe: the whole summary, the probe, and the stage of the wall."""
+
+    name: str
+    summary: Summary
+    probe: Probe
+    stage: ProbedStage
+
+    @property
+    def holds(self) -> bool:
+        """Whether the interval is sharp enough and holds the computed part."""
+        sharp = self.stage.exposed_part.half_width <= HALF_WIDTH
+        return sharp and not self.stage.contradicts and self.stage.exposed_part.known
+
+    def sentence(self) -> str:
+        """The figures for people."""
+        part, share = self.stage.exposed_part, self.stage.share
+        return (
+            f"{self.stage.name}: exposed part {part.value:.2f} ± {part.half_width:.2f}, computed "
+            f"{self.stage.computed_part:.2f}; share {share.value:.2f} ± {share.half_width:.2f}, "
+            f"computed {self.stage.computed_share:.2f} ({self.probe.steps} steps)"
+        )
+
+
+def probe_wall(
+    name: str, steps: int | None = None, seed: int = 1, out: Path | None = None
+) -> Probed:
+    """Runs a wall's job under a probe of all stages. Errors: `ClickException` when it fails."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = out or Path(folder, "run")
+        options = ["--probe", "--probe-budget", BUDGET, "--probe-seed", str(seed)]
+        job = [str(ROOT / "examples" / "train.py"), "--config", str(FILES / f"{name}.toml")]
+        count = STEPS[name] if steps is None else steps
+        done = subprocess.run(
+            [sys.executable, "-m", "rltrace", "wrap", "--out", str(run), *options, "--"]
+            + [sys.executable, *job, "--steps", str(count)],
+            env=os.environ | {"RAY_memory_monitor_refresh_ms": "0"},
+            capture_output=True,
+            text=True,
+            timeout=RUN_LIMIT_SECONDS,
+            check=False,
+        )
+        if done.returncode:
+            raise click.ClickException(f"{name}: {done.stderr}")
+        return probed(name, run)
+
+
+def probed(name: str, run: Path) -> Probed:
+    """What a run of a wall's job says. Errors: `ClickException` where its stage was not delayed."""
+    summary = summarize(rltrace.open_run(run))
+    stages = {} if summary.probe is None else {s.name: s for s in summary.probe.stages}
+    if summary.probe is None or STAGE_OF[name] not in stages:
+        raise click.ClickException(f"{name}: {STAGE_OF[name]} was not delayed")
+    return Probed(name, summary, summary.probe, stages[STAGE_OF[name]])
+
+
+@click.command()
+@click.argument("names", nargs=-1, type=click.Choice(sorted(STAGE_OF)))
+@click.option("--steps", type=int, help="Of each job; by default as many as it takes.")
+@click.option("--seed", default=1, show_default=True, help="Draws the dosed steps.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+def main(names: tuple[str, ...], steps: int | None, seed: int, as_json: bool) -> None:
+    """What delaying the stage of a wall says; exits 1 where it is not sharp or contradicts."""
+    result = Result("Walls under a probe", "exposed part")
+    for name in names or STAGE_OF:
+        found = probe_wall(name, steps, seed)
+        part = found.stage.exposed_part
+        result.notes[name] = found.sentence()
+        result.checks += [
+            Check(f"{name}: half-width of the interval", part.half_width, HALF_WIDTH, ""),
+            Check(
+                f"{name}: computed part off the estimate",
+                abs(found.stage.computed_part - part.value),
+                part.half_width,
+                "",
+            ),
+        ]
+        click.echo(f"{name}: {found.sentence()}", err=True)
+    sys.exit(result.finish(as_json))
+
+
+if __name__ == "__main__":
+    main()

@@ -8,6 +8,8 @@
 # verl knows no CPU: tests/verl/plugin teaches it one, through verl's own registries. Versions that
 # work together are in pins/verl.txt; `make test-verl` installs them.
 #
+# With RAY_ADDRESS it joins the cluster that is up there, whose nodes need the variables below.
+#
 # Environment: PYTHON; GPUS (logical ones, 1: what verl counts as its devices), RAY_DIR (a short
 # path), VERL_CPU_TOKEN_SECONDS and VERL_CPU_REWARD_SECONDS (slower answers and verdicts).
 set -euo pipefail
@@ -61,8 +63,9 @@ settings=(
   "trainer.logger=[console,file]" trainer.project_name=sums trainer.experiment_name=cpu
   trainer.val_before_train=False trainer.test_freq=-1 trainer.save_freq=-1
   trainer.resume_mode=disable trainer.total_training_steps=3 trainer.total_epochs=5
-
-  # A cluster of its own, whatever else runs here. A worker asks for three CPUs a device.
+)
+# Else a cluster of its own, whatever else runs here. A worker asks for three CPUs a device.
+test -n "${RAY_ADDRESS:-}" || settings+=(
   +ray_kwargs.ray_init.address=local +ray_kwargs.ray_init.include_dashboard=False
   +ray_kwargs.ray_init.num_gpus="$gpus" ray_kwargs.ray_init.num_cpus=$((4 + 4 * gpus))
   +ray_kwargs.ray_init._temp_dir="${RAY_DIR:-/tmp/ray-verl}"

@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 
 import rltrace
 from rltrace.trace.run import Run
+from tests.hooks.clusters import ENVIRONMENT, RAY, started_cluster
 from tests.hooks.conftest import WRAP, clean_environment
 
 ROOT = Path(__file__).parents[2]
@@ -35,6 +37,8 @@ class Job:
     environment: tuple[tuple[str, str], ...] = ()
     steps: int = 3
     learners: int = 1
+    submitted: bool = False
+    """By `ray job submit`, to a cluster that is up and knows nothing of rltrace."""
 
 
 _SEPARATE = (
@@ -81,6 +85,7 @@ JOBS: Mapping[str, Job] = {
     "critic": Job(_CRITIC),
     "tools": Job(_TOOLS),
     "dp2": Job(("trainer.n_gpus_per_node=2",), (("GPUS", "2"),), learners=2),
+    "submitted": Job(submitted=True),
 }
 QUICK = ("sync",)
 
@@ -116,29 +121,62 @@ class Finished:
         return [row[0] if len(row) == 1 else row for row in found]
 
 
-def train(job: Job, assets: Path, folder: Path, traced: bool = True, code: int = 0) -> Finished:
-    """Runs a job in a folder, by default traced into `run` there, until it ends with `code`."""
+def train(
+    job: Job,
+    assets: Path,
+    folder: Path,
+    traced: bool = True,
+    code: int | None = 0,
+    hangs: Callable[[], bool] = lambda: False,
+) -> Finished:
+    """Runs a job in a folder, by default traced into `run` there, until it ends with `code`, or
+    with any for `None`. One that hangs is sent SIGTERM."""
     (folder / "stamps").mkdir(parents=True)
     settings = [setting.format(assets=assets) for setting in job.settings]
     settings.append(f"trainer.total_training_steps={job.steps}")
+    command = [str(LAUNCH), str(assets), *settings]
     wrap = [*WRAP, "--out", str(folder / "run"), "--"] if traced else []
-    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as ray_dir:
-        environment = clean_environment(
-            PYTHON=sys.executable,
-            RAY_DIR=ray_dir,  # short: sockets have their paths there
-            RAY_memory_monitor_refresh_ms="0",  # it kills for the memory of other programs
-            RAY_raylet_start_wait_time_s="180",
-            VERL_CPU_STAMPS=str(folder / "stamps"),
-            VERL_FILE_LOGGER_PATH=str(folder / "metrics.jsonl"),
-            **dict(job.environment),
-        )
-        ended = _run([*wrap, str(LAUNCH), str(assets), *settings], folder, environment)
+    own = {
+        "PYTHON": sys.executable,
+        "VERL_CPU_STAMPS": str(folder / "stamps"),
+        "VERL_FILE_LOGGER_PATH": str(folder / "metrics.jsonl"),
+        **dict(job.environment),
+    }
+    if job.submitted:
+        ended = _submit(wrap, command, folder, own)
+    else:
+        with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as ray_dir:
+            # A short path: sockets have theirs there.
+            environment = clean_environment(RAY_DIR=ray_dir, **_RAY, **own)
+            ended = _run([*wrap, *command], folder, environment, hangs)
     log = (folder / "log").read_text(errors="replace")
-    assert ended == code, log[-8000:]
+    assert code in (ended, None), log[-8000:]
     return Finished(job, folder)
 
 
-def _run(command: list[str], folder: Path, environment: dict[str, str]) -> int:
+_RAY = {
+    "RAY_memory_monitor_refresh_ms": "0",  # it kills for the memory of other programs
+    "RAY_raylet_start_wait_time_s": "180",
+}
+
+
+def _submit(wrap: list[str], command: list[str], folder: Path, own: dict[str, str]) -> int:
+    """The variables that workers need travel with the job; those of the nodes are not ours."""
+    plugin = {"PYTHONPATH": str(ROOT / "tests/verl/plugin"), "VERL_PLATFORM": "cpu",
+              "VERL_USE_EXTERNAL_MODULES": "verl_cpu", "VERL_LOGGING_LEVEL": "WARN"}  # fmt: skip
+    travels = json.dumps({"env_vars": {**plugin, **own}})
+    with started_cluster("--num-cpus=8", "--num-gpus=1", **_RAY) as cluster:
+        submit = [RAY, "job", "submit", "--address", cluster["dashboard"]]
+        submit += ["--runtime-env-json", travels, "--", *command]
+        return _run([*wrap, *submit], folder, clean_environment(**ENVIRONMENT))
+
+
+def _run(
+    command: list[str],
+    folder: Path,
+    environment: dict[str, str],
+    hangs: Callable[[], bool] = lambda: False,
+) -> int:
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
             command,
@@ -148,11 +186,15 @@ def _run(command: list[str], folder: Path, environment: dict[str, str]) -> int:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+        until = time.monotonic() + LIMIT_S
+        while process.poll() is None and time.monotonic() < until and not hangs():
+            time.sleep(0.2)
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
         try:
-            return process.wait(LIMIT_S)
+            return process.wait(60)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGTERM)
-            process.wait(30)
+            os.killpg(process.pid, signal.SIGKILL)
             raise
 
 

@@ -13,6 +13,7 @@ each of them has been executed.
     reward.py       a rule
     tools.py        a tool
     stamps.py       when each of these worked, by its own clock
+    dying.py        where one of them is to die
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica
 from verl.workers.rollout.utils import ensure_async_iterator
 
+from verl_cpu.dying import die
 from verl_cpu.server import CpuServer
 from verl_cpu.stamps import stamp
 
@@ -67,6 +68,7 @@ class CpuRollout(BaseRollout):
     ) -> None:
         """Sends weights in buckets; verl's interface."""
         start_ns, total = time.time_ns(), 0
+        die("trainer", global_steps)
         limit = self.config.checkpoint_engine.update_weights_bucket_megabytes << 20
         bucket: dict[str, torch.Tensor] = {}
         size = 0

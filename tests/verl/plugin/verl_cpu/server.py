@@ -15,6 +15,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from verl.workers.rollout.replica import TokenOutput
 
+from verl_cpu.dying import die
 from verl_cpu.sampling import Sampler, draw
 from verl_cpu.stamps import stamp
 
@@ -55,6 +56,7 @@ class CpuServer:
         self.resumed = asyncio.Event()
         self.resumed.set()
         self.serving: asyncio.Task[None] | None = None
+        self.answers = 0
 
     async def generate(
         self, request_id: str, prompt_ids: list[int], sampling_params: dict[str, Any], **_more: Any
@@ -71,6 +73,8 @@ class CpuServer:
         self.waiting.append(request)
         self.came.set()
         await request.answered
+        self.answers += 1
+        die("server", self.answers)
         stamp("generate", start_ns, tokens=len(request.tokens), version=self.version)
         return TokenOutput(
             token_ids=request.tokens,

@@ -78,9 +78,9 @@ def probe_wall(
         options = ["--probe", "--probe-budget", BUDGET, "--probe-seed", str(seed)]
         job = [str(ROOT / "examples" / "train.py"), "--config", str(FILES / f"{name}.toml")]
         count = STEPS[name] if steps is None else steps
+        wrap = [sys.executable, "-m", "rltrace", "wrap", "--out", str(run), *options, "--"]
         done = subprocess.run(
-            [sys.executable, "-m", "rltrace", "wrap", "--out", str(run), *options, "--"]
-            + [sys.executable, *job, "--steps", str(count)],
+            [*wrap, sys.executable, *job, "--steps", str(count)],
             env=os.environ | {"RAY_memory_monitor_refresh_ms": "0"},
             capture_output=True,
             text=True,

@@ -12,6 +12,9 @@ from rltrace.report.layout import Column, Grid, Section, labelled, listed
 _TOO_WIDE = 1.0
 """An exposed part with a wider interval than this says nothing: its share of the step does."""
 
+_IN_FULL = 0.8
+"""Where less of a stage's doses was given, part of its work may not have been delayed at all."""
+
 _IMMATERIAL = 0.05
 """A stage whose share is surely less need not be known better."""
 
@@ -79,10 +82,15 @@ def _notes(probe: Probe) -> Iterator[str]:
     for stage in probe.stages:
         if stage.because:
             yield f"{stage.name}: unknown, {stage.because}."
-        elif stage.contradicts:
+        elif stage.given < _IN_FULL:
             yield (
-                f"{labelled(stage.name, stage.symbol)}: the probe contradicts the computed share: "
-                f"believe the probe."
+                f"{stage.name}: {units.share(stage.given)} of its doses were given (the budget, or "
+                "work on a node where no step is recorded); its figures are rough."
+            )
+        if stage.contradicts:
+            yield (
+                f"{labelled(stage.name, stage.symbol)}: the probe contradicts the computed share; "
+                "believe the probe."
             )
     wanted = [s for s in probe.stages if _matters(s) and s.more_steps_for(HALF_WIDTH)]
     if wanted:

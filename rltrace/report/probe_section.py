@@ -68,7 +68,8 @@ def _lines(probe: Probe) -> Iterator[str]:
         yield (
             f"A step without doses takes {units.seconds(probe.step_s)}; doses lengthened steps "
             f"by {units.share(probe.spent.value)} ± {units.share(probe.spent.half_width)} in the "
-            f"mean, budget {units.share(probe.budget)}. All other figures of this report have them in them."
+            f"mean, budget {units.share(probe.budget)}. All other figures of this report have "
+            "them in them."
         )
 
 

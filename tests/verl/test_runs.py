@@ -104,8 +104,7 @@ def test_verls_figures_are_held_against_what_ran(job: Finished) -> None:
     assert (size.is_logged, size.true) == (False, SYNC_BYTES * job.job.learners)
     gen, reward = figures["timing_s/gen"], figures["timing_s/reward"]
     assert gen.steps == reward.steps == found.steps.steady
-    assert not reward.own >= 1e-3  # it only collects, if it is logged at all
-    assert reward.true > 0
+    assert reward.true > 0  # verl logs the collecting, if anything
     if is_async(job):
         return
     assert gen.own > gen.true > 0  # generation lies within the wait for it

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator
 
 from rltrace.analysis.stages import StageRow
-from rltrace.analysis.staleness import LagBar
 from rltrace.analysis.summary import Summary
 from rltrace.analysis.syncs import Syncs
-from rltrace.analysis.tail import Tail
 from rltrace.report import units
+from rltrace.report.cascade_section import cascade_section, reward_section
 from rltrace.report.coverage_section import coverage_section
+from rltrace.report.freshness_section import curve_section, staleness_section
 from rltrace.report.goodput_section import goodput_section
-from rltrace.report.layout import Column, Grid, Section, bar, listed
+from rltrace.report.layout import Column, Grid, Section, listed
 from rltrace.report.own_figures_section import own_figures_section, pointer
 from rltrace.report.probe_section import probe_section
+from rltrace.report.tail_section import has_tail, tail_section
 
-_LAG_BAR = 24
-_MOST_LAGS = 12
 _MOST_STEPS = 6
 _SMALL_REST = 0.01
 
@@ -31,13 +29,19 @@ def sections(summary: Summary, own_figures: bool = False) -> Iterator[Section]:
         yield probe_section(summary.probe)
     if own_figures:
         yield own_figures_section(summary)
-    if _has_tail(summary.tail):
-        yield _tail(summary)
+    if has_tail(summary.tail):
+        yield tail_section(summary.tail)
     if summary.staleness.trajectories:
-        yield _staleness(summary)
+        yield staleness_section(summary.staleness, summary.freshness)
+        if summary.staleness.largest_lag != 0:
+            yield curve_section(summary.freshness)
     if summary.syncs is not None:
         yield _syncs(summary)
     yield goodput_section(summary)
+    if summary.cascade is not None:
+        yield cascade_section(summary.cascade)
+    if summary.reward is not None:
+        yield reward_section(summary.reward)
     yield coverage_section(summary)
 
 
@@ -138,102 +142,6 @@ def _waits(summary: Summary) -> Iterator[str]:
             f"wait: {who} blocked on “{wait.name}” for {units.share(wait.share)} of the time "
             f"({units.plural(wait.spans, 'time')})."
         )
-
-
-def _has_tail(tail: Tail) -> bool:
-    verdicts = tail.verdict_s.n or tail.verdicts_untimed
-    return bool(tail.latency_s.n or tail.unended or verdicts)
-
-
-def _tail(summary: Summary) -> Section:
-    tail = summary.tail
-    rows = []
-    for name, spread, show in (
-        ("response tokens", tail.response_tokens, units.count),
-        ("latency", tail.latency_s, units.seconds),
-        ("to first token", tail.first_token_s, units.seconds),
-        ("verdict latency", tail.verdict_s, units.seconds),
-    ):
-        if spread.n:
-            numbers = [show(v) for v in (spread.p50, spread.p95, spread.p99, spread.largest)]
-            rows.append((name, *numbers, units.ratio(spread.tail_ratio), units.count(spread.n)))
-    columns = (
-        Column("trajectories"),
-        Column("p50", right=True),
-        Column("p95", right=True),
-        Column("p99", right=True),
-        Column("max", right=True, least_width=76),
-        Column("p95/p50", right=True),
-        Column("n", right=True, least_width=68),
-    )
-    known = [(word, n) for word, n in tail.finishes if word != "unknown"]
-    notes = []
-    if known:
-        notes.append("ended by " + ", ".join(f"{word} {units.count(n)}" for word, n in known) + ".")
-    if tail.unended:
-        notes.append(f"{units.count(tail.unended)} more began and never ended.")
-    if tail.verdicts_untimed:
-        verdicts = units.plural(tail.verdicts_untimed, "verdict")
-        notes.append(f"{verdicts} recorded without a duration.")
-    if tail.verdict_failures:
-        notes.append(f"{units.plural(tail.verdict_failures, 'verdict')} timed out or failed.")
-    return Section("Tail", grid=Grid(columns, tuple(rows)) if rows else None, notes=tuple(notes))
-
-
-def _staleness(summary: Summary) -> Section:
-    lags = summary.staleness
-    bars = _lag_bars(lags.by_first_token)
-    largest = max(trajectories for _, trajectories, _ in bars)
-    all_tokens = sum(tokens for _, _, tokens in bars)
-    rows = tuple(
-        (
-            label,
-            bar(trajectories / largest, _LAG_BAR),
-            units.count(trajectories),
-            units.share(trajectories / lags.trajectories),
-            units.share(tokens / all_tokens) if all_tokens else units.UNKNOWN,
-        )
-        for label, trajectories, tokens in bars
-    )
-    columns = (
-        Column("lag", right=True),
-        Column("", least_width=68),
-        Column("trajectories", right=True),
-        Column("share", right=True),
-        Column("of tokens", right=True),
-    )
-    if lags.known:
-        line = (
-            f"mean lag {units.number(lags.mean_lag)} {lags.unit} "
-            f"({units.number(lags.token_weighted_lag)} weighted by tokens), "
-            f"p95 {lags.p95_lag:.0f}, largest {lags.largest_lag}."
-        )
-    else:
-        line = "Nobody recorded which policy version generated or trained on these samples."
-    notes = ["Lag: version that trained minus version of the first token; unknown is not zero."]
-    if lags.versions_known:
-        notes.append(f"{units.share(lags.mixed_share)} of trajectories saw a version change.")
-    if lags.mean_lag and not math.isnan(lags.mean_in_queue):
-        notes.append(
-            f"Mean lag in flight (first to last token) {units.number(lags.mean_in_flight)}, "
-            f"in the queue (last token to training) {units.number(lags.mean_in_queue)}."
-        )
-    return Section("Staleness of what was trained on", (line,), Grid(columns, rows), tuple(notes))
-
-
-def _lag_bars(bars: tuple[LagBar, ...]) -> list[tuple[str, int, int]]:
-    """`(lag, trajectories, tokens)`; lags are put together in ranges where there are many."""
-    known = [b.lag for b in bars if b.lag is not None]
-    wide = -(-(max(known) - min(known) + 1) // _MOST_LAGS) if known else 1
-    shown: dict[str, tuple[int, int]] = {}
-    for one in bars:
-        label = "unknown"
-        if one.lag is not None:
-            first = min(known) + (one.lag - min(known)) // wide * wide
-            label = str(first) if wide == 1 else f"{first} to {first + wide - 1}"
-        before = shown.get(label, (0, 0))
-        shown[label] = (before[0] + one.trajectories, before[1] + one.tokens)
-    return [(label, n, tokens) for label, (n, tokens) in shown.items()]
 
 
 def _syncs(summary: Summary) -> Section:

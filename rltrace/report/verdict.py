@@ -13,6 +13,7 @@ from rltrace.trace.vocabulary import Stage
 
 _WAIT_SHARE = 0.05
 _MOST_STOPPED = 3
+_OF_HEALTH = ("reward", "restart", "stall", "lost process", "not finite")  # others stand below
 
 
 def headline(summary: Summary) -> str:
@@ -144,6 +145,7 @@ def warnings(summary: Summary) -> Iterator[str]:
         yield f"the job failed ({how}): figures are of what it did before"
     elif not run.ended:
         yield "the run has no end: it is still going on, or was killed together with rltrace"
+    yield from (alarm.says for alarm in summary.health.alarms if alarm.kind in _OF_HEALTH)
     yield from _stopped(summary)
     for number, since_s in summary.steps.in_progress:
         yield f"step {number} in progress since {units.seconds(since_s)}"

@@ -33,6 +33,8 @@ def test_the_sections_are_those_of_the_terminal(summary: Summaries) -> None:
         "Staleness of what was trained on",
         "Weight movement",
         "Goodput",
+        "What goodput is made of, whole run",
+        "Reward",
         "Not seen, and what tracing cost",
     ]
     assert "| rollout | τ\\_R |" in text

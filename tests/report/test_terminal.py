@@ -44,8 +44,11 @@ def test_the_verdict_comes_first_and_every_part_is_there(summary: Summaries) -> 
         "When each stage ran in step",
         "Tail",
         "Staleness of what was trained on",
+        "What lag costs",
         "Weight movement",
         "Goodput",
+        "What goodput is made of",
+        "Reward",
         "Not seen, and what tracing cost",
     ]
     places = [text.index(part) for part in parts]

@@ -1,0 +1,212 @@
+"""Freshness in words: how old the data was, and what each version of lag costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from rltrace.analysis.freshness import Freshness, LagBound, VersionUnit
+from rltrace.analysis.lag_curve import FEWEST_STEPS, FEWEST_TRAJECTORIES, LagPoint
+from rltrace.analysis.staleness import LagBar, Staleness
+from rltrace.report import units
+from rltrace.report.layout import Column, Grid, Section, bar
+
+_LAG_BAR = 24
+_MOST_LAGS = 12
+_MOST_POINTS = 8
+_NO_NATS = 5e-5
+
+
+def staleness_section(lags: Staleness, fresh: Freshness) -> Section:
+    """The ages of what was trained on."""
+    bars = _lag_bars(lags.by_first_token)
+    largest = max(trajectories for _, trajectories, _ in bars)
+    all_tokens = sum(tokens for _, _, tokens in bars)
+    rows = tuple(
+        (
+            label,
+            bar(trajectories / largest, _LAG_BAR),
+            units.count(trajectories),
+            units.share(trajectories / lags.trajectories),
+            units.share(tokens / all_tokens) if all_tokens else units.UNKNOWN,
+        )
+        for label, trajectories, tokens in bars
+    )
+    columns = (
+        Column("lag", right=True),
+        Column("", least_width=68),
+        Column("trajectories", right=True),
+        Column("share", right=True),
+        Column("of tokens", right=True),
+    )
+    if lags.known:
+        line = (
+            f"mean lag {units.number(lags.mean_lag)} {lags.unit} "
+            f"({units.number(lags.token_weighted_lag)} weighted by tokens), "
+            f"p95 {lags.p95_lag:.0f}, largest {lags.largest_lag}{_version(fresh.unit)}."
+        )
+    else:
+        line = "Nobody recorded which policy version generated or trained on these samples."
+    notes = ["Lag: version that trained minus version of the first token; unknown is not zero."]
+    if lags.versions_known:
+        notes.append(f"{units.share(lags.mixed_share)} of trajectories saw a version change.")
+    if lags.mean_lag and not math.isnan(lags.mean_in_queue):
+        age = (
+            f" ({units.seconds(fresh.queue_s.p50)} in the median, p95 "
+            f"{units.seconds(fresh.queue_s.p95)})"
+            if fresh.queue_s.n
+            else ""
+        )
+        notes.append(
+            f"Mean lag in flight (first to last token) {units.number(lags.mean_in_flight)}, "
+            f"in the queue (last token to training) {units.number(lags.mean_in_queue)}{age}."
+        )
+    if lags.largest_lag == 0:
+        notes += _mismatch(fresh)
+    return Section("Staleness of what was trained on", (line,), Grid(columns, rows), tuple(notes))
+
+
+def curve_section(fresh: Freshness) -> Section:
+    """What lag costs, from the run's own ratio statistics."""
+    overall = fresh.overall
+    if overall is None:
+        line = "Not measured: no learner gave statistics of its importance ratios."
+        prior = fresh.prior
+        as_if = " (assumed: the run does not say its objective)" if prior.assumed else ""
+        return Section(
+            _CURVE,
+            (line,),
+            notes=(
+                f"Published for {prior.objective}{as_if}: lag {prior.held} is held, doubtful from "
+                f"{prior.doubtful} learner steps on ({prior.source}). A label, not a limit.",
+            ),
+        )
+    columns = (
+        Column("lag", right=True),
+        Column("ESS", right=True),
+        Column("95 %", right=True, least_width=68),
+        Column("clipped", right=True),
+        Column("KL, nats", right=True, least_width=76),
+        Column("n", right=True),
+    )
+    points = [point for point in fresh.curve if point.lag is not None]
+    told = [point for point in points if point.enough]
+    shown = _some(told or points)
+    rows = tuple(_cells(str(point.lag), point) for point in shown)
+    if len(points) > 1 or not points:
+        rows = (*rows, _cells("all", overall))
+    weight = units.share(fresh.weight)
+    line = (
+        f"{weight} of the trained tokens count (effective sample size of a step, in the mean); "
+        f"{units.share(overall.clip_share)} were cut off by the objective."
+    )
+    return Section(
+        _CURVE, (line, _bound(fresh.bound)), Grid(columns, rows), tuple(_notes(fresh, points))
+    )
+
+
+_CURVE = "What lag costs"
+
+
+def _cells(label: str, point: LagPoint) -> tuple[str, ...]:
+    interval = (
+        units.UNKNOWN
+        if math.isnan(point.ess_low)
+        else f"{100 * point.ess_low:.0f} to {100 * point.ess_high:.0f} %"
+    )
+    return (
+        label,
+        units.share(point.ess_share),
+        interval,
+        units.share(point.clip_share),
+        _nats(point.kl_nats),
+        units.count(point.trajectories),
+    )
+
+
+def _bound(bound: LagBound) -> str:
+    limits = (
+        f"ESS at least {units.share(bound.ess_limit)}, "
+        f"clipped at most {units.share(bound.clip_limit)}"
+    )
+    if not bound.told:
+        return f"Which lag bound keeps {limits}: cannot tell, {bound.because}."
+    if bound.most is None:
+        if bound.sure < 0:
+            return f"Which lag bound keeps {limits}: cannot tell, the intervals hold a limit."
+        return f"Lag {bound.sure} keeps {limits} ({bound.because})."
+    if bound.sure == bound.most:
+        return f"A lag bound of {bound.sure} keeps {limits}: {bound.because}."
+    if bound.sure < 0 and bound.most < 0:
+        return f"No lag keeps {limits}: {bound.because}."
+    least = f"at least {bound.sure} and " if bound.sure >= 0 else ""
+    return f"The lag bound that keeps {limits} is {least}at most {bound.most}: {bound.because}."
+
+
+def _notes(fresh: Freshness, points: list[LagPoint]) -> Iterator[str]:
+    yield (
+        "ESS: part of the tokens that counts, (Σw)² / (N Σw²) with w the ratio of learner to "
+        "sampler probability; intervals over steps."
+    )
+    few = [point for point in points if not point.enough]
+    if few and len(few) < len(points):
+        yield (
+            f"{units.plural(len(few), 'lag')} not shown: fewer than {FEWEST_TRAJECTORIES} "
+            f"trajectories or {FEWEST_STEPS} steps."
+        )
+    yield from _mismatch(fresh)
+
+
+def _mismatch(fresh: Freshness) -> Iterator[str]:
+    """What engine and trainer make of the same version."""
+    if fresh.mismatch is None:
+        return
+    same = fresh.mismatch.point
+    what = f"ESS {units.share(same.ess_share)}, KL {_nats(same.kl_nats)} nats"
+    if fresh.mismatch.alone:
+        yield f"At lag 0 only engine and trainer differ: {what}."
+    else:
+        yield f"At lag 0: {what}; engine and trainer differ, and updates within a step are in it."
+
+
+def _nats(value: float) -> str:
+    return "0" if abs(value) < _NO_NATS else units.number(value)
+
+
+def _version(unit: VersionUnit) -> str:
+    """What a version is, where it is known."""
+    parts = []
+    if not math.isnan(unit.learner_steps):
+        parts.append(_times(unit.learner_steps, "learner step"))
+    if not math.isnan(unit.optimizer_updates):
+        parts.append(_times(unit.optimizer_updates, "optimizer update"))
+    return f"; a version is {' of '.join(parts)}" if parts else ""
+
+
+def _times(number: float, what: str) -> str:
+    if number == int(number):
+        return units.plural(int(number), what)
+    return f"{units.number(number)} {what}s"
+
+
+def _some(points: list[LagPoint]) -> list[LagPoint]:
+    """At most `_MOST_POINTS` of them, evenly spread, the first and the last among them."""
+    if len(points) <= _MOST_POINTS:
+        return points
+    last = len(points) - 1
+    return [points[round(i * last / (_MOST_POINTS - 1))] for i in range(_MOST_POINTS)]
+
+
+def _lag_bars(bars: tuple[LagBar, ...]) -> list[tuple[str, int, int]]:
+    """`(lag, trajectories, tokens)`; lags are put together in ranges where there are many."""
+    known = [b.lag for b in bars if b.lag is not None]
+    wide = -(-(max(known) - min(known) + 1) // _MOST_LAGS) if known else 1
+    shown: dict[str, tuple[int, int]] = {}
+    for one in bars:
+        label = "unknown"
+        if one.lag is not None:
+            first = min(known) + (one.lag - min(known)) // wide * wide
+            label = str(first) if wide == 1 else f"{first} to {first + wide - 1}"
+        before = shown.get(label, (0, 0))
+        shown[label] = (before[0] + one.trajectories, before[1] + one.tokens)
+    return [(label, n, tokens) for label, (n, tokens) in shown.items()]

@@ -245,13 +245,22 @@ def test_a_request_that_waited_for_new_weights_is_of_them_alone(
     assert rows(run_path, "select version from spans where stage = 'rollout'") == [(1,)]
 
 
-@pytest.mark.parametrize("reward", [ValueError("theirs"), None, {"rewards": None}])
-def test_a_verdict_that_fails_is_an_error_and_the_sample_stays(
-    recorder: recording.Recorder, run_path: Path, reward: Any
+@pytest.mark.parametrize(
+    ("reward", "outcome"),
+    [
+        (ValueError("theirs"), "error"),
+        (TimeoutError(), "timeout"),
+        (None, "error"),
+        ({"rewards": None}, "error"),
+        ({"rewards": float("nan")}, "error"),
+    ],
+)
+def test_a_verdict_that_fails_is_told_and_the_sample_stays(
+    recorder: recording.Recorder, run_path: Path, reward: Any, outcome: str
 ) -> None:
     generate(SingleTurn(reward), Answer(4))
     assert rows(run_path, "select value, outcome, end_ns >= start_ns from rewards") == [
-        (None, "error", True)
+        (None, outcome, True)
     ]
     assert rows(run_path, "select finish, end_ns is not null from trajectories") == [("stop", True)]
 

@@ -33,7 +33,10 @@ def judged(call: Call) -> None:
     if call.result:
         first = call.result[0]
         value = number(first.get("rewards")) if isinstance(first, dict) else None
-    call.state.set(end_ns=call.end_ns, **_columns(value))
+    known = _columns(value)
+    if isinstance(call.exception, TimeoutError):
+        known["outcome"] = Outcome.TIMEOUT
+    call.state.set(end_ns=call.end_ns, **known)
 
 
 def agent_judged(call: Call) -> None:

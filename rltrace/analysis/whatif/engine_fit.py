@@ -11,7 +11,9 @@ from rltrace.analysis.order_statistics import Floats
 from rltrace.analysis.whatif.workload import Engine
 
 _VARIES = 0.05  # of the running sequences, below which their part of the pace cannot be told
-_WAVES = 1.01
+_WAVES = 0.1  # part of a batch that begins late, from which on it comes in waves
+_SAME = 0.05
+_STEADY, _MOSTLY = 0.25, 0.6  # near the mean, for this part of the time
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,27 +37,28 @@ def fit_engine(sequences: Sequences) -> tuple[Engine, tuple[str, ...]]:
     """
     workers = int(sequences.worker.max()) + 1
     beside = np.ones(len(sequences.tokens))
-    most = 0
+    full: list[float] = []
     for worker in range(workers):
         mine = sequences.worker == worker
         if mine.any():
-            beside[mine], top = _running(sequences, mine)
-            most = max(most, top)
+            beside[mine], some = _running(sequences, mine)
+            full += some
     spent = np.maximum(0.0, sequences.end_s - sequences.begin_s - sequences.env_s)
     lone, shared, told = _pace(sequences.tokens, beside, spent)
     notes: tuple[str, ...] = ()
     if not told:
         notes = ("the number of running sequences never varied: decoding is taken not to depend"
                  " on it",)  # fmt: skip
-    per_batch = np.bincount(sequences.batch * workers + sequences.worker)
-    usual = float(np.median(per_batch[per_batch > 0]))
-    slots = float(most) if usual > _WAVES * most else np.inf
+    slots = np.inf
+    if full and np.std(full) < _SAME * np.mean(full):  # a limit is the same in every batch
+        slots = max(1.0, float(np.median(full)))
     return Engine(float(workers), slots, lone, shared), notes
 
 
-def _running(sequences: Sequences, mine: np.typing.NDArray[np.bool_]) -> tuple[Floats, int]:
-    """How many sequences ran in the mean while each of these did, and the most at any time. One
-    that waits for a tool counts for the part of its time that it decodes."""
+def _running(sequences: Sequences, mine: np.typing.NDArray[np.bool_]) -> tuple[Floats, list[float]]:
+    """How many sequences ran in the mean while each of these did, and how many did while others of
+    their batch waited for a place: a figure for each batch that came in waves. One that waits for a
+    tool counts for the part of its time that it decodes."""
     begin, end = sequences.begin_s[mine], sequences.end_s[mine]
     length = np.maximum(end - begin, 1e-9)
     weight = np.clip(1 - sequences.env_s[mine] / length, 0.0, 1.0)
@@ -68,7 +71,20 @@ def _running(sequences: Sequences, mine: np.typing.NDArray[np.bool_]) -> tuple[F
     def until(moments: Floats) -> Floats:
         return np.asarray(np.interp(moments, at, area), np.float64)
 
-    return np.maximum(1.0, (until(end) - until(begin)) / length), round(float(count.max()))
+    full = []
+    for batch in np.unique(sequences.batch[mine]):
+        of_batch = sequences.batch[mine] == batch
+        opened, closed = begin[of_batch], end[of_batch]
+        late = np.sum(opened > closed.min())  # began when others had ended
+        inside = (at[:-1] >= opened.min()) & (at[1:] <= opened.max())
+        span, running = np.diff(at)[inside], count[:-1][inside]
+        if late <= _WAVES * len(opened) or not span.sum() > 0:
+            continue
+        usual = float(running @ span / span.sum())
+        steady = np.abs(running - usual) <= _STEADY * usual
+        if span[steady].sum() > _MOSTLY * span.sum():  # a limit, and no stream that comes and goes
+            full.append(usual)
+    return np.maximum(1.0, (until(end) - until(begin)) / length), full
 
 
 def _pace(tokens: Floats, beside: Floats, spent: Floats) -> tuple[float, float, bool]:

@@ -34,7 +34,10 @@ if TYPE_CHECKING:
 
 _MOST_BATCHES = 12
 _MOST_SAMPLES = 256  # of a batch that are played; slots and servers shrink alike
-_EARLY = 0.1  # verdicts that begin while others of the batch still decode: more is no barrier
+_MOST_CHUNKS = 16
+_STARVED = 0.1  # a learner that waits longer than this part of the step is not what binds
+_MOST_SCALE = 2.0
+_EARLY = 0.1  # part of a batch's generation before whose end a verdict begins without a barrier
 _NOT_WORK = (Stage.OTHER, Stage.STEP, Stage.WAIT)
 
 
@@ -209,8 +212,9 @@ def _measured(run: Run, parts: Parts, placement: str, samples: _Samples) -> Work
         serial_s=serial,
         switch_s=float(breakdown.exposed_s[steady, Stage.SWITCH].mean()),
         reference_s=float(tau_s[:, on_actors].sum(axis=1).mean()) if on_actors else 0.0,
-        reward_workers=_reward_workers(run),
+        reward_workers=_reward_workers(samples),
         scoring=_scoring(samples, placement),
+        chunks=_chunks(breakdown, steady, placement),
         sync=_sync(parts, placement),
         lag_bound=float(max(1, parts.staleness.largest_lag)),
         drops_stale=stale,
@@ -219,14 +223,30 @@ def _measured(run: Run, parts: Parts, placement: str, samples: _Samples) -> Work
         rests_on=notes,
         **_common(run, parts),
     )
-    return _with_rest(made, parts)
+    return _fitted(made, parts)
 
 
-def _with_rest(made: Workload, parts: Parts) -> Workload:
-    """Time of the steps in which no stage ran stays, as far as the replay has room for it."""
-    rest_s = float(parts.breakdown.unattributed_s[list(parts.steps.steady)].mean())
-    room_s = made.measured_step_s - replay(made).step_s
-    return replace(made, rest_s=max(0.0, min(rest_s, room_s)))
+def _fitted(made: Workload, parts: Parts) -> Workload:
+    """The workload whose replay takes as long as the steps did. Decoding is scaled to the measured
+    generation, where that has a beginning and an end; what then is left stays as it is."""
+    steady = list(parts.steps.steady)
+    played = replay(made)
+    idle_s = float(parts.breakdown.unattributed_s[steady].mean())
+    measured_s = made.measured_step_s
+    error = math.log((played.step_s + (made.placement != "async") * idle_s) / measured_s)
+    rollout_s = float(parts.breakdown.tau_s[steady, Stage.ROLLOUT].mean())
+    scale = rollout_s / played.stages_s[Stage.ROLLOUT]
+    if made.placement == "async":
+        waits = played.learner_waits_s > _STARVED * played.step_s
+        scale = measured_s / played.step_s if waits else 1.0
+    scale = min(max(scale, 1 / _MOST_SCALE), _MOST_SCALE)
+    engine = replace(
+        made.engine,
+        token_s=made.engine.token_s * scale,
+        shared_token_s=made.engine.shared_token_s * scale,
+    )
+    made = replace(made, engine=engine, model_error=error)
+    return replace(made, rest_s=max(0.0, measured_s - replay(made).step_s))
 
 
 def _batches(samples: _Samples, steps: int, placement: str) -> tuple[tuple[Batch, ...], float]:
@@ -267,17 +287,33 @@ def _scoring(samples: _Samples, placement: str) -> str:
     known = ~np.isnan(samples.judged_s)
     if not known.any():
         return "batch" if placement == "colocated" else "group"
-    key = samples.batch if placement != "async" else samples.group
-    _, place = np.unique(key, return_inverse=True)
-    last = np.zeros(place.max() + 1)
-    np.maximum.at(last, place, samples.end_s)
-    early = samples.judged_s[known] < last[place[known]]
-    if placement != "async" and early.mean() < _EARLY:
-        return "batch"
+    judged, end = samples.judged_s[known], samples.end_s
+    if placement != "async":
+        batch = samples.batch
+        spans = [
+            (end[batch == one].max() - samples.start_s[batch == one].min(), one)
+            for one in np.unique(batch[known])
+        ]
+        streams = [
+            judged[batch[known] == one].min() < end[batch == one].max() - _EARLY * span
+            for span, one in spans
+        ]
+        if np.mean(streams) < 0.5:
+            return "batch"
     _, place = np.unique(samples.group, return_inverse=True)
     last = np.zeros(place.max() + 1)
-    np.maximum.at(last, place, samples.end_s)
-    return "sample" if (samples.judged_s[known] < last[place[known]]).mean() > _EARLY else "group"
+    np.maximum.at(last, place, end)
+    return "sample" if (judged < last[place[known]]).mean() > _EARLY else "group"
+
+
+def _chunks(breakdown: Breakdown, steady: list[int], placement: str) -> int:
+    """In how many parts the learner took a batch, from how much of its chain ran under the actors':
+    with n parts all but the last may."""
+    learner_s = float(breakdown.chain_s[steady, Chain.LEARNER].sum())
+    if placement != "disaggregated" or not learner_s:
+        return 1
+    under = float(breakdown.overlap_s[steady].sum()) / learner_s
+    return max(1, min(_MOST_CHUNKS, round(1 / max(1e-9, 1 - under))))
 
 
 def _sync(parts: Parts, placement: str) -> Sync:
@@ -294,9 +330,14 @@ def _sync(parts: Parts, placement: str) -> Sync:
     return Sync(exposed_s if placement == "one-step-off" else tau_s, overlap, bytes)
 
 
-def _reward_workers(run: Run) -> int:
-    query = "select count(distinct process) from raw_rewards where start_ns > 0"
-    return max(1, int(run.sql(query).fetchall()[0][0]))
+def _reward_workers(samples: _Samples) -> int:
+    """Verdicts that were in the making at once, at the most: a process may make several."""
+    known = ~np.isnan(samples.judged_s) & (samples.verdict_s > 0)
+    begin = samples.judged_s[known]
+    times = np.concatenate([begin + samples.verdict_s[known], begin])
+    order = np.argsort(times, kind="stable")  # one that ends makes room for one that begins
+    change = np.repeat([-1, 1], len(begin))[order]
+    return max(1, int(np.cumsum(change).max(initial=1)))
 
 
 def _devices(run: Run) -> tuple[Mapping[str, float], str]:

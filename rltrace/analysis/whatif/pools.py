@@ -24,7 +24,8 @@ def scaled_rollout(load: Workload, factor: float, constants: Constants) -> Workl
     workers = engine.workers * factor
     if engine.pooled:
         workers = engine.workers * factor ** constants["rollout_exponent"]
-    engine = replace(engine, workers=workers, stands_for=engine.stands_for)
+    pooled = engine.pooled or not workers.is_integer()
+    engine = replace(engine, workers=workers, pooled=pooled)
     devices = {**load.devices}
     if "rollout" in devices:
         devices["rollout"] *= factor

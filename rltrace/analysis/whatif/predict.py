@@ -158,21 +158,25 @@ def _predict(cases: _Cases, moves: Sequence[tuple[str, str]]) -> Prediction:
             moves_by = [math.log(g / m) for g, m in zip(gains, middle, strict=True)]
             down = [d + min(0.0, by) ** 2 for d, by in zip(down, moves_by, strict=True)]
             up = [u + max(0.0, by) ** 2 for u, by in zip(up, moves_by, strict=True)]
-    scatter = _scatter(before, base.step_s / step_s)
-    changes = [
-        Estimate(
-            g * math.exp(-math.sqrt(d + scatter**2)), g, g * math.exp(math.sqrt(u + scatter**2))
-        )
-        for g, d, u in zip(middle, down, up, strict=True)
-    ]
+    noise = _noise(before)
+    changes = []
+    for g, d, u in zip(middle, down, up, strict=True):
+        # What is not changed errs before and after alike: the gain of no change is exactly 1.
+        part = min(1.0, abs(math.log(g)) / math.log(2))
+        own = (part * math.hypot(noise, before.model_error)) ** 2
+        lower, upper = math.sqrt(d + own), math.sqrt(u + own)
+        changes.append(Estimate(g * math.exp(-lower), g, g * math.exp(upper)))
     gain, goodput_gain = changes
+    slower = math.exp(math.hypot(math.log(gain.middle / gain.low), noise))
+    faster = math.exp(math.hypot(math.log(gain.high / gain.middle), noise))
+    new_s = step_s / gain.middle
     rate = before.useful_tokens / (step_s * before.total_devices)
     per_usd = 3600 / before.usd_per_device_hour
     return Prediction(
         levers=tuple(f"{one.name}={value}" for one, value in chosen),
         verdict=_verdict(goodput_gain),
         before_s=step_s,
-        step_s=Estimate(step_s / gain.high, step_s / gain.middle, step_s / gain.low),
+        step_s=Estimate(new_s / faster, new_s, new_s * slower),
         gain=gain,
         goodput_gain=goodput_gain,
         useful_tokens_per_device_s=goodput_gain.times(rate),
@@ -183,7 +187,7 @@ def _predict(cases: _Cases, moves: Sequence[tuple[str, str]]) -> Prediction:
         mean_lag=played.mean_lag,
         stale_share=played.stale_share,
         walls=walls(after, played),
-        rests_on=_rests_on(before, after, base.step_s / step_s, constants),
+        rests_on=_rests_on(before, after, constants),
     )
 
 
@@ -235,13 +239,11 @@ def _gains(before: Workload, base: Replay, after: Workload, played: Replay) -> t
     return gain, gain * useful / more
 
 
-def _scatter(load: Workload, replayed: float) -> float:
-    """Logarithm of the range that the measurement itself gives: the mean of the steps is known to
-    its interval only, and the replay of the run as it was errs."""
+def _noise(load: Workload) -> float:
+    """Logarithm of the factor within which the mean of the measured steps is known."""
     if not load.steps:
         return 0.0
-    noise = _Z95 * load.step_deviation / math.sqrt(load.steps) if load.steps > 1 else 0.1
-    return math.hypot(noise, math.log(replayed))
+    return _Z95 * load.step_deviation / math.sqrt(load.steps) if load.steps > 1 else 0.1
 
 
 def _verdict(gain: Estimate) -> str:
@@ -254,14 +256,12 @@ def _verdict(gain: Estimate) -> str:
     return UNSURE if gain.low < 1 < gain.high else FASTER if gain.middle > 1 else SLOWER
 
 
-def _rests_on(
-    before: Workload, after: Workload, replayed: float, constants: Constants
-) -> tuple[str, ...]:
+def _rests_on(before: Workload, after: Workload, constants: Constants) -> tuple[str, ...]:
     sentences = list(dict.fromkeys((*before.rests_on, *after.rests_on)))
     if before.steps:
         sentences.append(
-            f"{before.steps} measured steps; replayed as they were they take "
-            f"{100 * (replayed - 1):+.1f} %"
+            f"{before.steps} measured steps; replayed as they were, before any fit, they take "
+            f"{100 * math.expm1(before.model_error):+.1f} %"
         )
     if before.shared and not after.shared:
         own = " : ".join(f"{after.devices[pool]:g}" for pool in ("rollout", "train"))

@@ -39,7 +39,7 @@ class SecondsOf:
 class WallClock:
     """A whole run of `wall_s` seconds. `parts` add up to it, longest first. `available_s` is the
     time in steps that counts: without those done again, evaluation, checkpoints and what warm-up
-    took longer. `kept` is the part of each step (place in `Steps.windows`) that is in it."""
+    took longer. `kept` is the part of each step's work (place in `Steps.windows`) that is in it."""
 
     wall_s: float
     available_s: float
@@ -82,8 +82,7 @@ def wall_clock(
             if stage not in APART and stage is not Stage.STEP:
                 _add(in_steps, word(stage), (breakdown.exposed_s[:, stage] * part).sum())
         _add(in_steps, "no span", (breakdown.unattributed_s * part).sum())
-        with np.errstate(all="ignore"):
-            kept = np.nan_to_num(part * rest_s / breakdown.steps_s)
+        kept = part
     wall_s = (until_ns - since_ns) / 1e9
     idle = {word(stage) for stage in NO_WORK} | {"no span"}
     parts = [

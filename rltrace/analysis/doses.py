@@ -26,6 +26,8 @@ class Doses:
         ends = np.array([window.end_ns for window in steps.windows], np.int64)
         self._steps = len(starts)
         self._values: dict[tuple[str, str], Floats] = {}
+        self.refused = np.zeros(self._steps, np.bool_)
+        """In which steps a dose was not given, as the budget was spent."""
         rows = run.sql(
             "select text, time_ns, value from raw_samples join names on names.id = counter "
             "where time_ns > 0 and text like 'probe/%/%'"
@@ -43,6 +45,8 @@ class Doses:
             # Every process that records steps writes the plan; what is slept and worked adds up.
             add = np.maximum if what in (PLANNED, LONGEST) else np.add
             add.at(on_steps, place[inside], values[inside])
+            if what == SLEPT:
+                self.refused[place[inside & (values == 0)]] = True
             self._values[stage, what] = on_steps
 
     def planned(self, stage: str) -> Floats:
@@ -59,9 +63,9 @@ class Doses:
         return self._of(stage, WORKED), self._of(stage, LONGEST)
 
     def given(self, stage: str) -> float:
-        """What was slept over what was to be, in the median of the dosed steps: 1 where doses were
-        given in full, NaN where none was given or known."""
-        due = self.planned(stage) * self._of(stage, WORKED)
+        """What was slept over what was to be, in the median of the dosed steps in which none was
+        refused: 1 where doses were given in full, NaN where none was given or known."""
+        due = self.planned(stage) * self._of(stage, WORKED) * ~self.refused
         dosed = due > 0
         if not dosed.any() or not self.slept_s(stage)[dosed].any():
             return math.nan

@@ -35,6 +35,9 @@ HALF_WIDTH = 0.15
 LAGS = 2
 """Steps after a dosed one in which a dose may still act, where work goes on across their ends."""
 
+FEWEST_DOSED = 3
+"""Dosed steps of a stage without which its noise is unknown."""
+
 _ROWS_A_COLUMN = 8
 _OUTLIER = 8.0  # in deviations from the median: such a step is none of the usual ones
 
@@ -78,9 +81,10 @@ class ProbedStage:
 @dataclass(frozen=True)
 class Probe:
     """The probe of a run. Doses of `dose` (seconds slept for one of work) were to take `budget` of
-    the job's time at most, and took `spent`. `step_s` is a step without doses; `steps` were used,
-    `outliers` left out; effects were looked for in `lags` later steps. `not_seen` are stages that
-    were to be delayed and of which there was no work."""
+    the job's time at most, and took `spent`. `step_s` is a step without doses; `steps` were used.
+    Left out were `outliers`, and steps in which a dose was `refused` for want of budget. Effects
+    were looked for in `lags` later steps. `not_seen` are stages that were to be delayed and of
+    which there was no work."""
 
     stages: tuple[ProbedStage, ...]
     dose: float
@@ -89,6 +93,7 @@ class Probe:
     seed: int
     steps: int
     outliers: int
+    refused: int
     lags: int
     step_s: float
     not_seen: tuple[str, ...]
@@ -106,18 +111,17 @@ def find_probe(
     probed = [row for row in rows if row.name in asked and row.tau_s.mean > 0]
     names = [row.name for row in probed]
     lags = LAGS if work_crosses_steps(run, steps) else 0
-    used, outliers = usable_steps(breakdown.steps_s, steps.steady, lags)
+    whole = [place for place in steps.steady if not doses.refused[place]]
+    used, outliers = usable_steps(breakdown.steps_s, whole, lags)
     dilations = {}
     work: list[Floats] = []
     for name in names:
-        worked_s, longest_s = doses.work(name)
-        mean_s = float(worked_s[used].mean()) if used else 0.0
-        if not doses.given(name) > 0 or not mean_s > 0:
+        if not doses.given(name) > 0 or not used:
             continue
         dilations[name] = doses.planned(name) * doses.given(name)
         if not lags:  # each step has work of its own; else how much of it depends on the step
-            dilations[name] *= worked_s / mean_s
-            work += [worked_s, longest_s]
+            dilations[name] *= _amount(doses, name, breakdown.tau_s[:, Stage[name.upper()]], used)
+            work += doses.work(name)
     regression = regress(breakdown.steps_s, dilations, work, used, lags)
     return Probe(
         stages=tuple(
@@ -129,10 +133,27 @@ def find_probe(
         seed=int(design.get("seed", -1)),
         steps=len(used),
         outliers=outliers,
+        refused=int(doses.refused[list(steps.steady)].sum()),
         lags=lags,
         step_s=regression.step_s,
         not_seen=tuple(name for name in asked if name not in names),
     )
+
+
+def _amount(doses: Doses, name: str, tau_s: Floats, used: list[int]) -> Floats:
+    """How much of a stage each step had, the mean of those used being 1: by the seconds worked, or
+    by the longest call where that goes better with the stage's time in steps without a dose."""
+    plain = [place for place in used if not doses.planned(name)[place]]
+
+    def likeness(seconds: Floats) -> float:
+        one, other = tau_s[plain], seconds[plain]
+        if len(plain) < 2 or not one.std() > 0 or not other.std() > 0:
+            return -1.0
+        return float(np.corrcoef(one, other)[0, 1])
+
+    seconds = max(doses.work(name), key=likeness)
+    mean_s = float(seconds[used].mean())
+    return seconds / mean_s if mean_s > 0 else np.ones(len(seconds))
 
 
 @dataclass(frozen=True)
@@ -232,8 +253,9 @@ def _stage(
     tau_s = breakdown.tau_s[used, row.stage]
     on_path_s = regression.on_path_s.get(row.name, UNKNOWN)
     because = ""
-    if not dosed.any():
-        because = "no step of those used was drawn for it"
+    if dosed.sum() < FEWEST_DOSED:
+        because = f"{dosed.sum()} steps with a dose of it are too few"
+        on_path_s = UNKNOWN
     elif not given > 0:
         because = "its work is too short to be delayed"
     elif not on_path_s.known:

@@ -67,9 +67,6 @@ class Delays:
         self._doses: dict[int, float] = {}
         self._owed_ns: dict[int, float] = {}
         self._work = {int(Stage[name.upper()]): _Work(name) for name in design.stages}
-        self._sleepers = 0
-        self._asleep_since_ns = 0
-        self._slept_ns = 0  # any of this process's threads or tasks
         self._renew_lock()
         os.register_at_fork(after_in_child=self._renew_lock)
 
@@ -92,7 +89,7 @@ class Delays:
         """Ends a stay, after its dose; nothing else happens in this thread meanwhile."""
         due_ns = self._due_ns(stay)
         if due_ns:
-            since_ns = self._falls_asleep()
+            since_ns = monotonic_ns()
             try:
                 time.sleep(due_ns / 1e9)
             finally:
@@ -105,7 +102,7 @@ class Delays:
         if due_ns:
             from asyncio import sleep  # loaded: its loop runs us
 
-            since_ns = self._falls_asleep()
+            since_ns = monotonic_ns()
             try:
                 await sleep(due_ns / 1e9)
             finally:
@@ -148,7 +145,8 @@ class Delays:
             if owed_ns < LEAST_NS:
                 return 0
             self._owed_ns[stage] = 0.0
-            if not self._affordable(owed_ns):
+            began_ns = self.steps.began_ns
+            if not work.afford(stay.since_ns, now_ns + owed_ns, dose, self.design.budget, began_ns):
                 _count(word(Stage(stage)), SLEPT, 0.0)
                 return 0
         return round(owed_ns)
@@ -168,25 +166,9 @@ class Delays:
                 self._place = place
         return self._doses.get(stage, 0.0)
 
-    def _affordable(self, more_ns: float) -> bool:
-        """Whether this process stays within the budget if it sleeps so much longer."""
-        allowed = self.design.budget * (monotonic_ns() - self.steps.began_ns)
-        return self._slept_ns + more_ns <= allowed
-
-    def _falls_asleep(self) -> int:
-        now_ns = monotonic_ns()
-        with self._lock:
-            if not self._sleepers:
-                self._asleep_since_ns = now_ns
-            self._sleepers += 1
-        return now_ns
-
     def _wakes(self, stage: int, since_ns: int, due_ns: int) -> None:
         now_ns = monotonic_ns()
         with self._lock:
-            self._sleepers -= 1
-            if not self._sleepers:
-                self._slept_ns += now_ns - self._asleep_since_ns
             if stage in self._owed_ns:  # else another step has begun: nothing is carried over
                 self._owed_ns[stage] -= now_ns - since_ns - due_ns
             _count(word(Stage(stage)), SLEPT, (now_ns - since_ns) / 1e9)
@@ -197,13 +179,29 @@ class Delays:
 
 
 class _Work:
-    """Stays of a stage that are not noted yet."""
+    """The account of a stage: stays that are not noted yet, and what its doses may have cost."""
 
-    __slots__ = ("last_ns", "longest_ns", "stage", "sum_ns")
+    __slots__ = ("last_ns", "longest_ns", "spent_ns", "stage", "sum_ns", "until_ns")
 
     def __init__(self, stage: str) -> None:
         self.stage = stage
         self.sum_ns = self.longest_ns = self.last_ns = 0
+        self.spent_ns = 0.0
+        self.until_ns = 0
+
+    def afford(
+        self, since_ns: int, end_ns: float, dose: float, budget: float, began_ns: int
+    ) -> bool:
+        """Whether the budget allows for a dose that ends a stay. Of the time in which any stay of a
+        dosed stage was open, however many were at once, the job has lost dose / (1 + dose) at most;
+        that may be `budget` of the time since the run began."""
+        longer_ns = max(0.0, end_ns - max(since_ns, self.until_ns))
+        spent_ns = self.spent_ns + longer_ns * dose / (1 + dose)
+        if spent_ns > budget * (end_ns - began_ns):
+            return False
+        self.spent_ns = spent_ns
+        self.until_ns = max(self.until_ns, round(end_ns))
+        return True
 
     def add(self, own_ns: int, now_ns: int) -> None:
         """A stay ends its work now."""

@@ -100,6 +100,9 @@ def _notes(probe: Probe) -> Iterator[str]:
             f"An interval of ± {HALF_WIDTH} for the exposed part takes more steps of this kind: "
             f"{listed(steps)}."
         )
+    if probe.refused:
+        left_out = units.plural(probe.refused, "step")
+        yield f"Left out: {left_out} in which the budget did not allow for a dose."
     if probe.lags:
         yield f"Work goes on across the ends of steps: effects {probe.lags} steps later count too."
     if probe.not_seen:

@@ -167,7 +167,7 @@ def test_a_probed_run_in_which_nothing_was_delayed_says_so(tmp_path: Path) -> No
     probe = summarize(run).probe
     assert probe is not None
     assert [(s.name, s.because) for s in probe.stages] == [
-        ("rollout", "no step of those used was drawn for it")
+        ("rollout", "0 steps with a dose of it are too few")
     ]
     assert probe.not_seen == ("env",)
     assert not probe.spent.known

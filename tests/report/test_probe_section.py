@@ -39,7 +39,7 @@ def stage(**given: Any) -> ProbedStage:
 
 def shown(*stages: ProbedStage, **more: Any) -> tuple[list[tuple[str, ...]], str]:
     """The table's rows, and all that is said."""
-    probe = Probe(stages, 0.2, 0.05, estimate(0.04, 0.01), 7, 40, 0, 0, 1.0, ())
+    probe = Probe(stages, 0.2, 0.05, estimate(0.04, 0.01), 7, 40, 0, 0, 0, 1.0, ())
     section = probe_section(dataclasses.replace(probe, **more))
     rows = [] if section.grid is None else list(section.grid.rows)
     return rows, "\n".join([*section.lines, *section.notes])
@@ -92,3 +92,7 @@ def test_doses_that_were_not_given_are_said(given: float, is_said: bool) -> None
 
 def test_effects_on_later_steps_are_named() -> None:
     assert "effects 2 steps later count too" in shown(stage(), lags=2)[1]
+
+
+def test_steps_without_the_doses_that_they_were_to_have_are_left_out() -> None:
+    assert "Left out: 3 steps in which the budget" in shown(stage(), refused=3)[1]

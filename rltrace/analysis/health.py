@@ -197,13 +197,13 @@ def _reward(reward: RewardCurve | None) -> list[Alarm]:
 def _not_finite(run: Run, fresh: Freshness) -> list[Alarm]:
     alarms = []
     if fresh.infinite_ratios:
-        alarms.append(f"importance ratios of {fresh.infinite_ratios} samples are infinite")
+        alarms.append(f"samples with infinite importance ratios: {fresh.infinite_ratios}")
     rewards = run.sql("select count(*) from raw_rewards where start_ns > 0 and isinf(value)")
     if count := rewards.fetchall()[0][0]:
-        alarms.append(f"{count} rewards are infinite")
+        alarms.append(f"infinite rewards: {count}")
     losses = run.sql(
         "select text, count(*) from raw_samples join names on names.id = counter where time_ns > 0 "
         "and not isfinite(value) and (text ilike '%loss%' or text ilike '%grad%norm%') group by 1"
     ).fetchall()
-    alarms += [f"{name} was not finite {count} times" for name, count in losses]
+    alarms += [f"readings of {name} that are not finite: {count}" for name, count in losses]
     return [Alarm("not finite", ALARM, text) for text in alarms]

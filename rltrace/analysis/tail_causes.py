@@ -1,7 +1,7 @@
 """Why p95 is p95: the slowest trajectories against the usual ones, cause by cause.
 
-The trajectories above the 95th percentile of their time are set against those from the 40th to the
-60th. A trajectory's time is its wait to begin (where a step's trajectories begin together), the
+The trajectories from the 95th percentile of their time on are set against those from the 40th to
+the 60th. A trajectory's time is its wait to begin (where a step's trajectories begin together), the
 time to its first token (queue in the engine, and prefill), its tools, its decoding and its
 verdicts. Decoding is split by what a token costs a usual trajectory: more tokens at that price are
 length, and the rest is charged to what befell the trajectory (cut short, preempted, new weights
@@ -18,8 +18,9 @@ from rltrace.analysis.generated import Floats, Generated
 from rltrace.analysis.intervals import Bools
 
 FEWEST = 5
-"""With fewer trajectories above p95 nothing is said."""
+"""With fewer trajectories from p95 on nothing is said."""
 _MOSTLY = 0.5
+_NO_TAIL = 0.2
 _DUST = 1e-6  # differences of equal means leave some
 
 
@@ -69,9 +70,9 @@ def tail_causes(generated: Generated) -> TailCauses | None:
     if known.sum() * 0.05 < FEWEST:
         return None
     low, high, p95 = np.quantile(total[known], (0.4, 0.6, 0.95))
-    slow = known & (total > p95)
+    slow = known & (total >= p95)
     usual = known & (total >= low) & (total <= high)
-    if slow.sum() < FEWEST:  # many share the same longest time
+    if slow.sum() > _NO_TAIL * known.sum():  # so many share the longest time
         return None
     decoding = generated.latency_s - parts[FIRST_TOKEN] - parts[TOOLS]
     gaps = {name: _gap(values, slow, usual) for name, values in parts.items()}

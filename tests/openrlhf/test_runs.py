@@ -165,6 +165,16 @@ def test_trajectories_of_several_versions_are_those_of_partial_rollout(job: Fini
     assert (mixed > 0) == is_(job, "partial")
 
 
+def test_ratios_by_sample_add_up_to_the_mean_that_openrlhf_logs(job: Finished) -> None:
+    """It keeps both log-probabilities of a token only where it corrects for their difference."""
+    if not is_(job, "async", "partial"):
+        assert job.rows("SELECT count(mean_log_ratio) FROM uses") == [0]
+        return
+    for step, metrics in job.metrics.items():
+        mean = f"sum(mean_log_ratio * tokens) / sum(tokens) FROM uses WHERE step = {step}"
+        assert job.rows(f"SELECT {mean}") == [pytest.approx(-metrics["vllm_kl"], rel=1e-3)]
+
+
 def test_weights_are_counted_to_the_byte(job: Finished) -> None:
     """Engines read the first weights from disk: there is no update before the first step's."""
     update = (SYNC_BYTES, TENSORS, "gloo")

@@ -36,18 +36,40 @@ class Clock:
             action()
 
 
+class Meter:
+    """How long any of several workers was at work."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.working = 0
+        self.since = 0.0
+        self.total_s = 0.0
+
+    def change(self, by: int) -> None:
+        """So many more workers work from now on."""
+        self.total_s = self.busy_s
+        self.since = self.clock.now
+        self.working += by
+
+    @property
+    def busy_s(self) -> float:
+        """Seconds until now."""
+        return self.total_s + (self.clock.now - self.since if self.working else 0.0)
+
+
 class Worker:
     """One engine: its running sequences all advance at the same pace, which depends on how many
     they are; others wait for a free slot. `width` workers of a kind count as one."""
 
-    def __init__(self, clock: Clock, engine: Engine, width: float) -> None:
+    def __init__(self, clock: Clock, engine: Engine, width: float, meter: Meter) -> None:
         self.clock = clock
+        self.meter = meter
+        self.works = False
         self.engine = engine
         self.width = width
         self.slots = engine.slots * width
         self.running: list[tuple[float, int, Action]] = []  # by the token at which they end
         self.waiting: deque[tuple[float, Action, Action]] = deque()
-        self.busy_s = 0.0
         self.token = 0.0  # tokens that a sequence which began with the clock would have
         self.since = 0.0
         self.paused = False
@@ -69,7 +91,7 @@ class Worker:
         """Everything stands still; nothing is lost."""
         self._advance()
         self.paused = True
-        self._plan += 1
+        self._schedule()
 
     def resume(self) -> None:
         """Goes on where it stood."""
@@ -87,7 +109,6 @@ class Worker:
         passed = self.clock.now - self.since
         self.since = self.clock.now
         if self.running and not self.paused:
-            self.busy_s += passed
             pace = self._pace_s()
             self.token += passed / pace if pace else 0.0
 
@@ -100,7 +121,11 @@ class Worker:
 
     def _schedule(self) -> None:
         self._plan += 1
-        if self.running and not self.paused:
+        works = bool(self.running) and not self.paused
+        if works != self.works:
+            self.meter.change(1 if works else -1)
+            self.works = works
+        if works:
             plan = self._plan
             left = max(0.0, self.running[0][0] - self.token) * self._pace_s()
             self.clock.after(left, lambda: self._end(plan))

@@ -99,8 +99,8 @@ def _tail_cap(load: Workload, value: str, constants: Constants) -> Workload:
         cap = float(np.quantile(tokens, _number("tail_cap", value[1:]) / 100))
     else:
         cap = _number("tail_cap", value)
+        _check(cap > 0, "tail_cap", value, "tokens, or a quantile like p95")
         _needs(float(tokens.max()) > 1.5, "token counts are not known: give a quantile, like p95")
-    _check(cap > 0, "tail_cap", value, "tokens, or a quantile like p95")
     _needs(cap < float(tokens.max()), "no response is longer")
     batches = tuple(replace(b, tokens=np.minimum(b.tokens, cap)) for b in load.batches)
     kept = float(np.minimum(tokens, cap).sum() / tokens.sum())

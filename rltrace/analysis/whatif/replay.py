@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from rltrace.analysis.binding import RESOURCE_OF
-from rltrace.analysis.whatif.events import Clock, Servers, Worker
+from rltrace.analysis.whatif.events import Clock, Meter, Servers, Worker
 from rltrace.analysis.whatif.workload import Batch, Sync, Workload
 from rltrace.trace.vocabulary import Stage
 
@@ -72,11 +72,13 @@ class _Play:
     def __init__(self, workload: Workload) -> None:
         self.load = workload
         self.clock = Clock()
+        self.meter = Meter(self.clock)
         engine = workload.engine
         if engine.pooled:
-            self.workers = [Worker(self.clock, engine, engine.workers)]
+            self.workers = [Worker(self.clock, engine, engine.workers, self.meter)]
         else:
-            self.workers = [Worker(self.clock, engine, 1.0) for _ in range(int(engine.workers))]
+            number = round(engine.workers)
+            self.workers = [Worker(self.clock, engine, 1.0, self.meter) for _ in range(number)]
         self.rewards = Servers(self.clock, workload.reward_workers)
         self.reference = Servers(self.clock, 1)
         self.groups = [_groups(batch) for batch in workload.batches]
@@ -216,8 +218,7 @@ class _Play:
 
     def step_ends(self) -> None:
         self.ends.append(self.clock.now)
-        busy = sum(worker.busy_s for worker in self.workers) / len(self.workers)
-        self.marks.append((self.clock.now, busy, self.waited_s, self.rewards.busy_s))
+        self.marks.append((self.clock.now, self.meter.busy_s, self.waited_s, self.rewards.busy_s))
         self.clock.stopped = len(self.ends) >= self.last
 
     # --- placements ---
@@ -366,7 +367,8 @@ def walls(workload: Workload, played: Replay) -> tuple[str, ...]:
     actors = {s: stages[s] for s in (Stage.ROLLOUT, Stage.REWARD) if s in stages}
     learner = {s: x for s, x in stages.items() if s not in {*actors, *weights}}
     if _tools_bind(workload):
-        actors[Stage.ENV] = actors.pop(Stage.ROLLOUT, 0.0)
+        actors.pop(Stage.ROLLOUT, None)  # which runs here and there meanwhile
+        actors[Stage.ENV] = played.learner_waits_s - actors.get(Stage.REWARD, 0.0)
     if workload.placement not in OVERLAPPING:
         return _near(_by_resource({**actors, **learner, **weights}))
     alone = replay(replace(workload, serial_s={}, rest_s=0.0, sync=Sync()))

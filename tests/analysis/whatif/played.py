@@ -1,0 +1,44 @@
+"""Workloads made by hand for the replay."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rltrace.analysis.whatif.stated import Stated, stated
+from rltrace.analysis.whatif.workload import Batch, Engine, Workload
+from rltrace.trace.vocabulary import Stage
+
+ALIKE = {"tail_share": 0.0, "log_deviation": 0.0, "own_devices": 1.0, "train_exponent": 1.0,
+         "rollout_exponent": 1.0, "rest_kept": 1.0, "sync_latency_s": 0.0}  # fmt: skip
+"""Constants of a world without tails, in which everything scales perfectly."""
+
+
+def batch(tokens: Sequence[float], group: int = 1, env_s: float = 0, verdict_s: float = 0) -> Batch:
+    """Samples of these lengths, in groups of so many, all with the same tool and verdict time."""
+    n = len(tokens)
+    return Batch(
+        np.asarray(tokens, np.float64),
+        np.full(n, float(env_s)),
+        np.full(n, float(verdict_s)),
+        tuple(i // group for i in range(n)),
+    )
+
+
+def workload(*batches: Batch, train_s: float = 2.0, **more: Any) -> Workload:
+    """A job on one engine without limits, a token of which takes 1 s."""
+    given: dict[str, Any] = {
+        "placement": "disaggregated",
+        "engine": Engine(1.0, math.inf, 1.0, 0.0),
+        "serial_s": {Stage.TRAIN: (train_s,)},
+        **more,
+    }
+    return Workload(batches=batches, **given)
+
+
+def told(placement: str = "colocated", **tables: Any) -> Stated:
+    """A stages file by its tables."""
+    return stated({"placement": placement, **tables}, "stages.toml")

@@ -1,0 +1,238 @@
+"""Levers and predictions: laws that must hold, ranges, and answers that are no."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from benchmarks.published import MEDIAN_ERROR, WORST_ERROR, rows
+from rltrace.analysis.whatif.constants import Constants
+from rltrace.analysis.whatif.levers import LEVERS, NotApplicable
+from rltrace.analysis.whatif.predict import Source, predict, ranked
+from rltrace.analysis.whatif.replay import replay
+from rltrace.analysis.whatif.workload import Engine
+from rltrace.cli import main
+from rltrace.trace.errors import RltraceError
+from tests.analysis.whatif.played import ALIKE, batch, told, workload
+
+
+def scaling(source: Source) -> Source:
+    """The same in a world where everything scales perfectly and no batch has a tail."""
+    return lambda constants: source(Constants(ALIKE))
+
+
+@pytest.mark.parametrize(("rollout_s", "train_s"), [(60, 30), (30, 60), (50, 50), (90, 10)])
+@pytest.mark.parametrize("part", [0.25, 0.5, 0.75])
+def test_splitting_what_scales_perfectly_gains_nothing(
+    rollout_s: float, train_s: float, part: float
+) -> None:
+    file = told(stages={"rollout": rollout_s, "train": train_s}, devices={"shared": 16})
+    constants = Constants(ALIKE)
+    before = file.workload(constants)
+    after = LEVERS["split"].change(before, str(part), constants)
+    assert sum(after.devices.values()) == 16
+    step_s = replay(after).step_s
+    assert step_s == pytest.approx(max(rollout_s / part, train_s / (1 - part)))
+    assert step_s >= rollout_s + train_s - 1e-6
+    if part == rollout_s / (rollout_s + train_s):
+        assert step_s == pytest.approx(rollout_s + train_s)
+
+
+def test_the_best_split_of_what_scales_perfectly_is_no_gain() -> None:
+    file = told(stages={"rollout": 40, "train": 40}, devices={"shared": 8})
+    constants = Constants(ALIKE)
+    load = LEVERS["split"].change(file.workload(constants), "4:4", constants)
+    assert replay(load).step_s == pytest.approx(80)
+
+
+def test_what_does_not_scale_is_what_a_split_gains() -> None:
+    file = told(stages={"rollout": 60, "train": 30}, devices={"shared": 16}, step_s=90)
+    found = predict(file.workload, [("placement", "async")])
+    assert found.verdict == "faster"
+    assert found.gain.low < found.gain.middle < found.gain.high
+    assert sum(found.devices.values()) == 16  # equal devices, so both gains are the same
+    assert found.goodput_gain.middle == pytest.approx(found.gain.middle)
+    assert any("own_devices" in sentence for sentence in found.rests_on)
+
+
+def test_a_split_can_be_slower_and_says_so() -> None:
+    file = told(stages={"rollout": 90, "train": 30}, rollout={"throughput_s": 85},
+                devices={"shared": 16}, step_s=120)  # fmt: skip
+    found = predict(file.workload, [("placement", "one-step-off"), ("split", "2:14")])
+    assert found.verdict == "slower"
+    assert found.gain.high < 1
+
+
+def test_more_devices_must_pay_for_themselves() -> None:
+    tables: dict[str, Any] = {"stages": {"rollout": 60, "train": 55},
+                              "devices": {"rollout": 8, "train": 8}}  # fmt: skip
+    found = predict(told("one-step-off", **tables).workload, [("rollout_workers", "x2")])
+    assert found.gain.middle > 1.0
+    assert found.goodput_gain.middle < 1
+    assert found.verdict == "slower"
+    assert found.devices == {"rollout": 16, "train": 8}
+
+
+def test_a_hidden_stage_gains_nothing() -> None:
+    load = workload(batch([10, 10]), train_s=4, placement="one-step-off", steps=0)
+    found = predict(lambda constants: load, [("train_speed", "2")])
+    assert found.verdict == "no gain"
+    assert found.gain.middle == pytest.approx(1)
+
+
+def test_the_only_stage_that_binds_gains_all() -> None:
+    load = workload(batch([1, 1]), train_s=9, placement="one-step-off")
+    found = predict(lambda constants: load, [("train_speed", "3")])
+    assert found.gain.middle == pytest.approx(3)
+
+
+def test_measured_steps_scatter_into_the_range_but_no_change_is_no_gain() -> None:
+    load = workload(batch([6, 6]), train_s=3, steps=16, step_deviation=0.2, measured_step_s=9.0)
+    halved = predict(lambda constants: load, [("train_speed", "3")])
+    assert halved.gain.low < 9 / 7 < halved.gain.high
+    same = predict(lambda constants: load, [("train_speed", "1")])
+    assert same.gain.low == same.gain.high == 1
+    assert same.step_s.low < 9 < same.step_s.high
+    assert any("16 measured steps" in sentence for sentence in same.rests_on)
+
+
+def test_a_cap_costs_the_tokens_that_it_cuts() -> None:
+    load = workload(batch([2, 2, 2, 10]), train_s=1, useful_tokens=16.0)
+    found = predict(lambda constants: load, [("tail_cap", "4")])
+    assert found.gain.middle == pytest.approx(11 / 5)
+    assert found.goodput_gain.middle == pytest.approx(11 / 5 * 10 / 16)
+
+
+@pytest.mark.parametrize(
+    ("lever", "value", "more", "gain"),
+    [
+        ("reward_parallel", "x2", {"scoring": "batch"}, (2 + 8 + 2) / (2 + 4 + 2)),
+        ("reward_latency", "0", {"scoring": "batch"}, 12 / 4),
+        ("reward_cache", "0.5", {"scoring": "batch"}, 12 / 8),
+        ("no_switch", "1", {"switch_s": 3.0}, 15 / 12),
+    ],
+)
+def test_a_lever_moves_its_own_part(
+    lever: str, value: str, more: dict[str, Any], gain: float
+) -> None:
+    load = workload(batch([2, 2], verdict_s=4), train_s=2, **more)
+    assert predict(lambda constants: load, [(lever, value)]).gain.middle == pytest.approx(gain)
+
+
+def test_levers_move_together() -> None:
+    load = workload(batch([4, 4], verdict_s=2), train_s=4)
+    moves = [("train_speed", "2"), ("reward_latency", "0")]
+    assert predict(lambda constants: load, moves).gain.middle == pytest.approx(12 / 6)
+
+
+def test_failures_cost_tokens_and_no_time() -> None:
+    load = workload(batch([4, 4]), useful_tokens=80.0, failed_share=0.2)
+    found = predict(lambda constants: load, [("env_failures", "0")])
+    assert found.gain.middle == pytest.approx(1)
+    assert found.goodput_gain.middle == pytest.approx(1.25)
+
+
+def test_rates_are_for_a_device_second_and_a_dollar() -> None:
+    file = told(stages={"rollout": 6, "train": 2}, useful_tokens=8000,
+                devices={"rollout": 2, "train": 2, "usd_per_hour": 3.6})  # fmt: skip
+    found = predict(file.workload, [("train_speed", "2")])
+    assert found.useful_tokens_per_device_s.middle == pytest.approx(8000 / 7 / 4)
+    assert found.useful_tokens_per_usd.middle == pytest.approx(8000 / 7 / 4 * 1000)
+    unknown = predict(told(stages={"rollout": 6, "train": 2}).workload, [("train_speed", "2")])
+    assert math.isnan(unknown.useful_tokens_per_device_s.middle)
+
+
+def test_mechanisms_of_sync_are_as_fast_as_they_were_published() -> None:
+    file = told("disaggregated", stages={"rollout": 10, "train": 10, "sync": 60},
+                model={"parameters": 70e9})  # fmt: skip
+    by_name = {
+        name: predict(file.workload, [("sync", name)]).gain.middle
+        for name in ("naive", "delta", "bucketed", "relay", "direct")
+    }
+    assert list(by_name.values()) == sorted(by_name.values())
+    # 140 GB at 2.5 GB/s and a latency of 0.3 s.
+    assert by_name["naive"] == pytest.approx(80 / (20 + 56.3))
+
+
+def test_a_faster_way_than_the_one_in_use_is_never_slower() -> None:
+    file = told("disaggregated", stages={"rollout": 10, "train": 10, "sync": 1},
+                model={"parameters": 70e9})  # fmt: skip
+    assert predict(file.workload, [("sync", "naive")]).verdict == "no gain"
+
+
+def test_the_ranked_table_has_the_best_first_and_only_what_applies() -> None:
+    file = told(stages={"rollout": 60, "train": 30, "logprob": 10}, devices={"shared": 16})
+    found = ranked(file.workload)
+    gains = [one.goodput_gain.middle for one in found]
+    assert gains == sorted(gains, reverse=True)
+    moved = {one.levers[0].partition("=")[0] for one in found}
+    assert "drop_logprob" in moved
+    assert not moved & {"reward_parallel", "env_latency", "lag_bound", "rollout_workers", "sync"}
+
+
+@pytest.mark.parametrize(
+    ("lever", "value", "says"),
+    [
+        ("speed", "2", "there is no lever 'speed'"),
+        ("placement", "moon", "placement must be one of"),
+        ("placement", "colocated", "it is colocated already"),
+        ("split", "3:4", "add up to 16"),
+        ("split", "0", "between 0 and 1"),
+        ("tail_cap", "-4", "tail_cap must be"),
+        ("tail_cap", "many", "tail_cap must be a number"),
+        ("train_speed", "-1", "above 0"),
+        ("reward_cache", "0.5", "verdicts take no time"),
+        ("lag_bound", "2", "has no bound"),
+        ("env_failures", "0", "fewer samples fail already"),
+        ("rollout_workers", "x2", "share their devices"),
+        ("sync", "bird", "sync must be one of"),
+        ("repack", "1", "not known which worker"),
+    ],
+)
+def test_nonsense_and_what_does_not_apply_are_one_sentence(
+    lever: str, value: str, says: str
+) -> None:
+    file = told(stages={"rollout": 60, "train": 30}, devices={"shared": 16})
+    with pytest.raises(RltraceError, match=says) as error:
+        predict(file.workload, [(lever, value)])
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["reward_async", "no_switch", "speculative", "slots"])
+def test_a_lever_says_what_is_missing(name: str) -> None:
+    bare = workload(batch([0.5, 0.5]), serial_s={}, engine=Engine(1.0, math.inf, 1.0, 0.0, True, 0))
+    with pytest.raises(NotApplicable, match="seen|known"):
+        LEVERS[name].change(bare, LEVERS[name].tries[0], Constants())
+
+
+def test_published_breakdowns_are_predicted() -> None:
+    found = list(rows())
+    errors = sorted(abs(row.error) for row in found if not math.isnan(row.error))
+    assert len(errors) >= 10
+    assert errors[len(errors) // 2] <= MEDIAN_ERROR
+    assert errors[-1] <= WORST_ERROR
+    assert [row.case for row in found if not row.wall_is_right] == []
+    within = [row.low_s <= row.published_s <= row.high_s for row in found if row.predicted_walls]
+    assert sum(within) >= 0.8 * len(errors)
+
+
+def test_the_command_answers_in_words_and_in_json(tmp_path: Path) -> None:
+    path = tmp_path / "stages.toml"
+    path.write_text("[stages]\nrollout = 60\ntrain = 30\n[devices]\nshared = 8\n")
+    run = CliRunner().invoke
+    told_all = run(main, ["whatif", "--stages", str(path)])
+    assert told_all.exit_code == 0
+    assert "placement=async" in told_all.output
+    one = run(main, ["whatif", "--stages", str(path), "--lever", "placement=async", "--json"])
+    assert one.exit_code == 0
+    assert '"gain"' in one.output
+    words = run(main, ["whatif", "--stages", str(path), "--lever", "train_speed=2"])
+    assert "Then:" in words.output
+    assert "It rests on" in words.output
+    wrong = run(main, ["whatif", "--stages", str(path), "--lever", "speed"])
+    assert wrong.exit_code == 2
+    assert run(main, ["whatif", "x", "--stages", str(path)]).exit_code == 2

@@ -1,0 +1,160 @@
+"""Stated stages: the seeds' widgets and worked examples with their flaws mended, and nonsense."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rltrace.analysis.whatif.constants import Constants, table
+from rltrace.analysis.whatif.physics import train_mfu
+from rltrace.analysis.whatif.predict import baseline, predict
+from rltrace.analysis.whatif.replay import replay, walls
+from rltrace.analysis.whatif.stated import read_stages
+from rltrace.analysis.whatif.sync import reshard_bytes, star_s, tree_s, weight_bytes
+from rltrace.trace.errors import RltraceError
+from tests.analysis.whatif.played import ALIKE, told
+
+WIDGET = {"rollout": 360, "reward": 80, "train": 120, "sync": 35}
+
+
+def test_the_triage_of_a_step_and_what_overlap_makes_of_it() -> None:
+    turns = baseline(told(stages=WIDGET).workload)
+    assert turns.step_s == pytest.approx(595)
+    assert turns.walls == ("rollout decode",)
+    assert WIDGET["rollout"] / turns.step_s == pytest.approx(0.605, abs=0.001)
+    # The chain of the actors, 440 s, binds; 45 % of the sync stays exposed in async.
+    beside = told("one-step-off", stages={**WIDGET, "sync": 0.45 * 35}).workload(Constants(ALIKE))
+    step_s = replay(beside).step_s
+    assert step_s == pytest.approx(455.75)
+    assert 595 / step_s == pytest.approx(1.31, abs=0.01)
+
+
+def test_the_longer_chain_binds_where_the_widget_names_the_largest_stage() -> None:
+    load = told("one-step-off", stages={"rollout": 100, "reward": 100, "train": 150})
+    made = load.workload(Constants(ALIKE))
+    played = replay(made)
+    assert played.step_s == pytest.approx(200)
+    assert "learner FLOPs + memory" not in walls(made, played)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "seconds", "tax"), [(70e9, 11.2, 0.19), (405e9, 64.8, 1.08)]
+)
+def test_the_size_of_a_sync_by_a_star(parameters: float, seconds: float, tax: float) -> None:
+    found = star_s(weight_bytes(parameters), copies=8, bandwidth=100e9)
+    assert found == pytest.approx(seconds)
+    assert found / 60 == pytest.approx(tax, abs=0.005)
+    assert tree_s(weight_bytes(parameters), 8, 100e9, 0.01) < found / 7
+
+
+def test_weights_have_two_bytes_a_parameter() -> None:
+    assert weight_bytes(70e9) == 140e9
+    assert weight_bytes(405e9) == 810e9
+
+
+def test_resharding_moves_what_a_device_lacks() -> None:
+    assert reshard_bytes("all-gather", 128, 8, 2, 8) == 127
+    assert reshard_bytes("within replica", 128, 8, 2, 8) == 120
+    assert reshard_bytes("grouped", 128, 8, 2, 8, 4) == 24
+    with pytest.raises(ValueError, match="no scheme"):
+        reshard_bytes("by pigeon", 1, 1, 1, 1)
+
+
+def test_the_async_planner() -> None:
+    # Its synchronous side is the plain sum, 840 s. For the other side it finds 368 s with constants
+    # that have no source; by the work alone the engines could deliver a batch in 240 s.
+    stages = {"rollout": 240 * 2.5, "reward": 90, "train": 120, "other": 30}
+    sync = told(stages=stages, rollout={"throughput_s": 240})
+    assert baseline(sync.workload).step_s == pytest.approx(840)
+    found = predict(sync.workload, [("placement", "async"), ("lag_bound", "3")])
+    assert found.step_s.middle == pytest.approx(240, rel=0.15)
+    assert found.verdict == "faster"
+
+
+def test_the_worked_example_is_32_seconds_with_the_reference_on_the_learners_side() -> None:
+    stages = {"rollout": 30, "reward": 1, "reference": 3, "train": 8, "sync": 1}
+    made = told("one-step-off", stages=stages).workload(Constants(ALIKE))
+    assert replay(made).step_s == pytest.approx(32)
+    assert baseline(told(stages=stages).workload).step_s == pytest.approx(43)
+
+
+def test_the_worked_examples_learner_step_is_refused() -> None:
+    tokens = 64 * 16 * 1024
+    assert train_mfu(7e9, tokens, 8, 4, 989) == pytest.approx(1.39, abs=0.01)
+    tables: dict[str, Any] = {
+        "stages": {"rollout": 30, "train": 8},
+        "rollout": {"prompts": 64, "samples": 16, "mean_tokens": 1024},
+        "model": {"parameters": 7e9},
+        "devices": {"rollout": 4, "train": 4, "name": "H100"},
+    }
+    with pytest.raises(RltraceError, match=r"8 s is refused.* 139 % MFU.* at least 18\.6 s"):
+        told("one-step-off", **tables)
+    tables["stages"] = {"rollout": 30, "train": 27.8}
+    assert told("one-step-off", **tables).number("stages", "train") == 27.8
+    tables["model"] = {"parameters": 30e9, "active": 3e9}  # of experts, the active ones compute
+    assert told("one-step-off", **tables)
+
+
+def test_a_stated_step_keeps_what_its_stages_do_not_explain() -> None:
+    file = told(stages={"rollout": 60, "train": 30}, step_s=100)
+    assert baseline(file.workload).step_s == 100
+    assert file.workload(Constants()).rest_s == pytest.approx(10)
+
+
+def test_the_tail_comes_from_what_is_stated_before_any_constant() -> None:
+    def tail_s(**rollout: float) -> tuple[float, set[str]]:
+        constants = Constants()
+        load = told(stages={"rollout": 100, "train": 10}, rollout=rollout).workload(constants)
+        engine, samples = load.engine, load.batches[0]
+        return engine.token_s * float(samples.tokens.max()), set(constants.used)
+
+    assert tail_s(throughput_s=30)[0] == pytest.approx(70)
+    assert tail_s(cap_tokens=3500)[0] == pytest.approx(3500 / table()["tail_tokens_per_s"].middle)
+    assert tail_s(cap_tokens=35_000)[0] == pytest.approx(100 * table()["most_tail"].middle)
+    seconds, used = tail_s(
+        prompts=64, samples=16, mean_tokens=500, variation=1, slots=64, cap_tokens=2000
+    )
+    assert seconds == pytest.approx(100 * (1 - 1 / 1.17), rel=0.25)
+    assert "tail_tokens_per_s" not in used
+    seconds, used = tail_s()
+    assert seconds == pytest.approx(60)
+    assert "tail_share" in used
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[stages]\nrollout = -1", "stages.rollout must not be negative"),
+        ("[stages]\nrollout = inf", "infinite"),
+        ("[stages]\nrollout = 'long'", "must be a number"),
+        ("[stages]\nrolout = 3", "there is no stages.rolout"),
+        ("[stage]\nrollout = 3", r"there is no table \[stage\]"),
+        ("placement = 'here'\n[stages]\nrollout = 3", "placement must be one of"),
+        ("step_s = 10", "at least one stage"),
+        ("step_s = 2\n[stages]\nrollout = 3", "shorter than one of its stages"),
+        ("[stages]\nrollout = 3\n[rollout]\nthroughput_s = 4", "must not exceed"),
+        ("[stages]\nrollout = 3\n[sync]\nmechanism = 'bird'", "sync.mechanism must be one of"),
+        ("[stages]\nrollout = 3\n[devices]\nshared = 8\ntrain = 4", "either shared or split"),
+        ("[stages\n", "is no TOML file"),
+    ],
+)
+def test_nonsense_is_one_sentence(tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "stages.toml"
+    path.write_text(text)
+    with pytest.raises(RltraceError, match=says) as error:
+        read_stages(path)
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
+    with pytest.raises(RltraceError, match="cannot read"):
+        read_stages(tmp_path / "none.toml")
+
+
+def test_every_constant_has_a_range_a_meaning_and_a_source() -> None:
+    for constant in table().values():
+        assert constant.low <= constant.middle <= constant.high
+        assert constant.meaning
+        assert constant.source

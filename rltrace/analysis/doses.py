@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
 from rltrace.analysis.regression import Floats
 from rltrace.analysis.steps import Steps
@@ -28,26 +29,25 @@ class Doses:
         self._values: dict[tuple[str, str], Floats] = {}
         self.refused = np.zeros(self._steps, np.bool_)
         """In which steps a dose was not given, as the budget was spent."""
-        rows = run.sql(
-            "select text, time_ns, value from raw_samples join names on names.id = counter "
-            "where time_ns > 0 and text like 'probe/%/%'"
-        ).fetchall()
-        readings: dict[tuple[str, str], list[tuple[int, float]]] = {}
-        for text, time_ns, value in rows if self._steps else ():
+        names = run.sql("select id, text from names where text like 'probe/%/%'").fetchall()
+        if not names or not self._steps:
+            return
+        readings = run.sql(
+            "select counter, time_ns, value from raw_samples where time_ns > 0 and counter in "
+            f"({', '.join(str(number) for number, _ in names)})"
+        ).fetchnumpy()
+        place = np.searchsorted(starts, readings["time_ns"], side="right") - 1
+        inside = (place >= 0) & (readings["time_ns"] <= ends[place])
+        for number, text in names:
             _, stage, what = text.split("/")
-            readings.setdefault((stage, what), []).append((time_ns, value))
-        for (stage, what), found in readings.items():
-            moments = np.array([moment for moment, _ in found], np.int64)
-            values = np.array([value for _, value in found])
-            place = np.searchsorted(starts, moments, side="right") - 1
-            inside = (place >= 0) & (moments <= ends[place])
-            on_steps = np.zeros(self._steps)
+            mine = inside & (readings["counter"] == number)
+            where, values = place[mine], readings["value"][mine]
+            on_steps = self._values.setdefault((stage, what), np.zeros(self._steps))
             # Every process that records steps writes the plan; what is slept and worked adds up.
             add = np.maximum if what in (PLANNED, LONGEST) else np.add
-            add.at(on_steps, place[inside], values[inside])
+            add.at(on_steps, where, values)
             if what == SLEPT:
-                self.refused[place[inside & (values == 0)]] = True
-            self._values[stage, what] = on_steps
+                self.refused[where[values == 0]] = True
 
     def planned(self, stage: str) -> Floats:
         """The dilation drawn for each step; 0: none."""
@@ -77,13 +77,16 @@ class Doses:
 
 def work_crosses_steps(run: Run, steps: Steps) -> bool:
     """Whether work goes on across the ends of steps, so that a dose may act on later ones."""
-    ends = [steps.windows[place].end_ns for place in steps.steady]
-    if not ends:
+    ends = np.array([steps.windows[place].end_ns for place in steps.steady], np.int64)
+    if not len(ends):
         return False
-    moments = ", ".join(f"({end})" for end in ends)
     no_work = ", ".join(str(int(s)) for s in (Stage.WAIT, Stage.OTHER, Stage.STEP))
-    crossed = run.sql(
-        f"select count(distinct t) from (values {moments}) ends(t) join raw_spans "
-        f"on start_ns > 0 and start_ns < t and end_ns > t and stage not in ({no_work})"
-    ).fetchall()[0][0]
-    return bool(crossed > _CROSSED * len(ends))
+    query = (
+        f"select start_ns, end_ns from raw_spans where start_ns > 0 and stage not in ({no_work})"
+    )
+    lasts = np.zeros(len(ends) + 1, np.int64)  # of the spans that begin before each end of a step
+    for batch in pa.RecordBatchReader.from_stream(run.sql(query)):
+        start_ns, end_ns = (column.to_numpy() for column in batch.columns)
+        np.maximum.at(lasts, np.searchsorted(ends, start_ns, side="right"), end_ns)
+    crossed = np.maximum.accumulate(lasts)[:-1] > ends
+    return bool(crossed.sum() > _CROSSED * len(ends))

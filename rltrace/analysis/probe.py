@@ -38,7 +38,7 @@ LAGS = 2
 FEWEST_DOSED = 3
 """Dosed steps of a stage without which its noise is unknown."""
 
-_ROWS_A_COLUMN = 8
+_ROWS_A_COLUMN = 6
 _OUTLIER = 8.0  # in deviations from the median: such a step is none of the usual ones
 
 

@@ -16,6 +16,7 @@ from rltrace.analysis.coverage import Coverage, coverage
 from rltrace.analysis.devices import AGENT, count_devices
 from rltrace.analysis.freshness import Freshness, freshness
 from rltrace.analysis.goodput import Goodput, goodput
+from rltrace.analysis.group_signal import GroupSignal, group_signal
 from rltrace.analysis.health import Health, health
 from rltrace.analysis.own_cost import OwnCost, own_cost
 from rltrace.analysis.own_figures import ComparedFigure, compare_figures
@@ -107,6 +108,7 @@ class Summary:
     freshness: Freshness
     health: Health
     reward: RewardCurve | None
+    signal: GroupSignal | None
     coverage: Coverage
     own_cost: OwnCost
     own_figures: tuple[ComparedFigure, ...]
@@ -177,6 +179,7 @@ def summarize(
         freshness=fresh,
         health=health(run, activity, steps, breakdown, reward, fresh, until),
         reward=reward,
+        signal=group_signal(run),
         coverage=coverage(run, activity, until),
         own_cost=own_cost(run, activity, until),
         own_figures=compare_figures(run, activity, steps, moved, placement, figures),

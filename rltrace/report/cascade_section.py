@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from rltrace.analysis.cascade import Cascade, Factor
+from rltrace.analysis.group_signal import GroupSignal
 from rltrace.analysis.reward_curve import RewardCurve
 from rltrace.report import units
 from rltrace.report.layout import Column, Grid, Section
@@ -35,8 +36,8 @@ def cascade_section(cascade: Cascade) -> Section:
     )
 
 
-def reward_section(reward: RewardCurve) -> Section:
-    """The reward against device-hours, beside steps per hour."""
+def reward_section(reward: RewardCurve, signal: GroupSignal | None) -> Section:
+    """The reward against device-hours, beside steps per hour; and which groups carry a signal."""
     spent = (
         ""
         if math.isnan(reward.device_hours)
@@ -47,7 +48,7 @@ def reward_section(reward: RewardCurve) -> Section:
         f"{units.plural(len(reward.points), 'step')}{spent}; "
         f"{units.count(reward.steps_per_hour)} steps an hour."
     )
-    return Section("Reward", (line, *_trend(reward)))
+    return Section("Reward", (line, *_trend(reward), *_signal(signal)))
 
 
 def _trend(reward: RewardCurve) -> Iterator[str]:
@@ -62,6 +63,21 @@ def _trend(reward: RewardCurve) -> Iterator[str]:
         yield f"No trend can be told: {interval}."
     else:
         yield f"It {'rises' if low > 0 else 'falls'} by {interval.replace('-', '', low < 0)}."
+
+
+def _signal(signal: GroupSignal | None) -> Iterator[str]:
+    if signal is None:
+        return
+    line = (
+        f"{units.share(signal.share)} of {units.plural(signal.groups, 'group')} carry a signal "
+        f"(95 % {100 * signal.low:.0f} to {100 * signal.high:.0f} %)"
+    )
+    if not math.isnan(signal.reward_without):
+        line += (
+            f"; in the others all rewards are equal, {units.number(signal.reward_without)} in the "
+            f"mean ({units.number(signal.reward)} of all groups)"
+        )
+    yield f"{line}."
 
 
 _WHAT = {

@@ -41,7 +41,7 @@ def sections(summary: Summary, own_figures: bool = False) -> Iterator[Section]:
     if summary.cascade is not None:
         yield cascade_section(summary.cascade)
     if summary.reward is not None:
-        yield reward_section(summary.reward)
+        yield reward_section(summary.reward, summary.signal)
     yield coverage_section(summary)
 
 

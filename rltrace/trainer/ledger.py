@@ -15,6 +15,17 @@ from rltrace.trainer.trajectory import Sample, TrainReport, Trajectory, Use, use
 
 
 @dataclass(frozen=True)
+class RatioRecord:
+    """Trained samples of one lag: their tokens, how many of these the objective cut off, and the
+    sums of w and of w² over them (w: ratio of learner to sampler probability)."""
+
+    tokens: int
+    clipped: float
+    sum_w: float
+    sum_w_squared: float
+
+
+@dataclass(frozen=True)
 class StepRecord:
     """What happened from the end of the step before to the end of this one. Where generation and
     training overlap, the samples that ended meanwhile are not all those that were trained on.
@@ -36,6 +47,9 @@ class StepRecord:
     lags_in_queue: Mapping[int, int]  # and from the last token to the step
     clip_share: float | None  # of the trained tokens: those that the objective cut off
     ess: float | None  # effective sample size over the trained tokens: (Σw)² / (n Σw²)
+    ratios: Mapping[int, RatioRecord]  # by lag, over the trained samples
+    groups: int  # of which at least two samples got a verdict
+    groups_with_signal: int  # whose verdicts differ
     drops: Mapping[str, int]  # samples that were not trained on, by reason
     lost: int  # samples that a dying worker took along; they were asked for again or given up
     loss: float | None  # None where no sample carried a signal
@@ -82,7 +96,14 @@ class Ledger:
 
     def scored(self, samples: Iterable[Sample]) -> None:
         """Samples have their verdicts."""
-        self._verdicts += [s.reward for s in samples if not math.isnan(s.reward)]
+        groups: dict[str, list[float]] = {}
+        for sample in samples:
+            if not math.isnan(sample.reward):
+                self._verdicts.append(sample.reward)
+                groups.setdefault(sample.trajectory.group, []).append(sample.reward)
+        judged = [rewards for rewards in groups.values() if len(rewards) > 1]
+        self._counts["groups"] += len(judged)
+        self._counts["groups_with_signal"] += sum(max(r) > min(r) for r in judged)
 
     def lost(self, samples: int) -> None:
         """A worker died with samples that had not ended."""
@@ -124,7 +145,8 @@ class Ledger:
         squares = tokens * sum(use.sum_w_squared for use in trained)
         report = self._report
         signal = report is not None and report.updates > 0
-        counts = dict.fromkeys(("prompt_tokens", "tokens_generated", "lost", "sync_bytes"), 0)
+        names = ("prompt_tokens", "tokens_generated", "lost", "sync_bytes")
+        counts = dict.fromkeys((*names, "groups", "groups_with_signal"), 0)
         numbers: dict[str, Any] = {**counts, **self._counts}
         return StepRecord(
             step=step,
@@ -139,6 +161,7 @@ class Ledger:
             lags_in_queue=dict(Counter(use.in_queue for use in trained)),
             clip_share=cut / tokens if tokens else None,
             ess=sum(use.sum_w for use in trained) ** 2 / squares if squares else None,
+            ratios={lag: _ratios(trained, lag) for lag in sorted({use.lag for use in trained})},
             drops=dict(Counter(use.fate for use in self._uses if use.fate != "trained")),
             loss=report.loss if report and signal else None,
             kl=report.kl if report and signal else None,
@@ -157,6 +180,16 @@ class Ledger:
     def to_json(self) -> str:
         """The whole run as JSON; what is not finite in a run that diverged is null."""
         return json.dumps(_finite(asdict(self)), indent=1, allow_nan=False) + "\n"
+
+
+def _ratios(uses: list[Use], lag: int) -> RatioRecord:
+    mine = [use for use in uses if use.lag == lag]
+    return RatioRecord(
+        tokens=sum(use.tokens for use in mine),
+        clipped=sum(use.clip_share * use.tokens for use in mine),
+        sum_w=sum(use.sum_w for use in mine),
+        sum_w_squared=sum(use.sum_w_squared for use in mine),
+    )
 
 
 def _finite(value: Any) -> Any:

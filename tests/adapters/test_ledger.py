@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from rltrace.adapters.ray_trainer import RayTrainer
+from rltrace.analysis.freshness import freshness
+from rltrace.analysis.group_signal import group_signal
+from rltrace.analysis.lag_curve import ess_by_step, ratio_sums
+from rltrace.analysis.staleness import staleness
 from tests.adapters.conftest import JOBS, Traced
 
 
@@ -65,6 +70,35 @@ def test_lags_in_flight_and_in_the_queue(job: Traced) -> None:
     ):
         found = job.rows(f"SELECT {lag}, count(*) FROM lags WHERE fate = 'trained' GROUP BY 1")
         assert dict(found) == job.counts(name)
+
+
+def test_effective_sample_size_and_clip_share_of_each_step_and_at_each_lag(job: Traced) -> None:
+    trained = [record for record in job.steps if record["ess"] is not None]
+    sums = ratio_sums(job.run)
+    assert np.unique(sums.step).tolist() == [record["step"] for record in trained]
+    shares, tokens = ess_by_step(sums)
+    assert shares.tolist() == pytest.approx([record["ess"] for record in trained])
+    assert tokens.tolist() == [record["tokens_trained"] for record in trained]
+    found = freshness(job.run, staleness(job.run))
+    assert found.objective == job.ledger["config"]["objective"]
+    assert found.weight == pytest.approx(np.average(shares, weights=tokens))
+    lags = sorted({int(lag) for record in trained for lag in record["ratios"]})
+    assert [point.lag for point in found.curve] == lags
+    for point in found.curve:
+        mine = [r["ratios"][str(point.lag)] for r in trained if str(point.lag) in r["ratios"]]
+        n, clipped, w, w_squared = (
+            sum(one[name] for one in mine)
+            for name in ("tokens", "clipped", "sum_w", "sum_w_squared")
+        )
+        assert (point.tokens, point.steps) == (n, len(mine))
+        assert point.ess_share == pytest.approx(w**2 / (n * w_squared))
+        assert point.clip_share == pytest.approx(clipped / n, abs=1e-12)
+
+
+def test_groups_with_a_signal(job: Traced) -> None:
+    found = group_signal(job.run)
+    groups, with_signal = job.total("groups"), job.total("groups_with_signal")
+    assert (found.groups, found.with_signal) == (groups, with_signal) if found else not groups
 
 
 def test_each_step_has_its_versions_uses_and_updates(job: Traced) -> None:

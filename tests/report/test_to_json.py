@@ -40,7 +40,17 @@ KEYS = {
 }
 TOP = {
     *("schema", "run", "steps", "typical", "stages", "waits", "binding", "composition", "tail"),
-    *("staleness", "syncs", "goodput", "cascade", "freshness", "health", "reward", "coverage"),
+    *(
+        "staleness",
+        "syncs",
+        "goodput",
+        "cascade",
+        "freshness",
+        "health",
+        "reward",
+        "signal",
+        "coverage",
+    ),
     *("own_cost", "warnings"),
     *("own_figures", "probe"),
 }

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rltrace.trainer.config import TrainerConfig
-from rltrace.trainer.ledger import Ledger
+from rltrace.trainer.ledger import Ledger, RatioRecord
 from rltrace.trainer.trajectory import Request, Sample, TrainReport, Trajectory, use_of
 
 RATIOS = {"mean_log_ratio": 0.0, "clip_share": 0.5, "sum_w": 3.0, "sum_w_squared": 3.0}
@@ -117,6 +117,41 @@ def test_the_effective_sample_size_is_that_of_all_trained_tokens(ledger: Ledger)
     record = ledger.close(0, 0)
     assert record.ess == pytest.approx(4**2 / (3 * 6))
     assert record.clip_share == pytest.approx(1 / 3)
+
+
+def test_ratios_are_booked_by_lag(ledger: Ledger) -> None:
+    uses = [
+        use_of(trajectory("a", tokens=2, first=first, last=first), "trained", 5, **ratio)
+        for first, ratio in (
+            (5, {"mean_log_ratio": 0.0, "clip_share": 0.0, "sum_w": 2.0, "sum_w_squared": 2.0}),
+            (3, {"mean_log_ratio": 0.1, "clip_share": 0.5, "sum_w": 3.0, "sum_w_squared": 5.0}),
+            (3, {"mean_log_ratio": 0.1, "clip_share": 1.0, "sum_w": 4.0, "sum_w_squared": 9.0}),
+        )
+    ]
+    ledger.trained(TrainReport(0, 5, uses, 1, 6, 0.0, 0.0))
+    assert ledger.close(0, 5).ratios == {
+        0: RatioRecord(tokens=2, clipped=0.0, sum_w=2.0, sum_w_squared=2.0),
+        2: RatioRecord(tokens=4, clipped=3.0, sum_w=7.0, sum_w_squared=14.0),
+    }
+
+
+def test_a_group_has_a_signal_where_its_verdicts_differ(ledger: Ledger) -> None:
+    def judged(group: str, *rewards: float) -> list[Sample]:
+        return [
+            Sample(
+                dataclasses.replace(
+                    trajectory("a"), request=Request(f"{group}/{i}", group, 0, (2,))
+                ),
+                reward=reward,
+            )
+            for i, reward in enumerate(rewards)
+        ]
+
+    nan = float("nan")
+    for samples in (judged("a", 1, 0), judged("b", 1, 1, nan), judged("c", 0, nan)):
+        ledger.scored(samples)
+    record = ledger.close(0, 0)
+    assert (record.groups, record.groups_with_signal) == (2, 1)
 
 
 def test_the_rise_compares_the_first_steps_with_the_last_that_had_verdicts(ledger: Ledger) -> None:

@@ -96,7 +96,9 @@ def _partial_rollout(load: Workload, value: str, constants: Constants) -> Worklo
 def _tail_cap(load: Workload, value: str, constants: Constants) -> Workload:
     tokens = np.concatenate([batch.tokens for batch in load.batches])
     if value.startswith("p"):
-        cap = float(np.quantile(tokens, _number("tail_cap", value[1:]) / 100))
+        percent = _number("tail_cap", value[1:])
+        _check(0 < percent < 100, "tail_cap", value, "tokens, or a quantile like p95")
+        cap = float(np.quantile(tokens, percent / 100))
     else:
         cap = _number("tail_cap", value)
         _check(cap > 0, "tail_cap", value, "tokens, or a quantile like p95")

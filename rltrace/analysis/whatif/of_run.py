@@ -193,6 +193,10 @@ def _measured(run: Run, parts: Parts, placement: str, samples: _Samples) -> Work
     )
     engine, notes = fit_engine(sequences)
     batches, thin = _batches(samples, len(steady), placement)
+    at_once = _judged_at_once(samples)
+    judges = max(1, round(at_once / thin))
+    slower = judges * thin / at_once  # so many fewer judges and verdicts, and the same rate
+    batches = tuple(replace(batch, verdict_s=batch.verdict_s * slower) for batch in batches)
     engine = replace(
         engine,
         slots=engine.slots / thin,
@@ -212,7 +216,7 @@ def _measured(run: Run, parts: Parts, placement: str, samples: _Samples) -> Work
         serial_s=serial,
         switch_s=float(breakdown.exposed_s[steady, Stage.SWITCH].mean()),
         reference_s=float(tau_s[:, on_actors].sum(axis=1).mean()) if on_actors else 0.0,
-        reward_workers=_reward_workers(samples),
+        reward_workers=judges,
         scoring=_scoring(samples, placement),
         chunks=_chunks(breakdown, steady, placement),
         sync=_sync(parts, placement),
@@ -275,7 +279,7 @@ def _batches(samples: _Samples, steps: int, placement: str) -> tuple[tuple[Batch
             Batch(
                 samples.tokens[mine],
                 samples.env_s[mine],
-                samples.verdict_s[mine] * (usual / kept),
+                samples.verdict_s[mine],
                 tuple(int(n) for n in number[mine]),
             )
         )
@@ -330,7 +334,7 @@ def _sync(parts: Parts, placement: str) -> Sync:
     return Sync(exposed_s if placement == "one-step-off" else tau_s, overlap, bytes)
 
 
-def _reward_workers(samples: _Samples) -> int:
+def _judged_at_once(samples: _Samples) -> int:
     """Verdicts that were in the making at once, at the most: a process may make several."""
     known = ~np.isnan(samples.judged_s) & (samples.verdict_s > 0)
     begin = samples.judged_s[known]

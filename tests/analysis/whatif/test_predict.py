@@ -205,7 +205,7 @@ def test_nonsense_and_what_does_not_apply_are_one_sentence(
 @pytest.mark.parametrize("name", ["reward_async", "no_switch", "speculative", "slots"])
 def test_a_lever_says_what_is_missing(name: str) -> None:
     bare = workload(batch([0.5, 0.5]), serial_s={}, engine=Engine(1.0, math.inf, 1.0, 0.0, True, 0))
-    with pytest.raises(NotApplicable, match="seen|known"):
+    with pytest.raises(NotApplicable, match=r"seen|known"):
         LEVERS[name].change(bare, LEVERS[name].tries[0], Constants())
 
 

@@ -1,0 +1,166 @@
+"""Workloads of traces: what is found in them, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rltrace.analysis.whatif.constants import Constants
+from rltrace.analysis.whatif.of_run import workload_of
+from rltrace.analysis.whatif.predict import baseline, predict, ranked
+from rltrace.analysis.whatif.replay import replay
+from rltrace.analysis.whatif.workload import Workload
+from rltrace.trace.errors import CANNOT_TELL, RltraceError
+from rltrace.trace.run import Run
+from rltrace.trace.vocabulary import Stage
+from tests.analysis.handmade import process, rows, run_of, turns
+
+Made = Callable[..., tuple[Run, Any]]
+
+
+def of(run: Run) -> Workload:
+    """The workload of a run, which no constant changes."""
+    return workload_of(run)(Constants())
+
+
+def test_a_run_whose_stages_take_turns_is_replayed_as_it_was(synthetic: Made) -> None:
+    run, _ = synthetic(placement="colocated")
+    load = of(run)
+    assert load.placement == "colocated"
+    assert load.engine.workers == 4
+    assert load.engine.token_s == pytest.approx(0.002, rel=0.05)
+    assert load.engine.slots > 32  # one slot for each sample: no limit
+    assert load.scoring == "batch"
+    assert load.devices == {"shared": 8.0}
+    assert abs(load.model_error) < 0.03
+    assert replay(load).step_s == pytest.approx(load.measured_step_s, rel=0.01)
+    assert load.mean_s(Stage.TRAIN) == pytest.approx(2.5, rel=0.05)
+
+
+def test_generation_of_the_next_batch_is_replayed_beside_the_learner(synthetic: Made) -> None:
+    run, _ = synthetic(placement="one-step-off")
+    load = of(run)
+    played = replay(load)
+    assert played.step_s == pytest.approx(load.measured_step_s, rel=0.05)
+    assert played.lags == {1: 1.0}
+    assert load.devices == {"rollout": 4.0, "train": 4.0}
+
+
+def test_verdicts_that_did_not_wait_are_found(synthetic: Made) -> None:
+    run, _ = synthetic(placement="colocated", reward_streamed=True)
+    assert of(run).scoring == "sample"
+
+
+def test_the_same_work_in_another_placement(synthetic: Made) -> None:
+    """What one trace predicts of a placement, another trace of that placement shows."""
+    before, _ = synthetic(placement="colocated", gpus=0, switch_s=0.0)
+    after, _ = synthetic(placement="one-step-off", gpus=0, switch_s=0.0)
+    found = predict(workload_of(before), [("placement", "one-step-off")])
+    step_s = baseline(workload_of(after)).step_s
+    assert found.step_s.middle == pytest.approx(step_s, rel=0.1)
+    assert found.step_s.low < step_s < found.step_s.high
+
+
+def test_a_stage_that_is_gone_is_gone(synthetic: Made) -> None:
+    before, _ = synthetic(placement="colocated")
+    after, _ = synthetic(placement="colocated", logprob_s=0.0)
+    found = predict(workload_of(before), [("drop_logprob", "1")])
+    assert found.step_s.middle == pytest.approx(baseline(workload_of(after)).step_s, rel=0.02)
+
+
+def test_faster_verdicts(synthetic: Made) -> None:
+    before, _ = synthetic(placement="colocated", reward_s=1.0)
+    after, _ = synthetic(placement="colocated", reward_s=0.5)
+    found = predict(workload_of(before), [("reward_latency", "0.5")])
+    assert found.step_s.middle == pytest.approx(baseline(workload_of(after)).step_s, rel=0.03)
+
+
+def test_all_levers_that_apply_are_ranked(synthetic: Made) -> None:
+    run, _ = synthetic(placement="disaggregated")
+    found = ranked(workload_of(run))
+    assert len(found) > 10
+    assert all(one.step_s.low <= one.step_s.middle <= one.step_s.high for one in found)
+    verdicts = {one.levers[0]: one.verdict for one in found}
+    assert verdicts["rollout_workers=x2"] == "slower"  # for each device
+
+
+def test_more_samples_than_are_played_change_nothing(synthetic: Made) -> None:
+    run, _ = synthetic(placement="colocated", prompts=96, group=4)
+    load = of(run)
+    assert len(load.batches[0].tokens) <= 256
+    assert load.engine.stands_for == pytest.approx(1.5, rel=0.01)
+    assert replay(load).step_s == pytest.approx(load.measured_step_s, rel=0.02)
+
+
+def test_slots_and_judges_are_found(tmp_path: Path) -> None:
+    """Eight samples on two slots, 1 s each, judged one after the other for 0.25 s."""
+    begin = [10.0 * step + i // 2 for step in range(4) for i in range(8)]
+    judged = [10.0 * step + 4 + 0.25 * i for step in range(4) for i in range(8)]
+    ids = list(range(1, 33))
+    driver = process("driver", *[(("step", n), 10 * n, 10 * n + 10) for n in range(4)],
+                     *[(Stage.TRAIN, 10 * n + 6, 10 * n + 10) for n in range(4)])  # fmt: skip
+    engine = rows(
+        process("rollout"), "trajectories", start_s=begin, end_s=[b + 1 for b in begin],
+        trajectory=ids, group=ids, response_tokens=[5] * 32, first_version=[0] * 32,
+    )  # fmt: skip
+    judge = rows(
+        process("reward"), "rewards", start_s=judged, end_s=[j + 0.25 for j in judged],
+        trajectory=ids, value=[1.0] * 32,
+    )  # fmt: skip
+    run = run_of(tmp_path, driver, engine, judge, settings={"placement": "colocated"})
+    load = of(run)
+    assert load.engine.slots == pytest.approx(2, rel=0.01)
+    assert load.reward_workers == 1
+    assert replay(load).step_s == pytest.approx(10, rel=0.02)
+    faster = predict(lambda constants: load, [("reward_parallel", "x2")])
+    assert faster.gain.middle == pytest.approx(10 / 9, rel=0.01)
+    more = predict(lambda constants: load, [("slots", "x2")])
+    assert more.gain.middle == pytest.approx(10 / 8, rel=0.02)
+
+
+def test_without_trajectories_the_stages_are_taken_as_stated(tmp_path: Path) -> None:
+    run = run_of(tmp_path, process("driver", *turns(6, 6, 6, 6)))
+    load = of(run)
+    assert load.steps == 4
+    assert replay(load).step_s == pytest.approx(10)
+    found = predict(workload_of(run), [("train_speed", "2")])
+    assert found.step_s.middle == pytest.approx(8)
+    tails = predict(workload_of(run), [("placement", "async")])
+    assert any(note.startswith("tail_share") for note in tails.rests_on)
+
+
+@pytest.mark.parametrize(
+    ("spans", "says"),
+    [
+        ([], "no complete step"),
+        ([(Stage.ROLLOUT, 0, 5)], "no complete step"),
+        ([(("step", 0), 0, 5), (Stage.TRAIN, 0, 5)], "placement is not known|no generation"),
+        ([(("step", 0), 0, -1), (Stage.ROLLOUT, 0, -1)], "no complete step"),
+    ],
+)
+def test_what_cannot_be_replayed_is_said(tmp_path: Path, spans: Any, says: str) -> None:
+    with pytest.raises(RltraceError, match=says) as error:
+        workload_of(run_of(tmp_path, process("driver", *spans)))
+    assert error.value.exit_code == CANNOT_TELL
+
+
+def test_one_step_gives_a_wide_answer(tmp_path: Path) -> None:
+    run = run_of(tmp_path, process("driver", *turns(6)))
+    found = predict(workload_of(run), [("train_speed", "2")])
+    assert found.step_s.middle == pytest.approx(8)
+    assert found.step_s.high / found.step_s.low > 1.1
+
+
+def test_a_run_that_was_killed_or_has_no_versions_has_an_answer(synthetic: Made) -> None:
+    for knobs in (
+        {"kill_step": 5, "nodes": 2},
+        {"unknown_versions": 1.0},
+        {"reward_timeouts": 0.3},
+    ):
+        run, _ = synthetic(placement="async", **knobs)
+        found = predict(workload_of(run), [("train_speed", "1.5")])
+        assert found.step_s.low < found.step_s.middle < found.step_s.high
+        assert any("replayed as they were" in sentence for sentence in found.rests_on)

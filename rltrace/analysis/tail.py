@@ -29,14 +29,16 @@ if TYPE_CHECKING:
 class Lengths:
     """How unequal response lengths are. `between_groups` and `within_group` are log-deviations,
     whose squares add up: the longest of a group follows the second, that of a batch both. The
-    `longest_of_...` are expected maxima, exact from this run's lengths (which its length limit has
-    cut at `at_limit_share` of them), over the mean length. `s` and `c`, of the lognormal with the
+    `longest_of_...` are expected maxima of as many lengths drawn at random, exact from this run's
+    (which its length limit has cut at `at_limit_share` of them), over the mean length;
+    `longest_in_groups` is that of the groups as they were. `s` and `c`, of the lognormal with the
     same p95 / p50, are labels that make runs comparable, and nothing is computed from them."""
 
     between_groups: float
     within_group: float
     group_size: int
     longest_of_group: float
+    longest_in_groups: float
     batch_size: int
     longest_of_batch: float
     at_limit_share: float
@@ -101,7 +103,11 @@ def _lengths(generated: Generated, tokens: Spread) -> Lengths | None:
     if len(known) < 2 or not known.mean():
         return None
     grouped = (generated.group != -1) & ~np.isnan(generated.tokens)
-    _, sizes = np.unique(generated.group[grouped], return_counts=True)
+    order = np.argsort(generated.group[grouped], kind="stable")
+    _, first, sizes = np.unique(
+        generated.group[grouped][order], return_index=True, return_counts=True
+    )
+    longest = np.maximum.reduceat(generated.tokens[grouped][order], first) if len(first) else first
     between, within = split_log_variance(generated.tokens[grouped], generated.group[grouped])
     group = int(np.median(sizes)) if len(sizes) else 0
     batches = [len(places) for places in generated.batches()]
@@ -114,6 +120,7 @@ def _lengths(generated: Generated, tokens: Spread) -> Lengths | None:
         within_group=within,
         group_size=group,
         longest_of_group=longest_of(known, group) / mean if group else float("nan"),
+        longest_in_groups=float(longest.mean()) / mean if group else float("nan"),
         batch_size=batch,
         longest_of_batch=longest_of(known, batch) / mean if batch else float("nan"),
         at_limit_share=float(limited.mean()) if len(limited) else float("nan"),

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 
 from rltrace.analysis.slots import Slots
 from rltrace.analysis.tail import Lengths, Tail
-from rltrace.analysis.tail_causes import TailCauses
+from rltrace.analysis.tail_causes import DECODING, TailCauses
 from rltrace.report import units
 from rltrace.report.layout import Column, Grid, Section, listed
 
 _SMALL = 0.05
 _FULL = 0.95
 _MOST_CAUSES = 3
+_SHORTER = {DECODING: "faster decoding"}
 
 
 def has_tail(tail: Tail) -> bool:
@@ -60,7 +61,10 @@ def _causes(causes: TailCauses | None) -> Iterator[str]:
         f"{listed(why)}"
     )
     if shorter:
-        less = [f"{one.name} {units.seconds(one.seconds)}" for one in reversed(shorter)]
+        less = [
+            f"{_SHORTER.get(one.name, one.name)} {units.seconds(-one.seconds)}"
+            for one in reversed(shorter)
+        ]
         line += f"; less by {listed(less[:_MOST_CAUSES])}"
     yield f"{line}."
     marks = [
@@ -105,14 +109,14 @@ def _lengths(lengths: Lengths | None) -> Iterator[str]:
     line = f"Lengths: log-deviation {units.number(lengths.within_group)} within a group"
     if not math.isnan(lengths.between_groups):
         line += f", {units.number(lengths.between_groups)} between groups"
-    longest = []
     if lengths.group_size > 1:
-        longest.append((f"{lengths.group_size} drawn at random", lengths.longest_of_group))
+        line += (
+            f"; the longest of a group is {units.ratio(lengths.longest_in_groups)} the mean "
+            f"(of {lengths.group_size} drawn at random {units.ratio(lengths.longest_of_group)})"
+        )
     if lengths.batch_size > 1:
-        longest.append((f"a batch of {lengths.batch_size}", lengths.longest_of_batch))
-    if longest:
-        means = " and ".join(f"{units.ratio(times)} ({of})" for of, times in longest)
-        line += f"; the longest is expected at {means} the mean"
+        longest = units.ratio(lengths.longest_of_batch)
+        line += f", that of a batch of {lengths.batch_size} is expected at {longest}"
     if not math.isnan(lengths.s):
-        line += f" (p95/p50 as of a lognormal with c = {units.number(lengths.c)})"
+        line += f"; p95/p50 as of a lognormal with c = {units.number(lengths.c)}"
     yield f"{line}."

@@ -186,4 +186,7 @@ def test_lengths_within_and_between_groups(tmp_path: Path) -> None:
     assert found.within_group == pytest.approx(0.3, rel=0.05)
     assert found.between_groups == pytest.approx(0.8, rel=0.1)
     assert found.group_size == 8
+    longest = tokens.reshape(500, 8).max(axis=1).mean() / tokens.mean()
+    assert found.longest_in_groups == pytest.approx(longest)
+    assert found.longest_in_groups < found.longest_of_group  # a group's lengths are alike
     assert found.s == pytest.approx(math.hypot(0.3, 0.8), rel=0.1)

@@ -40,18 +40,8 @@ KEYS = {
 }
 TOP = {
     *("schema", "run", "steps", "typical", "stages", "waits", "binding", "composition", "tail"),
-    *(
-        "staleness",
-        "syncs",
-        "goodput",
-        "cascade",
-        "freshness",
-        "health",
-        "reward",
-        "signal",
-        "coverage",
-    ),
-    *("own_cost", "warnings"),
+    *("staleness", "syncs", "goodput", "cascade", "freshness", "health", "reward", "signal"),
+    *("coverage", "own_cost", "warnings"),
     *("own_figures", "probe"),
 }
 

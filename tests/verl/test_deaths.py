@@ -161,6 +161,15 @@ def test_only_judged_trajectories_are_trained_on(judge_dies: Finished) -> None:
         assert max(scores) == pytest.approx(judge_dies.metrics[step]["critic/score/max"])
 
 
+def test_tokens_are_those_of_what_is_trained_on(judge_dies: Finished) -> None:
+    """verl counts the rows with which it fills the batch up."""
+    joined = "FROM uses JOIN trajectories USING (trajectory) WHERE step = 2"
+    tokens = judge_dies.rows(f"SELECT sum(prompt_tokens + response_tokens) {joined}")
+    trained = "name = 'ActorRolloutRefWorker.update_actor' AND version = 1"
+    assert judge_dies.rows(f"SELECT tokens FROM spans WHERE {trained}") == tokens
+    assert tokens[0] < judge_dies.metrics[2]["perf/total_num_tokens"]
+
+
 def test_those_that_nobody_judged_end_in_an_error(judge_dies: Finished) -> None:
     verdicts = dict(judge_dies.rows("SELECT outcome, count(*) FROM rewards GROUP BY outcome"))
     finishes = "SELECT count(*) FROM trajectories WHERE finish = 'error'"

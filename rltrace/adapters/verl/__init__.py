@@ -1,11 +1,11 @@
 """verl: V1 and legacy trainers, agent loops, reward loops, engines and rollout servers.
 
-    tables.py    verl's words: timers, roles, transports
-    figures.py   where a figure that verl logs is not what its name says
-    hooks.py     which functions are watched, and in which versions they are
-    learner.py   readers in the driver and the training workers
-    forerunner.py  readers for verl 0.8's main_ppo_sync
-    rollout.py   readers in agent loops
+    tables.py       verl's words: timers, roles, transports
+    figures.py      where a figure that verl logs is not what its name says
+    hooks.py        which functions are watched, and in which versions they are
+    learner.py      readers in the driver and the training workers
+    forerunner.py   the same for verl 0.8's main_ppo_sync
+    rollout.py      readers in agent loops
 
 Versions count weight updates, as verl's own do.
 """

@@ -135,10 +135,10 @@ def _bound(bound: LagBound) -> str:
         if bound.sure < 0:
             return f"Which lag bound keeps {limits}: cannot tell, the intervals hold a limit."
         return f"Lag {bound.sure} keeps {limits} ({bound.because})."
+    if bound.most < 0:
+        return f"No lag keeps {limits}: {bound.because}."
     if bound.sure == bound.most:
         return f"A lag bound of {bound.sure} keeps {limits}: {bound.because}."
-    if bound.sure < 0 and bound.most < 0:
-        return f"No lag keeps {limits}: {bound.because}."
     least = f"at least {bound.sure} and " if bound.sure >= 0 else ""
     return f"The lag bound that keeps {limits} is {least}at most {bound.most}: {bound.because}."
 

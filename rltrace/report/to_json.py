@@ -33,6 +33,7 @@ def render(summary: Summary) -> dict[str, Any]:
         for stage, values in zip(summary.probe.stages, document["probe"]["stages"], strict=True):
             values["contradicts_computed"] = stage.contradicts
             values["more_steps"] = stage.more_steps_for(HALF_WIDTH)
+    document["health"]["well"] = summary.health.well
     document["warnings"] = list(verdict.warnings(summary))
     if composition is not None:
         document["composition"] |= {

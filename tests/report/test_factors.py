@@ -1,0 +1,105 @@
+"""The sections on goodput's factors, freshness, tail, reward and health, in words."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from rltrace.analysis.freshness import LagBound
+from rltrace.analysis.health import ALARM, Alarm, Health
+from rltrace.analysis.summary import Summary, summarize
+from rltrace.report import terminal, to_json
+from rltrace.trace.vocabulary import Stage
+from tests.analysis.handmade import at, process, run_of
+from tests.report.summaries import Summaries
+
+
+def words_of(found: Summary) -> str:
+    out = io.StringIO()
+    terminal.render(found, Console(file=out, width=100))
+    return " ".join(out.getvalue().replace("│", "").split())
+
+
+def test_each_factor_is_shown_and_their_product(summary: Summaries) -> None:
+    found = summary("async")
+    text = words_of(found)
+    assert found.cascade is not None
+    for factor in found.cascade.factors:
+        assert factor.name in text
+    assert "goodput the product" in text
+    assert "were no stage's work" in text
+    assert "Working in the steps: 4 devices of learner" in text
+
+
+def test_what_is_unknown_is_named_and_not_zero(tmp_path: Path) -> None:
+    driver = process("driver", (("step", 0), 0, 10), (Stage.TRAIN, 0, 10))
+    text = words_of(summarize(run_of(tmp_path, driver)))
+    assert "useful share nobody recorded which samples the learner trained on –" in text
+    assert "goodput the product –" in text
+
+
+def test_the_unit_of_lag_is_always_there(summary: Summaries) -> None:
+    found = summary("async")
+    assert "policy versions" in words_of(found)
+    assert "a version is 1 learner step." in words_of(found)
+    unit = replace(found.freshness.unit, optimizer_updates=4.0)
+    stated = replace(found, freshness=replace(found.freshness, unit=unit))
+    assert "a version is 1 learner step of 4 optimizer updates." in words_of(stated)
+
+
+@pytest.mark.parametrize(
+    ("bound", "words"),
+    [
+        ((True, 2, 2, "lag 3 is beyond the limits"), "A lag bound of 2 keeps ESS at least 50 %"),
+        ((True, 2, 4, "lag 5 is beyond the limits"), "is at least 2 and at most 4: lag 5"),
+        ((True, -1, 4, "lag 5 is beyond the limits"), "is at most 4: lag 5"),
+        ((True, -1, -1, "lag 0 is beyond the limits"), "No lag keeps"),
+        ((True, 3, None, "the oldest samples"), "Lag 3 keeps"),
+        ((False, -1, None, "each lag has too few"), "cannot tell, each lag has too few"),
+    ],
+)
+def test_a_bound_says_how_sure_it_is(
+    summary: Summaries, bound: tuple[bool, int, int | None, str], words: str
+) -> None:
+    found = summary("async")
+    told, sure, most, because = bound
+    made = LagBound(told, sure, most, 0.5, 0.15, because)
+    assert words in words_of(replace(found, freshness=replace(found.freshness, bound=made)))
+
+
+def test_without_ratios_the_prior_is_a_label_with_its_source(summary: Summaries) -> None:
+    found = summary("async")
+    text = words_of(replace(found, freshness=replace(found.freshness, overall=None)))
+    assert "Not measured: no learner gave statistics of its importance ratios." in text
+    assert "Published for plain PPO (assumed: the run does not say its objective)" in text
+    assert "A label, not a limit." in text
+
+
+def test_alarms_stand_at_the_top_and_forbid_advice(summary: Summaries) -> None:
+    found = summary("colocated")
+    assert found.health.well
+    alarm = Alarm("reward", ALARM, "the reward fell at step 7")
+    ill = replace(found, health=Health((alarm,)))
+    text = words_of(ill)
+    assert text.index("! the reward fell at step 7") < text.index("Where the step goes")
+    document = to_json.render(ill)
+    assert document["health"]["well"] is False
+    assert document["health"]["alarms"][0]["severity"] == "alarm"
+    assert "the reward fell at step 7" in document["warnings"]
+
+
+def test_a_crash_is_said_once(tmp_path: Path) -> None:
+    driver = process("driver", (("step", 0), 0, 10), (Stage.TRAIN, 0, 10))
+    text = words_of(summarize(run_of(tmp_path, driver, exit_code=1, end_real_ns=at(20))))
+    assert text.count("the job failed") == 1
+
+
+def test_the_reward_stands_beside_the_speed(summary: Summaries) -> None:
+    text = words_of(summary("async"))
+    assert "GPU-hours;" in text
+    assert "steps an hour." in text
+    assert "groups carry a signal" in text

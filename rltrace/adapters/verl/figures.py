@@ -6,6 +6,7 @@ from rltrace.hooks.figures import OwnFigure
 
 _OF_V1 = "training/off_policy/trajectory_staleness/mean"  # only its trainers log it
 _CALL = "the driver's call: dispatch and the data store are in it, the work is the workers'"
+_GENERATES = "the driver's call: dispatch is in it, and tools and scores where they are part of it"
 
 FIGURES = (
     OwnFigure(
@@ -23,8 +24,16 @@ FIGURES = (
     OwnFigure(
         ("timing_s/gen",),
         ("rollout",),
-        "the driver's call: dispatch is in it, and tools and scores where they are part of it",
+        _GENERATES,
+        beside="timing_s/agent_loop/generate_sequences/mean",
     ),
+    OwnFigure(
+        ("timing_s/gen",),
+        ("rollout",),
+        "a wait that asks every second whether the batch is complete, scores included",
+        versions=">=0.8,<0.9",  # main_ppo_sync: its legacy trainer logs the one above
+    ),
+    OwnFigure(("timing_s/gen",), ("rollout",), _GENERATES),
     OwnFigure(
         ("timing_s/reward",),
         ("reward",),

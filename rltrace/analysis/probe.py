@@ -47,8 +47,8 @@ class ProbedStage:
     """A stage that was delayed. `exposed_part` and `share` are measured (of `on_path_s`, seconds a
     step); the computed ones are what the rule of `rltrace.analysis.chains` says. `dosed_steps` of
     the `steps` used got a dose, of `dose_s` seconds in the mean over all processes together;
-    `given` is what was slept over what was drawn (1: all of it). `because` says why nothing is
-    known (empty otherwise)."""
+    `given` is by how much its time grew over by how much it was to (1: by just as much). `because`
+    says why nothing is known (empty otherwise)."""
 
     stage: Stage
     name: str
@@ -113,19 +113,25 @@ def find_probe(
     lags = LAGS if work_crosses_steps(run, steps) else 0
     whole = [place for place in steps.steady if not doses.refused[place]]
     used, outliers = usable_steps(breakdown.steps_s, whole, lags)
-    dilations = {}
+    dilations, given = {}, {}
     work: list[Floats] = []
     for name in names:
-        if not doses.given(name) > 0 or not used:
+        given[name] = doses.given(name)
+        if not given[name] > 0 or not used:
             continue
-        dilations[name] = doses.planned(name) * doses.given(name)
+        dilations[name] = doses.planned(name)
         if not lags:  # each step has work of its own; else how much of it depends on the step
-            dilations[name] *= _amount(doses, name, breakdown.tau_s[:, Stage[name.upper()]], used)
+            tau_s = breakdown.tau_s[:, Stage[name.upper()]]
+            dilations[name] = dilations[name] * _amount(doses, name, tau_s, used)
+            stretch = _stretch(dilations[name], doses.work(name), tau_s, used)
+            given[name] = given[name] if math.isnan(stretch) else stretch
             work += doses.work(name)
+        dilations[name] = dilations[name] * given[name]
     regression = regress(breakdown.steps_s, dilations, work, used, lags)
     return Probe(
         stages=tuple(
-            _stage(row, regression, doses, breakdown, used, len(steps.steady)) for row in probed
+            _stage(row, regression, doses, given[row.name], breakdown, used, len(steps.steady))
+            for row in probed
         ),
         dose=float(design.get("dose", math.nan)),
         budget=float(design.get("budget", math.nan)),
@@ -154,6 +160,23 @@ def _amount(doses: Doses, name: str, tau_s: Floats, used: list[int]) -> Floats:
     seconds = max(doses.work(name), key=likeness)
     mean_s = float(seconds[used].mean())
     return seconds / mean_s if mean_s > 0 else np.ones(len(seconds))
+
+
+def _stretch(
+    dilation: Floats, work: tuple[Floats, Floats], tau_s: Floats, used: list[int]
+) -> float:
+    """By how much a stage's time grew, over by how much it was to; NaN where that is lost in noise.
+    More than 1: a call and the one that waits for it in another process were both delayed."""
+    columns = [seconds[used] for seconds in work if seconds[used].std() > 1e-9]
+    x = np.stack([dilation[used], np.ones(len(used)), *(c - c.mean() for c in columns)], axis=1)
+    found = fit(x, tau_s[used])
+    if found is None:
+        return math.nan
+    rest = np.zeros(x.shape[1] - 2)
+    grown, plain = found.combined([1.0, 0.0, *rest]), found.combined([0.0, 1.0, *rest])
+    return (
+        grown.value / plain.value if grown.low > grown.half_width and plain.value > 0 else math.nan
+    )
 
 
 @dataclass(frozen=True)
@@ -243,13 +266,13 @@ def _stage(
     row: StageRow,
     regression: Regression,
     doses: Doses,
+    given: float,
     breakdown: Breakdown,
     used: list[int],
     steady: int,
 ) -> ProbedStage:
     planned = doses.planned(row.name)[used]
     dosed = planned > 0
-    given = doses.given(row.name)
     tau_s = breakdown.tau_s[used, row.stage]
     on_path_s = regression.on_path_s.get(row.name, UNKNOWN)
     because = ""

@@ -85,8 +85,8 @@ def _notes(probe: Probe) -> Iterator[str]:
             yield f"{stage.name}: unknown, {stage.because}."
         elif stage.given < _IN_FULL:
             yield (
-                f"{stage.name}: {units.share(stage.given)} of its doses were given (the budget, or "
-                "work on a node where no step is recorded); its figures are rough."
+                f"{stage.name}: it grew by {units.share(stage.given)} of its doses only (as where "
+                "work runs on a node that records no step); its figures are rough."
             )
         if stage.contradicts:
             yield (

@@ -20,7 +20,7 @@ from rltrace.analysis.regression import UNKNOWN, Estimate, Floats, fit
 from rltrace.analysis.summary import Summary, summarize
 from rltrace.hooks.doses import Design
 from rltrace.trace.vocabulary import Stage
-from tests.analysis.handmade import process, run_of, turns
+from tests.analysis.handmade import process, rows, run_of, turns
 from tests.hooks.conftest import WRAP, clean_environment
 
 ROOT = Path(__file__).parents[2]
@@ -173,6 +173,35 @@ def test_a_probed_run_in_which_nothing_was_delayed_says_so(tmp_path: Path) -> No
     assert not probe.spent.known
 
 
+@pytest.mark.parametrize(("slept", "given"), [(1.0, 1.0), (2.2, 2.2), (0.5, 0.5)])
+def test_doses_count_as_what_they_came_to(tmp_path: Path, slept: float, given: float) -> None:
+    """Twice the dose: both a worker and the process that waits for it were delayed."""
+    design = Design(("train",), 0.1, 2)
+    rng = np.random.default_rng(2)
+    spans: list[tuple[Any, ...]] = []
+    counters: list[tuple[float, str, float]] = []
+    now = 0.0
+    for n in range(30):
+        dose = design.doses(n).get("train", 0.0)
+        worked = float(rng.uniform(8, 12))
+        trains = now + float(rng.uniform(9.8, 10.2))
+        ends = trains + worked * (1 + slept * dose)
+        spans += [(("step", n), now, ends), (Stage.ROLLOUT, now, trains)]
+        spans += [(Stage.TRAIN, trains, ends)]
+        counters += [(now, "planned", dose), (ends - 1, "worked", worked)]
+        counters += [(ends - 1, "slept", worked * dose)] if dose else []
+        now = ends
+    driver = process("driver", *spans)
+    times, whats, values = zip(*counters, strict=True)
+    names = [f"probe/train/{what}" for what in whats]
+    rows(driver, "samples", time_s=list(times), counter=names, value=list(values))
+    run = run_of(tmp_path, driver, settings={"probe": design.settings()})
+    stages = named(summarize(run).probe)
+    assert stages["train"].given == pytest.approx(given, rel=0.05)
+    assert stages["train"].exposed_part.value == pytest.approx(1, abs=0.1)
+    assert stages["train"].exposed_part.contains(1)
+
+
 LOCAL = """
 import json, sys
 import torch
@@ -182,8 +211,8 @@ from tests.trainer.local import train_locally
 
 torch.set_num_threads(1)
 ledger = train_locally(TrainerConfig(**json.loads(sys.argv[1])))
-uncounted = {"seconds", "loss", "kl", "clip_share", "ess"}
-print(json.dumps([{k: v for k, v in vars(s).items() if k not in uncounted} for s in ledger.steps]))
+counted = ("samples", "reward", "finish", "lags", "drops", "tokens_generated", "tokens_trained")
+print(json.dumps([[getattr(step, name) for name in counted] for step in ledger.steps]))
 """
 JOB = {
     "prompts": 4, "samples": 4, "model_size": 0.024, "layers": 2, "heads": 2, "max_running": 8,

@@ -87,7 +87,7 @@ def test_what_is_unknown_has_a_reason_and_no_figure() -> None:
 
 @pytest.mark.parametrize(("given", "is_said"), [(1.0, False), (0.5, True)])
 def test_doses_that_were_not_given_are_said(given: float, is_said: bool) -> None:
-    assert ("50 % of its doses were given" in shown(stage(given=given))[1]) is is_said
+    assert ("it grew by 50 % of its doses only" in shown(stage(given=given))[1]) is is_said
 
 
 def test_effects_on_later_steps_are_named() -> None:

@@ -11,13 +11,15 @@
 # all compiles C++ of DeepSpeed, two minutes.
 #
 # Environment: PYTHON; GPUS (logical ones, 4: each engine and each rank of a model takes one),
-# RAY_DIR (a short path), REWARD_DELAY_S and OPENRLHF_CPU_TOKEN_SECONDS (slower verdicts, answers).
+# RAY_DIR (a short path), REWARD (another file with a reward_func; empty: none, for a reward model),
+# REWARD_DELAY_S and OPENRLHF_CPU_TOKEN_SECONDS (slower verdicts, answers).
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 folder=$1
 shift
 python=${PYTHON:-python}
 plugin=$root/tests/openrlhf/plugin
+reward=${REWARD-$plugin/openrlhf_cpu/reward.py}
 
 test -e "$folder/prompts.jsonl" || "$python" "$root/tests/openrlhf/make_assets.py" "$folder"
 
@@ -30,7 +32,7 @@ export VLLM_LOGGING_LEVEL=WARNING VLLM_NO_USAGE_STATS=1 HF_HUB_OFFLINE=1
 
 flags=(
   --actor.model_name_or_path "$folder/model"
-  --reward.remote_url "$plugin/openrlhf_cpu/reward.py"
+  ${reward:+--reward.remote_url "$reward"}
   --data.prompt_dataset "$folder/prompts.jsonl" --data.input_key input --data.label_key label
   --data.max_samples 16 --data.max_len 160
 

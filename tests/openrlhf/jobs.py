@@ -56,7 +56,6 @@ _ZERO3 = (
     "--ds.zero_stage=3",
 )
 _CRITIC = (
-    "--reward.remote_url=",
     "--reward.model_name_or_path={assets}/model",
     "--reward.num_gpus_per_node=1",
     "--critic.num_gpus_per_node=1",
@@ -71,10 +70,11 @@ JOBS: Mapping[str, Job] = {
     "partial": Job((*_ASYNC, "--train.partial_rollout_enable"), _SLOW_TOKENS),
     "agent": Job((f"--train.agent_func_path={PLUGIN}/agent.py",), steps=3),
     "zero3": Job(_ZERO3, (("GPUS", "6"),), steps=3, learners=2, engines=2),
-    "critic": Job(_CRITIC, (("GPUS", "5"),), steps=3),
+    "critic": Job(_CRITIC, (("GPUS", "5"), ("REWARD", "")), steps=3),
 }
 QUICK = ("async",)
 
+_NOT_FINITE = re.compile(r"\b-?(nan|inf)\b")
 _STEP = re.compile(r"Global step (\d+): ({.*?})\s*(?:\x1b.*)?$", re.MULTILINE)
 
 
@@ -98,8 +98,12 @@ class Finished:
 
     @cached_property
     def metrics(self) -> dict[int, dict[str, Any]]:
-        """OpenRLHF's own figures by step, as its log has them."""
-        return {int(step): ast.literal_eval(found) for step, found in _STEP.findall(self.log)}
+        """OpenRLHF's own finite figures by step, as its log has them."""
+        steps = {}
+        for step, text in _STEP.findall(self.log):
+            figures = ast.literal_eval(_NOT_FINITE.sub("None", text))
+            steps[int(step)] = {name: value for name, value in figures.items() if value is not None}
+        return steps
 
     def stamps(self, what: str) -> list[dict[str, Any]]:
         """What the plug-in's own code wrote down, in order of its start."""

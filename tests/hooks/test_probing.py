@@ -142,6 +142,23 @@ def test_a_call_is_stretched_by_its_dose_within_its_span(
     assert spans(recorder)["rollout"] >= WORK_S + given
 
 
+def test_a_stage_that_is_decided_by_call_is_delayed_by_call(
+    probed: Delays, recorder: Recorder
+) -> None:
+    decided = Hook("mod:work", lambda call: call.argument("stage"), stages=("rollout", "env"))
+    owner = hooked({"work": lambda stage: busy()}, work=decided)
+    owner.work("rollout")
+    owner.work("other")
+    owner.work(None)
+    assert set(slept(recorder)) == {"rollout"}
+
+
+def test_a_hooked_step_is_published(probed: Delays, recorder: Recorder) -> None:
+    steps = Hook("mod:step", "step", step=lambda call: call.argument("number"))
+    owner = hooked({"step": lambda number: probed.steps.place()}, step=steps)
+    assert [owner.step(number) for number in (7, 9)] == [0, 2]  # 7 was the first
+
+
 def test_only_the_outer_call_of_a_stage_is_dosed_and_only_for_its_own_time(
     probed: Delays, recorder: Recorder
 ) -> None:

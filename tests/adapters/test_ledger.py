@@ -96,9 +96,15 @@ def test_effective_sample_size_and_clip_share_of_each_step_and_at_each_lag(job: 
 
 
 def test_groups_with_a_signal(job: Traced) -> None:
+    """What was judged and not waited for any more, when a job ended or had enough, is in the trace
+    alone."""
     found = group_signal(job.run)
-    groups, with_signal = job.total("groups"), job.total("groups_with_signal")
-    assert (found.groups, found.with_signal) == (groups, with_signal) if found else not groups
+    assert found is not None
+    config = job.ledger["config"]
+    exact = config["placement"] != "async" and config["oversample"] == 1
+    more = found.groups - job.total("groups")
+    assert more == 0 if exact else 0 <= more <= config["prompts"] * len(job.steps)
+    assert 0 <= found.with_signal - job.total("groups_with_signal") <= more
 
 
 def test_each_step_has_its_versions_uses_and_updates(job: Traced) -> None:

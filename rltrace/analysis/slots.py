@@ -20,6 +20,7 @@ from rltrace.analysis.spread import Spread, spread
 _DRAWS = 16
 _MOST_DRAWN = 20_000
 _LAST = 0.9
+_PARTS = 20
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,8 @@ class Slots:
     `span_s` (first begin to last end), `used_share` (in flight over slots, in the mean over the
     span), `draining_s` (from the last begin on) and what is used in it, and `last_tenth_s`: how
     long the last 10 % of the trajectories took after 90 % had ended (`last_tenth_share` of the
-    span).
+    span). `draining_at_s` is the mean drain cut up by how many of the slots are used then: equal
+    parts from none to all.
 
     `perfect_s` is the span if the slots were never idle; `expected_s` that of a batch drawn at
     random from this run's latencies, on these slots; `expected_longest_s` is its longest
@@ -44,6 +46,7 @@ class Slots:
     used_share: Spread
     draining_s: Spread
     used_while_draining: Spread
+    draining_at_s: tuple[float, ...]
     last_tenth_s: Spread
     last_tenth_share: Spread
     perfect_s: float
@@ -67,6 +70,7 @@ def slots(generated: Generated) -> Slots | None:
             used_share=spread([mean / most]),
             draining_s=nothing,
             used_while_draining=nothing,
+            draining_at_s=(),
             last_tenth_s=nothing,
             last_tenth_share=nothing,
             perfect_s=nan,
@@ -90,6 +94,7 @@ def slots(generated: Generated) -> Slots | None:
         used_share=spread(used),
         draining_s=spread(draining_s),
         used_while_draining=spread(in_drain),
+        draining_at_s=_draining_at_s(generated),
         last_tenth_s=spread(last_s),
         last_tenth_share=spread(last_share),
         perfect_s=float((work_s / most).mean()),
@@ -113,6 +118,19 @@ def _batch(generated: Generated, places: Ints) -> tuple[float, ...]:
         float(np.maximum(end - drain, 0).sum()) / 1e9,
         (int(ends[-1]) - ninth) / 1e9,
     )
+
+
+def _draining_at_s(generated: Generated) -> tuple[float, ...]:
+    batches = generated.batches()
+    total = np.zeros(_PARTS)
+    for places in batches:
+        start, end = generated.start_ns[places], generated.end_ns[places]
+        most, _ = _in_flight(start, end)
+        ends = np.concatenate([[start.max()], np.sort(end[end > start.max()])])
+        running = np.arange(len(ends) - 1, 0, -1)
+        part = np.minimum(_PARTS - 1, running * _PARTS // most)
+        total += np.bincount(part, np.diff(ends) / 1e9, _PARTS)
+    return tuple((total / len(batches)).tolist())
 
 
 def _in_flight(start: Ints, end: Ints) -> tuple[int, float]:

@@ -29,7 +29,13 @@ from rltrace.analysis.steps import find_steps
 from rltrace.analysis.syncs import Syncs, syncs
 from rltrace.analysis.tail import Tail, tail
 from rltrace.analysis.typical import TypicalStep, typical_step
+from rltrace.analysis.verdict import Verdict, verdict
 from rltrace.analysis.waits import Wait, waits
+from rltrace.analysis.walls.wall import Seen
+from rltrace.analysis.whatif.constants import Constants
+from rltrace.analysis.whatif.of_run import Parts, workload_of
+from rltrace.analysis.whatif.predict import Source
+from rltrace.trace.errors import RltraceError
 
 if TYPE_CHECKING:
     from rltrace.hooks.figures import OwnFigure
@@ -97,6 +103,7 @@ class Summary:
     typical: TypicalStep | None
     stages: tuple[StageRow, ...]
     waits: tuple[Wait, ...]
+    verdict: Verdict
     binding: Binding
     probe: Probe | None
     composition: Composition | None
@@ -139,6 +146,24 @@ def summarize(
     reward = reward_curve(run, steps, count_devices(run))
     composed, moved = compose(run, steps, breakdown, lags), syncs(run, steps)
     placement = "" if composed is None else composed.placement
+    long = tail(run, steps, placement)
+    well = health(run, activity, steps, breakdown, reward, fresh, until)
+    source = _source(run, Parts(steps, breakdown, composed, lags, moved, tokens))
+    seen = Seen(
+        run=run,
+        steps=steps,
+        breakdown=breakdown,
+        stages=rows,
+        composition=composed,
+        tail=long,
+        staleness=lags,
+        freshness=fresh,
+        syncs=moved,
+        goodput=tokens,
+        devices=count_devices(run),
+        workload=source(Constants()) if source else None,
+        overlap_known=not run.meta.get("imported"),
+    )
     return Summary(
         run=_facts(run, activity, until),
         steps=StepsSummary(
@@ -168,22 +193,31 @@ def summarize(
         typical=typical_step(activity, steps),
         stages=rows,
         waits=waits(run, steps),
+        verdict=verdict(seen, well, source),
         binding=find_binding(steps, breakdown, rows),
         probe=find_probe(run, steps, breakdown, rows),
         composition=composed,
-        tail=tail(run, steps, placement),
+        tail=long,
         staleness=lags,
         syncs=moved,
         goodput=tokens,
         cascade=cascade(run, activity, steps, breakdown, tokens, fresh, (since, until)),
         freshness=fresh,
-        health=health(run, activity, steps, breakdown, reward, fresh, until),
+        health=well,
         reward=reward,
         signal=group_signal(run),
         coverage=coverage(run, activity, until),
         own_cost=own_cost(run, activity, until),
         own_figures=compare_figures(run, activity, steps, moved, placement, figures),
     )
+
+
+def _source(run: Run, parts: Parts) -> Source | None:
+    """The workload of the run; None where it cannot be replayed."""
+    try:
+        return workload_of(run, parts)
+    except RltraceError:
+        return None
 
 
 def _recorded_until(run: Run, activity: Activity) -> int:

@@ -206,6 +206,24 @@ def _drop_logprob(load: Workload, value: str, constants: Constants) -> Workload:
     return replace(load, serial_s=left)
 
 
+def _drop_reference(load: Workload, value: str, constants: Constants) -> Workload:
+    seen = load.mean_s(Stage.REFERENCE) > 0 or load.reference_s > 0
+    _needs(seen, "no reference pass was seen")
+    left = dict(load.serial_s)
+    left.pop(Stage.REFERENCE, None)
+    return replace(load, serial_s=left, reference_s=0.0)
+
+
+def _reference_side(load: Workload, value: str, constants: Constants) -> Workload:
+    _check(value == "actor", "reference_side", value, "actor")
+    _needs(load.mean_s(Stage.REFERENCE) > 0, "no reference pass was seen on the learner's side")
+    _needs(load.placement != "colocated", "all stages take turns")
+    moved = load.reference_s + load.mean_s(Stage.REFERENCE)
+    left = dict(load.serial_s)
+    left.pop(Stage.REFERENCE, None)
+    return replace(load, serial_s=left, reference_s=moved)
+
+
 def _no_switch(load: Workload, value: str, constants: Constants) -> Workload:
     _needs(load.switch_s > 0, "no sleep, wake or offload was seen")
     return replace(load, switch_s=0.0)
@@ -267,6 +285,9 @@ _NAMED = (
     Lever("train_speed", "how many times faster the training stage is", _train_speed, ("1.5",)),
     Lever("drop_logprob", "rollout's own log-probs, not a pass of their own", _drop_logprob,
           ("1",)),
+    Lever("drop_reference", "no reference pass", _drop_reference, ("1",)),
+    Lever("reference_side", "the reference pass in the actors' chain", _reference_side,
+          ("actor",)),
     Lever("no_switch", "no sleep, wake and offload", _no_switch, ("1",)),
     Lever("speculative", "speculative decoding, by how many sequences run", _speculative, ("1",)),
     Lever("lag_bound", "versions that a sample may be late", _lag_bound, ("0", "1", "2", "4")),

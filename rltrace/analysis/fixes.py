@@ -1,0 +1,183 @@
+"""The playbook's moves against the walls of a run, best first: settings, predicted gains, risks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rltrace.analysis.gains import freshness_gain
+from rltrace.analysis.playbook import Move, Setting, moves, settings_for
+from rltrace.analysis.walls.wall import FRESHNESS, Seen, Wall
+from rltrace.analysis.whatif.predict import Estimate, Prediction, Source, predict
+from rltrace.trace.errors import RltraceError
+
+_GOOD = 1.02  # a gain below this is none
+
+
+@dataclass(frozen=True)
+class Fix:
+    """One move against `wall`. `setting` and `value` are the option that makes it in this framework
+    and version (empty and None where no option does), `needs` what has to be set with it, `also`
+    further options that make the same move.
+
+    `gain` is the step now over the step then, `goodput_gain` the same in useful tokens for each
+    device-second; None where nothing predicts it, then `no_number` says why. `verdict` is "faster",
+    "slower", "no gain", "may be either" or "" without a prediction; `rests_on` is its basis.
+    `lever` is what was moved, as on `rltrace whatif --lever`."""
+
+    wall: str
+    move: str
+    setting: str
+    value: Any
+    needs: Mapping[str, Any]
+    effect: str
+    also: tuple[str, ...]
+    lever: str
+    gain: Estimate | None
+    goodput_gain: Estimate | None
+    verdict: str
+    no_number: str
+    rests_on: tuple[str, ...]
+    effort: int
+    risk: str
+    watch: str
+    source: str
+
+    @property
+    def worth(self) -> float:
+        """Predicted gain in goodput for the effort, by which fixes are ranked; 0: unknown."""
+        if self.goodput_gain is None:
+            return 0.0
+        return (self.goodput_gain.middle - 1) / self.effort
+
+
+def fixes_for(
+    seen: Seen,
+    walls: tuple[Wall, ...],
+    source: Source | None,
+    framework: tuple[str, str],
+    current: Mapping[str, Any],
+) -> tuple[Fix, ...]:
+    """All moves against these walls: those with a predicted gain first, then those that nothing
+    predicts, then those that gain nothing. `framework` is its name and version, `current` its
+    settings as far as the run states them."""
+    names = [wall.name for wall in walls]
+    found = [_fix(seen, move, source, framework, current) for move in moves() if move.wall in names]
+    kept = [fix for fix in found if fix is not None]
+    return tuple(sorted(kept, key=lambda fix: (_rank(fix), -fix.worth, fix.effort)))
+
+
+def _rank(fix: Fix) -> int:
+    if fix.goodput_gain is None:
+        return 1 if fix.setting else 2
+    return 0 if fix.goodput_gain.middle > _GOOD else 3
+
+
+def _fix(
+    seen: Seen,
+    move: Move,
+    source: Source | None,
+    framework: tuple[str, str],
+    current: Mapping[str, Any],
+) -> Fix | None:
+    """A move as it applies to the run; None where it does not apply, or no option makes it."""
+    settings = settings_for(*framework, move)
+    if not settings and not move.lever:
+        return None
+    lever, found, why = "", None, "no lever of the what-if replay stands for this move"
+    values = _values(seen, move)
+    gain = None
+    if move.wall == FRESHNESS and move.lever == "lag_bound":
+        lever = f"lag_bound={values[0]}"
+        gain = _of_freshness(seen, float(values[0]))
+        why = "the lag keeps within this bound already" if gain is None else ""
+    elif move.lever and source is not None:
+        for value in values:
+            try:
+                other = predict(source, [(move.lever, value)])
+            except RltraceError as error:
+                why = str(error)
+                if "cannot be moved here" in why and "already" in why:
+                    return None
+                continue
+            if found is None or other.goodput_gain.middle > found.goodput_gain.middle:
+                found, lever = other, f"{move.lever}={value}"
+    elif move.lever:
+        why = "the run cannot be replayed"
+    if found is not None:
+        why = ""
+    return _made(move, settings, values, lever, found, gain, why, current)
+
+
+def _values(seen: Seen, move: Move) -> tuple[str, ...]:
+    if move.lever == "lag_bound":
+        return (str(lag_bound(seen)),)
+    return move.values
+
+
+def lag_bound(seen: Seen) -> int:
+    """The bound that the lag curve allows; at least 1, below which actors wait for every update."""
+    return max(1, seen.freshness.bound.sure)
+
+
+def _of_freshness(seen: Seen, bound: float) -> Estimate | None:
+    fresh = seen.freshness
+    base = next((p.ess_share for p in fresh.curve if p.lag == 0 and p.enough), 1.0)
+    return freshness_gain(fresh.weight, base, seen.staleness.token_weighted_lag, bound)
+
+
+def _made(
+    move: Move,
+    settings: tuple[Setting, ...],
+    values: tuple[str, ...],
+    lever: str,
+    found: Prediction | None,
+    gain: Estimate | None,
+    why: str,
+    current: Mapping[str, Any],
+) -> Fix:
+    first = settings[0] if settings else None
+    rests: tuple[str, ...] = found.rests_on if found else ()
+    if gain is not None:
+        rests = ("ESS falls with each version of lag by one factor (low end) or faster (high end)",)
+    return Fix(
+        wall=move.wall,
+        move=move.move,
+        setting=first.option if first else "",
+        value=_value(first, values, current) if first else None,
+        needs=first.needs if first else {},
+        effect=first.effect if first else "",
+        also=tuple(f"{s.option}={s.value}" for s in settings[1:]),
+        lever=lever,
+        gain=found.gain if found else None,
+        goodput_gain=gain if gain is not None else found.goodput_gain if found else None,
+        verdict=found.verdict if found else "faster" if gain is not None else "",
+        no_number=why if found is None and gain is None else "",
+        rests_on=rests,
+        effort=move.effort,
+        risk=move.risk,
+        watch=move.watch,
+        source=move.source,
+    )
+
+
+def _value(setting: Setting, values: tuple[str, ...], current: Mapping[str, Any]) -> Any:
+    """The value to set: a rule ("x2", "lag bound") worked out where the settings are known."""
+    rule = setting.value
+    if rule == "lag bound":
+        return int(values[0])
+    now = current.get(setting.option)
+    if isinstance(rule, str) and rule.startswith("x") and isinstance(now, int | float):
+        factor = _number(rule[1:])
+        if not math.isnan(factor):
+            return type(now)(now * factor)
+    return rule
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan

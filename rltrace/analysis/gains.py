@@ -1,0 +1,56 @@
+"""What moves against statistical walls would gain: no replay of events tells that.
+
+Freshness: with the drift of a policy ESS falls with lag k as a^k (steps in random directions: the
+variance of the log-ratio grows with k) to a^(k²) (steps in one direction: it grows with k²). The
+run's own mean lag and ESS give a; its two ends give the range at another bound. Updates within a
+version, which lag 0 shows, stay as they are.
+
+Samples: with a chance of success that is the same for the samples of a group and differs between
+groups as a beta distribution (fitted to the successes of the run's groups), K samples are all alike
+with a chance that is known in closed form.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from rltrace.analysis.whatif.predict import Estimate
+
+_SHAPES = [10 ** (place / 6 - 2) for place in range(25)]  # 0.01 to 100
+
+
+def freshness_gain(weight: float, base: float, mean_lag: float, bound: float) -> Estimate | None:
+    """Effective tokens with lags up to `bound` over those now; `weight` is ESS / N now, `base` that
+    at lag 0. None where the lag is within the bound, or nothing is known."""
+    if not (0 < weight < base <= 1) or not mean_lag > bound >= 0:
+        return None
+    kept = weight / base
+    low = base * kept ** (bound / mean_lag) / weight
+    high = base * kept ** ((bound / mean_lag) ** 2) / weight
+    return Estimate(low, math.sqrt(low * high), high)
+
+
+def signal_share(successes: Sequence[tuple[int, int]], samples: int) -> float:
+    """Expected share of groups with a signal at `samples` a group, from `(successes, samples)` of
+    the groups of a run; NaN where there are none."""
+    if not successes:
+        return math.nan
+    a, b = _fit(successes)
+    alike = math.exp(_log_beta(a + samples, b) - _log_beta(a, b))
+    alike += math.exp(_log_beta(a, b + samples) - _log_beta(a, b))
+    return 1 - alike
+
+
+def _fit(successes: Sequence[tuple[int, int]]) -> tuple[float, float]:
+    """Shapes of the likeliest beta-binomial, on a grid that is fine enough for a range."""
+    return max(
+        ((a, b) for a in _SHAPES for b in _SHAPES),
+        key=lambda shape: sum(
+            _log_beta(shape[0] + k, shape[1] + n - k) - _log_beta(*shape) for k, n in successes
+        ),
+    )
+
+
+def _log_beta(a: float, b: float) -> float:
+    return math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)

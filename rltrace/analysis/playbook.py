@@ -1,0 +1,84 @@
+"""The playbook: what is done against each wall, and the settings that do it in each framework."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from rltrace.hooks.versions import satisfies
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+@dataclass(frozen=True)
+class Move:
+    """One thing to do against a wall. `lever` and `values` are what predicts it (empty: nothing
+    does); `effort` is 1 (an option), 2 (several, or devices) or 3 (another program or model)."""
+
+    wall: str
+    move: str
+    lever: str
+    values: tuple[str, ...]
+    effort: int
+    risk: str
+    watch: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Setting:
+    """An option of a framework that makes a move. `value` is an example, or a rule such as "x2".
+    `config` names the configuration that has the option, `where` the command or file, where that is
+    not the default one."""
+
+    wall: str
+    move: str
+    option: str
+    value: Any
+    effect: str
+    versions: str
+    source: tuple[str, ...]
+    config: str = ""
+    where: str = ""
+    needs: Mapping[str, Any] = field(default_factory=dict)
+
+
+@cache
+def moves() -> tuple[Move, ...]:
+    """All moves, in the order of the file."""
+    text = resources.files("rltrace.analysis").joinpath("data/playbook.toml").read_text("utf-8")
+    return tuple(
+        Move(**{**entry, "values": tuple(entry["values"])}) for entry in tomllib.loads(text)["move"]
+    )
+
+
+@cache
+def frameworks() -> Mapping[str, tuple[Setting, ...]]:
+    """The settings of each framework that has a file of them, by the framework's name."""
+    found: dict[str, tuple[Setting, ...]] = {}
+    for file in resources.files("rltrace").joinpath("adapters/settings").iterdir():
+        if file.name.endswith(".toml"):
+            data = tomllib.loads(file.read_text("utf-8"))
+            found[data["framework"]] = tuple(
+                Setting(**{**entry, "source": tuple(entry["source"])}) for entry in data["setting"]
+            )
+    return found
+
+
+def settings_for(framework: str, version: str, move: Move) -> tuple[Setting, ...]:
+    """The settings that make a move in that version of a framework, those of its default
+    configuration first. An unknown version has them all."""
+    made = [
+        setting
+        for setting in frameworks().get(framework, ())
+        if (setting.wall, setting.move) == (move.wall, move.move)
+        and satisfies(version, setting.versions)
+    ]
+    return tuple(sorted(made, key=lambda setting: bool(setting.config)))

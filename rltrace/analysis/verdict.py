@@ -1,0 +1,99 @@
+"""The verdict on a run: which wall binds, what it rests on, and what to do about it.
+
+A job that is not well gets its alarm first and no advice on tuning: figures of a run that crashes,
+stalls or forgets describe that, and not the job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rltrace.analysis.fixes import Fix, fixes_for
+from rltrace.analysis.health import Health
+from rltrace.analysis.walls.queues import Queues, queues
+from rltrace.analysis.walls.rank import Ranking, rank
+from rltrace.analysis.walls.wall import Seen, Wall
+from rltrace.analysis.whatif.predict import Source
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`walls` are all eight, the dearest first, those that cannot be told last. `first` binds
+    (None: nothing does, or nobody can tell), `co_walls` cost as much within 5 points. `confidence`
+    is "likely", "weak" or "cannot tell"; `balanced` says that nothing binds. `because` is what
+    `first` rests on or what is missing, `would_tell` which hook or setting would tell more.
+
+    `alarms` forbid advice: then `fixes` is empty. Fixes are in order of predicted gain for their
+    effort; where none gains, "do nothing" is the advice (`do_nothing`)."""
+
+    walls: tuple[Wall, ...]
+    first: Wall | None
+    co_walls: tuple[Wall, ...]
+    confidence: str
+    balanced: bool
+    because: str
+    would_tell: tuple[str, ...]
+    uncovered_share: float
+    queues: Queues | None
+    alarms: tuple[str, ...]
+    fixes: tuple[Fix, ...]
+
+    @property
+    def binding(self) -> tuple[Wall, ...]:
+        """The first wall and those that bind with it."""
+        return () if self.first is None else (self.first, *self.co_walls)
+
+    @property
+    def do_nothing(self) -> bool:
+        """Whether no fix with a predicted gain is known, though some were tried."""
+        tried = [fix for fix in self.fixes if fix.goodput_gain is not None]
+        return bool(tried) and all(fix.worth <= 0.02 for fix in tried)
+
+
+def verdict(seen: Seen, health: Health, source: Source | None) -> Verdict:
+    """The verdict; `source` is the run's workload for predictions (None: it cannot be replayed)."""
+    ranking = rank(seen)
+    alarms = tuple(alarm.says for alarm in health.alarms if alarm.severity == "alarm")
+    return Verdict(
+        walls=ranking.walls,
+        first=ranking.first,
+        co_walls=ranking.co_walls,
+        confidence=ranking.confidence,
+        balanced=ranking.balanced,
+        because=ranking.because,
+        would_tell=ranking.would_tell,
+        uncovered_share=ranking.uncovered_share,
+        queues=queues(seen),
+        alarms=alarms,
+        fixes=() if alarms else _fixes(seen, ranking, source),
+    )
+
+
+def _fixes(seen: Seen, ranking: Ranking, source: Source | None) -> tuple[Fix, ...]:
+    if ranking.first is None:
+        return ()
+    walls = (ranking.first, *ranking.co_walls)
+    return fixes_for(seen, walls, source, _framework(seen), _settings(seen))
+
+
+def _framework(seen: Seen) -> tuple[str, str]:
+    """`(name, version)` of the run's framework; empty where unknown."""
+    for process in seen.run.processes:
+        if process.adapter:
+            versions = process.facts.get("versions")
+            known = versions.get(process.adapter) if isinstance(versions, dict) else None
+            return str(process.adapter), str(known or "")
+    imported = seen.run.meta.get("imported")
+    name = imported.get("trainer") if isinstance(imported, dict) else None
+    return str(name or seen.run.meta.get("framework") or ""), ""
+
+
+def _settings(seen: Seen) -> Mapping[str, Any]:
+    """The job's settings, as far as a process states them."""
+    for process in seen.run.processes:
+        stated = process.facts.get("settings")
+        if isinstance(stated, dict):
+            return stated
+    return {}

@@ -1,0 +1,45 @@
+"""By how much each step would be shorter if some stages took no time.
+
+Where stages take turns, that is the stages' exposed time. Where two chains run beside each other,
+the step cannot become shorter than the other chain: only the time in which theirs ran alone falls
+away. In a pipeline of lengths A and L without idle time this is exactly max(A, L) - max(A - w, L)
+for stages that take w of A.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from rltrace.analysis.binding import RESOURCE_OF
+from rltrace.analysis.chains import Chain, Seconds
+from rltrace.analysis.stages import Breakdown
+from rltrace.analysis.walls.wall import Seen
+from rltrace.trace.vocabulary import Stage
+
+
+def stages_of(wall: str) -> tuple[Stage, ...]:
+    """The stages that a wall stands for."""
+    return tuple(stage for stage, name in RESOURCE_OF.items() if name == wall)
+
+
+def relief_s(seen: Seen, stages: Iterable[Stage]) -> Seconds:
+    """Seconds by steady step."""
+    breakdown, steady = seen.breakdown, seen.steady
+    relief = np.zeros(len(steady))
+    by_chain: dict[Chain, list[Stage]] = {}
+    for stage in stages:
+        by_chain.setdefault(breakdown.chain_of[stage], []).append(stage)
+    for chain, members in by_chain.items():
+        exposed = breakdown.exposed_s[steady][:, members].sum(axis=1)
+        relief += np.minimum(exposed, _alone_s(breakdown, chain)[steady])
+    return relief
+
+
+def _alone_s(breakdown: Breakdown, chain: Chain) -> Seconds:
+    """How long a chain ran while the other one did not."""
+    if chain is Chain.WEIGHTS:
+        return np.full(len(breakdown.steps_s), np.inf)
+    alone: Seconds = np.maximum(0.0, breakdown.chain_s[:, chain] - breakdown.overlap_s)
+    return alone

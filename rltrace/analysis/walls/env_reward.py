@@ -1,0 +1,38 @@
+"""Env/reward latency: samples wait for their tools or their verdicts, and the step for them."""
+
+from __future__ import annotations
+
+import math
+
+from rltrace.analysis.spread import spread_of
+from rltrace.analysis.walls.cost import relief_s, stages_of
+from rltrace.analysis.walls.stage_wall import exposed_figures, stage_wall
+from rltrace.analysis.walls.wall import ENV_REWARD, Figure, Seen, Wall, proportion
+
+SYMPTOM = "verdicts or tools are slow in their tail, actors and learner wait for them"
+
+
+def env_reward(seen: Seen) -> Wall:
+    """The test."""
+    stages = stages_of(ENV_REWARD)
+    evidence = (*exposed_figures(seen, stages), *_evidence(seen))
+    return stage_wall(seen, ENV_REWARD, SYMPTOM, stages, relief_s(seen, stages), evidence)
+
+
+def _evidence(seen: Seen) -> list[Figure]:
+    found = []
+    tail = seen.tail
+    if tail.verdict_s.n:
+        found.append(Figure("verdict latency, p95", tail.verdict_s.p95, "s", tail.verdict_s.n))
+    tools_s = spread_of(
+        seen.run, "env_ns / 1e9", "raw_trajectories where start_ns > 0 and env_ns > 0"
+    )
+    if tools_s.n:
+        found.append(Figure("tools of a sample, p95", tools_s.p95, "s", tools_s.n))
+    judged = tail.verdict_s.n + tail.verdicts_untimed
+    if judged:
+        failed = proportion(tail.verdict_failures / judged, judged)
+        found.append(
+            Figure("verdicts that failed", failed.share, "share", judged, failed.low, failed.high)
+        )
+    return [one for one in found if not math.isnan(one.value)]

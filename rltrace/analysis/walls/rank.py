@@ -1,0 +1,108 @@
+"""All eight walls in the order of what they cost, and which of them bind."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from rltrace.analysis.binding import ALIKE, FEWEST_STEPS
+from rltrace.analysis.walls.env_reward import env_reward
+from rltrace.analysis.walls.freshness import freshness
+from rltrace.analysis.walls.learner import learner
+from rltrace.analysis.walls.long_tail import long_tail
+from rltrace.analysis.walls.observability import observability
+from rltrace.analysis.walls.rollout import rollout
+from rltrace.analysis.walls.sparse_reward import sparse_reward
+from rltrace.analysis.walls.wall import CANNOT_TELL, LIKELY, WEAK, Seen, Wall
+from rltrace.analysis.walls.weights import weights
+from rltrace.trace.vocabulary import Stage
+
+TESTS = (
+    rollout, env_reward, learner, weights, freshness, long_tail, sparse_reward, observability,
+)  # fmt: skip
+
+BINDS = 0.2
+"""A wall that costs less than this part of the goodput does not bind: without it the run would be
+less than 1.25 times better. Where none costs more, nothing binds."""
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """`walls` are all eight, the dearest first, those that cannot be told last. `first` binds, and
+    `co_walls` cost as much within 5 points. `balanced`: all is known that matters, and nothing
+    binds. Neither: `because` says what is missing, and `would_tell` what would help.
+    `uncovered_share` is the part of the steps in no stage but waiting."""
+
+    walls: tuple[Wall, ...]
+    first: Wall | None
+    co_walls: tuple[Wall, ...]
+    confidence: str
+    balanced: bool
+    because: str
+    would_tell: tuple[str, ...]
+    uncovered_share: float
+
+
+def rank(seen: Seen) -> Ranking:
+    """Runs all tests."""
+    found = [test(seen) for test in TESTS]
+    known = sorted((w for w in found if w.cost.known), key=lambda w: -w.cost.share)
+    unknown = [wall for wall in found if not wall.cost.known]
+    uncovered = _uncovered(seen)
+    walls = (*known, *unknown)
+
+    def nothing(because: str, *would_tell: str) -> Ranking:
+        return Ranking(walls, None, (), CANNOT_TELL, False, because, would_tell, uncovered)
+
+    n = len(seen.steady)
+    if seen.steps.whole_run:
+        return nothing("no complete step was recorded", "spans of stage step: a longer run")
+    if n < FEWEST_STEPS:
+        few = f"{n} steady step{'s' * (n != 1)}, at least {FEWEST_STEPS} are needed"
+        return nothing(few, "more steps")
+    if not seen.stages:
+        return nothing("no stage was seen", "`rltrace doctor`: which hooks resolved")
+    first = known[0] if known else None
+    cost = first.cost.share if first else 0.0
+    if uncovered > max(cost, BINDS):
+        share = f"{100 * uncovered:.0f} % of the step is in no stage, more than any wall costs"
+        unseen = ", ".join(w.name for w in unknown) or "all walls were seen"
+        return nothing(share, f"spans for that time (cannot be told: {unseen})")
+    if first is None or cost < BINDS:
+        why = f"no wall costs {100 * BINDS:.0f} % of the goodput"
+        return Ranking(walls, None, (), _worst(known), True, why, (), uncovered)
+    near = tuple(w for w in known[1:] if w.cost.share >= max(BINDS, cost - ALIKE))
+    return Ranking(
+        walls=walls,
+        first=first,
+        co_walls=near,
+        confidence=_confidence(first, near, known),
+        balanced=False,
+        because=first.because,
+        would_tell=first.missing,
+        uncovered_share=uncovered,
+    )
+
+
+def _confidence(first: Wall, near: tuple[Wall, ...], known: list[Wall]) -> str:
+    """Likely where the first is surely ahead of those that do not bind with it."""
+    behind = [wall for wall in known[1:] if wall not in near]
+    ahead = all(
+        first.cost.share - wall.cost.share > math.hypot(first.cost.half_width, wall.cost.half_width)
+        for wall in behind
+    )
+    return LIKELY if ahead and first.confidence == LIKELY else WEAK
+
+
+def _worst(known: list[Wall]) -> str:
+    """Balance is likely where no wall's interval reaches far beyond the limit."""
+    return LIKELY if all(w.cost.share + w.cost.half_width < 2 * BINDS for w in known) else WEAK
+
+
+def _uncovered(seen: Seen) -> float:
+    steady = seen.steady
+    whole = float(seen.steps_s.sum())
+    if not whole:
+        return math.nan
+    idle = seen.breakdown.unattributed_s[steady] + seen.breakdown.exposed_s[steady, Stage.WAIT]
+    return float(idle.sum()) / whole

@@ -1,0 +1,119 @@
+"""Sparse reward: groups in which every sample fails, from which nothing can be learned.
+
+A group whose rewards are all equal has no advantage to tell (GRPO, RLOO). Where all its samples
+failed, the prompt is too hard for so many samples: that is this wall, and its tokens are the cost.
+Where all of them succeeded the prompt is solved, which is as useless and no sparse reward: it is
+evidence, and a matter of which prompts are drawn. A reward counts as success from the middle
+between the lowest and the highest of the run on; where there was only one value, above 0.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from rltrace.analysis.samples import SAMPLES
+from rltrace.analysis.walls.wall import (
+    CANNOT_TELL,
+    LIKELY,
+    SPARSE_REWARD,
+    UNKNOWN,
+    WEAK,
+    Figure,
+    Seen,
+    Wall,
+    proportion,
+)
+from rltrace.trace.vocabulary import Stage
+
+SYMPTOM = "the samples of most prompts all fail alike, more epochs do not help"
+_FEWEST_GROUPS = 30
+_GROUPS = "the group of each sample and its verdict: hooks on generation and on the reward function"
+
+
+@dataclass(frozen=True)
+class Signal:
+    """Groups of at least two samples with a verdict, and their response tokens. `failed` are the
+    groups of equal reward in which it is low, `solved` those in which it is high; `successes` of
+    `samples` succeeded."""
+
+    groups: int
+    with_signal: int
+    failed: int
+    solved: int
+    tokens: int
+    failed_tokens: int
+    solved_tokens: int
+    samples: int
+    successes: int
+
+
+def signal(seen: Seen) -> Signal:
+    """Counts them over the whole run."""
+    row = seen.run.sql(f"""
+        {SAMPLES},
+        components as (
+            select trajectory, component, max(value) as value from raw_rewards
+            where start_ns > 0 and isfinite(value) and trajectory <> -1 group by all),
+        judged as (
+            select trajectory, any_value(g."group") as "group", sum(value) as reward,
+                   any_value(response_tokens) as tokens
+            from components join (select * from generated where trajectory is not null
+                                  and "group" <> -1) g using (trajectory)
+            group by trajectory),
+        equal as (
+            select "group", not bool_or(differs) as equal
+            from (select "group", component, max(value) > min(value) as differs
+                  from components join judged using (trajectory) group by "group", component)
+            group by "group"),
+        bounds as (select min(reward) as lowest, max(reward) as highest from judged),
+        marked as (
+            select judged.*, case when highest > lowest then reward >= (lowest + highest) / 2
+                                  else reward > 0 end as success
+            from judged, bounds),
+        groups as (
+            select "group", any_value(equal) as equal, bool_and(success) as solved,
+                   coalesce(sum(tokens), 0)::bigint as tokens, count(*) as samples,
+                   count(*) filter (success) as successes
+            from marked join equal using ("group") group by "group" having count(*) > 1)
+        select count(*), count(*) filter (not equal), count(*) filter (equal and not solved),
+               count(*) filter (equal and solved), coalesce(sum(tokens), 0)::bigint,
+               coalesce(sum(tokens) filter (equal and not solved), 0)::bigint,
+               coalesce(sum(tokens) filter (equal and solved), 0)::bigint,
+               coalesce(sum(samples), 0)::bigint, coalesce(sum(successes), 0)::bigint
+        from groups
+    """).fetchall()[0]
+    return Signal(*(int(value) for value in row))
+
+
+def sparse_reward(seen: Seen) -> Wall:
+    """The test."""
+    found = signal(seen)
+    if not found.groups:
+        why = "no group with two verdicts was recorded"
+        return Wall(SPARSE_REWARD, CANNOT_TELL, UNKNOWN, SYMPTOM, why, (), (_GROUPS,))
+    evidence = _evidence(found)
+    if any(row.stage is Stage.VALUE for row in seen.stages):
+        why = "a critic gives advantages, so equal rewards of a group are no loss in themselves"
+        critic = ("the advantages themselves, which no hook records",)
+        return Wall(SPARSE_REWARD, CANNOT_TELL, UNKNOWN, SYMPTOM, why, evidence, critic)
+    tokens = found.tokens or math.nan
+    part = found.failed_tokens / tokens if found.tokens else found.failed / found.groups
+    cost = proportion(part, found.groups)
+    sure = found.groups >= _FEWEST_GROUPS
+    because = "tokens of groups in which every sample fails alike"
+    return Wall(SPARSE_REWARD, LIKELY if sure else WEAK, cost, SYMPTOM, because, evidence, ())
+
+
+def _evidence(found: Signal) -> tuple[Figure, ...]:
+    shares = (
+        ("groups with a signal", found.with_signal, found.groups),
+        ("groups in which all fail", found.failed, found.groups),
+        ("groups in which all succeed", found.solved, found.groups),
+        ("samples that succeed", found.successes, found.samples),
+    )
+    made = []
+    for name, part, of in shares:
+        share = proportion(part / of, of)
+        made.append(Figure(name, share.share, "share", of, share.low, share.high))
+    return tuple(made)

@@ -1,0 +1,73 @@
+"""What all walls of stages have in common: cost from the steps, and when nothing can be said."""
+
+from __future__ import annotations
+
+from rltrace.analysis.binding import FEWEST_STEPS
+from rltrace.analysis.chains import Seconds
+from rltrace.analysis.walls.wall import (
+    CANNOT_TELL,
+    LIKELY,
+    UNKNOWN,
+    WEAK,
+    Cost,
+    Figure,
+    Seen,
+    Wall,
+    share_of_steps,
+)
+from rltrace.trace.vocabulary import Stage, word
+
+
+def stage_wall(
+    seen: Seen,
+    name: str,
+    symptom: str,
+    stages: tuple[Stage, ...],
+    relief_s: Seconds,
+    evidence: tuple[Figure, ...],
+    missing: tuple[str, ...] = (),
+) -> Wall:
+    """The wall `name`, which takes `relief_s` seconds of each steady step through `stages`."""
+    present = [row for row in seen.stages if row.stage in stages]
+    words = " and ".join(word(stage) for stage in stages)
+    n = len(relief_s)
+    if not present:
+        # A stage that leaves no gap may not exist; whoever ranks sees how much time is in no stage.
+        why = f"no {words} was recorded: the job may have no such stage"
+        return Wall(name, CANNOT_TELL, UNKNOWN, symptom, why, (), (*missing, _hook_for(stages)))
+    if not n:
+        why = "no complete step was recorded, so nothing is known of what a step waits for"
+        return Wall(name, CANNOT_TELL, UNKNOWN, symptom, why, evidence, ("spans of stage step",))
+    cost = share_of_steps(relief_s, seen.steps_s)
+    because = (
+        "the part of the step that would fall away if "
+        f"{' and '.join(row.name for row in present)} took no time"
+    )
+    return Wall(name, _confidence(cost, n), cost, symptom, because, evidence, missing)
+
+
+def _confidence(cost: Cost, n: int) -> str:
+    if n < FEWEST_STEPS:
+        return WEAK
+    return LIKELY if cost.half_width <= max(0.1, cost.share / 2) else WEAK
+
+
+def _hook_for(stages: tuple[Stage, ...]) -> str:
+    names = ", ".join(word(stage) for stage in stages)
+    return f"spans of stage {names}: `rltrace doctor` says which hook would record them"
+
+
+def exposed_figures(seen: Seen, stages: tuple[Stage, ...]) -> tuple[Figure, ...]:
+    """Exposed seconds a step of each of the stages that were seen."""
+    return tuple(
+        Figure(
+            f"exposed {row.name}",
+            row.exposed_s.mean,
+            "s a step",
+            row.exposed_s.n,
+            row.exposed_s.low,
+            row.exposed_s.high,
+        )
+        for row in seen.stages
+        if row.stage in stages and row.exposed_s.n
+    )

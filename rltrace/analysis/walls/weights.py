@@ -1,0 +1,51 @@
+"""Weight movement: new weights travel, engines sleep and wake, and the step waits for it.
+
+The cost has two parts: bytes over a link, and a call for each piece that is sent. Where pieces are
+single parameters the second is the larger one (hundreds of calls for megabytes each), so the number
+of pieces of an update and what each takes are named.
+"""
+
+from __future__ import annotations
+
+import math
+
+from rltrace.analysis.spread import spread_of
+from rltrace.analysis.walls.cost import relief_s, stages_of
+from rltrace.analysis.walls.stage_wall import exposed_figures, stage_wall
+from rltrace.analysis.walls.wall import WEIGHTS, Figure, Seen, Wall, figure
+
+SYMPTOM = "a large part of each step gathers, converts, sends and loads weights"
+
+
+def weights(seen: Seen) -> Wall:
+    """The test."""
+    stages = stages_of(WEIGHTS)
+    evidence = [*exposed_figures(seen, stages), *_evidence(seen)]
+    missing = () if seen.syncs else ("bytes and pieces of an update: a hook on the weight update",)
+    seconds = relief_s(seen, stages)
+    return stage_wall(seen, WEIGHTS, SYMPTOM, stages, seconds, tuple(evidence), missing)
+
+
+def _evidence(seen: Seen) -> list[Figure]:
+    moved = seen.syncs
+    if moved is None or not moved.updates:
+        return []
+    found = [figure("an update", moved.update_s, "s")]
+    if moved.bytes_per_update.n:
+        found.append(figure("bytes of an update", moved.bytes_per_update, "bytes"))
+        found.append(Figure("moved at", moved.gb_per_s, "GB/s", moved.bytes_per_update.n))
+    found += [figure(f"in phase {name}", spent, "s an update") for name, spent in moved.phases]
+    pieces = spread_of(
+        seen.run,
+        "n",
+        "(select max(buckets) as n from raw_syncs where start_ns > 0 and buckets > 0 "
+        "group by case when version >= 0 then version else -start_ns end)",
+    )
+    if pieces.n:
+        found.append(figure("pieces (RPCs) of an update", pieces, ""))
+        each_s = moved.update_s.mean / pieces.mean
+        found.append(Figure("for each piece (RPC)", each_s, "s", pieces.n))
+        if moved.bytes_per_update.n:
+            size = moved.bytes_per_update.mean / pieces.mean
+            found.append(Figure("bytes of a piece", size, "bytes", pieces.n))
+    return [one for one in found if not math.isnan(one.value)]

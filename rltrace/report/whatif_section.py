@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from rltrace.analysis.whatif.predict import Baseline, Estimate, Prediction
+from rltrace.analysis.whatif.predict import NO_GAIN, Baseline, Estimate, Prediction
 from rltrace.report import units
 from rltrace.report.layout import Column, Grid, Section, listed
 
@@ -37,11 +37,13 @@ def ranked(base: Baseline, found: Sequence[Prediction]) -> Section:
             units.seconds(one.step_s.middle),
             _between(one.step_s, units.seconds),
             _change(one.goodput_gain.middle),
-            one.verdict if one.verdict == "no gain" else _between(one.goodput_gain, _change),
+            _between(one.goodput_gain, _change),
             " + ".join(one.walls),
         )
         for one in found
+        if one.verdict != NO_GAIN
     )
+    idle = [", ".join(one.levers) for one in found if one.verdict == NO_GAIN]
     return Section(
         "What if",
         (_now(base),),
@@ -50,6 +52,7 @@ def ranked(base: Baseline, found: Sequence[Prediction]) -> Section:
             "One lever at a time, the best first; gains are in useful tokens for each second of "
             "each device, so that more devices must pay for themselves. Gains do not add up: move "
             "several with --lever to see them together.",
+            *([f"No gain: {'; '.join(idle)}."] if idle else []),
             *(f"{note}." for note in base.rests_on),
         ),
     )

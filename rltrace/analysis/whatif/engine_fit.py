@@ -44,8 +44,7 @@ def fit_engine(sequences: Sequences) -> tuple[Engine, tuple[str, ...]]:
             beside[mine], some = _running(sequences, mine)
             full += some
     spent = np.maximum(0.0, sequences.end_s - sequences.begin_s - sequences.env_s)
-    # Decoding begins with the first token: what it takes is the time of the others.
-    lone, shared, told = _pace(np.maximum(0.5, sequences.tokens - 1), beside, spent)
+    lone, shared, told = _pace(sequences.tokens, beside, spent)
     notes: tuple[str, ...] = ()
     if not told:
         notes = ("the number of running sequences never varied: decoding is taken not to depend"

@@ -269,10 +269,12 @@ def _batches(samples: _Samples, steps: int, placement: str) -> tuple[tuple[Batch
     members = len(samples.group) / len(order)
     kept = max(1, min(usual, int(_MOST_SAMPLES / members)))
     made: list[Batch] = []
-    for batch in np.unique(of_group):
+    # Those that are cut off by an end of the run are left out; lengths change as the policy learns,
+    # so those that are played are spread over the run.
+    whole = np.flatnonzero(counts >= usual)
+    few = np.unique(np.linspace(0, len(whole) - 1, _MOST_BATCHES).round().astype(int))
+    for batch in whole[few]:
         groups = np.flatnonzero(of_group == batch)
-        if len(groups) < usual or len(made) == _MOST_BATCHES:
-            continue  # the last one may be cut off by the end of the run
         chosen = groups[np.linspace(0, len(groups) - 1, kept).round().astype(int)]
         mine = np.flatnonzero(np.isin(number, chosen))
         made.append(

@@ -121,6 +121,23 @@ def test_slots_and_judges_are_found(tmp_path: Path) -> None:
     assert more.gain.middle == pytest.approx(10 / 8, rel=0.02)
 
 
+def test_lengths_that_change_as_the_policy_learns_are_all_played(tmp_path: Path) -> None:
+    steps, each = 40, 4
+    tokens = [10 + step for step in range(steps) for _ in range(each)]
+    begin = [10.0 * step for step in range(steps) for _ in range(each)]
+    ids = list(range(1, len(tokens) + 1))
+    driver = process("driver", *[(("step", n), 10 * n, 10 * n + 10) for n in range(steps)],
+                     *[(Stage.TRAIN, 10 * n + 6, 10 * n + 10) for n in range(steps)])  # fmt: skip
+    engine = rows(
+        process("rollout"), "trajectories", start_s=begin, trajectory=ids, group=ids,
+        end_s=[b + 0.1 * n for b, n in zip(begin, tokens, strict=True)], response_tokens=tokens,
+    )  # fmt: skip
+    load = of(run_of(tmp_path, driver, engine, settings={"placement": "colocated"}))
+    played = sum(batch.tokens.mean() for batch in load.batches) / len(load.batches)
+    assert played == pytest.approx(sum(tokens) / len(tokens), rel=0.02)
+    assert load.engine.token_s == pytest.approx(0.1, rel=0.01)
+
+
 def test_without_trajectories_the_stages_are_taken_as_stated(tmp_path: Path) -> None:
     run = run_of(tmp_path, process("driver", *turns(6, 6, 6, 6)))
     load = of(run)

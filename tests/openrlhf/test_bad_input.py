@@ -90,22 +90,22 @@ def hung(assets: Path, folder: Folder) -> Finished:
 
 
 def test_verdicts_that_never_came_are_there_and_open(hung: Finished) -> None:
-    waiting = len(hung.stamps("bad"))
     assert hung.code != 0
-    assert 0 < waiting <= BATCH
     assert hung.rows("SELECT count(*) FROM rewards WHERE end_ns IS NOT NULL") == [BATCH]
-    assert hung.rows(
+    count, distinct = hung.rows(
         "SELECT count(*), count(DISTINCT trajectory) FROM rewards WHERE end_ns IS NULL"
-    ) == [(waiting, waiting)]
+    )[0]
+    # It is called in the threads of asyncio, which may be fewer than the samples.
+    assert 0 < len(hung.stamps("bad")) <= count == distinct <= BATCH
 
 
 def test_their_samples_were_generated(hung: Finished) -> None:
-    samples = hung.rows(
-        "SELECT response_tokens FROM trajectories JOIN rewards USING (trajectory)"
+    tokens = hung.rows(
+        "SELECT coalesce(response_tokens, 0) FROM trajectories JOIN rewards USING (trajectory)"
         " WHERE rewards.end_ns IS NULL AND trajectories.end_ns IS NOT NULL"
     )
-    assert len(samples) == len(hung.stamps("bad"))
-    assert min(samples) > 0
+    assert len(tokens) >= len(hung.stamps("bad"))
+    assert min(tokens) > 0
 
 
 # A request that raises in its engine, in the first step: the job dies of it.

@@ -328,6 +328,64 @@ def _whatif_source(run: Path | None, stages: Path | None) -> Any:
     return workload_of(rltrace.open_run(find_run(run)))
 
 
+@main.command()
+@_RUN
+@click.option("--fix", "number", type=int, metavar="N", help="The verdict's Nth fix.")
+@click.option(
+    "--set",
+    "words",
+    multiple=True,
+    metavar="OPTION=VALUE",
+    help="A setting to change, as the framework names it. Repeatable: together.",
+)
+@click.option("--pairs", type=click.IntRange(min=1), default=3, show_default=True)
+@click.option("--out", type=_NewFolder(path_type=Path), help="Directory to make for the runs.")
+@click.option("--dry-run", is_flag=True, help="Say what would be run, and run nothing.")
+@_JSON
+@_reads_a_run
+def experiment(
+    run: Run,
+    number: int | None,
+    words: tuple[str, ...],
+    pairs: int,
+    out: Path | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Run a job again with a change and without, in turns: did it gain what was predicted?
+
+    Without --fix and --set it tries the verdict's first fix that has a setting. Exits with 0 where
+    the gain is as predicted (or, without a prediction, there is one), 1 where it is not, 3 where
+    nobody can tell.
+    """
+    from rltrace.report import experiment_section, to_json
+    from rltrace.run import experiment as experiment_
+
+    if number is not None and words:
+        raise RltraceError("give --fix or --set, not both", WRONG_USAGE)
+    if words:
+        change = experiment_.change_of_words(words)
+    else:
+        from rltrace.analysis.summary import summarize
+
+        change = experiment_.change_of_fix(summarize(run).verdict.fixes, number)
+    plan = experiment_.plan(run, change, pairs, out)
+    for line in (*plan.sentences(), *experiment_section.expected(change.predicted, change.metric)):
+        click.echo(line, err=True)
+    if dry_run:
+        return
+    found = experiment_.carry_out(plan, lambda line: click.echo(line, err=True))
+    if as_json:
+        _print_json({"change": change.name, **to_json.plain(found)})
+    else:
+        from rich.console import Console
+
+        from rltrace.report import terminal
+
+        terminal.show(experiment_section.section(change.name, found), Console())
+    sys.exit(experiment_section.EXIT_CODES[found.answer])
+
+
 @main.command("ls")
 @click.argument("folder", required=False, type=click.Path(path_type=Path))
 @_JSON

@@ -34,6 +34,8 @@ def _controller(call: Call) -> None:
         placement=config.placement,
         objective=config.objective,
         updates_per_version=config.minibatches,  # fewer where a step has fewer samples
+        settings=dict(vars(config)),
+        settings=dict(vars(config)),
     )
 
 

@@ -1,0 +1,133 @@
+"""Runs before and after a change, in pairs: what it gained, and whether that was predicted."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rltrace.analysis.activity import read_activity
+from rltrace.analysis.bootstrap import UNKNOWN, Interval, mean_ratio, ratio
+from rltrace.analysis.freshness import freshness
+from rltrace.analysis.goodput import goodput
+from rltrace.analysis.staleness import staleness
+from rltrace.analysis.steps import find_steps
+from rltrace.analysis.whatif.predict import Estimate
+
+if TYPE_CHECKING:
+    from rltrace.trace.run import Run
+
+STEP, GOODPUT = "step", "goodput"
+CONFIRMED, REFUTED, CANNOT_TELL = "confirmed", "refuted", "cannot tell"
+GAINS, LOSES, NO_GAIN = "gains", "loses", "no gain"
+
+_NONE = 0.02  # gains of less are none
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How fast a run was over its steady steps. `steps_s` are seconds from the begin of a step to
+    that of the next one; `step_s` is their mean. `effective_tokens_per_s` are useful tokens,
+    weighted by freshness; NaN where nobody said what was trained on."""
+
+    steps_s: tuple[float, ...]
+    step_s: float
+    effective_tokens_per_s: float
+
+
+def pace(run: Run) -> Pace:
+    """The pace of `run`."""
+    activity = read_activity(run)
+    steps = find_steps(run, (activity.first_ns, activity.last_ns))
+    steady = () if steps.whole_run else tuple(steps.windows[i] for i in steps.steady)
+    if not steady:
+        return Pace((), math.nan, math.nan)
+    begins = [window.start_ns for window in steady]
+    ends = [*begins[1:], steady[-1].end_ns]
+    steps_s = tuple((b - a) / 1e9 for a, b in zip(begins, ends, strict=True))
+    tokens = goodput(run, steps, None)
+    effective = math.nan
+    if tokens is not None and tokens.window_s:
+        weight = freshness(run, staleness(run)).weight
+        effective = tokens.trained.useful_tokens / tokens.window_s * weight
+    return Pace(steps_s, float(np.mean(steps_s)), effective)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a change gained: the step before over the step after, or effective tokens a second after
+    over before (`metric`), over all `pairs` (before, after). `predicted` is None where nothing
+    predicts it. `answer` is "confirmed", "refuted" or "cannot tell" with a prediction, and "gains",
+    "loses", "no gain" or "cannot tell" without one; `because` says why."""
+
+    metric: str
+    pairs: tuple[tuple[Pace, Pace], ...]
+    gain: Interval
+    predicted: Estimate | None
+    answer: str
+    because: str
+
+    @property
+    def saved(self) -> Interval:
+        """The gain as a share of what a step, or an effective token, cost before."""
+        return Interval(*(1 - 1 / g for g in (self.gain.value, self.gain.low, self.gain.high)))
+
+    @property
+    def predicted_saved(self) -> Interval | None:
+        """The same of the prediction: `low` and `high` are the ends of its range."""
+        if self.predicted is None:
+            return None
+        return Interval(*(1 - 1 / g for g in (
+            self.predicted.middle, self.predicted.low, self.predicted.high,
+        )))  # fmt: skip
+
+
+def trial(pairs: tuple[tuple[Pace, Pace], ...], metric: str, predicted: Estimate | None) -> Trial:
+    """What these pairs of runs say."""
+    gain = _gain(pairs, metric)
+    answer, because = _answer(gain, predicted)
+    return Trial(metric, pairs, gain, predicted, answer, because)
+
+
+def _gain(pairs: tuple[tuple[Pace, Pace], ...], metric: str) -> Interval:
+    if metric == STEP:
+        known = [(a, b) for a, b in pairs if a.step_s > 0 and b.step_s > 0]
+        if len(known) == 1:  # steps within the runs are all that is known of chance
+            before, after = known[0]
+            return ratio(after.steps_s, before.steps_s)
+        ratios = [a.step_s / b.step_s for a, b in known]
+    else:
+        rates = [(a.effective_tokens_per_s, b.effective_tokens_per_s) for a, b in pairs]
+        ratios = [b / a for a, b in rates if a > 0 and b > 0]
+    return mean_ratio(ratios) if ratios else UNKNOWN
+
+
+def _answer(gain: Interval, predicted: Estimate | None) -> tuple[str, str]:
+    if math.isnan(gain.value):
+        return CANNOT_TELL, "no pair of runs gave a figure before and after"
+    if math.isnan(gain.low):
+        return CANNOT_TELL, "one pair says nothing of chance: more pairs"
+    if predicted is None:
+        return _plainly(gain)
+    low, high = predicted.low, predicted.high
+    if gain.high < low:
+        return REFUTED, "the whole interval lies below the predicted range"
+    if gain.low > high:
+        return REFUTED, "the whole interval lies above the predicted range"
+    if not low <= gain.value <= high:
+        return CANNOT_TELL, "the gain is outside of the predicted range, its interval is not"
+    if (low > 1 or high < 1) and gain.low <= 1 <= gain.high:
+        return CANNOT_TELL, "the gain is as predicted, but may be chance: more pairs"
+    return CONFIRMED, "the gain lies in the predicted range"
+
+
+def _plainly(gain: Interval) -> tuple[str, str]:
+    if gain.low > 1:
+        return GAINS, "the whole interval is a gain"
+    if gain.high < 1:
+        return LOSES, "the whole interval is a loss"
+    if gain.low > 1 - _NONE and gain.high < 1 + _NONE:
+        return NO_GAIN, f"any gain is below {100 * _NONE:.0f} %"
+    return CANNOT_TELL, "the interval holds gains and losses: more pairs"

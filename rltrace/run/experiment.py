@@ -1,0 +1,266 @@
+"""`rltrace experiment`: runs a job with a change and without, in turns, and says what it gained.
+
+The job is run by its own command (run.json has it), in its own directory, each time under
+`rltrace wrap` into a run of its own. Order: before, after, after, before, ... so that a host that
+gets busier takes from both alike. What is run is said first; what the job writes (checkpoints,
+ledgers) goes to the experiment's directory where the framework's options allow it.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import rltrace
+from rltrace.analysis.trial import GOODPUT, STEP, Pace, Trial, pace, trial
+from rltrace.analysis.whatif.predict import Estimate
+from rltrace.run.location import RUNS_FOLDER, new_run_path
+from rltrace.run.settings import elsewhere, form_of, given, with_settings
+from rltrace.trace.errors import CANNOT_TELL, WRONG_USAGE, RltraceError
+
+if TYPE_CHECKING:
+    from rltrace.analysis.fixes import Fix
+    from rltrace.trace.run import Run
+
+BEFORE, AFTER = "before", "after"
+_PATIENCE_S = 30.0  # for a job that was interrupted to end
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Change:
+    """Settings to change, and what that is predicted to gain (None: nobody knows). `metric` says in
+    what: "step" or "goodput"."""
+
+    name: str
+    settings: Mapping[str, Any]
+    predicted: Estimate | None = None
+    metric: str = STEP
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will be run: the command before and after, in `cwd`, alternating for `pairs` pairs, each
+    time into a folder of `folder`. `steps` by run; None: as many as the command says."""
+
+    change: Change
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    framework: str
+    cwd: str
+    folder: Path
+    pairs: int
+
+    def order(self) -> list[tuple[int, str]]:
+        """Pair and variant of each run: before, after, after, before, ..."""
+        turns = [(BEFORE, AFTER), (AFTER, BEFORE)]
+        return [(pair, variant) for pair in range(self.pairs) for variant in turns[pair % 2]]
+
+    def command(self, pair: int, variant: str) -> list[str]:
+        """The command of one run."""
+        words = self.before if variant == BEFORE else self.after
+        form = form_of(self.framework)
+        return with_settings(words, form, elsewhere(form, words, str(self.output(pair, variant))))
+
+    def run_path(self, pair: int, variant: str) -> Path:
+        """Where that run is traced."""
+        return self.folder / f"{pair + 1}-{variant}"
+
+    def output(self, pair: int, variant: str) -> Path:
+        """Where what the job itself writes goes."""
+        return self.folder / "output" / f"{pair + 1}-{variant}"
+
+    def sentences(self) -> list[str]:
+        """What will be run, for people."""
+        return [
+            f"change: {self.change.name}",
+            f"before: {shlex.join(self.command(0, BEFORE))}",
+            f"after:  {shlex.join(self.command(0, AFTER))}",
+            f"{2 * self.pairs} runs in {self.cwd}, traced into {self.folder}",
+        ]
+
+
+def framework_of(run: Run) -> str:
+    """The framework of a run: the one whose adapter was used. Empty where none was."""
+    named = [str(p.adapter) for p in run.processes if p.adapter]
+    return named[0] if named else str(run.meta.get("framework") or "")
+
+
+def stated_settings(run: Run) -> Mapping[str, Any]:
+    """The job's settings as far as a process states them."""
+    for process in run.processes:
+        stated = process.facts.get("settings")
+        if isinstance(stated, dict):
+            return stated
+    return {}
+
+
+def change_of_fix(fixes: Sequence[Fix], number: int | None) -> Change:
+    """The change that a fix of the verdict stands for: the `number`th (from 1) or, without one, the
+    first whose setting is known and whose gain is predicted. Errors: `RltraceError`."""
+    if number is not None:
+        if not 1 <= number <= len(fixes):
+            raise RltraceError(f"there are {len(fixes)} fixes, not {number}", WRONG_USAGE)
+        chosen = fixes[number - 1]
+        if not chosen.setting:
+            raise RltraceError(
+                f"no option of this framework makes the move {chosen.move!r}: give --set",
+                CANNOT_TELL,
+            )
+    else:
+        able = [fix for fix in fixes if fix.setting and not _is_rule(fix.value)]
+        predicted = [fix for fix in able if fix.goodput_gain is not None]
+        if not able:
+            raise RltraceError(
+                "the verdict has no fix with a setting to try: give --set option=value", CANNOT_TELL
+            )
+        chosen = (predicted or able)[0]
+    if _is_rule(chosen.value):
+        raise RltraceError(
+            f"{chosen.setting} should be {chosen.value} of what it is, which the run does not "
+            "state: give --set option=value",
+            CANNOT_TELL,
+        )
+    settings = {**dict(chosen.needs), chosen.setting: chosen.value}
+    if chosen.gain is not None:
+        return Change(_named(chosen.move, settings), settings, chosen.gain, STEP)
+    return Change(_named(chosen.move, settings), settings, chosen.goodput_gain, GOODPUT)
+
+
+def change_of_words(words: Sequence[str]) -> Change:
+    """The change that `option=value` words stand for. Errors: `RltraceError`."""
+    settings: dict[str, Any] = {}
+    for word in words:
+        option, equals, value = word.partition("=")
+        if not equals or not option:
+            raise RltraceError(f"--set {word!r} must be OPTION=VALUE", WRONG_USAGE)
+        settings[option] = _value(value)
+    return Change(", ".join(words), settings)
+
+
+def plan(run: Run, change: Change, pairs: int, folder: Path | None) -> Plan:
+    """How the job of `run` is run with a change and without. Errors: `RltraceError` where its
+    command is not known or cannot take the settings."""
+    command = run.meta.get("command")
+    if run.meta.get("imported") or not isinstance(command, list) or not command:
+        raise RltraceError("the run does not say by which command it was made", CANNOT_TELL)
+    framework = framework_of(run)
+    form = form_of(framework)
+    words = tuple(str(word) for word in command)
+    after = tuple(with_settings(words, form, change.settings))
+    stated = stated_settings(run)
+    if all(_same(given(words, form, o), stated.get(o), v) for o, v in change.settings.items()):
+        raise RltraceError(f"the job has {change.name} already: nothing to try", CANNOT_TELL)
+    where = folder or new_run_path([f"experiment-{run.path.name}"], Path.cwd() / RUNS_FOLDER)
+    cwd = str(run.meta.get("cwd") or Path.cwd())
+    return Plan(change, words, after, framework, cwd, where.absolute(), pairs)
+
+
+def carry_out(plan: Plan, say: Say) -> Trial:
+    """Runs the plan and says what came of it. Ctrl-C ends it with what is there. Errors:
+    `RltraceError` when a run fails or shows that the change was not applied."""
+    paces: dict[tuple[int, str], Pace] = {}
+    order = plan.order()
+    try:
+        for nth, (pair, variant) in enumerate(order):
+            began = time.monotonic()
+            say(f"run {nth + 1} of {len(order)}: {variant} ...")
+            _run_once(plan, pair, variant)
+            run = rltrace.open_run(plan.run_path(pair, variant))
+            if variant == AFTER:
+                _check_applied(run, plan.change)
+            found = paces[pair, variant] = pace(run)
+            took = time.monotonic() - began
+            say(
+                f"  {1000 * found.step_s:,.0f} ms a step, {len(found.steps_s)} steps ({took:.0f} s)"
+            )
+    except KeyboardInterrupt:
+        say("interrupted: what follows is of the runs that ended")
+    whole = [
+        (paces[pair, BEFORE], paces[pair, AFTER])
+        for pair in range(plan.pairs)
+        if (pair, BEFORE) in paces and (pair, AFTER) in paces
+    ]
+    return trial(tuple(whole), plan.change.metric, plan.change.predicted)
+
+
+def _run_once(plan: Plan, pair: int, variant: str) -> None:
+    path, output = plan.run_path(pair, variant), plan.output(pair, variant)
+    output.mkdir(parents=True, exist_ok=True)
+    wrap = [sys.executable, "-m", "rltrace", "wrap", "--out", str(path), "--"]
+    log = output / "log.txt"
+    with open(log, "wb") as file:
+        child = subprocess.Popen(
+            [*wrap, *plan.command(pair, variant)],
+            cwd=plan.cwd,
+            env={k: v for k, v in os.environ.items() if not k.startswith("RLTRACE_")},
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C comes to us, and we tell the job
+        )
+        try:
+            code = child.wait()
+        except BaseException:
+            _end(child)
+            raise
+    if code:
+        last = log.read_text("utf-8", "replace").strip().splitlines()[-1:]
+        raise RltraceError(
+            f"the {variant} run ended with exit code {code} ({log}): {' '.join(last)}"
+        )
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """Interrupts the job as its terminal would, then less gently."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, number)
+        with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+            child.wait(_PATIENCE_S)
+            return
+
+
+def _check_applied(run: Run, change: Change) -> None:
+    stated = stated_settings(run)
+    for option, value in change.settings.items():
+        if option in stated and not _same(None, stated[option], value):
+            raise RltraceError(
+                f"the job ran with {option} = {stated[option]!r}, not {value!r}: its command does "
+                "not take the setting",
+                CANNOT_TELL,
+            )
+
+
+def _same(text: str | None, stated: object, value: object) -> bool:
+    known = _value(text) if text is not None else stated
+    return known is not None and (known == value or str(known) == str(value))
+
+
+def _is_rule(value: object) -> bool:
+    """Whether it is a rule such as "x2" or "p95" that could not be worked out."""
+    return isinstance(value, str) and value[:1] in ("x", "p") and value[1:].isdigit()
+
+
+def _value(text: str) -> Any:
+    """A number or a boolean where the text is one."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return text
+
+
+def _named(move: str, settings: Mapping[str, Any]) -> str:
+    return f"{move} ({', '.join(f'{o}={v}' for o, v in settings.items())})"

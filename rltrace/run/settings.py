@@ -1,0 +1,156 @@
+"""A job's command with other settings: pure functions over its words.
+
+How a framework takes settings is data: the table `command` of its file in
+`rltrace/adapters/settings/`. Where an option stands already it is replaced, else it goes to the
+end, where every framework's command line takes it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from rltrace.trace.errors import CANNOT_TELL, RltraceError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+FLAGS, PAIRS = "--option value", "option=value"
+
+
+@dataclass(frozen=True)
+class CommandForm:
+    """How a framework's command line takes settings. `form` is `--option value` or `option=value`;
+    `dashes`: options are flags with dashes for underscores, and booleans have a `--no-` flag;
+    `names` are options that the command line calls otherwise. `outputs` are options that name what
+    a job writes, "if given" or "always" to be given when it is run elsewhere."""
+
+    form: str
+    dashes: bool = False
+    names: Mapping[str, str] = field(default_factory=dict)
+    outputs: Mapping[str, str] = field(default_factory=dict)
+
+    def word(self, option: str) -> str:
+        """The option as the command line has it."""
+        if not self.dashes:
+            return option
+        return "--" + self.names.get(option, option).replace("_", "-")
+
+
+@cache
+def forms() -> Mapping[str, CommandForm]:
+    """The forms by framework."""
+    found = {}
+    for file in resources.files("rltrace").joinpath("adapters/settings").iterdir():
+        if file.name.endswith(".toml"):
+            data = tomllib.loads(file.read_text("utf-8"))
+            if "command" in data:
+                found[data["framework"]] = CommandForm(**data["command"])
+    return found
+
+
+def form_of(framework: str) -> CommandForm:
+    """The form of a framework. Errors: `RltraceError` where its settings are not on the command
+    line."""
+    if framework not in forms():
+        known = ", ".join(sorted(forms()))
+        name = framework or "a job of an unknown framework"
+        raise RltraceError(
+            f"how {name} takes settings on its command line is not known (known: {known})",
+            CANNOT_TELL,
+        )
+    return forms()[framework]
+
+
+def with_settings(
+    command: Sequence[str], form: CommandForm, settings: Mapping[str, Any]
+) -> list[str]:
+    """The command with these options set."""
+    words = list(command)
+    for option, value in settings.items():
+        words = (_pair if form.form == PAIRS else _flag)(words, form, option, value)
+    return words
+
+
+def given(command: Sequence[str], form: CommandForm, option: str) -> str | None:
+    """What the command sets an option to, as text; None where it does not, "" for a bare flag."""
+    name = form.word(option)
+    if form.form == PAIRS:
+        found = [w.partition("=")[2] for w in command if _key(w) == option.lstrip("+")]
+        return found[-1] if found else None
+    for place in range(len(command) - 1, -1, -1):
+        word, equals, value = command[place].partition("=")
+        if word == name:
+            if equals:
+                return value
+            after = command[place + 1 : place + 2]
+            return after[0] if after and not after[0].startswith("--") else ""
+    return None
+
+
+def elsewhere(form: CommandForm, command: Sequence[str], folder: str) -> dict[str, str]:
+    """Settings that let the job write into `folder` what it would write where it did before."""
+    moved = {}
+    for option, when in form.outputs.items():
+        named = given(command, form, option)
+        if named or when == "always":
+            last = option.lstrip("-").split(".")[-1]
+            moved[option] = f"{folder}/{last}{_ending(named or '')}"
+    return moved
+
+
+def _ending(path: str) -> str:
+    name = path.rsplit("/", 1)[-1]
+    return "." + name.rsplit(".", 1)[1] if "." in name[1:] else ""
+
+
+def _key(word: str) -> str:
+    """The key of a Hydra override: `++a.b=1` has `a.b`; none where it is no override."""
+    key, equals, _ = word.partition("=")
+    return key.lstrip("+") if equals and not key.startswith("-") else ""
+
+
+def _pair(words: list[str], form: CommandForm, option: str, value: Any) -> list[str]:
+    key = option.lstrip("+")
+    before = [word for word in words if _key(word) == key]
+    named = before[-1].partition("=")[0] if before else option
+    kept = [word for word in words if word not in before]
+    return [*kept, f"{named}={_text(value)}"]
+
+
+def _flag(words: list[str], form: CommandForm, option: str, value: Any) -> list[str]:
+    name = form.word(option)
+    opposite = f"--no-{name[2:]}"
+    kept: list[str] = []
+    skipping = False
+    for word in words:
+        if word in (name, opposite) or word.startswith(f"{name}="):
+            skipping = word == name and not isinstance(value, bool)
+        elif skipping and not word.startswith("--"):
+            skipping = isinstance(value, list)
+        else:
+            skipping = False
+            kept.append(word)
+    if isinstance(value, bool):
+        if value:
+            return [*kept, name]
+        return [*kept, opposite] if form.dashes else kept
+    return [
+        *kept,
+        name,
+        *([_text(v) for v in value] if isinstance(value, list) else [_text(value)]),
+    ]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "True" if value else "False"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_text, value)) + "]"
+    return str(value)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rltrace.analysis.whatif.constants import Constants
-from rltrace.analysis.whatif.pools import resplit, scaled_learner, scaled_rollout
+from rltrace.analysis.whatif.pools import grown, resplit, scaled_learner, scaled_rollout
 from rltrace.analysis.whatif.sync import MECHANISMS, transfer_s
 from rltrace.analysis.whatif.workload import PLACEMENTS, Sync, Workload
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
@@ -50,6 +50,11 @@ def _learner_workers(load: Workload, value: str, constants: Constants) -> Worklo
     _needs(not load.shared, "generation and training share their devices: use split or placement")
     _needs(bool(load.serial_s), "no stage of the learner is known")
     return scaled_learner(load, _factor(value, load.devices.get("train", 1.0)), constants)
+
+
+def _devices(load: Workload, value: str, constants: Constants) -> Workload:
+    _needs(bool(load.devices), "the devices are not known")
+    return grown(load, _factor(value, load.total_devices), constants)
 
 
 def _split(load: Workload, value: str, constants: Constants) -> Workload:
@@ -261,6 +266,7 @@ def _slots(load: Workload, value: str, constants: Constants) -> Workload:
 _NAMED = (
     Lever("placement", "who runs when", _placement, PLACEMENTS, 0),
     Lever("split", "devices of rollout : training, at the same total", _split, (), 0),
+    Lever("devices", "all devices, a number or a factor like x2", _devices, ("x2",)),
     Lever("rollout_workers", "rollout workers (devices), a number or a factor like x2",
           _rollout_workers, ("x2",)),
     Lever("learner_workers", "training devices, a number or a factor like x2",

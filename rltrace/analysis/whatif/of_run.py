@@ -7,16 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import pyarrow as pa
-
 from rltrace.analysis.activity import read_activity
 from rltrace.analysis.chains import Chain
 from rltrace.analysis.composition import Composition, compose
 from rltrace.analysis.devices import AGENT, count_devices
 from rltrace.analysis.goodput import Goodput, goodput
-from rltrace.analysis.intervals import Ints
-from rltrace.analysis.order_statistics import Floats
 from rltrace.analysis.stages import Breakdown, break_down
 from rltrace.analysis.staleness import Staleness, staleness
 from rltrace.analysis.steps import Steps, find_steps
@@ -24,20 +19,24 @@ from rltrace.analysis.syncs import Syncs, syncs
 from rltrace.analysis.whatif.engine_fit import Sequences, fit_engine
 from rltrace.analysis.whatif.predict import Source
 from rltrace.analysis.whatif.replay import replay
+from rltrace.analysis.whatif.run_samples import (
+    Samples,
+    batches_of,
+    judged_at_once,
+    samples_of,
+    scoring_of,
+)
 from rltrace.analysis.whatif.stated import stated
-from rltrace.analysis.whatif.workload import PLACEMENTS, Batch, Sync, Workload
+from rltrace.analysis.whatif.workload import PLACEMENTS, Sync, Workload
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
-from rltrace.trace.vocabulary import Finish, Outcome, Stage, word
+from rltrace.trace.vocabulary import Stage, word
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
 
-_MOST_BATCHES = 12
-_MOST_SAMPLES = 256  # of a batch that are played; slots and servers shrink alike
 _MOST_CHUNKS = 16
 _STARVED = 0.1  # a learner that waits longer than this part of the step is not what binds
 _MOST_SCALE = 2.0
-_EARLY = 0.1  # part of a batch's generation before whose end a verdict begins without a barrier
 _NOT_WORK = (Stage.OTHER, Stage.STEP, Stage.WAIT)
 
 
@@ -86,7 +85,7 @@ def workload_of(run: Run, parts: Parts | None = None) -> Source:
     tau_s = parts.breakdown.tau_s[steady].mean(axis=0)
     if not tau_s[Stage.ROLLOUT] > 0:
         raise RltraceError("no generation was seen: nothing can be replayed", CANNOT_TELL)
-    samples = _samples(run, parts.steps)
+    samples = samples_of(run, parts.steps)
     if samples is None:
         return _from_stages(run, parts, composition.placement)
     made = _measured(run, parts, composition.placement, samples)
@@ -126,74 +125,15 @@ def _common(run: Run, parts: Parts) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, eq=False)
-class _Samples:
-    """Samples that ended within the steady steps, in the order of their start; times in seconds.
-    `batch` is the step in which a sample began, `worker` which engine ran it."""
-
-    batch: Ints
-    worker: Ints
-    group: Ints
-    start_s: Floats
-    end_s: Floats
-    tokens: Floats
-    env_s: Floats
-    verdict_s: Floats
-    judged_s: Floats  # when the verdict began; NaN: unknown
-    failed: Floats
-
-
-def _samples(run: Run, steps: Steps) -> _Samples | None:
-    steady = [steps.windows[i] for i in steps.steady]
-    origin, last = steady[0].start_ns, steady[-1].end_ns
-    ok, broken = int(Outcome.OK), f"{int(Finish.TIMEOUT)}, {int(Finish.ERROR)}"
-    query = f"""
-        with verdicts as (
-            select trajectory, sum(end_ns - start_ns) as verdict_ns, min(start_ns) as judged_ns,
-                   bool_or(outcome > {ok}) as unjudged
-            from raw_rewards where start_ns > 0 and end_ns >= start_ns and trajectory <> -1
-            group by trajectory)
-        select t.process, coalesce(nullif(t."group", -1), t.trajectory) as sample_group,
-               t.start_ns, case when first_token_ns >= t.start_ns then first_token_ns
-                                else t.start_ns end as begin_ns,
-               t.end_ns, response_tokens, greatest(env_ns, 0) as env_ns,
-               coalesce(verdict_ns, 0) as verdict_ns, coalesce(judged_ns, -1) as judged_ns,
-               (finish in ({broken}) or coalesce(unjudged, false))::bigint as failed
-        from raw_trajectories t left join verdicts v
-             on t.trajectory = v.trajectory and t.trajectory <> -1
-        where t.start_ns >= {origin} and t.start_ns < {last} and t.end_ns > t.start_ns
-              and response_tokens > 0
-        order by t.start_ns
-    """
-    table = pa.RecordBatchReader.from_stream(run.sql(query)).read_all()
-    columns = [column.to_numpy().astype(np.int64) for column in table.columns]
-    process, group, start, begin, end, tokens, env, verdict, judged, failed = columns
-    if not len(process):
-        return None
-    starts = np.array([window.start_ns for window in steady], np.int64)
-    return _Samples(
-        batch=np.searchsorted(starts, start, side="right") - 1,
-        worker=np.unique(process, return_inverse=True)[1],
-        group=group,
-        start_s=(begin - origin) / 1e9,
-        end_s=(end - origin) / 1e9,
-        tokens=tokens.astype(np.float64),
-        env_s=env / 1e9,
-        verdict_s=verdict / 1e9,
-        judged_s=np.where(judged > 0, (judged - origin) / 1e9, np.nan),
-        failed=failed.astype(np.float64),
-    )
-
-
-def _measured(run: Run, parts: Parts, placement: str, samples: _Samples) -> Workload:
+def _measured(run: Run, parts: Parts, placement: str, samples: Samples) -> Workload:
     steady = list(parts.steps.steady)
     breakdown = parts.breakdown
     sequences = Sequences(
         samples.worker, samples.batch, samples.start_s, samples.end_s, samples.tokens, samples.env_s
     )
     engine, notes = fit_engine(sequences)
-    batches, thin = _batches(samples, len(steady), placement)
-    at_once = _judged_at_once(samples)
+    batches, thin = batches_of(samples, len(steady), placement)
+    at_once = judged_at_once(samples)
     judges = max(1, round(at_once / thin))
     slower = judges * thin / at_once  # so many fewer judges and verdicts, and the same rate
     batches = tuple(replace(batch, verdict_s=batch.verdict_s * slower) for batch in batches)
@@ -217,7 +157,7 @@ def _measured(run: Run, parts: Parts, placement: str, samples: _Samples) -> Work
         switch_s=float(breakdown.exposed_s[steady, Stage.SWITCH].mean()),
         reference_s=float(tau_s[:, on_actors].sum(axis=1).mean()) if on_actors else 0.0,
         reward_workers=judges,
-        scoring=_scoring(samples, placement),
+        scoring=scoring_of(samples, placement),
         chunks=_chunks(breakdown, steady, placement),
         sync=_sync(parts, placement),
         lag_bound=float(max(1, parts.staleness.largest_lag)),
@@ -253,65 +193,6 @@ def _fitted(made: Workload, parts: Parts) -> Workload:
     return replace(made, rest_s=max(0.0, measured_s - replay(made).step_s))
 
 
-def _batches(samples: _Samples, steps: int, placement: str) -> tuple[tuple[Batch, ...], float]:
-    """The samples of each step, at most so many of each, and how many one of them stands for.
-    Without barriers the groups are dealt out evenly, in the order in which they began."""
-    _, first, group = np.unique(samples.group, return_index=True, return_inverse=True)
-    order = np.argsort(first, kind="stable")
-    rank = np.empty(len(order), np.int64)
-    rank[order] = np.arange(len(order))
-    number = rank[group]  # of the group, in the order of their beginning
-    each = max(1, round(len(order) / steps))
-    began = samples.batch[first[order]]
-    of_group = np.arange(len(order)) // each if placement == "async" else began
-    counts = np.bincount(of_group)
-    usual = int(np.median(counts[counts > 0]))
-    members = len(samples.group) / len(order)
-    kept = max(1, min(usual, int(_MOST_SAMPLES / members)))
-    made: list[Batch] = []
-    # Those that are cut off by an end of the run are left out; lengths change as the policy learns,
-    # so those that are played are spread over the run.
-    whole = np.flatnonzero(counts >= usual)
-    few = np.unique(np.linspace(0, len(whole) - 1, _MOST_BATCHES).round().astype(int))
-    for batch in whole[few]:
-        groups = np.flatnonzero(of_group == batch)
-        chosen = groups[np.linspace(0, len(groups) - 1, kept).round().astype(int)]
-        mine = np.flatnonzero(np.isin(number, chosen))
-        made.append(
-            Batch(
-                samples.tokens[mine],
-                samples.env_s[mine],
-                samples.verdict_s[mine],
-                tuple(int(n) for n in number[mine]),
-            )
-        )
-    return tuple(made), usual / kept
-
-
-def _scoring(samples: _Samples, placement: str) -> str:
-    """Whether verdicts waited for the batch, for the group, or for nobody."""
-    known = ~np.isnan(samples.judged_s)
-    if not known.any():
-        return "batch" if placement == "colocated" else "group"
-    judged, end = samples.judged_s[known], samples.end_s
-    if placement != "async":
-        batch = samples.batch
-        spans = [
-            (end[batch == one].max() - samples.start_s[batch == one].min(), one)
-            for one in np.unique(batch[known])
-        ]
-        streams = [
-            judged[batch[known] == one].min() < end[batch == one].max() - _EARLY * span
-            for span, one in spans
-        ]
-        if np.mean(streams) < 0.5:
-            return "batch"
-    _, place = np.unique(samples.group, return_inverse=True)
-    last = np.zeros(place.max() + 1)
-    np.maximum.at(last, place, end)
-    return "sample" if (judged < last[place[known]]).mean() > _EARLY else "group"
-
-
 def _chunks(breakdown: Breakdown, steady: list[int], placement: str) -> int:
     """In how many parts the learner took a batch, from how much of its chain ran under the actors':
     with n parts all but the last may."""
@@ -334,16 +215,6 @@ def _sync(parts: Parts, placement: str) -> Sync:
     sent, taken = by_role.get("source", 0.0), by_role.get("sink", 0.0)
     overlap = taken / (sent + taken) if sent + taken > 0 else 0.0
     return Sync(exposed_s if placement == "one-step-off" else tau_s, overlap, bytes)
-
-
-def _judged_at_once(samples: _Samples) -> int:
-    """Verdicts that were in the making at once, at the most: a process may make several."""
-    known = ~np.isnan(samples.judged_s) & (samples.verdict_s > 0)
-    begin = samples.judged_s[known]
-    times = np.concatenate([begin + samples.verdict_s[known], begin])
-    order = np.argsort(times, kind="stable")  # one that ends makes room for one that begins
-    change = np.repeat([-1, 1], len(begin))[order]
-    return max(1, int(np.cumsum(change).max(initial=1)))
 
 
 def _devices(run: Run) -> tuple[Mapping[str, float], str]:

@@ -41,6 +41,13 @@ def scaled_learner(load: Workload, factor: float, constants: Constants) -> Workl
     return replace(_learner_times(load, time), devices=devices)
 
 
+def grown(load: Workload, factor: float, constants: Constants) -> Workload:
+    """`factor` times all devices, in the same parts."""
+    devices = {pool: count * factor for pool, count in load.devices.items()}
+    load = scaled_learner(scaled_rollout(load, factor, constants), factor, constants)
+    return replace(load, devices=devices)
+
+
 def resplit(load: Workload, rollout: float, train: float, constants: Constants) -> Workload:
     """So many devices for generation and for training, at the same total."""
     if not load.shared:

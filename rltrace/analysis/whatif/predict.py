@@ -12,10 +12,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from rltrace.analysis.whatif.bound import walls
 from rltrace.analysis.whatif.constants import Constants, table
 from rltrace.analysis.whatif.levers import LEVERS, Lever, NotApplicable, lever
 from rltrace.analysis.whatif.pools import merged
-from rltrace.analysis.whatif.replay import Replay, replay, walls
+from rltrace.analysis.whatif.replay import Replay, replay
 from rltrace.analysis.whatif.workload import Workload
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from rltrace.analysis.whatif.bound import walls
 from rltrace.analysis.whatif.events import draft_speed
-from rltrace.analysis.whatif.replay import replay, walls
+from rltrace.analysis.whatif.replay import replay
 from rltrace.analysis.whatif.workload import Engine, Sync
 from rltrace.trace.vocabulary import Stage
 from tests.analysis.whatif.played import batch, workload

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from rltrace.analysis.whatif.bound import walls
 from rltrace.analysis.whatif.constants import Constants, table
 from rltrace.analysis.whatif.physics import train_mfu
 from rltrace.analysis.whatif.predict import baseline, predict
-from rltrace.analysis.whatif.replay import replay, walls
+from rltrace.analysis.whatif.replay import replay
 from rltrace.analysis.whatif.stated import read_stages
 from rltrace.analysis.whatif.sync import reshard_bytes, star_s, tree_s, weight_bytes
 from rltrace.trace.errors import RltraceError

@@ -35,7 +35,6 @@ def _controller(call: Call) -> None:
         objective=config.objective,
         updates_per_version=config.minibatches,  # fewer where a step has fewer samples
         settings=dict(vars(config)),
-        settings=dict(vars(config)),
     )
 
 

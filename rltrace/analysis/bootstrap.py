@@ -1,7 +1,7 @@
 """Intervals of means over steps that resemble their neighbours.
 
-A step is long where the one before it was (lengths of the same prompts, a warm cache, a busy host): so
-the usual interval, which takes steps as independent, is too narrow. Blocks of neighbouring steps
+A step is long where the one before it was (the same prompts, a warm cache, a busy host), so the
+usual interval, which takes steps as independent, is too narrow. Blocks of neighbouring steps
 are drawn instead (circular block bootstrap, Politis and Romano 1992), as long as the steps' own
 correlation asks for (Carlstein 1986, for an autoregression of order 1). A bootstrap of few steps is
 too narrow as well, so its standard error is used with Student's t for the steps that would say as

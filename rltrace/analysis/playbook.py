@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -35,7 +35,7 @@ class Move:
 @dataclass(frozen=True)
 class Setting:
     """An option of a framework that makes a move. `value` is an example, or a rule such as "x2".
-    `config` names the configuration that has the option, `where` the command or file, where that is
+    `older` are versions before which options had other names. `config` names the configuration that has the option, `where` the command or file, where that is
     not the default one."""
 
     wall: str
@@ -48,6 +48,18 @@ class Setting:
     config: str = ""
     where: str = ""
     needs: Mapping[str, Any] = field(default_factory=dict)
+    older: tuple[tuple[str, Mapping[str, str]], ...] = ()
+
+    def in_version(self, version: str) -> Setting:
+        """The setting by the names that its options have in a version."""
+        if not version:
+            return self
+        known = [names for before, names in self.older if satisfies(version, f"<{before}")]
+        option, needs = self.option, dict(self.needs)
+        for names in known:
+            option = names.get(option, option)
+            needs = {names.get(key, key): value for key, value in needs.items()}
+        return replace(self, option=option, needs=needs)
 
 
 @cache
@@ -66,8 +78,14 @@ def frameworks() -> Mapping[str, tuple[Setting, ...]]:
     for file in resources.files("rltrace").joinpath("adapters/settings").iterdir():
         if file.name.endswith(".toml"):
             data = tomllib.loads(file.read_text("utf-8"))
+            older = tuple(
+                (key.removeprefix("before_").replace("_", "."), names)
+                for key, names in data.items()
+                if key.startswith("before_")
+            )
             found[data["framework"]] = tuple(
-                Setting(**{**entry, "source": tuple(entry["source"])}) for entry in data["setting"]
+                Setting(**{**entry, "source": tuple(entry["source"]), "older": older})
+                for entry in data["setting"]
             )
     return found
 
@@ -76,7 +94,7 @@ def settings_for(framework: str, version: str, move: Move) -> tuple[Setting, ...
     """The settings that make a move in that version of a framework, those of its default
     configuration first. An unknown version has them all."""
     made = [
-        setting
+        setting.in_version(version)
         for setting in frameworks().get(framework, ())
         if (setting.wall, setting.move) == (move.wall, move.move)
         and satisfies(version, setting.versions)

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from rltrace.analysis.fixes import Fix, fixes_for
-from rltrace.analysis.health import Health
+from rltrace.analysis.health import ALARM, Health
+from rltrace.analysis.lint import Lint, lint
+from rltrace.analysis.readiness import Control, readiness
 from rltrace.analysis.walls.queues import Queues, queues
 from rltrace.analysis.walls.rank import Ranking, rank
 from rltrace.analysis.walls.wall import Seen, Wall
@@ -26,7 +28,8 @@ class Verdict:
     `first` rests on or what is missing, `would_tell` which hook or setting would tell more.
 
     `alarms` forbid advice: then `fixes` is empty. Fixes are in order of predicted gain for their
-    effort; where none gains, "do nothing" is the advice (`do_nothing`)."""
+    effort; where none gains, "do nothing" is the advice (`do_nothing`). `lints` are the
+    anti-patterns, `controls` the readiness checklist."""
 
     walls: tuple[Wall, ...]
     first: Wall | None
@@ -39,6 +42,8 @@ class Verdict:
     queues: Queues | None
     alarms: tuple[str, ...]
     fixes: tuple[Fix, ...]
+    lints: tuple[Lint, ...]
+    controls: tuple[Control, ...]
 
     @property
     def binding(self) -> tuple[Wall, ...]:
@@ -55,7 +60,7 @@ class Verdict:
 def verdict(seen: Seen, health: Health, source: Source | None) -> Verdict:
     """The verdict; `source` is the run's workload for predictions (None: it cannot be replayed)."""
     ranking = rank(seen)
-    alarms = tuple(alarm.says for alarm in health.alarms if alarm.severity == "alarm")
+    alarms = tuple(alarm.says for alarm in health.alarms if alarm.severity == ALARM)
     return Verdict(
         walls=ranking.walls,
         first=ranking.first,
@@ -68,6 +73,8 @@ def verdict(seen: Seen, health: Health, source: Source | None) -> Verdict:
         queues=queues(seen),
         alarms=alarms,
         fixes=() if alarms else _fixes(seen, ranking, source),
+        lints=lint(seen),
+        controls=readiness(seen),
     )
 
 

@@ -16,6 +16,7 @@ from rltrace.report.layout import Column, Grid, Section, listed
 from rltrace.report.own_figures_section import own_figures_section, pointer
 from rltrace.report.probe_section import probe_section
 from rltrace.report.tail_section import has_tail, tail_section
+from rltrace.report.walls_section import checks_section, fixes_section, walls_section
 
 _MOST_STEPS = 6
 _SMALL_REST = 0.01
@@ -24,6 +25,10 @@ _SMALL_REST = 0.01
 def sections(summary: Summary, own_figures: bool = False) -> Iterator[Section]:
     """All sections after the verdict, in the order in which they are read; with `own_figures` that
     on what the framework itself logs."""
+    fixes = fixes_section(summary.verdict)
+    if fixes is not None:
+        yield fixes
+    yield walls_section(summary.verdict)
     yield _stages(summary, () if own_figures else pointer(summary))
     if summary.probe is not None:
         yield probe_section(summary.probe)
@@ -42,6 +47,7 @@ def sections(summary: Summary, own_figures: bool = False) -> Iterator[Section]:
         yield cascade_section(summary.cascade)
     if summary.reward is not None:
         yield reward_section(summary.reward, summary.signal)
+    yield checks_section(summary.verdict)
     yield coverage_section(summary)
 
 

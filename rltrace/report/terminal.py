@@ -12,9 +12,9 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from rltrace.analysis.binding import LIKELY, WEAK
 from rltrace.analysis.summary import Summary
 from rltrace.analysis.typical import PARTS
+from rltrace.analysis.walls.wall import LIKELY, WEAK
 from rltrace.report import units, verdict
 from rltrace.report.layout import Grid, Section
 from rltrace.report.sections import sections
@@ -59,7 +59,10 @@ def show(section: Section, console: Console) -> None:
 
 
 def _verdict(summary: Summary, width: int) -> Panel:
-    style = _VERDICT_COLOURS.get(summary.binding.confidence, "bold")
+    found = summary.verdict
+    style = _VERDICT_COLOURS.get(found.confidence, "bold")
+    if found.alarms:
+        style = "bold red"
     inner = width - 4
     text = Text("\n".join(_wrapped(verdict.headline(summary), inner)), style=style)
     for sentence in verdict.evidence(summary):

@@ -23,11 +23,18 @@ def render(summary: Summary) -> dict[str, Any]:
     document: dict[str, Any] = {"schema": SCHEMA, **_value(summary)}
     binding, composition, goodput = summary.binding, summary.composition, summary.goodput
     document["binding"] |= {
-        "headline": verdict.headline(summary),
-        "evidence": list(verdict.evidence(summary)),
+        "headline": verdict.stage_line(summary),
         "stage": None if binding.stage is None else binding.stage.name,
         "runner_up": None if binding.runner_up is None else binding.runner_up.name,
         "tied": [row.name for row in binding.tied],
+    }
+    found = summary.verdict
+    document["verdict"] |= {
+        "headline": verdict.headline(summary),
+        "evidence": list(verdict.evidence(summary)),
+        "first": None if found.first is None else found.first.name,
+        "co_walls": [wall.name for wall in found.co_walls],
+        "do_nothing": found.do_nothing,
     }
     if summary.probe is not None:
         for stage, values in zip(summary.probe.stages, document["probe"]["stages"], strict=True):

@@ -1,23 +1,47 @@
-"""The report's first lines: what the run is, how it ended, and which stage binds."""
+"""The report's first lines: what the run is, how it ended, and which wall binds."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 
-from rltrace.analysis.binding import ALIKE, INSUFFICIENT, LIKELY, RESOURCE_OF, Binding
+from rltrace.analysis.binding import ALIKE, INSUFFICIENT, LIKELY, Binding
 from rltrace.analysis.summary import Summary
+from rltrace.analysis.verdict import Verdict
+from rltrace.analysis.walls.wall import ENV_REWARD, LEARNER, ROLLOUT, TAIL, WEIGHTS, Wall
 from rltrace.report import units
 from rltrace.report.layout import labelled, listed
+from rltrace.report.walls_section import figure_words, gain_words, setting_words
 from rltrace.trace.vocabulary import Stage
 
 _WAIT_SHARE = 0.05
 _MOST_STOPPED = 3
+_MOST_FIGURES = 4
+_OF_STAGES = (ROLLOUT, TAIL, ENV_REWARD, LEARNER, WEIGHTS)
 _OF_HEALTH = ("reward", "restart", "stall", "lost process", "not finite")  # others stand below
 
 
 def headline(summary: Summary) -> str:
     """The verdict in one line."""
+    found = summary.verdict
+    if found.alarms:
+        return "The run is not well: repair that before anything is tuned"
+    if found.balanced:
+        return f"Nothing binds: {found.because}"
+    if found.first is None:
+        return f"Cannot tell which wall binds: {found.because}"
+    names = listed([wall.name for wall in found.binding])
+    cost = units.share(found.first.cost.share)
+    if len(found.binding) > 1:
+        verb = "are" if found.confidence == LIKELY else "may be"
+        return f"{names} {verb} the walls: each takes about {cost} of the goodput"
+    if found.confidence == LIKELY:
+        return f"{names} is the wall: it takes {cost} of the goodput"
+    return f"{names} may be the wall ({cost} of the goodput), but the evidence is weak"
+
+
+def stage_line(summary: Summary) -> str:
+    """Which stage has the most exposed time, in one line."""
     binding = summary.binding
     if binding.stage is None or binding.confidence == INSUFFICIENT:
         return f"Insufficient evidence: {binding.because}"
@@ -25,24 +49,51 @@ def headline(summary: Summary) -> str:
     if binding.tied:
         names = listed([name, *(labelled(row.name, row.symbol) for row in binding.tied)])
         if binding.confidence == LIKELY:
-            return f"{names} bind together{_walls(binding)}"
-        either = "either" if len(binding.tied) == 1 else "any of them"
-        return f"{names} cannot be told apart: {either} may bind"
+            return f"{names} hold the step up together"
+        return f"which of {names} holds the step up most cannot be told"
     if binding.confidence == LIKELY:
-        return f"{name} binds{_walls(binding)}"
-    return f"{name} may bind, but the evidence is weak"
-
-
-def _walls(binding: Binding) -> str:
-    resources = [binding.resource, *(RESOURCE_OF.get(row.stage, "") for row in binding.tied)]
-    walls = list(dict.fromkeys(resource for resource in resources if resource))
-    if not walls:
-        return ""
-    return f": {listed(walls)} {'is the wall' if len(walls) == 1 else 'are the walls'}"
+        return f"{name} holds the step up most"
+    return f"{name} may hold the step up most, but the evidence is weak"
 
 
 def evidence(summary: Summary) -> Iterator[str]:
     """What the verdict rests on, one sentence each."""
+    found = summary.verdict
+    if found.first is not None and not found.alarms:
+        yield f"you see: {found.first.symptom}"
+        yield f"the cost is {found.first.because}"
+        yield from _figures(found.first)
+        others = [w for w in found.walls if w not in found.binding and w.cost.known][:2]
+        if others:
+            told = [f"{w.name} {units.share(w.cost.share)}" for w in others]
+            yield f"next: {listed(told)}"
+    elif found.would_tell and not found.alarms:
+        yield f"would be told by {listed(list(found.would_tell))}"
+    if summary.binding.stage is not None:
+        if found.first is None or found.alarms or found.first.name not in _OF_STAGES:
+            yield stage_line(summary)
+        yield from _stage_evidence(summary)
+    yield from _advice(found)
+
+
+def _figures(wall: Wall) -> Iterator[str]:
+    telling = [one for one in wall.evidence if not one.name.startswith("exposed")]
+    if telling:
+        yield "; ".join(figure_words(one) for one in telling[:_MOST_FIGURES])
+
+
+def _advice(found: Verdict) -> Iterator[str]:
+    if found.do_nothing:
+        yield "do nothing: no known move is predicted to gain anything"
+        return
+    best = next((fix for fix in found.fixes if fix.worth > 0), None)
+    if best is not None:
+        how = f" ({setting_words(best)})" if best.setting else ""
+        of = "per device " if best.gain is None else ""
+        yield f"first: {best.move}{how}, {of}{gain_words(best.gain or best.goodput_gain)}"
+
+
+def _stage_evidence(summary: Summary) -> Iterator[str]:
     binding = summary.binding
     if binding.stage is None:
         return

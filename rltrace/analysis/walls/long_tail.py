@@ -82,7 +82,9 @@ def long_tail(seen: Seen) -> Wall:
     if not found.share:
         return Wall(TAIL, LIKELY, NONE, SYMPTOM, found.why or "no slot stood idle", evidence, ())
     stages = (Stage.ROLLOUT,)
-    return stage_wall(seen, TAIL, SYMPTOM, stages, relief_s(seen, stages) * found.share, evidence)
+    seconds = relief_s(seen, stages) * found.share
+    because = "the part of the step in which slots stand idle while a batch drains"
+    return stage_wall(seen, TAIL, SYMPTOM, stages, seconds, evidence, (), because)
 
 
 def _evidence(seen: Seen) -> tuple[Figure, ...]:

@@ -26,6 +26,7 @@ def stage_wall(
     relief_s: Seconds,
     evidence: tuple[Figure, ...],
     missing: tuple[str, ...] = (),
+    because: str = "",
 ) -> Wall:
     """The wall `name`, which takes `relief_s` seconds of each steady step through `stages`."""
     present = [row for row in seen.stages if row.stage in stages]
@@ -39,7 +40,7 @@ def stage_wall(
         why = "no complete step was recorded, so nothing is known of what a step waits for"
         return Wall(name, CANNOT_TELL, UNKNOWN, symptom, why, evidence, ("spans of stage step",))
     cost = share_of_steps(relief_s, seen.steps_s)
-    because = (
+    because = because or (
         "the part of the step that would fall away if "
         f"{' and '.join(row.name for row in present)} took no time"
     )

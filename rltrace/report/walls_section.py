@@ -1,0 +1,177 @@
+"""The walls in words and tables: what each costs, what to do, and what else the trace shows."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from rltrace.analysis import lint, readiness
+from rltrace.analysis.fixes import Fix
+from rltrace.analysis.verdict import Verdict
+from rltrace.analysis.walls.rank import BINDS
+from rltrace.analysis.walls.wall import CANNOT_TELL, Figure, Wall
+from rltrace.analysis.whatif.predict import Estimate
+from rltrace.report import units
+from rltrace.report.layout import Column, Grid, Section, listed
+
+_MOST_FIXES = 5
+_SOLVED = "groups in which all succeed"
+_MANY_SOLVED = 0.2
+
+
+def walls_section(verdict: Verdict) -> Section:
+    """All eight walls, the dearest first."""
+    columns = (
+        Column("wall"),
+        Column("costs", right=True),
+        Column("95 %", right=True, least_width=76),
+        Column("evidence"),
+    )
+    return Section(
+        "The eight walls",
+        tuple(_queues(verdict)),
+        Grid(columns, tuple(_wall(wall) for wall in verdict.walls)),
+        (
+            "costs: the share of goodput that the wall takes; without it the run would be "
+            "1 / (1 - share) times better. Costs do not add up.",
+            *_unknown(verdict),
+            *_solved(verdict),
+        ),
+    )
+
+
+def _wall(wall: Wall) -> tuple[str, ...]:
+    cost = wall.cost
+    interval = ""
+    if cost.known and not math.isnan(cost.low):
+        interval = f"{units.share(cost.low)} to {units.share(cost.high)}"
+    told = units.share(cost.share) if cost.known else CANNOT_TELL
+    most = 2 if wall.cost.share >= BINDS else 1
+    said = "; ".join(figure_words(one) for one in _telling(wall)[:most])
+    return wall.name, told, interval, said if cost.known else wall.because
+
+
+def _telling(wall: Wall) -> list[Figure]:
+    """Figures that say something: a share of nothing comes last."""
+    return sorted(wall.evidence, key=lambda one: not one.value)
+
+
+def figure_words(one: Figure) -> str:
+    """`exposed rollout 1.78 s a step`."""
+    shown: str
+    if one.unit == "share":
+        shown = units.share(one.value)
+    elif one.unit == "bytes":
+        shown = units.size(one.value)
+    elif one.unit == "s" or one.unit.startswith("s "):
+        shown = units.seconds(one.value) + one.unit[1:]
+    else:
+        shown = f"{units.number(one.value)} {one.unit}".rstrip()
+    return f"{one.name} {shown}"
+
+
+def _queues(verdict: Verdict) -> Iterator[str]:
+    found = verdict.queues
+    if found is None or not found.starved:
+        return
+    rates = {"actors": found.actors, "rewards": found.rewards, "learner": found.learner}
+    told = [f"{role} {units.number(r)}" for role, r in rates.items() if not math.isnan(r)]
+    verb = "wait" if len(found.starved) > 1 or found.starved[0] != "learner" else "waits"
+    yield (
+        f"Samples a second while at work: {', '.join(told)}: the {found.slowest} set"
+        f"{'s' if found.slowest == 'learner' else ''} the pace, {listed(list(found.starved))} "
+        f"{verb}."
+    )
+
+
+def _unknown(verdict: Verdict) -> Iterator[str]:
+    for wall in verdict.walls:
+        if not wall.cost.known and wall.missing:
+            yield f"{wall.name}: would be told by {'; '.join(wall.missing)}."
+
+
+def _solved(verdict: Verdict) -> Iterator[str]:
+    solved = [f for wall in verdict.walls for f in wall.evidence if f.name == _SOLVED]
+    if solved and solved[0].value >= _MANY_SOLVED:
+        yield (
+            f"In {units.share(solved[0].value)} of the groups all samples succeed: these prompts "
+            "are solved, and teach nothing more."
+        )
+
+
+def fixes_section(verdict: Verdict) -> Section | None:
+    """What to do, best first; None where nothing binds or nobody can tell."""
+    if verdict.alarms:
+        text = "The run is not well: no advice on tuning before that is repaired."
+        return Section("What to do", (text,))
+    if not verdict.fixes:
+        return None
+    shown = [fix for fix in verdict.fixes if fix.setting or fix.goodput_gain is not None]
+    shown = shown[:_MOST_FIXES]
+    columns = (
+        Column("fix"),
+        Column("setting"),
+        Column("speed", right=True, least_width=90),
+        Column("per device", right=True),
+    )
+    lines = []
+    if verdict.do_nothing:
+        lines.append("Do nothing: none of the known moves is predicted to gain anything.")
+    rows = tuple(
+        (fix.move, setting_words(fix), gain_words(fix.gain), gain_words(fix.goodput_gain))
+        for fix in shown
+    )
+    return Section(
+        "What to do", tuple(lines), Grid(columns, rows), tuple(_fix_notes(shown, verdict))
+    )
+
+
+def setting_words(fix: Fix) -> str:
+    """`reward_workers=4` and what has to be set with it; a dash where no option makes the move."""
+    if not fix.setting:
+        return units.UNKNOWN
+    more = [f"{key}={_plain(value)}" for key, value in fix.needs.items()]
+    return " ".join([f"{fix.setting}={_plain(fix.value)}", *more])
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def gain_words(gain: Estimate | None) -> str:
+    """`+33 % (+22 to +42)`; a dash where nothing predicts it."""
+    if gain is None:
+        return "no number"
+    low, middle, high = (round(100 * (x - 1)) for x in (gain.low, gain.middle, gain.high))
+    return f"{middle:+d} % ({low:+d} to {high:+d})" if low != high else f"{middle:+d} %"
+
+
+def _fix_notes(shown: list[Fix], verdict: Verdict) -> Iterator[str]:
+    yield (
+        "Predicted gains, one fix at a time, in order of gain for their effort. speed: steps; per "
+        "device: useful tokens for each device-second. `rltrace whatif` says what they rest on."
+    )
+    if shown and not verdict.do_nothing:
+        first = shown[0]
+        yield f"{first.move}: {first.risk} Watch {first.watch}."
+    slower = [fix.move for fix in shown if fix.verdict == "slower"]
+    if slower:
+        yield f"Slower for what it costs: {listed(slower)}."
+
+
+def checks_section(verdict: Verdict) -> Section:
+    """Anti-patterns that were found, and the seven controls."""
+    lines = [f"! {one.name}: {one.says}. {one.why} {one.better}"
+             for one in verdict.lints if one.verdict == lint.FOUND]  # fmt: skip
+    unsure = [one.name for one in verdict.lints if one.verdict == lint.CANNOT_TELL]
+    clear = sum(one.verdict == lint.NOT_FOUND for one in verdict.lints)
+    lines.append(f"Anti-patterns not found: {clear} of {len(verdict.lints)}.")
+    if unsure:
+        lines.append(f"Cannot tell: {'; '.join(unsure)}.")
+    columns = (Column("control"), Column(""), Column("evidence"))
+    order = (readiness.NOT_SEEN, readiness.CANNOT_TELL, readiness.SEEN)
+    rows = sorted(verdict.controls, key=lambda one: order.index(one.verdict))
+    grid = Grid(columns, tuple((one.name, one.verdict, one.says) for one in rows))
+    return Section("Checks", tuple(lines), grid)

@@ -26,16 +26,14 @@ def ranked(base: Baseline, found: Sequence[Prediction]) -> Section:
     columns = (
         Column("lever"),
         Column("step", right=True),
-        Column("range", right=True, least_width=90),
         Column("per device-second", right=True),
         Column("range", right=True),
-        Column("then binds", least_width=100),
+        Column("then binds", least_width=90),
     )
     rows = tuple(
         (
             ", ".join(one.levers),
             units.seconds(one.step_s.middle),
-            _between(one.step_s, units.seconds),
             _change(one.goodput_gain.middle),
             _between(one.goodput_gain, _change),
             " + ".join(one.walls),
@@ -59,7 +57,7 @@ def ranked(base: Baseline, found: Sequence[Prediction]) -> Section:
 
 
 def _now(base: Baseline) -> str:
-    wall = f"; {listed(list(base.walls))} binds" if base.walls else ""
+    wall = f"; {_binds(base.walls)}" if base.walls else ""
     return (
         f"Now: {units.seconds(base.step_s)} a step, {base.placement}{_devices(base.devices)}{wall}."
     )
@@ -83,7 +81,7 @@ def _answer(base: Baseline, found: Prediction) -> Iterator[str]:
             line += f", {units.count(per_usd.middle)} per US$ ({_between(per_usd, units.count)})"
         yield f"{line}."
     if found.walls:
-        yield f"Then {listed(list(found.walls))} binds."
+        yield f"Then {_binds(found.walls)}."
     if found.learner_waits_share > 0:
         share = units.share(found.learner_waits_share)
         yield f"The learner waits for samples {share} of the step."
@@ -91,6 +89,10 @@ def _answer(base: Baseline, found: Prediction) -> Iterator[str]:
         bars = [f"{lag}: {units.share(part)}" for lag, part in found.lags.items()][:_MOST_LAGS]
         stale = f"; {units.share(found.stale_share)} come too late" if found.stale_share > 0 else ""
         yield f"Lag in policy versions, by share of the groups: {', '.join(bars)}{stale}."
+
+
+def _binds(walls: Sequence[str]) -> str:
+    return f"{listed(list(walls))} bind{'s' * (len(walls) == 1)}"
 
 
 def _devices(devices: Mapping[str, float]) -> str:

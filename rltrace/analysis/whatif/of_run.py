@@ -81,7 +81,11 @@ def workload_of(run: Run, parts: Parts | None = None) -> Source:
     composition = parts.composition
     if composition is None or composition.placement not in PLACEMENTS:
         why = composition.placement_source if composition else "no stage was seen in the steps"
-        raise RltraceError(f"the placement is not known ({why})", CANNOT_TELL)
+        raise RltraceError(
+            f"the placement is not known ({why}); state it with the stage seconds in a file for "
+            "--stages",
+            CANNOT_TELL,
+        )
     tau_s = parts.breakdown.tau_s[steady].mean(axis=0)
     if not tau_s[Stage.ROLLOUT] > 0:
         raise RltraceError("no generation was seen: nothing can be replayed", CANNOT_TELL)
@@ -179,7 +183,8 @@ def _fitted(made: Workload, parts: Parts) -> Workload:
     measured_s = made.measured_step_s
     error = math.log((played.step_s + (made.placement != "async") * idle_s) / measured_s)
     rollout_s = float(parts.breakdown.tau_s[steady, Stage.ROLLOUT].mean())
-    scale = rollout_s / played.stages_s[Stage.ROLLOUT]
+    replayed_s = played.stages_s.get(Stage.ROLLOUT, 0.0)
+    scale = rollout_s / replayed_s if replayed_s else 1.0
     if made.placement == "async":
         waits = played.learner_waits_s > _STARVED * played.step_s
         scale = measured_s / played.step_s if waits else 1.0

@@ -195,7 +195,9 @@ def _predict(cases: _Cases, moves: Sequence[tuple[str, str]]) -> Prediction:
 def _moved(load: Workload, chosen: Sequence[tuple[Lever, str]], constants: Constants) -> Workload:
     """The workload with all levers moved, those that place it first."""
     for one, value in chosen:
-        split = load.devices if load.placement != "colocated" else {}
+        # Without GPUs each process is a device of its own, which cannot do another's work.
+        apart = load.placement != "colocated" and load.device_kind == "GPU"
+        split = load.devices if apart else {}
         load = one.change(load, value, constants)
         if load.placement == "colocated" and {"rollout", "train"} <= set(split):
             load = merged(load, constants)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,18 @@ def test_measured_steps_scatter_into_the_range_but_no_change_is_no_gain() -> Non
     assert same.gain.low == same.gain.high == 1
     assert same.step_s.low < 9 < same.step_s.high
     assert any("16 measured steps" in sentence for sentence in same.rests_on)
+
+
+def test_processes_that_are_no_gpus_do_not_take_over_each_others_work() -> None:
+    load = workload(batch([6, 6]), train_s=3, placement="one-step-off", device_kind="worker",
+                    devices={"rollout": 1.0, "train": 1.0})  # fmt: skip
+    found = predict(lambda constants: load, [("placement", "colocated")])
+    assert found.step_s.middle == pytest.approx(9)
+    assert found.verdict == "slower"
+    on_gpus = predict(
+        lambda constants: replace(load, device_kind="GPU"), [("placement", "colocated")]
+    )
+    assert on_gpus.devices == {"shared": 2.0}
 
 
 def test_a_cap_costs_the_tokens_that_it_cuts() -> None:

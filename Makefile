@@ -18,7 +18,7 @@ OPENRLHF := .venvs/openrlhf-$(shell sha256sum < $(OPENRLHF_PINS) | cut -c1-12)
 OPENRLHF_PIP := $(OPENRLHF)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps
 OPENRLHF_VERSIONS := 0.9.1 0.9.6 0.9.9 0.10.1 0.10.2 0.11.2
 
-.PHONY: demo test test-verl test-openrlhf lint types check bench clean
+.PHONY: demo test test-verl test-openrlhf lint types check bench prove clean
 
 demo: $(READY)
 	$(BIN)/rltrace wrap -- $(BIN)/python examples/train.py
@@ -50,6 +50,12 @@ check: lint types test
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks
+
+# Is the verdict right? Each wall is named, probed and its fix tried, on a quiet machine and on one
+# that does other work: about half an hour each. ONLY="rollout weights": these walls only.
+prove: $(READY)
+	$(BIN)/python -m benchmarks.prove $(addprefix --only ,$(ONLY)); quiet=$$?; \
+	$(BIN)/python -m benchmarks.prove $(addprefix --only ,$(ONLY)) --loaded && exit $$quiet
 
 # torch first, on its pin: an unpinned torch drags in gigabytes of CUDA.
 $(READY): pyproject.toml $(PINS)

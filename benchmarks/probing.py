@@ -36,7 +36,7 @@ STAGE_OF: Mapping[str, str] = {
 """The walls that are stages, by file."""
 
 STEPS: Mapping[str, int] = {
-    "rollout": 32, "env-reward": 36, "environment": 40, "learner": 40, "weights": 32,
+    "rollout": 32, "env-reward": 36, "environment": 48, "learner": 40, "weights": 32,
     "long-tail": 40,
 }  # fmt: skip
 

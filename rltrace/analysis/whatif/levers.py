@@ -63,7 +63,7 @@ def _split(load: Workload, value: str, constants: Constants) -> Workload:
     if ":" in value:
         left, _, right = value.partition(":")
         rollout, train = _number("split", left), _number("split", right)
-        fits = math.isclose(rollout + train, total)
+        fits = math.isclose(rollout + train, total, rel_tol=1e-3)
         _check(fits, "split", value, f"counts that add up to {total:g} devices")
     else:
         part = _number("split", value)
@@ -112,8 +112,8 @@ def _tail_cap(load: Workload, value: str, constants: Constants) -> Workload:
     batches = tuple(replace(b, tokens=np.minimum(b.tokens, cap)) for b in load.batches)
     kept = float(np.minimum(tokens, cap).sum() / tokens.sum())
     note = f"the cap cuts {100 * (1 - kept):.0f} % of the tokens: whether rewards suffer is unknown"
-    useful = load.useful_tokens * kept
-    return replace(load, batches=batches, useful_tokens=useful, rests_on=(*load.rests_on, note))
+    useful = load.useful_share * kept
+    return replace(load, batches=batches, useful_share=useful, rests_on=(*load.rests_on, note))
 
 
 def _repack(load: Workload, value: str, constants: Constants) -> Workload:
@@ -170,9 +170,9 @@ def _env_failures(load: Workload, value: str, constants: Constants) -> Workload:
     left = _number("env_failures", value)
     _check(0 <= left < 1, "env_failures", value, "the share of samples that still fail, 0 to 1")
     _needs(load.failed_share > left, "fewer samples fail already")
-    useful = load.useful_tokens * (1 - left) / (1 - load.failed_share)
+    useful = load.useful_share * (1 - left) / (1 - load.failed_share)
     note = "samples that fail are taken to be as long as the others"
-    return replace(load, useful_tokens=useful, failed_share=left, rests_on=(*load.rests_on, note))
+    return replace(load, useful_share=useful, failed_share=left, rests_on=(*load.rests_on, note))
 
 
 def _sync(load: Workload, value: str, constants: Constants) -> Workload:

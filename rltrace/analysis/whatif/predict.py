@@ -211,17 +211,13 @@ def _with_split(load: Workload, chosen: list[tuple[Lever, str]]) -> list[tuple[L
     if not load.shared or placement in ("", "colocated") or "split" in names:
         return chosen
     total = load.total_devices
-    whole = total == round(total) and total <= 4 * _SPLITS
-    counts = (
-        range(1, round(total))
-        if whole and total <= _SPLITS
-        else [max(1.0, round(total * i / _SPLITS)) for i in range(1, _SPLITS)]
-    )
+    parts = [total * i / _SPLITS for i in range(1, _SPLITS)]
+    counts = parts if total < 2 else [max(1.0, round(part)) for part in parts]
     constants = Constants()
     first = 1 + names.index("placement")
 
     def with_split(count: float) -> list[tuple[Lever, str]]:
-        text = f"{count:g}:{total - count:g}"
+        text = f"{count:.4g}:{total - count:.4g}"
         return [*chosen[:first], (lever("split"), text), *chosen[first:]]
 
     sensible = [count for count in dict.fromkeys(counts) if 0 < count < total]
@@ -234,9 +230,7 @@ def _with_split(load: Workload, chosen: list[tuple[Lever, str]]) -> list[tuple[L
 def _gains(before: Workload, base: Replay, after: Workload, played: Replay) -> tuple[float, float]:
     """Old step over new, and the same in useful tokens for each device-second."""
     gain = base.step_s / played.step_s
-    useful = after.useful_tokens / before.useful_tokens
-    if math.isnan(useful):
-        useful = 1.0
+    useful = after.useful_share / before.useful_share
     useful *= (1 - played.stale_share) / (1 - base.stale_share)
     more = after.total_devices / before.total_devices if before.devices else 1.0
     return gain, gain * useful / more

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ else:
     import tomli as tomllib
 
 _GROUPS, _GROUP = 24, 4  # samples that are played for a batch of any size
+_HALVINGS = 8
 _BATCHES = 6  # orders in which the same lengths come
 
 _LEARNER = ("reference", "logprob", "value", "train", "data", "checkpoint", "eval", "other")
@@ -80,6 +81,10 @@ class Stated:
             )
         devices = {k: self.number("devices", k) for k in ("shared", "rollout", "train")}
         devices = {pool: count for pool, count in devices.items() if count > 0}
+        if not devices and self.placement == "colocated":
+            devices = {"shared": 1.0}
+            useful = math.nan
+            rests.append("devices are not stated: they are one pool, of which parts are given away")
         on_engine = (
             self._samples / samples / devices.get("rollout", devices.get("shared", math.nan))
         )
@@ -115,13 +120,13 @@ class Stated:
 
     def _with_rest(self, made: Workload) -> Workload:
         """The step as it was measured: what the stages do not explain is there, too."""
-        from dataclasses import replace
-
         step_s = self.number("", "step_s")
         if math.isnan(step_s):
             return made
-        rest_s = max(0.0, step_s - replay(made).step_s)
-        return replace(made, rest_s=rest_s, measured_step_s=step_s)
+        made = replace(made, measured_step_s=step_s)
+        if made.placement == "async":
+            made = _tail_that_fits(made)
+        return replace(made, rest_s=max(0.0, step_s - replay(made).step_s))
 
     def _lengths(self, constants: Constants) -> Floats:
         """Lengths in tokens where the file tells their scale, else with 1 for the longest."""
@@ -192,6 +197,22 @@ class Stated:
         if not seconds and mechanism and not math.isnan(bytes):
             seconds = transfer_s(mechanism, bytes, constants)
         return Sync(seconds, self.number("sync", "overlap", 0.0), bytes, mechanism)
+
+
+def _tail_that_fits(made: Workload) -> Workload:
+    """With the longest tail, up to the one assumed, at which the step is not longer than it was."""
+
+    def with_part(part: float) -> Workload:
+        return replace(made, engine=replace(made.engine, token_s=made.engine.token_s * part))
+
+    low, high = 0.0, 1.0
+    if replay(made).step_s <= made.measured_step_s:
+        return made
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        fits = replay(with_part(middle)).step_s <= made.measured_step_s
+        low, high = (middle, high) if fits else (low, middle)
+    return with_part(low)
 
 
 def read_stages(path: Path) -> Stated:

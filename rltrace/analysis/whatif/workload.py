@@ -84,6 +84,7 @@ class Workload:
     devices: Mapping[str, float] = field(default_factory=dict)
     device_kind: str = "GPU"
     useful_tokens: float = math.nan
+    useful_share: float = 1.0  # of them, after a change that costs or saves some
     usd_per_device_hour: float = math.nan
     measured_step_s: float = math.nan
     steps: int = 0  # that were measured; 0: stated

@@ -64,14 +64,26 @@ def test_resharding_moves_what_a_device_lacks() -> None:
 
 
 def test_the_async_planner() -> None:
-    # Its synchronous side is the plain sum, 840 s. For the other side it finds 368 s with constants
-    # that have no source; by the work alone the engines could deliver a batch in 240 s.
+    # Its synchronous side is the plain sum. For the other it finds 368 s, with constants that have
+    # no source and on more devices; the work alone would let engines of their own take 240 s.
     stages = {"rollout": 240 * 2.5, "reward": 90, "train": 120, "other": 30}
-    sync = told(stages=stages, rollout={"throughput_s": 240})
-    assert baseline(sync.workload).step_s == pytest.approx(840)
-    found = predict(sync.workload, [("placement", "async"), ("lag_bound", "3")])
-    assert found.step_s.middle == pytest.approx(240, rel=0.15)
-    assert found.verdict == "faster"
+    assert baseline(told(stages=stages).workload).step_s == pytest.approx(840)
+    beside = told("async", stages={**stages, "rollout": 240}, lag_bound=3)
+    assert baseline(beside.workload).step_s == pytest.approx(240, rel=0.15)
+
+
+def test_a_shared_pool_of_unknown_size_is_still_split_at_its_size() -> None:
+    file = told(stages={"rollout": 83, "train": 17})
+    found = predict(file.workload, [("placement", "async")])
+    assert sum(found.devices.values()) == pytest.approx(1, abs=0.001)
+    assert found.step_s.middle > 40  # own engines at the same seconds would take 33 s
+
+
+def test_an_async_step_that_was_measured_bounds_the_tail() -> None:
+    file = told("async", stages={"rollout": 150, "train": 180}, step_s=200)
+    base = baseline(file.workload)
+    assert base.replayed_s == pytest.approx(200, rel=0.1)
+    assert base.walls[0] == "learner FLOPs + memory"
 
 
 def test_the_worked_example_is_32_seconds_with_the_reference_on_the_learners_side() -> None:

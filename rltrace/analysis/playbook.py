@@ -35,8 +35,8 @@ class Move:
 @dataclass(frozen=True)
 class Setting:
     """An option of a framework that makes a move. `value` is an example, or a rule such as "x2".
-    `older` are versions before which options had other names. `config` names the configuration that has the option, `where` the command or file, where that is
-    not the default one."""
+    `config` names the configuration that has the option, `where` the command or file, where that is
+    not the default one; `older` are versions before which options had other names."""
 
     wall: str
     move: str

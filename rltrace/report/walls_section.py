@@ -10,25 +10,26 @@ from typing import Any
 from rltrace.analysis import lint, readiness
 from rltrace.analysis.fixes import Fix
 from rltrace.analysis.verdict import Verdict
-from rltrace.analysis.walls.rank import BINDS
-from rltrace.analysis.walls.wall import CANNOT_TELL, Figure, Wall
+from rltrace.analysis.walls.wall import Figure, Wall
 from rltrace.analysis.whatif.predict import Estimate
 from rltrace.report import units
 from rltrace.report.layout import Column, Grid, Section, listed
 
 _MOST_FIXES = 5
-_SOLVED = "groups in which all succeed"
+_MOST_FIGURES = 3
+_MATTERS = 0.05
 _MANY_SOLVED = 0.2
+_SOLVED = "groups in which all succeed"
+_MANY_MOST_FIGURES = 3
+_MATTERS = 0.05
+_SOLVED = 0.2
 
 
 def walls_section(verdict: Verdict) -> Section:
     """All eight walls, the dearest first."""
     columns = (
-        Column("wall"),
-        Column("costs", right=True),
-        Column("95 %", right=True, least_width=76),
-        Column("evidence"),
-    )
+        Column("wall"), Column("costs", right=True), Column("95 %", right=True), Column(""),
+    )  # fmt: skip
     return Section(
         "The eight walls",
         tuple(_queues(verdict)),
@@ -36,6 +37,7 @@ def walls_section(verdict: Verdict) -> Section:
         (
             "costs: the share of goodput that the wall takes; without it the run would be "
             "1 / (1 - share) times better. Costs do not add up.",
+            *_others(verdict),
             *_unknown(verdict),
             *_solved(verdict),
         ),
@@ -44,13 +46,20 @@ def walls_section(verdict: Verdict) -> Section:
 
 def _wall(wall: Wall) -> tuple[str, ...]:
     cost = wall.cost
+    if not cost.known:
+        return wall.name, units.UNKNOWN, "", wall.confidence
     interval = ""
-    if cost.known and not math.isnan(cost.low):
+    if not math.isnan(cost.low):
         interval = f"{units.share(cost.low)} to {units.share(cost.high)}"
-    told = units.share(cost.share) if cost.known else CANNOT_TELL
-    most = 2 if wall.cost.share >= BINDS else 1
-    said = "; ".join(figure_words(one) for one in _telling(wall)[:most])
-    return wall.name, told, interval, said if cost.known else wall.because
+    return wall.name, units.share(cost.share), interval, wall.confidence
+
+
+def _others(verdict: Verdict) -> Iterator[str]:
+    """Evidence of walls that matter beside those that bind, whose evidence stands at the top."""
+    for wall in verdict.walls:
+        if wall not in verdict.binding and wall.cost.known and wall.cost.share >= _MATTERS:
+            said = "; ".join(figure_words(one) for one in _telling(wall)[:_MOST_FIGURES])
+            yield f"{wall.name}: {said}."
 
 
 def _telling(wall: Wall) -> list[Figure]:
@@ -89,7 +98,7 @@ def _queues(verdict: Verdict) -> Iterator[str]:
 def _unknown(verdict: Verdict) -> Iterator[str]:
     for wall in verdict.walls:
         if not wall.cost.known and wall.missing:
-            yield f"{wall.name}: would be told by {'; '.join(wall.missing)}."
+            yield f"{wall.name}: {wall.because}; would be told by {'; '.join(wall.missing)}."
 
 
 def _solved(verdict: Verdict) -> Iterator[str]:

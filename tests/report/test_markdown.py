@@ -28,6 +28,8 @@ def test_tables_are_whole_and_no_symbol_is_taken_for_markup(summary: Summaries, 
 def test_the_sections_are_those_of_the_terminal(summary: Summaries) -> None:
     text = markdown.render(summary("colocated"))
     assert re.findall("^## (.*)$", text, re.MULTILINE) == [
+        "What to do",
+        "The eight walls",
         "Where the step goes",
         "Tail",
         "Staleness of what was trained on",
@@ -35,6 +37,7 @@ def test_the_sections_are_those_of_the_terminal(summary: Summaries) -> None:
         "Goodput",
         "What goodput is made of, whole run",
         "Reward",
+        "Checks",
         "Not seen, and what tracing cost",
     ]
     assert "| rollout | τ\\_R |" in text

@@ -14,8 +14,13 @@ SPREAD = {"n", "mean", "p50", "p95", "p99", "largest", "low", "high"}
 KEYS = {
     "binding": {
         *("stage", "resource", "confidence", "because", "share", "agreeing_steps", "steps"),
-        *("runner_up", "margin_s", "uncovered_share", "headline", "evidence"),
+        *("runner_up", "margin_s", "uncovered_share", "headline"),
         *("tied", "led_steps"),
+    },
+    "verdict": {
+        *("walls", "first", "co_walls", "confidence", "balanced", "because", "would_tell"),
+        *("uncovered_share", "queues", "alarms", "fixes", "lints", "controls"),
+        *("headline", "evidence", "do_nothing"),
     },
     "composition": {
         *("placement", "placement_source", "formula", "steps", "measured_s", "composed_s"),
@@ -42,7 +47,7 @@ TOP = {
     *("schema", "run", "steps", "typical", "stages", "waits", "binding", "composition", "tail"),
     *("staleness", "syncs", "goodput", "cascade", "freshness", "health", "reward", "signal"),
     *("coverage", "own_cost", "warnings"),
-    *("own_figures", "probe"),
+    *("own_figures", "probe", "verdict"),
 }
 
 

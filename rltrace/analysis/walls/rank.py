@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from rltrace.analysis.binding import ALIKE, FEWEST_STEPS
+from rltrace.analysis.binding import ALIKE, FEWEST_STEPS, RESOURCE_OF, find_binding
 from rltrace.analysis.walls.env_reward import env_reward
 from rltrace.analysis.walls.freshness import freshness
 from rltrace.analysis.walls.learner import learner
@@ -13,7 +13,7 @@ from rltrace.analysis.walls.long_tail import long_tail
 from rltrace.analysis.walls.observability import observability
 from rltrace.analysis.walls.rollout import rollout
 from rltrace.analysis.walls.sparse_reward import sparse_reward
-from rltrace.analysis.walls.wall import CANNOT_TELL, LIKELY, WEAK, Seen, Wall
+from rltrace.analysis.walls.wall import CANNOT_TELL, LIKELY, TAIL, WEAK, Seen, Wall
 from rltrace.analysis.walls.weights import weights
 from rltrace.trace.vocabulary import Stage
 
@@ -21,9 +21,9 @@ TESTS = (
     rollout, env_reward, learner, weights, freshness, long_tail, sparse_reward, observability,
 )  # fmt: skip
 
-BINDS = 0.2
+BINDS = 0.1
 """A wall that costs less than this part of the goodput does not bind: without it the run would be
-less than 1.25 times better. Where none costs more, nothing binds."""
+less than 1.11 times better. Where none costs more, nothing binds."""
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,13 @@ def rank(seen: Seen) -> Ranking:
         return Ranking(walls, None, (), CANNOT_TELL, False, because, would_tell, uncovered)
 
     n = len(seen.steady)
+    if not seen.stages:
+        return nothing("no stage was seen", "`rltrace doctor`: which hooks resolved")
     if seen.steps.whole_run:
         return nothing("no complete step was recorded", "spans of stage step: a longer run")
     if n < FEWEST_STEPS:
         few = f"{n} steady step{'s' * (n != 1)}, at least {FEWEST_STEPS} are needed"
         return nothing(few, "more steps")
-    if not seen.stages:
-        return nothing("no stage was seen", "`rltrace doctor`: which hooks resolved")
     first = known[0] if known else None
     cost = first.cost.share if first else 0.0
     if uncovered > max(cost, BINDS):
@@ -76,7 +76,7 @@ def rank(seen: Seen) -> Ranking:
         walls=walls,
         first=first,
         co_walls=near,
-        confidence=_confidence(first, near, known),
+        confidence=_confidence(seen, first, near, known),
         balanced=False,
         because=first.because,
         would_tell=first.missing,
@@ -84,8 +84,16 @@ def rank(seen: Seen) -> Ranking:
     )
 
 
-def _confidence(first: Wall, near: tuple[Wall, ...], known: list[Wall]) -> str:
-    """Likely where the first is surely ahead of those that do not bind with it."""
+def _confidence(seen: Seen, first: Wall, near: tuple[Wall, ...], known: list[Wall]) -> str:
+    """Likely where the first is surely ahead of those that do not bind with it, and surely level
+    with those that do. Among walls of stages, the stage that leads in the mean has to lead in the
+    steps as well."""
+    if first.name in RESOURCE_OF.values() or first.name == TAIL:
+        binding = find_binding(seen.steps, seen.breakdown, seen.stages)
+        if binding.confidence != LIKELY:
+            return WEAK
+    if any(math.hypot(first.cost.half_width, w.cost.half_width) > 2 * ALIKE for w in near):
+        return WEAK
     behind = [wall for wall in known[1:] if wall not in near]
     ahead = all(
         first.cost.share - wall.cost.share > math.hypot(first.cost.half_width, wall.cost.half_width)

@@ -1,0 +1,107 @@
+"""Walls that are stages: what they cost, where stages take turns and where chains overlap."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rltrace.analysis.walls.wall import ENV_REWARD, LEARNER, ROLLOUT, TAIL, WEIGHTS
+from rltrace.trace.vocabulary import Stage
+from tests.analysis.handmade import process, rows
+from tests.analysis.walls.walled import STEPS, job, samples, summary_of, walls_of
+
+
+@pytest.mark.parametrize(
+    ("seconds", "name", "share"),
+    [
+        ({"rollout": 7, "train": 3}, ROLLOUT, 0.7),
+        ({"rollout": 2, "env": 5, "train": 3}, ENV_REWARD, 0.5),
+        ({"rollout": 2, "reward": 6, "train": 2}, ENV_REWARD, 0.6),
+        ({"rollout": 2, "reference": 3, "train": 5}, LEARNER, 0.8),
+        ({"rollout": 2, "train": 2, "sync": 4, "switch": 2}, WEIGHTS, 0.6),
+    ],
+)
+def test_in_turns_a_wall_costs_its_part_of_the_step(
+    tmp_path: Path, seconds: dict[str, float], name: str, share: float
+) -> None:
+    found = summary_of(tmp_path, job(**seconds)).verdict
+    assert found.first is not None
+    assert found.first.name == name
+    assert found.first.cost.share == pytest.approx(share)
+    assert found.confidence == "likely"
+    assert found.co_walls == ()
+
+
+def beside(actors_s: float, learner_s: float) -> list[Any]:
+    """Steps of 10 s in which both chains begin together; the longer one takes all of them."""
+    controller = process("controller", *((("step", n), 10 * n, 10 * n + 10) for n in range(STEPS)))
+    generates = [(Stage.ROLLOUT, 10 * n, 10 * n + actors_s) for n in range(STEPS)]
+    trains = [(Stage.TRAIN, 10 * n, 10 * n + learner_s) for n in range(STEPS)]
+    return [controller, process("rollout", *generates), process("learner", *trains)]
+
+
+def test_beside_another_chain_a_wall_costs_what_it_is_longer_by(tmp_path: Path) -> None:
+    found = summary_of(tmp_path, *beside(10, 4))
+    walls = walls_of(found)
+    assert found.verdict.first is walls[ROLLOUT] or found.verdict.first == walls[ROLLOUT]
+    assert walls[ROLLOUT].cost.share == pytest.approx(0.6)
+    assert walls[LEARNER].cost.share == 0
+
+
+def test_chains_of_the_same_length_are_balanced(tmp_path: Path) -> None:
+    found = summary_of(tmp_path, *beside(10, 9.6)).verdict
+    assert found.balanced
+    assert found.first is None
+    assert found.fixes == ()
+
+
+def test_stages_that_are_level_are_walls_together(tmp_path: Path) -> None:
+    found = summary_of(tmp_path, job(rollout=5.1, train=4.9)).verdict
+    assert [wall.name for wall in found.binding] == [ROLLOUT, LEARNER]
+    assert found.confidence == "likely"
+
+
+def test_a_batch_that_drains_is_the_tails_and_not_decodings(tmp_path: Path) -> None:
+    """Of 16 slots 15 are idle for 7 of 8 seconds: nothing is there to fill them."""
+    long = samples(process("rollout"), [1.0] * 15 + [8.0])
+    walls = walls_of(summary_of(tmp_path, job(rollout=8, train=2), long))
+    idle = 7 * 15 / 16 / 8
+    assert walls[TAIL].cost.share == pytest.approx(0.8 * idle, abs=0.03)
+    assert walls[ROLLOUT].cost.share == pytest.approx(0.8 * (1 - idle), abs=0.03)
+
+
+def test_equal_lengths_have_no_tail(tmp_path: Path) -> None:
+    found = summary_of(tmp_path, job(rollout=8, train=2), samples(process("rollout"), [8.0] * 16))
+    assert walls_of(found)[TAIL].cost.share < 0.03
+    assert found.verdict.first is not None
+    assert found.verdict.first.name == ROLLOUT
+
+
+def test_without_trajectories_the_tail_cannot_be_told(tmp_path: Path) -> None:
+    walls = walls_of(summary_of(tmp_path, job(rollout=8, train=2)))
+    assert walls[TAIL].confidence == "cannot tell"
+    assert walls[TAIL].missing
+    assert any("tail" in one for one in walls[ROLLOUT].missing)
+
+
+def test_pieces_of_an_update_are_named_with_what_each_takes(tmp_path: Path) -> None:
+    sync = rows(
+        process("learner"),
+        "syncs",
+        start_s=[10 * n + 6 for n in range(STEPS)],
+        end_s=[10 * n + 10 for n in range(STEPS)],
+        version=list(range(STEPS)),
+        role=[0] * STEPS,
+        bytes=[8_000_000] * STEPS,
+        buckets=[400] * STEPS,
+    )
+    found = summary_of(tmp_path, job(rollout=3, train=3, sync=4), sync)
+    told = {one.name: one.value for one in walls_of(found)[WEIGHTS].evidence}
+    assert told["pieces (RPCs) of an update"] == 400
+    assert told["for each piece (RPC)"] == pytest.approx(0.01)
+    assert told["bytes of a piece"] == pytest.approx(20_000)
+    reload = found.verdict.lints[1]
+    assert reload.verdict == "found"
+    assert "400 pieces" in reload.says

@@ -1,0 +1,134 @@
+"""Walls that cost tokens: freshness, sparse reward, agent observability."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rltrace.analysis.summary import Summary
+from rltrace.analysis.walls.wall import FRESHNESS, LEARNER, OBSERVABILITY, SPARSE_REWARD
+from tests.analysis.handmade import process
+from tests.analysis.walls.walled import job, samples, summary_of, uses, verdicts, walls_of
+
+EACH = 40
+
+
+def run_with(path: Path, of_use: dict[str, Any], **of_sample: Any) -> Summary:
+    """Steps with 4 s of generation and 6 s of training, of 40 samples each."""
+    rollout = samples(process("rollout"), [4.0] * EACH, **of_sample)
+    learner = uses(process("learner"), EACH, **of_use)
+    return summary_of(path, job(rollout=4, train=6), rollout, learner)
+
+
+def ratios(ess: float) -> dict[str, Any]:
+    """Sums of w and w² of 100 tokens with that effective sample size."""
+    return {"sum_w": 100.0, "sum_w_squared": 100.0 / ess, "clip_share": 0.3}
+
+
+def lagged(lag: int) -> dict[str, Any]:
+    return {"version": lambda n, _: n + lag}
+
+
+def test_freshness_costs_the_tokens_that_do_not_count(tmp_path: Path) -> None:
+    found = run_with(tmp_path, ratios(0.25) | lagged(8))
+    wall = walls_of(found)[FRESHNESS]
+    assert wall.cost.share == pytest.approx(0.75)
+    assert found.verdict.first is not None
+    assert found.verdict.first.name == FRESHNESS
+    told = {one.name: one.value for one in wall.evidence}
+    assert told["lag, mean"] == 8
+    assert told["tokens that count (ESS)"] == pytest.approx(0.25)
+
+
+def test_ratios_at_lag_zero_are_no_lack_of_freshness(tmp_path: Path) -> None:
+    found = run_with(tmp_path, ratios(0.25))
+    assert walls_of(found)[FRESHNESS].cost.share == 0
+    assert found.verdict.first is not None
+    assert found.verdict.first.name == LEARNER
+
+
+def test_lag_without_ratios_cannot_be_told(tmp_path: Path) -> None:
+    wall = walls_of(run_with(tmp_path, lagged(8)))[FRESHNESS]
+    assert wall.confidence == "cannot tell"
+    assert not wall.cost.known
+    assert "ratio statistics" in wall.missing[0]
+
+
+def test_a_missing_version_is_no_lag_of_zero(tmp_path: Path) -> None:
+    wall = walls_of(run_with(tmp_path, ratios(0.25), first_version=-1, last_version=-1))[FRESHNESS]
+    assert wall.confidence == "cannot tell"
+    assert "unknown, not zero" in wall.because
+
+
+LOST = {"token_ids": 0, "logprobs": 0}
+KEPT = {"token_ids": 1, "logprobs": 1}
+
+
+def test_what_was_not_kept_costs_its_tokens_and_hides_the_lag(tmp_path: Path) -> None:
+    found = run_with(tmp_path, ratios(1.0) | lagged(1), **LOST)
+    walls = walls_of(found)
+    assert found.verdict.first is not None
+    assert found.verdict.first.name == OBSERVABILITY
+    assert walls[OBSERVABILITY].cost.share == 1
+    assert walls[FRESHNESS].confidence == "cannot tell"
+    assert "read 1" in walls[FRESHNESS].because
+
+
+def test_what_was_kept_costs_nothing(tmp_path: Path) -> None:
+    found = run_with(tmp_path, ratios(1.0) | lagged(1), **KEPT)
+    assert walls_of(found)[OBSERVABILITY].cost.share == 0
+    assert found.verdict.first is not None
+    assert found.verdict.first.name == LEARNER
+
+
+def test_lost_log_probs_at_lag_zero_cost_the_pass_that_stands_in(tmp_path: Path) -> None:
+    rollout = samples(process("rollout"), [3.0] * EACH, token_ids=1, logprobs=0)
+    learner = uses(process("learner"), EACH)
+    found = summary_of(tmp_path, job(rollout=3, logprob=2, train=5), rollout, learner)
+    walls = walls_of(found)
+    assert walls[OBSERVABILITY].cost.share == pytest.approx(0.2)
+    assert walls[LEARNER].cost.share == pytest.approx(0.5)
+
+
+def test_nobody_recorded_what_was_kept(tmp_path: Path) -> None:
+    wall = walls_of(run_with(tmp_path, {}))[OBSERVABILITY]
+    assert wall.confidence == "cannot tell"
+    assert wall.missing
+
+
+def judged(path: Path, value: Any) -> Summary:
+    rollout = samples(process("rollout"), [4.0] * EACH)
+    learner = uses(process("learner"), EACH)
+    return summary_of(
+        path, job(rollout=4, train=6), rollout, learner, verdicts(process("reward"), EACH, value)
+    )
+
+
+def test_groups_in_which_all_fail_are_sparse_reward(tmp_path: Path) -> None:
+    """Groups of 4: in one of ten a single sample succeeds."""
+    found = judged(tmp_path, lambda _, i: i == 0)
+    wall = walls_of(found)[SPARSE_REWARD]
+    assert wall.cost.share == pytest.approx(0.9)
+    assert found.verdict.first is not None
+    assert found.verdict.first.name == SPARSE_REWARD
+    told = {one.name: one.value for one in wall.evidence}
+    assert told["groups with a signal"] == pytest.approx(0.1)
+    assert found.signal is not None
+    assert found.signal.share == pytest.approx(told["groups with a signal"])
+
+
+def test_groups_in_which_all_succeed_are_solved_and_not_sparse(tmp_path: Path) -> None:
+    found = judged(tmp_path, lambda _, i: i != 0)
+    wall = walls_of(found)[SPARSE_REWARD]
+    assert wall.cost.share == 0
+    told = {one.name: one.value for one in wall.evidence}
+    assert told["groups in which all succeed"] == pytest.approx(0.9)
+
+
+def test_one_group_that_was_judged_is_weak_evidence(tmp_path: Path) -> None:
+    rollout = samples(process("rollout"), [4.0] * 4, group=1)
+    made = verdicts(process("reward"), 4, lambda _, i: 0)
+    wall = walls_of(summary_of(tmp_path, job(rollout=4, train=6), rollout, made))[SPARSE_REWARD]
+    assert wall.confidence == "weak"

@@ -329,6 +329,30 @@ def _whatif_source(run: Path | None, stages: Path | None) -> Any:
 
 
 @main.command()
+@click.argument("before", type=click.Path(path_type=Path))
+@click.argument("after", type=click.Path(path_type=Path))
+@_JSON
+def compare(before: Path, after: Path, as_json: bool) -> None:
+    """Which stage and which factor of goodput made the difference between two runs."""
+    from rltrace.analysis.compare import compare as compare_
+    from rltrace.report import compare_section, to_json
+
+    found = compare_(rltrace.open_run(before), rltrace.open_run(after))
+    if as_json:
+        stage, factor = found.stage, found.factor
+        named = {"stage": stage and stage.name, "factor": factor and factor.name}
+        _print_json({**to_json.plain(found), **named})
+        return
+    from rich.console import Console
+
+    from rltrace.report import terminal
+
+    console = Console()
+    for section in compare_section.sections(found):
+        terminal.show(section, console)
+
+
+@main.command()
 @_RUN
 @click.option("--fix", "number", type=int, metavar="N", help="The verdict's Nth fix.")
 @click.option(

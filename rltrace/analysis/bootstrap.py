@@ -40,13 +40,15 @@ UNKNOWN = Interval(math.nan, math.nan, math.nan)
 
 
 def correlation(values: ArrayLike) -> float:
-    """How much a value resembles the next one: the autocorrelation at lag 1, 0 to 0.95."""
+    """How much a value resembles the next one: the autocorrelation at lag 1, up to 0.95; 0 where it
+    is no more than what independent values show by chance (1.96 / sqrt(n), Bartlett 1946)."""
     x = np.asarray(values, np.float64)
     x = x - x.mean() if len(x) else x
     power = float(x @ x)
     if len(x) < 4 or not power > 0:
         return 0.0
-    return min(0.95, max(0.0, float(x[1:] @ x[:-1]) / power))
+    found = float(x[1:] @ x[:-1]) / power
+    return min(0.95, found) if found > 1.96 / math.sqrt(len(x)) else 0.0
 
 
 def block_length(values: ArrayLike) -> int:
@@ -131,3 +133,23 @@ def mean_ratio(ratios: ArrayLike) -> Interval:
     middle = float(logs.mean())
     half = t95(n - 1) * float(logs.std(ddof=1)) / math.sqrt(n) if n > 1 else math.nan
     return Interval(math.exp(middle), math.exp(middle - half), math.exp(middle + half))
+
+
+def rate_ratio(first: tuple[ArrayLike, ArrayLike], second: tuple[ArrayLike, ArrayLike]) -> Interval:
+    """(sum over sum) of `second` over that of `first`; each is an amount and what it is a rate of,
+    by step. Amount and divisor of a step are drawn together."""
+    logs, errors, rates = [], [], []
+    for seed, (amount, per) in enumerate((first, second)):
+        a, p = np.asarray(amount, np.float64), np.asarray(per, np.float64)
+        if not len(a) or not a.sum() > 0 or not p.sum() > 0:
+            return UNKNOWN
+        with np.errstate(all="ignore"):
+            steps = np.where(p > 0, a / p, 0.0)
+            means = resampled_means(np.stack([a, p], axis=1), block_length(steps), seed)
+            log = np.log(means[:, 0] / means[:, 1])
+        logs.append(math.log(a.sum() / p.sum()))
+        errors.append(float(log[np.isfinite(log)].std()))
+        rates.append(steps)
+    half = _half_width(rates[0], rates[1], (errors[0], errors[1]))
+    value = logs[1] - logs[0]
+    return Interval(math.exp(value), math.exp(value - half), math.exp(value + half))

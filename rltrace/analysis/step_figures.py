@@ -1,0 +1,153 @@
+"""What each steady step of a run took and did: the series that two runs are compared by."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rltrace.analysis.busy import Busy
+from rltrace.analysis.chains import Seconds
+from rltrace.analysis.intervals import Ints
+from rltrace.analysis.lag_curve import ess_by_step, ratio_sums
+from rltrace.analysis.samples import SIGNALS, TRAINED_SAMPLES
+from rltrace.analysis.stages import Breakdown
+from rltrace.analysis.steps import Steps
+from rltrace.trace.vocabulary import Stage, word
+
+if TYPE_CHECKING:
+    from rltrace.trace.run import Run
+
+BETWEEN, UNATTRIBUTED = "between steps", "unattributed"
+
+
+@dataclass(frozen=True, eq=False)
+class StepFigures:
+    """Figures by steady step. `length_s` is from its begin to that of the next step; `parts_s` are
+    exposed seconds by stage (with "wait", "unattributed" and "between steps") that add up to it.
+    Tokens and samples are those that ended, or were trained on, in that time; NaN everywhere where
+    nobody recorded any. `ess` is ESS / N, `reward` the mean verdict, `work_s` the device-seconds of
+    work (NaN: unknown)."""
+
+    length_s: Seconds
+    parts_s: dict[str, Seconds]
+    generated_tokens: Seconds
+    generated_samples: Seconds
+    trained_tokens: Seconds
+    useful_tokens: Seconds
+    ess: Seconds
+    reward: Seconds
+    work_s: Seconds
+
+    @property
+    def steps(self) -> int:
+        """How many."""
+        return len(self.length_s)
+
+
+def step_figures(
+    run: Run, steps: Steps, breakdown: Breakdown, work: Busy | None
+) -> StepFigures | None:
+    """The figures of `run`; None where no complete step was recorded."""
+    steady = list(steps.steady)
+    if steps.whole_run or not steady:
+        return None
+    windows = [steps.windows[i] for i in steady]
+    begins = np.array([w.start_ns for w in windows], np.int64)
+    ends = np.append(begins[1:], windows[-1].end_ns)
+    length_s = (ends - begins) / 1e9
+    parts = {
+        word(stage): breakdown.exposed_s[steady, stage]
+        for stage in Stage
+        if stage is not Stage.STEP and breakdown.exposed_s[steady, stage].any()
+    }
+    parts[UNATTRIBUTED] = breakdown.unattributed_s[steady]
+    parts[BETWEEN] = length_s - breakdown.steps_s[steady]
+    edges = (begins, int(ends[-1]))
+    samples, tokens = _generated(run, edges)
+    trained, useful = _trained(run, edges)
+    unknown = np.full(len(steady), math.nan)
+    return StepFigures(
+        length_s=length_s,
+        parts_s=parts,
+        generated_tokens=tokens,
+        generated_samples=samples,
+        trained_tokens=trained,
+        useful_tokens=useful,
+        ess=_ess(run, [w.step for w in windows]),
+        reward=_reward(run, edges),
+        work_s=unknown if work is None else work.work_s[steady],
+    )
+
+
+Edges = tuple[Ints, int]
+
+
+def _placed(times: Ints, edges: Edges) -> tuple[Ints, Ints]:
+    """The rows that lie in a step, and the place of its step."""
+    begins, end = edges
+    rows = np.flatnonzero((times >= begins[0]) & (times < end))
+    return rows, np.searchsorted(begins, times[rows], side="right") - 1
+
+
+def _sums(run: Run, query: str, edges: Edges, columns: tuple[str, ...]) -> list[Seconds]:
+    """Sums of columns by step; NaN where the query has no row at all."""
+    found = run.sql(query).fetchnumpy()
+    times = np.asarray(found["at"], np.int64)
+    size = len(edges[0])
+    if not len(times):
+        return [np.full(size, math.nan) for _ in columns]
+    rows, place = _placed(times, edges)
+    sums = []
+    for name in columns:
+        values = np.asarray(found[name], np.float64)[rows]
+        sums.append(np.bincount(place, values, size).astype(np.float64))
+    return sums
+
+
+def _generated(run: Run, edges: Edges) -> tuple[Seconds, Seconds]:
+    samples, tokens = _sums(
+        run,
+        """select end_ns as at, 1.0 as n, greatest(response_tokens, 0)::double as tokens
+           from raw_trajectories where start_ns > 0 and end_ns > 0""",
+        edges,
+        ("n", "tokens"),
+    )
+    return samples, tokens if tokens.any() else np.full(len(tokens), math.nan)
+
+
+def _trained(run: Run, edges: Edges) -> tuple[Seconds, Seconds]:
+    trained, useful = _sums(
+        run,
+        f"""{TRAINED_SAMPLES}, {SIGNALS}
+            select time_ns as at, coalesce(tokens, 0)::double as tokens,
+                   case when coalesce(signal, true) then coalesce(tokens, 0) else 0 end::double
+                   as useful
+            from trained left join signals using ("group")""",
+        edges,
+        ("tokens", "useful"),
+    )
+    return trained, useful
+
+
+def _reward(run: Run, edges: Edges) -> Seconds:
+    count, total = _sums(
+        run,
+        """select end_ns as at, 1.0 as n, value from raw_rewards
+           where start_ns > 0 and end_ns > 0 and outcome <= 0 and isfinite(value)""",
+        edges,
+        ("n", "value"),
+    )
+    with np.errstate(all="ignore"):
+        return np.where(count > 0, total / count, math.nan)
+
+
+def _ess(run: Run, steps: list[int]) -> Seconds:
+    sums = ratio_sums(run)
+    if not len(sums.step):
+        return np.full(len(steps), math.nan)
+    shares, _ = ess_by_step(sums)
+    known = dict(zip(np.unique(sums.step).tolist(), shares.tolist(), strict=True))
+    return np.array([known.get(step, math.nan) for step in steps])

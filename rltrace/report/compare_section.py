@@ -1,0 +1,162 @@
+"""Two runs beside each other, in words and tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+from rltrace.analysis.bootstrap import Interval
+from rltrace.analysis.compare import Comparison, Difference, FactorChange
+from rltrace.report import units
+from rltrace.report.layout import Column, Grid, Section, listed
+
+_MOST_STAGES = 8
+_MOST_SETTINGS = 12
+
+
+def sections(found: Comparison) -> Iterator[Section]:
+    """The answer, then stages, factors of goodput, and what differs in work, settings, devices."""
+    yield Section("What made the difference", tuple(_answer(found)))
+    yield _stages(found)
+    if found.factors:
+        yield _factors(found)
+    yield Section("What else differs", tuple(_others(found)))
+
+
+def _answer(found: Comparison) -> Iterator[str]:
+    """The step, and what it is due to."""
+    slower = found.step_ratio.value > 1
+    change = f"{units.seconds(found.before_s)} a step before, {units.seconds(found.after_s)} after"
+    if not found.step_ratio.excludes(1.0):
+        yield f"{change}: no difference that is more than chance ({_percent(found.step_ratio)})."
+    else:
+        word = "slower" if slower else "faster"
+        yield f"{change}: {word}, {_percent(found.step_ratio)}."
+        stage = found.stage
+        if stage is not None:
+            part = stage.difference_s.value / found.step_s.value
+            yield (
+                f"Most of it is {stage.name}: {_signed(stage.difference_s.value)} a step "
+                f"({_ends(stage.difference_s, _signed)}), {units.share(part)} of the difference."
+            )
+        else:
+            yield "No single stage surely made it."
+    yield from _work_and_pace(found)
+    factor = found.factor
+    if factor is not None:
+        yield f"Of goodput, {factor.name} changed most: {_percent(factor.ratio)}."
+
+
+def _work_and_pace(found: Comparison) -> Iterator[str]:
+    if math.isnan(found.work_ratio.value):
+        yield "Tokens were not recorded: other work and another pace cannot be told apart."
+        return
+    drifted = [one.name for one in found.drift if one.changed]
+    work = f"tokens a step {_percent(found.work_ratio)}, seconds a token"
+    yield (
+        f"Work and pace: {work} {_percent(found.pace_ratio)}"
+        + (f"; the work differs in {listed(drifted)}" if drifted else "; the work is alike")
+        + "."
+    )
+
+
+def _stages(found: Comparison) -> Section:
+    scale = units.scale(max(found.before_s, found.after_s))
+    rows: list[tuple[str, ...]] = [
+        (
+            one.name,
+            scale.show(one.before_s),
+            scale.show(one.after_s),
+            scale.show(one.difference_s.value),
+            _ends(one.difference_s, scale.show),
+        )
+        for one in found.stages[:_MOST_STAGES]
+    ]
+    rest = found.stages[_MOST_STAGES:]
+    if rest:
+        sums = [
+            sum(values) for values in zip(*((s.before_s, s.after_s) for s in rest), strict=True)
+        ]
+        rows.append(("others", *map(scale.show, (*sums, sums[1] - sums[0])), ""))
+    step = found.step_s
+    whole = (found.before_s, found.after_s, step.value)
+    rows.append(("step", *map(scale.show, whole), _ends(step, scale.show)))
+    columns = (
+        Column(f"exposed, {scale.unit}"),
+        Column("before", right=True),
+        Column("after", right=True),
+        Column("difference", right=True),
+        Column("95 %", right=True, least_width=60),
+    )
+    one, other = found.steps
+    notes = (
+        f"Means of {one} and {other} steady steps; the differences add up to the step's. Intervals "
+        "are over steps: what differs from one start of a job to the next is not in them.",
+    )
+    return Section("Stages", (), Grid(columns, tuple(rows)), notes)
+
+
+def _factors(found: Comparison) -> Section:
+    columns = (
+        Column("factor"),
+        Column("before", right=True),
+        Column("after", right=True),
+        Column("change", right=True),
+        Column("95 %", right=True, least_width=60),
+    )
+    rows = tuple(
+        (
+            one.name,
+            _factor(one, one.before),
+            _factor(one, one.after),
+            _change(one.ratio.value),
+            _ends(one.ratio, _change) if one.ratio.low != one.ratio.high else "",
+        )
+        for one in found.factors
+    )
+    return Section("Goodput, whole runs", (), Grid(columns, rows))
+
+
+def _factor(factor: FactorChange, value: float) -> str:
+    return units.count(value) if factor.name == "peak rate" else units.share(value)
+
+
+def _others(found: Comparison) -> Iterator[str]:
+    for one in found.drift:
+        sure = "" if one.changed else " (may be chance)" if one.ratio.value != 1 else ""
+        if abs(one.ratio.value - 1) < 1e-9:
+            continue
+        yield (
+            f"{one.name}: {units.number(one.before)} before, {units.number(one.after)} after, "
+            f"{_percent(one.ratio)}{sure}."
+        )
+    yield from _listed("Settings", found.settings)
+    yield from _listed("Devices and programs", found.devices)
+
+
+def _listed(title: str, differences: tuple[Difference, ...]) -> Iterator[str]:
+    if not differences:
+        yield f"{title}: none."
+        return
+    shown = [f"{d.name} {d.before!r} → {d.after!r}" for d in differences[:_MOST_SETTINGS]]
+    more = len(differences) - len(shown)
+    yield f"{title}: {'; '.join(shown)}{f'; and {more} more' if more else ''}."
+
+
+def _percent(ratio: Interval) -> str:
+    ends = _ends(ratio, _change)
+    return _change(ratio.value) + (f" ({ends})" if ends else "")
+
+
+def _change(ratio: float) -> str:
+    return units.UNKNOWN if math.isnan(ratio) else f"{100 * (ratio - 1):+.1f} %"
+
+
+def _signed(seconds: float) -> str:
+    return ("+" if seconds > 0 else "") + units.seconds(seconds)
+
+
+def _ends(interval: Interval, show: Callable[[float], str]) -> str:
+    if math.isnan(interval.low):
+        return ""
+    return f"{show(interval.low)} to {show(interval.high)}"

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rltrace.analysis.gains import freshness_gain
+from rltrace.analysis.gains import freshness_gain, samples_gain
 from rltrace.analysis.playbook import Move, Setting, moves, settings_for
+from rltrace.analysis.walls.sparse_reward import successes
 from rltrace.analysis.walls.wall import FRESHNESS, Seen, Wall
 from rltrace.analysis.whatif.predict import Estimate, Prediction, Source, predict
 from rltrace.trace.errors import RltraceError
@@ -93,6 +94,9 @@ def _fix(
         lever = f"lag_bound={values[0]}"
         gain = _of_freshness(seen, float(values[0]))
         why = "the lag keeps within this bound already" if gain is None else ""
+    elif move.lever == "samples":
+        gain = samples_gain(successes(seen), float(values[0].removeprefix("x")))
+        why = "" if gain else "too few groups succeed to tell how chances differ between prompts"
     elif move.lever and source is not None:
         for value in values:
             try:
@@ -140,7 +144,9 @@ def _made(
 ) -> Fix:
     first = settings[0] if settings else None
     rests: tuple[str, ...] = found.rests_on if found else ()
-    if gain is not None:
+    if gain is not None and move.lever == "samples":
+        rests = ("a chance of success for each prompt, drawn from one beta distribution",)
+    elif gain is not None:
         rests = ("ESS falls with each version of lag by one factor (low end) or faster (high end)",)
     return Fix(
         wall=move.wall,

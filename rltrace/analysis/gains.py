@@ -17,6 +17,8 @@ from collections.abc import Sequence
 
 from rltrace.analysis.whatif.predict import Estimate
 
+_FOLDS = 5
+_T4 = 2.776  # two-sided 95 % of Student's t for 4 degrees of freedom
 _SHAPES = [10 ** (place / 6 - 2) for place in range(25)]  # 0.01 to 100
 
 
@@ -40,6 +42,30 @@ def signal_share(successes: Sequence[tuple[int, int]], samples: int) -> float:
     alike = math.exp(_log_beta(a + samples, b) - _log_beta(a, b))
     alike += math.exp(_log_beta(a, b + samples) - _log_beta(a, b))
     return 1 - alike
+
+
+def samples_gain(successes: Sequence[tuple[int, int]], factor: float) -> Estimate | None:
+    """Share of groups with a signal at `factor` times the samples, over that now. The range is a
+    jackknife over fifths of the groups. None where there are too few of them, or none succeeds."""
+    if len(successes) < _FOLDS or not any(won for won, _ in successes):
+        return None
+    size = round(sum(of for _, of in successes) / len(successes))
+
+    def gain(groups: Sequence[tuple[int, int]]) -> float:
+        now = signal_share(groups, size)
+        return math.log(signal_share(groups, round(factor * size)) / now) if now else math.nan
+
+    middle = gain(successes)
+    left = [
+        gain([one for place, one in enumerate(successes) if place % _FOLDS != fold])
+        for fold in range(_FOLDS)
+    ]
+    mean = sum(left) / _FOLDS
+    error = math.sqrt((_FOLDS - 1) / _FOLDS * sum((one - mean) ** 2 for one in left))
+    if math.isnan(middle) or math.isnan(error):
+        return None
+    half = _T4 * error
+    return Estimate(math.exp(middle - half), math.exp(middle), math.exp(middle + half))
 
 
 def _fit(successes: Sequence[tuple[int, int]]) -> tuple[float, float]:

@@ -20,9 +20,6 @@ _MOST_FIGURES = 3
 _MATTERS = 0.05
 _MANY_SOLVED = 0.2
 _SOLVED = "groups in which all succeed"
-_MANY_MOST_FIGURES = 3
-_MATTERS = 0.05
-_SOLVED = 0.2
 
 
 def walls_section(verdict: Verdict) -> Section:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import rltrace
-from rltrace.analysis.binding import RESOURCE_OF
+from rltrace.analysis.walls.wall import NAMES, OBSERVABILITY
 from rltrace.hooks.versions import satisfies
 
 if sys.version_info >= (3, 11):
@@ -18,15 +18,15 @@ else:
 
 Setting = dict[str, Any]
 
-WALLS = {*RESOURCE_OF.values(), "long-tail skew", "freshness", "sparse reward"}
+WALLS = set(NAMES)
 TEXTS = {"wall", "move", "option", "effect", "versions"}
 
 
-def settings_file(framework: str) -> dict[str, Any]:
+def settings_file(stem: str, framework: str = "") -> dict[str, Any]:
     """What the file of a framework holds; its settings are a list under `setting`."""
-    file = Path(rltrace.__file__).parent / f"adapters/settings/{framework}.toml"
+    file = Path(rltrace.__file__).parent / f"adapters/settings/{stem}.toml"
     found = tomllib.loads(file.read_text("utf-8"))
-    assert found["framework"] == framework
+    assert found["framework"] == (framework or stem)
     return found
 
 
@@ -46,7 +46,8 @@ def check_whole(settings: Sequence[Setting], optional: set[str], versions: Seque
 
 
 def check_every_wall_has_a_move(settings: Sequence[Setting]) -> None:
-    assert {setting["wall"] for setting in settings} == WALLS
+    """But observability: what a framework does not keep, no option of it brings back."""
+    assert {setting["wall"] for setting in settings} | {OBSERVABILITY} == WALLS
 
 
 def sources_of(folder: Path, setting: Setting) -> str:

@@ -28,30 +28,7 @@ from rltrace.trace.vocabulary import Stage
 
 SYMPTOM = "the samples of most prompts all fail alike, more epochs do not help"
 _FEWEST_GROUPS = 30
-_GROUPS = "the group of each sample and its verdict: hooks on generation and on the reward function"
-
-
-@dataclass(frozen=True)
-class Signal:
-    """Groups of at least two samples with a verdict, and their response tokens. `failed` are the
-    groups of equal reward in which it is low, `solved` those in which it is high; `successes` of
-    `samples` succeeded."""
-
-    groups: int
-    with_signal: int
-    failed: int
-    solved: int
-    tokens: int
-    failed_tokens: int
-    solved_tokens: int
-    samples: int
-    successes: int
-
-
-def signal(seen: Seen) -> Signal:
-    """Counts them over the whole run."""
-    row = seen.run.sql(f"""
-        {SAMPLES},
+_GROUPS_OF = f"""        {SAMPLES},
         components as (
             select trajectory, component, max(value) as value from raw_rewards
             where start_ns > 0 and isfinite(value) and trajectory <> -1 group by all),
@@ -75,7 +52,31 @@ def signal(seen: Seen) -> Signal:
             select "group", any_value(equal) as equal, bool_and(success) as solved,
                    coalesce(sum(tokens), 0)::bigint as tokens, count(*) as samples,
                    count(*) filter (success) as successes
-            from marked join equal using ("group") group by "group" having count(*) > 1)
+            from marked join equal using ("group") group by "group" having count(*) > 1)"""
+_GROUPS = "the group of each sample and its verdict: hooks on generation and on the reward function"
+
+
+@dataclass(frozen=True)
+class Signal:
+    """Groups of at least two samples with a verdict, and their response tokens. `failed` are the
+    groups of equal reward in which it is low, `solved` those in which it is high; `successes` of
+    `samples` succeeded."""
+
+    groups: int
+    with_signal: int
+    failed: int
+    solved: int
+    tokens: int
+    failed_tokens: int
+    solved_tokens: int
+    samples: int
+    successes: int
+
+
+def signal(seen: Seen) -> Signal:
+    """Counts them over the whole run."""
+    row = seen.run.sql(f"""
+        {_GROUPS_OF}
         select count(*), count(*) filter (not equal), count(*) filter (equal and not solved),
                count(*) filter (equal and solved), coalesce(sum(tokens), 0)::bigint,
                coalesce(sum(tokens) filter (equal and not solved), 0)::bigint,
@@ -84,6 +85,12 @@ def signal(seen: Seen) -> Signal:
         from groups
     """).fetchall()[0]
     return Signal(*(int(value) for value in row))
+
+
+def successes(seen: Seen) -> list[tuple[int, int]]:
+    """`(successes, samples)` of each group."""
+    found = seen.run.sql(f"{_GROUPS_OF} select successes, samples from groups").fetchall()
+    return [(int(won), int(of)) for won, of in found]
 
 
 def sparse_reward(seen: Seen) -> Wall:

@@ -1,0 +1,231 @@
+"""The critical path of a run: what its end waited for, and what that waited for, back to the start.
+
+From the end of the last step the path goes back through whatever came last of all that each start
+needed (`rltrace.analysis.path_gates`): the learner's stages, the sample that it waited for, its
+verdict, its generation, the slot, the weights or the step that this began after, in any process.
+Time that nothing recorded explains is `unknown` and is never charged to a stage.
+
+A stage's share of the path is the part of the time by which the run would be shorter if the stage
+took none of it and nothing else changed its order. It differs from the exposed share where stages
+run at once: the rule of the longer chain looks at each moment, the path at what led to what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rltrace.analysis.activity import Activity
+from rltrace.analysis.chains import Seconds, summed
+from rltrace.analysis.followed import follow
+from rltrace.analysis.intervals import Ints
+from rltrace.analysis.lanes import Lane, lanes_by
+from rltrace.analysis.path_events import Events, events_of, read_updates
+from rltrace.analysis.path_gates import Gates
+from rltrace.analysis.pieces import read_pieces
+from rltrace.analysis.spread import Spread, spread
+from rltrace.analysis.stages import Breakdown
+from rltrace.analysis.steps import Steps
+from rltrace.trace.vocabulary import Stage, word
+
+if TYPE_CHECKING:
+    from rltrace.trace.run import Run
+
+UNKNOWN = "unknown"
+_FEWEST_LINKED = 0.5
+
+
+@dataclass(frozen=True)
+class PathSegment:
+    """A stretch of the path, Unix ns. `stage` is None where nothing recorded explains it, and
+    `process` -1 where it is of none; `what` says why it is on the path."""
+
+    start_ns: int
+    end_ns: int
+    stage: Stage | None
+    process: int
+    what: str
+
+    @property
+    def seconds(self) -> float:
+        """Its length."""
+        return (self.end_ns - self.start_ns) / 1e9
+
+
+@dataclass(frozen=True)
+class PathShare:
+    """A stage on the path of the steady steps: seconds a step, how many stretches, and the part of
+    all; `exposed_share` is what the rule of the longer chain charges it with."""
+
+    stage: str
+    seconds: Spread
+    segments: int
+    share: float
+    exposed_share: float
+
+
+@dataclass(frozen=True)
+class CriticalPath:
+    """The path by stage, the largest share first. `steps_s` has the seconds of each step by stage,
+    in the order of the steps; `unknown` among them is what nothing explains. Seconds of a step and
+    shares add up to the whole.
+
+    Where samples cannot be followed `is_traced` is false, `because` says why, and the figures are
+    those of the exposed rule.
+    """
+
+    is_traced: bool
+    because: str
+    steps: int
+    shares: tuple[PathShare, ...]
+    unknown_share: float
+    steps_s: tuple[dict[str, float], ...]
+
+
+def critical_path(
+    run: Run, activity: Activity, steps: Steps, breakdown: Breakdown
+) -> CriticalPath | None:
+    """The path of `run` by step and stage. None where there is none: no step, or a log that tells
+    durations only."""
+    if run.meta.get("imported") or not steps.windows:
+        return None
+    found = find_path(run, activity, steps, breakdown)
+    if isinstance(found, str):
+        charged = np.concatenate([breakdown.exposed_s, breakdown.unattributed_s[:, None]], axis=1)
+        return _result(steps, breakdown, charged, np.zeros(charged.shape, np.int64), found)
+    return _result(steps, breakdown, *_by_step(found, steps), "")
+
+
+def find_path(
+    run: Run, activity: Activity, steps: Steps, breakdown: Breakdown
+) -> tuple[PathSegment, ...] | str:
+    """The stretches of the path, in order and without gaps from the first step's start to the last
+    one's end; or why there is none."""
+    if steps.whole_run:
+        return "no step was recorded"
+    pieces = read_pieces(activity)
+    if not bool((pieces.stage == Stage.TRAIN).any()):
+        return "nothing of the learner was seen"
+    followed = follow(run, steps)
+    if not len(followed.samples):
+        return "no trajectory was recorded"
+    if not followed.linked_share:
+        return "no use of a sample by the learner was recorded"
+    if followed.linked_share < _FEWEST_LINKED:
+        known = f"{100 * followed.linked_share:.0f} %"
+        return f"only {known} of the samples that the learner used were seen being generated"
+    updates = read_updates(run)
+    events = events_of(pieces, followed, updates)
+    starts = np.array([window.start_ns for window in steps.windows], np.int64)
+    gates = Gates(events, followed, updates, breakdown.chain_of, starts)
+    return _Walk(events, gates).back(steps.windows[0].start_ns, steps.windows[-1].end_ns)
+
+
+class _Walk:
+    def __init__(self, events: Events, gates: Gates) -> None:
+        self.events, self.gates = events, gates
+        columns = events.process, events.start_ns, events.end_ns
+        self.programs = lanes_by(*columns, events.pieces)
+        others = events.pieces[events.stage[events.pieces] == Stage.OTHER]
+        self.structure = Lane(events.start_ns, events.end_ns, others)
+
+    def back(self, since: int, until: int) -> tuple[PathSegment, ...]:
+        """The path from `since` to `until`."""
+        path: list[PathSegment] = []
+        at, now = -1, until
+        while now > since:
+            last, why = self.gates.before(at) if at >= 0 else self.gates.before_end(until)
+            reached = since if last < 0 else max(since, min(int(self.events.end_ns[last]), now))
+            path += self._unexplained(at, reached, now)
+            if last < 0:
+                break
+            start = max(since, int(self.events.start_ns[last]))
+            path += self._work(last, start, reached, why)
+            at, now = last, start
+        return tuple(path[::-1])
+
+    def _work(self, place: int, start: int, end: int, why: str) -> Iterator[PathSegment]:
+        """What an event did until `end`, the last first. A sample's tools are put at its end: its
+        row does not say when they ran."""
+        stage, process = Stage(int(self.events.stage[place])), int(self.events.process[place])
+        tools = int(self.events.end_ns[place] - self.events.tools_ns[place])
+        tools = max(start, min(end, tools))
+        if tools < end:
+            yield PathSegment(tools, end, Stage.ENV, process, why)
+        if start < tools:
+            yield PathSegment(start, tools, stage, process, why)
+
+    def _unexplained(self, place: int, start: int, end: int) -> Iterator[PathSegment]:
+        """Time between what was needed and the start of the event at `place`, the last first: of
+        the stage that its process was in, else of what structure was around it."""
+        process = int(self.events.process[place]) if place >= 0 else -1
+        lanes = [self.structure]
+        if process in self.programs:
+            lanes.insert(0, self.programs[process])
+        while end > start:
+            around = next((at for lane in lanes if (at := lane.open(end - 1)) >= 0), -1)
+            if around >= 0:
+                reached = max(start, int(self.events.start_ns[around]))
+                stage = Stage(int(self.events.stage[around]))
+                where = int(self.events.process[around])
+                yield PathSegment(reached, end, stage, where, "before what followed")
+            else:
+                ended = [at for lane in lanes if (at := lane.ended(end)) >= 0]
+                reached = max([start, *(int(self.events.end_ns[at]) for at in ended)])
+                yield PathSegment(reached, end, None, process, "")
+            end = reached
+
+
+def _by_step(path: tuple[PathSegment, ...], steps: Steps) -> tuple[Seconds, Ints]:
+    """Seconds, and the number of stretches, by step and stage; the last column is unknown."""
+    edges = np.array([s.start_ns for s in path] + [path[-1].end_ns], np.int64)
+    stage = np.array([len(Stage) if s.stage is None else s.stage for s in path], np.int64)
+    starts = np.array([window.start_ns for window in steps.windows], np.int64)
+    ends = np.array([window.end_ns for window in steps.windows], np.int64)
+    cuts = np.unique(np.concatenate([edges, starts, ends]))
+    left, length = cuts[:-1], np.diff(cuts)
+    step = np.searchsorted(starts, left, side="right") - 1
+    segment = np.searchsorted(edges, left, side="right") - 1
+    inside = (left < ends[step]) & (segment < len(path))
+    columns = len(Stage) + 1
+    place = step[inside] * columns + stage[segment[inside]]
+    size, shape = len(starts) * columns, (len(starts), columns)
+    counts = np.bincount(place, minlength=size).astype(np.int64)
+    return summed(place, length[inside] / 1e9, size).reshape(shape), counts.reshape(shape)
+
+
+def _result(
+    steps: Steps, breakdown: Breakdown, seconds: Seconds, counts: Ints, because: str
+) -> CriticalPath:
+    names = [*(word(stage) for stage in Stage), UNKNOWN]
+    steady = list(steps.steady)
+    total_s = float(breakdown.steps_s[steady].sum())
+    exposed = np.concatenate([breakdown.exposed_s, breakdown.unattributed_s[:, None]], axis=1)
+
+    def share(values: Seconds) -> float:
+        return float(values[steady].sum()) / total_s if total_s else float("nan")
+
+    shares = [
+        PathShare(
+            stage=name,
+            seconds=spread(seconds[steady, column]),
+            segments=int(counts[steady, column].sum()),
+            share=share(seconds[:, column]),
+            exposed_share=share(exposed[:, column]),
+        )
+        for column, name in enumerate(names)
+        if seconds[:, column].any() or exposed[:, column].any()
+    ]
+    return CriticalPath(
+        is_traced=not because,
+        because=because,
+        steps=len(steady),
+        shares=tuple(sorted(shares, key=lambda one: -one.share)),
+        unknown_share=share(seconds[:, -1]),
+        steps_s=tuple(
+            {name: float(row[i]) for i, name in enumerate(names) if row[i]} for row in seconds
+        ),
+    )

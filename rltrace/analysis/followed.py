@@ -1,0 +1,189 @@
+"""Samples followed from generation over their verdicts to the step that used them, as columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from rltrace.analysis.intervals import Ints
+from rltrace.analysis.steps import Steps
+from rltrace.trace.vocabulary import Fate
+
+if TYPE_CHECKING:
+    from rltrace.trace.run import Run
+
+_QUEUED = 5.0  # times the usual prefill: the rest of the time to the first token was a queue
+_NEARLY_ALL = 0.99
+
+
+@dataclass(frozen=True)
+class Samples:
+    """A place for each trajectory that ended. `begin_ns` is when it had its slot: its start, or its
+    first token less a usual prefill where that came much later."""
+
+    process: Ints
+    group: Ints
+    start_ns: Ints
+    begin_ns: Ints
+    end_ns: Ints
+    env_ns: Ints
+
+    def __len__(self) -> int:
+        return len(self.end_ns)
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """A place for each verdict; `sample` is the place of what was judged (-1: unknown)."""
+
+    sample: Ints
+    process: Ints
+    start_ns: Ints
+    end_ns: Ints
+
+
+@dataclass(frozen=True)
+class Followed:
+    """`verdict` is the last of each sample (-1: none) and `awaited` the sample whose end that
+    verdict had to wait for: its own, or the last of its group or of its batch, as `scored_by` says
+    ("sample", "group" or "batch"). `used_step` and `used_sample`: which samples the steps (places
+    in `Steps.windows`) used, in order of the step. `linked_share` is the part of the uses whose
+    generation was recorded (0: there are none)."""
+
+    samples: Samples
+    verdicts: Verdicts
+    verdict: Ints
+    awaited: Ints
+    scored_by: str
+    used_step: Ints
+    used_sample: Ints
+    linked_share: float
+
+    @property
+    def judged_ns(self) -> Ints:
+        """When each sample was done: its last verdict, else its generation."""
+        known = self.verdict >= 0
+        ends = self.samples.end_ns.copy()
+        ends[known] = np.maximum(ends[known], self.verdicts.end_ns[self.verdict[known]])
+        return ends
+
+
+def follow(run: Run, steps: Steps) -> Followed:
+    """Reads what `run` says of its samples."""
+    ids, samples = _samples(run)
+    verdicts = _verdicts(run, ids)
+    last = np.full(len(samples), -1, np.int64)
+    order = np.argsort(verdicts.end_ns, kind="stable")
+    order = order[verdicts.sample[order] >= 0]
+    last[verdicts.sample[order]] = order
+    step, sample, linked = _uses(run, steps, ids)
+    batch = np.full(len(samples), -1, np.int64)
+    batch[sample[::-1]] = step[::-1]
+    awaited, scored_by = _awaited(samples, verdicts, batch)
+    return Followed(samples, verdicts, last, awaited, scored_by, step, sample, linked)
+
+
+def _samples(run: Run) -> tuple[Ints, Samples]:
+    """Ids in order, and the samples; one that several processes recorded lasts from the first row
+    to the last, in the process of that."""
+    ids, process, group, start, first, end, env = columns(
+        run,
+        'select trajectory, arg_max(process, end_ns), max("group"), min(start_ns),'
+        " coalesce(min(first_token_ns) filter (first_token_ns > 0), -1), max(end_ns), max(env_ns)"
+        " from (select *, case when trajectory = -1 then -row_number() over () end as unknown"
+        " from raw_trajectories where start_ns > 0 and end_ns >= start_ns)"
+        " group by trajectory, unknown order by trajectory",
+    )
+    return ids, Samples(
+        process=process,
+        group=group,
+        start_ns=start,
+        begin_ns=_begin(process, start, first, end),
+        end_ns=end,
+        env_ns=np.clip(env, 0, end - start),
+    )
+
+
+def _begin(process: Ints, start: Ints, first: Ints, end: Ints) -> Ints:
+    begin = start.copy()
+    known = (first > start) & (first <= end)
+    for one in np.unique(process[known]):
+        mine = np.flatnonzero(known & (process == one))
+        usual = int(np.quantile(first[mine] - start[mine], 0.1))
+        queued = mine[first[mine] - start[mine] > _QUEUED * usual]
+        begin[queued] = first[queued] - usual
+    return begin
+
+
+def _verdicts(run: Run, ids: Ints) -> Verdicts:
+    trajectory, process, start, end = columns(
+        run,
+        "select trajectory, process, start_ns, end_ns from raw_rewards "
+        "where start_ns > 0 and end_ns >= start_ns",
+    )
+    return Verdicts(_find(ids, trajectory), process, start, end)
+
+
+def _uses(run: Run, steps: Steps, ids: Ints) -> tuple[Ints, Ints, float]:
+    """`(step, sample, linked share)`. A use is of the step that it names, where one has that number
+    and no other, else of that in which it was booked. What was filtered is replaced by others, and
+    nobody waits for it."""
+    trajectory, number, time = columns(
+        run,
+        "select trajectory, step, time_ns from raw_uses where time_ns > 0 and trajectory <> -1 "
+        f"and fate <> {int(Fate.FILTERED)}",
+    )
+    starts = np.array([window.start_ns for window in steps.windows], np.int64)
+    ends = np.array([window.end_ns for window in steps.windows], np.int64)
+    numbers = np.array([window.step for window in steps.windows], np.int64)
+    if not len(trajectory) or not len(starts):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64), 0.0
+    booked = np.searchsorted(starts, time, side="right") - 1
+    place = np.where((booked >= 0) & (time <= ends[booked]), booked, -1)
+    names, first, times = np.unique(numbers, return_index=True, return_counts=True)
+    at = np.clip(np.searchsorted(names, number), 0, len(names) - 1)
+    place = np.where((names[at] == number) & (times[at] == 1), first[at], place)
+    sample = _find(ids, trajectory)
+    kept = np.flatnonzero((sample >= 0) & (place >= 0))
+    kept = kept[np.argsort(place[kept], kind="stable")]
+    return place[kept], sample[kept], float((sample >= 0).mean())
+
+
+def _awaited(samples: Samples, verdicts: Verdicts, batch: Ints) -> tuple[Ints, str]:
+    own = np.arange(len(samples))
+    judged = verdicts.sample >= 0
+    sample, start = verdicts.sample[judged], verdicts.start_ns[judged]
+    for name, key in (("batch", batch), ("group", samples.group)):
+        last = _last_of(key, samples.end_ns)
+        known = key[sample] != -1
+        after = start >= samples.end_ns[last[sample]]
+        if known.any() and after[known].mean() >= _NEARLY_ALL:
+            return last, name
+    return own, "sample"
+
+
+def _last_of(key: Ints, end: Ints) -> Ints:
+    """For each place that with the same key which ends last; itself where the key is -1."""
+    order = np.lexsort((end, key))
+    ordered = key[order]
+    last = np.searchsorted(ordered, ordered, side="right") - 1
+    found = np.arange(len(key))
+    found[order] = order[last]
+    return np.where(key == -1, np.arange(len(key)), found)
+
+
+def _find(ids: Ints, wanted: Ints) -> Ints:
+    """Places of ids in sorted ones, -1 where they are not."""
+    if not len(ids):
+        return np.full(len(wanted), -1, np.int64)
+    at = np.clip(np.searchsorted(ids, wanted), 0, len(ids) - 1)
+    return np.where((ids[at] == wanted) & (wanted != -1), at, -1)
+
+
+def columns(run: Run, query: str) -> list[Ints]:
+    """The columns of a query, as whole numbers."""
+    table = pa.RecordBatchReader.from_stream(run.sql(query)).read_all()
+    return [column.to_numpy().astype(np.int64) for column in table.columns]

@@ -1,0 +1,89 @@
+"""Intervals asked what was going on at a moment: what had ended last, what was under way, since
+when without a pause, and how many at once. Each answer is a binary search."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+
+import numpy as np
+
+from rltrace.analysis.intervals import Bools, Ints
+
+_RARE = 0.01  # of the busy time; more at once for less than this is no capacity
+_FULL = 0.9
+
+
+class Lane:
+    """Intervals `[start, end)` in ns, in any order: those at `places` of two columns. What has no
+    length is left out. Answers are places in the columns, -1 where there is none."""
+
+    def __init__(self, start: Ints, end: Ints, places: Ints) -> None:
+        kept = places[end[places] > start[places]]
+        self._by_end = kept[np.argsort(end[kept], kind="stable")]
+        self._by_start = kept[np.argsort(start[kept], kind="stable")]
+        self._ends, self._starts = end[self._by_end], start[self._by_start]
+        self._reach = np.maximum.accumulate(end[self._by_start])
+        position = np.arange(len(kept))
+        further = np.ones(len(kept), np.bool_)
+        further[1:] = self._reach[1:] > self._reach[:-1]
+        self._furthest = np.maximum.accumulate(np.where(further, position, 0))
+        begins = np.ones(len(kept), np.bool_)
+        begins[1:] = self._starts[1:] > self._reach[:-1]
+        self._busy = np.maximum.accumulate(np.where(begins, position, 0))
+        self.capacity = _capacity(self._starts, self._ends)
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def ended(self, moment: int) -> int:
+        """The last that had ended."""
+        at = bisect_right(self._ends, moment)
+        return int(self._by_end[at - 1]) if at else -1
+
+    def open(self, moment: int) -> int:
+        """Of those that began before and end after the moment, the one that ends last."""
+        at = self._under_way(moment)
+        return -1 if at < 0 else int(self._by_start[self._furthest[at]])
+
+    def busy_since(self, moment: int) -> int:
+        """Since when there has always been one, ns; the moment itself where there is none then."""
+        at = self._under_way(moment)
+        return moment if at < 0 else int(self._starts[self._busy[at]])
+
+    def rests_at(self, moments: Ints) -> Bools:
+        """At which of the moments nothing is under way that began before."""
+        if not len(self):
+            return np.ones(len(moments), np.bool_)
+        at = np.searchsorted(self._starts, moments) - 1
+        return (at < 0) | (self._reach[at] <= moments)
+
+    def _under_way(self, moment: int) -> int:
+        at = bisect_left(self._starts, moment) - 1
+        return at if at >= 0 and self._reach[at] > moment else -1
+
+    def is_full(self, moment: int) -> bool:
+        """Whether as many are under way as ever are, from the moment on."""
+        running = bisect_right(self._starts, moment) - bisect_right(self._ends, moment)
+        return running >= _FULL * self.capacity
+
+
+def lanes_by(key: Ints, start: Ints, end: Ints, places: Ints) -> dict[int, Lane]:
+    """A lane for each key that occurs at `places`."""
+    mine = places[np.argsort(key[places], kind="stable")]
+    cuts = np.flatnonzero(np.diff(key[mine])) + 1
+    parts = [part for part in np.split(mine, cuts) if len(part)]
+    return {int(key[part[0]]): Lane(start, end, part) for part in parts}
+
+
+def _capacity(starts: Ints, ends: Ints) -> int:
+    """The most that are under way at once for more than a rare moment."""
+    if not len(starts):
+        return 0
+    times = np.concatenate([ends, starts])  # at one moment, first what ends
+    change = np.repeat(np.array([-1, 1]), len(starts))
+    order = np.argsort(times, kind="stable")
+    level = np.cumsum(change[order])[:-1]
+    length = np.diff(times[order])
+    at_level = np.bincount(level, weights=length)
+    at_least = np.cumsum(at_level[::-1])[::-1]
+    return int(np.flatnonzero(at_least >= _RARE * at_level[1:].sum())[-1])

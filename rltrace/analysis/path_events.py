@@ -1,0 +1,93 @@
+"""Everything that can be on the critical path, in one set of columns: stretches of work of the
+processes, generations of samples, verdicts on them, and shares in weight updates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rltrace.analysis.followed import Followed, columns
+from rltrace.analysis.intervals import Ints
+from rltrace.analysis.pieces import Pieces
+from rltrace.trace.vocabulary import Stage, SyncRole
+
+if TYPE_CHECKING:
+    from rltrace.trace.run import Run
+
+
+@dataclass(frozen=True)
+class Updates:
+    """A place for each row of a weight update whose version is known."""
+
+    process: Ints
+    version: Ints
+    is_source: Ints
+    start_ns: Ints
+    end_ns: Ints
+
+
+@dataclass(frozen=True)
+class Events:
+    """A place for each event; pieces come first, then samples, verdicts and updates, each from its
+    offset on. `tools_ns` is the part of a sample in which its tools ran."""
+
+    start_ns: Ints
+    end_ns: Ints
+    process: Ints
+    stage: Ints
+    tools_ns: Ints
+    samples_from: int
+    verdicts_from: int
+    updates_from: int
+
+    @property
+    def pieces(self) -> Ints:
+        """Their places; likewise the next three."""
+        return np.arange(self.samples_from)
+
+    @property
+    def samples(self) -> Ints:
+        return np.arange(self.samples_from, self.verdicts_from)
+
+    @property
+    def verdicts(self) -> Ints:
+        return np.arange(self.verdicts_from, self.updates_from)
+
+    @property
+    def updates(self) -> Ints:
+        return np.arange(self.updates_from, len(self.start_ns))
+
+
+def events_of(pieces: Pieces, followed: Followed, updates: Updates) -> Events:
+    """All of them in one."""
+    samples, verdicts = followed.samples, followed.verdicts
+    sizes = [len(pieces), len(samples), len(verdicts.start_ns), len(updates.start_ns)]
+    n = np.cumsum(sizes)
+    parts = (pieces, samples, verdicts, updates)
+    stage = np.repeat(np.array([0, Stage.ROLLOUT, Stage.REWARD, Stage.SYNC], np.int64), sizes)
+    stage[: n[0]] = pieces.stage
+    tools = np.zeros(n[3], np.int64)
+    tools[n[0] : n[1]] = samples.env_ns
+    starts = (pieces.start_ns, samples.begin_ns, verdicts.start_ns, updates.start_ns)
+    return Events(
+        start_ns=np.concatenate(starts),
+        end_ns=np.concatenate([part.end_ns for part in parts]),
+        process=np.concatenate([part.process for part in parts]),
+        stage=stage,
+        tools_ns=tools,
+        samples_from=int(n[0]),
+        verdicts_from=int(n[1]),
+        updates_from=int(n[2]),
+    )
+
+
+def read_updates(run: Run) -> Updates:
+    """The weight updates of `run`."""
+    process, version, role, start, end = columns(
+        run,
+        "select process, version, role, start_ns, end_ns from raw_syncs "
+        "where start_ns > 0 and end_ns > start_ns and version >= 0",
+    )
+    return Updates(process, version, (role == SyncRole.SOURCE).astype(np.int64), start, end)

@@ -1,0 +1,231 @@
+"""What the start of an event had to wait for, and what of it came last.
+
+A start can need three kinds of things:
+
+- *data*: a verdict needs its sample (or its group, or the batch), a learner's step the samples that
+  it used, a worker the weights that it takes in from those who had them;
+- *room*: a slot of its engine or its verifier where all are taken, and its turn: a process does one
+  thing after the other, and so does the learner with all its ranks;
+- *rest*: that all actors have finished (or the learner has, or the weights have arrived). It counts
+  only where they stand still at that moment, since what goes on has held nothing up, and where they
+  nearly always do when something of this kind starts: once may be chance.
+
+Of these the one that ended last let the event start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from rltrace.analysis.chains import Chain
+from rltrace.analysis.followed import Followed
+from rltrace.analysis.intervals import Ints
+from rltrace.analysis.lanes import Lane, lanes_by
+from rltrace.analysis.path_events import Events, Updates
+from rltrace.trace.vocabulary import Stage
+
+_HABIT = 0.9
+
+Needed = Iterator[tuple[int, str]]  # place in the events, and why
+
+
+class Gates:
+    """What each event of a run needed. Places are those in the events, -1 is none."""
+
+    def __init__(
+        self,
+        events: Events,
+        followed: Followed,
+        updates: Updates,
+        chain_of: dict[Stage, Chain],
+        starts: Ints,
+    ) -> None:
+        self.events, self.followed, self.starts = events, followed, starts
+        places = events.pieces
+        stage, process = events.stage[places], events.process[places]
+        code = np.full(len(Stage), -1, np.int64)
+        for one, its in chain_of.items():
+            code[one] = its
+        chain = np.where(stage == Stage.OTHER, -1, code[stage])
+        trainers = np.unique(process[stage == Stage.TRAIN])
+        at_learner = np.isin(process, trainers)
+        in_rows = [Stage.ROLLOUT, Stage.ENV, *([Stage.REWARD] if len(events.verdicts) else [])]
+        moves = chain == Chain.WEIGHTS
+        self._role = np.full(len(events.start_ns), -1, np.int64)
+        self._role[places[(chain == Chain.LEARNER) | moves & at_learner]] = Chain.LEARNER
+        self._role[places[moves & ~at_learner]] = Chain.WEIGHTS
+        self._role[places[(chain == Chain.ACTORS) & ~np.isin(stage, in_rows)]] = Chain.ACTORS
+        source = (updates.is_source == 1) | np.isin(updates.process, trainers)
+        self._role[events.updates] = np.where(source, Chain.LEARNER, Chain.WEIGHTS)
+
+        mine = places[self._role[places] == Chain.LEARNER]
+        taking = places[self._role[places] == Chain.WEIGHTS]
+        after = places[self._role[places] == Chain.ACTORS]
+        self.learner, self.weights = self._lane(mine), self._lane(taking)
+        self.actors = self._lane(np.concatenate([events.samples, events.verdicts, after]))
+        self._finished = {
+            self.learner: "the learner had finished",
+            self.actors: "the actors had finished",
+            self.weights: "the weights had arrived",
+        }
+        self.slots = self._by_process(events.samples)
+        self.servers = self._by_process(events.verdicts)
+        self.loads, self.posts = self._by_process(taking), self._by_process(after)
+        self._versions = self._by_version(updates)
+        self._rows = self._by_process(events.updates)
+        self._batches(followed, after)
+        self._rests = {
+            kind: tuple(lane for lane in lanes if self._waits_for(lane, places))
+            for kind, places, lanes in (
+                (Chain.LEARNER, mine, (self.actors, self.weights)),
+                (Chain.ACTORS, events.samples, (self.learner, self.weights)),
+                (Chain.WEIGHTS, taking, (self.actors, self.learner, self.weights)),
+            )
+        }
+
+    def _waits_for(self, lane: Lane, places: Ints) -> bool:
+        """Whether the lane rests when one of these starts, nearly always."""
+        resting = lane.rests_at(self.events.start_ns[places])
+        return bool(len(places)) and float(resting.mean()) >= _HABIT
+
+    def _lane(self, places: Ints) -> Lane:
+        return Lane(self.events.start_ns, self.events.end_ns, places)
+
+    def _by_process(self, places: Ints) -> dict[int, Lane]:
+        return lanes_by(self.events.process, self.events.start_ns, self.events.end_ns, places)
+
+    def _by_version(self, updates: Updates) -> dict[int, Lane]:
+        events = self.events
+        self._version = np.full(len(events.start_ns), -1, np.int64)
+        self._version[events.updates] = updates.version
+        return lanes_by(self._version, events.start_ns, events.end_ns, events.updates)
+
+    def _batches(self, followed: Followed, after: Ints) -> None:
+        """When the samples of each step were ready, in order, and by what event: their verdict or
+        generation, and then what else the actors did to them: of each stage without rows of its own
+        the first stretch that began once they were judged."""
+        events, n = self.events, len(followed.samples)
+        made = np.where(
+            followed.verdict >= 0, events.verdicts_from + followed.verdict, events.samples_from
+        ) + np.where(followed.verdict >= 0, 0, np.arange(n))
+        judged = events.end_ns[made] if n else np.zeros(0, np.int64)
+        ready, by = judged.copy(), made.copy()
+        for stage in (Stage.REWARD, Stage.REFERENCE, Stage.LOGPROB, Stage.VALUE):
+            mine = after[events.stage[after] == stage]
+            mine = mine[np.argsort(events.start_ns[mine], kind="stable")]
+            at = np.searchsorted(events.start_ns[mine], ready)
+            found = at < len(mine)
+            by[found] = mine[at[found]]
+            ready[found] = events.end_ns[by[found]]
+        self._judged = _InOrder(followed, judged, made)
+        self._ready = _InOrder(followed, ready, by)
+
+    # --- what came last --------------------------------------------------------------------------
+
+    def before_end(self, moment: int) -> tuple[int, str]:
+        """What a step that ends at `moment` waited for."""
+        return self._last(self._for_learner(moment), moment)
+
+    def before(self, place: int) -> tuple[int, str]:
+        """What let the event at `place` start."""
+        moment = int(self.events.start_ns[place])
+        if self.events.samples_from <= place < self.events.verdicts_from:
+            return self._last(self._for_sample(place, moment), moment)
+        if self.events.verdicts_from <= place < self.events.updates_from:
+            return self._last(self._for_verdict(place, moment), moment)
+        if self._role[place] == Chain.WEIGHTS:
+            return self._last(self._for_weights(place, moment), moment)
+        if self._role[place] == Chain.ACTORS:
+            return self._last(self._for_rest_of_actors(place, moment), moment)
+        return self._last(self._for_learner(moment), moment)
+
+    def _last(self, needed: Needed, moment: int) -> tuple[int, str]:
+        """Of what is needed, that which ended last; what goes on at the moment ends with it."""
+        best, why, latest = -1, "", -1
+        for place, because in needed:
+            if place < 0 or self.events.start_ns[place] >= moment:
+                continue
+            end = min(int(self.events.end_ns[place]), moment)
+            if end > latest:
+                best, why, latest = place, because, end
+        return best, why
+
+    def _step(self, moment: int) -> int:
+        return int(np.searchsorted(self.starts, moment, side="right")) - 1
+
+    def _at_rest(self, kind: Chain, moment: int) -> Needed:
+        for lane in self._rests[kind]:
+            if lane.busy_since(moment) == moment:
+                yield lane.ended(moment), self._finished[lane]
+
+    def _for_learner(self, moment: int) -> Needed:
+        yield self._ready.last(self._step(moment), moment), "the last sample of the step"
+        yield self.learner.ended(moment), "the learner's turn"
+        yield from self._at_rest(Chain.LEARNER, moment)
+
+    def _for_sample(self, place: int, moment: int) -> Needed:
+        process = int(self.events.process[place])
+        slots = self.slots[process]
+        if slots.is_full(moment):
+            yield slots.ended(moment), "a slot of the engine"
+        if process in self.loads:
+            yield self.loads[process].ended(moment), self._finished[self.weights]
+        yield from self._at_rest(Chain.ACTORS, moment)
+        since = self.actors.busy_since(moment)  # those that began before began together with it
+        yield self.actors.ended(since), self._finished[self.actors]
+        yield from self._at_rest(Chain.ACTORS, since)
+
+    def _for_verdict(self, place: int, moment: int) -> Needed:
+        sample = int(self.followed.verdicts.sample[place - self.events.verdicts_from])
+        if sample >= 0:
+            awaited = int(self.followed.awaited[sample])
+            if self.followed.samples.end_ns[awaited] > moment:
+                awaited = sample
+            yield self.events.samples_from + awaited, f"the {self.followed.scored_by} to judge"
+        server = self.servers[int(self.events.process[place])]
+        if server.is_full(moment):
+            yield server.ended(moment), "room at the verifier"
+
+    def _for_rest_of_actors(self, place: int, moment: int) -> Needed:
+        yield self._judged.last(self._step(int(self.events.end_ns[place])), moment), "its samples"
+        yield self.posts[int(self.events.process[place])].ended(moment), "its turn"
+
+    def _for_weights(self, place: int, moment: int) -> Needed:
+        process = int(self.events.process[place])
+        row = place if place >= self.events.updates_from else self._row_of(place)
+        if row >= 0:
+            others = self._versions[int(self._version[row])]
+            yield others.ended(moment), "its version"
+            if others.ended(moment) < 0:
+                yield others.open(moment), "its version, as it came"
+        else:
+            yield self.learner.ended(moment), "the learner's weights"
+        if process in self.loads:
+            yield self.loads[process].ended(moment), "its turn"
+        if process in self.slots and self.slots[process].busy_since(moment) == moment:
+            yield self.slots[process].ended(moment), "the engine had drained"
+        yield from self._at_rest(Chain.WEIGHTS, moment)
+
+    def _row_of(self, place: int) -> int:
+        """The row of the update that a stretch of work was part of."""
+        lane = self._rows.get(int(self.events.process[place]))
+        return -1 if lane is None else lane.open(int(self.events.end_ns[place]) - 1)
+
+
+class _InOrder:
+    """Moments of the samples of each step, in order, each with the event that ended then."""
+
+    def __init__(self, followed: Followed, moment: Ints, by: Ints) -> None:
+        at, step = moment[followed.used_sample], followed.used_step
+        order = np.lexsort((at, step))
+        self._at, self._by = at[order], by[followed.used_sample][order]
+        self._step = step[order]
+
+    def last(self, step: int, moment: int) -> int:
+        """The event by which the last sample of the step that was ready at the moment was."""
+        first = int(np.searchsorted(self._step, step))
+        until = int(np.searchsorted(self._step, step, side="right"))
+        at = first + int(np.searchsorted(self._at[first:until], moment, side="right")) - 1
+        return int(self._by[at]) if at >= first else -1

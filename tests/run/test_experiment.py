@@ -1,0 +1,191 @@
+"""Experiments: what is run and in which order, what came of it, and real ones of the trainer."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rltrace
+from rltrace.analysis.bootstrap import Interval
+from rltrace.analysis.trial import Pace, trial
+from rltrace.analysis.whatif.predict import Estimate
+from rltrace.run import experiment
+from rltrace.run.experiment import Change, Plan
+from rltrace.trace.errors import RltraceError
+
+TRAIN = Path(__file__).parents[2] / "examples" / "train.py"
+JOB = [sys.executable, str(TRAIN), "--steps", "5", "--prompts", "2", "--samples", "2",
+       "--rollout-workers", "1", "--placement", "disaggregated"]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class FakeFix:
+    """What `change_of_fix` reads of a fix."""
+
+    setting: str
+    value: Any
+    gain: Estimate | None = None
+    goodput_gain: Estimate | None = None
+    needs: dict[str, Any] = field(default_factory=dict)
+    move: str = "a move"
+
+
+GAIN = Estimate(1.5, 2.0, 2.5)
+
+
+def test_runs_take_turns_in_an_order_that_reverses() -> None:
+    plan = Plan(Change("", {"max_lag": 1}), ("python",), ("python", "--max-lag", "1"),
+                "rltrace.trainer", "/", Path("/x"), 3)  # fmt: skip
+    variants = [variant for _, variant in plan.order()]
+    assert variants == ["before", "after", "after", "before", "before", "after"]
+    assert [pair for pair, _ in plan.order()] == [0, 0, 1, 1, 2, 2]
+    assert len({plan.run_path(*each) for each in plan.order()}) == 6
+
+
+def test_the_first_fix_with_a_setting_and_a_prediction_is_tried() -> None:
+    fixes: Any = [
+        FakeFix("", None, GAIN, GAIN),
+        FakeFix("samples", "x2", GAIN, GAIN),
+        FakeFix("objective", "tis"),
+        FakeFix("placement", "async", GAIN, GAIN, {"max_lag": 2}),
+    ]
+    change = experiment.change_of_fix(fixes, None)
+    assert change.settings == {"max_lag": 2, "placement": "async"}
+    assert (change.predicted, change.metric) == (GAIN, "step")
+    assert experiment.change_of_fix(fixes, 3).predicted is None
+    for number, why in ((1, "no option"), (2, "give --set"), (9, "there are 4")):
+        with pytest.raises(RltraceError, match=why):
+            experiment.change_of_fix(fixes, number)
+    with pytest.raises(RltraceError, match="no fix with a setting"):
+        experiment.change_of_fix(fixes[:2], None)
+
+
+def test_a_gain_that_only_goodput_shows_is_measured_in_goodput() -> None:
+    fixes: Any = [FakeFix("max_lag", 1, None, GAIN)]
+    assert experiment.change_of_fix(fixes, None).metric == "goodput"
+
+
+def test_words_are_settings() -> None:
+    change = experiment.change_of_words(["a.b=2", "x=true", "y=0.5", "z=async"])
+    assert change.settings == {"a.b": 2, "x": True, "y": 0.5, "z": "async"}
+    with pytest.raises(RltraceError, match="OPTION=VALUE"):
+        experiment.change_of_words(["max_lag"])
+
+
+def pace(step_s: float, tokens_per_s: float = math.nan) -> Pace:
+    return Pace((step_s, step_s * 1.001) * 5, step_s, tokens_per_s)
+
+
+@pytest.mark.parametrize(
+    ("after", "predicted", "answer"),
+    [
+        ((1.0, 1.01, 0.99), Estimate(1.8, 2.0, 2.2), "confirmed"),
+        ((1.0, 1.01, 0.99), Estimate(2.5, 3.0, 3.5), "refuted"),
+        ((1.0, 1.01, 0.99), Estimate(1.1, 1.2, 1.3), "refuted"),
+        ((1.0, 1.9, 0.6), Estimate(2.4, 3.0, 3.5), "cannot tell"),
+        ((1.0, 3.0, 0.6), Estimate(1.3, 1.7, 2.5), "cannot tell"),  # may be no gain at all
+        ((1.0, 1.01, 0.99), None, "gains"),
+        ((3.0, 3.01, 2.99), None, "loses"),
+        ((2.0, 2.001, 1.999), None, "no gain"),
+        ((1.0, 3.0, 2.0), None, "cannot tell"),
+    ],
+)
+def test_the_answer(after: tuple[float, ...], predicted: Estimate | None, answer: str) -> None:
+    found = trial(tuple((pace(2.0), pace(s)) for s in after), "step", predicted)
+    assert found.answer == answer
+    assert found.because
+
+
+def test_gains_as_shares_of_the_cost() -> None:
+    found = trial(((pace(2.0), pace(1.0)),) * 3, "step", Estimate(1.6, 2.0, 2.5))
+    assert found.saved == Interval(0.5, 0.5, 0.5)
+    assert found.predicted_saved == Interval(0.5, 0.375, 0.6)
+    rates = trial(((pace(1.0, 100), pace(1.0, 300)),) * 2, "goodput", None)
+    assert rates.gain.value == pytest.approx(3.0)
+    assert trial((), "step", None).answer == "cannot tell"
+
+
+@pytest.fixture(scope="module")
+def traced(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small real run of the built-in trainer whose verdicts take their time."""
+    path = tmp_path_factory.mktemp("experiment") / "run"
+    command = [*JOB, "--reward-latency", "0.2", "--ledger", str(path.parent / "ledger.json")]
+    done = rltrace_(["wrap", "--out", str(path), "--", *command])
+    assert done.returncode == 0, done.stderr
+    return path
+
+
+def rltrace_(words: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "rltrace", *words], env=_environment(),
+                          capture_output=True, text=True, check=False, timeout=300)  # fmt: skip
+
+
+def _environment() -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("RLTRACE_")}
+    return kept | {"RAY_memory_monitor_refresh_ms": "0"}
+
+
+def test_a_real_experiment(traced: Path, tmp_path: Path) -> None:
+    out = tmp_path / "experiment"
+    books = traced.parent / "ledger.json"
+    before = books.read_bytes()
+    words = ["experiment", str(traced), "--set", "reward_latency=0.0", "--pairs", "1"]
+    done = rltrace_([*words, "--out", str(out), "--json"])
+    assert done.returncode in (0, 3), done.stderr
+    said = done.stderr
+    assert said.index("before:") < said.index("run 1 of 2") < said.index("run 2 of 2")
+    found = json.loads(done.stdout)
+    assert len(found["pairs"]) == 1
+    assert found["gain"]["value"] > 1  # 0.2 s for each of four verdicts are gone
+    stated = experiment.stated_settings(rltrace.open_run(out / "1-after"))
+    assert stated["reward_latency"] == 0.0
+    assert books.read_bytes() == before  # what the job writes went elsewhere
+    assert (out / "output/1-after/ledger.json").exists()
+
+
+def test_a_dry_run_runs_nothing(traced: Path, tmp_path: Path) -> None:
+    words = ["experiment", str(traced), "--set", "max_lag=1", "--dry-run"]
+    done = rltrace_([*words, "--out", str(tmp_path / "x")])
+    assert done.returncode == 0
+    assert "--max-lag 1" in done.stderr
+    assert not (tmp_path / "x").exists()
+
+
+def test_what_the_job_has_already_is_no_experiment(traced: Path) -> None:
+    done = rltrace_(["experiment", str(traced), "--set", "reward_latency=0.2", "--dry-run"])
+    assert done.returncode == 3
+    assert "already" in done.stderr
+
+
+def test_a_failing_job_says_where_its_log_is(traced: Path, tmp_path: Path) -> None:
+    words = ["experiment", str(traced), "--set", "no_such=1", "--out", str(tmp_path / "x")]
+    done = rltrace_([*words, "--pairs", "1"])
+    assert done.returncode == 4
+    assert "log.txt" in done.stderr
+
+
+def test_an_interrupted_experiment_ends_with_what_is_there(traced: Path, tmp_path: Path) -> None:
+    words = ["experiment", str(traced), "--set", "steps=5000", "--out", str(tmp_path / "x")]
+    child = subprocess.Popen([sys.executable, "-m", "rltrace", *words, "--pairs", "1"],
+                             env=_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                             text=True)  # fmt: skip
+    assert child.stderr is not None
+    for line in child.stderr:
+        if line.startswith("run 2 of 2"):
+            break
+    child.send_signal(signal.SIGINT)
+    out, said = child.communicate(timeout=120)
+    assert child.returncode == 3, said
+    assert "interrupted" in said
+    assert "Cannot tell" in out
+    meta = json.loads((tmp_path / "x" / "1-before" / "run.json").read_text())
+    assert meta["exit_code"] == 0

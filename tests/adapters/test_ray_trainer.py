@@ -64,7 +64,7 @@ def test_a_step_lasts_as_long_as_the_ledger_says_or_longer(traced_job: TracedJob
     job = traced_job("colocated")
     lengths = job.rows("SELECT (end_ns - start_ns) / 1e9 FROM steps ORDER BY step")
     for seconds, record in zip(lengths, job.steps, strict=True):
-        # Its clock starts as the step before ends; between the two a busy machine may do other work.
+        # Its clock starts as the step before ends, and a busy machine may pause in between.
         assert seconds >= record["seconds"] - 0.05
 
 

@@ -149,6 +149,8 @@ def _stalls(steps: Steps, breakdown: Breakdown, usual_s: float) -> list[Alarm]:
     steady = [i for i in steps.steady if not steps.whole_run]
     own_s = _own_s(breakdown)
     stalled = [i for i in steady if own_s[i] > STALL_TIMES * usual_s]
+    while stalled and stalled[0] == steady[0]:  # slow first steps are warm-up, in a short run too
+        stalled, steady = stalled[1:], steady[1:]
     if not stalled:
         return []
     lost_s = float((own_s[stalled] - usual_s).sum())

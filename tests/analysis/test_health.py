@@ -81,6 +81,11 @@ def test_a_stall_says_when_where_and_what_it_cost(
     assert "in train" in found.alarms[0].says
 
 
+def test_slow_first_steps_of_a_short_run_are_no_stall(tmp_path: Path) -> None:
+    """Below five steps none is left out as warm-up, and the first is slow all the same."""
+    assert health_of(run_of(tmp_path, process("driver", *steps(60, 10, 10, 10)))).alarms == ()
+
+
 def test_a_step_that_never_ends_is_a_hang_by_the_measure_of_the_usual_ones(tmp_path: Path) -> None:
     driver = process("driver", *steps(*[10] * 6), (("step", 6), 60, -1), (Stage.WAIT, 60, -1))
     hung = health_of(run_of(tmp_path, driver, end_real_ns=at(160)))

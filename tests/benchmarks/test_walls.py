@@ -12,25 +12,16 @@ from typing import Any
 import pytest
 
 from benchmarks.walls import FILES, VARIANTS, Finding, Wall, write
+from rltrace.analysis.walls.wall import NAMES
 from rltrace.trainer import TrainerConfig, load_job, train
 from rltrace.trainer.cluster import ray_session
 from rltrace.trainer.task import task_of
 
-WALLS = {
-    "rollout decode",
-    "env/reward latency",
-    "learner FLOPs + memory",
-    "weight movement",
-    "freshness budget",
-    "long-tail skew",
-    "sparse-reward exploration",
-    "agent observability",
-}
 PATHS = sorted(FILES.glob("*.toml"))
 
 
 def test_there_is_a_job_for_each_wall() -> None:
-    assert {Wall.of(path).wall for path in PATHS} == WALLS
+    assert {Wall.of(path).wall for path in PATHS} == set(NAMES)
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)

@@ -31,6 +31,7 @@ from rltrace.analysis.walls.wall import (
 from rltrace.trace.vocabulary import Stage
 
 SYMPTOM = "token ids, log-probs, tool events or rewards have to be made anew from text"
+_VERSIONS = "the policy version of each sample: a hook where samples are made and trained on"
 _FLAGS = "whether the server's token ids and log-probs are kept: a hook where an episode ends"
 
 
@@ -38,7 +39,8 @@ _FLAGS = "whether the server's token ids and log-probs are kept: a hook where an
 class Captured:
     """Trajectories that were trained on: all, of how many each is known, and of these how many kept
     the server's own. `lost_tokens` of `tokens` have no ratio that could be trusted: log-probs lost
-    and lagged (or of unknown lag), or token ids lost."""
+    and lagged, or token ids lost; of `unsure_tokens` the log-probs are lost and the lag is unknown.
+    """
 
     trajectories: int
     ids_known: int
@@ -47,7 +49,7 @@ class Captured:
     logprobs_kept: int
     tokens: int
     lost_tokens: int
-    lost_trajectories: int
+    unsure_tokens: int
 
 
 def captured(seen: Seen) -> Captured:
@@ -59,12 +61,15 @@ def captured(seen: Seen) -> Captured:
             from raw_trajectories where start_ns > 0 and trajectory <> -1 group by trajectory),
         judged as (
             select coalesce(tokens, 0) as tokens, ids, probs,
-                   coalesce(ids = 0, false) or (coalesce(probs = 0, false) and (
-                       version < 0 or first_version is null or version > first_version)) as lost
+                   coalesce(ids = 0, false) or coalesce(
+                       probs = 0 and version >= 0 and version > first_version, false) as lost,
+                   coalesce(probs = 0, false)
+                       and (version < 0 or first_version is null) as unsure
             from trained left join flags using (trajectory))
         select count(*), count(ids), count(*) filter (ids = 1), count(probs),
                count(*) filter (probs = 1), coalesce(sum(tokens), 0)::bigint,
-               coalesce(sum(tokens) filter (lost), 0)::bigint, count(*) filter (lost)
+               coalesce(sum(tokens) filter (lost), 0)::bigint,
+               coalesce(sum(tokens) filter (unsure and not lost), 0)::bigint
         from judged
     """).fetchall()[0]
     return Captured(*(int(value) for value in row))
@@ -83,6 +88,9 @@ def observability(seen: Seen) -> Wall:
     if not kept.trajectories or not (kept.ids_known or kept.logprobs_known):
         why = "nobody recorded what was kept of the samples that were trained on"
         return Wall(OBSERVABILITY, CANNOT_TELL, UNKNOWN, SYMPTOM, why, evidence, (_FLAGS,))
+    if kept.unsure_tokens > kept.tokens / 2:
+        why = "log-probs are made anew, and whether that hides a lag is unknown"
+        return Wall(OBSERVABILITY, CANNOT_TELL, UNKNOWN, SYMPTOM, why, evidence, (_VERSIONS,))
     lost = proportion(kept.lost_tokens / kept.tokens if kept.tokens else 0.0, kept.trajectories)
     because = "tokens whose ratio nobody can trust: what was sampled, or how likely, was lost"
     cost = lost

@@ -92,6 +92,13 @@ def test_lost_log_probs_at_lag_zero_cost_the_pass_that_stands_in(tmp_path: Path)
     assert walls[LEARNER].cost.share == pytest.approx(0.5)
 
 
+def test_lost_log_probs_at_an_unknown_lag_are_unknown(tmp_path: Path) -> None:
+    found = run_with(tmp_path, {}, token_ids=1, logprobs=0, first_version=-1)
+    wall = walls_of(found)[OBSERVABILITY]
+    assert wall.confidence == "cannot tell"
+    assert "version" in wall.missing[0]
+
+
 def test_nobody_recorded_what_was_kept(tmp_path: Path) -> None:
     wall = walls_of(run_with(tmp_path, {}))[OBSERVABILITY]
     assert wall.confidence == "cannot tell"

@@ -43,6 +43,9 @@ from rltrace.run import experiment
 from rltrace.trace.errors import RltraceError
 
 RUN_LIMIT_SECONDS = 600
+LEAST_STEPS = 16
+"""Of a job whose figures are compared: what one step differs from another is then known well."""
+
 WIDEST = 0.10
 """Half the width of a predicted range, as a share of a step."""
 
@@ -97,7 +100,8 @@ def prove(name: str, pairs: int, folder: Path, say: experiment.Say) -> Row:
     wall = Wall.of(FILES / f"{name}.toml")
     say(f"{name}: traced run")
     run, books = folder / "run", folder / "ledger.json"
-    _wrap(run, "--config", str(wall.path), "--ledger", str(books))
+    steps = max(LEAST_STEPS, int(wall.job["steps"]))
+    _wrap(run, "--config", str(wall.path), "--steps", str(steps), "--ledger", str(books))
     summary = summarize(rltrace.open_run(run))
     first = summary.verdict.first
     named = first.name if first else summary.verdict.because

@@ -129,7 +129,14 @@ def lag_bound(seen: Seen) -> int:
 def _of_freshness(seen: Seen, bound: float) -> Estimate | None:
     fresh = seen.freshness
     base = next((p.ess_share for p in fresh.curve if p.lag == 0 and p.enough), 1.0)
-    return freshness_gain(fresh.weight, base, seen.staleness.token_weighted_lag, bound)
+    lag = seen.staleness.token_weighted_lag
+    found = freshness_gain(fresh.weight, base, lag, bound)
+    # What counts now is known within an interval, and the gain is over that.
+    ends = [freshness_gain(w, base, lag, bound) for w in (fresh.weight_high, fresh.weight_low)]
+    least, most = (found if end is None else end for end in ends)
+    if found is None or least is None or most is None:
+        return found
+    return Estimate(min(least.low, found.low), found.middle, max(most.high, found.high))
 
 
 def _made(

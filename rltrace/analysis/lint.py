@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from rltrace.analysis.samples import SAMPLES
-from rltrace.analysis.walls.observability import captured
 from rltrace.analysis.walls.wall import Seen
 from rltrace.trace.vocabulary import Finish, Outcome, Stage, Transport, word
 
@@ -155,7 +154,7 @@ def _retokenized(seen: Seen) -> Lint:
     name = "making token ids anew from text"
     why = "Ids and log-probs drift from what was sampled: the loss and every ratio are off."
     better = "Keep token ids and log-probs where the server generates them."
-    kept = captured(seen)
+    kept = seen.kept
     if not kept.ids_known:
         says = "whether token ids were kept was not recorded"
         return Lint(name, CANNOT_TELL, says, why, better)

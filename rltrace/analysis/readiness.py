@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rltrace.analysis.walls.observability import captured
 from rltrace.analysis.walls.wall import Seen
 from rltrace.trace.vocabulary import Finish, Phase, Stage, word
 
@@ -49,7 +48,7 @@ def _versions(seen: Seen) -> Control:
 
 def _replayable(seen: Seen) -> Control:
     name = "replayable trajectories"
-    kept = captured(seen)
+    kept = seen.kept
     n = kept.trajectories
     if not n:
         return Control(name, CANNOT_TELL, "nobody recorded which samples were trained on")

@@ -13,6 +13,7 @@ from rltrace.analysis.binding import Binding, find_binding
 from rltrace.analysis.cascade import Cascade, cascade
 from rltrace.analysis.composition import Composition, compose
 from rltrace.analysis.coverage import Coverage, coverage
+from rltrace.analysis.critical_path import CriticalPath, critical_path
 from rltrace.analysis.devices import AGENT, count_devices
 from rltrace.analysis.freshness import Freshness, freshness
 from rltrace.analysis.goodput import Goodput, goodput
@@ -31,6 +32,7 @@ from rltrace.analysis.tail import Tail, tail
 from rltrace.analysis.typical import TypicalStep, typical_step
 from rltrace.analysis.verdict import Verdict, verdict
 from rltrace.analysis.waits import Wait, waits
+from rltrace.analysis.walls.captured import captured
 from rltrace.analysis.walls.wall import Seen
 from rltrace.analysis.whatif.constants import Constants
 from rltrace.analysis.whatif.of_run import Parts, workload_of
@@ -105,6 +107,7 @@ class Summary:
     waits: tuple[Wait, ...]
     verdict: Verdict
     binding: Binding
+    critical_path: CriticalPath | None
     probe: Probe | None
     composition: Composition | None
     tail: Tail
@@ -161,6 +164,7 @@ def summarize(
         syncs=moved,
         goodput=tokens,
         devices=count_devices(run),
+        kept=captured(run),
         workload=source(Constants()) if source else None,
         overlap_known=not run.meta.get("imported"),
     )
@@ -195,6 +199,7 @@ def summarize(
         waits=waits(run, steps),
         verdict=verdict(seen, well, source),
         binding=find_binding(steps, breakdown, rows),
+        critical_path=critical_path(run, activity, steps, breakdown),
         probe=find_probe(run, steps, breakdown, rows),
         composition=composed,
         tail=long,

@@ -11,7 +11,6 @@ import math
 
 from rltrace.analysis.freshness import CLIP_LIMIT, ESS_LIMIT
 from rltrace.analysis.lag_curve import LagPoint
-from rltrace.analysis.walls.observability import captured
 from rltrace.analysis.walls.wall import (
     CANNOT_TELL,
     FRESHNESS,
@@ -47,7 +46,7 @@ def freshness(seen: Seen) -> Wall:
         return Wall(FRESHNESS, LIKELY, NONE, SYMPTOM, because, evidence, ())
     if fresh.overall is None:
         return unknown("samples lag, and no learner gave ratio statistics", _RATIOS)
-    kept = captured(seen)
+    kept = seen.kept
     if kept.lost_tokens > kept.tokens / 2:
         return unknown(
             "ratios rest on log-probs that were computed anew under later weights, and read 1",

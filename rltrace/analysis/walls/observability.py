@@ -9,11 +9,9 @@ or the time of the pass that stands in, where that is all.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from rltrace.analysis.samples import TRAINED_SAMPLES
+from rltrace.analysis.walls.captured import Captured
 from rltrace.analysis.walls.cost import relief_s
 from rltrace.analysis.walls.wall import (
     CANNOT_TELL,
@@ -35,55 +33,15 @@ _VERSIONS = "the policy version of each sample: a hook where samples are made an
 _FLAGS = "whether the server's token ids and log-probs are kept: a hook where an episode ends"
 
 
-@dataclass(frozen=True)
-class Captured:
-    """Trajectories that were trained on: all, of how many each is known, and of these how many kept
-    the server's own. `lost_tokens` of `tokens` have no ratio that could be trusted: log-probs lost
-    and lagged, or token ids lost; of `unsure_tokens` the log-probs are lost and the lag is unknown.
-    """
-
-    trajectories: int
-    ids_known: int
-    ids_kept: int
-    logprobs_known: int
-    logprobs_kept: int
-    tokens: int
-    lost_tokens: int
-    unsure_tokens: int
-
-
-def captured(seen: Seen) -> Captured:
-    """Counts them over the whole run."""
-    row = seen.run.sql(f"""
-        {TRAINED_SAMPLES},
-        flags as (
-            select trajectory, min(nullif(token_ids, -1)) as ids, min(nullif(logprobs, -1)) as probs
-            from raw_trajectories where start_ns > 0 and trajectory <> -1 group by trajectory),
-        judged as (
-            select coalesce(tokens, 0) as tokens, ids, probs,
-                   coalesce(ids = 0, false) or coalesce(
-                       probs = 0 and version >= 0 and version > first_version, false) as lost,
-                   coalesce(probs = 0, false)
-                       and (version < 0 or first_version is null) as unsure
-            from trained left join flags using (trajectory))
-        select count(*), count(ids), count(*) filter (ids = 1), count(probs),
-               count(*) filter (probs = 1), coalesce(sum(tokens), 0)::bigint,
-               coalesce(sum(tokens) filter (lost), 0)::bigint,
-               coalesce(sum(tokens) filter (unsure and not lost), 0)::bigint
-        from judged
-    """).fetchall()[0]
-    return Captured(*(int(value) for value in row))
-
-
 def stands_in(seen: Seen) -> bool:
     """Whether the log-prob pass replaces what generation computed and nobody kept."""
-    kept = captured(seen)
+    kept = seen.kept
     return kept.logprobs_known > 0 and kept.logprobs_kept < kept.logprobs_known / 2
 
 
 def observability(seen: Seen) -> Wall:
     """The test."""
-    kept = captured(seen)
+    kept = seen.kept
     evidence = _evidence(seen, kept)
     if not kept.trajectories or not (kept.ids_known or kept.logprobs_known):
         why = "nobody recorded what was kept of the samples that were trained on"

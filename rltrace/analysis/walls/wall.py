@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rltrace.analysis.steps import Steps
     from rltrace.analysis.syncs import Syncs
     from rltrace.analysis.tail import Tail
+    from rltrace.analysis.walls.captured import Captured
     from rltrace.analysis.whatif.workload import Workload
     from rltrace.trace.run import Run
 
@@ -102,9 +103,9 @@ class Wall:
 
 @dataclass(frozen=True)
 class Seen:
-    """What the tests look at: the run and what the other parts of the analysis say of it.
-    `workload` is None where it cannot be told. `overlap_known` is not the case of a log that tells
-    durations only."""
+    """What the tests look at: the run and what the other parts of the analysis say of it. `kept` is
+    what was captured of the samples that were trained on; `workload` is None where it cannot be
+    told; `overlap_known` is not the case of a log that tells durations only."""
 
     run: Run
     steps: Steps
@@ -117,6 +118,7 @@ class Seen:
     syncs: Syncs | None
     goodput: Goodput | None
     devices: Devices
+    kept: Captured
     workload: Workload | None
     overlap_known: bool
 

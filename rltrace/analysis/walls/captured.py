@@ -1,0 +1,51 @@
+"""What was kept of the samples that were trained on: token ids and log-probs of the server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rltrace.analysis.samples import TRAINED_SAMPLES
+
+if TYPE_CHECKING:
+    from rltrace.trace.run import Run
+
+
+@dataclass(frozen=True)
+class Captured:
+    """Trajectories that were trained on: all, of how many each is known, and of these how many kept
+    the server's own. `lost_tokens` of `tokens` have no ratio that could be trusted: log-probs lost
+    and lagged, or token ids lost; of `unsure_tokens` the log-probs are lost and the lag is unknown.
+    """
+
+    trajectories: int
+    ids_known: int
+    ids_kept: int
+    logprobs_known: int
+    logprobs_kept: int
+    tokens: int
+    lost_tokens: int
+    unsure_tokens: int
+
+
+def captured(run: Run) -> Captured:
+    """Counts them over the whole run."""
+    row = run.sql(f"""
+        {TRAINED_SAMPLES},
+        flags as (
+            select trajectory, min(nullif(token_ids, -1)) as ids, min(nullif(logprobs, -1)) as probs
+            from raw_trajectories where start_ns > 0 and trajectory <> -1 group by trajectory),
+        judged as (
+            select coalesce(tokens, 0) as tokens, ids, probs,
+                   coalesce(ids = 0, false) or coalesce(
+                       probs = 0 and version >= 0 and version > first_version, false) as lost,
+                   coalesce(probs = 0, false)
+                       and (version < 0 or first_version is null) as unsure
+            from trained left join flags using (trajectory))
+        select count(*), count(ids), count(*) filter (ids = 1), count(probs),
+               count(*) filter (probs = 1), coalesce(sum(tokens), 0)::bigint,
+               coalesce(sum(tokens) filter (lost), 0)::bigint,
+               coalesce(sum(tokens) filter (unsure and not lost), 0)::bigint
+        from judged
+    """).fetchall()[0]
+    return Captured(*(int(value) for value in row))

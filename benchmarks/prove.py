@@ -203,12 +203,12 @@ NAMES = (*STAGE_OF, *EXACTLY)
 
 
 @contextmanager
-def load(on: bool) -> Iterator[None]:
+def load(on: bool) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Keeps all cores busy with other work."""
     spin = [sys.executable, "-c", "while True: sum(range(10_000))"]
     others = [subprocess.Popen(spin) for _ in range(os.cpu_count() or 1)] if on else []
     try:
-        yield
+        yield others
     finally:
         for other in others:
             other.kill()

@@ -22,11 +22,12 @@ UNKNOWN = "unknown"
 @dataclass(frozen=True)
 class PathTruth:
     """Seconds on the path by stage name, in each step and in all; `activities` is how many of each
-    stage are on it. `end_ns` is when the last step ended."""
+    stage are on it. The first step began at `start_ns`, and the last one ended at `end_ns`."""
 
     steps_s: tuple[dict[str, float], ...]
     total_s: dict[str, float]
     activities: dict[str, int]
+    start_ns: int
     end_ns: int
 
 
@@ -47,7 +48,7 @@ def path_truth(played: Played) -> PathTruth:
     stretches = [piece for activity in chain for piece in _stretches(activity)]
     steps = tuple(_seconds(stretches, *window) for window in played.steps)
     whole = _seconds(stretches, since, played.steps[-1][1])
-    return PathTruth(steps, whole, dict(on_path), played.steps[-1][1])
+    return PathTruth(steps, whole, dict(on_path), since, played.steps[-1][1])
 
 
 def _stretches(activity: Activity) -> list[tuple[str, int, int]]:

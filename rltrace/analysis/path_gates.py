@@ -74,6 +74,8 @@ class Gates:
         self.servers = self._by_process(events.verdicts)
         self.loads, self.posts = self._by_process(taking), self._by_process(after)
         self._versions = self._by_version(updates)
+        taken = events.updates[self._role[events.updates] == Chain.WEIGHTS]
+        self.arrivals = self._lane(taken)
         self._rows = self._by_process(events.updates)
         self._batches(followed, after)
         self._rests = {
@@ -170,6 +172,8 @@ class Gates:
         slots = self.slots[process]
         if slots.is_full(moment):
             yield slots.ended(moment), "a slot of the engine"
+        else:  # it was let in by a version that had arrived, where the lag is bounded
+            yield self.arrivals.ended(moment), self._finished[self.weights]
         if process in self.loads:
             yield self.loads[process].ended(moment), self._finished[self.weights]
         yield from self._at_rest(Chain.ACTORS, moment)

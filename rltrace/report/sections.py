@@ -14,6 +14,7 @@ from rltrace.report.freshness_section import curve_section, staleness_section
 from rltrace.report.goodput_section import goodput_section
 from rltrace.report.layout import Column, Grid, Section, listed
 from rltrace.report.own_figures_section import own_figures_section, pointer
+from rltrace.report.path_lines import path_lines
 from rltrace.report.probe_section import probe_section
 from rltrace.report.tail_section import has_tail, tail_section
 from rltrace.report.walls_section import checks_section, fixes_section, walls_section
@@ -81,6 +82,7 @@ def _stages(summary: Summary, more_notes: Iterable[str]) -> Section:
             f"Means over {what}. exposed: only this stage held the {held} up; hidden: it ran "
             f"under a longer chain. Exposed and unattributed add up to the {window}.",
             *_composition(summary),
+            *path_lines(summary.critical_path),
             *_waits(summary),
             *more_notes,
         )

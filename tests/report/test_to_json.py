@@ -22,6 +22,9 @@ KEYS = {
         *("uncovered_share", "queues", "alarms", "fixes", "lints", "controls"),
         *("headline", "evidence", "do_nothing"),
     },
+    "critical_path": {
+        *("is_traced", "because", "steps", "shares", "unknown_share", "steps_s"),
+    },
     "composition": {
         *("placement", "placement_source", "formula", "steps", "measured_s", "composed_s"),
         *("actors_s", "learner_s", "exposed_weights_s", "overlap_share"),
@@ -47,7 +50,7 @@ TOP = {
     *("schema", "run", "steps", "typical", "stages", "waits", "binding", "composition", "tail"),
     *("staleness", "syncs", "goodput", "cascade", "freshness", "health", "reward", "signal"),
     *("coverage", "own_cost", "warnings"),
-    *("own_figures", "probe", "verdict"),
+    *("own_figures", "probe", "verdict", "critical_path"),
 }
 
 

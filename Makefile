@@ -52,7 +52,7 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks
 
 # Is the verdict right? Each wall is named, probed and its fix tried, on a quiet machine and on one
-# that does other work: about half an hour each. ONLY="rollout weights": these walls only.
+# that does other work: about an hour each. ONLY="rollout weights": these walls only.
 prove: $(READY)
 	$(BIN)/python -m benchmarks.prove $(addprefix --only ,$(ONLY)); quiet=$$?; \
 	$(BIN)/python -m benchmarks.prove $(addprefix --only ,$(ONLY)) --loaded && exit $$quiet

@@ -65,6 +65,8 @@ class Gates:
         after = places[self._role[places] == Chain.ACTORS]
         self.learner, self.weights = self._lane(mine), self._lane(taking)
         self.actors = self._lane(np.concatenate([events.samples, events.verdicts, after]))
+        self.generation = self._lane(events.samples)
+        self._judges_at_rest = self._waits_for(self.generation, events.verdicts)
         self._finished = {
             self.learner: "the learner had finished",
             self.actors: "the actors had finished",
@@ -188,6 +190,8 @@ class Gates:
             if self.followed.samples.end_ns[awaited] > moment:
                 awaited = sample
             yield self.events.samples_from + awaited, f"the {self.followed.scored_by} to judge"
+        if self._judges_at_rest:
+            yield self.generation.ended(moment), "all generation had ended"
         server = self.servers[int(self.events.process[place])]
         if server.is_full(moment):
             yield server.ended(moment), "room at the verifier"

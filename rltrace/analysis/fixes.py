@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +11,10 @@ from rltrace.analysis.gains import freshness_gain, samples_gain
 from rltrace.analysis.playbook import Move, Setting, moves, settings_for
 from rltrace.analysis.walls.sparse_reward import successes
 from rltrace.analysis.walls.wall import FRESHNESS, Seen, Wall
-from rltrace.analysis.whatif.predict import Estimate, Prediction, Source, predict
+from rltrace.analysis.whatif.predict import Estimate, Prediction, Source, predictor
 from rltrace.trace.errors import RltraceError
 
+_Predict = Callable[[Sequence[tuple[str, str]]], Prediction]
 _GOOD = 1.02  # a gain below this is none
 
 
@@ -65,7 +66,10 @@ def fixes_for(
     predicts, then those that gain nothing. `framework` is its name and version, `current` its
     settings as far as the run states them."""
     names = [wall.name for wall in walls]
-    found = [_fix(seen, move, source, framework, current) for move in moves() if move.wall in names]
+    predict = predictor(source) if source is not None else None
+    found = [
+        _fix(seen, move, predict, framework, current) for move in moves() if move.wall in names
+    ]
     kept = [fix for fix in found if fix is not None]
     return tuple(sorted(kept, key=lambda fix: (_rank(fix), -fix.worth, fix.effort)))
 
@@ -79,7 +83,7 @@ def _rank(fix: Fix) -> int:
 def _fix(
     seen: Seen,
     move: Move,
-    source: Source | None,
+    predict: _Predict | None,
     framework: tuple[str, str],
     current: Mapping[str, Any],
 ) -> Fix | None:
@@ -97,10 +101,10 @@ def _fix(
     elif move.lever == "samples":
         gain = samples_gain(successes(seen), float(values[0].removeprefix("x")))
         why = "" if gain else "too few groups succeed to tell how chances differ between prompts"
-    elif move.lever and source is not None:
+    elif move.lever and predict is not None:
         for value in values:
             try:
-                other = predict(source, [(move.lever, value)])
+                other = predict([(move.lever, value)])
             except RltraceError as error:
                 why = str(error)
                 if "cannot be moved here" in why and "already" in why:

@@ -123,8 +123,18 @@ def predict(source: Source, moves: Sequence[tuple[str, str]]) -> Prediction:
     Errors: `RltraceError` for an unknown lever, a value without sense, or a lever that does not
     apply to the workload.
     """
+    return predictor(source)(moves)
+
+
+def predictor(source: Source) -> Callable[[Sequence[tuple[str, str]]], Prediction]:
+    """`predict` for one source, which replays it as it is only once for all questions."""
+    cases = _Cases(source)
+    return lambda moves: _answered(cases, moves)
+
+
+def _answered(cases: _Cases, moves: Sequence[tuple[str, str]]) -> Prediction:
     try:
-        return _predict(_Cases(source), moves)
+        return _predict(cases, moves)
     except NotApplicable as error:
         names = " and ".join(name for name, _ in moves)
         raise RltraceError(f"{names} cannot be moved here: {error}", CANNOT_TELL) from None

@@ -26,6 +26,9 @@ BINDS = 0.1
 less than 1.11 times better. Where none costs more, nothing binds."""
 
 
+_OVERLAP = "what ran at once, which a log of durations does not tell: a traced run"
+
+
 @dataclass(frozen=True)
 class Ranking:
     """`walls` are all eight, the dearest first, those that cannot be told last. `first` binds, and
@@ -79,7 +82,7 @@ def rank(seen: Seen) -> Ranking:
         confidence=_confidence(seen, first, near, known),
         balanced=False,
         because=first.because,
-        would_tell=first.missing,
+        would_tell=(*first.missing, *(() if seen.overlap_known else (_OVERLAP,))),
         uncovered_share=uncovered,
     )
 
@@ -89,6 +92,8 @@ def _confidence(seen: Seen, first: Wall, near: tuple[Wall, ...], known: list[Wal
     with those that do. Among walls of stages, the stage that leads in the mean has to lead in the
     steps as well."""
     if first.name in RESOURCE_OF.values() or first.name == TAIL:
+        if not seen.overlap_known:
+            return WEAK
         binding = find_binding(seen.steps, seen.breakdown, seen.stages)
         if binding.confidence != LIKELY:
             return WEAK

@@ -77,6 +77,14 @@ def test_samples_that_end_before_they_begin(tmp_path: Path) -> None:
     assert found.verdict.first.name == ROLLOUT
 
 
+def test_a_log_of_durations_does_not_tell_what_ran_at_once(tmp_path: Path) -> None:
+    log = {"trainer": "verl", "kind": "metrics"}
+    found = summary_of(tmp_path, job(rollout=8, train=2), imported=log).verdict
+    assert found.first is not None
+    assert (found.first.name, found.confidence) == (ROLLOUT, "weak")
+    assert "what ran at once" in " ".join(found.would_tell)
+
+
 def test_a_run_that_is_not_well_gets_no_advice(tmp_path: Path) -> None:
     long = samples(process("rollout"), [8.0] * 4)
     whole = summary_of(tmp_path / "a", job(rollout=8, train=2), long)

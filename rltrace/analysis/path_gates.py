@@ -28,6 +28,8 @@ from rltrace.trace.vocabulary import Stage
 
 _HABIT = 0.9
 
+_LEARNS, _SENDS, _GENERATES, _TAKES = range(4)  # kinds of what starts
+
 Needed = Iterator[tuple[int, str]]  # place in the events, and why
 
 
@@ -60,6 +62,10 @@ class Gates:
         source = (updates.is_source == 1) | np.isin(updates.process, trainers)
         self._role[events.updates] = np.where(source, Chain.LEARNER, Chain.WEIGHTS)
 
+        self._sends = (self._role == Chain.LEARNER) & np.isin(
+            events.stage, [Stage.SYNC, Stage.SWITCH]
+        )
+
         mine = places[self._role[places] == Chain.LEARNER]
         taking = places[self._role[places] == Chain.WEIGHTS]
         after = places[self._role[places] == Chain.ACTORS]
@@ -80,12 +86,15 @@ class Gates:
         self.arrivals = self._lane(taken)
         self._rows = self._by_process(events.updates)
         self._batches(followed, after)
+        sent = self._sends[mine]
+        learner, weights, actors = self.learner, self.weights, self.actors
         self._rests = {
             kind: tuple(lane for lane in lanes if self._waits_for(lane, places))
             for kind, places, lanes in (
-                (Chain.LEARNER, mine, (self.actors, self.weights)),
-                (Chain.ACTORS, events.samples, (self.learner, self.weights)),
-                (Chain.WEIGHTS, taking, (self.actors, self.learner, self.weights)),
+                (_LEARNS, mine[~sent], (actors, weights)),
+                (_SENDS, mine[sent], (actors, weights)),
+                (_GENERATES, events.samples, (learner, weights)),
+                (_TAKES, taking, (actors, learner, weights)),
             )
         }
 
@@ -130,7 +139,7 @@ class Gates:
 
     def before_end(self, moment: int) -> tuple[int, str]:
         """What a step that ends at `moment` waited for."""
-        return self._last(self._for_learner(moment), moment)
+        return self._last(self._for_learner(_LEARNS, moment), moment)
 
     def before(self, place: int) -> tuple[int, str]:
         """What let the event at `place` start."""
@@ -143,7 +152,8 @@ class Gates:
             return self._last(self._for_weights(place, moment), moment)
         if self._role[place] == Chain.ACTORS:
             return self._last(self._for_rest_of_actors(place, moment), moment)
-        return self._last(self._for_learner(moment), moment)
+        kind = _SENDS if self._sends[place] else _LEARNS
+        return self._last(self._for_learner(kind, moment), moment)
 
     def _last(self, needed: Needed, moment: int) -> tuple[int, str]:
         """Of what is needed, that which ended last; what goes on at the moment ends with it."""
@@ -159,15 +169,15 @@ class Gates:
     def _step(self, moment: int) -> int:
         return int(np.searchsorted(self.starts, moment, side="right")) - 1
 
-    def _at_rest(self, kind: Chain, moment: int) -> Needed:
+    def _at_rest(self, kind: int, moment: int) -> Needed:
         for lane in self._rests[kind]:
             if lane.busy_since(moment) == moment:
                 yield lane.ended(moment), self._finished[lane]
 
-    def _for_learner(self, moment: int) -> Needed:
+    def _for_learner(self, kind: int, moment: int) -> Needed:
         yield self._ready.last(self._step(moment), moment), "the last sample of the step"
         yield self.learner.ended(moment), "the learner's turn"
-        yield from self._at_rest(Chain.LEARNER, moment)
+        yield from self._at_rest(kind, moment)
 
     def _for_sample(self, place: int, moment: int) -> Needed:
         process = int(self.events.process[place])
@@ -178,10 +188,10 @@ class Gates:
             yield self.arrivals.ended(moment), self._finished[self.weights]
         if process in self.loads:
             yield self.loads[process].ended(moment), self._finished[self.weights]
-        yield from self._at_rest(Chain.ACTORS, moment)
+        yield from self._at_rest(_GENERATES, moment)
         since = self.actors.busy_since(moment)  # those that began before began together with it
         yield self.actors.ended(since), self._finished[self.actors]
-        yield from self._at_rest(Chain.ACTORS, since)
+        yield from self._at_rest(_GENERATES, since)
 
     def _for_verdict(self, place: int, moment: int) -> Needed:
         sample = int(self.followed.verdicts.sample[place - self.events.verdicts_from])
@@ -214,7 +224,7 @@ class Gates:
             yield self.loads[process].ended(moment), "its turn"
         if process in self.slots and self.slots[process].busy_since(moment) == moment:
             yield self.slots[process].ended(moment), "the engine had drained"
-        yield from self._at_rest(Chain.WEIGHTS, moment)
+        yield from self._at_rest(_TAKES, moment)
 
     def _row_of(self, place: int) -> int:
         """The row of the update that a stretch of work was part of."""

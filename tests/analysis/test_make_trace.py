@@ -68,6 +68,17 @@ def test_the_command_writes_the_run_and_its_truth(tmp_path: Path) -> None:
     assert len(truth["steps"]) == 3
 
 
+def test_the_command_plays_a_job_and_writes_its_critical_path(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    knobs = ["--set", "steps=2", "--set", "groups=2", "--set", "scored_by=group"]
+    done = CliRunner().invoke(main, [str(out), "--job", "--placement", "colocated", *knobs])
+    assert done.exit_code == 0, done.output
+    truth = json.loads((out / "truth.json").read_text())
+    assert len(truth["steps_s"]) == 2
+    length_s = (truth["end_ns"] - truth["start_ns"]) / 1e9
+    assert sum(truth["total_s"].values()) == pytest.approx(length_s)
+
+
 def test_impossible_workloads_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="placement"):
         Workload(placement="nowhere")

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import rltrace
-from rltrace.adapters.verl import learner, rollout
+from rltrace.adapters.verl import controller, fates, learner, rollout, weights
 from rltrace.hooks import recorder as recording
 from rltrace.hooks.hook import Hook
 from rltrace.hooks.observing import Observer
@@ -178,16 +178,16 @@ def test_rows_of_a_legacy_batch_are_the_trajectories_that_workers_ran(
             asyncio.run(worker.run({"validate": False}, uid=uid))
 
     manager = SimpleNamespace(agent_loop_workers=[None] * WORKERS)
-    arrived = hooked(lambda self, prompts: "batch", after=learner.rows_arrive)
+    arrived = hooked(lambda self, prompts: "batch", after=fates.rows_arrive)
     arrived(manager, Batch(uids))
     arrived(manager, Batch([f"next {uid}" for uid in uids]))  # one-step-off: the next one is there
     order = list(range(len(uids)))
     random.Random(1).shuffle(order)
     batch = Batch([uids[place] for place in order])
     indices = SimpleNamespace(tolist=lambda: order)
-    hooked(lambda self, indices: None, after=learner.rows_reordered)(batch, indices)
+    hooked(lambda self, indices: None, after=fates.rows_reordered)(batch, indices)
     recorder.step = 7
-    hooked(lambda self, batch: None, before=learner.rows_trained)(SimpleNamespace(), batch)
+    hooked(lambda self, batch: None, before=fates.rows_trained)(SimpleNamespace(), batch)
 
     found = rows(
         run_path,
@@ -211,10 +211,10 @@ def test_fully_async_knows_its_rows_without_their_worker(
         random.Random(1).shuffle(order)
         batch = Batch([uids[place] for place in order])
         indices = SimpleNamespace(tolist=lambda: order)
-        hooked(lambda self, indices: None, after=learner.rows_reordered)(batch, indices)
+        hooked(lambda self, indices: None, after=fates.rows_reordered)(batch, indices)
     trainer = SimpleNamespace(current_param_version=5)
     batch = Batch([uids[place] for place in order])
-    hooked(lambda self, batch: None, before=learner.rows_trained)(trainer, batch)
+    hooked(lambda self, batch: None, before=fates.rows_trained)(trainer, batch)
     found = rows(
         run_path,
         "select t.response_tokens, u.version from uses u join trajectories t using (trajectory) "
@@ -227,7 +227,7 @@ def test_rows_that_cannot_be_told_apart_are_counted_without_an_id(
     recorder: recording.Recorder, run_path: Path
 ) -> None:
     recorder.step = 1
-    trained = hooked(lambda self, batch: None, before=learner.rows_trained)
+    trained = hooked(lambda self, batch: None, before=fates.rows_trained)
     trained(SimpleNamespace(), Batch(["never", "generated", "here"]))
     assert (
         rows(run_path, "select trajectory, fate, version from uses") == [(None, "trained", 0)] * 3
@@ -243,7 +243,7 @@ def test_a_batch_of_the_replay_buffer_says_what_it_trains(
     def sample(self: Any, global_steps: int, partition_id: str, batch_size: int) -> Any:
         return batch, {}
 
-    sampled = hooked(sample, after=learner.sampled)
+    sampled = hooked(sample, after=fates.sampled)
     sampled(None, global_steps=3, partition_id="train", batch_size=2)
     sampled(None, global_steps=3, partition_id="val", batch_size=2)
     found = rows(run_path, "select step, version, fate, tokens from uses order by tokens")
@@ -259,7 +259,7 @@ def test_groups_that_leave_untrained_say_why(recorder: recording.Recorder, run_p
     ) -> None:
         tags.clear()
 
-    evicted = hooked(evict, before=learner.evicted)
+    evicted = hooked(evict, before=fates.evicted)
     evicted(buffer, 5, "train", ({"a"}, {"b"}, {"c"}, {}))
     found = rows(run_path, "select fate, count(*), min(version) from uses group by 1 order by 1")
     assert found == [("failed", 2, 4), ("stale", 2, 4), ("zero-advantage", 2, 4)]
@@ -283,7 +283,7 @@ def test_a_timer_of_the_trainer_is_a_wait_for_those_who_work(
     def timer(name: str, timing_raw: dict[str, float]) -> Iterator[None]:
         yield
 
-    watched = hooked(timer, learner.timer_stage, before=learner.timer_named, per_item=False)
+    watched = hooked(timer, controller.timer_stage, before=controller.timer_named, per_item=False)
     list(watched(label, {}))
     found = rows(run_path, "select name, stage from spans")
     assert found == ([] if stage is None else [(label, stage)])
@@ -357,7 +357,7 @@ def test_a_rank_says_what_it_has_sent(
     tensors = [("a", SimpleNamespace(nbytes=4)), ("b", SimpleNamespace(nbytes=2))]
     params = hooked(
         lambda: (iter(tensors), None), "sync", phase="gather", stream=0,
-        after=learner.weight_streamed,
+        after=weights.weight_streamed,
     )  # fmt: skip
 
     async def update_weights(
@@ -367,7 +367,7 @@ def test_a_rank_says_what_it_has_sent(
         return {}
 
     update = hooked(
-        update_weights, "sync", before=learner.weights_begin, after=learner.weights_sent
+        update_weights, "sync", before=weights.weights_begin, after=weights.weights_sent
     )
     asyncio.run(update(Rank(rank, backend), global_steps=3))
     found = rows(run_path, "select version, role, bytes, wire_bytes, transport from syncs")
@@ -394,7 +394,7 @@ def test_what_verl_logs_becomes_counters_where_it_is_a_number(
 
     def log(self: Any, data: Any, step: int, backend: Any = None) -> None: ...
 
-    hooked_log = hooked(log, before=learner.logged)
+    hooked_log = hooked(log, before=controller.logged)
     hooked_log(None, others | numbers, 3)
     hooked_log(None, data={"val/score": 1.0}, step=3)
     hooked_log(None, data=None, step=4)

@@ -12,7 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.adapters.verl import LABELS, ROLES, Verl, forerunner, learner, rollout
+from rltrace.adapters.verl import (
+    LABELS,
+    ROLES,
+    Verl,
+    controller,
+    fates,
+    forerunner,
+    learner,
+    rollout,
+    weights,
+)
 from rltrace.hooks.hook import stage_code
 from tests.adapters.sources import Sources, parameters
 
@@ -25,23 +35,23 @@ needs_sources = pytest.mark.skipif(
 )
 
 READS: dict[object, tuple[str, ...]] = {
-    learner.timer_stage: ("name",),
+    controller.timer_stage: ("name",),
     forerunner.timer_named: ("name",),
     forerunner.batch_given_out: ("key", "val"),
     forerunner.batch_padded: ("batch",),
-    learner.sampled: ("partition_id", "global_steps"),
-    learner.evicted: ("partition_id", "global_steps", "eviction_reasons"),
-    learner.rows_arrive: ("prompts",),
-    learner.rows_reordered: ("indices",),
+    fates.sampled: ("partition_id", "global_steps"),
+    fates.evicted: ("partition_id", "global_steps", "eviction_reasons"),
+    fates.rows_arrive: ("prompts",),
+    fates.rows_reordered: ("indices",),
     learner.model_built: ("model",),
     learner.batch_given: ("data",),
-    learner.weights_updated: ("global_steps",),
+    weights.weights_updated: ("global_steps",),
     rollout.begins: ("trajectory",),
 }
 """Arguments that a reader cannot do without."""
 
 EITHER: dict[object, set[str]] = {
-    learner.rows_trained: {"batch", "data"},
+    fates.rows_trained: {"batch", "data"},
     rollout.judging: {"outputs", "output"},
     rollout.judged: {"outputs", "output"},
 }

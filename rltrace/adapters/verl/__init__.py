@@ -3,7 +3,10 @@
     tables.py       verl's words: timers, roles, transports
     figures.py      where a figure that verl logs is not what its name says
     hooks.py        which functions are watched, and in which versions they are
-    learner.py      readers in the driver and the training workers
+    controller.py   readers in the driver: timers, metrics
+    fates.py        ... of what a step trains on and drops
+    learner.py      readers in the training workers
+    weights.py      ... of what they send and rollout workers take
     forerunner.py   the same for verl 0.8's main_ppo_sync
     rollout.py      readers in agent loops
 

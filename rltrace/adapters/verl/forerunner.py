@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rltrace.adapters.verl import learner
+from rltrace.adapters.verl import controller, fates
 from rltrace.hooks.hook import Call
 from rltrace.trace.vocabulary import Fate
 
@@ -18,7 +18,7 @@ _step: list[Any] = []
 
 def timer_named(call: Call) -> None:
     """A timer begins, in every trainer."""
-    learner.timer_named(call)
+    controller.timer_named(call)
     if call.argument("name") == "step":
         _step[:] = [call.span]
 
@@ -39,4 +39,4 @@ def batch_padded(call: Call) -> None:
     batch = call.argument("batch")
     for key, tag in zip(batch.keys, batch.tags, strict=True):
         step = tag["global_steps"]
-        learner.used(call, key, step, step - 1, Fate.TRAINED, tag.get("response_len", -1))
+        fates.used(call, key, step, step - 1, Fate.TRAINED, tag.get("response_len", -1))

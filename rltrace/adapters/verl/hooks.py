@@ -6,7 +6,7 @@ each row to the sources of every version.
 
 from __future__ import annotations
 
-from rltrace.adapters.verl import forerunner, learner, rollout
+from rltrace.adapters.verl import controller, fates, forerunner, learner, rollout, weights
 from rltrace.hooks.hook import Hook
 
 _TRAINER = "verl.trainer.ppo.ray_trainer:RayPPOTrainer"
@@ -28,15 +28,15 @@ _TRTLLM = "verl.workers.rollout.trtllm_rollout.trtllm_async_server:TRTLLMHttpSer
 _DRIVER = (
     Hook(
         "verl.utils.profiler.performance:_timer",
-        learner.timer_stage,
+        controller.timer_stage,
         name="timer",
         before=forerunner.timer_named,
         stages=("step", "wait", "switch", "checkpoint", "eval", "other"),
         per_item=False,
     ),
-    Hook("verl.utils.tracking:Tracking.log", before=learner.logged),
-    Hook(f"{_TRAINER}._load_checkpoint", after=learner.resumed),
-    Hook(f"{_V1}._load_checkpoint", after=learner.resumed, versions=">=0.9"),
+    Hook("verl.utils.tracking:Tracking.log", before=controller.logged),
+    Hook(f"{_TRAINER}._load_checkpoint", after=controller.resumed),
+    Hook(f"{_V1}._load_checkpoint", after=controller.resumed, versions=">=0.9"),
     Hook(f"{_TRAINER}._balance_batch", "other"),
     Hook(f"{_V1}._balance_batch", "other", versions=">=0.9"),
     Hook(f"{_V1}._compute_metrics", "other", versions=">=0.9"),
@@ -48,11 +48,9 @@ _DRIVER = (
 )
 
 _FATES = (
-    Hook(f"{_BUFFER}:ReplayBuffer.sample", after=learner.sampled, versions=">=0.9"),
-    Hook(f"{_BUFFER}:ReplayBufferAsync.sample", after=learner.sampled, versions=">=0.9"),
-    Hook(
-        f"{_BUFFER}:ReplayBuffer._evict_terminal_groups", before=learner.evicted, versions=">=0.9"
-    ),
+    Hook(f"{_BUFFER}:ReplayBuffer.sample", after=fates.sampled, versions=">=0.9"),
+    Hook(f"{_BUFFER}:ReplayBufferAsync.sample", after=fates.sampled, versions=">=0.9"),
+    Hook(f"{_BUFFER}:ReplayBuffer._evict_terminal_groups", before=fates.evicted, versions=">=0.9"),
     Hook(
         "verl.trainer.ppo.padding_utils:upsample_batch_to_divisible_size",
         before=forerunner.batch_padded,
@@ -63,12 +61,12 @@ _FATES = (
         before=forerunner.batch_given_out,
         versions=">=0.8,<0.9",
     ),
-    Hook(f"{_LOOP}:AgentLoopManager.generate_sequences", after=learner.rows_arrive),
-    Hook("verl.protocol:DataProto.reorder", after=learner.rows_reordered),
-    Hook(f"{_TRAINER}._update_actor", before=learner.rows_trained, versions=">=0.7"),
+    Hook(f"{_LOOP}:AgentLoopManager.generate_sequences", after=fates.rows_arrive),
+    Hook("verl.protocol:DataProto.reorder", after=fates.rows_reordered),
+    Hook(f"{_TRAINER}._update_actor", before=fates.rows_trained, versions=">=0.7"),
     Hook(
         "verl.trainer.ppo.ray_trainer:compute_advantage",
-        before=learner.rows_trained,
+        before=fates.rows_trained,
         versions="<0.7",
     ),
 )
@@ -211,10 +209,11 @@ _TRAINING_WORKERS = (
 _WEIGHTS = (
     Hook(
         f"{_CHECKPOINT}:CheckpointEngineManager.update_weights",
-        learner.update_stage,
-        after=learner.weights_updated,
+        weights.update_stage,
+        after=weights.weights_updated,
         stages=("sync", "wait"),
         versions=">=0.7",
+        dose="",  # the workers that it waits for are delayed
     ),
     Hook(f"{_CHECKPOINT}:CheckpointEngineManager.sleep_replicas", "switch", versions=">=0.7"),
     Hook(f"{_CHECKPOINT}:CheckpointEngineManager.wake_up_replicas", "switch", versions=">=0.7"),
@@ -224,8 +223,8 @@ _WEIGHTS = (
         f"{_POLICY}.update_weights",
         "sync",
         phase="transfer",
-        before=learner.weights_begin,
-        after=learner.weights_sent,
+        before=weights.weights_begin,
+        after=weights.weights_sent,
         versions=">=0.7",
     ),
     *(
@@ -244,7 +243,7 @@ _WEIGHTS = (
             ("torchtitan", "TorchTitanEngine", ">=0.7"),
             ("automodel", "AutomodelEngine", ">=0.8"),
         )
-        for stream, reader in ((None, None), (0, learner.weight_streamed))
+        for stream, reader in ((None, None), (0, weights.weight_streamed))
     ),
     # Before the engines: from inside the workers, where the tensors are handed out by an expression
     # of their own (FSDP) or by a generator (Megatron without a bridge).
@@ -253,8 +252,8 @@ _WEIGHTS = (
             f"{module}:ActorRolloutRefWorker.rollout_mode",
             "sync",
             phase="transfer",
-            before=learner.weights_begin,
-            after=learner.weights_sent,
+            before=weights.weights_begin,
+            after=weights.weights_sent,
             versions="<0.8",
         )
         for module in _LEGACY
@@ -267,18 +266,18 @@ _WEIGHTS = (
         "verl.utils.megatron_utils:per_tensor_generator",
         "sync",
         phase="gather",
-        after=learner.weight_streamed,
+        after=weights.weight_streamed,
         versions="<0.8",
     ),
     Hook(
         f"{_CHECKPOINT}:CheckpointEngineWorker.update_weights",
         "sync",
         phase="load",
-        before=learner.weights_begin,
-        after=learner.weights_taken,
+        before=weights.weights_begin,
+        after=weights.weights_taken,
         versions=">=0.7",
     ),
-    Hook(f"{_CHECKPOINT}:merge_weight_chunks", after=learner.weight_arrived, versions=">=0.8"),
+    Hook(f"{_CHECKPOINT}:merge_weight_chunks", after=weights.weight_arrived, versions=">=0.8"),
     Hook(
         f"{_VLLM}.utils:vLLMColocateWorkerExtension.update_weights_from_ipc",
         "sync",

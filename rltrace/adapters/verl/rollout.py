@@ -240,7 +240,7 @@ def _id(fields: dict[str, Any]) -> str | None:
 
     V1 has keys, `{uid}_{session_id}_{output}`. The legacy trainers only know rows: the n samples of
     a prompt are told apart by the worker that runs them and the order in which it begins them,
-    which `learner.rows_arrive` derives from their place in the batch. Fully-async runs all of a
+    which `fates.rows_arrive` derives from their place in the batch. Fully-async runs all of a
     prompt in one worker, and its trainer does not know in which.
     """
     uid = fields.get("uid")

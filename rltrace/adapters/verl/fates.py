@@ -1,0 +1,123 @@
+"""Readers of which trajectories a step trains on, and which it drops.
+
+A batch that trains in step k is trained by the version of step k - 1 (verl's own rule).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rltrace.adapters.verl.rollout import ONE_WORKER, row_id
+from rltrace.hooks.hook import Call
+from rltrace.hooks.identity import identify
+from rltrace.trace.vocabulary import Fate
+
+
+def sampled(call: Call) -> None:
+    """V1: the replay buffer has handed a batch out; tags say what each trajectory is."""
+    if call.argument("partition_id") == "val" or call.result is None:
+        return
+    batch = call.result[0] if isinstance(call.result, tuple) else call.result
+    step = call.argument("global_steps")
+    for key, tag in zip(batch.keys, batch.tags, strict=True):
+        if not tag.get("is_padding", False):
+            used(call, key, step, step - 1, Fate.TRAINED, tag.get("response_len", -1))
+
+
+def evicted(call: Call) -> None:
+    """V1: groups leave the replay buffer untrained: too old, without a signal, or failed."""
+    buffer, partition = call.self, call.argument("partition_id")
+    stale, without_signal, failed, *_ = call.argument("eviction_reasons")
+    reasons = {Fate.STALE: stale, Fate.ZERO_ADVANTAGE: without_signal, Fate.FAILED: failed}
+    if partition == "val" or not any(reasons.values()):
+        return
+    step = call.argument("global_steps")
+    for key, tag in buffer.partitions[partition].items():
+        group = key.split("_")[0]
+        fate = next((fate for fate, groups in reasons.items() if group in groups), None)
+        if fate is not None:
+            used(call, key, step, step - 1, fate, tag.get("response_len", -1))
+
+
+_batches: list[list[tuple[str, str]]] = []
+"""Legacy: (uid, id) of the rows of batches that are generated and not yet trained on, in order."""
+
+_MOST_BATCHES = 4  # one-step-off has two; what is never trained on (validation) must not pile up
+
+
+def rows_arrive(call: Call) -> None:
+    """Legacy: a batch has been generated, in the order of its prompts (`rollout._id`)."""
+    prompts, workers = call.argument("prompts"), len(call.self.agent_loop_workers)
+    uids = prompts.non_tensor_batch.get("uid")
+    if call.result is None or prompts.meta_info.get("validate") or uids is None:
+        return
+    if len(uids) % workers:
+        return
+    share = len(uids) // workers
+    shares = [uids[worker * share : (worker + 1) * share] for worker in range(workers)]
+    _expect([row for worker, part in enumerate(shares) for row in _numbered(part, worker)])
+
+
+def _numbered(uids: list[str], worker: int) -> list[tuple[str, str]]:
+    seen: dict[str, int] = {}
+    rows = []
+    for uid in uids:
+        seen[uid] = seen.get(uid, -1) + 1
+        rows.append((uid, row_id(uid, worker, seen[uid])))
+    return rows
+
+
+def _expect(rows: list[tuple[str, str]]) -> None:
+    del _batches[: -_MOST_BATCHES + 1]
+    _batches.append(rows)
+
+
+def rows_reordered(call: Call) -> None:
+    """Legacy: the batch is balanced over the ranks by putting its rows into another order."""
+    order = call.argument("indices").tolist()
+    if call.exception is not None:
+        return
+    uids = _uids(call.self)
+    for rows in _batches:
+        if len(rows) == len(order) == len(uids):
+            moved = [rows[place] for place in order]
+            if [uid for uid, _ in moved] == uids:
+                rows[:] = moved
+                return
+    if uids and len(uids) == len(order) and all(uid.startswith(ONE_WORKER) for uid in uids):
+        before = dict(zip(order, uids, strict=True))
+        rows = _numbered([before[place] for place in range(len(order))], 0)
+        _expect([rows[place] for place in order])
+
+
+def rows_trained(call: Call) -> None:
+    """Legacy: all rows of the batch are trained on. Where they are not those that were generated
+    (ReMax, resampling, a trainer that makes its own batches), which is which is not known."""
+    batch = call.argument("batch", call.argument("data"))
+    step = call.recorder.step
+    version = getattr(call.self, "current_param_version", step - 1)
+    uids = _uids(batch)
+    rows = next((rows for rows in _batches if [uid for uid, _ in rows] == uids), None)
+    if rows is not None:
+        _batches.remove(rows)
+    elif uids and all(uid.startswith(ONE_WORKER) for uid in uids):
+        rows = _numbered(uids, 0)
+    for place in range(len(batch)):
+        own_id = None if rows is None else rows[place][1]
+        used(call, own_id, step, version, Fate.TRAINED, -1)
+
+
+def _uids(batch: Any) -> list[str]:
+    return list(batch.non_tensor_batch.get("uid", ()))
+
+
+def used(call: Call, own_id: str | None, step: int, version: int, fate: Fate, tokens: int) -> None:
+    call.recorder.append(
+        "uses",
+        time_ns=call.end_ns if call.end_ns > 0 else call.start_ns,
+        trajectory=-1 if own_id is None else identify(own_id),
+        step=step,
+        version=version,
+        fate=fate,
+        tokens=tokens,
+    )

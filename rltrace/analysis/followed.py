@@ -62,14 +62,6 @@ class Followed:
     used_sample: Ints
     linked_share: float
 
-    @property
-    def judged_ns(self) -> Ints:
-        """When each sample was done: its last verdict, else its generation."""
-        known = self.verdict >= 0
-        ends = self.samples.end_ns.copy()
-        ends[known] = np.maximum(ends[known], self.verdicts.end_ns[self.verdict[known]])
-        return ends
-
 
 def follow(run: Run, steps: Steps) -> Followed:
     """Reads what `run` says of its samples."""
@@ -91,12 +83,22 @@ def _samples(run: Run) -> tuple[Ints, Samples]:
     to the last, in the process of that."""
     ids, process, group, start, first, end, env = columns(
         run,
-        'select trajectory, arg_max(process, end_ns), max("group"), min(start_ns),'
-        " coalesce(min(first_token_ns) filter (first_token_ns > 0), -1), max(end_ns), max(env_ns)"
-        " from (select *, case when trajectory = -1 then -row_number() over () end as unknown"
-        " from raw_trajectories where start_ns > 0 and end_ns >= start_ns)"
-        " group by trajectory, unknown order by trajectory",
+        'select trajectory, process, "group", start_ns, first_token_ns, end_ns, env_ns'
+        " from raw_trajectories where start_ns > 0 and end_ns >= start_ns",
     )
+    order = np.lexsort((end, ids))
+    ids, process, group, start, first, end, env = (
+        column[order] for column in (ids, process, group, start, first, end, env)
+    )
+    new = np.ones(len(ids), np.bool_)
+    new[1:] = (ids[1:] != ids[:-1]) | (ids[1:] == -1)
+    if not new.all():
+        begins = np.flatnonzero(new)
+        lasts = np.append(begins[1:], len(ids)) - 1
+        start = np.minimum.reduceat(start, begins)
+        first = np.maximum.reduceat(first, begins)
+        env, group = np.maximum.reduceat(env, begins), np.maximum.reduceat(group, begins)
+        ids, process, end = ids[lasts], process[lasts], end[lasts]
     return ids, Samples(
         process=process,
         group=group,

@@ -4,6 +4,7 @@ when without a pause, and how many at once. Each answer is a binary search."""
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from functools import cached_property
 
 import numpy as np
 
@@ -23,14 +24,18 @@ class Lane:
         self._by_start = kept[np.argsort(start[kept], kind="stable")]
         self._ends, self._starts = end[self._by_end], start[self._by_start]
         self._reach = np.maximum.accumulate(end[self._by_start])
-        position = np.arange(len(kept))
+        position = np.arange(len(kept), dtype=np.int32)
         further = np.ones(len(kept), np.bool_)
         further[1:] = self._reach[1:] > self._reach[:-1]
-        self._furthest = np.maximum.accumulate(np.where(further, position, 0))
+        self._furthest = np.maximum.accumulate(np.where(further, position, np.int32(0)))
         begins = np.ones(len(kept), np.bool_)
         begins[1:] = self._starts[1:] > self._reach[:-1]
-        self._busy = np.maximum.accumulate(np.where(begins, position, 0))
-        self.capacity = _capacity(self._starts, self._ends)
+        self._busy = np.maximum.accumulate(np.where(begins, position, np.int32(0)))
+
+    @cached_property
+    def capacity(self) -> int:
+        """The most that are under way at once for more than a rare moment."""
+        return _capacity(self._starts, self._ends)
 
     def __len__(self) -> int:
         return len(self._ends)
@@ -76,7 +81,6 @@ def lanes_by(key: Ints, start: Ints, end: Ints, places: Ints) -> dict[int, Lane]
 
 
 def _capacity(starts: Ints, ends: Ints) -> int:
-    """The most that are under way at once for more than a rare moment."""
     if not len(starts):
         return 0
     times = np.concatenate([ends, starts])  # at one moment, first what ends

@@ -132,6 +132,7 @@ class Gates:
             found = at < len(mine)
             by[found] = mine[at[found]]
             ready[found] = events.end_ns[by[found]]
+        self._generated = _InOrder(followed, followed.samples.end_ns, events.samples)
         self._judged = _InOrder(followed, judged, made)
         self._ready = _InOrder(followed, ready, by)
 
@@ -175,7 +176,11 @@ class Gates:
                 yield lane.ended(moment), self._finished[lane]
 
     def _for_learner(self, kind: int, moment: int) -> Needed:
-        yield self._ready.last(self._step(moment), moment), "the last sample of the step"
+        step = self._step(moment)
+        ready = self._ready.last(step, moment)
+        if ready < 0:  # it takes them before they are judged
+            ready = self._generated.last(step, moment)
+        yield ready, "the last sample of the step"
         yield self.learner.ended(moment), "the learner's turn"
         yield from self._at_rest(kind, moment)
 
@@ -236,14 +241,17 @@ class _InOrder:
     """Moments of the samples of each step, in order, each with the event that ended then."""
 
     def __init__(self, followed: Followed, moment: Ints, by: Ints) -> None:
-        at, step = moment[followed.used_sample], followed.used_step
-        order = np.lexsort((at, step))
-        self._at, self._by = at[order], by[followed.used_sample][order]
-        self._step = step[order]
+        self._step, self._sample = followed.used_step, followed.used_sample
+        self._moment, self._by = moment, by
+        self._sorted: dict[int, tuple[Ints, Ints]] = {}  # of the steps that were asked for
 
     def last(self, step: int, moment: int) -> int:
         """The event by which the last sample of the step that was ready at the moment was."""
-        first = int(np.searchsorted(self._step, step))
-        until = int(np.searchsorted(self._step, step, side="right"))
-        at = first + int(np.searchsorted(self._at[first:until], moment, side="right")) - 1
-        return int(self._by[at]) if at >= first else -1
+        if step not in self._sorted:
+            first, until = np.searchsorted(self._step, [step, step + 1])
+            samples = self._sample[first:until]
+            samples = samples[np.argsort(self._moment[samples], kind="stable")]
+            self._sorted[step] = self._moment[samples], self._by[samples]
+        moments, by = self._sorted[step]
+        at = int(np.searchsorted(moments, moment, side="right")) - 1
+        return int(by[at]) if at >= 0 else -1

@@ -11,11 +11,12 @@ from rltrace.report.layout import listed
 APART = 0.05
 """Shares that differ by more than this are worth a line."""
 _SMALL = 0.005
+_TOO_LITTLE = 0.5  # explained: the path says less than the table
 
 
 def path_lines(path: CriticalPath | None) -> Iterator[str]:
     """The shares on the path, where any differs much from the exposed share."""
-    if path is None or not path.is_traced or not path.steps:
+    if path is None or not path.is_traced or not path.unknown_share < _TOO_LITTLE:
         return
     work = [one for one in path.shares if one.stage not in (UNKNOWN, "wait")]
     if not any(abs(one.share - one.exposed_share) > APART for one in work):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from rltrace.analysis import trial
@@ -70,7 +71,7 @@ def _cells(before: Pace, after: Pace) -> tuple[str, ...]:
 
 
 def _interval(of: Interval) -> str:
-    if of.low != of.low:  # NaN: a single pair
+    if math.isnan(of.low):
         return units.share(of.value)
     return f"{units.share(of.value)} (95 % {_range(of.low, of.high)})"
 

@@ -16,6 +16,7 @@ import pytest
 
 import rltrace
 from rltrace.analysis.bootstrap import Interval
+from rltrace.analysis.compare import compare
 from rltrace.analysis.trial import Pace, trial
 from rltrace.analysis.whatif.predict import Estimate
 from rltrace.run import experiment
@@ -148,6 +149,14 @@ def test_a_real_experiment(traced: Path, tmp_path: Path) -> None:
     assert found["gain"]["value"] > 1  # 0.2 s for each of four verdicts are gone
     stated = experiment.stated_settings(rltrace.open_run(out / "1-after"))
     assert stated["reward_latency"] == 0.0
+    compared = compare(*(rltrace.open_run(out / f"1-{name}") for name in ("before", "after")))
+    assert [(d.name, d.before, d.after) for d in compared.settings] == [
+        ("reward_latency", 0.2, 0.0)
+    ]
+    assert sum(s.difference_s.value for s in compared.stages) == pytest.approx(
+        compared.step_s.value
+    )
+    assert compared.devices == ()
     assert books.read_bytes() == before  # what the job writes went elsewhere
     assert (out / "output/1-after/ledger.json").exists()
 

@@ -296,13 +296,7 @@ def whatif(run: Path | None, stages: Path | None, moves: tuple[str, ...], as_jso
 
     if stages is not None and run is not None:
         raise RltraceError("give a run or --stages, not both", WRONG_USAGE)
-    pairs = []
-    for move in moves:
-        name, equals, value = move.partition("=")
-        if not equals:
-            raise RltraceError(f"--lever {move!r} must be NAME=VALUE", WRONG_USAGE)
-        levers.lever(name)
-        pairs.append((name, value))
+    pairs = levers.moves(moves)
     source = _whatif_source(run, stages)
     base = predict.baseline(source)
     found = [predict.predict(source, pairs)] if pairs else list(predict.ranked(source))

@@ -7,7 +7,7 @@ refused.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -26,16 +26,30 @@ class NotApplicable(Exception):
 
 Change = Callable[[Workload, str, Constants], Workload]
 
+ON = ("1",)
+
 
 @dataclass(frozen=True)
 class Lever:
-    """`tries` are the values of the ranked table. `sets_placement`: done before all others."""
+    """`tries` are the values of the ranked table; those of order 0 are moved before all others. A
+    lever whose `tries` are `ON` is there or is not."""
 
     name: str
     meaning: str
     change: Change
     tries: tuple[str, ...]
     order: int = 1
+
+    def moved(self, load: Workload, value: str, constants: Constants) -> Workload:
+        """The workload with the lever moved. Errors: `NotApplicable`; `RltraceError` for a value
+        that makes no sense."""
+        if self.tries == ON:
+            on = value.lower() in ("", "1", "yes", "true", "on")
+            rule = "yes (1, true, on or nothing): leave it out to keep what is"
+            _check(
+                on, self.name, value, "yes (1, true, on or nothing): leave it out to keep what is"
+            )
+        return self.change(load, value, constants)
 
 
 def _rollout_workers(load: Workload, value: str, constants: Constants) -> Workload:
@@ -273,15 +287,15 @@ _NAMED = (
           _learner_workers, ("x2",)),
     Lever("slots", "sequences that a worker runs at once", _slots, ("x2",)),
     Lever("chunks", "parts in which the learner takes a batch as it comes", _chunks, ("4",)),
-    Lever("no_barrier", "generation never waits for its longest sample", _no_barrier, ("1",)),
+    Lever("no_barrier", "generation never waits for its longest sample", _no_barrier, ON),
     Lever("tail_cap", "responses are cut at so many tokens, or at a quantile like p95",
           _tail_cap, ("p95",)),
-    Lever("repack", "the last sequences of a batch are moved together", _repack, ("1",)),
+    Lever("repack", "the last sequences of a batch are moved together", _repack, ON),
     Lever("partial_rollout", "groups begun for each one needed; unfinished ones are kept",
           _partial_rollout, ("1.5",)),
     Lever("reward_parallel", "workers that judge, a number or a factor", _reward_parallel, ("x4",)),
     Lever("reward_cache", "part of the verdicts that a cache gives", _reward_cache, ("0.5",)),
-    Lever("reward_async", "a verdict begins as its sample ends", _reward_async, ("1",)),
+    Lever("reward_async", "a verdict begins as its sample ends", _reward_async, ON),
     Lever("reward_latency", "factor on the time of a verdict", _reward_latency, ("0.5",)),
     Lever("env_latency", "factor on the time of tools", _env_latency, ("0.5",)),
     Lever("env_failures", "share of samples that still fail", _env_failures, ("0",)),
@@ -289,13 +303,12 @@ _NAMED = (
           _sync, ("bucketed", "relay", "delta", "direct")),
     Lever("sync_speed", "how many times faster weights travel", _sync_speed, ()),
     Lever("train_speed", "how many times faster the training stage is", _train_speed, ("1.5",)),
-    Lever("drop_logprob", "rollout's own log-probs, not a pass of their own", _drop_logprob,
-          ("1",)),
-    Lever("drop_reference", "no reference pass", _drop_reference, ("1",)),
+    Lever("drop_logprob", "rollout's own log-probs, not a pass of their own", _drop_logprob, ON),
+    Lever("drop_reference", "no reference pass", _drop_reference, ON),
     Lever("reference_side", "the reference pass in the actors' chain", _reference_side,
           ("actor",)),
-    Lever("no_switch", "no sleep, wake and offload", _no_switch, ("1",)),
-    Lever("speculative", "speculative decoding, by how many sequences run", _speculative, ("1",)),
+    Lever("no_switch", "no sleep, wake and offload", _no_switch, ON),
+    Lever("speculative", "speculative decoding, by how many sequences run", _speculative, ON),
     Lever("lag_bound", "versions that a sample may be late", _lag_bound, ("0", "1", "2", "4")),
 )  # fmt: skip
 
@@ -310,6 +323,21 @@ def lever(name: str) -> Lever:
             f"there is no lever {name!r}; there are {', '.join(LEVERS)}", WRONG_USAGE
         )
     return LEVERS[name]
+
+
+def moves(words: Sequence[str]) -> list[tuple[str, str]]:
+    """Levers and values of words like `placement=async`. Errors: `RltraceError` for a word that is
+    no lever with its value, and for a lever that is there twice."""
+    found: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals and name in LEVERS and LEVERS[name].tries != ON:
+            raise RltraceError(f"--lever {word!r} must be {name}=VALUE", WRONG_USAGE)
+        lever(name)
+        if name in found:
+            raise RltraceError(f"--lever {name} is there twice: give one value", WRONG_USAGE)
+        found[name] = value
+    return list(found.items())
 
 
 def _verdict_s(load: Workload) -> float:

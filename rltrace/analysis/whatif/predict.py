@@ -216,7 +216,7 @@ def _moved(load: Workload, chosen: Sequence[tuple[Lever, str]], constants: Const
         # Without GPUs each process is a device of its own, which cannot do another's work.
         apart = load.placement != "colocated" and load.device_kind == "GPU"
         split = load.devices if apart else {}
-        load = one.change(load, value, constants)
+        load = one.moved(load, value, constants)
         if load.placement == "colocated" and {"rollout", "train"} <= set(split):
             load = merged(load, constants)
     return load

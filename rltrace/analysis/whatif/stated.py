@@ -234,6 +234,8 @@ def stated(tables: Mapping[str, Any], where: str) -> Stated:
             continue
         if isinstance(value, Mapping):
             checked[key] = _checked(key, value, where)
+        elif key in _KEYS:
+            _refuse(where, f"{key} must be a table, [{key}], and is {value!r}")
         else:
             checked[""] |= _checked("", {key: value}, where)
     placement = str(checked[""].get("placement", "colocated"))
@@ -270,6 +272,10 @@ def _check_sense(found: Stated, where: str) -> None:
         _refuse(where, f"sync.mechanism must be one of {', '.join(MECHANISMS)}, not {sync!r}")
     if found.number("sync", "overlap", 0.0) > 1:
         _refuse(where, "sync.overlap is a part of the update, 0 to 1")
+    for key in ("prompts", "samples", "slots"):
+        count = found.number("rollout", key, 1.0)
+        if count < 1 or count != round(count):
+            _refuse(where, f"rollout.{key} must be a whole number, 1 or more, not {count:g}")
     pools = set(found.tables.get("devices", {}))
     if "shared" in pools and pools & {"rollout", "train"}:
         _refuse(where, "devices are either shared or split into rollout and train")

@@ -204,6 +204,9 @@ def test_the_ranked_table_has_the_best_first_and_only_what_applies() -> None:
         ("rollout_workers", "x2", "share their devices"),
         ("sync", "bird", "sync must be one of"),
         ("repack", "1", "not known which worker"),
+        ("no_barrier", "0", "no_barrier must be yes"),
+        ("drop_logprob", "no", "leave it out to keep what is"),
+        ("speculative", "maybe", "speculative must be yes"),
     ],
 )
 def test_nonsense_and_what_does_not_apply_are_one_sentence(
@@ -213,6 +216,12 @@ def test_nonsense_and_what_does_not_apply_are_one_sentence(
     with pytest.raises(RltraceError, match=says) as error:
         predict(file.workload, [(lever, value)])
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("value", ["", "1", "yes", "True"])
+def test_a_lever_without_a_value_is_on_in_any_word_for_yes(value: str) -> None:
+    file = told(stages={"rollout": 60, "logprob": 10, "train": 30}, devices={"shared": 16})
+    assert predict(file.workload, [("drop_logprob", value)]).gain.middle > 0
 
 
 @pytest.mark.parametrize("name", ["reward_async", "no_switch", "speculative", "slots"])
@@ -248,4 +257,9 @@ def test_the_command_answers_in_words_and_in_json(tmp_path: Path) -> None:
     assert "It rests on" in words.output
     wrong = run(main, ["whatif", "--stages", str(path), "--lever", "speed"])
     assert wrong.exit_code == 2
+    ways = ["--lever", "placement=async", "--lever", "placement=colocated"]
+    twice = run(main, ["whatif", "--stages", str(path), *ways])
+    assert (twice.exit_code, "placement is there twice" in twice.output) == (2, True)
+    bare = run(main, ["whatif", "--stages", str(path), "--lever", "placement"])
+    assert (bare.exit_code, "must be placement=VALUE" in bare.output) == (2, True)
     assert run(main, ["whatif", "x", "--stages", str(path)]).exit_code == 2

@@ -150,6 +150,10 @@ def test_the_tail_comes_from_what_is_stated_before_any_constant() -> None:
         ("[stages]\nrollout = 3\n[rollout]\nthroughput_s = 4", "must not exceed"),
         ("[stages]\nrollout = 3\n[sync]\nmechanism = 'bird'", "sync.mechanism must be one of"),
         ("[stages]\nrollout = 3\n[devices]\nshared = 8\ntrain = 4", "either shared or split"),
+        ("[stages]\nrollout = 3\n[rollout]\nprompts = 0", "rollout.prompts must be a whole number"),
+        ("[stages]\nrollout = 3\n[rollout]\nsamples = 2.5", "1 or more, not 2.5"),
+        ("[stages]\nrollout = 3\n[rollout]\nslots = 0", "rollout.slots must be a whole number"),
+        ("stages = 3", r"stages must be a table, \[stages\], and is 3"),
         ("[stages\n", "is no TOML file"),
     ],
 )

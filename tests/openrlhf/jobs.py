@@ -98,12 +98,11 @@ class Finished:
 
     @cached_property
     def metrics(self) -> dict[int, dict[str, Any]]:
-        """OpenRLHF's own finite figures by step, as its log has them."""
-        steps = {}
-        for step, text in _STEP.findall(self.log):
-            figures = ast.literal_eval(_NOT_FINITE.sub("None", text))
-            steps[int(step)] = {name: value for name, value in figures.items() if value is not None}
-        return steps
+        """OpenRLHF's own figures by step, as its log has them; None: no finite one."""
+        return {
+            int(step): ast.literal_eval(_NOT_FINITE.sub("None", text))
+            for step, text in _STEP.findall(self.log)
+        }
 
     def stamps(self, what: str) -> list[dict[str, Any]]:
         """What the plug-in's own code wrote down, in order of its start."""

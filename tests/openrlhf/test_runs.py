@@ -73,6 +73,12 @@ def test_steps_are_openrlhfs_steps(job: Finished) -> None:
         assert job.rows(f"SELECT name FROM spans WHERE {between}") == []
 
 
+def test_it_really_trains(job: Finished) -> None:
+    for metrics in job.metrics.values():
+        assert {name for name, value in metrics.items() if value is None} == set()
+        assert {"policy_loss", "actor_grad_norm", "kl"} <= set(metrics)
+
+
 def test_its_own_figures_are_there(job: Finished) -> None:
     for step, metrics in job.metrics.items():
         found = dict(

@@ -6,6 +6,7 @@ in every process of the job (`sitecustomize.py` beside this package). The comman
     late.py         which module, and what is done to it
     device.py       torch without CUDA
     cluster.py      a Ray of its own, whose "GPU" is a mere number
+    gathered.py     parameters of several ranks, over gloo
     transfer.py     weights over gloo, and into a vLLM for CPUs
     watched.py      stamps of requests and of updates
     reward.py       a rule

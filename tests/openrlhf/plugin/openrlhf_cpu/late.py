@@ -11,6 +11,7 @@ from types import ModuleType
 CHANGES = {
     "torch": ("device:without_cuda",),
     "ray": ("cluster:own_cluster",),
+    "deepspeed.runtime.zero.partition_parameters": ("gathered:one_by_one",),
     "openrlhf.utils.deepspeed.deepspeed": ("device:mesh_of_cpus",),
     "openrlhf.utils.distributed_util": ("transfer:over_gloo",),
     "vllm.model_executor.layers.utils": ("transfer:loadable",),

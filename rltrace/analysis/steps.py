@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from rltrace.trace.run import Run
 
 _LEADING_SHARE = 1 / 3  # more leading steps than this are no warm-up but a trend
-_FEWEST_STEPS = 5  # below this nothing tells a slow step from a usual one
+_FEWEST_STEPS = 5  # below this only a wide margin tells a slow step from a usual one
 _DEVIATIONS = 3.5  # Iglewicz and Hoaglin's cut for the modified z-score
 _SLOWER = 1.2  # and a warm-up step is at least this many times the usual one
 _HALF_AGAIN = 1.5
+_FAR_BEYOND = 3.0
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,9 @@ def in_a_row(*lengths: float) -> list[tuple[int, float, float]]:
         ((9, 5, 2, 2.1, 1.9, 2, 2.05, 1.95, 2, 2.1), 2),
         ((2, 2.1, 1.9, 2, 2.05, 1.95, 2, 2.1), 0),
         ((2.1, 2, 2, 2, 2, 2, 2, 2), 0),  # no deviation at all, but hardly slower
-        ((9, 2, 2, 2), 0),  # too few to tell
+        ((5, 2, 2, 2), 0),  # too few to tell
+        ((9, 2, 2, 2), 1),  # few, but far beyond all the others
+        ((9, 2), 0),
         ((9, 8, 7, 6, 5, 4, 3, 2, 2, 2), 0),  # a trend, not a warm-up
         ((2, 2, 9, 2, 2, 2, 2, 2, 2), 0),  # a slow step later on is no warm-up
         ((1, 2, 2, 2, 2, 2, 2, 2), 0),  # nor is a fast first one

@@ -8,6 +8,7 @@ Around it may be what a terminal and Ray put there: colours, a progress bar, `(T
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from rltrace.importers.log import Record, number
@@ -22,12 +23,13 @@ _REPEATED = re.compile(r"\s*\[repeated \d+x .*$")
 
 def read(
     lines: Iterable[str], settings: Mapping[str, re.Pattern[str]]
-) -> tuple[list[Record], list[str], dict[str, str]]:
-    """The records, what was skipped, and the first match of each of the patterns in `settings`
-    (group 1), which are looked for in all other lines."""
+) -> tuple[list[Record], list[str], Counter[str], dict[str, str]]:
+    """The records, what was skipped, how often each metric was no finite number, and the first
+    match of each of the patterns in `settings` (group 1), which are looked for in all other
+    lines."""
     records: list[Record] = []
     said: dict[str, str] = {}
-    unread, torn = 0, False
+    not_finite, torn = Counter[str](), False
     for line in lines:
         text = _ANSI.sub("", line).rstrip()
         found = _STEP.search(text) or _DICT.search(text)
@@ -47,14 +49,12 @@ def read(
             if name and value is not None:
                 metrics[name] = value
             else:
-                unread += 1
+                not_finite[name] += 1
         records.append(Record(int(found[1]), metrics))
     skipped = []
     if torn:
         skipped.append("the last number of the last line, which is torn")
-    if unread:
-        skipped.append(f"{unread} values that are no finite number")
-    return records, skipped, said
+    return records, skipped, not_finite, said
 
 
 def _dashed(text: str) -> list[tuple[str, str]]:

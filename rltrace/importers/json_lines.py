@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,11 +21,12 @@ def looks_like(start: str) -> bool:
     return _OBJECT.match(start) is not None
 
 
-def read(lines: Iterable[str]) -> tuple[list[Record], list[str]]:
-    """The records, and what was skipped."""
+def read(lines: Iterable[str]) -> tuple[list[Record], list[str], Counter[str]]:
+    """The records, what was skipped, and how often each metric was no finite number."""
     records: list[Record] = []
     torn: list[int] = []
     foreign: list[int] = []
+    not_finite = Counter[str]()
     last = 0
     for at, line in enumerate(lines, 1):
         if not line.strip():
@@ -35,7 +37,7 @@ def read(lines: Iterable[str]) -> tuple[list[Record], list[str]]:
         except ValueError:
             torn.append(at)
             continue
-        record = _record(found)
+        record = _record(found, not_finite)
         if record is None:
             foreign.append(at)
         else:
@@ -47,10 +49,10 @@ def read(lines: Iterable[str]) -> tuple[list[Record], list[str]]:
         skipped.append(f"{_lines(torn)} no JSON")
     if foreign:
         skipped.append(f"{_lines(foreign)} without a step and numbers")
-    return records, skipped
+    return records, skipped, not_finite
 
 
-def _record(found: Any) -> Record | None:
+def _record(found: Any, not_finite: Counter[str]) -> Record | None:
     if not isinstance(found, dict):
         return None
     step = found.get("step")
@@ -61,8 +63,16 @@ def _record(found: Any) -> Record | None:
     data = found.get("data", found)
     if not isinstance(data, dict):
         return None
-    values = ((str(name), number(value)) for name, value in data.items() if name != "step")
-    return Record(step, {name: value for name, value in values if value is not None})
+    metrics = dict[str, float]()
+    for name, value in data.items():
+        read = number(value)
+        if name == "step":
+            continue
+        if read is not None:
+            metrics[str(name)] = read
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            not_finite[str(name)] += 1
+    return Record(step, metrics)
 
 
 def _lines(numbers: list[int]) -> str:

@@ -20,6 +20,7 @@ class Record:
 @dataclass(frozen=True)
 class Log:
     """A log, read. `kind` is its format in words, `skipped` says what could not be read and why,
+    `not_finite` how often each metric was NaN or infinite (counted in text only);
     `changed_ns` is when its file was last written (Unix ns); `settings` are the few words of the
     framework's own configuration that a console log happens to show, or wandb kept."""
 
@@ -29,6 +30,7 @@ class Log:
     skipped: tuple[str, ...] = ()
     changed_ns: int = 0
     settings: dict[str, str] = field(default_factory=dict)
+    not_finite: dict[str, int] = field(default_factory=dict)
 
 
 def number(value: object) -> float | None:

@@ -18,6 +18,7 @@ from rltrace.importers.frameworks import check_framework
 from rltrace.importers.log import Log, Record, joined, out_of_order
 from rltrace.importers.reading import read_log
 from rltrace.importers.run_writer import NEVER_LOGGED, ImportedRun, ImportedStep, Timed
+from rltrace.importers.times import counted, impossible, is_time
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.vocabulary import Stage
 
@@ -38,7 +39,6 @@ _LOGGED_SINCE_0_9_8 = "rollout/num_samples"
 _PREFIX = "train/"
 _STEP_NAMES = ("global_step", "eval/global_step")  # wandb's own step counts its rows
 _SUM = 1e-6  # TensorBoard keeps 24 bits of a number
-_LONGEST_S = 1e8
 
 
 def read(path: Path) -> ImportedRun:
@@ -122,7 +122,7 @@ def _timings(record: Record) -> dict[str, float]:
     return {
         name: record.metrics[name]
         for name in (*PARTS, STEP)
-        if 0 <= record.metrics.get(name, -1.0) < _LONGEST_S
+        if is_time(record.metrics.get(name, -1.0))
     }
 
 
@@ -196,6 +196,9 @@ def _figures(is_async: bool, names: set[str]) -> Iterator[tuple[str, str]]:
 def _oddities(records: list[Record], steps: tuple[ImportedStep, ...]) -> Iterator[str]:
     where = "when each was logged" if steps[0].real_ns else "the log's last change, gaps unknown"
     yield f"times are laid out from durations: the order is OpenRLHF's, a step's end is {where}"
+    odd_times = impossible(records, lambda name: name in (*PARTS, STEP))
+    if odd_times:
+        yield f"timers that show what no clock can are left out: {counted(odd_times)}"
     untimed = [s.number for s in steps if s.seconds is None and TRAIN in s.counters]
     if untimed:
         shown = ", ".join(map(str, untimed[:5]))

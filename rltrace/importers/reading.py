@@ -9,7 +9,9 @@ from itertools import pairwise
 from pathlib import Path
 
 from rltrace.importers import console, event_files, json_lines, wandb_files
+from rltrace.importers.lines import LONGEST_LINE, Lines
 from rltrace.importers.log import Log, Record, joined
+from rltrace.importers.times import counted
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 
 Settings = Mapping[str, re.Pattern[str]]
@@ -46,18 +48,27 @@ def _read_text(path: Path, start: bytes, settings: Settings) -> Log:
             "wandb's file of a run"
         )
     said: dict[str, str] = {}
-    with path.open(encoding="utf-8", errors="replace") as lines:
-        if json_lines.looks_like(start.decode("utf-8", "replace")):
+    # A byte-order mark, which programs of Windows put there, is no part of the text.
+    with path.open(encoding="utf-8-sig", errors="replace") as text:
+        lines = Lines(text)
+        if json_lines.looks_like(start.decode("utf-8-sig", "replace")):
             kind = "JSON lines"
-            records, skipped = json_lines.read(lines)
+            records, skipped, not_finite = json_lines.read(lines)
         else:
             kind = "console log"
-            records, skipped, said = console.read(lines, settings)
+            records, skipped, not_finite, said = console.read(lines, settings)
+    if lines.too_long:
+        shown = ", ".join(map(str, lines.too_long[:3]))
+        more = f" and {len(lines.too_long) - 3} more" if len(lines.too_long) > 3 else ""
+        skipped.append(f"line {shown}{more}: longer than {LONGEST_LINE >> 20} MiB")
+    if not_finite:
+        values = f"{not_finite.total()} value{'s' * (not_finite.total() > 1)}"
+        skipped.append(f"{values} of no finite number: {counted(not_finite)}")
     steps, repeated = joined(records)
     if repeated:
         skipped.append(f"{repeated} records that repeat the one before")
     changed_ns = path.stat().st_mtime_ns
-    return Log(str(path), kind, tuple(steps), tuple(skipped), changed_ns, said)
+    return Log(str(path), kind, tuple(steps), tuple(skipped), changed_ns, said, dict(not_finite))
 
 
 def _read_directory(path: Path, settings: Settings) -> Log:

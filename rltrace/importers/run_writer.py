@@ -11,6 +11,8 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -98,9 +100,17 @@ def write_run(path: Path, run: ImportedRun, version: str) -> None:
     try:
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise RltraceError(f"{path} is there already: name a new directory", WRONG_USAGE)
-        command = ["rltrace", "import", run.framework, run.log]
-        create_run(str(path), command, {}, version)
-        _write(path, run)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Made beside and named when it is whole: an import that was stopped leaves no run.
+        made = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+        try:
+            made.chmod(0o755)
+            create_run(str(made), ["rltrace", "import", run.framework, run.log], {}, version)
+            _write(made, run)
+            update_run_json(str(made), id=path.name)
+            made.rename(path)
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
     except OSError as error:
         why = error.strerror or os.strerror(error.errno or errno.EIO)
         raise RltraceError(f"cannot write the run into {path}: {why}") from None

@@ -8,6 +8,7 @@ that loop cannot, and what verl measures wrong stays unknown (read in its source
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from rltrace.importers.frameworks import check_framework
 from rltrace.importers.log import Log, Record, out_of_order
 from rltrace.importers.reading import read_log
 from rltrace.importers.run_writer import NEVER_LOGGED, ImportedRun, ImportedStep, Timed
+from rltrace.importers.times import counted, impossible, is_time
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.vocabulary import Stage
 
@@ -31,7 +33,6 @@ second, at a state that another thread renews every second."""
 
 _POLL_IS_SMALL = 10  # `gen` is taken for generation where it is this many polls long
 _NO_SCORING_S = 1e-3  # `reward` below this only collects what was scored elsewhere
-_LONGEST_S = 1e8
 _ADDED_UP = 1.01
 
 INSIDE = (
@@ -106,19 +107,21 @@ def lay_out(log: Log) -> ImportedRun:
     _check(log)
     trainer = _trainer(log)
     timings = [_timings(record) for record in log.records]
+    names = {name for timing in timings for name in timing}
+    odd = impossible(log.records, lambda name: name.startswith(TIMING))
+    unusable = {n.removeprefix(TIMING) for n in (*odd, *log.not_finite)} - names
     polled = trainer.name in (V1, UNKNOWN) and not trainer.generates_aside
     gens = [timing["gen"] for timing in timings if "gen" in timing]
     gen_is_wait = trainer.generates_aside or (
         polled and bool(gens) and median(gens) < _POLL_IS_SMALL * POLL_S
     )
     rewards = [timing["reward"] for timing in timings if "reward" in timing]
-    reward_unknown = not rewards or max(rewards) < _NO_SCORING_S
+    reward_unknown = max(rewards) < _NO_SCORING_S if rewards else "reward" not in unusable
     stages = {name: Stage[LABELS[name].upper()] for name in (*INSIDE, *AFTER)}
     if gen_is_wait:
         stages["gen"] = Stage.WAIT
     if reward_unknown:
         stages.pop("reward", None)
-    names = {name for timing in timings for name in timing}
     if "sync_rollout_weights" in names:
         stages.pop("update_weights", None)  # one-step-off: the one runs within the other
     steps = tuple(
@@ -131,9 +134,15 @@ def lay_out(log: Log) -> ImportedRun:
         trainer=trainer.words,
         placement=trainer.placement,
         steps=steps,
-        not_logged=tuple(_not_logged(trainer, names, gen_is_wait, reward_unknown)),
+        not_logged=(
+            *_unusable(unusable, stages),
+            *_not_logged(trainer, names | unusable, gen_is_wait, reward_unknown),
+        ),
         notes=tuple(_figures(trainer, polled and bool(gens), rewards if reward_unknown else [])),
-        log_notes=(*(f"skipped: {what}" for what in log.skipped), *_oddities(log, steps, names)),
+        log_notes=(
+            *(f"skipped: {what}" for what in log.skipped),
+            *_oddities(log, steps, names, odd),
+        ),
         log=log.path,
         kind=log.kind,
         changed_ns=log.changed_ns,
@@ -197,7 +206,7 @@ def _timings(record: Record) -> dict[str, float]:
     return {
         name.removeprefix(TIMING): value
         for name, value in record.metrics.items()
-        if name.startswith(TIMING) and 0 <= value < _LONGEST_S
+        if name.startswith(TIMING) and is_time(value)
     }
 
 
@@ -205,7 +214,7 @@ def _step(
     record: Record, timing: dict[str, float], stages: dict[str, Stage], trainer: _Trainer
 ) -> ImportedStep:
     seconds = timing.get("step")
-    if seconds is None and 0 <= record.metrics.get(_STEP_TOO, -1.0) < _LONGEST_S:
+    if seconds is None and is_time(record.metrics.get(_STEP_TOO, -1.0)):
         seconds = record.metrics[_STEP_TOO]
     after = ("save_checkpoint", *AFTER) if trainer.checkpoint_after else AFTER
 
@@ -221,6 +230,12 @@ def _step(
         counters=record.metrics,
         real_ns=record.real_ns,
     )
+
+
+def _unusable(names: set[str], stages: dict[str, Stage]) -> Iterator[tuple[Stage | None, str]]:
+    """The stages of timers that are in the log, but never as a time."""
+    for name in sorted(names & stages.keys()):
+        yield stages[name], f"what the log has as {TIMING}{name} is never a usable time"
 
 
 def _not_logged(
@@ -255,9 +270,13 @@ def _figures(trainer: _Trainer, polled: bool, unscored: list[float]) -> Iterator
         yield STEP, "the first step holds the start of the agent loops, which no timer shows"
 
 
-def _oddities(log: Log, steps: tuple[ImportedStep, ...], names: set[str]) -> Iterator[str]:
+def _oddities(
+    log: Log, steps: tuple[ImportedStep, ...], names: set[str], odd_times: Counter[str]
+) -> Iterator[str]:
     where = "when each was logged" if steps[0].real_ns else "the log's last change, gaps unknown"
     yield f"times are laid out from durations: the order in a step is verl's, its end is {where}"
+    if odd_times:
+        yield f"timers that show what no clock can are left out: {counted(odd_times)}"
     untimed = [s.number for s in steps if s.seconds is None and _has_timer(s.counters)]
     if untimed:
         yield f"{_steps(untimed)} without {STEP}: only counters are kept"

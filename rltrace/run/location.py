@@ -42,7 +42,9 @@ def list_runs(folder: Path | None = None) -> list[Path]:
     if folder is not None and not folder.is_dir():
         raise RltraceError(f"{folder} is no folder: give one that holds runs")
     files = (folder or Path(RUNS_FOLDER)).glob(f"*/{RUN_FILE}")
-    return [path for _, path in sorted((_started_ns(file), file.parent) for file in files)]
+    # A hidden folder is a run that is still being imported.
+    whole = (file for file in files if not file.parent.name.startswith("."))
+    return [path for _, path in sorted((_started_ns(file), file.parent) for file in whole)]
 
 
 def _started_ns(run_file: Path) -> int:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rltrace.importers.lines import LONGEST_LINE
 from rltrace.importers.log import Log, Record, joined, out_of_order
 from rltrace.importers.reading import read_log
 from rltrace.importers.verl import SETTINGS
@@ -68,7 +69,7 @@ def test_lines_of_other_programs_are_no_steps(tmp_path: Path) -> None:
     (tmp_path / "log").write_text(text, "utf-8")
     log = read_log(tmp_path / "log")
     assert log.records == (Record(4, {"c": 7.0}),)
-    assert log.skipped == ("1 values that are no finite number",)
+    assert log.skipped == ("1 value of no finite number: x y/z (1)",)
 
 
 def test_odd_json_lines_are_counted(tmp_path: Path) -> None:
@@ -153,3 +154,18 @@ def test_a_restart_is_in_order_and_a_shuffled_log_is_not() -> None:
 def test_an_infinite_number_is_not_known(tmp_path: Path) -> None:
     log = read_log(json_lines(tmp_path / "log", (1, {"a": float("inf"), "b": float("nan")})))
     assert log.records == (Record(1, {}),)
+    assert log.skipped == ("2 values of no finite number: a (1), b (1)",)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(b'\xef\xbb\xbf{"step": 1, "data": {"a": 2}}\n')
+    log = read_log(tmp_path / "log")
+    assert (log.kind, log.records, log.skipped) == ("JSON lines", (Record(1, {"a": 2.0}),), ())
+
+
+def test_a_line_that_is_too_long_is_left_out_and_said(tmp_path: Path) -> None:
+    junk = '{"' + "x" * 3 * LONGEST_LINE + "\n"
+    (tmp_path / "log").write_text(f'{{"step": 1, "a": 1}}\n{junk}{{"step": 2, "a": 2}}\n', "utf-8")
+    log = read_log(tmp_path / "log")
+    assert steps_of(log) == [1, 2]
+    assert log.skipped == ("line 2: longer than 4 MiB",)

@@ -206,6 +206,28 @@ def test_unknown_timers_and_shuffled_steps_are_said(tmp_path: Path) -> None:
     assert "step 2 stands after step 3" in notes
 
 
+@pytest.mark.parametrize("value", [-3.0, 1e300, float("nan")])
+def test_a_timer_that_no_clock_can_have_shown_is_said(tmp_path: Path, value: float) -> None:
+    log = json_lines(tmp_path / "log", *((n, metrics(gen=value, ref=4.0)) for n in (1, 2, 3)))
+    run, summary = imported(log, tmp_path)
+    assert any("timing_s/gen (3)" in note for note in run.log_notes)
+    assert "timing_s/gen is never a usable time" in reasons(summary)["rollout"]
+    assert tau(summary)["reference"] == 4.0
+
+
+def test_an_import_that_is_interrupted_leaves_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("rltrace.importers.run_writer.write_json", stopped)
+    log = json_lines(tmp_path / "log", (1, metrics()))
+    with pytest.raises(KeyboardInterrupt):
+        import_log("verl", log, tmp_path / "runs" / "run")
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("line", "says"),
     [

@@ -46,9 +46,7 @@ class Lever:
         if self.tries == ON:
             on = value.lower() in ("", "1", "yes", "true", "on")
             rule = "yes (1, true, on or nothing): leave it out to keep what is"
-            _check(
-                on, self.name, value, "yes (1, true, on or nothing): leave it out to keep what is"
-            )
+            _check(on, self.name, value, rule)
         return self.change(load, value, constants)
 
 

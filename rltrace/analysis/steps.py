@@ -125,10 +125,11 @@ def _cut_where_the_next_begins(rows: Ints) -> Ints:
 
 def _warmup(lengths: list[int]) -> int:
     """How many leading steps are out of line with the second half of the run: far from its median
-    (by its MAD), or longer than all of it and half as long again as its median."""
-    if len(lengths) < _FEWEST_STEPS:
-        return 0
+    (by its MAD), or longer than all of it and half as long again as its median. Of few steps only a
+    first one that is far beyond all the others."""
     values: NDArray[np.float64] = np.asarray(lengths, np.float64)
+    if len(lengths) < _FEWEST_STEPS:
+        return int(len(lengths) >= 3 and values[0] > _FAR_BEYOND * values[1:].max())
     usual = values[len(values) // 2 :]
     median = float(np.median(usual))
     deviation = 1.4826 * float(np.median(np.abs(usual - median)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rltrace.analysis.gains import freshness_gain, samples_gain
@@ -64,7 +64,7 @@ def fixes_for(
 ) -> tuple[Fix, ...]:
     """All moves against these walls: those with a predicted gain first, then those that nothing
     predicts, then those that gain nothing. `framework` is its name and version, `current` its
-    settings as far as the run states them."""
+    settings as far as they are known: what the run has already is not advised."""
     names = [wall.name for wall in walls]
     predict = predictor(source) if source is not None else None
     found = [
@@ -88,8 +88,9 @@ def _fix(
     current: Mapping[str, Any],
 ) -> Fix | None:
     """A move as it applies to the run; None where it does not apply, or no option makes it."""
-    settings = settings_for(*framework, move)
-    if not settings and not move.lever:
+    known = settings_for(*framework, move)
+    settings = _not_yet(known, _values(seen, move), current)
+    if not settings and (not move.lever or any(not _is_amount(one.value) for one in known)):
         return None
     lever, found, why = "", None, "no lever of the what-if replay stands for this move"
     values = _values(seen, move)
@@ -117,6 +118,41 @@ def _fix(
     if found is not None:
         why = ""
     return _made(move, settings, values, lever, found, gain, why, current)
+
+
+def _not_yet(
+    settings: tuple[Setting, ...], values: tuple[str, ...], current: Mapping[str, Any]
+) -> tuple[Setting, ...]:
+    """Of the settings that make a move those that the run does not have, each with what it needs
+    and the run lacks. One that it has tells in which of the framework's configurations it is."""
+
+    def has(option: str, value: Any) -> bool:
+        return option in current and bool(current[option] == value)
+
+    made = {one.config for one in settings if has(one.option, _value(one, values, current))}
+    return tuple(
+        replace(one, needs={k: v for k, v in one.needs.items() if not _meets(current.get(k), v)})
+        for one in settings
+        if not has(one.option, _value(one, values, current)) and (not made or one.config in made)
+    )
+
+
+def _meets(now: Any, needed: Any) -> bool:
+    """Whether what an option is now serves as well as the example of what has to be set: numbers
+    and places are the run's own affair, but a number of one may be the lack of what is needed."""
+    if isinstance(needed, str) and set(needed) & set("./:"):
+        return bool(now)
+    numbers = isinstance(now, int | float) and isinstance(needed, int | float)
+    if numbers and not isinstance(now, bool) and not isinstance(needed, bool):
+        return bool(now >= min(needed, 2))
+    return bool(now == needed)
+
+
+def _is_amount(value: Any) -> bool:
+    """Whether an option's value is a number, of which there can be more; a rule is one too."""
+    if isinstance(value, str):
+        return value == "lag bound" or not math.isnan(_number(value.removeprefix("x")))
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _values(seen: Seen, move: Move) -> tuple[str, ...]:

@@ -6,10 +6,9 @@ stalls or forgets describe that, and not the job.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from rltrace.analysis.current import current_settings
 from rltrace.analysis.fixes import Fix, fixes_for
 from rltrace.analysis.health import ALARM, Health
 from rltrace.analysis.lint import Lint, lint
@@ -82,7 +81,8 @@ def _fixes(seen: Seen, ranking: Ranking, source: Source | None) -> tuple[Fix, ..
     if ranking.first is None:
         return ()
     walls = (ranking.first, *ranking.co_walls)
-    return fixes_for(seen, walls, source, _framework(seen), _settings(seen))
+    framework = _framework(seen)
+    return fixes_for(seen, walls, source, framework, current_settings(seen.run, *framework))
 
 
 def _framework(seen: Seen) -> tuple[str, str]:
@@ -95,12 +95,3 @@ def _framework(seen: Seen) -> tuple[str, str]:
     imported = seen.run.meta.get("imported")
     name = imported.get("trainer") if isinstance(imported, dict) else None
     return str(name or seen.run.meta.get("framework") or ""), ""
-
-
-def _settings(seen: Seen) -> Mapping[str, Any]:
-    """The job's settings, as far as a process states them."""
-    for process in seen.run.processes:
-        stated = process.facts.get("settings")
-        if isinstance(stated, dict):
-            return stated
-    return {}

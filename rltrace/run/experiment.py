@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rltrace
+from rltrace.analysis.command_form import elsewhere, form_of, given, with_settings
 from rltrace.analysis.trial import GOODPUT, STEP, Pace, Trial, pace, trial
 from rltrace.analysis.whatif.predict import Estimate
 from rltrace.run.location import RUNS_FOLDER, new_run_path
-from rltrace.run.settings import elsewhere, form_of, given, with_settings
 from rltrace.trace.errors import CANNOT_TELL, WRONG_USAGE, RltraceError
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rltrace.run.settings import elsewhere, form_of, given, with_settings
+from rltrace.analysis.command_form import elsewhere, form_of, given, with_settings
 from rltrace.trace.errors import RltraceError
 
 TRAIN = ["python", "examples/train.py", "--steps", "6", "--retokenize", "--lr=0.1"]

@@ -1,0 +1,98 @@
+"""What the run has already is known from its command lines, and is not advised."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rltrace
+from rltrace.analysis.current import current_settings
+from rltrace.analysis.fixes import Fix
+from rltrace.analysis.summary import summarize
+from rltrace.trace.run import Run
+from tests.analysis.handmade import process, run_of, turns
+
+ROLLOUT = "actor_rollout_ref.rollout"
+SLOW_ROLLOUT = turns(8, 8, 8, 8, 8)
+SLOW_LEARNER = turns(2, 2, 2, 2, 2)
+
+
+def run_with(path: Path, spans: list[Any], command: list[str], **facts: Any) -> Run:
+    """A run of one process of which these facts are known."""
+    run_of(path, process("driver", *spans), command=command)
+    for file in (path / "run" / "process").iterdir():
+        file.write_text(json.dumps({**json.loads(file.read_text()), **facts}) + "\n")
+    return rltrace.open_run(path / "run")
+
+
+def fixes(path: Path, framework: str, *words: str, spans: list[Any] = SLOW_ROLLOUT) -> list[Fix]:
+    run = run_with(path, spans, ["./train.sh", *words], adapter=framework)
+    return list(summarize(run).verdict.fixes)
+
+
+def advised(found: list[Fix]) -> set[str]:
+    """All options that are advised, first, with another or besides."""
+    options = {fix.setting for fix in found} | {key for fix in found for key in fix.needs}
+    return options | {one.partition("=")[0] for fix in found for one in fix.also}
+
+
+@pytest.mark.parametrize(
+    ("framework", "option", "word"),
+    [
+        ("openrlhf", "--train.async_enable", "--train.async_enable"),
+        ("openrlhf", "--vllm.enable_prefix_caching", "--vllm.enable_prefix_caching=true"),
+        ("verl", "trainer.v1.trainer_mode", "trainer.v1.trainer_mode=separate_async"),
+        ("verl", f"{ROLLOUT}.quantization", f"+{ROLLOUT}.quantization=fp8"),
+    ],
+)
+def test_what_the_run_has_is_not_advised(
+    tmp_path: Path, framework: str, option: str, word: str
+) -> None:
+    assert option in advised(fixes(tmp_path / "without", framework))
+    assert option not in advised(fixes(tmp_path / "with", framework, word))
+
+
+def test_an_option_that_is_set_otherwise_is_advised(tmp_path: Path) -> None:
+    word = "trainer.v1.trainer_mode=sync"
+    assert "trainer.v1.trainer_mode" in advised(fixes(tmp_path, "verl", word))
+
+
+def test_another_option_of_the_same_move_takes_its_place(tmp_path: Path) -> None:
+    found = {fix.move: fix for fix in fixes(tmp_path, "openrlhf", "--train.async_enable")}
+    move = found["overlap generation with training"]
+    assert move.setting == "--train.partial_rollout_enable"
+    assert move.needs == {}
+
+
+def test_one_configuration_is_not_advised_to_a_run_of_another(tmp_path: Path) -> None:
+    words = ("trainer.v1.trainer_mode=separate_async",)
+    assert "rollout.nnodes" not in {
+        fix.setting
+        for fix in fixes(tmp_path, "verl", *words)
+        if fix.move == "overlap generation with training"
+    }
+
+
+def test_what_is_needed_may_be_set_to_something_else(tmp_path: Path) -> None:
+    words = ("--algo.advantage.estimator", "gae", "--rollout.n_samples_per_prompt", "4")
+    found = {fix.move: fix for fix in fixes(tmp_path, "openrlhf", *words, spans=SLOW_LEARNER)}
+    drop = found["drop the critic"]
+    assert drop.setting == "--algo.advantage.estimator"
+    assert drop.needs == {}
+
+
+def test_the_program_itself_knows_more_than_the_script_that_starts_it(tmp_path: Path) -> None:
+    argv = ["python", "-m", "openrlhf", "--ds.zero_stage", "3", "--vllm.num_engines=4"]
+    command = ["./train.sh", "--ds.zero_stage=2"]
+    run = run_with(tmp_path, SLOW_ROLLOUT, command, adapter="openrlhf", argv=argv, role=None)
+    found = current_settings(run, "openrlhf", "0.11.2")
+    assert found == {"--ds.zero_stage": 3, "--vllm.num_engines": 4}
+
+
+def test_without_a_command_nothing_is_known(tmp_path: Path) -> None:
+    run = run_of(tmp_path, process("driver", *SLOW_ROLLOUT))
+    assert current_settings(run, "verl", "") == {}
+    assert current_settings(run, "", "") == {}

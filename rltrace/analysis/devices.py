@@ -9,13 +9,16 @@ if TYPE_CHECKING:
     from rltrace.trace.run import Run
 
 
+GPU, LOGICAL, CORE = "GPU", "logical GPU", "core"
+
 AGENT = "agent"
 """Role of the process that watches a node; its `devices` are the names of all GPUs there."""
 
 
 @dataclass(frozen=True)
 class Devices:
-    """`count` GPUs, or CPU cores where no GPU was seen (`kind` says which; 0: not known).
+    """`count` GPUs, or CPU cores where no GPU was seen (`kind` says which; 0: not known). A
+    `LOGICAL` GPU is one that a scheduler gave away on nodes where the driver shows none.
 
     `name` is the GPU's as the driver tells it, empty where nobody asked or they differ.
     """
@@ -33,10 +36,13 @@ def count_devices(run: Run) -> Devices:
     installed = [str(name) for agent in agents for name in _listed(agent.facts.get("devices"))]
     name = installed[0] if len(set(installed)) == 1 else ""
     held = {device for devices in held_devices(run).values() for device in devices}
+    if held and agents and not installed:
+        source = "those that Ray or the environment gave to traced processes; NVML sees none"
+        return Devices(LOGICAL, len(held), "", source)
     if held:
-        return Devices("GPU", len(held), name, "those given to traced processes")
+        return Devices(GPU, len(held), name, "those given to traced processes")
     if installed:
-        return Devices("GPU", len(installed), name, "all that NVML sees on its nodes")
+        return Devices(GPU, len(installed), name, "all that NVML sees on its nodes")
     cores: dict[str, int] = {}
     for process in run.processes:
         count = process.facts.get("cores")
@@ -46,7 +52,7 @@ def count_devices(run: Run) -> Devices:
     if not cores and isinstance(stated, int):
         cores[str(run.meta.get("node"))] = stated
     source = "all cores of its nodes; no GPU was seen" if cores else "no GPU seen, cores unknown"
-    return Devices("core", sum(cores.values()), "", source)
+    return Devices(CORE, sum(cores.values()), "", source)
 
 
 def held_devices(run: Run) -> dict[int, tuple[str, ...]]:

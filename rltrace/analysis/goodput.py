@@ -18,7 +18,7 @@ from rltrace.analysis.devices import Devices, count_devices
 from rltrace.analysis.prices import Price, given_price, table_price
 from rltrace.analysis.samples import SAMPLES, SIGNALS, TRAINED_SAMPLES
 from rltrace.analysis.steps import Steps
-from rltrace.trace.vocabulary import Fate, Finish
+from rltrace.trace.vocabulary import Fate, Finish, Stage
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
@@ -54,7 +54,9 @@ class Goodput:
     """Useful tokens over the steady steps (`window_s`, gaps between steps included).
 
     Rates are NaN where the devices are not known, dollars where the price is not. `losses` are of
-    the whole run: with `trained_share` they make up all `generated_tokens`.
+    the whole run: with `trained_share` they make up all `generated_tokens`. Where the first step
+    was begun and never completed the window is 0, and there is no rate; `handed_only` is whether
+    no training was seen to end either: then "trained" is only what the learner was handed.
     """
 
     window_s: float
@@ -67,6 +69,7 @@ class Goodput:
     generated_tokens: int
     trained_share: float
     losses: tuple[Loss, ...]
+    handed_only: bool = False
 
     @property
     def device_seconds(self) -> float:
@@ -104,7 +107,7 @@ def goodput(
     """
     if not run.sql("select 1 from raw_uses where time_ns > 0 limit 1").fetchall():
         return None
-    steady = [steps.windows[i] for i in steps.steady]
+    steady = [] if steps.none_complete else [steps.windows[i] for i in steps.steady]
     since, until = (steady[0].start_ns, steady[-1].end_ns) if steady else (0, 0)
     devices = count_devices(run)
     samples, tokens, trained, losses = _losses(run)
@@ -119,7 +122,15 @@ def goodput(
         generated_tokens=tokens,
         trained_share=trained / tokens if tokens else math.nan,
         losses=losses,
+        handed_only=handed_only(run, steps),
     )
+
+
+def handed_only(run: Run, steps: Steps) -> bool:
+    """Whether the first step was begun and never completed, and no training was seen to end: the
+    learner took samples, and nobody saw it train on them."""
+    query = f"select 1 from raw_spans where stage = {int(Stage.TRAIN)} and end_ns >= start_ns"
+    return steps.none_complete and not run.sql(f"{query} limit 1").fetchall()
 
 
 def _price(run: Run, devices: Devices, stated: float | None) -> Price | None:

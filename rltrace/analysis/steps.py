@@ -64,6 +64,11 @@ class Steps:
         return tuple(i for i, window in enumerate(self.windows) if not window.warmup)
 
     @property
+    def none_complete(self) -> bool:
+        """Whether there were steps, none of which was completed."""
+        return self.whole_run and bool(self.in_progress)
+
+    @property
     def between_s(self) -> float:
         """Seconds between the end of a steady step and the beginning of the next, all together."""
         steady = [self.windows[i] for i in self.steady]

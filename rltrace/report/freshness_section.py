@@ -17,8 +17,8 @@ _MOST_POINTS = 8
 _NO_NATS = 5e-5
 
 
-def staleness_section(lags: Staleness, fresh: Freshness) -> Section:
-    """The ages of what was trained on."""
+def staleness_section(lags: Staleness, fresh: Freshness, handed_only: bool = False) -> Section:
+    """The ages of what was trained on; `handed_only`: nobody saw the learner train on it."""
     bars = _lag_bars(lags.by_first_token)
     largest = max(trajectories for _, trajectories, _ in bars)
     all_tokens = sum(tokens for _, _, tokens in bars)
@@ -48,6 +48,8 @@ def staleness_section(lags: Staleness, fresh: Freshness) -> Section:
     else:
         line = "Nobody recorded which policy version generated or trained on these samples."
     notes = ["Lag: version that trained minus version of the first token; unknown is not zero."]
+    if handed_only:
+        notes.append("No step was completed: nobody saw the learner train on it.")
     if lags.versions_known:
         notes.append(f"{units.share(lags.mixed_share)} of trajectories saw a version change.")
     if lags.mean_lag and not math.isnan(lags.mean_in_queue):
@@ -63,7 +65,8 @@ def staleness_section(lags: Staleness, fresh: Freshness) -> Section:
         )
     if lags.largest_lag == 0:
         notes += _mismatch(fresh)
-    return Section("Staleness of what was trained on", (line,), Grid(columns, rows), tuple(notes))
+    what = "handed to the learner" if handed_only else "trained on"
+    return Section(f"Staleness of what was {what}", (line,), Grid(columns, rows), tuple(notes))
 
 
 def curve_section(fresh: Freshness) -> Section:

@@ -11,6 +11,7 @@ from rltrace.report import units
 from rltrace.report.layout import Column, Grid, Section
 
 _TITLE = "Goodput"
+_TAKEN = "handed to the learner"
 
 
 def goodput_section(summary: Summary) -> Section:
@@ -20,7 +21,11 @@ def goodput_section(summary: Summary) -> Section:
         line = "Unknown: nobody recorded which samples the learner trained on."
         return Section(_TITLE, (line,))
     rows = [
-        ("trained on", goodput.trained_share, _trained_tokens(goodput)),
+        (
+            _TAKEN if goodput.handed_only else "trained on",
+            goodput.trained_share,
+            _trained_tokens(goodput),
+        ),
         *((loss.reason, loss.share, loss.tokens) for loss in goodput.losses),
     ]
     columns = (
@@ -44,6 +49,11 @@ def _trained_tokens(goodput: Goodput) -> int:
 def _headline(goodput: Goodput) -> Iterator[str]:
     devices = goodput.devices
     rate = goodput.useful_tokens_per_device_s
+    if not goodput.window_s:
+        yield "Unknown: no step was completed."
+        if goodput.handed_only:
+            yield "Nobody saw the learner train on what it was handed."
+        return
     if math.isnan(rate):
         yield (
             f"{units.count(goodput.trained.useful_tokens)} useful tokens in "

@@ -38,7 +38,8 @@ def sections(summary: Summary, own_figures: bool = False) -> Iterator[Section]:
     if has_tail(summary.tail):
         yield tail_section(summary.tail)
     if summary.staleness.trajectories:
-        yield staleness_section(summary.staleness, summary.freshness)
+        handed_only = summary.goodput is not None and summary.goodput.handed_only
+        yield staleness_section(summary.staleness, summary.freshness, handed_only)
         if summary.staleness.largest_lag != 0:
             yield curve_section(summary.freshness)
     if summary.syncs is not None:

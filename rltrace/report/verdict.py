@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from rltrace.analysis.binding import ALIKE, INSUFFICIENT, LIKELY, Binding
+from rltrace.analysis.health import ALARM
 from rltrace.analysis.summary import Summary
 from rltrace.analysis.verdict import Verdict
 from rltrace.analysis.walls.wall import ENV_REWARD, LEARNER, ROLLOUT, TAIL, WEIGHTS, Wall
@@ -20,12 +21,25 @@ _MOST_FIGURES = 4
 _OF_STAGES = (ROLLOUT, TAIL, ENV_REWARD, LEARNER, WEIGHTS)
 _OF_HEALTH = ("reward", "restart", "stall", "lost process", "not finite")  # others stand below
 
+_UNWELL = {
+    "crash": "it failed",
+    "hang": "a step hangs",
+    "lost process": "a process was lost",
+    "stall": "steps stalled",
+    "restart": "steps were done again",
+    "reward": "its reward fell",
+    "not finite": "its figures are not finite",
+}
+"""Alarm by kind, in a few words; its sentence stands below."""
+
 
 def headline(summary: Summary) -> str:
     """The verdict in one line."""
     found = summary.verdict
     if found.alarms:
-        return "The run is not well: repair that before anything is tuned"
+        kinds = [one.kind for one in summary.health.alarms if one.severity == ALARM]
+        what = listed(list(dict.fromkeys(_UNWELL.get(kind, kind) for kind in kinds)))
+        return f"The run is not well: {what}. Repair that before anything is tuned"
     if found.balanced:
         return f"Nothing binds: {found.because}"
     if found.first is None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from rltrace.analysis.devices import count_devices
 from rltrace.analysis.goodput import Goodput, goodput
 from rltrace.analysis.staleness import staleness
 from rltrace.analysis.steps import find_steps
@@ -128,6 +129,15 @@ def test_on_cpu_the_cores_of_all_nodes_are_counted_and_have_no_price(synthetic: 
     assert found.price is None
 
 
+def test_gpus_that_no_driver_shows_are_told_as_logical(tmp_path: Path) -> None:
+    learner = process("learner", (("step", 0), 0, 10), devices=(0,))
+    seen = count_devices(run_of(tmp_path / "a", learner, process("agent")))
+    assert (seen.kind, seen.count) == ("logical GPU", 1)
+    assert "NVML sees none" in seen.source
+    nobody_looked = count_devices(run_of(tmp_path / "b", learner))
+    assert (nobody_looked.kind, nobody_looked.count) == ("GPU", 1)
+
+
 def learner(*steps: tuple[int, float, float]) -> Any:
     return process("learner", *((("step", n), a, b) for n, a, b in steps))
 
@@ -158,6 +168,31 @@ def test_versions_that_nobody_recorded_stay_unknown(tmp_path: Path) -> None:
     ]
     assert found.mean_lag == 1
     assert math.isnan(found.mixed_share)
+
+
+def took_samples(path: Path, *spans: tuple[Any, ...]) -> Goodput:
+    """The goodput of a learner with these spans, which took two samples at 5 s."""
+    trainer = process("learner", *spans)
+    rows(trainer, "uses", time_s=[5, 5], trajectory=[1, 2], fate=[Fate.TRAINED] * 2, tokens=[9, 9])
+    return goodput_of(run_of(path, trainer))
+
+
+def test_a_job_whose_first_step_was_not_completed_has_no_goodput(tmp_path: Path) -> None:
+    begun = (("step", 1), 0, -1)
+    found = took_samples(tmp_path / "a", begun, (Stage.LOGPROB, 5, 6))
+    assert found.handed_only
+    assert math.isnan(found.useful_tokens_per_device_s)
+    assert found.trained.tokens == 0
+    assert found.generated_tokens == 18
+    seen = took_samples(tmp_path / "b", begun, (Stage.TRAIN, 5, 6))
+    assert not seen.handed_only
+    assert math.isnan(seen.useful_tokens_per_device_s)
+
+
+def test_a_job_without_steps_still_has_a_goodput(tmp_path: Path) -> None:
+    found = took_samples(tmp_path, (Stage.LOGPROB, 0, 6))
+    assert not found.handed_only
+    assert found.useful_tokens_per_device_s > 0
 
 
 def test_a_sample_that_is_seen_twice_counts_once(tmp_path: Path) -> None:

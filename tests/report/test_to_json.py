@@ -32,7 +32,13 @@ KEYS = {
     },
     "goodput": {
         *("window_s", "steps", "trained", "devices", "price", "lag_budget", "generated_samples"),
-        *("generated_tokens", "trained_share", "losses", "useful_tokens_per_device_s"),
+        *(
+            "generated_tokens",
+            "trained_share",
+            "losses",
+            "handed_only",
+            "useful_tokens_per_device_s",
+        ),
         *("useful_known_tokens_per_device_s", "trained_tokens_per_device_s"),
         "useful_tokens_per_usd",
     },

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from rltrace.analysis.summary import Summary, summarize
-from rltrace.report.verdict import evidence
-from rltrace.trace.vocabulary import Stage
-from tests.analysis.handmade import between, process, run_of
+from rltrace.report.sections import sections
+from rltrace.report.verdict import evidence, headline
+from rltrace.trace.vocabulary import Fate, Stage
+from tests.analysis.handmade import at, between, process, rows, run_of
 
 
 def summary_of(path: Path, *others: tuple[str, float, float, int]) -> Summary:
@@ -45,3 +46,17 @@ def test_a_lead_without_an_interval_is_told_by_what_the_others_lack(tmp_path: Pa
         spans += [(Stage.TRAIN, until - 0.01, until)]
     said = list(evidence(summarize(run_of(tmp_path, process("driver", *spans)))))
     assert "every other stage is exposed for less than 5.0 % of a step" in said
+
+
+def test_a_job_that_failed_in_its_first_step_says_so_first_and_trained_on_nothing(
+    tmp_path: Path,
+) -> None:
+    learner = process("learner", (("step", 1), 0, -1), (Stage.LOGPROB, 5, 6))
+    rows(learner, "uses", time_s=[5], trajectory=[1], fate=[Fate.TRAINED], tokens=[9])
+    found = summarize(run_of(tmp_path, learner, end_real_ns=at(9), exit_code=1))
+    assert "The run is not well: it failed. Repair" in headline(found)
+    shown = {section.title: section for section in sections(found)}
+    assert "Staleness of what was handed to the learner" in shown
+    assert shown["Goodput"].lines[0] == "Unknown: no step was completed."
+    assert shown["Goodput"].grid is not None
+    assert shown["Goodput"].grid.rows[0][0] == "handed to the learner"

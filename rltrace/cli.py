@@ -155,6 +155,13 @@ def _reads_a_run(function: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
+def _one_form(asked: dict[str, bool]) -> None:
+    """Errors: `RltraceError` where an answer is asked for in two forms."""
+    forms = [option for option, given in asked.items() if given]
+    if len(forms) > 1:
+        raise RltraceError(f"give one of {' and '.join(forms)}", WRONG_USAGE)
+
+
 @main.command()
 @_RUN
 @_JSON
@@ -191,6 +198,9 @@ def report(
     from rltrace.analysis.summary import summarize
     from rltrace.report.own_figures_section import figures_of
 
+    _one_form({"--json": as_json, "--markdown": markdown, "--svg": svg is not None})
+    if price is not None and not math.isfinite(price):
+        raise RltraceError(f"--price must be a number of US$, not {price}", WRONG_USAGE)
     budget = math.inf if lag_budget is None else lag_budget
     summary = summarize(run, price, budget, figures_of(run))
     if as_json:
@@ -224,6 +234,7 @@ def query(run: Run, sql: str, as_json: bool, as_csv: bool) -> None:
     """Ask a run in SQL: `rltrace query "SELECT stage, seconds FROM stages"`."""
     from rltrace.report import rows
 
+    _one_form({"--json": as_json, "--csv": as_csv})
     relation = run.sql(sql)
     if as_json:
         _print_json(rows.records(relation))

@@ -107,9 +107,27 @@ def test_off_a_terminal_a_query_never_breaks_a_line(run: Path) -> None:
     assert len(lines) == 1 + 5
 
 
-@pytest.mark.parametrize("options", [("--price", "-1"), ("--lag-budget", "-2"), ("--nonsense",)])
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--price", "-1"),
+        ("--price", "nan"),
+        ("--price", "inf"),
+        ("--lag-budget", "-2"),
+        ("--nonsense",),
+        ("--json", "--markdown"),
+    ],
+)
 def test_wrong_options_are_wrong_usage(run: Path, options: tuple[str, ...]) -> None:
     assert invoke("report", *options, run).exit_code == 2
+
+
+def test_what_json_has_no_word_for_is_null_in_a_query(run: Path) -> None:
+    sql = "SELECT 'nan'::double AS a, '-inf'::double AS b, 1.5::double AS c"
+    result = invoke("query", sql, run, "--json")
+    assert json.loads(result.output) == [{"a": None, "b": None, "c": 1.5}]
+    assert "NaN" not in result.output
+    assert invoke("query", sql, run, "--json", "--csv").exit_code == 2
 
 
 def test_an_unknown_option_of_wrap_is_not_taken_for_a_command() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from csv import writer
 from typing import Any, cast
 
@@ -38,8 +39,14 @@ def render(relation: duckdb.DuckDBPyRelation, console: Console) -> None:
 
 
 def records(relation: duckdb.DuckDBPyRelation) -> list[dict[str, Any]]:
-    """All rows as dicts; values that JSON has no type for become text."""
-    return [dict(zip(relation.columns, row, strict=True)) for row in _fetch(relation, None)]
+    """All rows as dicts, for JSON: which has no word for NaN and infinity, so they become None, as
+    other values that it has no type for become text."""
+    rows = (map(_finite, row) for row in _fetch(relation, None))
+    return [dict(zip(relation.columns, row, strict=True)) for row in rows]
+
+
+def _finite(value: object) -> object:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def csv(relation: duckdb.DuckDBPyRelation) -> str:

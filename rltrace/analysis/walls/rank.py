@@ -69,8 +69,9 @@ def rank(seen: Seen) -> Ranking:
     cost = first.cost.share if first else 0.0
     if uncovered > max(cost, BINDS):
         share = f"{100 * uncovered:.0f} % of the step is in no stage, more than any wall costs"
-        unseen = ", ".join(w.name for w in unknown) or "all walls were seen"
-        return nothing(share, f"spans for that time (cannot be told: {unseen})")
+        unseen = ", ".join(w.name for w in unknown)
+        untold = f" (cannot be told: {unseen})" if unknown else ""
+        return nothing(share, f"spans for that time{untold}")
     if first is None or cost < BINDS:
         why = f"no wall costs {100 * BINDS:.0f} % of the goodput"
         return Ranking(walls, None, (), _worst(known), True, why, (), uncovered)

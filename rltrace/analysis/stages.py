@@ -75,8 +75,8 @@ def break_down(activity: Activity, steps: Steps) -> Breakdown:
     place = step * (STAGES + 1) + stage_of + 1
     charged = summed(place, seconds, n * (STAGES + 1)).reshape(n, STAGES + 1)
     bits = {c: sum(1 << stage for stage, of in chain_of.items() if of is c) for c in Chain}
-    both = _runs(mask, bits[Chain.ACTORS]) & _runs(mask, bits[Chain.LEARNER])
     in_chain = [_runs(mask, bits[chain] & ~(1 << Stage.OTHER)) for chain in Chain]
+    both = in_chain[Chain.ACTORS] & in_chain[Chain.LEARNER]
     in_any = np.logical_or.reduce(in_chain)
     tools = (mask >> Stage.ENV & 1 == 1) & (mask >> Stage.ROLLOUT & 1 == 0)
     return Breakdown(

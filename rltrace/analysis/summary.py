@@ -152,6 +152,7 @@ def summarize(
     long = tail(run, steps, placement)
     well = health(run, activity, steps, breakdown, reward, fresh, until)
     source = _source(run, Parts(steps, breakdown, composed, lags, moved, tokens))
+    path = critical_path(run, activity, steps, breakdown)
     seen = Seen(
         run=run,
         steps=steps,
@@ -167,6 +168,7 @@ def summarize(
         kept=captured(run),
         workload=source(Constants()) if source else None,
         overlap_known=not run.meta.get("imported"),
+        path=path,
     )
     return Summary(
         run=_facts(run, activity, until),
@@ -199,7 +201,7 @@ def summarize(
         waits=waits(run, steps),
         verdict=verdict(seen, well, source),
         binding=find_binding(steps, breakdown, rows),
-        critical_path=critical_path(run, activity, steps, breakdown),
+        critical_path=path,
         probe=find_probe(run, steps, breakdown, rows),
         composition=composed,
         tail=long,

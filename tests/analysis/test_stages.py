@@ -119,6 +119,12 @@ def test_wait_and_other_yield_to_work(tmp_path: Path) -> None:
     assert idle_s == 2
 
 
+def test_structure_beside_work_is_no_overlap_of_chains(tmp_path: Path) -> None:
+    driver = process("driver", (("step", 0), 0, 10), (OTHER, 0, 6))
+    found = breakdown_of(run_of(tmp_path, driver, process("rollout", (ROLLOUT, 0, 8))))
+    assert found.overlap_s.tolist() == [0]
+
+
 def test_a_span_around_everything_explains_nothing(tmp_path: Path) -> None:
     _, exposed_s, _ = one_step(tmp_path, ((OTHER, 0, 10), (ROLLOUT, 1, 4), (TRAIN, 4, 9)))
     assert exposed_s == {"other": 2, "rollout": 3, "train": 5}

@@ -4,6 +4,11 @@ Where stages take turns, that is the stages' exposed time. Where two chains run 
 the step cannot become shorter than the other chain: only the time in which theirs ran alone falls
 away. In a pipeline of lengths A and L without idle time this is exactly max(A, L) - max(A - w, L)
 for stages that take w of A.
+
+Exposed time is charged by which chain runs alone for longer in a step, so it may name stages that
+nothing waited for. Where the critical path was followed through chains that overlap, a stage's time
+on it takes the place of its exposed time: what is not on the path can make no step shorter, and
+what is on it still no more than the other chain allows.
 """
 
 from __future__ import annotations
@@ -16,7 +21,7 @@ from rltrace.analysis.binding import RESOURCE_OF
 from rltrace.analysis.chains import Chain, Seconds
 from rltrace.analysis.stages import Breakdown
 from rltrace.analysis.walls.wall import Seen
-from rltrace.trace.vocabulary import Stage
+from rltrace.trace.vocabulary import Stage, word
 
 
 def stages_of(wall: str) -> tuple[Stage, ...]:
@@ -32,9 +37,19 @@ def relief_s(seen: Seen, stages: Iterable[Stage]) -> Seconds:
     for stage in stages:
         by_chain.setdefault(breakdown.chain_of[stage], []).append(stage)
     for chain, members in by_chain.items():
-        exposed = breakdown.exposed_s[steady][:, members].sum(axis=1)
-        relief += np.minimum(exposed, _alone_s(breakdown, chain)[steady])
+        relief += np.minimum(_held_up_s(seen, members), _alone_s(breakdown, chain)[steady])
     return relief
+
+
+def _held_up_s(seen: Seen, stages: list[Stage]) -> Seconds:
+    """How long the steps waited for these stages."""
+    steady, path = seen.steady, seen.followed
+    if path is None:
+        exposed: Seconds = seen.breakdown.exposed_s[steady][:, stages].sum(axis=1)
+        return exposed
+    names = [word(stage) for stage in stages]
+    by_step = [sum(path.steps_s[i].get(name, 0.0) for name in names) for i in steady]
+    return np.array(by_step, np.float64)
 
 
 def _alone_s(breakdown: Breakdown, chain: Chain) -> Seconds:

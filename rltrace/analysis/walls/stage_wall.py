@@ -43,6 +43,7 @@ def stage_wall(
     because = because or (
         "the part of the step that would fall away if "
         f"{' and '.join(row.name for row in present)} took no time"
+        f"{', by the critical path' if seen.followed else ''}"
     )
     return Wall(name, _confidence(cost, n), cost, symptom, because, evidence, missing)
 
@@ -59,16 +60,16 @@ def _hook_for(stages: tuple[Stage, ...]) -> str:
 
 
 def exposed_figures(seen: Seen, stages: tuple[Stage, ...]) -> tuple[Figure, ...]:
-    """Exposed seconds a step of each of the stages that were seen."""
+    """Seconds a step of each of the stages that were seen: those on the critical path where costs
+    rest on it, else those exposed."""
+    shown = [row for row in seen.stages if row.stage in stages and row.exposed_s.n]
+    of = {row.name: row.exposed_s for row in shown}
+    kind = "exposed {}"
+    if seen.followed is not None:
+        on_path = {share.stage: share.seconds for share in seen.followed.shares}
+        of = {name: on_path[name] for name in of if name in on_path}
+        kind = "{} on the critical path"
     return tuple(
-        Figure(
-            f"exposed {row.name}",
-            row.exposed_s.mean,
-            "s a step",
-            row.exposed_s.n,
-            row.exposed_s.low,
-            row.exposed_s.high,
-        )
-        for row in seen.stages
-        if row.stage in stages and row.exposed_s.n
+        Figure(kind.format(name), one.mean, "s a step", one.n, one.low, one.high)
+        for name, one in of.items()
     )

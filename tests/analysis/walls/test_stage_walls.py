@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rltrace.analysis.walls.wall import ENV_REWARD, LEARNER, ROLLOUT, TAIL, WEIGHTS
-from rltrace.trace.vocabulary import Stage
+from rltrace.trace.vocabulary import Fate, Stage
 from tests.analysis.handmade import process, rows
 from tests.analysis.walls.walled import STEPS, job, samples, summary_of, walls_of
 
@@ -48,6 +48,55 @@ def test_beside_another_chain_a_wall_costs_what_it_is_longer_by(tmp_path: Path) 
     assert found.verdict.first is walls[ROLLOUT] or found.verdict.first == walls[ROLLOUT]
     assert walls[ROLLOUT].cost.share == pytest.approx(0.6)
     assert walls[LEARNER].cost.share == 0
+
+
+def ahead(linked: bool) -> list[Any]:
+    """Steps of 10 s: the learner trains for 9 of them on samples of two steps before, so that it
+    waits for none; generation runs through each pause of the learner's. `linked`: which sample was
+    used in which step was recorded."""
+    controller, learner, actors = beside(10, 9)
+    actors = rows(
+        process("rollout"),
+        "trajectories",
+        start_s=[10 * n + 6.0 for n in range(STEPS)],
+        end_s=[10 * n + 10.5 for n in range(STEPS)],
+        trajectory=[n + 1 for n in range(STEPS)],
+        response_tokens=[450] * STEPS,
+    )
+    learner = process("learner", *((Stage.TRAIN, 10 * n, 10 * n + 9) for n in range(STEPS)))
+    if linked:
+        used = range(STEPS - 2)
+        rows(
+            controller,
+            "uses",
+            time_s=[10 * n + 29.5 for n in used],
+            trajectory=[n + 1 for n in used],
+            step=[n + 2 for n in used],
+            fate=[int(Fate.TRAINED)] * len(used),
+        )
+    return [controller, learner, actors]
+
+
+def test_what_is_not_on_the_critical_path_costs_nothing(tmp_path: Path) -> None:
+    by_exposed = walls_of(summary_of(tmp_path / "exposed", *ahead(linked=False)))[ROLLOUT]
+    by_path = walls_of(summary_of(tmp_path / "path", *ahead(linked=True)))[ROLLOUT]
+    assert by_exposed.cost.share == pytest.approx(0.1, abs=0.01)
+    assert by_path.cost.share == 0
+    assert "by the critical path" in by_path.because
+    assert "by the critical path" not in by_exposed.because
+
+
+def test_what_is_on_the_critical_path_costs_no_more_than_the_other_chain_allows(
+    tmp_path: Path,
+) -> None:
+    found = summary_of(tmp_path, *ahead(linked=True))
+    learner = walls_of(found)[LEARNER]
+    assert found.critical_path is not None
+    train = next(one for one in found.critical_path.shares if one.stage == "train")
+    assert train.share == pytest.approx(0.9)
+    alone_s = 5.5  # of the learner in a step, since generation takes 4.5
+    assert learner.cost.share == pytest.approx(alone_s / 10, abs=0.01)
+    assert learner.evidence[0].name == "train on the critical path"
 
 
 def test_chains_of_the_same_length_are_balanced(tmp_path: Path) -> None:

@@ -101,7 +101,11 @@ def _crash(run: Run, steps: Steps) -> list[Alarm]:
         return []
     number = -code if code < 0 else code - 128
     how = f"signal {number}" if code < 0 else f"exit code {code}"
-    if number in _BY_HAND:
+    asked = run.meta.get("signals")
+    by_hand = [s for s in asked if s in _BY_HAND] if isinstance(asked, list) else []
+    if by_hand and number not in _BY_HAND:  # it took Ctrl-C, and ended with a code of its own
+        how = f"{signal.Signals(by_hand[0]).name}, then {how}"
+    if number in _BY_HAND or by_hand:
         return [Alarm("crash", NOTE, f"the job was ended from outside ({how})")]
     done = 0 if steps.whole_run else len(steps.windows)
     when = f"after {done} steps" if done else "before its first step was complete"

@@ -37,8 +37,7 @@ def headline(summary: Summary) -> str:
     """The verdict in one line."""
     found = summary.verdict
     if found.alarms:
-        kinds = [one.kind for one in summary.health.alarms if one.severity == ALARM]
-        what = listed(list(dict.fromkeys(_UNWELL.get(kind, kind) for kind in kinds)))
+        what = listed(list(dict.fromkeys(_UNWELL.get(k, k) for k in _kinds(summary))))
         return f"The run is not well: {what}. Repair that before anything is tuned"
     if found.balanced:
         return f"Nothing binds: {found.because}"
@@ -52,6 +51,10 @@ def headline(summary: Summary) -> str:
     if found.confidence == LIKELY:
         return f"{names} is the wall: it takes {cost} of the goodput"
     return f"{names} may be the wall ({cost} of the goodput), but the evidence is weak"
+
+
+def _kinds(summary: Summary) -> list[str]:
+    return [one.kind for one in summary.health.alarms if one.severity == ALARM]
 
 
 def stage_line(summary: Summary) -> str:
@@ -207,7 +210,10 @@ def warnings(summary: Summary) -> Iterator[str]:
     run = summary.run
     if run.exit_code:
         how = f"signal {-run.exit_code}" if run.exit_code < 0 else f"exit code {run.exit_code}"
-        yield f"the job failed ({how}): figures are of what it did before"
+        ended = [one.says for one in summary.health.alarms if one.kind == "crash"]
+        by_hand = ended and not any(kind == "crash" for kind in _kinds(summary))
+        says = ended[0] if by_hand else f"the job failed ({how})"
+        yield f"{says}: figures are of what it did before"
     elif not run.ended:
         yield "the run has no end: it is still going on, or was killed together with rltrace"
     yield from (alarm.says for alarm in summary.health.alarms if alarm.kind in _OF_HEALTH)

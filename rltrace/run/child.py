@@ -26,10 +26,15 @@ _SI_KERNEL = 0x80
 
 
 def run_child(
-    program: str, argv: list[str], environment: dict[str, str], started: Callable[[int], None]
+    program: str,
+    argv: list[str],
+    environment: dict[str, str],
+    started: Callable[[int], None],
+    signalled: Callable[[int], None],
 ) -> int:
     """Runs `program` to its end; its exit code, or 128 + n when signal n ended it. `started` is
-    told the child's pid. Errors: OSError when it cannot be executed."""
+    told the child's pid, `signalled` the number of each signal that came for it through us. Errors:
+    OSError when it cannot be executed."""
     if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # else its exit status would be thrown away
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
@@ -45,7 +50,7 @@ def run_child(
         )
         canary = _canary()  # after the child, so that nothing is heard which the child was not sent
         started(child)
-        code = os.waitstatus_to_exitcode(_status_of(child, canary, gone))
+        code = os.waitstatus_to_exitcode(_status_of(child, canary, gone, signalled))
     finally:
         if canary is not None:
             canary.end(canary.pid in gone)
@@ -63,10 +68,13 @@ def _canary() -> Canary | None:
         return None
 
 
-def _status_of(child: int, canary: Canary | None, gone: set[int]) -> int:
+def _status_of(
+    child: int, canary: Canary | None, gone: set[int], signalled: Callable[[int], None]
+) -> int:
     while True:
         received = signal.sigwaitinfo(_WATCHED)
         if received.si_signo != signal.SIGCHLD:
+            signalled(received.si_signo)
             heard = canary.heard(received.si_signo) if canary is not None else None
             terminal = received.si_code == _SI_KERNEL
             if heard is None:

@@ -163,11 +163,16 @@ def _run(
             with suppress(OSError, RltraceError):  # said when the run is completed
                 update_run_json(str(run_dir), command_pid=pid)
 
+    signals: list[int] = []
     try:
-        return run_child(program, command, environment, started)
+        code = run_child(program, command, environment, started, signals.append)
     except OSError as error:
         _say(f"{command[0]} cannot be executed: {error.strerror or error}")
         return NOT_EXECUTABLE
+    if run_dir is not None and signals:
+        with suppress(OSError, RltraceError):  # said when the run is completed
+            update_run_json(str(run_dir), signals=signals)
+    return code
 
 
 def _finish(run_dir: Path, code: int, shown: str, newest: bool, hooks: Sequence[str]) -> None:

@@ -41,6 +41,8 @@ def steps(*lengths_s: float, stage: Stage = Stage.TRAIN) -> list[tuple[Any, ...]
         ({"exit_code": -9}, [("crash", ALARM)]),
         ({"exit_code": 137}, [("crash", ALARM)]),
         ({"exit_code": 130}, [("crash", NOTE)]),
+        ({"exit_code": 1, "signals": [2]}, [("crash", NOTE)]),  # Ctrl-C, which it took itself
+        ({"exit_code": 1, "signals": [10]}, [("crash", ALARM)]),  # SIGUSR1 asks nobody to end
         ({"exit_code": -15}, [("crash", NOTE)]),
     ],
 )

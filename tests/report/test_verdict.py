@@ -7,7 +7,7 @@ from typing import Any
 
 from rltrace.analysis.summary import Summary, summarize
 from rltrace.report.sections import sections
-from rltrace.report.verdict import evidence, headline
+from rltrace.report.verdict import evidence, headline, warnings
 from rltrace.trace.vocabulary import Fate, Stage
 from tests.analysis.handmade import at, between, process, rows, run_of
 
@@ -60,3 +60,12 @@ def test_a_job_that_failed_in_its_first_step_says_so_first_and_trained_on_nothin
     assert shown["Goodput"].lines[0] == "Unknown: no step was completed."
     assert shown["Goodput"].grid is not None
     assert shown["Goodput"].grid.rows[0][0] == "handed to the learner"
+
+
+def test_a_job_that_somebody_ended_did_not_fail(tmp_path: Path) -> None:
+    driver = process("driver", (("step", 0), 0, 10), (Stage.TRAIN, 0, 10))
+    found = summarize(run_of(tmp_path, driver, end_real_ns=at(20), exit_code=1, signals=[2]))
+    assert "not well" not in headline(found)
+    said = "the job was ended from outside (SIGINT, then exit code 1)"
+    assert [text for text in warnings(found) if said in text]
+    assert "failed" not in " ".join(warnings(found))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import signal
@@ -74,6 +75,14 @@ def test_signals_one_after_the_other_all_arrive(tmp_path: Path) -> None:
     os.kill(group, signal.SIGTERM)
     out, _ = process.communicate(timeout=30)
     assert out == "SIGUSR1 SIGUSR1 SIGTERM\n"
+
+
+def test_the_run_says_which_signals_came(tmp_path: Path) -> None:
+    process, group, _ = start(tmp_path)
+    os.killpg(group, signal.SIGINT)
+    process.communicate(timeout=30)
+    (told,) = tmp_path.glob("rltrace-runs/*/run.json")
+    assert json.loads(told.read_text("utf-8"))["signals"] == [signal.SIGINT]
 
 
 def test_the_groups_signals_reach_a_command_that_left_the_group(tmp_path: Path) -> None:

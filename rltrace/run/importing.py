@@ -54,7 +54,9 @@ def import_log(framework: str, log: Path, out: Path | None = None) -> Imported:
 
 def _told(path: Path, run: ImportedRun) -> Imported:
     timed = [step.number for step in run.steps if step.seconds is not None]
-    stages = Counter(word(t.stage) for step in run.steps for t in (*step.inside, *step.after))
+    stages = Counter(
+        word(t.stage) for step in run.steps for t in (*step.before, *step.inside, *step.after)
+    )
     return Imported(
         path=str(path),
         framework=run.framework,

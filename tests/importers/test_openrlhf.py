@@ -78,6 +78,7 @@ def test_an_asynchronous_run_has_its_generation_beside_the_trainer(tmp_path: Pat
     assert done.trainer == "PPOTrainerAsync"
     assert summary.composition is not None
     assert summary.composition.placement == "async"
+    assert done.spans == summary.run.spans
     run = rltrace.open_run(done.path)
     rows = run.sql(
         "select step, (end_ns - start_ns) / 1e9 s from spans where stage = 'rollout' order by 1"

@@ -69,7 +69,7 @@ def lay_out(log: Log) -> ImportedRun:
         trainer="PPOTrainerAsync" if is_async else "PPOTrainer",
         placement="async" if is_async else _PLACEMENTS.get(log.settings.get("colocated", ""), ""),
         steps=steps,
-        not_logged=tuple(_not_logged(is_async)),
+        not_logged=(*_unusable(records, timings, stages), *_not_logged(is_async)),
         notes=tuple(_figures(is_async, names)),
         log_notes=(*(f"skipped: {what}" for what in log.skipped), *oddities),
         log=log.path,
@@ -150,6 +150,16 @@ def _step(
         counters=record.metrics,
         real_ns=record.real_ns,
     )
+
+
+def _unusable(
+    records: list[Record], timings: list[dict[str, float]], stages: dict[str, Stage]
+) -> Iterator[tuple[Stage | None, str]]:
+    """The stages of timers that are in the log, but never as a time."""
+    usable = {name for timing in timings for name in timing}
+    for name in impossible(records, lambda name: name in PARTS):
+        if name not in usable:
+            yield stages[name], f"what the log has as {name} is never a usable time"
 
 
 def _not_logged(is_async: bool) -> Iterator[tuple[Stage | None, str]]:

@@ -15,6 +15,7 @@ from rltrace.analysis.summary import Summary, summarize
 from rltrace.cli import main
 from rltrace.importers.log import Log, Record
 from rltrace.importers.openrlhf import BROADCAST, GENERATION, PARTS, STEP, lay_out, read
+from rltrace.report.verdict import evidence, headline
 from rltrace.run.importing import Imported, import_log
 from rltrace.trace.errors import UNREADABLE, WRONG_USAGE, RltraceError
 from rltrace.trace.vocabulary import Stage
@@ -63,6 +64,21 @@ def test_a_synchronous_run_of_wandb_gives_the_stage_table(tmp_path: Path) -> Non
     assert second.tau_s["sync"] == pytest.approx(0.106)
     assert summary.composition is not None
     assert summary.composition.placement == "disaggregated"  # wandb keeps colocate_all=False
+
+
+def test_no_wall_is_named_that_the_log_has_in_one_figure_with_another(tmp_path: Path) -> None:
+    """Scoring is within timing/generation, which leads: either may be what is slow."""
+    steps = [timing(0.9, 0.1, 0.1, 0.1) for _ in range(6)]
+    lines = [json.dumps({"step": n, **one}) for n, one in enumerate(steps, 1)]
+    log = tmp_path / "metrics.jsonl"
+    log.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    _, summary = imported(log, tmp_path)
+    assert summary.verdict.first is None
+    assert summary.verdict.fixes == ()
+    assert "generation or scoring" in headline(summary)
+    said = " ".join(evidence(summary))
+    assert "you see" not in said
+    assert "rollout (τ_R) holds" not in said
 
 
 def test_counters_have_openrlhf_s_own_names_whatever_the_log(tmp_path: Path) -> None:
@@ -158,6 +174,14 @@ def test_a_total_that_is_no_sum_is_wall_clock() -> None:
 
 def test_without_its_configuration_a_synchronous_run_tells_no_placement() -> None:
     assert lay_out(log_of(timing(1.0, 2.0, 3.0, 4.0))).placement == ""
+
+
+def test_a_timer_that_no_clock_can_have_shown_is_said() -> None:
+    run = lay_out(log_of(timing(-1.0, 2.0, 3.0, 4.0, total_s=9.0)))
+    assert any(f"{GENERATION} (1)" in note for note in run.log_notes)
+    assert (Stage.ROLLOUT, f"what the log has as {GENERATION} is never a usable time") in (
+        run.not_logged
+    )
 
 
 def test_steps_of_a_restart_are_kept(tmp_path: Path) -> None:

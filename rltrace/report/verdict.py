@@ -87,10 +87,16 @@ def evidence(summary: Summary) -> Iterator[str]:
     elif found.would_tell and not found.alarms:
         yield f"would be told by {listed(list(found.would_tell))}"
     if summary.binding.stage is not None:
-        if found.first is None or found.alarms or found.first.name not in _OF_STAGES:
+        of_stages = found.first is not None and found.first.name in _OF_STAGES
+        if found.alarms or not (of_stages or _nobody_can_tell(found)):
             yield stage_line(summary)
         yield from _stage_evidence(summary)
     yield from _advice(found)
+
+
+def _nobody_can_tell(found: Verdict) -> bool:
+    """Whether the headline says that it cannot be told, and why: no stage is named after that."""
+    return found.first is None and not found.balanced and not found.alarms
 
 
 def _figures(wall: Wall) -> Iterator[str]:
@@ -118,7 +124,7 @@ def _stage_evidence(summary: Summary) -> Iterator[str]:
     what = "window" if summary.steps.whole_run else "step"
     exposed = f"exposed for {units.seconds(first.exposed_s.mean)} of a {units.seconds(step_s)} "
     exposed += f"{what} ({units.share(binding.share)})"
-    if binding.confidence == INSUFFICIENT:
+    if binding.confidence == INSUFFICIENT or _nobody_can_tell(summary.verdict):
         yield f"most exposed so far: {labelled(first.name, first.symbol)}, {exposed}"
         return
     if binding.tied:

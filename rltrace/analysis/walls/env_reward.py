@@ -8,15 +8,27 @@ from rltrace.analysis.spread import spread_of
 from rltrace.analysis.walls.cost import relief_s, stages_of
 from rltrace.analysis.walls.stage_wall import exposed_figures, stage_wall
 from rltrace.analysis.walls.wall import ENV_REWARD, Figure, Seen, Wall, proportion
+from rltrace.trace.vocabulary import Stage
 
-SYMPTOM = "verdicts or tools are slow in their tail, actors and learner wait for them"
+_TAIL = 2.0  # times the median
 
 
 def env_reward(seen: Seen) -> Wall:
     """The test."""
     stages = stages_of(ENV_REWARD)
     evidence = (*exposed_figures(seen, stages), *_evidence(seen))
-    return stage_wall(seen, ENV_REWARD, SYMPTOM, stages, relief_s(seen, stages), evidence)
+    return stage_wall(seen, ENV_REWARD, _symptom(seen), stages, relief_s(seen, stages), evidence)
+
+
+def _symptom(seen: Seen) -> str:
+    """What is slow, as far as it was seen."""
+    seen_stages = {row.stage for row in seen.stages}
+    names = {Stage.ENV: "tools", Stage.REWARD: "verdicts"}
+    slow = " and ".join(name for stage, name in names.items() if stage in seen_stages)
+    verdict_s = seen.tail.verdict_s
+    in_tail = slow == "verdicts" and verdict_s.n and verdict_s.p95 > _TAIL * verdict_s.p50
+    how = "are slow in their tail" if in_tail else "take long"
+    return f"{slow or 'tools and verdicts'} {how}, actors and learner wait for them"
 
 
 def _evidence(seen: Seen) -> list[Figure]:

@@ -24,7 +24,7 @@ from rltrace.analysis.walls.wall import (
     Wall,
 )
 
-SYMPTOM = "ratios far from 1, many tokens clipped, few count (ESS), reward rises slowly per token"
+SYMPTOM = "samples lag, and fewer of their tokens count (ESS)"
 _VERSIONS = "the policy version of each sample: a hook where samples are made and trained on"
 _RATIOS = "ratio statistics by sample (sum w, sum w², clip share): a hook on the policy loss"
 

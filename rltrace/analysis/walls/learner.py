@@ -15,7 +15,7 @@ from rltrace.analysis.walls.stage_wall import exposed_figures, stage_wall
 from rltrace.analysis.walls.wall import LEARNER, Figure, Seen, Wall
 from rltrace.trace.vocabulary import Stage
 
-SYMPTOM = "the learner never waits; low MFU, memory at its limit or tiny micro-batches"
+SYMPTOM = "everyone waits for the learner and the passes beside it"
 
 
 def learner(seen: Seen) -> Wall:

@@ -28,7 +28,7 @@ from rltrace.analysis.walls.wall import (
 )
 from rltrace.trace.vocabulary import Stage
 
-SYMPTOM = "token ids, log-probs, tool events or rewards have to be made anew from text"
+SYMPTOM = "token ids or log-probs have to be made anew"
 _VERSIONS = "the policy version of each sample: a hook where samples are made and trained on"
 _FLAGS = "whether the server's token ids and log-probs are kept: a hook where an episode ends"
 

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 
 from rltrace.analysis.binding import ALIKE, FEWEST_STEPS, RESOURCE_OF, find_binding
+from rltrace.analysis.coverage import NOT_LOGGED
+from rltrace.analysis.waits import waits
 from rltrace.analysis.walls.env_reward import env_reward
 from rltrace.analysis.walls.freshness import freshness
 from rltrace.analysis.walls.learner import learner
@@ -13,9 +15,9 @@ from rltrace.analysis.walls.long_tail import long_tail
 from rltrace.analysis.walls.observability import observability
 from rltrace.analysis.walls.rollout import rollout
 from rltrace.analysis.walls.sparse_reward import sparse_reward
-from rltrace.analysis.walls.wall import CANNOT_TELL, LIKELY, TAIL, WEAK, Seen, Wall
+from rltrace.analysis.walls.wall import CANNOT_TELL, LIKELY, ROLLOUT, TAIL, WEAK, Seen, Wall
 from rltrace.analysis.walls.weights import weights
-from rltrace.trace.vocabulary import Stage
+from rltrace.trace.vocabulary import Stage, word
 
 TESTS = (
     rollout, env_reward, learner, weights, freshness, long_tail, sparse_reward, observability,
@@ -68,13 +70,14 @@ def rank(seen: Seen) -> Ranking:
     first = known[0] if known else None
     cost = first.cost.share if first else 0.0
     if uncovered > max(cost, BINDS):
-        share = f"{100 * uncovered:.0f} % of the step is in no stage, more than any wall costs"
-        unseen = ", ".join(w.name for w in unknown)
-        untold = f" (cannot be told: {unseen})" if unknown else ""
-        return nothing(share, f"spans for that time{untold}")
+        where, would_tell = _idle(seen, uncovered, unknown)
+        return nothing(f"{where}, more than any wall costs", would_tell)
     if first is None or cost < BINDS:
         why = f"no wall costs {100 * BINDS:.0f} % of the goodput"
         return Ranking(walls, None, (), _worst(known), True, why, (), uncovered)
+    if first.name == ROLLOUT and _scored_within(seen):
+        share = f"{100 * cost:.0f} % of the step is generation or scoring"
+        return nothing(f"{share}, which the log has in one figure", _OVERLAP)
     near = tuple(w for w in known[1:] if w.cost.share >= max(BINDS, cost - ALIKE))
     return Ranking(
         walls=walls,
@@ -86,6 +89,25 @@ def rank(seen: Seen) -> Ranking:
         would_tell=(*first.missing, *(() if seen.overlap_known else (_OVERLAP,))),
         uncovered_share=uncovered,
     )
+
+
+def _idle(seen: Seen, uncovered: float, unknown: list[Wall]) -> tuple[str, str]:
+    """Where the time is that no stage explains, and what would tell more of it."""
+    waited = float(seen.breakdown.exposed_s[seen.steady, Stage.WAIT].sum() / seen.steps_s.sum())
+    if waited > uncovered / 2:
+        names = [wait.name for wait in waits(seen.run, seen.steps) if wait.in_step][:1]
+        of = f" (“{names[0]}”)" if names else ""
+        share = f"{100 * waited:.0f} % of the step is wait{of} beside which nothing ran"
+        return share, "what it waits for: work that no hook sees, or a poll that looks too rarely"
+    unseen = f" (cannot be told: {', '.join(w.name for w in unknown)})" if unknown else ""
+    share = f"{100 * uncovered:.0f} % of the step is in no stage"
+    return share, f"spans for that time{unseen}"
+
+
+def _scored_within(seen: Seen) -> bool:
+    """Whether a log's figure for generation holds scoring too, which has none of its own."""
+    reward = word(Stage.REWARD)
+    return any(p.get("what") == NOT_LOGGED and p.get("stage") == reward for p in seen.run.problems)
 
 
 def _confidence(seen: Seen, first: Wall, near: tuple[Wall, ...], known: list[Wall]) -> str:

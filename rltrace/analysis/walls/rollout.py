@@ -18,7 +18,7 @@ from rltrace.analysis.walls.stage_wall import exposed_figures, stage_wall
 from rltrace.analysis.walls.wall import ROLLOUT, Figure, Seen, Wall, figure
 from rltrace.trace.vocabulary import Stage
 
-SYMPTOM = "engines are busy and full, the learner waits for samples"
+_FULL = 0.9  # of the slots in use
 
 
 def rollout(seen: Seen) -> Wall:
@@ -39,7 +39,17 @@ def rollout(seen: Seen) -> Wall:
     else:
         evidence.append(Figure("decode rate of the roofline's", ratio, "share", token_s.n))
     seconds = relief_s(seen, stages) * (1 - of_tail)
-    return stage_wall(seen, ROLLOUT, SYMPTOM, stages, seconds, tuple(evidence), tuple(missing))
+    return stage_wall(
+        seen, ROLLOUT, _symptom(seen), stages, seconds, tuple(evidence), tuple(missing)
+    )
+
+
+def _symptom(seen: Seen) -> str:
+    """What is seen of the engines; how full they are only where that is known."""
+    slots = seen.tail.slots
+    if slots is None or not slots.used_share.mean >= _FULL:
+        return "the learner waits while engines generate"
+    return "engines are busy and full, the learner waits for samples"
 
 
 def _token_s(seen: Seen) -> Spread:

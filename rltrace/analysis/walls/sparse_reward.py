@@ -26,7 +26,7 @@ from rltrace.analysis.walls.wall import (
 )
 from rltrace.trace.vocabulary import Stage
 
-SYMPTOM = "the samples of most prompts all fail alike, more epochs do not help"
+SYMPTOM = "all samples of many prompts fail alike"
 _FEWEST_GROUPS = 30
 _GROUPS_OF = f"""        {SAMPLES},
         components as (

@@ -60,7 +60,9 @@ def test_a_learner_that_waits_for_who_was_not_seen(tmp_path: Path) -> None:
     for n in range(STEPS):
         spans += [(("step", n), 10 * n, 10 * n + 10), (Stage.WAIT, 10 * n, 10 * n + 7)]
         spans += [(Stage.TRAIN, 10 * n + 7, 10 * n + 10)]
-    nobody_can_tell(summary_of(tmp_path, process("driver", *spans)), "in no stage")
+    found = summary_of(tmp_path, process("driver", *spans))
+    nobody_can_tell(found, "70 % of the step is wait")
+    assert "a poll" in " ".join(found.verdict.would_tell)
 
 
 def test_samples_that_end_before_they_begin(tmp_path: Path) -> None:

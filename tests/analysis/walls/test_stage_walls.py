@@ -154,3 +154,13 @@ def test_pieces_of_an_update_are_named_with_what_each_takes(tmp_path: Path) -> N
     reload = found.verdict.lints[1]
     assert reload.verdict == "found"
     assert "400 pieces" in reload.says
+
+
+def test_what_is_said_to_be_seen_was_seen(tmp_path: Path) -> None:
+    """Engines are full only where their slots are; nobody speaks of tools that were not seen."""
+    idle = samples(job(rollout=6, train=4), [6.0, 1.0, 1.0, 1.0])
+    assert "full" not in walls_of(summary_of(tmp_path / "idle", idle))[ROLLOUT].symptom
+    full = samples(job(rollout=6, train=4), [6.0, 6.0, 6.0, 6.0])
+    assert "full" in walls_of(summary_of(tmp_path / "full", full))[ROLLOUT].symptom
+    slow = walls_of(summary_of(tmp_path / "slow", job(reward=6, train=4)))[ENV_REWARD]
+    assert slow.symptom.startswith("verdicts take long")

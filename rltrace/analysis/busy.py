@@ -115,7 +115,8 @@ def _pools(
     run: Run, pairs: list[tuple[int, int]], devices: int
 ) -> tuple[Ints, list[tuple[str, ...]]]:
     """`(pool of each device, roles of each pool)`."""
-    role_of = {process.number: process.role or "unknown" for process in run.processes}
+    # What a process starts beside itself (an engine's core, a compiler) is there for its role.
+    role_of = {p.number: p.role or p.child_of or "unknown" for p in run.processes}
     roles_on: list[set[str]] = [set() for _ in range(devices)]
     for process, device in pairs:
         roles_on[device].add(role_of.get(process, "unknown"))

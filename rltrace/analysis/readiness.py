@@ -93,14 +93,17 @@ def _freshness(seen: Seen) -> Control:
 def _tail(seen: Seen) -> Control:
     name = "tail controls"
     acted = {
-        "timeout": word(Finish.TIMEOUT), "abort": word(Finish.ABORT), "cap": word(Finish.LENGTH),
-    }  # fmt: skip
+        "timed out": Finish.TIMEOUT,
+        "aborted": Finish.ABORT,
+        "ended at the length cap": Finish.LENGTH,
+    }
     counts = dict(seen.tail.finishes)
-    found = [f"{what} {counts[code]:,}" for what, code in acted.items() if counts.get(code)]
+    ended = [(what, counts.get(word(code), 0)) for what, code in acted.items()]
+    found = [f"{n:,} sample{'s' * (n != 1)} {what}" for what, n in ended if n]
     if seen.staleness.mixed_share > 0:
-        found.append("generation that goes on under new weights")
+        found.append("generation goes on under new weights")
     if found:
-        return Control(name, SEEN, f"acted: {', '.join(found)}")
+        return Control(name, SEEN, ", ".join(found))
     return Control(name, CANNOT_TELL, "none had to act: no timeout, abort, cap or partial rollout")
 
 

@@ -9,11 +9,14 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 @dataclass(frozen=True)
 class Column:
-    """A column; it is left out where the page has fewer than `least_width` characters."""
+    """A column; it is left out where the page has fewer than `least_width` characters. `copied`:
+    its words are there to be copied and never broken, so that it goes below a table that is too
+    narrow for them."""
 
     title: str
     right: bool = False
     least_width: int = 0
+    copied: bool = False
 
 
 @dataclass(frozen=True)

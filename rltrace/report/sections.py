@@ -21,6 +21,7 @@ from rltrace.report.walls_section import checks_section, fixes_section, walls_se
 
 _MOST_STEPS = 6
 _SMALL_REST = 0.01
+_FAR_LONGER = 1.5  # than the longest other step
 
 
 def sections(summary: Summary, own_figures: bool = False) -> Iterator[Section]:
@@ -117,10 +118,26 @@ def _step_lines(summary: Summary) -> Iterator[str]:
             which = f"step{'s' * (len(slow) > 1)} {listed([str(n) for n in steps.warmup])}"
         mean = " in the mean" if len(slow) > 1 else ""
         yield f"Warm-up, left out: {which} ({units.seconds(sum(slow) / len(slow))}{mean})."
+    yield from _slow_first_step(summary)
     if steps.between_s > 0.01 * step_s.mean * step_s.n:
         yield f"{units.seconds(steps.between_s)} more passed between steps."
     if steps.repeated:
         yield f"{units.plural(steps.repeated, 'step')} came again (a restart)."
+
+
+def _slow_first_step(summary: Summary) -> Iterator[str]:
+    """A first step that counts although it took far longer than all others."""
+    times = summary.steps.times
+    if len(times) < 2 or times[0].warmup:
+        return
+    first, *others = (time.seconds for time in times)
+    if first <= _FAR_LONGER * max(others):
+        return
+    usual_s = sorted(others)[len(others) // 2]
+    yield (
+        f"Step {times[0].step} took {first / usual_s:.1f} times the usual and is counted: "
+        f"{len(times)} steps are too few to call it warm-up."
+    )
 
 
 def _composition(summary: Summary) -> Iterator[str]:

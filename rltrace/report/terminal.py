@@ -36,6 +36,7 @@ _VERDICT_COLOURS = {LIKELY: "bold green", WEAK: "bold yellow"}
 _SHADES = " ░▒▓█"
 _NAME_WIDTH = 13
 _WIDEST = 100
+_GAP = 3  # between columns
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
@@ -83,7 +84,10 @@ def _print(section: Section, console: Console, width: int) -> None:
     for line in section.lines:
         _say(console, line, width, indent="  ")
     if section.grid is not None:
-        console.print(Padding(_table(section.grid, width), (0, 0, 0, 1), expand=False), width=width)
+        grid, below = _fitted(section.grid, width)
+        console.print(Padding(_table(grid), (0, 0, 0, 1), expand=False), width=width)
+        for line in below:
+            console.print(Text(line), no_wrap=True, soft_wrap=True)
     for note in section.notes:
         _say(console, note, width, "dim", indent="  ")
 
@@ -103,16 +107,42 @@ def _wrapped(text: str, width: int, first: str = "", later: str = "") -> list[st
     return [line.replace(_NO_BREAK, " ") for line in lines]
 
 
-def _table(grid: Grid, width: int) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+def _fitted(grid: Grid, width: int) -> tuple[Grid, list[str]]:
+    """The columns that have room, and lines below the table for one to be copied that has none."""
     shown = [i for i, column in enumerate(grid.columns) if column.least_width <= width]
-    for i in shown:
-        column = grid.columns[i]
+    below = []
+    if sum(_least_width(grid, i) + _GAP for i in shown) > width - 1:
+        moved = [i for i in shown if grid.columns[i].copied]
+        shown = [i for i in shown if i not in moved]
+        for i in moved:
+            for row in (row for row in grid.rows if row[i] != units.UNKNOWN):
+                below += [f"  {row[0]}:", *(f"    {word}" for word in row[i].split())]
+    columns = tuple(grid.columns[i] for i in shown)
+    return Grid(columns, tuple(tuple(row[i] for i in shown) for row in grid.rows)), below
+
+
+def _least_width(grid: Grid, place: int) -> int:
+    """The width of a column's longest word, or of its longest cell where it is not wrapped."""
+    column = grid.columns[place]
+    texts = [column.title, *(row[place] for row in grid.rows)]
+    parts = texts if column.right else [word for text in texts for word in text.split()]
+    return max(map(len, parts), default=0)
+
+
+def _table(grid: Grid) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+    for column in grid.columns:
         table.add_column(
-            column.title, justify="right" if column.right else "left", no_wrap=column.right
+            column.title,
+            justify="right" if column.right else "left",
+            no_wrap=column.right or column.copied,
         )
     for row in grid.rows:
-        table.add_row(*(row[i] for i in shown), style=COLOURS.get(row[0], ""))
+        cells = [
+            "\n".join(cell.split()) if column.copied else cell
+            for column, cell in zip(grid.columns, row, strict=True)
+        ]
+        table.add_row(*cells, style=COLOURS.get(row[0], ""))
     return table
 
 

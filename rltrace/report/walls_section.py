@@ -118,7 +118,7 @@ def fixes_section(verdict: Verdict) -> Section | None:
     shown = shown[:_MOST_FIXES]
     columns = (
         Column("fix"),
-        Column("setting"),
+        Column("setting", copied=True),
         Column("speed", right=True, least_width=90),
         Column("per device", right=True),
     )

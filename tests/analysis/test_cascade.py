@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import rltrace
 from rltrace.analysis.cascade import Cascade
 from rltrace.analysis.summary import Summary, summarize
 from rltrace.trace.run import Run
@@ -118,6 +120,20 @@ def test_each_second_of_a_run_has_its_reason(tmp_path: Path) -> None:
         (("learner",), 1),
         (("rollout",), 1),
     ]
+
+
+def test_what_a_process_starts_works_in_its_role(tmp_path: Path) -> None:
+    engine = process("rollout", (("step", 0), 0, 10), devices=(0,))
+    core = process("core", (Stage.ROLLOUT, 0, 8), devices=(0,))
+    run_of(tmp_path, engine, core)
+    facts = {file: json.loads(file.read_text()) for file in (tmp_path / "run/process").iterdir()}
+    parent = next(one["who"] for one in facts.values() if one["role"] == "rollout")
+    for file, known in facts.items():
+        if known["role"] == "core":
+            started = {"role": None, "forked_from": parent, "start_ns": known["start_ns"] + 1}
+            file.write_text(json.dumps({**known, **started}) + "\n")
+    found = of(rltrace.open_run(tmp_path / "run"))
+    assert [(pool.roles, pool.devices) for pool in found.pools] == [(("rollout",), 1)]
 
 
 def test_processes_that_share_a_device_work_on_it_once(tmp_path: Path) -> None:

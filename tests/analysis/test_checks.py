@@ -127,6 +127,18 @@ def test_controls_that_were_seen(tmp_path: Path) -> None:
     }
 
 
+def test_tail_controls_say_what_happened_to_how_many_samples(tmp_path: Path) -> None:
+    ended = {(0, 1): Finish.TIMEOUT, **{(n, 0): Finish.LENGTH for n in range(STEPS)}}
+    rollout = samples(
+        process("rollout"),
+        [4.0] * EACH,
+        finish=lambda n, i: int(ended.get((n, i), Finish.STOP)),
+    )
+    found = controls(summary_of(tmp_path, job(rollout=4, train=6), rollout))["tail controls"]
+    assert found.verdict == "seen"
+    assert found.says == f"1 sample timed out, {STEPS} samples ended at the length cap"
+
+
 def test_lost_log_probs_are_not_replayable(tmp_path: Path) -> None:
     found = controls(run_with(tmp_path, token_ids=1, logprobs=0))["replayable trajectories"]
     assert (found.verdict, found.says) == ("not seen", "not kept of all samples: log-probs")

@@ -13,7 +13,8 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from rltrace.analysis.summary import Summary, summarize
-from rltrace.report import terminal
+from rltrace.report import terminal, units
+from rltrace.report.layout import Column, Grid, Section
 from rltrace.trace.vocabulary import Stage
 from tests.analysis.handmade import at, process, rows, run_of, turns
 from tests.report.summaries import KINDS, Summaries
@@ -234,3 +235,27 @@ def test_what_went_wrong_is_said(summary: Summaries, kind: str, words: list[str]
     text = " ".join(rendered(summary(kind), 100).split())
     for phrase in words:
         assert phrase in text
+
+
+OPTIONS = "--rollout.vllm_generate_batch_size=2048 --train.async_enable=true"
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100])
+def test_an_option_to_be_copied_is_never_broken(width: int) -> None:
+    columns = (Column("fix"), Column("setting", copied=True), Column("per device", right=True))
+    cells = ("more requests at once", OPTIONS, "+42 % (-15 to +136)")
+    out = io.StringIO()
+    grid = Grid(columns, (cells, ("another move", units.UNKNOWN, "no number")))
+    terminal.show(Section("What to do", grid=grid), Console(file=out, width=width))
+    lines = out.getvalue().splitlines()
+    assert set(OPTIONS.split()) <= set(out.getvalue().split())
+    assert "+42 % (-15 to +136)" in out.getvalue()
+    assert all(cell_len(line) <= max(width, 45) for line in lines)
+
+
+def test_a_slow_first_step_that_counts_is_named(tmp_path: Path) -> None:
+    spans = [(("step", 1), 0, 5), (("step", 2), 5, 7), (("step", 3), 7, 9), (Stage.TRAIN, 0, 9)]
+    text = rendered(summarize(run_of(tmp_path / "slow", process("driver", *spans))), 100)
+    assert "Step 1 took 2.5 times the usual and is counted: 3 steps are too few" in text
+    even = summarize(run_of(tmp_path / "even", process("driver", *turns(4, 5, 4))))
+    assert "times the usual" not in rendered(even, 100)

@@ -128,8 +128,10 @@ class _Walk:
     def __init__(self, events: Events, gates: Gates) -> None:
         self.events, self.gates = events, gates
         columns = events.process, events.start_ns, events.end_ns
-        self.programs = lanes_by(*columns, events.pieces)
-        others = events.pieces[events.stage[events.pieces] == Stage.OTHER]
+        is_structure = events.stage[events.pieces] == Stage.OTHER
+        others = events.pieces[is_structure]
+        self.work = lanes_by(*columns, events.pieces[~is_structure])
+        self.around = lanes_by(*columns, others)
         self.structure = Lane(events.start_ns, events.end_ns, others)
 
     def back(self, since: int, until: int) -> tuple[PathSegment, ...]:
@@ -160,23 +162,35 @@ class _Walk:
 
     def _unexplained(self, place: int, start: int, end: int) -> Iterator[PathSegment]:
         """Time between what was needed and the start of the event at `place`, the last first: of
-        the stage that its process was in, else of what structure was around it."""
+        the stage that its process was in, else of what structure was around it. Structure yields to
+        its process's work: while some requests queue at an engine, it generates others."""
         process = int(self.events.process[place]) if place >= 0 else -1
-        lanes = [self.structure]
-        if process in self.programs:
-            lanes.insert(0, self.programs[process])
+        own = [lanes[process] for lanes in (self.work, self.around) if process in lanes]
+        lanes = [*own, self.structure]
         while end > start:
-            around = next((at for lane in lanes if (at := lane.open(end - 1)) >= 0), -1)
+            found = [at for lane in lanes if (at := lane.open(end - 1)) >= 0]
+            around = next((at for at in found if self._worked_ns(at, end) < end), -1)
             if around >= 0:
-                reached = max(start, int(self.events.start_ns[around]))
+                began = int(self.events.start_ns[around])
+                reached = max(start, began, self._worked_ns(around, end))
                 stage = Stage(int(self.events.stage[around]))
                 where = int(self.events.process[around])
                 yield PathSegment(reached, end, stage, where, "before what followed")
             else:
-                ended = [at for lane in lanes if (at := lane.ended(end)) >= 0]
+                ended = [at for lane in lanes if (at := lane.ended(end - 1)) >= 0]
                 reached = max([start, *(int(self.events.end_ns[at]) for at in ended)])
                 yield PathSegment(reached, end, None, process, "")
             end = reached
+
+    def _worked_ns(self, place: int, moment: int) -> int:
+        """Until when the process of a stretch of structure worked before a moment; 0 of work."""
+        work = self.work.get(int(self.events.process[place]))
+        if self.events.stage[place] != Stage.OTHER or work is None:
+            return 0
+        if work.open(moment - 1) >= 0:
+            return moment
+        last = work.ended(moment)
+        return int(self.events.end_ns[last]) if last >= 0 else 0
 
 
 def _by_step(path: tuple[PathSegment, ...], steps: Steps) -> tuple[Seconds, Ints]:

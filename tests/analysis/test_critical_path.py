@@ -13,7 +13,7 @@ from benchmarks.synthetic.played import Process
 from rltrace.analysis.lanes import Lane
 from rltrace.analysis.summary import summarize
 from rltrace.trace.vocabulary import Stage
-from tests.analysis.handmade import process, rows, run_of
+from tests.analysis.handmade import between, process, rows, run_of
 from tests.analysis.paths import path_of, segments_of
 
 STEPS = 4
@@ -136,3 +136,15 @@ def test_a_lane_answers_as_a_look_at_all_its_intervals_does() -> None:
         assert (end[found] if found >= 0 else None) == (under_way.max() if len(under_way) else None)
         rests = bool(lane.rests_at(np.array([moment]))[0])
         assert rests == (not len(under_way)) == (lane.busy_since(moment) == moment)
+
+
+def test_a_queue_beside_generation_is_no_explanation(tmp_path: Path) -> None:
+    """Requests that wait in an engine's queue while it generates others hold nothing else up."""
+    driver, learner, actors = beside()
+    alone = process("queue", (Stage.OTHER, 0, 40))
+    actors.span(between(0, 40), "queue", Stage.OTHER, -1, lane=5)
+    actors.span(between(0, 40), "generate", Stage.ROLLOUT, -1, lane=6)
+    busy = segments_of(run_of(tmp_path / "busy", driver, learner, actors))
+    assert not [s for s in busy if s.stage is Stage.OTHER]
+    known = segments_of(run_of(tmp_path / "alone", *beside(), alone))
+    assert [s for s in known if s.stage is Stage.OTHER]

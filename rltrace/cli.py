@@ -402,6 +402,8 @@ def experiment(
     for line in (*plan.sentences(), *experiment_section.expected(change.predicted, change.metric)):
         click.echo(line, err=True)
     if dry_run:
+        if as_json:
+            _print_json({**to_json.plain(plan), "folder": str(plan.folder), "runs": plan.runs()})
         return
     found = experiment_.carry_out(plan, lambda line: click.echo(line, err=True))
     if as_json:

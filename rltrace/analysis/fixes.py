@@ -9,10 +9,12 @@ from typing import Any
 
 from rltrace.analysis.gains import freshness_gain, samples_gain
 from rltrace.analysis.playbook import Move, Setting, moves, settings_for
+from rltrace.analysis.walls.env_reward import TOOLS
 from rltrace.analysis.walls.sparse_reward import successes
-from rltrace.analysis.walls.wall import FRESHNESS, Seen, Wall
+from rltrace.analysis.walls.wall import ENV_REWARD, FRESHNESS, Seen, Wall
 from rltrace.analysis.whatif.predict import Estimate, Prediction, Source, predictor
 from rltrace.trace.errors import RltraceError
+from rltrace.trace.vocabulary import Stage, word
 
 _Predict = Callable[[Sequence[tuple[str, str]]], Prediction]
 _GOOD = 1.02  # a gain below this is none
@@ -54,6 +56,12 @@ class Fix:
             return 0.0
         return (self.goodput_gain.middle - 1) / self.effort
 
+    @property
+    def idle(self) -> bool:
+        """Whether it is predicted to change nothing, to the percent."""
+        gains = [one for one in (self.goodput_gain, self.gain) if one is not None]
+        return bool(gains) and all(round(100 * (one.middle - 1)) == 0 for one in gains)
+
 
 def fixes_for(
     seen: Seen,
@@ -63,32 +71,46 @@ def fixes_for(
     current: Mapping[str, Any],
 ) -> tuple[Fix, ...]:
     """All moves against these walls: those with a predicted gain first, then those that nothing
-    predicts, then those that gain nothing. `framework` is its name and version, `current` its
-    settings as far as they are known: what the run has already is not advised."""
+    predicts, then those that gain nothing. What neither a setting makes nor anything predicts is
+    left out, and what changes a stage that was not seen. `framework` is its name and version,
+    `current` its settings as far as they are known: what the run has already is not advised."""
     names = [wall.name for wall in walls]
     predict = predictor(source) if source is not None else None
+    stages = {word(row.stage) for row in seen.stages}
+    if any(f.name == TOOLS for wall in walls for f in wall.evidence):
+        stages.add(word(Stage.ENV))
     found = [
-        _fix(seen, move, predict, framework, current) for move in moves() if move.wall in names
+        _fix(seen, _worded(move, stages), settings_for(*framework, move), predict, current)
+        for move in moves()
+        if move.wall in names and (not move.stage or move.stage in stages)
     ]
-    kept = [fix for fix in found if fix is not None]
+    kept = [fix for fix in found if fix and (fix.setting or fix.goodput_gain is not None)]
     return tuple(sorted(kept, key=lambda fix: (_rank(fix), -fix.worth, fix.effort)))
 
 
 def _rank(fix: Fix) -> int:
     if fix.goodput_gain is None:
-        return 1 if fix.setting else 2
-    return 0 if fix.goodput_gain.middle > _GOOD else 3
+        return 1
+    return 0 if fix.goodput_gain.middle > _GOOD else 2
+
+
+def _worded(move: Move, stages: set[str]) -> Move:
+    """The move, said of what is slow here: of verdicts, where no tool was seen."""
+    if word(Stage.ENV) in stages or move.wall != ENV_REWARD:
+        return move
+    said, risk = (text.replace("tools", "verdicts") for text in (move.move, move.risk))
+    return replace(move, move=said, risk=risk)
 
 
 def _fix(
     seen: Seen,
     move: Move,
+    known: tuple[Setting, ...],
     predict: _Predict | None,
-    framework: tuple[str, str],
     current: Mapping[str, Any],
 ) -> Fix | None:
-    """A move as it applies to the run; None where it does not apply, or no option makes it."""
-    known = settings_for(*framework, move)
+    """A move as it applies to the run, which the settings `known` make; None where it does not
+    apply, or no option makes it."""
     settings = _not_yet(known, _values(seen, move), current)
     if not settings and (not move.lever or any(not _is_amount(one.value) for one in known)):
         return None

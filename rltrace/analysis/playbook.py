@@ -19,8 +19,9 @@ else:
 
 @dataclass(frozen=True)
 class Move:
-    """One thing to do against a wall. `lever` and `values` are what predicts it (empty: nothing
-    does); `effort` is 1 (an option), 2 (several, or devices) or 3 (another program or model)."""
+    """One thing to do against a wall. `stage` is the one that it changes (empty: any). `lever` and
+    `values` are what predicts it (empty: nothing does); `effort` is 1 (an option), 2 (several, or
+    devices) or 3 (another program or model)."""
 
     wall: str
     move: str
@@ -30,6 +31,7 @@ class Move:
     risk: str
     watch: str
     source: str
+    stage: str = ""
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,8 @@ class Verdict:
     `first` rests on or what is missing, `would_tell` which hook or setting would tell more.
 
     `alarms` forbid advice: then `fixes` is empty. Fixes are in order of predicted gain for their
-    effort; where none gains, "do nothing" is the advice (`do_nothing`). `lints` are the
+    effort; where none gains, "do nothing" is the advice (`do_nothing`). `idle` are moves that are
+    predicted to change nothing, which are no fixes. `lints` are the
     anti-patterns, `controls` the readiness checklist."""
 
     walls: tuple[Wall, ...]
@@ -41,6 +42,7 @@ class Verdict:
     queues: Queues | None
     alarms: tuple[str, ...]
     fixes: tuple[Fix, ...]
+    idle: tuple[str, ...]
     lints: tuple[Lint, ...]
     controls: tuple[Control, ...]
 
@@ -53,13 +55,14 @@ class Verdict:
     def do_nothing(self) -> bool:
         """Whether no fix with a predicted gain is known, though some were tried."""
         tried = [fix for fix in self.fixes if fix.goodput_gain is not None]
-        return bool(tried) and all(fix.worth <= 0.02 for fix in tried)
+        return bool(tried or self.idle) and all(fix.worth <= 0.02 for fix in tried)
 
 
 def verdict(seen: Seen, health: Health, source: Source | None) -> Verdict:
     """The verdict; `source` is the run's workload for predictions (None: it cannot be replayed)."""
     ranking = rank(seen)
     alarms = tuple(alarm.says for alarm in health.alarms if alarm.severity == ALARM)
+    fixes = () if alarms else _fixes(seen, ranking, source)
     return Verdict(
         walls=ranking.walls,
         first=ranking.first,
@@ -71,7 +74,8 @@ def verdict(seen: Seen, health: Health, source: Source | None) -> Verdict:
         uncovered_share=ranking.uncovered_share,
         queues=queues(seen),
         alarms=alarms,
-        fixes=() if alarms else _fixes(seen, ranking, source),
+        fixes=tuple(fix for fix in fixes if not fix.idle),
+        idle=tuple(fix.move for fix in fixes if fix.idle),
         lints=lint(seen),
         controls=readiness(seen),
     )

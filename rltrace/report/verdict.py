@@ -112,8 +112,7 @@ def _advice(found: Verdict) -> Iterator[str]:
     best = next((fix for fix in found.fixes if fix.worth > 0), None)
     if best is not None:
         how = f" ({setting_words(best)})" if best.setting else ""
-        of = "per device " if best.gain is None else ""
-        yield f"first: {best.move}{how}, {of}{gain_words(best.gain or best.goodput_gain)}"
+        yield f"first: {best.move}{how}, {gain_words(best.goodput_gain)} per device"
 
 
 def _stage_evidence(summary: Summary) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rltrace.analysis import lint, readiness
@@ -112,10 +112,9 @@ def fixes_section(verdict: Verdict) -> Section | None:
     if verdict.alarms:
         text = "The run is not well: no advice on tuning before that is repaired."
         return Section("What to do", (text,))
-    if not verdict.fixes:
+    if not verdict.fixes and not verdict.idle:
         return None
-    shown = [fix for fix in verdict.fixes if fix.setting or fix.goodput_gain is not None]
-    shown = shown[:_MOST_FIXES]
+    shown = verdict.fixes[:_MOST_FIXES]
     columns = (
         Column("fix"),
         Column("setting", copied=True),
@@ -126,12 +125,16 @@ def fixes_section(verdict: Verdict) -> Section | None:
     if verdict.do_nothing:
         lines.append("Do nothing: none of the known moves is predicted to gain anything.")
     rows = tuple(
-        (fix.move, setting_words(fix), gain_words(fix.gain), gain_words(fix.goodput_gain))
-        for fix in shown
+        (
+            f"{number}. {fix.move}",
+            setting_words(fix),
+            gain_words(fix.gain),
+            gain_words(fix.goodput_gain),
+        )
+        for number, fix in enumerate(shown, 1)
     )
-    return Section(
-        "What to do", tuple(lines), Grid(columns, rows), tuple(_fix_notes(shown, verdict))
-    )
+    grid = Grid(columns, rows) if rows else None
+    return Section("What to do", tuple(lines), grid, tuple(_fix_notes(shown, verdict)))
 
 
 def setting_words(fix: Fix) -> str:
@@ -154,12 +157,19 @@ def gain_words(gain: Estimate | None) -> str:
     return f"{middle:+d} % ({low:+d} to {high:+d})" if low != high else f"{middle:+d} %"
 
 
-def _fix_notes(shown: list[Fix], verdict: Verdict) -> Iterator[str]:
+def _fix_notes(shown: Sequence[Fix], verdict: Verdict) -> Iterator[str]:
+    if verdict.idle:
+        yield f"Predicted to change nothing: {listed(list(verdict.idle))}."
+    if not shown:
+        return
     yield (
         "Predicted gains, one fix at a time, in order of gain for their effort. speed: steps; per "
         "device: useful tokens for each device-second. `rltrace whatif` says what they rest on."
     )
-    if shown and not verdict.do_nothing:
+    more = len(verdict.fixes) - len(shown)
+    also = f" {more} more: `rltrace report --json`." if more else ""
+    yield f"`rltrace experiment --fix N` tries the Nth.{also}"
+    if not verdict.do_nothing:
         first = shown[0]
         yield f"{first.move}: {first.risk} Watch {first.watch}."
     slower = [fix.move for fix in shown if fix.verdict == "slower"]

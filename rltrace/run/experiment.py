@@ -72,6 +72,18 @@ class Plan:
         form = form_of(self.framework)
         return with_settings(words, form, elsewhere(form, words, str(self.output(pair, variant))))
 
+    def runs(self) -> list[dict[str, Any]]:
+        """Each run in its order: its pair (from 1), variant, command and run directory."""
+        return [
+            {
+                "pair": pair + 1,
+                "variant": variant,
+                "command": self.command(pair, variant),
+                "path": str(self.run_path(pair, variant)),
+            }
+            for pair, variant in self.order()
+        ]
+
     def run_path(self, pair: int, variant: str) -> Path:
         """Where that run is traced."""
         return self.folder / f"{pair + 1}-{variant}"

@@ -13,15 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import rltrace
 from rltrace.analysis.bootstrap import Interval
 from rltrace.analysis.compare import compare
 from rltrace.analysis.trial import Pace, trial
 from rltrace.analysis.whatif.predict import Estimate
+from rltrace.cli import main
 from rltrace.run import experiment
 from rltrace.run.experiment import Change, Plan
 from rltrace.trace.errors import RltraceError
+from rltrace.trace.vocabulary import Stage
+from tests.analysis.handmade import process, run_of
 
 TRAIN = Path(__file__).parents[2] / "examples" / "train.py"
 JOB = [sys.executable, str(TRAIN), "--steps", "5", "--prompts", "2", "--samples", "2",
@@ -166,6 +170,22 @@ def test_a_dry_run_runs_nothing(traced: Path, tmp_path: Path) -> None:
     done = rltrace_([*words, "--out", str(tmp_path / "x")])
     assert done.returncode == 0
     assert "--max-lag 1" in done.stderr
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_dry_run_is_told_in_json_too(tmp_path: Path) -> None:
+    spans = ((("step", 0), 0, 9), (Stage.TRAIN, 0, 9))
+    command = ["python", "examples/train.py"]
+    run_of(tmp_path, process("driver", *spans), command=command)
+    (file,) = (tmp_path / "run" / "process").iterdir()
+    file.write_text(json.dumps({**json.loads(file.read_text()), "adapter": "rltrace.trainer"}))
+    words = ["experiment", str(tmp_path / "run"), "--set", "max_lag=1", "--pairs", "1"]
+    out = str(tmp_path / "x")
+    done = CliRunner().invoke(main, [*words, "--out", out, "--dry-run", "--json"])
+    assert done.exit_code == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert [(run["pair"], run["variant"]) for run in told["runs"]] == [(1, "before"), (1, "after")]
+    assert told["runs"][1]["command"][-2:] == ["--max-lag", "1"]
     assert not (tmp_path / "x").exists()
 
 

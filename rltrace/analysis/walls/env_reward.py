@@ -10,6 +10,7 @@ from rltrace.analysis.walls.stage_wall import exposed_figures, stage_wall
 from rltrace.analysis.walls.wall import ENV_REWARD, Figure, Seen, Wall, proportion
 from rltrace.trace.vocabulary import Stage
 
+TOOLS = "tools of a sample, p95"
 _TAIL = 2.0  # times the median
 
 
@@ -40,7 +41,7 @@ def _evidence(seen: Seen) -> list[Figure]:
         seen.run, "env_ns / 1e9", "raw_trajectories where start_ns > 0 and env_ns > 0"
     )
     if tools_s.n:
-        found.append(Figure("tools of a sample, p95", tools_s.p95, "s", tools_s.n))
+        found.append(Figure(TOOLS, tools_s.p95, "s", tools_s.n))
     judged = tail.verdict_s.n + tail.verdicts_untimed
     if judged:
         failed = proportion(tail.verdict_failures / judged, judged)

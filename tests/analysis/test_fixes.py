@@ -1,0 +1,57 @@
+"""Which moves are fixes of a run: none that changes nothing in it, in the words of what is slow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rltrace.analysis.summary import Summary
+from rltrace.report.verdict import evidence
+from rltrace.report.walls_section import fixes_section, gain_words
+from tests.analysis.walls.walled import job, samples, summary_of, verdicts
+
+
+def moves_of(found: Summary) -> list[str]:
+    return [fix.move for fix in found.verdict.fixes]
+
+
+def slow_verdicts(path: Path) -> Summary:
+    """Samples of 2 s are judged for 6 s of a step."""
+    driver = samples(job(rollout=2, reward=6, train=2), [2.0, 1.0, 1.0, 1.0])
+    return summary_of(path, verdicts(driver, 4, lambda n, i: i % 2))
+
+
+def test_what_is_slow_has_its_name(tmp_path: Path) -> None:
+    found = moves_of(slow_verdicts(tmp_path))
+    assert found
+    assert not [move for move in found if "tools" in move or "environment" in move]
+    tools = moves_of(summary_of(tmp_path / "tools", job(rollout=2, env=6, train=2)))
+    assert not [move for move in tools if "verdict" in move or "reward" in move]
+
+
+def test_a_stage_that_was_not_seen_is_not_changed(tmp_path: Path) -> None:
+    without = moves_of(summary_of(tmp_path / "without", job(rollout=2, train=8)))
+    assert "drop the log-prob pass" not in without
+    assert "drop the reference pass" not in without
+    driver = job(rollout=2, reference=4, train=4)
+    assert "drop the reference pass" in moves_of(summary_of(tmp_path / "with", driver))
+
+
+def test_what_is_predicted_to_change_nothing_is_no_fix(tmp_path: Path) -> None:
+    found = slow_verdicts(tmp_path)
+    for fix in found.verdict.fixes:
+        assert fix.setting or fix.goodput_gain is not None
+        assert gain_words(fix.goodput_gain).split()[0] not in ("+0", "-0")
+    assert not set(moves_of(found)) & set(found.verdict.idle)
+
+
+def test_the_box_and_the_table_have_one_figure_and_the_numbers_of_an_experiment(
+    tmp_path: Path,
+) -> None:
+    found = slow_verdicts(tmp_path)
+    section = fixes_section(found.verdict)
+    assert section is not None
+    assert section.grid is not None
+    for number, (fix, row) in enumerate(zip(found.verdict.fixes, section.grid.rows), 1):  # noqa: B905 (five are shown)
+        assert row[0] == f"{number}. {fix.move}"
+    first = next(line for line in evidence(found) if line.startswith("first: "))
+    assert first.endswith(f"{section.grid.rows[0][3]} per device")

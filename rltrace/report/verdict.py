@@ -21,6 +21,7 @@ _MOST_FIGURES = 4
 _OF_STAGES = (ROLLOUT, TAIL, ENV_REWARD, LEARNER, WEIGHTS)
 _OF_HEALTH = ("reward", "restart", "stall", "lost process", "not finite")  # others stand below
 
+_WHEN_STOPPED = ("was in progress, when the job was ended, since", "that")
 _UNWELL = {
     "crash": "it failed",
     "hang": "a step hangs",
@@ -212,29 +213,30 @@ def facts(summary: Summary) -> Iterator[str]:
 
 def warnings(summary: Summary) -> Iterator[str]:
     """What is wrong with the run, one sentence each: a crash, a hang, a process that died."""
-    run = summary.run
+    run, by_hand = summary.run, False
     if run.exit_code:
         how = f"signal {-run.exit_code}" if run.exit_code < 0 else f"exit code {run.exit_code}"
         ended = [one.says for one in summary.health.alarms if one.kind == "crash"]
-        by_hand = ended and not any(kind == "crash" for kind in _kinds(summary))
+        by_hand = bool(ended) and not any(kind == "crash" for kind in _kinds(summary))
         says = ended[0] if by_hand else f"the job failed ({how})"
         yield f"{says}: figures are of what it did before"
     elif not run.ended:
         yield "the run has no end: it is still going on, or was killed together with rltrace"
     yield from (alarm.says for alarm in summary.health.alarms if alarm.kind in _OF_HEALTH)
     yield from _stopped(summary)
+    going, end = ("in progress since", "the end") if not by_hand else _WHEN_STOPPED
     for number, since_s in summary.steps.in_progress:
-        yield f"step {number} in progress since {units.seconds(since_s)}"
+        yield f"step {number} {going} {units.seconds(since_s)}"
     for span in summary.coverage.in_progress:
         if span.stage == "step":
             continue
         where = units.plural(span.processes, span.role or "process")
-        text = f"“{span.name}” ({span.stage}) in progress since {units.seconds(span.for_s)}"
+        text = f"“{span.name}” ({span.stage}) {going} {units.seconds(span.for_s)}"
         silent_s = span.for_s - span.alive_s
         if silent_s > 1 and span.alive_s == 0:
             text += " without a sign of life"
         elif silent_s > max(1.0, 0.05 * span.for_s):
-            text += f", the last sign of life {units.seconds(silent_s)} before the end"
+            text += f", the last sign of life {units.seconds(silent_s)} before {end}"
         yield f"{text} ({where})"
 
 

@@ -69,3 +69,11 @@ def test_a_job_that_somebody_ended_did_not_fail(tmp_path: Path) -> None:
     said = "the job was ended from outside (SIGINT, then exit code 1)"
     assert [text for text in warnings(found) if said in text]
     assert "failed" not in " ".join(warnings(found))
+
+
+def test_what_was_open_when_somebody_ended_the_job_is_said_so(tmp_path: Path) -> None:
+    driver = process("driver", (("step", 0), 0, 10), (Stage.TRAIN, 0, 10), (("step", 1), 10, -1))
+    found = summarize(run_of(tmp_path / "by_hand", driver, end_real_ns=at(20), exit_code=130))
+    assert "step 1 was in progress, when the job was ended, since 10.0 s" in list(warnings(found))
+    failed = summarize(run_of(tmp_path / "failed", driver, end_real_ns=at(20), exit_code=1))
+    assert "step 1 in progress since 10.0 s" in list(warnings(failed))

@@ -39,10 +39,12 @@ def facts(record: StepRecord) -> dict[str, Any]:
     """What a step did. Numbers are as near as they are when sequences are batched otherwise; what
     workers read, and when, is no part of it."""
     known = {**dataclasses.asdict(record), "seconds": 0.0, "sync_bytes": 0}
-    return {
-        name: pytest.approx(value, rel=1e-3, abs=1e-5) if isinstance(value, float) else value
-        for name, value in known.items()
-    }
+    near = {name: _near(value) for name, value in known.items() if isinstance(value, float)}
+    return known | near | {"ratios": {lag: _near(one) for lag, one in known["ratios"].items()}}
+
+
+def _near(value: Any) -> Any:
+    return pytest.approx(value, rel=1e-3, abs=1e-5)
 
 
 @pytest.mark.usefixtures("cluster")

@@ -7,6 +7,7 @@ verdicts that queue, batches that are taken in parts, lag bounds, tools, hand-ov
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -93,7 +94,7 @@ def play_job(job: Job) -> Played:
     return kinds[job.placement](job).run()
 
 
-class _Loop:
+class _Loop(ABC):
     """What all placements have: samples, engines, verifiers, a learner, weights."""
 
     def __init__(self, job: Job) -> None:
@@ -116,8 +117,9 @@ class _Loop:
             self.job, self.sim.activities, self.samples, self.updates, self.windows, self.last
         )
 
+    @abstractmethod
     def begin(self, step: int) -> None:
-        raise NotImplementedError
+        """A step begins."""
 
     def end_step(self, step: int) -> bool:
         """Notes the end of a step; whether another one follows."""

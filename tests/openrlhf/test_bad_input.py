@@ -16,7 +16,9 @@ import pytest
 from tests.openrlhf.jobs import JOBS, PLUGIN, TENSORS, Finished, Job, end_left_over, train
 from tests.openrlhf.test_runs import BATCH, REQUESTS, trained
 
-pytestmark = pytest.mark.skipif(bool(os.environ.get("QUICK")), reason="QUICK=1")
+pytestmark = pytest.mark.skipif(
+    bool(os.environ.get("QUICK")), reason="QUICK=1 asks for one kind of job"
+)
 
 BAD_REWARD = (f"--reward.remote_url={PLUGIN}/bad_reward.py",)
 REFUSES = Job(BAD_REWARD, (("OPENRLHF_CPU_BAD", "refuses"),), steps=3)

@@ -11,7 +11,9 @@ import pytest
 from tests.verl.jobs import Finished, Job, train
 from tests.verl.test_runs import BATCH
 
-pytestmark = pytest.mark.skipif(bool(os.environ.get("QUICK")), reason="QUICK=1")
+pytestmark = pytest.mark.skipif(
+    bool(os.environ.get("QUICK")), reason="QUICK=1 asks for one kind of job"
+)
 
 DIES = Job(("algorithm.adv_estimator=nosuch",))
 """verl looks for it only when the first batch has been generated, judged and gone forward."""

@@ -18,7 +18,9 @@ from rltrace.report.verdict import warnings
 from tests.verl.jobs import JOBS, SYNC_BYTES, Finished, Job, train
 from tests.verl.test_runs import BATCH
 
-pytestmark = pytest.mark.skipif(bool(os.environ.get("QUICK")), reason="QUICK=1")
+pytestmark = pytest.mark.skipif(
+    bool(os.environ.get("QUICK")), reason="QUICK=1 asks for one kind of job"
+)
 
 STEPS = 4
 SILENT_S = 10  # how long a job may say nothing after a death until it counts as hanging

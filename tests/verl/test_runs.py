@@ -36,7 +36,7 @@ WORKERS = {
 def job(request: pytest.FixtureRequest, finished: Callable[..., Finished]) -> Finished:
     """Each of the jobs, traced."""
     if request.param not in ASKED:
-        pytest.skip("QUICK=1")
+        pytest.skip("QUICK=1 asks for one kind of job")
     return finished(request.param)
 
 

@@ -1,0 +1,48 @@
+"""The command line: parse, call, print. What a command does lives in the floors below."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+import rltrace
+from rltrace.cli import asking, jobs, looking
+from rltrace.trace.errors import RltraceError
+
+
+class _Commands(click.Group):
+    """A click group whose failures are one sentence and the exit code of docs/api.md."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except RltraceError as error:
+            click.echo(f"rltrace: {error}", err=True)
+            ctx.exit(error.exit_code)
+        except BrokenPipeError:  # `rltrace query ... | head`
+            sys.stderr.close()
+            ctx.exit(0)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(rltrace.__version__, prog_name="rltrace")
+def main() -> None:
+    """Where an LLM RL post-training step goes, how stale its data is, and which stage binds.
+
+    \b
+    rltrace wrap -- python train.py    trace every process of a job, no code changed
+    rltrace report                     the verdict on the newest run here
+
+    Exit codes: 0 fine, 1 the answer is no, 2 wrong usage, 3 cannot tell, 4 unreadable or missing.
+    """
+
+
+for _command in (
+    *(jobs.wrap, jobs.import_log, jobs.experiment),
+    *(looking.report, looking.query, looking.timeline, looking.info),
+    *(looking.list_runs, looking.doctor, looking.compact),
+    *(asking.whatif, asking.compare),
+):
+    main.add_command(_command)

@@ -1,0 +1,160 @@
+"""Commands that run a job, or take in one that has run."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rltrace.cli.options import JSON, RUN, NewFolder, print_json, reads_a_run
+from rltrace.trace.errors import WRONG_USAGE, RltraceError
+
+if TYPE_CHECKING:
+    from rltrace.trace.run import Run
+
+
+class _Wrap(click.Command):
+    """`--probe` takes several words."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        from rltrace.run.probe_options import with_stages_joined
+
+        return super().parse_args(ctx, with_stages_joined(args))
+
+
+@click.command(cls=_Wrap, context_settings={"allow_interspersed_args": False})
+@click.option("--out", type=NewFolder(path_type=Path), help="Run directory to make.")
+@click.option(
+    "--hook",
+    "hooks",
+    multiple=True,
+    metavar="MODULE:NAME=STAGE",
+    help="Trace a function of yours too, e.g. `__main__:generate=rollout`. Repeatable.",
+)
+@click.option(
+    "--probe",
+    is_flag=False,
+    flag_value="all",
+    metavar="[STAGE...]",
+    help="Delay stages at random steps, to measure which hold the step up (docs/probe.md).",
+)
+@click.option(
+    "--probe-budget", metavar="SHARE", help="Of the job's time, at most 12.5%.  [default: 5%]"
+)
+@click.option("--probe-seed", type=int, help="Draws the steps.  [default: a random one]")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+def wrap(
+    out: Path | None,
+    hooks: tuple[str, ...],
+    probe: str | None,
+    probe_budget: str | None,
+    probe_seed: int | None,
+    command: tuple[str, ...],
+) -> None:
+    """Run COMMAND with every process of it traced: `rltrace wrap -- python train.py`."""
+    from rltrace.run.probe_options import design_of
+    from rltrace.run.wrap import wrap as wrap_
+
+    design = None
+    if probe is not None:
+        design = design_of(probe, probe_budget, probe_seed)
+    elif probe_budget is not None or probe_seed is not None:
+        raise RltraceError("--probe-budget and --probe-seed go with --probe", WRONG_USAGE)
+
+    if not command:
+        raise RltraceError(
+            "give the command to trace: `rltrace wrap -- python train.py`", WRONG_USAGE
+        )
+    sys.exit(wrap_(list(command), out, list(hooks), design))
+
+
+@click.command("import")
+@click.argument("framework")
+@click.argument("log", type=click.Path(path_type=Path))
+@click.option("--out", type=NewFolder(path_type=Path), help="Run directory to make.")
+@JSON
+def import_log(framework: str, log: Path, out: Path | None, as_json: bool) -> None:
+    """Make a run of a finished job's LOG: `rltrace import verl metrics.jsonl`.
+
+    FRAMEWORK is verl or openrlhf. LOG is JSON lines, a console log, a TensorBoard event file, a
+    `run-*.wandb`, or a directory of one of the last two.
+    """
+    from dataclasses import asdict
+
+    from rltrace.run.importing import import_log as import_log_
+
+    done = import_log_(framework, log, out)
+    if as_json:
+        print_json(asdict(done))
+        return
+    for note in done.log_notes:
+        click.echo(note)
+    steps = f"steps {done.first_step} to {done.last_step}" if done.steps else "no step"
+    click.echo(
+        f"{done.framework} ({done.trainer}), {done.kind}: {done.steps} steps ({steps}), "
+        f"{done.spans:,} spans, {done.readings:,} readings of counters"
+    )
+    click.echo(f"the run is in {done.path}; next: rltrace report {shlex.quote(done.path)}")
+
+
+@click.command()
+@RUN
+@click.option("--fix", "number", type=int, metavar="N", help="The verdict's Nth fix.")
+@click.option(
+    "--set",
+    "words",
+    multiple=True,
+    metavar="OPTION=VALUE",
+    help="A setting to change, as the framework names it. Repeatable: together.",
+)
+@click.option("--pairs", type=click.IntRange(min=1), default=3, show_default=True)
+@click.option("--out", type=NewFolder(path_type=Path), help="Directory to make for the runs.")
+@click.option("--dry-run", is_flag=True, help="Say what would be run, and run nothing.")
+@JSON
+@reads_a_run
+def experiment(
+    run: Run,
+    number: int | None,
+    words: tuple[str, ...],
+    pairs: int,
+    out: Path | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Run a job again with a change and without, in turns: did it gain what was predicted?
+
+    Without --fix and --set it tries the verdict's first fix that has a setting. Exits with 0 where
+    the gain is as predicted (or, without a prediction, there is one), 1 where it is not, 3 where
+    nobody can tell.
+    """
+    from rltrace.report import experiment_section, to_json
+    from rltrace.run import experiment as experiment_
+
+    if number is not None and words:
+        raise RltraceError("give --fix or --set, not both", WRONG_USAGE)
+    if words:
+        change = experiment_.change_of_words(words)
+    else:
+        from rltrace.analysis.summary import summarize
+
+        change = experiment_.change_of_fix(summarize(run).verdict.fixes, number)
+    plan = experiment_.plan(run, change, pairs, out)
+    for line in (*plan.sentences(), *experiment_section.expected(change.predicted, change.metric)):
+        click.echo(line, err=True)
+    if dry_run:
+        if as_json:
+            print_json({**to_json.plain(plan), "folder": str(plan.folder), "runs": plan.runs()})
+        return
+    found = experiment_.carry_out(plan, lambda line: click.echo(line, err=True))
+    if as_json:
+        print_json({"change": change.name, **to_json.plain(found)})
+    else:
+        from rich.console import Console
+
+        from rltrace.report import terminal
+
+        terminal.show(experiment_section.section(change.name, found), Console())
+    sys.exit(experiment_section.EXIT_CODES[found.answer])

@@ -1,0 +1,202 @@
+"""Commands that show what a run holds."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rltrace.cli.options import JSON, RUN, one_form, print_json, reads_a_run
+from rltrace.trace.errors import WRONG_USAGE, RltraceError
+
+if TYPE_CHECKING:
+    from rltrace.trace.run import Run
+
+
+@click.command()
+@RUN
+@JSON
+@click.option("--markdown", is_flag=True, help="Print Markdown.")
+@click.option(
+    "--price",
+    type=click.FloatRange(min=0),
+    metavar="USD",
+    help="US$ per device-hour, instead of the table's.",
+)
+@click.option(
+    "--lag-budget",
+    type=click.IntRange(min=0),
+    metavar="K",
+    help="Older samples count as not useful.",
+)
+@click.option(
+    "--own-figures",
+    is_flag=True,
+    help="What the framework logs itself beside what ran, and why they differ.",
+)
+@click.option("--svg", type=click.Path(path_type=Path), help="Write it as a picture.")
+@reads_a_run
+def report(
+    run: Run,
+    as_json: bool,
+    markdown: bool,
+    price: float | None,
+    lag_budget: int | None,
+    own_figures: bool,
+    svg: Path | None,
+) -> None:
+    """Where the step went, how stale the data was, which stage binds."""
+    from rltrace.analysis.summary import summarize
+    from rltrace.report.own_figures_section import figures_of
+
+    one_form({"--json": as_json, "--markdown": markdown, "--svg": svg is not None})
+    if price is not None and not math.isfinite(price):
+        raise RltraceError(f"--price must be a number of US$, not {price}", WRONG_USAGE)
+    budget = math.inf if lag_budget is None else lag_budget
+    summary = summarize(run, price, budget, figures_of(run))
+    if as_json:
+        from rltrace.report import to_json
+
+        print_json(to_json.render(summary))
+    elif markdown:
+        from rltrace.report import markdown as markdown_report
+
+        click.echo(markdown_report.render(summary, own_figures))
+    elif svg is not None:
+        from rltrace.report import picture
+
+        picture.write_svg(summary, svg, own_figures)
+        click.echo(str(svg))
+    else:
+        from rich.console import Console
+
+        from rltrace.report import terminal
+
+        terminal.render(summary, Console(), own_figures)
+
+
+@click.command()
+@click.argument("sql")
+@RUN
+@JSON
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
+@reads_a_run
+def query(run: Run, sql: str, as_json: bool, as_csv: bool) -> None:
+    """Ask a run in SQL: `rltrace query "SELECT stage, seconds FROM stages"`."""
+    from rltrace.report import rows
+
+    one_form({"--json": as_json, "--csv": as_csv})
+    relation = run.sql(sql)
+    if as_json:
+        print_json(rows.records(relation))
+    elif as_csv:
+        click.echo(rows.csv(relation), nl=False)
+    else:
+        from rich.console import Console
+
+        rows.render(relation, Console())
+
+
+@click.command()
+@RUN
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="File to write (default: in the run)."
+)
+@JSON
+@reads_a_run
+def timeline(run: Run, output: Path | None, as_json: bool) -> None:
+    """Export a timeline for ui.perfetto.dev."""
+    from dataclasses import asdict
+
+    from rltrace.report import perfetto
+
+    path = output if output is not None else run.path / "timeline.pftrace.gz"
+    counts = perfetto.write(run, path)
+    if as_json:
+        print_json({"path": str(path), **asdict(counts)})
+    else:
+        click.echo(f"{path}: {counts.slices:,} slices; open it at https://ui.perfetto.dev")
+
+
+@click.command()
+@RUN
+@JSON
+@reads_a_run
+def info(run: Run, as_json: bool) -> None:
+    """What a run holds: processes, rows, files, clocks, problems."""
+    from rltrace.report import inventory
+
+    found = inventory.inventory(run)
+    if as_json:
+        print_json(inventory.to_json(found))
+    else:
+        from rich.console import Console
+
+        inventory.render(found, Console())
+
+
+@click.command("ls")
+@click.argument("folder", required=False, type=click.Path(path_type=Path))
+@JSON
+def list_runs(folder: Path | None, as_json: bool) -> None:
+    """The runs here, or in FOLDER, oldest first."""
+    from rltrace.report import listing
+    from rltrace.run.location import list_runs as list_runs_
+
+    entries = listing.entries(list_runs_(folder))
+    if as_json:
+        print_json(listing.to_json(entries))
+    else:
+        from rich.console import Console
+
+        listing.render(entries, Console())
+
+
+@click.command()
+@RUN
+@JSON
+def doctor(run: Path | None, as_json: bool) -> None:
+    """What rltrace can see here: frameworks, hooks, GPUs, disk; and what is wrong with RUN."""
+    from rltrace.run import doctor as doctor_
+
+    findings = doctor_.examine(run)
+    if as_json:
+        print_json(doctor_.to_json(findings))
+    else:
+        from rich.console import Console
+
+        doctor_.render(findings, Console())
+    sys.exit(0 if findings.healthy else 1)
+
+
+@click.command()
+@RUN
+@click.option("--delete-segments", is_flag=True, help="Delete the Arrow files afterwards.")
+@JSON
+@reads_a_run
+def compact(run: Run, delete_segments: bool, as_json: bool) -> None:
+    """Turn a run into Parquet, for keeping: about a fifth of the size, and faster to read."""
+    from dataclasses import asdict
+
+    from rich import filesize
+
+    from rltrace.trace import parquet
+
+    def progress(table: str) -> None:
+        if not as_json and sys.stderr.isatty():
+            click.echo(f"  {table}", err=True)
+
+    done = parquet.compact(run, progress)
+    if delete_segments:
+        parquet.delete_segments(run.path)
+    if as_json:
+        print_json({"path": str(run.path), **asdict(done)})
+    else:
+        before, after = sum(done.segment_bytes.values()), sum(done.parquet_bytes.values())
+        rows = sum(done.rows.values())
+        sizes = f"{filesize.decimal(before)} of segments -> {filesize.decimal(after)}"
+        kept = "" if delete_segments else "; the segments are kept (--delete-segments)"
+        click.echo(f"{run.path}: {rows:,} rows, {sizes}{kept}")

@@ -152,7 +152,6 @@ def _measured(run: Run, parts: Parts, placement: str, samples: Samples) -> Workl
     learner = [s for s, c in chain_of.items() if c is Chain.LEARNER and s not in _NOT_WORK]
     serial = {s: tuple(tau_s[:, s].tolist()) for s in learner if tau_s[:, s].any()}
     on_actors = [s for s in (Stage.REFERENCE, Stage.LOGPROB) if chain_of.get(s) is Chain.ACTORS]
-    stale = parts.goodput is not None and any(x.reason == "stale" for x in parts.goodput.losses)
     made = Workload(
         placement=placement,
         batches=batches,
@@ -165,13 +164,25 @@ def _measured(run: Run, parts: Parts, placement: str, samples: Samples) -> Workl
         chunks=_chunks(breakdown, steady, placement),
         sync=_sync(parts, placement),
         lag_bound=float(max(1, parts.staleness.largest_lag)),
-        drops_stale=stale,
+        drops_stale=_drops_stale(run, parts, placement),
         devices=_devices(run)[0],
         failed_share=float(samples.failed.mean()),
         rests_on=notes,
         **_common(run, parts),
     )
     return _fitted(made, parts)
+
+
+def _drops_stale(run: Run, parts: Parts, placement: str) -> bool | None:
+    """Whether samples older than the bound are dropped: where the trainer states it, where some
+    were, and where none were though they could have been."""
+    for process in run.processes:
+        stated = process.facts.get("drops_stale")
+        if isinstance(stated, bool):
+            return stated
+    if parts.goodput is not None and any(x.reason == "stale" for x in parts.goodput.losses):
+        return True
+    return False if placement == "async" else None
 
 
 def _fitted(made: Workload, parts: Parts) -> Workload:

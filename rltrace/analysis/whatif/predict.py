@@ -255,9 +255,11 @@ def _gains(before: Workload, base: Replay, after: Workload, played: Replay) -> t
 
 
 def _may_drop(before: Workload, after: Workload) -> bool:
-    """Whether the job becomes asynchronous, and how long its samples take was measured (a tail that
-    was stated as a shape does not tell how many come too late)."""
-    return before.steps > 0 and after.placement == "async" != before.placement
+    """Whether the job becomes asynchronous, and does not say what it then does with what comes too
+    late. How long its samples take was measured (a tail that was stated as a shape does not tell
+    how many come too late)."""
+    becomes = after.placement == "async" != before.placement
+    return before.steps > 0 and becomes and before.drops_stale is None
 
 
 def _either_way(
@@ -266,7 +268,7 @@ def _either_way(
     """Gains of a job that becomes asynchronous, between those of one that trains on what came too
     late and one that drops it, and half the logarithm from one to the other: the run does not
     tell which it will do."""
-    other = replace(after, drops_stale=not after.drops_stale)
+    other = replace(after, drops_stale=True)
     gains = _gains(before, base, other, replay(other))
     both = list(zip(middle, gains, strict=True))
     return (

@@ -78,7 +78,7 @@ class Workload:
     chunks: int = 1
     sync: Sync = Sync()
     lag_bound: float = 1.0
-    drops_stale: bool = False  # what is older than the bound is not trained on
+    drops_stale: bool | None = None  # what is older than the bound; None: nobody knows
     in_flight: float = 1.0  # groups begun for each one needed, where unfinished ones are kept
     keeps_unfinished: bool = False  # a batch is full with the first groups that end
     devices: Mapping[str, float] = field(default_factory=dict)

@@ -101,6 +101,20 @@ def test_measured_steps_scatter_into_the_range_but_no_change_is_no_gain() -> Non
     assert any("16 measured steps" in sentence for sentence in same.rests_on)
 
 
+def test_a_job_that_says_what_it_does_with_late_samples_is_predicted_more_sharply() -> None:
+    load = workload(batch([1, 1, 1, 9]), train_s=2, steps=20, step_deviation=0.01)
+    unsaid, dropped, kept = (
+        predict(lambda _, d=drops: replace(load, drops_stale=d), [("placement", "async")])
+        for drops in (None, True, False)
+    )
+    assert dropped.stale_share > 0 == kept.stale_share
+    assert dropped.goodput_gain.middle < unsaid.goodput_gain.middle < kept.goodput_gain.middle
+    widths = [math.log(p.goodput_gain.high / p.goodput_gain.low) for p in (unsaid, dropped, kept)]
+    assert widths[0] > max(widths[1:])
+    assert any("too late" in sentence for sentence in unsaid.rests_on)
+    assert not any("too late" in sentence for sentence in dropped.rests_on)
+
+
 def test_processes_that_are_no_gpus_do_not_take_over_each_others_work() -> None:
     load = workload(batch([6, 6]), train_s=3, placement="one-step-off", device_kind="worker",
                     devices={"rollout": 1.0, "train": 1.0})  # fmt: skip

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rltrace.analysis.samples import TRAINED_SAMPLES
+from rltrace.analysis.token_lags import TokenLags, token_lags
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
@@ -31,7 +32,9 @@ class LagBar:
 class Staleness:
     """The lags of all trajectories that were trained on, whole run. `mixed_share` is the part whose
     generation saw a new version arrive, of the `versions_known` for which that is known; the means
-    in flight (from first to last token) and in queue (from the last token on) are of these too."""
+    in flight (from first to last token) and in queue (from the last token on) are of these too.
+    `token_weighted_lag` takes every token for as old as the first of its trajectory; `by_token`
+    does not."""
 
     trajectories: int
     known: int
@@ -45,6 +48,7 @@ class Staleness:
     versions_known: int
     mean_in_flight: float
     mean_in_queue: float
+    by_token: TokenLags
     unit: str = LAG_UNIT
 
 
@@ -81,6 +85,7 @@ def staleness(run: Run) -> Staleness:
         versions_known=both,
         mean_in_flight=nan if in_flight is None else in_flight,
         mean_in_queue=nan if in_queue is None else in_queue,
+        by_token=token_lags(run),
     )
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from rltrace.analysis.freshness import Freshness, LagBound, VersionUnit
 from rltrace.analysis.lag_curve import FEWEST_STEPS, FEWEST_TRAJECTORIES, LagPoint
-from rltrace.analysis.staleness import LagBar, Staleness
+from rltrace.analysis.staleness import Staleness
+from rltrace.analysis.token_lags import TokenLags
 from rltrace.report import units
 from rltrace.report.layout import Column, Grid, Section, bar
 
@@ -19,35 +21,42 @@ _NO_NATS = 5e-5
 
 def staleness_section(lags: Staleness, fresh: Freshness, handed_only: bool = False) -> Section:
     """The ages of what was trained on; `handed_only`: nobody saw the learner train on it."""
-    bars = _lag_bars(lags.by_first_token)
-    largest = max(trajectories for _, trajectories, _ in bars)
-    all_tokens = sum(tokens for _, _, tokens in bars)
+    bars = _lag_bars(lags)
+    largest = max(one.trajectories for one in bars)
     rows = tuple(
         (
-            label,
-            bar(trajectories / largest, _LAG_BAR),
-            units.count(trajectories),
-            units.share(trajectories / lags.trajectories),
-            units.share(tokens / all_tokens) if all_tokens else units.UNKNOWN,
+            one.label,
+            bar(one.trajectories / largest, _LAG_BAR),
+            units.count(one.trajectories),
+            units.share(one.trajectories / lags.trajectories),
+            _of_tokens(one, lags.by_token),
         )
-        for label, trajectories, tokens in bars
+        for one in bars
     )
     columns = (
         Column("lag", right=True),
         Column("", least_width=68),
         Column("trajectories", right=True),
         Column("share", right=True),
-        Column("of tokens", right=True),
+        Column("by token", right=True),
     )
     if lags.known:
         line = (
-            f"mean lag {units.number(lags.mean_lag)} {lags.unit} "
-            f"({units.number(lags.token_weighted_lag)} weighted by tokens), "
+            f"mean lag {units.number(lags.mean_lag)} {lags.unit}{_by_token(lags.by_token)}, "
             f"p95 {lags.p95_lag:.0f}, largest {lags.largest_lag}{_version(fresh.unit)}."
         )
     else:
         line = "Nobody recorded which policy version generated or trained on these samples."
-    notes = ["Lag: version that trained minus version of the first token; unknown is not zero."]
+    notes = [
+        "Lag of a trajectory: version that trained minus version of its first token; of a token: "
+        "minus its own version. Unknown is not zero."
+    ]
+    if lags.by_token.mixed_tokens:
+        notes.append(
+            f"{units.share(lags.by_token.mixed_tokens / lags.by_token.tokens)} of the tokens are "
+            "of trajectories that saw versions change: theirs lie between first and last, and are "
+            "spread evenly over them; in brackets the least and the most that a share can be."
+        )
     if handed_only:
         notes.append("No step was completed: nobody saw the learner train on it.")
     if lags.versions_known:
@@ -200,16 +209,56 @@ def _some(points: list[LagPoint]) -> list[LagPoint]:
     return [points[round(i * last / (_MOST_POINTS - 1))] for i in range(_MOST_POINTS)]
 
 
-def _lag_bars(bars: tuple[LagBar, ...]) -> list[tuple[str, int, int]]:
-    """`(lag, trajectories, tokens)`; lags are put together in ranges where there are many."""
-    known = [b.lag for b in bars if b.lag is not None]
-    wide = -(-(max(known) - min(known) + 1) // _MOST_LAGS) if known else 1
-    shown: dict[str, tuple[int, int]] = {}
-    for one in bars:
-        label = "unknown"
-        if one.lag is not None:
-            first = min(known) + (one.lag - min(known)) // wide * wide
-            label = str(first) if wide == 1 else f"{first} to {first + wide - 1}"
-        before = shown.get(label, (0, 0))
-        shown[label] = (before[0] + one.trajectories, before[1] + one.tokens)
-    return [(label, n, tokens) for label, (n, tokens) in shown.items()]
+@dataclass(frozen=True)
+class _Bar:
+    """A row of the histogram: lags from `first` to `last` (None: unknown)."""
+
+    first: int | None
+    last: int | None
+    trajectories: int
+
+    @property
+    def label(self) -> str:
+        if self.first is None:
+            return "unknown"
+        return str(self.first) if self.first == self.last else f"{self.first} to {self.last}"
+
+
+def _lag_bars(lags: Staleness) -> list[_Bar]:
+    """Trajectories by lag, and lags that only tokens have; put together in ranges where there are
+    many."""
+    counts = {one.lag: one.trajectories for one in lags.by_first_token}
+    by_token = [span.least for span in lags.by_token.spans if span.least is not None]
+    known = [lag for lag in counts if lag is not None] + by_token
+    bars: list[_Bar] = []
+    if known:
+        least, most = min(known), max(known)
+        wide = -(-(most - least + 1) // _MOST_LAGS)
+        for first in range(least, most + 1, wide):
+            within = range(first, first + wide)
+            n = sum(counts.get(lag, 0) for lag in within)
+            if n or lags.by_token.share(first, within[-1])[1] > 0:
+                bars.append(_Bar(first, within[-1], n))
+    if None in counts:
+        bars.append(_Bar(None, None, counts[None]))
+    return bars
+
+
+def _of_tokens(one: _Bar, by_token: TokenLags) -> str:
+    """`43 %`, or `43 % (30 to 55)` where versions changed during generation."""
+    if not by_token.tokens:
+        return units.UNKNOWN
+    if one.first is None or one.last is None:
+        return units.share(1 - by_token.known_tokens / by_token.tokens)
+    low, even, high = by_token.share(one.first, one.last)
+    least, most = f"{100 * low:.0f}", f"{100 * high:.0f}"
+    return units.share(even) + (f" ({least} to {most})" if least != most else "")
+
+
+def _by_token(by_token: TokenLags) -> str:
+    """` (by token 0.8, 0.5 to 1.1)`; nothing where no token's lag is known."""
+    if not by_token.known_tokens:
+        return ""
+    low, high = units.number(by_token.mean_low), units.number(by_token.mean_high)
+    between = "" if low == high else f", between {low} and {high}"
+    return f" (by token {units.number(by_token.mean)}{between})"

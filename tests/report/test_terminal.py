@@ -259,3 +259,14 @@ def test_a_slow_first_step_that_counts_is_named(tmp_path: Path) -> None:
     assert "Step 1 took 2.5 times the usual and is counted: 3 steps are too few" in text
     even = summarize(run_of(tmp_path / "even", process("driver", *turns(4, 5, 4))))
     assert "times the usual" not in rendered(even, 100)
+
+
+def test_tokens_of_several_versions_are_shown_as_what_their_share_can_be(tmp_path: Path) -> None:
+    learner = process("learner", *turns(4, 4, 4, 4, 4))
+    rows(learner, "trajectories", start_s=[1, 1], end_s=[2, 2], trajectory=[1, 2],
+         first_version=[5, 3], last_version=[5, 5], response_tokens=[100, 300])  # fmt: skip
+    rows(learner, "uses", time_s=[4, 4], trajectory=[1, 2], version=[5, 5], fate=[0, 0])
+    shown = rendered(summarize(run_of(tmp_path, learner)), 100)
+    assert "by token 0.750, between 0 and 1.50" in shown
+    assert "50 % (25 to 100)" in shown  # of lag 0
+    assert "25 % (0 to 75)" in shown  # of lag 1, at which no trajectory is by its first token

@@ -45,7 +45,7 @@ KEYS = {
     "staleness": {
         *("trajectories", "known", "by_first_token", "by_last_token", "mean_lag"),
         *("token_weighted_lag", "p95_lag", "largest_lag", "mixed_share", "versions_known", "unit"),
-        *("mean_in_flight", "mean_in_queue"),
+        *("mean_in_flight", "mean_in_queue", "by_token"),
     },
     "own_cost": {
         *("events", "processes", "event_cost_ns", "calibrated", "share"),

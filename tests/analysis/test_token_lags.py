@@ -1,0 +1,68 @@
+"""Single tokens of trajectories that saw versions change: a range, never a guess."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rltrace.analysis.staleness import staleness
+from rltrace.analysis.token_lags import TokenLags
+from rltrace.trace.vocabulary import Fate
+from tests.analysis.handmade import process, rows, run_of
+
+
+def lags_of(path: Path, *samples: tuple[int, int, int, int]) -> TokenLags:
+    """Samples `(trained by, first version, last version, tokens)`."""
+    trained, first, last, tokens = (list(column) for column in zip(*samples, strict=True))
+    n = len(samples)
+    learner = process("learner")
+    rows(learner, "trajectories", start_s=[0] * n, end_s=[1] * n, trajectory=list(range(n)),
+         first_version=first, last_version=last, response_tokens=tokens)  # fmt: skip
+    rows(learner, "uses", time_s=[2] * n, trajectory=list(range(n)), version=trained,
+         fate=[Fate.TRAINED] * n)  # fmt: skip
+    return staleness(run_of(path, learner)).by_token
+
+
+def test_tokens_of_one_version_have_one_lag(tmp_path: Path) -> None:
+    found = lags_of(tmp_path, (5, 5, 5, 100), (5, 3, 3, 300))
+    assert (found.mean_low, found.mean, found.mean_high) == (1.5, 1.5, 1.5)
+    assert found.share(0, 0) == (0.25, 0.25, 0.25)
+    assert found.share(1, 1) == (0, 0, 0)
+    assert found.mixed_tokens == 0
+
+
+def test_tokens_between_two_versions_are_a_range_and_spread_evenly(tmp_path: Path) -> None:
+    found = lags_of(tmp_path, (5, 5, 5, 100), (5, 3, 5, 300))  # lags 0, and 0 to 2
+    assert found.mixed_tokens == 300
+    assert (found.mean_low, found.mean, found.mean_high) == (0, 0.75, 1.5)
+    assert found.share(0, 0) == (0.25, 0.5, 1)
+    assert found.share(2, 2) == (0, 0.25, 0.75)
+    assert found.share(0, 2) == (1, 1, 1)  # wherever they are, they are in there
+
+
+@pytest.mark.parametrize("unknown", [(-1, 3, 3), (5, -1, 3), (5, 3, -1), (5, 4, 3)])
+def test_what_nobody_recorded_is_neither_old_nor_new(
+    tmp_path: Path, unknown: tuple[int, int, int]
+) -> None:
+    found = lags_of(tmp_path, (*unknown, 60), (5, 4, 4, 40))
+    assert (found.tokens, found.known_tokens, found.mean) == (100, 40, 1)
+    assert found.share(0, 9)[1] == pytest.approx(0.4)
+
+
+def test_without_any_version_there_is_no_mean(tmp_path: Path) -> None:
+    found = lags_of(tmp_path, (-1, -1, -1, 60))
+    assert (found.tokens, found.known_tokens) == (60, 0)
+    assert math.isnan(found.mean)
+
+
+def test_the_truth_of_a_made_run_lies_within(synthetic: Any) -> None:
+    run, truth = synthetic(placement="async", mixed=0.3, unknown_versions=0.1)
+    found = staleness(run).by_token
+    assert found.tokens == sum(truth.lag_tokens.values())
+    assert found.known_tokens == found.tokens - truth.lag_tokens["unknown"]
+    by_first = sum(int(k) * n for k, n in truth.lag_tokens.items() if k != "unknown")
+    assert found.mean_high == pytest.approx(by_first / found.known_tokens)
+    assert found.mean_low < found.mean < found.mean_high

@@ -195,8 +195,9 @@ def _sync(load: Workload, value: str, constants: Constants) -> Workload:
     _needs(load.sync.seconds > 0, "weights take no time that was seen")
     bytes = load.sync.bytes
     _needs(not math.isnan(bytes), "the size of the weights is not known")
-    seconds = min(transfer_s(mechanism, bytes, constants), load.sync.seconds)
-    return replace(load, sync=Sync(seconds, part, bytes, mechanism))
+    seconds = transfer_s(mechanism, bytes, constants, load.sync.fixed_s)
+    seconds = min(seconds, load.sync.seconds)
+    return replace(load, sync=Sync(seconds, part, bytes, mechanism, load.sync.fixed_s))
 
 
 def _sync_speed(load: Workload, value: str, constants: Constants) -> Workload:

@@ -29,7 +29,7 @@ from rltrace.analysis.whatif.run_samples import (
 from rltrace.analysis.whatif.stated import stated
 from rltrace.analysis.whatif.workload import PLACEMENTS, Sync, Workload
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
-from rltrace.trace.vocabulary import Stage, word
+from rltrace.trace.vocabulary import Phase, Stage, word
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
@@ -225,12 +225,16 @@ def _sync(parts: Parts, placement: str) -> Sync:
     exposed_s = float(parts.breakdown.exposed_s[steady, Stage.SYNC].mean())
     found = parts.syncs
     bytes = found.bytes_per_update.mean if found else math.nan
+    transfer = dict(found.phases).get(word(Phase.TRANSFER)) if found else None
+    fixed_s = max(0.0, found.update_s.mean - transfer.mean) if found and transfer else math.inf
     if placement == "async":
-        return Sync(tau_s, 1 - exposed_s / tau_s if tau_s else 0.0, bytes)
+        overlap = 1 - exposed_s / tau_s if tau_s else 0.0
+        return Sync(tau_s, overlap, bytes, fixed_s=fixed_s)
     by_role = {p.role: p.seconds.mean for p in found.participants} if found else {}
     sent, taken = by_role.get("source", 0.0), by_role.get("sink", 0.0)
     overlap = taken / (sent + taken) if sent + taken > 0 else 0.0
-    return Sync(exposed_s if placement == "one-step-off" else tau_s, overlap, bytes)
+    seconds = exposed_s if placement == "one-step-off" else tau_s
+    return Sync(seconds, overlap, bytes, fixed_s=fixed_s)
 
 
 def _devices(run: Run) -> tuple[Mapping[str, float], str]:

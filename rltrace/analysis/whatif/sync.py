@@ -17,10 +17,13 @@ def weight_bytes(parameters: float, bytes_each: float = 2.0) -> float:
     return parameters * bytes_each
 
 
-def transfer_s(mechanism: str, bytes: float, constants: Constants) -> float:
-    """Seconds of one update that moves `bytes`, however many receive it."""
+def transfer_s(
+    mechanism: str, bytes: float, constants: Constants, most_fixed_s: float = math.inf
+) -> float:
+    """Seconds of one update that moves `bytes`, however many receive it. `most_fixed_s` is what the
+    job's own updates take beside the transfer: another mechanism adds no more to it."""
     bandwidth = 1e9 * constants[f"{mechanism}_gb_per_s"]
-    return constants["sync_latency_s"] + bytes / bandwidth
+    return min(constants["sync_latency_s"], most_fixed_s) + bytes / bandwidth
 
 
 def star_s(bytes: float, copies: int, bandwidth: float) -> float:

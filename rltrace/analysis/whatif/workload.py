@@ -46,12 +46,14 @@ class Engine:
 @dataclass(frozen=True)
 class Sync:
     """Weight movement: `seconds` an update, of which `overlap` (0 to 1) is hidden behind other
-    work in placements that allow it. Bytes are those of one copy; NaN: unknown."""
+    work in placements that allow it. Bytes are those of one copy; NaN: unknown. `fixed_s` is what
+    an update takes beside its transfer; infinite: unknown."""
 
     seconds: float = 0.0
     overlap: float = 0.0
     bytes: float = math.nan
     mechanism: str = ""
+    fixed_s: float = math.inf
 
 
 @dataclass(frozen=True, eq=False)

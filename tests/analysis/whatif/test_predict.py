@@ -15,7 +15,7 @@ from rltrace.analysis.whatif.constants import Constants
 from rltrace.analysis.whatif.levers import LEVERS, NotApplicable
 from rltrace.analysis.whatif.predict import Source, predict, ranked
 from rltrace.analysis.whatif.replay import replay
-from rltrace.analysis.whatif.workload import Engine
+from rltrace.analysis.whatif.workload import Engine, Sync
 from rltrace.cli import main
 from rltrace.trace.errors import RltraceError
 from tests.analysis.whatif.played import ALIKE, batch, told, workload
@@ -171,6 +171,16 @@ def test_rates_are_for_a_device_second_and_a_dollar() -> None:
     assert found.useful_tokens_per_usd.middle == pytest.approx(8000 / 7 / 4 * 1000)
     unknown = predict(told(stages={"rollout": 6, "train": 2}).workload, [("train_speed", "2")])
     assert math.isnan(unknown.useful_tokens_per_device_s.middle)
+
+
+def test_another_mechanism_adds_no_more_to_its_transfer_than_the_jobs_own() -> None:
+    sync = Sync(3.0, 0.0, 8e6)
+    load = workload(batch([4, 4]), placement="disaggregated", sync=sync)
+    seconds = [
+        LEVERS["sync"].change(one, "direct", Constants()).sync.seconds
+        for one in (load, replace(load, sync=replace(sync, fixed_s=0.01)))
+    ]
+    assert seconds[0] > 0.1 > seconds[1] > 0.01
 
 
 def test_mechanisms_of_sync_are_as_fast_as_they_were_published() -> None:

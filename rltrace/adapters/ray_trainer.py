@@ -118,6 +118,10 @@ def _train(call: Call) -> None:
 def _used(call: Call) -> None:
     """Samples were trained on, all of a step at once, or one was dropped."""
     report = call.argument("report")
+    if report is not None and report.updates:
+        for name in ("loss", "kl"):
+            counter, value = call.recorder.name(name), getattr(report, name)
+            call.recorder.append("samples", time_ns=call.end_ns, counter=counter, value=value)
     for use in [call.result] if report is None else report.uses:
         call.row(
             "uses",

@@ -14,10 +14,11 @@ import numpy as np
 
 from rltrace.analysis.activity import Activity
 from rltrace.analysis.freshness import Freshness
+from rltrace.analysis.not_finite import Diverged, diverged
 from rltrace.analysis.reward_curve import RewardCurve
 from rltrace.analysis.stages import Breakdown
 from rltrace.analysis.steps import Steps
-from rltrace.trace.vocabulary import Stage, word
+from rltrace.trace.vocabulary import Outcome, Stage, word
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
@@ -29,6 +30,7 @@ STALL_TIMES = 3.0
 """A step that takes this many times the usual one stalled."""
 _LOST_SHARE = 0.1  # stalls that cost less of the run than this are a note
 _FEWEST_STEPS = 3
+_MOST_FAILED = 0.5
 _NAMED = 5
 _NO_STALL = (Stage.EVAL, Stage.CHECKPOINT)  # they are long by nature
 _NO_HANG = (Stage.STEP, Stage.WAIT, Stage.OTHER)
@@ -38,7 +40,7 @@ _BY_HAND = {signal.SIGINT, signal.SIGTERM}
 @dataclass(frozen=True)
 class Alarm:
     """One thing that is wrong: its kind ("crash", "hang", "lost process", "stall", "restart",
-    "reward", "not finite"), how grave it is (`ALARM` or `NOTE`), and a sentence."""
+    "reward", "verdicts", "not finite"), how grave it is (`ALARM` or `NOTE`), and a sentence."""
 
     kind: str
     severity: str
@@ -75,7 +77,8 @@ def health(
         *_stalls(steps, breakdown, usual_s),
         *_restarts(steps),
         *_reward(reward),
-        *_not_finite(run, fresh),
+        *_verdicts(run),
+        *_not_finite(run, steps, fresh),
     ]
     return Health(tuple(sorted(found, key=lambda alarm: alarm.severity != ALARM)))
 
@@ -200,16 +203,32 @@ def _reward(reward: RewardCurve | None) -> list[Alarm]:
     ]
 
 
-def _not_finite(run: Run, fresh: Freshness) -> list[Alarm]:
+def _not_finite(run: Run, steps: Steps, fresh: Freshness) -> list[Alarm]:
     alarms = []
     if fresh.infinite_ratios:
         alarms.append(f"samples with infinite importance ratios: {fresh.infinite_ratios}")
     rewards = run.sql("select count(*) from raw_rewards where start_ns > 0 and isinf(value)")
     if count := rewards.fetchall()[0][0]:
         alarms.append(f"infinite rewards: {count}")
-    losses = run.sql(
-        "select text, count(*) from raw_samples join names on names.id = counter where time_ns > 0 "
-        "and not isfinite(value) and (text ilike '%loss%' or text ilike '%grad%norm%') group by 1"
-    ).fetchall()
-    alarms += [f"readings of {name} that are not finite: {count}" for name, count in losses]
-    return [Alarm("not finite", ALARM, text) for text in alarms]
+    return [
+        *(Alarm("not finite", ALARM, text) for text in alarms),
+        *(_diverged(one) for one in diverged(run, steps)),
+    ]
+
+
+def _diverged(one: Diverged) -> Alarm:
+    when = "" if one.first_step is None else f", first in step {one.first_step}"
+    readings = f"{one.not_finite} of {one.readings} reading{'s' * (one.readings != 1)}"
+    says = f"{one.counter} was NaN or infinite in {readings}{when}"
+    return Alarm("not finite", ALARM if one.grave else NOTE, says)
+
+
+def _verdicts(run: Run) -> list[Alarm]:
+    """Most verdicts come to nothing: what is trained on then is not what the task asks for."""
+    failed, whole = run.sql(
+        f"select count(*) filter (outcome > {int(Outcome.OK)}), count(*) from raw_rewards "
+        "where start_ns > 0 and outcome >= 0"
+    ).fetchall()[0]
+    if failed <= _MOST_FAILED * whole:
+        return []
+    return [Alarm("verdicts", ALARM, f"{failed} of {whole} verdicts failed or timed out")]

@@ -19,7 +19,8 @@ _WAIT_SHARE = 0.05
 _MOST_STOPPED = 3
 _MOST_FIGURES = 4
 _OF_STAGES = (ROLLOUT, TAIL, ENV_REWARD, LEARNER, WEIGHTS)
-_OF_HEALTH = ("reward", "restart", "stall", "lost process", "not finite")  # others stand below
+# The others stand below.
+_OF_HEALTH = ("reward", "restart", "stall", "lost process", "verdicts", "not finite")
 
 _WHEN_STOPPED = ("was in progress, when the job was ended, since", "that")
 _UNWELL = {
@@ -29,6 +30,7 @@ _UNWELL = {
     "stall": "steps stalled",
     "restart": "steps were done again",
     "reward": "its reward fell",
+    "verdicts": "most verdicts fail",
     "not finite": "its figures are not finite",
 }
 """Alarm by kind, in a few words; its sentence stands below."""

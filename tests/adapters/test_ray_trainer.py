@@ -69,6 +69,14 @@ def test_a_step_lasts_as_long_as_the_ledger_says_or_longer(traced_job: TracedJob
         assert seconds >= record["seconds"] - 0.05
 
 
+def test_losses_are_those_of_the_ledger(traced_job: TracedJob) -> None:
+    job = traced_job("colocated")
+    found = job.rows("SELECT value FROM samples WHERE counter = 'loss' ORDER BY time_ns")
+    losses = [record["loss"] for record in job.steps if record["loss"] is not None]
+    assert losses
+    assert found == pytest.approx(losses)
+
+
 def test_without_tools_a_trajectory_lies_inside_its_engines_work(traced_job: TracedJob) -> None:
     job = traced_job("colocated")
     # Whoever waits for the engine's last sequences goes on right after it has stopped.

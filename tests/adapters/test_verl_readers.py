@@ -381,7 +381,6 @@ def test_what_verl_logs_becomes_counters_where_it_is_a_number(
     device_like = type("Tensor", (), {"__float__": lambda self: 1 / 0})  # not to be waited for
     numbers = {"loss": 0.5, "tokens": 7, "kl": np.float32(0.25), "n": np.int64(3)}
     others = {
-        "nan": float("nan"),
         "text": "1.0",
         "flag": True,
         "list": [1.0],
@@ -396,6 +395,7 @@ def test_what_verl_logs_becomes_counters_where_it_is_a_number(
 
     hooked_log = hooked(log, before=controller.logged)
     hooked_log(None, others | numbers, 3)
-    hooked_log(None, data={"val/score": 1.0}, step=3)
+    hooked_log(None, data={"val/score": 1.0, "actor/pg_loss": float("nan")}, step=3)
     hooked_log(None, data=None, step=4)
-    assert dict(rows(run_path, "select counter, value from samples")) == numbers | {"val/score": 1}
+    found = dict(rows(run_path, "select counter, value from samples"))
+    assert found == numbers | {"val/score": 1, "actor/pg_loss": None}

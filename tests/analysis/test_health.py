@@ -11,7 +11,7 @@ import pytest
 from rltrace.analysis.health import ALARM, NOTE, Health
 from rltrace.analysis.summary import summarize
 from rltrace.trace.run import Run
-from rltrace.trace.vocabulary import Fate, Stage
+from rltrace.trace.vocabulary import Fate, Outcome, Stage
 from tests.analysis.handmade import at, process, rows, run_of
 
 
@@ -184,8 +184,61 @@ def test_figures_that_are_not_finite(tmp_path: Path) -> None:
     says = " ".join(alarm.says for alarm in health_of(run_of(tmp_path, driver)).alarms)
     assert "samples with infinite importance ratios: 1" in says
     assert "infinite rewards: 1" in says
-    assert "actor/loss that are not finite: 1" in says
+    assert "actor/loss was NaN or infinite in 1 of 1 reading, first in step 0" in says
     assert "queue" not in says
+
+
+def logged(path: Path, **by_counter: list[float]) -> Run:
+    """A run that logs these figures at the end of its steps, one a step."""
+    driver = process("driver", *steps(*[10] * max(map(len, by_counter.values()))))
+    for counter, values in by_counter.items():
+        rows(driver, "samples", time_s=[10 * n + 10 for n in range(len(values))],
+             counter=[counter] * len(values), value=values)  # fmt: skip
+    return run_of(path, driver)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([0.5] * 20, []),
+        ([0.5] * 15 + [np.nan] * 5, [("not finite", ALARM)]),
+        ([0.5] * 10 + [np.inf] + [0.5] * 10, [("not finite", NOTE)]),  # one update was skipped
+        ([0.5, np.nan] * 10 + [0.5], [("not finite", ALARM)]),
+    ],
+)
+def test_a_loss_that_stays_no_number_forbids_advice_and_one_that_came_back_does_not(
+    tmp_path: Path, values: list[float], expected: list[tuple[str, str]]
+) -> None:
+    found = health_of(logged(tmp_path, **{"actor/pg_loss": values}))
+    assert kinds(found) == expected
+    assert found.well == (("not finite", ALARM) not in expected)
+
+
+@pytest.mark.parametrize(
+    "counter", ["reward", "critic/rewards/mean", "policy_loss", "actor/grad_norm", "critic/score"]
+)
+def test_what_the_job_learns_from_is_watched(tmp_path: Path, counter: str) -> None:
+    found = health_of(logged(tmp_path, **{counter: [1.0, 1.0, np.nan]}))
+    assert [alarm.says for alarm in found.alarms] == [
+        f"{counter} was NaN or infinite in 1 of 3 readings, first in step 2"
+    ]
+
+
+@pytest.mark.parametrize(
+    "counter",
+    ["val-core/math/reward/mean@1", "critic/rewards/std", "response_length", "eval_reward"],
+)
+def test_what_may_be_no_number_is_no_reason_for_an_alarm(tmp_path: Path, counter: str) -> None:
+    assert health_of(logged(tmp_path, **{counter: [np.nan] * 3})).alarms == ()
+
+
+@pytest.mark.parametrize(("failed", "well"), [(0, True), (5, True), (6, False)])
+def test_most_verdicts_fail(tmp_path: Path, failed: int, well: bool) -> None:
+    driver = process("driver", *steps(*[10] * 6))
+    outcomes = [Outcome.ERROR] * failed + [Outcome.OK] * (10 - failed)
+    rows(driver, "rewards", start_s=[1] * 10, end_s=[2] * 10, trajectory=list(range(10)),
+         value=[np.nan if o else 1.0 for o in outcomes], outcome=outcomes)  # fmt: skip
+    assert health_of(run_of(tmp_path, driver)).well == well
 
 
 def test_one_step_and_nothing_at_all_are_no_reason_for_an_alarm(tmp_path: Path) -> None:

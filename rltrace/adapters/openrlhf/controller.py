@@ -6,7 +6,6 @@ begins where the loop asks for the batch that it will train on, and ends where i
 
 from __future__ import annotations
 
-import math
 from time import monotonic_ns
 from typing import Any
 
@@ -154,10 +153,10 @@ def saving(call: Call) -> str:
 
 
 def logged(call: Call) -> None:
-    """OpenRLHF's own figures of the step, under its names."""
+    """OpenRLHF's own figures of the step, under its names, NaN among them: a loss may be."""
     figures = call.argument("logs_dict") or {}
     for name, value in figures.items():
-        if isinstance(value, int | float) and math.isfinite(value):
+        if isinstance(value, int | float):
             call.recorder.append(
                 "samples",
                 time_ns=call.start_ns,

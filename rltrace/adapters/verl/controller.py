@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from typing import Any
 
@@ -26,11 +25,11 @@ def timer_named(call: Call) -> None:
 
 
 def logged(call: Call) -> None:
-    """The figures of a step that verl logs, under its own names: numbers of the host only, since
-    reading one off a device would have the job wait for it."""
+    """The figures of a step that verl logs, under its own names, NaN among them: a loss may be.
+    Numbers of the host only, since reading one off a device would have the job wait for it."""
     recorder, now = call.recorder, time.monotonic_ns()
     for name, value in (call.argument("data") or {}).items():
-        if _is_number(value) and math.isfinite(value):
+        if _is_number(value):
             recorder.append("samples", time_ns=now, counter=recorder.name(name), value=float(value))
 
 

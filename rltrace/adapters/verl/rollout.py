@@ -6,6 +6,7 @@ variable says to which trajectory they belong, and whether that is one of a vali
 
 from __future__ import annotations
 
+import math
 import sys
 from contextvars import ContextVar
 from typing import Any
@@ -208,14 +209,16 @@ def _ends(call: Call, rollout: _Rollout, outputs: list[Any], end_ns: int) -> Non
 
 
 def _verdict(call: Call, own_id: str, fields: Any, value: Any, timed: bool) -> None:
+    number = math.nan if value is None else float(value)
+    failed = call.exception is not None or math.isnan(number)
     call.recorder.append(
         "rewards",
         start_ns=call.start_ns if timed else call.end_ns,
         end_ns=call.end_ns,
         trajectory=identify(own_id),
         component=call.recorder.name(str(fields.get("data_source", "score"))),
-        value=float("nan") if value is None else float(value),
-        outcome=Outcome.OK if call.exception is None else Outcome.ERROR,
+        value=number,
+        outcome=Outcome.ERROR if failed else Outcome.OK,
     )
 
 

@@ -41,7 +41,8 @@ from rltrace.trace.errors import RltraceError
 
 if TYPE_CHECKING:
     from rltrace.hooks.figures import OwnFigure
-    from rltrace.trace.run import Process, Run
+    from rltrace.trace.processes import Process
+    from rltrace.trace.run import Run
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from rich import filesize
 from rich.console import Console
 from rich.table import Table
 
-from rltrace.trace.run import Process, Run
+from rltrace.trace.processes import Process
+from rltrace.trace.run import Run
 from rltrace.trace.run_dir import PARQUET
 from rltrace.trace.schema import TABLES
 

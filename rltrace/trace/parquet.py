@@ -20,7 +20,8 @@ from rltrace.trace.run_dir import PARQUET, write_json
 from rltrace.trace.schema import SCHEMA_VERSION, TABLES
 
 if TYPE_CHECKING:
-    from rltrace.trace.run import Process, Run
+    from rltrace.trace.processes import Process
+    from rltrace.trace.run import Run
 
 _ROW_GROUP_ROWS = 200_000
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,29 +21,10 @@ from rltrace.trace.alignment import NodeClock, Pair, align, read_clock_files
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.manifest import Manifest, read_manifest
 from rltrace.trace.parents import roles_of_parents
+from rltrace.trace.processes import Process, described
 from rltrace.trace.schema import SCHEMA_VERSION, TABLES
 from rltrace.trace.segments import NUMPY_KINDS, Segment, read_segments
 from rltrace.trace.views import BASES, LAGS, view_statements
-
-
-@dataclass(frozen=True)
-class Process:
-    """One traced process. `number` is its `process` in every table; `start_ns` is Unix time;
-    `clock_bound_ns` says how well its clock is known (0: the reference's own, -1: not at all);
-    `child_of` is the role of the process that started one that has no role itself."""
-
-    number: int
-    who: str
-    host: str
-    node: str
-    pid: int
-    role: str | None
-    rank: int | None
-    adapter: str | None
-    start_ns: int
-    clock_bound_ns: int
-    child_of: str | None = None
-    facts: dict[str, Any] = field(repr=False, default_factory=dict)
 
 
 def open_run(path: str | Path) -> Run:
@@ -184,25 +164,7 @@ class Run:
         self._publish_names()
 
     def _add_process(self, who: str, facts: dict[str, Any], child_of: str | None = None) -> Process:
-        node = str(facts.get("node", ""))
-        clock = self._clocks.get(node)
-        start = np.array([int(facts.get("start_ns") or 0)], np.int64)
-        pid = facts.get("pid")
-        rank = facts.get("rank")
-        process = Process(
-            number=len(self.processes),
-            who=who,
-            host=str(facts.get("host") or who.split("-", maxsplit=1)[0]),
-            node=node,
-            pid=pid if isinstance(pid, int) else -1,
-            role=_text(facts.get("role")),
-            rank=rank if isinstance(rank, int) else None,
-            adapter=_text(facts.get("adapter")),
-            start_ns=int(clock.to_unix(start)[0]) if clock else -1,
-            clock_bound_ns=clock.bound_ns if clock else -1,
-            child_of=child_of,
-            facts=facts,
-        )
+        process = described(len(self.processes), who, facts, self._clocks, child_of)
         self.processes.append(process)
         self._numbers[who] = process.number
         return process
@@ -318,10 +280,6 @@ class Run:
         texts = [known.get(i, "?") for i in range(max(known, default=-1) + 1)]
         ids = [self._names.setdefault(text, len(self._names)) for text in texts]
         return np.array(ids, np.int32)
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)
 
 
 def _quoted(path: Path) -> str:

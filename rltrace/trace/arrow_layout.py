@@ -1,0 +1,124 @@
+"""Where the columns of an Arrow IPC stream lie in its file, found without reading a row.
+
+A reader of a file that is still being filled needs the places, not the values. Only what a segment
+is made of is understood: fixed-width columns without nulls or compression (`Message.fbs`,
+`Schema.fbs`; flatbuffers are little-endian, references are relative to where they stand).
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+PREFIX_BYTES = 8
+SCHEMA, RECORD_BATCH = 1, 3
+_INT, _FLOAT = 2, 3
+_INT_KINDS = {8: "b", 32: "i", 64: "q"}
+_FLOAT_KINDS = {1: "f", 2: "d"}
+
+
+class NotASegment(ValueError):
+    """The bytes are no message of a segment."""
+
+
+@dataclass(frozen=True)
+class BatchLayout:
+    """A record batch: its rows, and the offset of each column in the body."""
+
+    rows: int
+    offsets: tuple[int, ...]
+
+
+def message_bytes(prefix: bytes) -> int:
+    """Length of the metadata after the prefix; 0 where there is no message yet, or no more.
+    Errors: `NotASegment`."""
+    if len(prefix) < PREFIX_BYTES:
+        return 0
+    mark, length = struct.unpack_from("<Ii", prefix)
+    if mark == 0:  # space that was allocated for a message to come
+        return 0
+    if mark != 0xFFFFFFFF or length < 0:
+        raise NotASegment("no Arrow stream")
+    return int(length)
+
+
+def header(metadata: bytes) -> tuple[int, int, int]:
+    """`(kind of the message, length of its body, place of its header)`. Errors: `NotASegment`."""
+    try:
+        root = _reference(metadata, 0)
+        kind = _scalar(metadata, root, 1, "B")
+        body = _scalar(metadata, root, 3, "q")
+        return kind, body, _target(metadata, root, 2)
+    except struct.error:
+        raise NotASegment("a damaged message") from None
+
+
+def schema_kinds(metadata: bytes, at: int) -> list[tuple[str, str]]:
+    """`(name, struct letter)` of each column of a schema; the letter is empty for a column that is
+    no number of ours. Errors: `NotASegment`."""
+    try:
+        fields = _target(metadata, at, 1)
+        places = (_reference(metadata, fields + 4 + 4 * i) for i in range(_u32(metadata, fields)))
+        return [(_text(metadata, _target(metadata, at, 0)), _kind(metadata, at)) for at in places]
+    except (struct.error, UnicodeDecodeError):
+        raise NotASegment("a damaged schema") from None
+
+
+def batch_layout(metadata: bytes, at: int) -> BatchLayout:
+    """The layout of a record batch. Errors: `NotASegment`, also where it is compressed."""
+    try:
+        rows = _scalar(metadata, at, 0, "q")
+        buffers = _target(metadata, at, 2)
+        count = _u32(metadata, buffers)
+        # Each column has two: a validity bitmap, which is empty, and the values.
+        offsets = [
+            struct.unpack_from("<q", metadata, buffers + 4 + 16 * i)[0] for i in range(1, count, 2)
+        ]
+        if _slot(metadata, at, 3):
+            raise NotASegment("a compressed batch")
+        return BatchLayout(rows, tuple(offsets))
+    except struct.error:
+        raise NotASegment("a damaged batch") from None
+
+
+def _kind(data: bytes, at: int) -> str:
+    kind = _scalar(data, at, 2, "B")
+    type_ = _target(data, at, 3)
+    if kind == _INT:
+        return _INT_KINDS.get(_scalar(data, type_, 0, "i"), "")
+    if kind == _FLOAT:
+        return _FLOAT_KINDS.get(_scalar(data, type_, 0, "h"), "")
+    return ""
+
+
+def _u32(data: bytes, at: int) -> int:
+    return int(struct.unpack_from("<I", data, at)[0])
+
+
+def _reference(data: bytes, at: int) -> int:
+    return at + _u32(data, at)
+
+
+def _slot(data: bytes, table: int, field: int) -> int:
+    """Place of a table's field, 0 where it is absent."""
+    vtable = table - int(struct.unpack_from("<i", data, table)[0])
+    size = int(struct.unpack_from("<H", data, vtable)[0])
+    place = 4 + 2 * field
+    offset = int(struct.unpack_from("<H", data, vtable + place)[0]) if place < size else 0
+    return table + offset if offset else 0
+
+
+def _scalar(data: bytes, table: int, field: int, kind: str) -> int:
+    slot = _slot(data, table, field)
+    return int(struct.unpack_from(f"<{kind}", data, slot)[0]) if slot else 0
+
+
+def _target(data: bytes, table: int, field: int) -> int:
+    slot = _slot(data, table, field)
+    if not slot:
+        raise NotASegment("a message without its header")
+    return _reference(data, slot)
+
+
+def _text(data: bytes, at: int) -> str:
+    return data[at + 4 : at + 4 + _u32(data, at)].decode()

@@ -1,0 +1,218 @@
+"""Following a run while it is written: every process, every segment, each row once.
+
+    follower = Follower(path)
+    while not follower.gone:
+        for table, rows in follower.poll().items(): ...
+        follower.unfinished("spans")    # what is in progress
+
+Nothing is kept of rows that were given out, and nothing is asked of the job: its files are read.
+Rows are as in `rltrace.trace.run`'s tables, Unix times and global name ids included; a node's clock
+is known better as its run goes on, so times of other nodes may differ by that from a later reading.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rltrace.trace import run_dir
+from rltrace.trace.alignment import NodeClock, Pair, align, read_clock_files
+from rltrace.trace.errors import RltraceError
+from rltrace.trace.growing import Columns, GrowingSegment, joined
+from rltrace.trace.names import FollowedNames
+from rltrace.trace.parents import roles_of_parents
+from rltrace.trace.processes import Process, described
+from rltrace.trace.schema import SCHEMA_VERSION, TABLES, Table
+
+_ALIGN_EVERY_S = 60.0
+_STREAM = ".arrows"
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of a table: a numpy array for each of its columns, and `process`, the number of the
+    process that stored each."""
+
+    columns: dict[str, NDArray[Any]]
+
+    def __len__(self) -> int:
+        return len(self.columns["process"])
+
+    def __getitem__(self, column: str) -> NDArray[Any]:
+        return self.columns[column]
+
+    def where(self, kept: NDArray[Any]) -> Rows:
+        """Those that `kept`, a mask or places, says."""
+        return Rows({name: values[kept] for name, values in self.columns.items()})
+
+
+class Follower:
+    """Follows the run in `path`. Errors: `RltraceError` when there is none there, or a newer one.
+
+    `meta` is what run.json says; `processes` are numbered in the order in which they were found;
+    `names` are the texts of the name ids; `problems` say, by file, what cannot be followed. `gone`
+    is whether the directory has been deleted.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.meta: dict[str, Any] = run_dir.read_run_json(str(path))
+        version = self.meta.get("schema_version")
+        if not isinstance(version, int) or version > SCHEMA_VERSION:
+            raise RltraceError(f"{path} has trace schema {version}: `rltrace info` says more")
+        self.processes: list[Process] = []
+        self.problems: dict[str, str] = {}
+        self.gone = False
+        self._meta_read_at = -1
+        self._numbers: dict[str, int] = {}
+        self._facts: dict[str, dict[str, Any]] = {}
+        self._facts_read_at: dict[str, tuple[int, int]] = {}
+        self._clocks: dict[str, NodeClock] = {}
+        self._aligned_at = -_ALIGN_EVERY_S
+        self._names = FollowedNames(path / run_dir.NAMES)
+        self._segments: dict[str, dict[str, GrowingSegment]] = {name: {} for name in TABLES}
+        self._left: set[str] = set()
+
+    @property
+    def names(self) -> list[str]:
+        """The text of each name id."""
+        return self._names.texts
+
+    def poll(self, ended: frozenset[str] = frozenset()) -> dict[str, Rows]:
+        """Reads what is new: for each table the rows that have become complete. `ended` are the
+        processes (by `who`) of which nothing more can come: their files are read a last time."""
+        self._read_meta()
+        self._read_processes()
+        found = {}
+        for table in TABLES.values():
+            self._find_segments(table)
+            parts = []
+            for segment in self._segments[table.name].values():
+                if segment.who not in self._left:
+                    columns = segment.poll(final=segment.who in ended)
+                    self._note(table, segment)
+                    parts.append((segment.who, columns))
+            found[table.name] = self._rows(table, parts)
+        self._left |= ended
+        return found
+
+    def unfinished(self, table: str) -> Rows:
+        """The rows that are in progress, or that ended a moment ago: then `end_ns` is not -1."""
+        segments = self._segments[table].values()
+        return self._rows(TABLES[table], [(s.who, s.unfinished) for s in segments])
+
+    def name(self, number: int) -> str:
+        """The text of a name id; "?" for one that nobody wrote down."""
+        return self.names[number] if 0 <= number < len(self.names) else "?"
+
+    def _read_meta(self) -> None:
+        try:
+            changed_at = os.stat(self.path / run_dir.RUN_FILE).st_mtime_ns
+            if changed_at != self._meta_read_at:
+                self.meta = run_dir.read_run_json(str(self.path))
+                self._meta_read_at = changed_at
+        except (OSError, RltraceError):
+            self.gone = not self.path.is_dir()  # else it is being replaced
+
+    def _read_processes(self) -> None:
+        """Takes in processes that are new or say more of themselves."""
+        changed = []
+        for entry in _entries(self.path / run_dir.PROCESS):
+            if not entry.name.endswith(".json"):
+                continue
+            who = entry.name[: -len(".json")]
+            try:
+                status = entry.stat()
+                read_at = (status.st_mtime_ns, status.st_ino)
+                if self._facts_read_at.get(who) == read_at:
+                    continue
+                facts = json.loads(Path(entry.path).read_text("utf-8"))
+                self._facts[who] = {**facts}
+                self._facts_read_at[who] = read_at
+                changed.append(who)
+            except (OSError, ValueError, TypeError) as error:
+                self.problems[f"{run_dir.PROCESS}/{entry.name}"] = str(error)
+        self._align(any(self._facts[who].get("node") not in self._clocks for who in changed))
+        if changed:
+            parents = roles_of_parents(self._facts)
+            for who in {*changed, *parents}:
+                self._describe(who, parents.get(who))
+
+    def _align(self, new_node: bool) -> None:
+        """Aligns the clocks of the nodes: when there is a new one, and now and then."""
+        now = time.monotonic()
+        if not new_node and now - self._aligned_at < _ALIGN_EVERY_S:
+            return
+        self._aligned_at = now
+        try:
+            pairs, exchanges, _ = read_clock_files(self.path / run_dir.CLOCKS)
+        except OSError:
+            return
+        for facts in self._facts.values():
+            clock = facts.get("clock")
+            if isinstance(clock, dict) and not {"monotonic_ns", "real_ns"} - set(clock):
+                pair: Pair = (clock["monotonic_ns"], clock["real_ns"], clock.get("bracket_ns", 0))
+                pairs.setdefault(str(facts.get("node")), []).append(pair)
+        self._clocks = align(str(self.meta.get("node")), pairs, exchanges)
+
+    def _describe(self, who: str, child_of: str | None) -> int:
+        """Puts a process into `processes`, or renews what is said there; its number."""
+        number = self._numbers.setdefault(who, len(self.processes))
+        process = described(number, who, self._facts.get(who, {}), self._clocks, child_of)
+        if number == len(self.processes):
+            self.processes.append(process)
+        else:
+            self.processes[number] = process
+        return number
+
+    def _find_segments(self, table: Table) -> None:
+        known = self._segments[table.name]
+        for entry in _entries(self.path / table.name):
+            if entry.name not in known and entry.name.endswith(_STREAM):
+                known[entry.name] = GrowingSegment(Path(entry.path), table)
+
+    def _note(self, table: Table, segment: GrowingSegment) -> None:
+        if segment.problem is not None:
+            self.problems[f"{table.name}/{segment.path.name}"] = segment.problem
+
+    def _rows(self, table: Table, parts: list[tuple[str, Columns]]) -> Rows:
+        parts = [(who, columns) for who, columns in parts if len(columns[0])]
+        numbers = [self._number(who) for who, _ in parts]
+        whole = joined(table, [self._translated(table, who, columns) for who, columns in parts])
+        named = dict(zip([c.name for c in table.columns], whole, strict=True))
+        lengths = [len(columns[0]) for _, columns in parts]
+        named["process"] = np.repeat(np.array(numbers, np.int64), lengths)
+        return Rows(named)
+
+    def _number(self, who: str) -> int:
+        number = self._numbers.get(who)
+        return self._describe(who, None) if number is None else number
+
+    def _translated(self, table: Table, who: str, columns: Columns) -> Columns:
+        """The columns with Unix times and global name ids."""
+        clock = self._clocks.get(self.processes[self._number(who)].node)
+        translated: Columns = []
+        for column, values in zip(table.columns, columns, strict=True):
+            if column.is_time and clock is not None:
+                translated.append(clock.to_unix(values))
+            elif column.is_name:
+                translated.append(self._names.translated(who, values))
+            else:
+                translated.append(values)
+        return translated
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    """What lies in a folder, in order; nothing where it has been deleted."""
+    try:
+        with os.scandir(folder) as found:
+            return sorted(found, key=lambda entry: entry.name)
+    except OSError:
+        return []

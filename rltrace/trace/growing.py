@@ -1,0 +1,240 @@
+"""One segment that is still being written: what has been stored in it since the last look.
+
+A row is first there (its marker is set), and for an interval complete only later, in place. So a
+reader has to come back for the rows that were not complete, and only for those: everything else is
+read once. A segment is read with `pread`, by its path, at each look: a map would be a SIGBUS where
+a file is cut, would hold a descriptor of each of hundreds of files, and is not refreshed on NFS.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rltrace.trace.arrow_layout import (
+    PREFIX_BYTES,
+    RECORD_BATCH,
+    SCHEMA,
+    NotASegment,
+    batch_layout,
+    header,
+    message_bytes,
+    schema_kinds,
+)
+from rltrace.trace.schema import Table
+
+Columns = list[NDArray[Any]]
+"""A numpy array for each column of the table."""
+
+_Slots = NDArray[np.int64]
+
+_LOOK_AHEAD = 64  # slots that are looked at beyond the last one known to be stored
+_TOGETHER = 512  # rows this near each other are read in one go
+SETTLED_NS = 10**9
+"""An interval's other columns are stored with its end, in the same few statements. What ended this
+long before the newest row of its process is complete; the rest is, once two looks saw it ended."""
+
+
+class GrowingSegment:
+    """Follows the file at `path`. `problem` is why it cannot be followed (further), or None;
+    `unfinished` are the rows that were begun and are not known to be complete."""
+
+    def __init__(self, path: Path, table: Table) -> None:
+        self.path = path
+        self.table = table
+        self.who = path.name.rsplit(".", 2)[0]
+        self.problem: str | None = None
+        self._places: list[int] | None = None
+        self._end = 0
+        self._batches: list[_Batch] = []
+        self._newest = _Newest()
+
+    @property
+    def unfinished(self) -> Columns:
+        """Their values as of the last look; `end_ns` is -1, or when it was seen to have ended."""
+        return joined(self.table, [batch.unfinished for batch in self._batches])
+
+    def poll(self, final: bool = False) -> Columns:
+        """The rows that became complete since the last look. `final`: nobody writes any more, so
+        what has ended is complete. A file that is gone, or was cut, has nothing new."""
+        if self.problem is not None:
+            return joined(self.table, [])
+        try:
+            file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            if not isinstance(error, FileNotFoundError):
+                self.problem = f"cannot be read: {error.strerror}"
+            return joined(self.table, [])
+        try:
+            self._find_batches(file, os.fstat(file).st_size)
+            found = [
+                batch.poll(file, batch is not self._batches[-1], final) for batch in self._batches
+            ]
+            last = self._batches[-1:]
+            self._batches = [b for b in self._batches if not b.is_read or b in last]
+            return joined(self.table, found)
+        except (NotASegment, _Cut, OSError) as error:
+            self.problem = f"cannot be followed: {error}"
+            return joined(self.table, [])
+        finally:
+            os.close(file)
+
+    def _find_batches(self, file: int, size: int) -> None:
+        """Takes in the messages that have become whole."""
+        if size < self._end:
+            raise _Cut("it became shorter")
+        while self._end + PREFIX_BYTES <= size:
+            length = message_bytes(os.pread(file, PREFIX_BYTES, self._end))
+            metadata = os.pread(file, length, self._end + PREFIX_BYTES) if length else b""
+            if not length or len(metadata) < length:
+                return
+            kind, body_bytes, at = header(metadata)
+            body = self._end + PREFIX_BYTES + length
+            if body + body_bytes > size:
+                return
+            if kind == SCHEMA:
+                self._places = self._columns(schema_kinds(metadata, at))
+            elif kind == RECORD_BATCH and self._places is not None:
+                layout = batch_layout(metadata, at)
+                offsets = [body + layout.offsets[i] if i >= 0 else -1 for i in self._places]
+                self._batches.append(_Batch(self.table, layout.rows, offsets, self._newest))
+            else:
+                raise NotASegment("a message that no segment has")
+            self._end = body + body_bytes
+
+    def _columns(self, kinds: list[tuple[str, str]]) -> list[int]:
+        """The place of each column of the table in the file, -1 for one that an older writer did
+        not have."""
+        found = {name: i for i, (name, _) in enumerate(kinds)}
+        places = [found.get(column.name, -1) for column in self.table.columns]
+        if places[0] < 0:
+            raise NotASegment("not a segment of this table")
+        for column, place in zip(self.table.columns, places, strict=True):
+            if place >= 0 and kinds[place][1] != column.kind:
+                raise NotASegment(f"column {column.name} has another type")
+        return places
+
+
+class _Cut(Exception):
+    """The file is shorter than it was."""
+
+
+class _Newest:
+    """The newest moment in a segment, by the clock of its process."""
+
+    at_ns = 0
+
+
+class _Batch:
+    """A record batch in a file: which of its rows have been read."""
+
+    def __init__(self, table: Table, rows: int, offsets: list[int], newest: _Newest) -> None:
+        self._table = table
+        self._rows = rows
+        self._offsets = offsets
+        self._newest = newest
+        names = [column.name for column in table.columns]
+        self._end = names.index("end_ns") if "end_ns" in names else -1
+        if self._end >= 0 and offsets[self._end] < 0:
+            self._end = -1
+        self._next = 0  # all slots before it are read, open, or holes
+        self._holes = self._open = np.empty(0, np.int64)
+        self._seen_ended = np.empty(0, np.bool_)
+        self.unfinished = joined(table, [])
+
+    @property
+    def is_read(self) -> bool:
+        """Whether nothing of it will change any more."""
+        return self._next == self._rows and not len(self._open) and not len(self._holes)
+
+    def poll(self, file: int, full: bool, final: bool) -> Columns:
+        """The rows that became complete. `full`: there is a batch after this one."""
+        begun = self._begun(file, full)
+        if self._end < 0:
+            rows = self._read(file, begun)
+            self._note(rows[0])
+            return rows
+        slots = np.concatenate([self._open, begun])
+        if not len(slots):
+            return joined(self._table, [])
+        rows = self._read(file, slots)
+        start, end = rows[0], rows[self._end]
+        self._note(start, end)
+        there, ended = start != 0, end != -1  # a span that was taken back is there no more
+        complete = ended & (end < self._newest.at_ns - SETTLED_NS)
+        complete[: len(self._open)] |= ended[: len(self._open)] & self._seen_ended
+        complete = there & (ended if final else complete)
+        rest = there & ~complete
+        self._open, self._seen_ended = slots[rest], ended[rest]
+        self.unfinished = [column[rest] for column in rows]
+        return [column[complete] for column in rows]
+
+    def _begun(self, file: int, full: bool) -> _Slots:
+        """Slots that were stored since the last look. A slot is claimed before it is stored, so
+        there may be holes; they are looked at again, but once all slots are claimed only once."""
+        again = self._gather(file, 0, self._holes) != 0
+        found = [self._holes[again]]
+        holes = [self._holes[:0] if full else self._holes[~again]]
+        while self._next < self._rows:
+            count = min(_LOOK_AHEAD, self._rows - self._next)
+            if full:
+                count = self._rows - self._next
+            stored = self._pread(file, 0, self._next, count) != 0
+            if not full:
+                stored = stored[: int(np.flatnonzero(stored)[-1]) + 1 if stored.any() else 0]
+            slots = np.arange(self._next, self._next + len(stored))
+            found.append(slots[stored])
+            holes.append(slots[~stored])
+            self._next += len(stored)
+            if len(stored) < count:
+                break
+        self._holes = np.concatenate(holes)
+        return np.concatenate(found)
+
+    def _note(self, *times: NDArray[Any]) -> None:
+        for column in times:
+            self._newest.at_ns = max(self._newest.at_ns, int(column.max(initial=0)))
+
+    def _read(self, file: int, slots: _Slots) -> Columns:
+        return [self._gather(file, i, slots) for i in range(len(self._offsets))]
+
+    def _gather(self, file: int, column: int, slots: _Slots) -> NDArray[Any]:
+        """Values of a column; slots that are near each other are read together."""
+        kind = _dtype(self._table, column)
+        if not len(slots) or self._offsets[column] < 0:
+            return np.full(len(slots), np.nan if kind.kind == "f" else -1, kind)
+        order = np.argsort(slots, kind="stable")
+        ordered = slots[order]
+        cuts = np.flatnonzero(np.diff(ordered) > _TOGETHER) + 1
+        values = np.empty(len(slots), kind)
+        for part in np.split(np.arange(len(slots)), cuts):
+            first, last = int(ordered[part[0]]), int(ordered[part[-1]])
+            near = self._pread(file, column, first, last - first + 1)
+            values[order[part]] = near[ordered[part] - first]
+        return values
+
+    def _pread(self, file: int, column: int, first: int, count: int) -> NDArray[Any]:
+        kind = _dtype(self._table, column)
+        size = count * kind.itemsize
+        data = os.pread(file, size, self._offsets[column] + first * kind.itemsize)
+        if len(data) < size:
+            raise _Cut("it became shorter")
+        return np.frombuffer(data, kind)
+
+
+def joined(table: Table, parts: list[Columns]) -> Columns:
+    """The parts one after the other; empty columns where there are none."""
+    parts = [part for part in parts if len(part[0])]
+    if not parts:
+        return [np.empty(0, _dtype(table, i)) for i in range(len(table.columns))]
+    if len(parts) == 1:
+        return parts[0]
+    return [np.concatenate(column) for column in zip(*parts, strict=True)]
+
+
+def _dtype(table: Table, column: int) -> np.dtype[Any]:
+    return np.dtype(f"<{table.columns[column].kind}")

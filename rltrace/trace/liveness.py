@@ -1,0 +1,61 @@
+"""Whether a traced process still lives, as far as that can be told from here.
+
+Only a process of this node and this host name can be asked about (containers share a boot id, and
+see other pids). A pid is used again and again, so it has to have begun before the recording did.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+
+from rltrace.trace.clock import node_id
+from rltrace.trace.processes import Process
+
+_TICK_NS = 10**9 // os.sysconf("SC_CLK_TCK")
+_SLACK_NS = 2 * _TICK_NS
+_BEGINS_WITHIN_NS = 10 * 10**9  # of its run's start, a command is running
+_ENDED = "ZX"  # states of /proc/<pid>/stat: a zombie runs no more
+
+
+class Liveness:
+    """Asks `/proc` of the node that this process is on."""
+
+    def __init__(self) -> None:
+        self.node = node_id()
+        self._host = socket.gethostname()
+
+    def of_process(self, process: Process) -> bool | None:
+        """Whether a process lives; None where nobody here can tell."""
+        started = process.facts.get("start_ns")
+        if process.node != self.node or process.host != self._host or not isinstance(started, int):
+            return None
+        began_ns = _began_ns(process.pid)
+        return began_ns is not None and began_ns <= started + _SLACK_NS
+
+    def of_command(self, meta: dict[str, object]) -> bool | None:
+        """Whether the command that a run traces lives; None where nobody here can tell. Of a run
+        that a program began itself (`rltrace.start`) that is the program."""
+        pid, started = meta.get("command_pid", meta.get("wrap_pid")), meta.get("start_real_ns")
+        if meta.get("node") != self.node or not isinstance(pid, int):
+            return None
+        began_ns = _began_ns(pid)
+        if began_ns is None or not isinstance(started, int):
+            return False
+        began_real_ns = began_ns + time.time_ns() - time.monotonic_ns()
+        return began_real_ns <= started + _BEGINS_WITHIN_NS
+
+
+def _began_ns(pid: int) -> int | None:
+    """When a living process began, by the monotonic clock; None for one that has ended."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            said = file.read().decode("utf-8", "replace")
+    except OSError:
+        return None
+    state, *numbers = said[said.rindex(")") + 2 :].split()
+    if state in _ENDED:
+        return None
+    slept_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns()
+    return int(numbers[18]) * _TICK_NS - slept_ns

@@ -18,7 +18,10 @@ OPENRLHF := .venvs/openrlhf-$(shell sha256sum < $(OPENRLHF_PINS) | cut -c1-12)
 OPENRLHF_PIP := $(OPENRLHF)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps
 OPENRLHF_VERSIONS := 0.9.1 0.9.6 0.9.9 0.10.1 0.10.2 0.11.2
 
-.PHONY: demo test test-verl test-openrlhf lint types check bench prove clean
+# The system tests stand on the environment of the others, and add to it: see the script.
+SYSTEM := .venvs/system-$(shell cat pins/system.* tests/system/install.sh | sha256sum | cut -c1-12)
+
+.PHONY: demo test test-verl test-openrlhf test-system lint types check bench prove clean
 
 demo: $(READY)
 	$(BIN)/rltrace wrap -- $(BIN)/python examples/train.py
@@ -37,6 +40,11 @@ test-openrlhf: $(OPENRLHF)/.ready
 	RLTRACE_OPENRLHF_SOURCES=$(CURDIR)/$(OPENRLHF)/sources \
 		TORCH_EXTENSIONS_DIR=$(CURDIR)/$(OPENRLHF)/extensions $(OPENRLHF)/bin/python -m pytest \
 		tests/openrlhf $(wildcard tests/adapters/test_openrlhf_*.py)
+
+# What people look at, in the real programs: Perfetto's engine and UI, Chromium, Prometheus, tmux.
+# TESTS="tests/system/test_x.py -k name": these only.
+test-system: $(SYSTEM)/.ready
+	$(SYSTEM)/bin/python -m pytest $(or $(TESTS),tests/system)
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -107,6 +115,16 @@ $(OPENRLHF)/.openrlhf:
 
 $(OPENRLHF)/.ready: $(OPENRLHF)/.openrlhf pyproject.toml
 	$(OPENRLHF_PIP) --editable .
+	touch $@
+
+$(SYSTEM)/.system: | $(READY)
+	@echo "installing what the system tests need into $(SYSTEM) (some minutes, half a gigabyte)"
+	PYTHON=$(BIN)/python sh tests/system/install.sh $(SYSTEM)
+	touch $@
+
+$(SYSTEM)/.ready: $(SYSTEM)/.system pyproject.toml
+	$(SYSTEM)/bin/python -m pip install --quiet --disable-pip-version-check \
+		--no-deps --editable .
 	touch $@
 
 clean:

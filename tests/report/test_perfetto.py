@@ -20,7 +20,7 @@ from rltrace.trace.errors import RltraceError
 from rltrace.trace.run import Run
 from rltrace.trace.run_dir import create_run
 from rltrace.trace.vocabulary import Fate, Finish, Phase, Stage, SyncRole, Transport
-from tests.report.trace_processor import opened
+from tests.system.trace_processor import opened
 
 US = 1000
 

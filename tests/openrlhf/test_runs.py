@@ -287,3 +287,11 @@ def test_processes_say_what_they_are(job: Finished) -> None:
     learners = {process.rank: process for process in job.run.processes if process.role == "learner"}
     assert sorted(learners) == list(range(job.job.learners))
     assert learners[0].facts["parameters"] == PARAMETERS
+
+
+def test_the_controller_says_what_it_optimises_and_how_often(job: Finished) -> None:
+    facts = next(p.facts for p in job.run.processes if "objective" in p.facts)
+    corrects = any("is_correction_level" in flag for flag in job.job.flags)
+    assert facts["objective"] == ("decoupled" if corrects else "ppo")
+    assert facts["updates_per_version"] == 1  # a batch is trained on at once
+    assert facts["drops_stale"] is False

@@ -334,3 +334,9 @@ def test_processes_say_what_they_are(job: Finished) -> None:
     assert sorted(learners) == list(range(job.job.learners))
     assert roles["learner"] == len(learners)
     assert learners[0].facts["parameters"] == 77_440  # verl counts them on the first rank only
+
+
+def test_the_controller_says_what_it_optimises_and_how_often(job: Finished) -> None:
+    facts = next(p.facts for p in job.run.processes if p.role == "controller")
+    assert (facts["objective"], facts["updates_per_version"]) == ("ppo", 2)  # two mini-batches
+    assert facts.get("drops_stale") is (None if is_legacy(job) else True)

@@ -4,6 +4,7 @@
     figures.py      where a figure that it logs is not what its name says
     hooks.py        which functions are watched, and in which versions they are
     controller.py   steps, what they train on, and OpenRLHF's own figures
+    objective.py    what the flags say of the objective
     fates.py        how samples carry their ids, and which are filtered out
     ratios.py       how far the policy that trains is from the one that generated
     rollout.py      trajectories and requests in rollout actors

@@ -9,7 +9,7 @@ from __future__ import annotations
 from time import monotonic_ns
 from typing import Any
 
-from rltrace.adapters.openrlhf import ratios
+from rltrace.adapters.openrlhf import objective, ratios
 from rltrace.adapters.openrlhf.fates import ATTRIBUTE, tokens_of, used
 from rltrace.adapters.openrlhf.verdicts import number, untimed
 from rltrace.hooks import span_api
@@ -39,6 +39,7 @@ def fit_begins(call: Call) -> None:
     recorder.version = max(recorder.version, 0)
     recorder.step = max(recorder.step, int(call.argument("global_step", 0)))
     recorder.describe(placement=_placement(call.self))
+    recorder.describe(**objective.stated(call.self.args))
 
 
 def _placement(trainer: Any) -> str:

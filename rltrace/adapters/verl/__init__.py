@@ -4,6 +4,7 @@
     figures.py      where a figure that verl logs is not what its name says
     hooks.py        which functions are watched, and in which versions they are
     controller.py   readers in the driver: timers, metrics
+    objective.py    what the configuration says of the objective
     fates.py        ... of what a step trains on and drops
     learner.py      readers in the training workers
     weights.py      ... of what they send and rollout workers take

@@ -6,11 +6,20 @@ each row to the sources of every version.
 
 from __future__ import annotations
 
-from rltrace.adapters.verl import controller, fates, forerunner, learner, rollout, weights
+from rltrace.adapters.verl import (
+    controller,
+    fates,
+    forerunner,
+    learner,
+    objective,
+    rollout,
+    weights,
+)
 from rltrace.hooks.hook import Hook
 
 _TRAINER = "verl.trainer.ppo.ray_trainer:RayPPOTrainer"
 _V1 = "verl.trainer.ppo.v1.trainer_base:PPOTrainer"
+_FULLY_ASYNC = "verl.experimental.fully_async_policy.fully_async_trainer:FullyAsyncTrainer"
 _BUFFER = "verl.trainer.ppo.v1.replay_buffer"
 _LOOP = "verl.experimental.agent_loop.agent_loop"
 _TOOLS = "verl.experimental.agent_loop.tool_agent_loop:ToolAgentLoop"
@@ -35,8 +44,18 @@ _DRIVER = (
         per_item=False,
     ),
     Hook("verl.utils.tracking:Tracking.log", before=controller.logged),
-    Hook(f"{_TRAINER}._load_checkpoint", after=controller.resumed),
-    Hook(f"{_V1}._load_checkpoint", after=controller.resumed, versions=">=0.9"),
+    Hook(
+        f"{_TRAINER}._load_checkpoint",
+        before=objective.configured,
+        after=controller.resumed,
+    ),
+    Hook(
+        f"{_V1}._load_checkpoint",
+        before=objective.configured,
+        after=controller.resumed,
+        versions=">=0.9",
+    ),
+    Hook(f"{_FULLY_ASYNC}.load_checkpoint", before=objective.configured, versions=">=0.8"),
     Hook(f"{_TRAINER}._balance_batch", "other"),
     Hook(f"{_V1}._balance_batch", "other", versions=">=0.9"),
     Hook(f"{_V1}._compute_metrics", "other", versions=">=0.9"),

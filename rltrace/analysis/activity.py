@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -113,6 +114,41 @@ def read_activity(run: Run) -> Activity:
     )
 
 
+def activity_of(
+    start: Ints,
+    end: Ints,
+    stage: Ints,
+    process: Ints,
+    lane: Ints,
+    spans: Mapping[tuple[Stage, int], int],
+    from_tables: tuple[Stage, ...],
+) -> Activity:
+    """The activity of rows that are at hand, in any order, each with an end. `spans` is how many
+    of a stage a process has recorded, here or before; rows of stages `from_tables` are no spans."""
+    order = np.argsort(start, kind="stable")
+    union = Union()
+    union.add(_grouped(*(column[order] for column in (start, end, stage, process, lane))))
+    first_ns, last_ns = union.bounds()
+    of_stage: Counter[Stage] = Counter()
+    of_process: Counter[int] = Counter()
+    for (which, one), n in spans.items():
+        of_stage[which] += n
+        of_process[one] += n
+    users = Counter(which for which, _ in spans)
+    trainers = {one for which, one in spans if which is Stage.TRAIN}
+    return Activity(
+        spans_of_stage=dict(of_stage),
+        spans_of_process=dict(of_process),
+        processes_of_stage=dict(users),
+        by_trainers=frozenset(which for which, one in spans if one in trainers),
+        from_tables=from_tables,
+        open_spans=(),
+        first_ns=first_ns,
+        last_ns=last_ns,
+        _union=union,
+    )
+
+
 def _timed_rows(table: str) -> str:
     """A row without length is an event: it says nothing of how long its stage took."""
     return f"raw_{table} where start_ns > 0 and end_ns > start_ns"
@@ -154,11 +190,15 @@ def _union_of_rows(run: Run, query: str, last_sign: Ints) -> Union:
         if is_open.any():
             end = end.copy()
             end[is_open] = last_sign[process[is_open]]
-        group = process.astype(np.int64) * _CODES + np.where(
-            (stage < 0) | (stage > Stage.STEP), Stage.OTHER, stage
-        )
-        union.add(of_spans(group, start, end, lane))
+        union.add(_grouped(start, end, stage, process, lane))
     return union
+
+
+def _grouped(start: Ints, end: Ints, stage: Ints, process: Ints, lane: Ints) -> Intervals:
+    group = process.astype(np.int64) * _CODES + np.where(
+        (stage < 0) | (stage > Stage.STEP), Stage.OTHER, stage
+    )
+    return of_spans(group, start, end, lane)
 
 
 def _open_spans(run: Run, last_sign: dict[int, int]) -> tuple[OpenSpan, ...]:

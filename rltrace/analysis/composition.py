@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rltrace.analysis.chains import Chain, Seconds
+from rltrace.analysis.devices import Described
 from rltrace.analysis.stages import Breakdown
 from rltrace.analysis.staleness import Staleness
 from rltrace.analysis.steps import Steps
@@ -106,7 +107,9 @@ def compose(
     if composed_s > (1 + _APART) * measured_s:
         formula, composed_s = "", math.nan
     placement, source = (
-        _stated(run) or _untold(run) or _detected(chain_s, beside, turns, overlap_share, staleness)
+        stated_placement(run)
+        or _untold(run)
+        or _detected(chain_s, beside, turns, overlap_share, staleness)
     )
     return Composition(
         placement=placement,
@@ -138,8 +141,8 @@ def _terms(tau_s: Seconds, stages: list[Stage], joint: bool) -> str:
     return f"({' ∪ '.join(seen)})" if joint else " + ".join(seen)
 
 
-def _stated(run: Run) -> tuple[str, str] | None:
-    """The placement that the run's settings name, or else one of its processes."""
+def stated_placement(run: Described) -> tuple[str, str] | None:
+    """`(placement, how it is known)` that the run's settings name, or else one of its processes."""
     settings = run.meta.get("settings") or {}
     facts = [process.facts for process in run.processes]
     for source, stated in (("the run's settings", [settings]), ("as the job states", facts)):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from rltrace.trace.run import Run
+    from rltrace.trace.processes import Process
 
 
 GPU, LOGICAL, CORE = "GPU", "logical GPU", "core"
@@ -29,7 +30,21 @@ class Devices:
     source: str
 
 
-def count_devices(run: Run) -> Devices:
+class Described(Protocol):
+    """A run that was opened, or is followed: what its processes and its run.json say."""
+
+    @property
+    def processes(self) -> Sequence[Process]:
+        """Its processes."""
+        ...
+
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        """What run.json says."""
+        ...
+
+
+def count_devices(run: Described) -> Devices:
     """The devices that the traced processes say they were given, else all GPUs of their nodes, else
     all cores. A device is counted once however many processes share it."""
     agents = [process for process in run.processes if process.role == AGENT]
@@ -55,7 +70,7 @@ def count_devices(run: Run) -> Devices:
     return Devices(CORE, sum(cores.values()), "", source)
 
 
-def held_devices(run: Run) -> dict[int, tuple[str, ...]]:
+def held_devices(run: Described) -> dict[int, tuple[str, ...]]:
     """By number of a process of the job, the devices that it says it was given."""
     return {
         process.number: tuple(

@@ -82,6 +82,11 @@ def find_steps(run: Run, recorded: tuple[int, int]) -> Steps:
         f"select step, start_ns, end_ns, process from raw_spans where stage = {int(Stage.STEP)} "
         "order by start_ns"
     ).fetchall()
+    return steps_of(rows, recorded)
+
+
+def steps_of(rows: list[tuple[int, int, int, int]], recorded: tuple[int, int]) -> Steps:
+    """The steps of rows `(step, start_ns, end_ns or -1, process)` in the order of their start."""
     whole = [row for row in rows if row[2] >= row[1]]
     ended = {step: start for step, start, _, _ in whole}
     begun: dict[int, int] = {}

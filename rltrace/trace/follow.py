@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from rltrace.trace import run_dir
 from rltrace.trace.alignment import NodeClock, Pair, align, read_clock_files
+from rltrace.trace.clock import node_id
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.growing import Columns, GrowingSegment, joined
 from rltrace.trace.names import FollowedNames
@@ -107,6 +108,13 @@ class Follower:
         """The rows that are in progress, or that ended a moment ago: then `end_ns` is not -1."""
         segments = self._segments[table].values()
         return self._rows(TABLES[table], [(s.who, s.unfinished) for s in segments])
+
+    def now_ns(self) -> int:
+        """This moment on the run's time line (Unix ns); by real time on a node not of the run."""
+        clock = self._clocks.get(node_id())
+        if clock is None:
+            return time.time_ns()
+        return int(clock.to_unix(np.array([time.monotonic_ns()], np.int64))[0])
 
     def name(self, number: int) -> str:
         """The text of a name id; "?" for one that nobody wrote down."""

@@ -1,0 +1,90 @@
+"""Whether the job of a run is going on, and if not, how it ended."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rltrace.analysis.live.snapshot import (
+    DELETED,
+    ENDED,
+    FAILED,
+    KILLED,
+    RUNNING,
+    SILENT,
+    STARTING,
+    Job,
+)
+
+SILENT_NS = 30 * 10**9
+
+
+def job_of(
+    path: Path,
+    meta: Mapping[str, Any],
+    gone: bool,
+    alive: bool | None,
+    begun: bool,
+    last_sign_ns: int,
+    now_ns: int,
+) -> Job:
+    """The job of the run in `path`. `alive` is whether its command lives (None: nobody here can
+    tell), `begun` whether it has recorded anything, `last_sign_ns` when it last did (Unix ns)."""
+    since = _number(meta.get("start_real_ns"), now_ns)
+    ended, code = meta.get("end_real_ns"), meta.get("exit_code")
+    code = code if isinstance(code, int) else None
+    until = now_ns
+    if gone:
+        state, sentence = DELETED, "the run's directory was deleted"
+    elif isinstance(ended, int):
+        state, sentence = _ended(code, bool(meta.get("signals")))
+        until = ended
+    elif alive is False:
+        state = KILLED
+        sentence = f"killed: its command (pid {meta.get('command_pid', '?')}) is gone"
+        until = last_sign_ns or now_ns
+    elif alive is None and now_ns - last_sign_ns > SILENT_NS:
+        state = SILENT
+        sentence = f"no sign of life for {(now_ns - max(last_sign_ns, since)) / 1e9:.0f} s"
+    elif not begun:
+        state, sentence = STARTING, "starting: nothing recorded yet"
+    else:
+        state, sentence = RUNNING, "running"
+    return Job(
+        id=str(meta.get("id") or path.name),
+        path=str(path),
+        command=shlex.join(str(word) for word in meta.get("command") or ()),
+        framework=str(meta.get("framework") or ""),
+        state=state,
+        sentence=sentence,
+        exit_code=code,
+        since_ns=since,
+        until_ns=max(until, since),
+    )
+
+
+def _ended(code: int | None, signalled: bool) -> tuple[str, str]:
+    if code is None:
+        return KILLED, "ended, and nobody saw how: killed, or the machine went down"
+    if code == 0:
+        return ENDED, "ended"
+    if code > 128:
+        name = _signal(code - 128)
+        if signalled:
+            return ENDED, f"ended from outside ({name})"
+        return KILLED, f"killed by {name}" + (" (kill -9)" if code == 128 + signal.SIGKILL else "")
+    return (ENDED, "ended from outside") if signalled else (FAILED, f"failed with exit code {code}")
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _number(value: object, otherwise: int) -> int:
+    return value if isinstance(value, int) else otherwise

@@ -1,0 +1,146 @@
+"""What the processes of each role are doing now, and which of them are no more."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from rltrace.analysis.activity import Activity
+from rltrace.analysis.codes import stage_of
+from rltrace.analysis.devices import AGENT
+from rltrace.analysis.intervals import union
+from rltrace.analysis.live.snapshot import Dead, InFlight, RoleNow
+from rltrace.trace.follow import Follower, Rows
+from rltrace.trace.processes import Process
+from rltrace.trace.vocabulary import Stage, word
+
+OTHER = "other"
+IDLE = "idle"
+_NO_WORK = (Stage.WAIT, Stage.OTHER)
+
+
+def role_of(process: Process) -> str:
+    """The role of a process, or of the one that started it."""
+    return process.role or process.child_of or OTHER
+
+
+def roles_now(
+    processes: Sequence[Process],
+    recording: set[int],
+    alive: Mapping[int, bool | None],
+    open_spans: Rows,
+    generating: Rows,
+    activity: Activity,
+    since_ns: int,
+    now_ns: int,
+) -> tuple[RoleNow, ...]:
+    """The roles, in the order in which they appeared. `recording` are the processes that have
+    recorded anything, `alive` says of each whether it lives, `open_spans` and `generating` are what
+    is in progress; `activity` is that between the two moments."""
+    members: dict[str, list[int]] = defaultdict(list)
+    for process in processes:
+        if process.role != AGENT and process.number in recording:
+            members[role_of(process)].append(process.number)
+    doing = _doing(open_spans, generating)
+    busy_ns = _busy_ns(activity, since_ns, now_ns)
+    found = []
+    for role, numbers in members.items():
+        living = [n for n in numbers if alive.get(n) is not False]
+        length_ns = max(1, (now_ns - since_ns) * max(1, len(living)))
+        spent: Counter[str] = Counter()
+        for number in numbers:
+            spent.update(busy_ns.get(number, {}))
+        found.append(
+            RoleNow(
+                role=role,
+                processes=len(numbers),
+                living=sum(alive.get(n) is True for n in numbers),
+                unknown=sum(alive.get(n) is None for n in numbers),
+                doing=dict(Counter(doing.get(n, IDLE) for n in living)),
+                busy={stage: min(1.0, ns / length_ns) for stage, ns in spent.items()},
+            )
+        )
+    return tuple(found)
+
+
+def _doing(open_spans: Rows, generating: Rows) -> dict[int, str]:
+    """The stage that each process is in: of its innermost open spans the latest that is work."""
+    found: dict[int, tuple[bool, int, str]] = {}
+    lanes: dict[tuple[int, int], tuple[int, Stage]] = {}
+    columns = (open_spans[name] for name in ("process", "lane", "start_ns", "stage"))
+    for number, lane, start, code in zip(*(c.tolist() for c in columns), strict=True):
+        stage = stage_of(code)
+        if stage is not Stage.STEP and start >= lanes.get((number, lane), (0, stage))[0]:
+            lanes[number, lane] = (start, stage)
+    for (number, _), (start, stage) in lanes.items():
+        rank = (stage not in _NO_WORK, start, word(stage))
+        found[number] = max(found.get(number, rank), rank)
+    doing = {number: name for number, (_, _, name) in found.items()}
+    for number in set(generating["process"].tolist()):
+        works = found.get(number, (False,))[0]
+        doing[number] = doing[number] if works else word(Stage.ROLLOUT)
+    return doing
+
+
+def _busy_ns(activity: Activity, since_ns: int, now_ns: int) -> dict[int, Counter[str]]:
+    """Nanoseconds of each process in each stage between two moments."""
+    found: dict[int, Counter[str]] = defaultdict(Counter)
+    for start, end, process, pieces in activity.of_processes(since_ns, now_ns):
+        left, right = max(start, since_ns), min(end, now_ns)
+        group = process * len(Stage) + pieces.group
+        whole = type(pieces)(group, pieces.start, pieces.end, pieces.lane, pieces.one_lane)
+        merged = union(whole)
+        length = merged.end.clip(left, right) - merged.start.clip(left, right)
+        for one, ns in zip(merged.group.tolist(), length.tolist(), strict=True):
+            if ns > 0:
+                found[one // len(Stage)][word(Stage(one % len(Stage)))] += ns
+    return found
+
+
+def slowest(
+    processes: Sequence[Process], generating: Rows, now_ns: int, most: int
+) -> tuple[InFlight, ...]:
+    """The oldest trajectories that are being generated, the oldest first."""
+    found = []
+    for place in np.argsort(generating["start_ns"], kind="stable")[:most]:
+        process = processes[int(generating["process"][place])]
+        found.append(
+            InFlight(
+                trajectory=int(generating["trajectory"][place]),
+                role=role_of(process),
+                rank=process.rank,
+                seconds=(now_ns - int(generating["start_ns"][place])) / 1e9,
+                has_first_token=bool(generating["first_token_ns"][place] > 0),
+                first_version=int(generating["first_version"][place]),
+            )
+        )
+    return tuple(found)
+
+
+def dead_in_the_middle(
+    follower: Follower,
+    alive: Mapping[int, bool | None],
+    open_spans: Rows,
+    last_sign_ns: Mapping[int, int],
+    now_ns: int,
+) -> tuple[Dead, ...]:
+    """Processes that have ended with a span open."""
+    innermost: dict[int, tuple[int, int]] = {}
+    columns = (open_spans[name] for name in ("process", "start_ns", "name"))
+    for number, start, name in zip(*(c.tolist() for c in columns), strict=True):
+        if alive.get(number) is False:
+            innermost[number] = max(innermost.get(number, (0, 0)), (start, name))
+    return tuple(
+        Dead(
+            role=role_of(process),
+            rank=process.rank,
+            pid=process.pid,
+            host=process.host,
+            doing=follower.name(innermost[process.number][1]),
+            for_s=(now_ns - last_sign_ns.get(process.number, now_ns)) / 1e9,
+        )
+        for process in follower.processes
+        if process.number in innermost
+    )

@@ -1,0 +1,245 @@
+"""What is known of a run at one moment. Seconds, Unix ns, tokens and bytes; NaN: not known."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from rltrace.analysis.devices import Devices
+from rltrace.analysis.goodput import Trained
+
+STARTING, RUNNING, SILENT = "starting", "running", "silent"
+ENDED, FAILED, KILLED, DELETED = "ended", "failed", "killed", "deleted"
+
+
+@dataclass(frozen=True)
+class Job:
+    """The job. `state` is one of the words above, `sentence` says it with its reason; `exit_code`
+    is None where nobody saw one. `since_ns` to `until_ns` is how long it runs, or ran."""
+
+    id: str
+    path: str
+    command: str
+    framework: str
+    state: str
+    sentence: str
+    exit_code: int | None
+    since_ns: int
+    until_ns: int
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more is to come."""
+        return self.state not in (STARTING, RUNNING, SILENT)
+
+    @property
+    def seconds(self) -> float:
+        """How long it runs, or ran."""
+        return (self.until_ns - self.since_ns) / 1e9
+
+
+@dataclass(frozen=True)
+class StepNow:
+    """A step that was begun and has not ended; `usual_s` is the mean of the last complete ones."""
+
+    step: int
+    start_ns: int
+    seconds: float
+    usual_s: float
+
+
+@dataclass(frozen=True)
+class StageTime:
+    """A stage in the steps of the window, mean seconds a step, as in the report: `tau_s` is the
+    union of its intervals over all processes, `exposed_s` the part that held the step up, and
+    `share` that part of the step."""
+
+    stage: str
+    symbol: str
+    tau_s: float
+    exposed_s: float
+    share: float
+
+
+@dataclass(frozen=True)
+class StepDone:
+    """A complete step: seconds by stage (`tau_s`), and what was trained on in it."""
+
+    step: int
+    end_ns: int
+    seconds: float
+    tau_s: dict[str, float]
+    generated_tokens: int
+    trained_tokens: int
+    trained_samples: int
+    mean_lag: float
+
+
+@dataclass(frozen=True)
+class Lags:
+    """Lag from the first token, in policy versions, of what was trained on; `by_lag` are pairs of
+    a lag (None: unknown) and its trajectories. NaN, and -1 for the largest, where none is known."""
+
+    mean: float
+    p95: float
+    largest: int
+    by_lag: tuple[tuple[int | None, int], ...]
+
+
+@dataclass(frozen=True)
+class Updates:
+    """Weight updates that began in the window: how often, how long any participant was at work in
+    one, its bytes (those that the sources sent, else the most that one sink took), 10^9 bytes/s."""
+
+    updates: int
+    per_minute: float
+    seconds: float
+    p99_s: float
+    bytes: float
+    gb_per_s: float
+    latest_version: int
+
+
+@dataclass(frozen=True)
+class Window:
+    """The figures of the last steady steps, from the first one's begin to the last one's end; of
+    the last minute where the job records no steps (`steps` is then 0).
+
+    `trained` is None where no learner said what it trained on, `lags` and `updates` where nothing
+    was recorded. `latency_p50_s` and `latency_p95_s` are of the trajectories that ended in it.
+    """
+
+    since_ns: int
+    until_ns: int
+    steps: int
+    step_s: float
+    stages: tuple[StageTime, ...]
+    unattributed_s: float
+    generated_samples: int
+    generated_tokens: int
+    latency_p50_s: float
+    latency_p95_s: float
+    trained: Trained | None
+    lags: Lags | None
+    updates: Updates | None
+    recent: tuple[StepDone, ...]
+
+    @property
+    def seconds(self) -> float:
+        """Its length, gaps between steps included."""
+        return (self.until_ns - self.since_ns) / 1e9
+
+    @property
+    def generated_tokens_per_s(self) -> float:
+        """Response tokens of the trajectories that ended in it."""
+        return self.generated_tokens / self.seconds if self.seconds else math.nan
+
+    @property
+    def trained_tokens_per_s(self) -> float:
+        """Response tokens that were trained on."""
+        known = self.trained is not None and self.seconds
+        return self.trained.tokens / self.seconds if known and self.trained else math.nan
+
+    def useful_tokens_per_device_s(self, devices: Devices) -> float:
+        """Goodput, as in the report: tokens trained on in groups whose rewards differ, for each
+        second of each device."""
+        device_s = devices.count * self.seconds
+        return self.trained.useful_tokens / device_s if self.trained and device_s else math.nan
+
+
+@dataclass(frozen=True)
+class RoleNow:
+    """The processes of one role. `living` is how many are known to live, `unknown` of how many
+    nobody here can tell. `doing` is how many are in which stage at this moment, `busy` the share of
+    the processes' time in the last seconds (`LiveState.BUSY_OVER_S`) that went to each stage."""
+
+    role: str
+    processes: int
+    living: int
+    unknown: int
+    doing: dict[str, int]
+    busy: dict[str, float]
+
+
+@dataclass(frozen=True)
+class InFlight:
+    """A trajectory that is being generated."""
+
+    trajectory: int
+    role: str
+    rank: int | None
+    seconds: float
+    has_first_token: bool
+    first_version: int
+
+
+@dataclass(frozen=True)
+class Dead:
+    """A process that ended in the middle of something: its innermost open span."""
+
+    role: str
+    rank: int | None
+    pid: int
+    host: str
+    doing: str
+    for_s: float
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The latest reading of a counter. `per_s` is its growth since the one before, for the
+    cumulative ones (bytes, joules, seconds); NaN else."""
+
+    counter: str
+    role: str
+    rank: int | None
+    host: str
+    device: int
+    value: float
+    per_s: float
+    time_ns: int
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Since the run began; a sample counts once, and these never fall. `lost` are samples that the
+    learner dropped, by reason."""
+
+    steps: int
+    generated_samples: int
+    generated_tokens: int
+    trained_samples: int
+    trained_tokens: int
+    lost: dict[str, int]
+    verdicts: int
+    verdicts_failed: int
+    updates: int
+    spans: int
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A run at `time_ns`. `queue` is how many samples were generated in the window, or since, that
+    no learner has met yet (None: no learner says what it does with them); `in_flight` how many are
+    being generated, `slowest` the oldest of them."""
+
+    time_ns: int
+    job: Job
+    placement: str
+    step: StepNow | None
+    window: Window | None
+    totals: Totals
+    roles: tuple[RoleNow, ...]
+    queue: int | None
+    in_flight: int
+    waiting_for_first_token: int
+    slowest: tuple[InFlight, ...]
+    devices: Devices
+    readings: tuple[Reading, ...]
+    dead: tuple[Dead, ...]
+    problems: int
+
+    @property
+    def goodput(self) -> float:
+        """Useful tokens for each second of each device, over the window; NaN: not known."""
+        return self.window.useful_tokens_per_device_s(self.devices) if self.window else math.nan

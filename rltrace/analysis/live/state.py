@@ -1,0 +1,260 @@
+"""`LiveState`: a run while it is going on, brought up to date as often as somebody looks.
+
+What is shown agrees with the report: the figures of the steps are made by the report's own code
+over the rows of the last steps, or by a mirror of its SQL that a test holds to it. Only rows that
+such figures need are kept.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from rltrace.analysis.codes import stage_of
+from rltrace.analysis.composition import stated_placement
+from rltrace.analysis.devices import AGENT, Devices, count_devices
+from rltrace.analysis.live.job import job_of
+from rltrace.analysis.live.kept import Kept
+from rltrace.analysis.live.readings import Readings
+from rltrace.analysis.live.roles import dead_in_the_middle, roles_now, slowest
+from rltrace.analysis.live.snapshot import Job, Snapshot, StepNow, Window
+from rltrace.analysis.live.totals import Counting
+from rltrace.analysis.live.window import Recorded, window_of
+from rltrace.analysis.steps import Steps, steps_of
+from rltrace.trace.follow import Follower, Rows
+from rltrace.trace.liveness import Liveness
+from rltrace.trace.schema import TABLES
+from rltrace.trace.vocabulary import Stage
+
+LAST_STEPS = 10
+"""How many steady steps the figures are of."""
+
+BUSY_OVER_S = 10.0
+"""The time over which it is shown what each role did."""
+
+_STEPLESS_S = 60.0
+_LOOK_BACK_STEPS = 32  # a sample may have been generated this many steps before it is trained on
+_SLOWEST = 8
+_SAMPLE_TABLES = ("trajectories", "rewards", "uses")
+
+
+class LiveState:
+    """The run in `path`; figures are of the last `last` steady steps. Errors: `RltraceError` when
+    there is no run. Call `poll` now and then, and `snapshot` for what is known."""
+
+    def __init__(self, path: Path, last: int = LAST_STEPS) -> None:
+        self._last = last
+        self._follower = Follower(path)
+        self._liveness = Liveness()
+        self._alive: dict[int, bool | None] = {}
+        self._command_alive: bool | None = None
+        self._kept = {name: Kept(table) for name, table in TABLES.items()}
+        self._counting = Counting()
+        self._readings = Readings()
+        self._spans_of: dict[tuple[Stage, int], int] = {}
+        self._last_sign_ns: dict[int, int] = {}
+        self._recording: set[int] = set()
+        self._first_ns = 0
+        self._step_rows: list[tuple[int, int, int, int]] = []
+        self._steps = Steps((), True, (), 0)
+        self._window: Window | None = None
+        self._stale = 0  # how often the window is to be computed again
+        self._devices = Devices("", 0, "", "")
+        self._now_ns = 0
+        self.poll()
+        self.poll()  # what ended a moment ago is known to be complete at the second look
+
+    def poll(self) -> None:
+        """Reads what is new."""
+        self._look_for_life()
+        over = self._command_alive is False or self._follower.meta.get("end_real_ns") is not None
+        ended = frozenset(
+            process.who
+            for process in self._follower.processes
+            if self._alive.get(process.number) is False
+            or (over and self._alive.get(process.number) is None)
+        )
+        new = self._follower.poll(ended)
+        self._now_ns = self._follower.now_ns()
+        self._take_in(new)
+        self._find_steps()
+        if self._stale > 0:
+            self._stale -= 1
+            self._window = window_of(self._recorded(self._since()), self._steps, self._last)
+            self._forget()
+
+    def snapshot(self) -> Snapshot:
+        """What is known as of the last `poll`."""
+        follower, now = self._follower, self._now_ns
+        job = self._job()
+        open_spans = self._open("spans")
+        generating = self._open("trajectories")
+        waiting = generating["first_token_ns"] < 0
+        busy_since = now - int(BUSY_OVER_S * 1e9)
+        return Snapshot(
+            time_ns=now,
+            job=job,
+            placement=(stated_placement(follower) or ("", ""))[0],
+            step=self._step_now(job),
+            window=self._window,
+            totals=self._counting.totals(0 if self._steps.whole_run else len(self._steps.windows)),
+            roles=roles_now(
+                follower.processes,
+                self._recording,
+                self._alive,
+                open_spans,
+                generating,
+                self._recorded(busy_since).activity(busy_since),
+                busy_since,
+                now,
+            ),
+            queue=self._queue(),
+            in_flight=len(generating),
+            waiting_for_first_token=int(waiting.sum()),
+            slowest=slowest(follower.processes, generating, now, _SLOWEST),
+            devices=self._devices,
+            readings=self._readings.now(follower),
+            dead=dead_in_the_middle(
+                follower, self._alive, self._unended("spans"), self._last_sign_ns, now
+            ),
+            problems=len(follower.problems),
+        )
+
+    def _look_for_life(self) -> None:
+        for process in self._follower.processes:
+            if self._alive.get(process.number, True) is True:
+                self._alive[process.number] = self._liveness.of_process(process)
+        if self._command_alive is not False:
+            self._command_alive = self._liveness.of_command(self._follower.meta)
+
+    def _take_in(self, new: dict[str, Rows]) -> None:
+        if len(new["spans"]) or not self._devices.kind:
+            self._devices = count_devices(self._follower)
+        self._counting.add(new)
+        self._readings.add(new["samples"])
+        for name, rows in new.items():
+            self._recording |= set(np.unique(rows["process"]).tolist())
+            if name != "samples":
+                self._kept[name].add(rows)
+        for rows in (new["spans"], self._follower.unfinished("spans")):
+            for number in np.unique(rows["process"]).tolist():
+                mine = rows["process"] == number
+                latest = max(int(rows["start_ns"][mine].max()), int(rows["end_ns"][mine].max()))
+                self._last_sign_ns[number] = max(self._last_sign_ns.get(number, 0), latest)
+        spans = new["spans"]
+        if len(spans):
+            first_ns = int(spans["start_ns"].min())
+            self._first_ns = min(self._first_ns or first_ns, first_ns)
+        key = spans["process"] * 256 + spans["stage"]
+        for value, count in zip(*np.unique(key, return_counts=True), strict=True):
+            stage = stage_of(int(value % 256))
+            which = (stage, int(value // 256))
+            self._spans_of[which] = self._spans_of.get(which, 0) + int(count)
+        done = spans.where(spans["stage"] == Stage.STEP)
+        if len(done):
+            columns = (done[c].tolist() for c in ("step", "start_ns", "end_ns", "process"))
+            self._step_rows += zip(*columns, strict=True)
+
+    def _find_steps(self) -> None:
+        """Brings the steps up to date, and says when the window is to be computed again: when there
+        is a new step, and once more when what ended with it has come in."""
+        open_ = self._follower.unfinished("spans")
+        open_ = open_.where((open_["stage"] == Stage.STEP) & (open_["end_ns"] < 0))
+        columns = (open_[c].tolist() for c in ("step", "start_ns", "end_ns", "process"))
+        rows = sorted([*self._step_rows, *zip(*columns, strict=True)], key=lambda row: row[1])
+        stepless_ns = max(self._first_ns, self._now_ns - int(_STEPLESS_S * 1e9))
+        before = self._steps
+        self._steps = steps_of(rows, (stepless_ns, self._now_ns))
+        if self._steps.windows != before.windows:
+            self._stale = 2
+
+    def _since(self) -> int:
+        """From when on the window needs spans."""
+        if self._steps.whole_run or not self._steps.windows:
+            return self._now_ns - int(_STEPLESS_S * 1e9)
+        return self._steps.windows[max(0, len(self._steps.windows) - self._last - 1)].start_ns
+
+    def _samples_since(self) -> int:
+        """From when on the window needs samples and what became of them."""
+        windows = self._steps.windows
+        if self._steps.whole_run or not windows:
+            return self._now_ns - int(10 * _STEPLESS_S * 1e9)
+        first = len(windows) - self._last - _LOOK_BACK_STEPS
+        return windows[first].start_ns if first > 0 else 0
+
+    def _recorded(self, since_ns: int) -> Recorded:
+        samples_ns = self._samples_since()
+        return Recorded(
+            {
+                "spans": self._kept["spans"].since(since_ns, self._lasting("spans")),
+                "syncs": self._kept["syncs"].since(since_ns, self._follower.unfinished("syncs")),
+                "trajectories": self._kept["trajectories"].since(
+                    samples_ns, self._lasting("trajectories")
+                ),
+                "rewards": self._kept["rewards"].since(samples_ns, self._lasting("rewards")),
+                "uses": self._kept["uses"].since(samples_ns),
+            },
+            self._spans_of,
+        )
+
+    def _lasting(self, table: str) -> Rows:
+        """Rows that are not complete. What is open lasts until now, and in a process that lives no
+        more until its last sign of life: then a sample, or a verdict, has no end."""
+        rows = self._follower.unfinished(table)
+        end = rows["end_ns"].copy()
+        for place in np.flatnonzero(end < 0):
+            number = int(rows["process"][place])
+            if self._lives(number):
+                end[place] = self._now_ns
+            elif table == "spans":
+                end[place] = self._last_sign_ns.get(number, int(rows["start_ns"][place]))
+        return Rows({**rows.columns, "end_ns": end})
+
+    def _lives(self, number: int) -> bool:
+        alive = self._alive.get(number)
+        return not self._job().is_over if alive is None else alive
+
+    def _unended(self, table: str) -> Rows:
+        rows = self._follower.unfinished(table)
+        return rows.where(rows["end_ns"] < 0)
+
+    def _open(self, table: str) -> Rows:
+        """What is in progress in processes that live."""
+        rows = self._unended(table)
+        living = [number for number in np.unique(rows["process"]) if self._lives(int(number))]
+        return rows.where(np.isin(rows["process"], living))
+
+    def _job(self) -> Job:
+        job_processes = [p for p in self._follower.processes if p.role != AGENT]
+        return job_of(
+            self._follower.path,
+            self._follower.meta,
+            self._follower.gone,
+            self._command_alive,
+            any(p.number in self._recording for p in job_processes),
+            max(self._last_sign_ns.values(), default=0),
+            self._now_ns,
+        )
+
+    def _step_now(self, job: Job) -> StepNow | None:
+        """The last step that was begun, as long as it may go on."""
+        if not self._steps.in_progress or job.is_over:
+            return None
+        step, start_ns = max(self._steps.in_progress, key=lambda one: one[1])
+        usual_s = self._window.step_s if self._window else float("nan")
+        return StepNow(step, start_ns, (self._now_ns - start_ns) / 1e9, usual_s)
+
+    def _queue(self) -> int | None:
+        if not self._counting.learner_tells:
+            return None
+        return self._counting.waiting(self._window.since_ns if self._window else 0)
+
+    def _forget(self) -> None:
+        """Drops rows that no later window will need."""
+        busy_ns = self._now_ns - int(BUSY_OVER_S * 1e9)
+        for name in ("spans", "syncs"):
+            self._kept[name].drop_before(min(self._since(), busy_ns))
+        for name in _SAMPLE_TABLES:
+            self._kept[name].drop_before(self._samples_since())
+        self._counting.forget_waiting(self._samples_since())

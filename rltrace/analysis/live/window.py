@@ -1,0 +1,145 @@
+"""The figures of a run's last steps, over rows that were kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from rltrace.analysis.activity import TABLE_OF, Activity, activity_of
+from rltrace.analysis.intervals import Ints
+from rltrace.analysis.live.joined import (
+    Samples,
+    TrainedSamples,
+    fates_of,
+    lags_between,
+    samples_of,
+    trained_between,
+    trained_samples,
+)
+from rltrace.analysis.live.snapshot import StageTime, StepDone, Window
+from rltrace.analysis.live.updates import updates_between
+from rltrace.analysis.stages import Breakdown, break_down
+from rltrace.analysis.steps import Steps
+from rltrace.analysis.steps import Window as StepWindow
+from rltrace.trace.follow import Rows
+from rltrace.trace.vocabulary import STAGE_SYMBOLS, Stage, word
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """Rows of the time to be looked at, by table; those that are open end where they are known to
+    have been going on. `spans_of` is how many spans of a stage a process has recorded."""
+
+    tables: Mapping[str, Rows]
+    spans_of: Mapping[tuple[Stage, int], int]
+
+    def activity(self, since_ns: int) -> Activity:
+        """Who was in which stage since a moment. A stage without spans is taken from its table."""
+        spans = self.tables["spans"]
+        used = spans.where(spans["end_ns"] >= since_ns)
+        columns = {name: [used[name]] for name in ("start_ns", "end_ns", "process", "lane")}
+        stages: list[Ints] = [used["stage"].astype(np.int64)]
+        seen = {stage for stage, _ in self.spans_of}
+        from_tables = []
+        for stage, table in TABLE_OF.items():
+            rows = self.tables[table]
+            rows = rows.where((rows["end_ns"] > rows["start_ns"]) & (rows["end_ns"] >= since_ns))
+            if stage in seen or not len(rows):
+                continue
+            from_tables.append(stage)
+            for name in ("start_ns", "end_ns", "process"):
+                columns[name].append(rows[name])
+            columns["lane"].append(np.zeros(len(rows), np.int64))
+            stages.append(np.full(len(rows), int(stage)))
+        start, end, process, lane = (np.concatenate(columns[name]) for name in columns)
+        stage_of = np.concatenate(stages)
+        kinds = tuple(from_tables)
+        return activity_of(start, end, stage_of, process, lane, self.spans_of, kinds)
+
+
+def window_of(recorded: Recorded, steps: Steps, last: int) -> Window | None:
+    """The figures of the last steady steps, at most `last`; of all of a run without steps. None
+    where there is no complete step, or nothing at all."""
+    if steps.none_complete or not steps.windows:
+        return None
+    chosen = [steps.windows[i] for i in steps.steady][-last:]
+    since, until = chosen[0].start_ns, chosen[-1].end_ns
+    cut = Steps(tuple(chosen), steps.whole_run, (), 0)
+    breakdown = break_down(recorded.activity(since), cut)
+    samples = samples_of(recorded.tables["trajectories"])
+    fates = fates_of(recorded.tables["uses"], samples)
+    trained = trained_samples(samples, fates, recorded.tables["rewards"])
+    ended = (samples.end_ns >= since) & (samples.end_ns <= until)
+    seconds = (samples.end_ns[ended] - samples.start_ns[ended]) / 1e9
+    p50, p95 = np.quantile(seconds, (0.5, 0.95)) if len(seconds) else (math.nan, math.nan)
+    return Window(
+        since_ns=since,
+        until_ns=until,
+        steps=0 if steps.whole_run else len(chosen),
+        step_s=math.nan if steps.whole_run else float(breakdown.steps_s.mean()),
+        stages=_stages(breakdown),
+        unattributed_s=float(breakdown.unattributed_s.mean()),
+        generated_samples=int(ended.sum()),
+        generated_tokens=int(np.maximum(samples.tokens[ended], 0).sum()),
+        latency_p50_s=float(p50),
+        latency_p95_s=float(p95),
+        trained=trained_between(trained, since, until) if len(fates.time_ns) else None,
+        lags=lags_between(trained, since, until),
+        updates=updates_between(recorded.tables["syncs"], since, until),
+        recent=_recent(chosen, breakdown, samples, trained) if not steps.whole_run else (),
+    )
+
+
+def _stages(breakdown: Breakdown) -> tuple[StageTime, ...]:
+    tau_s, exposed_s = breakdown.tau_s.mean(axis=0), breakdown.exposed_s.mean(axis=0)
+    step_s = float(breakdown.steps_s.mean())
+    return tuple(
+        StageTime(
+            stage=word(stage),
+            symbol=STAGE_SYMBOLS.get(stage, ""),
+            tau_s=float(tau_s[stage]),
+            exposed_s=float(exposed_s[stage]),
+            share=float(exposed_s[stage]) / step_s if step_s else math.nan,
+        )
+        for stage in Stage
+        if stage is not Stage.STEP and tau_s[stage] > 0
+    )
+
+
+def _recent(
+    chosen: list[StepWindow], breakdown: Breakdown, samples: Samples, trained: TrainedSamples
+) -> tuple[StepDone, ...]:
+    """A step has what was generated and trained on until the next one began."""
+    begins = np.array([window.start_ns for window in chosen], np.int64)
+    tokens = np.maximum(samples.tokens, 0)
+    generated = np.bincount(*_placed(samples.end_ns, begins, tokens))
+    taken = np.bincount(*_placed(trained.time_ns, begins, trained.tokens))
+    count = np.bincount(*_placed(trained.time_ns, begins, np.ones(len(trained.tokens), np.int64)))
+    known = trained.known_lag
+    lags = np.bincount(*_placed(trained.time_ns[known], begins, trained.lag[known]))
+    ones = np.ones(int(known.sum()), np.int64)
+    of_known = np.bincount(*_placed(trained.time_ns[known], begins, ones))
+    done = []
+    for i, window in enumerate(chosen):
+        tau_s = {word(s): float(breakdown.tau_s[i, s]) for s in Stage if breakdown.tau_s[i, s] > 0}
+        done.append(
+            StepDone(
+                step=window.step,
+                end_ns=window.end_ns,
+                seconds=window.length_s,
+                tau_s=tau_s,
+                generated_tokens=int(generated[i + 1]),
+                trained_tokens=int(taken[i + 1]),
+                trained_samples=int(count[i + 1]),
+                mean_lag=float(lags[i + 1] / of_known[i + 1]) if of_known[i + 1] else math.nan,
+            )
+        )
+    return tuple(done)
+
+
+def _placed(times: Ints, begins: Ints, weights: Ints) -> tuple[Ints, Ints, int]:
+    """The arguments of `bincount` by step; place 0 is before the first one."""
+    return np.searchsorted(begins, times, side="right"), weights, len(begins) + 1

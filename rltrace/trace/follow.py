@@ -25,8 +25,10 @@ from numpy.typing import NDArray
 from rltrace.trace import run_dir
 from rltrace.trace.alignment import NodeClock, Pair, align, read_clock_files
 from rltrace.trace.clock import node_id
+from rltrace.trace.compacted import name_texts, table_columns
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.growing import Columns, GrowingSegment, joined
+from rltrace.trace.manifest import Manifest, read_manifest, segment_bytes
 from rltrace.trace.names import FollowedNames
 from rltrace.trace.parents import roles_of_parents
 from rltrace.trace.processes import Process, described
@@ -80,6 +82,8 @@ class Follower:
         self._names = FollowedNames(path / run_dir.NAMES)
         self._segments: dict[str, dict[str, GrowingSegment]] = {name: {} for name in TABLES}
         self._left: set[str] = set()
+        self._unended: dict[str, Rows] = {}  # of a compacted run
+        self._manifest = self._compacted()
 
     @property
     def names(self) -> list[str]:
@@ -91,6 +95,8 @@ class Follower:
         processes (by `who`) of which nothing more can come: their files are read a last time."""
         self._read_meta()
         self._read_processes()
+        if self._manifest is not None:
+            return self._take_compacted(self._manifest)
         found = {}
         for table in TABLES.values():
             self._find_segments(table)
@@ -106,6 +112,8 @@ class Follower:
 
     def unfinished(self, table: str) -> Rows:
         """The rows that are in progress, or that ended a moment ago: then `end_ns` is not -1."""
+        if table in self._unended:
+            return self._unended[table]
         segments = self._segments[table].values()
         return self._rows(TABLES[table], [(s.who, s.unfinished) for s in segments])
 
@@ -119,6 +127,27 @@ class Follower:
     def name(self, number: int) -> str:
         """The text of a name id; "?" for one that nobody wrote down."""
         return self.names[number] if 0 <= number < len(self.names) else "?"
+
+    def _compacted(self) -> Manifest | None:
+        """Where the tables lie, if the segments they were made of have been deleted."""
+        manifest = read_manifest(self.path)
+        if manifest is None or any(segment_bytes(self.path, t) for t in TABLES):
+            return None
+        return manifest
+
+    def _take_compacted(self, manifest: Manifest) -> dict[str, Rows]:
+        """All rows at the first look, and none later."""
+        found = {}
+        for name, table in TABLES.items():
+            if name in self._unended:
+                found[name] = self._rows(table, [])
+                continue
+            if not self._names.texts:
+                self._names.texts += name_texts(manifest)
+            rows = Rows(table_columns(manifest, name))
+            ended = rows["end_ns"] != -1 if "end_ns" in rows.columns else rows["process"] >= 0
+            found[name], self._unended[name] = rows.where(ended), rows.where(~ended)
+        return found
 
     def _read_meta(self) -> None:
         try:
@@ -150,8 +179,13 @@ class Follower:
         self._align(any(self._facts[who].get("node") not in self._clocks for who in changed))
         if changed:
             parents = roles_of_parents(self._facts)
-            for who in {*changed, *parents}:
+            for who in self._order(changed) | dict.fromkeys(parents):
                 self._describe(who, parents.get(who))
+
+    def _order(self, changed: list[str]) -> dict[str, None]:
+        """The processes that are to be described, in the order of their numbers."""
+        compacted = [] if self._manifest is None else self._manifest.processes
+        return dict.fromkeys([*compacted, *changed])
 
     def _align(self, new_node: bool) -> None:
         """Aligns the clocks of the nodes: when there is a new one, and now and then."""

@@ -14,7 +14,7 @@ from rltrace.trace.clock import node_id
 from rltrace.trace.processes import Process
 
 _TICK_NS = 10**9 // os.sysconf("SC_CLK_TCK")
-_SLACK_NS = 2 * _TICK_NS
+_SLACK_NS = 10**9  # a tick, and how far the two clocks of a sleep may be off
 _BEGINS_WITHIN_NS = 10 * 10**9  # of its run's start, a command is running
 _ENDED = "ZX"  # states of /proc/<pid>/stat: a zombie runs no more
 

@@ -57,11 +57,13 @@ class LiveState:
         self._recording: set[int] = set()
         self._first_ns = 0
         self._step_rows: list[tuple[int, int, int, int]] = []
+        self._looked_at: tuple[int, list[tuple[int, int, int, int]]] = (0, [])
         self._steps = Steps((), True, (), 0)
         self._window: Window | None = None
         self._stale = 0  # how often the window is to be computed again
         self._devices = Devices("", 0, "", "")
         self._now_ns = 0
+        self._job = self._job_now()
         self.poll()
         self.poll()  # what ended a moment ago is known to be complete at the second look
 
@@ -78,16 +80,18 @@ class LiveState:
         new = self._follower.poll(ended)
         self._now_ns = self._follower.now_ns()
         self._take_in(new)
+        self._job = self._job_now()
         self._find_steps()
         if self._stale > 0:
             self._stale -= 1
-            self._window = window_of(self._recorded(self._since()), self._steps, self._last)
+            recorded = self._recorded(self._since(), self._samples_since())
+            self._window = window_of(recorded, self._steps, self._last)
             self._forget()
 
     def snapshot(self) -> Snapshot:
         """What is known as of the last `poll`."""
         follower, now = self._follower, self._now_ns
-        job = self._job()
+        job = self._job
         open_spans = self._open("spans")
         generating = self._open("trajectories")
         waiting = generating["first_token_ns"] < 0
@@ -105,7 +109,7 @@ class LiveState:
                 self._alive,
                 open_spans,
                 generating,
-                self._recorded(busy_since).activity(busy_since),
+                self._recorded(busy_since, busy_since).activity(busy_since),
                 busy_since,
                 now,
             ),
@@ -162,7 +166,11 @@ class LiveState:
         open_ = self._follower.unfinished("spans")
         open_ = open_.where((open_["stage"] == Stage.STEP) & (open_["end_ns"] < 0))
         columns = (open_[c].tolist() for c in ("step", "start_ns", "end_ns", "process"))
-        rows = sorted([*self._step_rows, *zip(*columns, strict=True)], key=lambda row: row[1])
+        begun = [*zip(*columns, strict=True)]
+        if self._step_rows and (len(self._step_rows), begun) == self._looked_at:
+            return
+        self._looked_at = (len(self._step_rows), begun)
+        rows = sorted([*self._step_rows, *begun], key=lambda row: row[1])
         stepless_ns = max(self._first_ns, self._now_ns - int(_STEPLESS_S * 1e9))
         before = self._steps
         self._steps = steps_of(rows, (stepless_ns, self._now_ns))
@@ -183,8 +191,8 @@ class LiveState:
         first = len(windows) - self._last - _LOOK_BACK_STEPS
         return windows[first].start_ns if first > 0 else 0
 
-    def _recorded(self, since_ns: int) -> Recorded:
-        samples_ns = self._samples_since()
+    def _recorded(self, since_ns: int, samples_ns: int) -> Recorded:
+        """Spans and syncs since a moment, samples and what became of them since another."""
         return Recorded(
             {
                 "spans": self._kept["spans"].since(since_ns, self._lasting("spans")),
@@ -213,7 +221,7 @@ class LiveState:
 
     def _lives(self, number: int) -> bool:
         alive = self._alive.get(number)
-        return not self._job().is_over if alive is None else alive
+        return not self._job.is_over if alive is None else alive
 
     def _unended(self, table: str) -> Rows:
         rows = self._follower.unfinished(table)
@@ -225,7 +233,7 @@ class LiveState:
         living = [number for number in np.unique(rows["process"]) if self._lives(int(number))]
         return rows.where(np.isin(rows["process"], living))
 
-    def _job(self) -> Job:
+    def _job_now(self) -> Job:
         job_processes = [p for p in self._follower.processes if p.role != AGENT]
         return job_of(
             self._follower.path,

@@ -9,19 +9,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rltrace.analysis.meters.distribution import (
+    LAG_VERSIONS,
+    RESPONSE_TOKENS,
+    STEP_S,
+    SYNC_S,
+    TRAJECTORY_S,
+    VERDICT_S,
+)
+
 COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
 
 _PROCESS = ("run", "role", "rank")
 _STAGE = ("run", "stage", "role", "rank")
 _DEVICE = ("run", "host", "device")
 _HOST = ("run", "host")
-
-_STEP_S = (0.5, 1, 2, 5, 10, 20, 30, 45, 60, 90, 120, 180, 240, 300, 450, 600, 900, 1800, 3600)
-_TRAJECTORY_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 240, 480, 900, 1800, 3600)
-_VERDICT_S = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
-_SYNC_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300)
-_TOKENS = (16, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
-_LAGS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32, 64)
 
 
 @dataclass(frozen=True)
@@ -46,9 +48,7 @@ METRICS: dict[str, Metric] = {
             "Always 1; who it is that the other metrics are about.",
         ),
         Metric("rltrace_run_alive", GAUGE, ("run",), "1 while the job runs, 0 once it has ended."),
-        Metric(
-            "rltrace_run_start_time_seconds", GAUGE, ("run",), "When the run began, Unix time."
-        ),
+        Metric("rltrace_run_start_time_seconds", GAUGE, ("run",), "When the run began, Unix time."),
         Metric(
             "rltrace_run_last_event_time_seconds",
             GAUGE,
@@ -75,14 +75,14 @@ METRICS: dict[str, Metric] = {
             HISTOGRAM,
             ("run",),
             "Length of a completed step.",
-            _STEP_S,
+            STEP_S,
         ),
         # stages
         Metric(
             "rltrace_stage_seconds_total",
             COUNTER,
             _STAGE,
-            "Time in which the process was in the stage.",
+            "Time in which the process was in the stage; those that share role and rank add up.",
         ),
         Metric(
             "rltrace_stage_tau_seconds_total",
@@ -106,6 +106,12 @@ METRICS: dict[str, Metric] = {
         ),
         Metric("rltrace_trajectories_running", GAUGE, ("run",), "Trajectories in flight."),
         Metric(
+            "rltrace_trajectories_waiting",
+            GAUGE,
+            ("run",),
+            "Trajectories that ended since the last ten steps began and have not met the learner.",
+        ),
+        Metric(
             "rltrace_trajectory_oldest_seconds",
             GAUGE,
             ("run",),
@@ -116,14 +122,14 @@ METRICS: dict[str, Metric] = {
             HISTOGRAM,
             ("run",),
             "From a trajectory's begin to its end.",
-            _TRAJECTORY_S,
+            TRAJECTORY_S,
         ),
         Metric(
             "rltrace_response_tokens",
             HISTOGRAM,
             ("run",),
             "Response tokens of a trajectory that has ended.",
-            _TOKENS,
+            RESPONSE_TOKENS,
         ),
         # rewards
         Metric(
@@ -134,7 +140,7 @@ METRICS: dict[str, Metric] = {
             HISTOGRAM,
             ("run",),
             "Time that a verdict took, where it was timed.",
-            _VERDICT_S,
+            VERDICT_S,
         ),
         # what was trained on
         Metric(
@@ -143,9 +149,7 @@ METRICS: dict[str, Metric] = {
             ("run", "fate"),
             "Samples that met the learner, by what became of them.",
         ),
-        Metric(
-            "rltrace_trained_tokens_total", COUNTER, ("run",), "Response tokens trained on."
-        ),
+        Metric("rltrace_trained_tokens_total", COUNTER, ("run",), "Response tokens trained on."),
         Metric(
             "rltrace_useful_tokens_total",
             COUNTER,
@@ -158,7 +162,7 @@ METRICS: dict[str, Metric] = {
             HISTOGRAM,
             ("run",),
             "Policy versions between a sample's first token and its training.",
-            _LAGS,
+            LAG_VERSIONS,
         ),
         Metric(
             "rltrace_lag_unknown_samples_total",
@@ -181,7 +185,7 @@ METRICS: dict[str, Metric] = {
             HISTOGRAM,
             ("run", "part"),
             "One participant's part (source, relay, sink) in one weight update.",
-            _SYNC_S,
+            SYNC_S,
         ),
         Metric(
             "rltrace_sync_bytes_total",
@@ -194,9 +198,7 @@ METRICS: dict[str, Metric] = {
         Metric("rltrace_gpu_memory_used_bytes", GAUGE, _DEVICE, "GPU memory in use."),
         Metric("rltrace_gpu_memory_total_bytes", GAUGE, _DEVICE, "GPU memory there is."),
         Metric("rltrace_gpu_power_watts", GAUGE, _DEVICE, "Power that the GPU draws."),
-        Metric(
-            "rltrace_host_cpu_busy_seconds_total", COUNTER, _HOST, "Busy time of all cores."
-        ),
+        Metric("rltrace_host_cpu_busy_seconds_total", COUNTER, _HOST, "Busy time of all cores."),
         Metric("rltrace_host_memory_available_bytes", GAUGE, _HOST, "Memory that can be had."),
         Metric("rltrace_host_memory_total_bytes", GAUGE, _HOST, "Memory there is."),
         # the exporter
@@ -208,4 +210,15 @@ METRICS: dict[str, Metric] = {
         ),
     )
 }
-"""By name."""
+"""By name, in the order in which they are served."""
+
+READINGS: dict[str, tuple[str, float]] = {
+    "gpu/busy_percent": ("rltrace_gpu_busy_ratio", 0.01),
+    "gpu/memory_used_bytes": ("rltrace_gpu_memory_used_bytes", 1.0),
+    "gpu/memory_total_bytes": ("rltrace_gpu_memory_total_bytes", 1.0),
+    "gpu/power_watts": ("rltrace_gpu_power_watts", 1.0),
+    "host/cpu_busy_seconds": ("rltrace_host_cpu_busy_seconds_total", 1.0),
+    "host/memory_available_bytes": ("rltrace_host_memory_available_bytes", 1.0),
+    "host/memory_total_bytes": ("rltrace_host_memory_total_bytes", 1.0),
+}
+"""The metric of each counter that the agents read, and its unit in that of the metric."""

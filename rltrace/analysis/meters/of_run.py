@@ -1,0 +1,156 @@
+"""All meters of a run, and what is going on in it at the last look."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from rltrace.analysis.devices import AGENT
+from rltrace.analysis.intervals import Bools, Ints
+from rltrace.analysis.live.job import job_of
+from rltrace.analysis.live.snapshot import Job
+from rltrace.analysis.meters.samples import SampleMeter
+from rltrace.analysis.meters.stage_time import StageTime
+from rltrace.analysis.meters.steps import StepMeter
+from rltrace.analysis.meters.weights import WeightMeter
+from rltrace.trace.follow import Follower, Rows
+from rltrace.trace.liveness import Liveness
+from rltrace.trace.vocabulary import Stage
+
+_INTERVALS = ("spans", "trajectories", "rewards", "syncs")
+_TIMES = ("start_ns", "end_ns", "time_ns", "first_token_ns")
+
+
+class RunMeters:
+    """Follows the run in `path`, and is read again at each `look`. Errors: `RltraceError` when
+    there is no run there.
+
+    Beside the meters: `job`; `running`, the `(process, stage)` that are open; `in_flight`, how many
+    trajectories are being generated, and `oldest_ns`, since when (None: none is); `last_event_ns`,
+    when the job last began or ended anything (-1: never); and `readings`, the latest value of each
+    counter by `(counter, host, device)`. All are of the moment `looked_ns`.
+    """
+
+    def __init__(self, path: Path, lag_budget: float = math.inf) -> None:
+        self.follower = Follower(path)
+        self.stages = StageTime()
+        self.steps = StepMeter()
+        self.samples = SampleMeter(lag_budget)
+        self.weights = WeightMeter()
+        self.running: set[tuple[int, Stage]] = set()
+        self.in_flight = 0
+        self.oldest_ns: int | None = None
+        self.last_event_ns = -1
+        self.readings: dict[tuple[str, str, int], float] = {}
+        self.looked_ns = 0
+        self._liveness = Liveness()
+        self._alive: dict[int, bool | None] = {}
+        self._last_sign_ns: Ints = np.zeros(0, np.int64)
+        self.look()
+
+    def look(self) -> None:
+        """Takes in what is new."""
+        complete = self._poll()
+        self.looked_ns = self.follower.now_ns()
+        opened = {table: self.follower.unfinished(table) for table in _INTERVALS}
+        self._note_signs(complete, opened)
+        lives = self._lives()
+        ends_ns = np.where(lives, self.looked_ns, self._last_sign_ns)
+        self.stages.add(complete, opened, ends_ns, self.looked_ns)
+        going_on = {table: rows.where(_goes_on(rows, lives)) for table, rows in opened.items()}
+        self.steps.add(complete["spans"], going_on["spans"])
+        self.samples.add(complete, self.looked_ns, final=self.job.is_over)
+        self.weights.add(complete, going_on)
+        self._note_going_on(going_on)
+        self._note_readings(complete["samples"])
+
+    def waiting(self) -> int:
+        """How many trajectories ended since the last steps began that the learner has not met;
+        older ones it is not going to meet."""
+        begins_ns = self.steps.last_begins_ns
+        since_ns = begins_ns[0] if len(begins_ns) == begins_ns.maxlen else 0
+        return sum(ended_ns >= since_ns for ended_ns in self.samples.waiting_since_ns.values())
+
+    def _poll(self) -> dict[str, Rows]:
+        """What became complete. Where processes are new there is a second look at once: only then
+        is it known which of them live, and that what ended a moment ago is complete."""
+        self._look_for_life()
+        known = len(self.follower.processes)
+        complete = self.follower.poll(frozenset(self._ended()))
+        self._look_for_life()
+        if len(self.follower.processes) == known:
+            return complete
+        again = self.follower.poll(frozenset(self._ended()))
+        return {table: _together(rows, again[table]) for table, rows in complete.items()}
+
+    def _look_for_life(self) -> None:
+        for process in self.follower.processes:
+            if self._alive.get(process.number, True) is True:
+                self._alive[process.number] = self._liveness.of_process(process)
+        self.job: Job = job_of(
+            self.follower.path,
+            self.follower.meta,
+            self.follower.gone,
+            self._liveness.of_command(self.follower.meta),
+            self.last_event_ns > 0,
+            self.last_event_ns,
+            self.follower.now_ns(),
+        )
+
+    def _ended(self) -> list[str]:
+        lives = self._lives()
+        return [p.who for p in self.follower.processes if not lives[p.number]]
+
+    def _lives(self) -> Bools:
+        """By process; of whom nobody can tell, lives as long as the job does."""
+        numbers = range(len(self.follower.processes))
+        known = (self._alive.get(number) for number in numbers)
+        over = self.job.is_over
+        return np.array([not over if alive is None else alive for alive in known], np.bool_)
+
+    def _note_signs(self, complete: Mapping[str, Rows], opened: Mapping[str, Rows]) -> None:
+        """The last sign of life of each process, and of the job: what the agents read is none."""
+        signs = np.zeros(len(self.follower.processes), np.int64)
+        signs[: len(self._last_sign_ns)] = self._last_sign_ns
+        for table, rows in (*complete.items(), *opened.items()):
+            for column in _TIMES if table != "samples" else ():
+                if column in rows.columns:
+                    np.maximum.at(signs, rows["process"], rows[column])
+        self._last_sign_ns = signs
+        of_job = [int(signs[p.number]) for p in self.follower.processes if p.role != AGENT]
+        self.last_event_ns = max((n for n in of_job if n > 0), default=self.last_event_ns)
+
+    def _note_going_on(self, going_on: Mapping[str, Rows]) -> None:
+        spans, trajectories = going_on["spans"], going_on["trajectories"]
+        self.running = {
+            (int(process), stage)
+            for stage in Stage
+            if stage is not Stage.STEP
+            for process in np.unique(spans["process"][spans["stage"] == stage])
+        }
+        ids = trajectories["trajectory"]
+        self.in_flight = len(np.unique(ids[ids != -1])) + int((ids == -1).sum())
+        self.oldest_ns = int(trajectories["start_ns"].min()) if len(trajectories) else None
+
+    def _note_readings(self, samples: Rows) -> None:
+        order = np.argsort(samples["time_ns"], kind="stable")
+        columns = (samples[c][order].tolist() for c in ("counter", "process", "device", "value"))
+        for counter, process, device, value in zip(*columns, strict=True):
+            if not math.isnan(value):
+                host = self.follower.processes[process].host
+                self.readings[self.follower.name(counter), host, device] = value
+
+
+def _together(first: Rows, then: Rows) -> Rows:
+    columns = first.columns
+    return Rows({name: np.concatenate([values, then[name]]) for name, values in columns.items()})
+
+
+def _goes_on(rows: Rows, lives: Bools) -> Bools:
+    if not len(rows):
+        return np.zeros(0, np.bool_)
+    going: Bools = (rows["end_ns"] < 0) & lives[rows["process"]]
+    return going

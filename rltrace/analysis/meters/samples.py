@@ -1,0 +1,182 @@
+"""Samples of a run that is being followed, from their generation to their fate, each counted once.
+
+The rules are those of `rltrace.analysis.samples` and `goodput`, one row after the other. What the
+learner did is held back until the rows that it is about have surely been read. Of samples and
+groups only the latest are remembered: whoever meets the learner later than that is of unknown lag.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rltrace.analysis.codes import named
+from rltrace.analysis.meters.distribution import (
+    LAG_VERSIONS,
+    RESPONSE_TOKENS,
+    TRAJECTORY_S,
+    VERDICT_S,
+    Distribution,
+)
+from rltrace.trace.follow import Rows
+from rltrace.trace.vocabulary import Fate, Finish, Outcome
+
+_REMEMBERED = 1 << 18
+_HELD_NS = 3 * 10**9
+
+_Row = dict[str, Any]
+
+
+@dataclass
+class _Sample:
+    """A sample as far as it is known; -1: unknown."""
+
+    group: int = -1
+    first_version: int = -1
+    tokens: int = 0
+    trained_tokens: int = -1
+    is_useful: bool = False
+    met: bool = False
+
+
+@dataclass
+class _Rewards:
+    """The rewards of one component in a group: do they differ, and between several samples?"""
+
+    trajectory: int
+    least: float
+    most: float
+    several: bool = False
+
+
+class SampleMeter:
+    """Counts of trajectories by `finish`, verdicts by `outcome`, samples by `fate`; tokens.
+    `lag_budget` is the largest lag, in policy versions, at which a token counts as useful;
+    `waiting_since_ns` says when each sample ended that the learner has not met."""
+
+    def __init__(self, lag_budget: float = math.inf) -> None:
+        self.finishes: Counter[str] = Counter()
+        self.outcomes: Counter[str] = Counter()
+        self.fates: Counter[str] = Counter()
+        self.generated_tokens: Counter[int] = Counter()
+        self.trajectory_s = Distribution(TRAJECTORY_S)
+        self.response_tokens = Distribution(RESPONSE_TOKENS)
+        self.verdict_s = Distribution(VERDICT_S)
+        self.lag = Distribution(LAG_VERSIONS)
+        self.unknown_lags = 0
+        self.trained_tokens = 0
+        self.useful_tokens = 0
+        self.lag_budget = lag_budget
+        self.waiting_since_ns: dict[int, int] = {}
+        self._samples: dict[int, _Sample] = {}
+        self._groups: dict[int, dict[int, _Rewards]] = {}
+        self._held: list[tuple[int, Rows, Rows]] = []
+
+    def add(self, complete: Mapping[str, Rows], now_ns: int, final: bool) -> None:
+        """Takes in rows by table. `final`: nothing is held back any longer."""
+        for row in _each(
+            complete["trajectories"],
+            *("trajectory", "group", "first_version", "response_tokens", "finish"),
+            *("start_ns", "end_ns", "process"),
+        ):
+            self._generated(row)
+        if len(complete["rewards"]) or len(complete["uses"]):
+            self._held.append((now_ns, complete["rewards"], complete["uses"]))
+        while self._held and (final or self._held[0][0] <= now_ns - _HELD_NS):
+            _, rewards, uses = self._held.pop(0)
+            for row in _each(
+                rewards, "trajectory", "component", "value", "outcome", "start_ns", "end_ns"
+            ):
+                self._judged(row)
+            for row in _each(uses, "trajectory", "version", "fate", "tokens"):
+                self._used(row)
+        _forget(self.waiting_since_ns)
+        _forget(self._samples)
+        _forget(self._groups)
+
+    def _generated(self, row: _Row) -> None:
+        tokens = row["response_tokens"]
+        sample = self._samples.get(row["trajectory"])
+        if sample is None:
+            sample = _Sample()
+            if row["trajectory"] != -1:
+                self._samples[row["trajectory"]] = sample
+                self.waiting_since_ns[row["trajectory"]] = row["end_ns"]
+            self.finishes[named(Finish, row["finish"])] += 1
+            self.trajectory_s.add([max(row["end_ns"] - row["start_ns"], 0) / 1e9])
+            if tokens >= 0:
+                self.response_tokens.add([tokens])
+        sample.group = max(sample.group, row["group"]) if sample.group != -1 else row["group"]
+        known = [v for v in (sample.first_version, row["first_version"]) if v >= 0]
+        sample.first_version = min(known, default=-1)
+        if tokens > sample.tokens:
+            self.generated_tokens[row["process"]] += tokens - sample.tokens
+            sample.tokens = tokens
+
+    def _judged(self, row: _Row) -> None:
+        self.outcomes[named(Outcome, row["outcome"])] += 1
+        if row["end_ns"] > row["start_ns"]:
+            self.verdict_s.add([(row["end_ns"] - row["start_ns"]) / 1e9])
+        sample = self._samples.get(row["trajectory"])
+        value = row["value"]
+        if sample is None or sample.group == -1 or math.isnan(value):
+            return
+        components = self._groups.setdefault(sample.group, {})
+        seen = components.get(row["component"])
+        if seen is None:
+            components[row["component"]] = _Rewards(row["trajectory"], value, value)
+            return
+        seen.several |= seen.trajectory != row["trajectory"]
+        seen.least, seen.most = min(seen.least, value), max(seen.most, value)
+
+    def _used(self, row: _Row) -> None:
+        self.waiting_since_ns.pop(row["trajectory"], None)
+        sample = self._samples.get(row["trajectory"])
+        if sample is None:
+            sample = _Sample()
+            if row["trajectory"] != -1:
+                self._samples[row["trajectory"]] = sample
+        if row["fate"] != Fate.TRAINED:
+            if not sample.met:
+                self.fates[named(Fate, row["fate"])] += 1
+            sample.met = True
+            return
+        if sample.trained_tokens < 0:
+            self._first_trained(sample, row["version"])
+        tokens = row["tokens"] if row["tokens"] >= 0 else sample.tokens
+        more = max(tokens - sample.trained_tokens, 0)
+        self.trained_tokens += more
+        self.useful_tokens += more if sample.is_useful else 0
+        sample.trained_tokens += more
+
+    def _first_trained(self, sample: _Sample, version: int) -> None:
+        self.fates[named(Fate, Fate.TRAINED)] += 1
+        sample.met, sample.trained_tokens = True, 0
+        fresh = True
+        if version >= 0 and sample.first_version >= 0:
+            lag = version - sample.first_version
+            self.lag.add([lag])
+            fresh = lag <= self.lag_budget
+        else:
+            self.unknown_lags += 1
+        sample.is_useful = fresh and self._signal(sample.group) is not False
+
+    def _signal(self, group: int) -> bool | None:
+        """Whether the rewards of a group differ; None where fewer than two samples were judged."""
+        rewards = [r for r in self._groups.get(group, {}).values() if r.several]
+        return any(r.most > r.least for r in rewards) if rewards else None
+
+
+def _each(rows: Rows, *columns: str) -> list[_Row]:
+    """Rows as dicts of plain numbers, in the order in which they were stored."""
+    values = [rows[column].tolist() for column in columns]
+    return [dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True)]
+
+
+def _forget(remembered: dict[int, Any]) -> None:
+    """Drops the oldest of what is too many."""
+    for key in list(remembered)[: max(len(remembered) - _REMEMBERED, 0)]:
+        del remembered[key]

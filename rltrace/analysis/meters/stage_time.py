@@ -1,0 +1,126 @@
+"""How long each process, and any process, has been in each stage so far.
+
+The union of intervals, as everywhere: an instant of a lane belongs to its innermost span, and what
+several lanes do at once is counted once. Time is taken in slice by slice, from one look at the run
+to the next, with what is open counted as far as the look. A row may also be stored only after what
+it says has happened; it then adds what its stage had not been given yet. So times only grow.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rltrace.analysis.activity import TABLE_OF
+from rltrace.analysis.intervals import Intervals, Ints, innermost, joined, of_spans, union
+from rltrace.trace.follow import Rows
+from rltrace.trace.vocabulary import Stage
+
+_CODES = 16  # a group is `process * _CODES + stage`
+_REMEMBERED_NS = 3600 * 10**9  # a row that is stored later than this counts from here on
+_LARGEST = 1 << 62
+
+
+class StageTime:
+    """Nanoseconds by `(process, stage)` and by stage, up to the last look."""
+
+    def __init__(self) -> None:
+        self.by_process: dict[tuple[int, Stage], int] = {}
+        self.by_stage: dict[Stage, int] = {}
+        self._with_spans: set[int] = set()
+        self._of_process = _Given()
+        self._of_stage = _Given()
+        self._looked_ns = -_LARGEST
+        self._open_before: Ints = np.zeros(0, np.int64)
+
+    def add(
+        self, complete: dict[str, Rows], opened: dict[str, Rows], ends_ns: Ints, now_ns: int
+    ) -> None:
+        """Takes in the rows (by table) that became complete, and those that are `opened` as far as
+        `ends_ns`, by process: the moment of this look, `now_ns`, or the last sign of life."""
+        for spans in (complete["spans"], opened["spans"]):
+            self._with_spans |= {int(code) for code in np.unique(spans["stage"])}
+        still_open = self._intervals(opened, ends_ns)
+        rows = joined([self._intervals(complete, ends_ns), still_open])
+        rows = rows.take(rows.end > rows.start)
+        # What was open at the last look has been counted as far as that.
+        late = (rows.start < self._looked_ns) & ~np.isin(_keys(rows), self._open_before)
+        pieces = joined(
+            [
+                _innermost(rows.take(late), -_LARGEST, self._looked_ns),
+                _innermost(rows, self._looked_ns, _LARGEST),
+            ]
+        )
+        oldest = self._looked_ns - _REMEMBERED_NS
+        for group, length in self._of_process.add(pieces, oldest):
+            key = group // _CODES, Stage(group % _CODES)
+            self.by_process[key] = self.by_process.get(key, 0) + length
+        for group, length in self._of_stage.add(_grouped(pieces, pieces.group % _CODES), oldest):
+            self.by_stage[Stage(group)] = self.by_stage.get(Stage(group), 0) + length
+        self._looked_ns = max(self._looked_ns, now_ns)
+        self._open_before = _keys(still_open)
+
+    def _intervals(self, rows: dict[str, Rows], ends_ns: Ints) -> Intervals:
+        spans = rows["spans"].where(rows["spans"]["stage"] != Stage.STEP)
+        known = (spans["stage"] >= 0) & (spans["stage"] < Stage.STEP)
+        stage = np.where(known, spans["stage"], int(Stage.OTHER)).astype(np.int64)
+        parts = [_of_rows(spans, stage, spans["lane"], ends_ns)]
+        for of_table, table in TABLE_OF.items():
+            if int(of_table) not in self._with_spans:
+                stage = np.full(len(rows[table]), int(of_table), np.int64)
+                parts.append(_of_rows(rows[table], stage, np.zeros_like(stage), ends_ns))
+        return joined(parts)
+
+
+class _Given:
+    """The time that groups were given so far, as intervals."""
+
+    def __init__(self) -> None:
+        self._given = joined([])
+
+    def add(self, pieces: Intervals, oldest: int) -> list[tuple[int, int]]:
+        """`(group, nanoseconds)` that `pieces` add to what was given before; nothing before
+        `oldest` is remembered, nor counted."""
+        before = _lengths(_within(self._given, oldest, _LARGEST))
+        self._given = union(_within(joined([self._given, pieces]), oldest, _LARGEST))
+        after = _lengths(self._given)
+        return [(g, n - before.get(g, 0)) for g, n in after.items() if n > before.get(g, 0)]
+
+
+def _of_rows(rows: Rows, stage: Ints, lane: Ints, ends_ns: Ints) -> Intervals:
+    end = rows["end_ns"]
+    if len(rows):
+        end = np.where(end < 0, ends_ns[rows["process"]], end)
+    return of_spans(rows["process"] * _CODES + stage, rows["start_ns"], end, lane)
+
+
+def _innermost(rows: Intervals, since: int, until: int) -> Intervals:
+    """What of each row no other within it occupies, between two moments."""
+    united = union(rows.take((rows.end > since) & (rows.start < until)))
+    return _within(innermost(united, united.group // _CODES), since, until)
+
+
+def _within(intervals: Intervals, since: int, until: int) -> Intervals:
+    kept = intervals.take((intervals.end > since) & (intervals.start < until))
+    start, end = np.maximum(kept.start, since), np.minimum(kept.end, until)
+    return Intervals(kept.group, start, end, kept.lane, kept.one_lane)
+
+
+def _grouped(intervals: Intervals, group: Ints) -> Intervals:
+    i = intervals
+    return Intervals(group, i.start, i.end, i.lane, i.one_lane)
+
+
+def _keys(rows: Intervals) -> Ints:
+    """Numbers by which a row is known again at the next look."""
+    mixed: Ints = (rows.start * 1_000_003) ^ (rows.lane * 31) ^ rows.group
+    return mixed
+
+
+def _lengths(intervals: Intervals) -> dict[int, int]:
+    """Nanoseconds by group, of intervals that are disjoint within a group."""
+    if not len(intervals):
+        return {}
+    groups, which = np.unique(intervals.group, return_inverse=True)
+    lengths = np.zeros(len(groups), np.int64)
+    np.add.at(lengths, which, intervals.end - intervals.start)
+    return {int(g): int(n) for g, n in zip(groups, lengths, strict=True)}

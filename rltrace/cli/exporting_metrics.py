@@ -1,0 +1,62 @@
+"""Commands that hand a run's figures to what people watch jobs with."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import click
+
+from rltrace.cli.options import JSON, RUN, print_json
+
+
+@click.group()
+def export() -> None:
+    """Hand a run's figures to monitoring: Prometheus and Grafana."""
+
+
+@export.command()
+@RUN
+@click.option("--port", type=click.IntRange(0, 65535), default=9464, show_default=True)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--lag-budget",
+    type=click.IntRange(min=0),
+    metavar="K",
+    help="Older samples count as not useful, and are what the alert on lag is about.",
+)
+@click.option("--until-end", is_flag=True, help="End a minute after the job has.")
+@click.option("--once", is_flag=True, help="Print the metrics, and serve nothing.")
+@JSON
+def prometheus(
+    run: Path | None,
+    port: int,
+    host: str,
+    lag_budget: int | None,
+    until_end: bool,
+    once: bool,
+    as_json: bool,
+) -> None:
+    """Serve a run's metrics to Prometheus, while the job runs or afterwards.
+
+    The files in dashboards/ show them in Grafana: docs/dashboards.md.
+    """
+    from rltrace.report.prometheus import exposition, to_json
+    from rltrace.run.exporter import Exporter, serve
+    from rltrace.run.location import find_run
+
+    exporter = Exporter(find_run(run), math.inf if lag_budget is None else lag_budget)
+    if once:
+        if as_json:
+            print_json(to_json(exporter.values()))
+        else:
+            click.echo(exposition(exporter.values()), nl=False)
+        return
+
+    def serving(url: str) -> None:
+        if as_json:
+            print_json({"run": exporter.run, "url": url})
+        else:
+            click.echo(f"{exporter.run}: {url} (Ctrl-C ends it)")
+
+    serve(exporter, host, port, until_end, serving)

@@ -1,0 +1,193 @@
+"""The metrics of a run in Prometheus's text format (version 0.0.4).
+
+Written here and not by `prometheus_client`: the exporter runs in the environment of a job, where
+nothing should have to be installed for it, and all its values are read from meters at once, so of
+that library it would use the format alone.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from typing import Any
+
+from rltrace.analysis.devices import count_devices
+from rltrace.analysis.framework import framework_of
+from rltrace.analysis.live.roles import role_of
+from rltrace.analysis.meters.distribution import Distribution
+from rltrace.analysis.meters.of_run import RunMeters
+from rltrace.report.prometheus_metrics import METRICS, READINGS, Metric
+from rltrace.trace.vocabulary import word
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+Labels = tuple[str, ...]
+Families = dict[str, dict[Labels, "float | Distribution"]]
+"""By metric, in the order of `METRICS`, the value for each tuple of labels."""
+
+
+def families(meters: RunMeters) -> Families:
+    """What the meters stand at. What was never seen has no value, and is left out."""
+    found: Families = {name: {} for name in METRICS}
+    for metric, labels, value in _values(meters):
+        if value is not None and (isinstance(value, Distribution) or math.isfinite(value)):
+            found[metric][(meters.job.id, *labels)] = value
+    return {name: values for name, values in found.items() if values}
+
+
+def exposition(values: Families) -> str:
+    """The text that Prometheus scrapes."""
+    lines = []
+    for name, of_labels in values.items():
+        metric = METRICS[name]
+        meaning = metric.meaning.replace("\\", "\\\\").replace("\n", "\\n")
+        lines += [f"# HELP {name} {meaning}", f"# TYPE {name} {metric.kind}"]
+        for labels, value in of_labels.items():
+            for suffix, more, number in _samples(value):
+                lines.append(f"{name}{suffix}{_written(metric, labels, more)} {_number(number)}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def to_json(values: Families) -> list[dict[str, Any]]:
+    """The same as plain data."""
+    return [
+        {
+            "name": name,
+            "kind": METRICS[name].kind,
+            "samples": [
+                {
+                    "labels": dict(zip(METRICS[name].labels, labels, strict=True)),
+                    **(
+                        {"count": v.count, "sum": v.sum, "at_most": _at_most(v)}
+                        if isinstance(v, Distribution)
+                        else {"value": v}
+                    ),
+                }
+                for labels, v in of_labels.items()
+            ],
+        }
+        for name, of_labels in values.items()
+    ]
+
+
+def _values(meters: RunMeters) -> list[tuple[str, Labels, float | Distribution | None]]:
+    job, steps, samples, weights = meters.job, meters.steps, meters.samples, meters.weights
+    now_ns = meters.looked_ns
+    devices = count_devices(meters.follower)
+    budget = samples.lag_budget
+    trained = bool(samples.fates)
+    started_ns = meters.follower.meta.get("start_real_ns")
+    values: list[tuple[str, Labels, float | Distribution | None]] = [
+        ("rltrace_run_info", framework_of(meters.follower), 1),
+        ("rltrace_run_alive", (), 0 if job.is_over else 1),
+        (
+            "rltrace_run_start_time_seconds",
+            (),
+            started_ns / 1e9 if isinstance(started_ns, int) else None,
+        ),
+        ("rltrace_run_last_event_time_seconds", (), _seconds(meters.last_event_ns)),
+        ("rltrace_run_devices", (devices.kind,), devices.count or None),
+        ("rltrace_step", (), steps.number),
+        ("rltrace_steps_total", (), steps.seconds.count if steps.number is not None else None),
+        ("rltrace_step_running_seconds", (), _age(now_ns, steps.open_since_ns)),
+        ("rltrace_step_duration_seconds", (), _any(steps.seconds)),
+        ("rltrace_trajectories_running", (), meters.in_flight if samples.finishes else None),
+        ("rltrace_trajectories_waiting", (), meters.waiting() if trained else None),
+        ("rltrace_trajectory_oldest_seconds", (), _age(now_ns, meters.oldest_ns)),
+        ("rltrace_trajectory_duration_seconds", (), _any(samples.trajectory_s)),
+        ("rltrace_response_tokens", (), _any(samples.response_tokens)),
+        ("rltrace_reward_duration_seconds", (), _any(samples.verdict_s)),
+        ("rltrace_trained_tokens_total", (), samples.trained_tokens if trained else None),
+        ("rltrace_useful_tokens_total", (), samples.useful_tokens if trained else None),
+        ("rltrace_lag_versions", (), _any(samples.lag)),
+        ("rltrace_lag_unknown_samples_total", (), samples.unknown_lags if trained else None),
+        ("rltrace_lag_budget_versions", (), budget if math.isfinite(budget) else None),
+        ("rltrace_policy_version", (), weights.version),
+        ("rltrace_exporter_cpu_seconds_total", (), time.process_time()),
+    ]
+    values += [("rltrace_trajectories_total", (f,), n) for f, n in samples.finishes.items()]
+    values += [("rltrace_rewards_total", (o,), n) for o, n in samples.outcomes.items()]
+    values += [("rltrace_samples_total", (f,), n) for f, n in samples.fates.items()]
+    values += [("rltrace_sync_duration_seconds", (p,), d) for p, d in weights.seconds.items()]
+    values += [("rltrace_sync_bytes_total", (p,), n) for p, n in weights.bytes.items()]
+    return [*values, *_of_processes(meters), *_of_devices(meters)]
+
+
+def _of_processes(meters: RunMeters) -> list[tuple[str, Labels, float]]:
+    """By stage, role and rank; what several processes share is added up."""
+    who = [
+        (role_of(process), "" if process.rank is None else str(process.rank))
+        for process in meters.follower.processes
+    ]
+    seconds: dict[Labels, float] = {}
+    for (process, stage), ns in meters.stages.by_process.items():
+        labels = (word(stage), *who[process])
+        seconds[labels] = seconds.get(labels, 0.0) + ns / 1e9
+    running = {(word(stage), *who[process]) for process, stage in meters.running}
+    tokens: Counter[Labels] = Counter()
+    for process, count in meters.samples.generated_tokens.items():
+        tokens[who[process]] += count
+    return [
+        *(("rltrace_stage_seconds_total", labels, total) for labels, total in seconds.items()),
+        *(
+            ("rltrace_stage_tau_seconds_total", (word(stage),), ns / 1e9)
+            for stage, ns in meters.stages.by_stage.items()
+        ),
+        *(
+            ("rltrace_stage_running", labels, float(labels in running))
+            for labels in (running | seconds.keys())
+        ),
+        *(("rltrace_generated_tokens_total", labels, n) for labels, n in tokens.items()),
+    ]
+
+
+def _of_devices(meters: RunMeters) -> list[tuple[str, Labels, float]]:
+    found: list[tuple[str, Labels, float]] = []
+    for (counter, host, device), value in meters.readings.items():
+        if counter in READINGS:
+            name, unit = READINGS[counter]
+            of_device = (host, str(device)) if "device" in METRICS[name].labels else (host,)
+            found.append((name, of_device, value * unit))
+    return found
+
+
+def _samples(value: float | Distribution) -> list[tuple[str, str, float]]:
+    """`(suffix of the name, label of its own, number)` of each line of a value."""
+    if not isinstance(value, Distribution):
+        return [("", "", value)]
+    counts = zip((*value.bounds, math.inf), value.cumulative(), strict=True)
+    buckets = [("_bucket", f'le="{_number(bound)}"', float(n)) for bound, n in counts]
+    return [*buckets, ("_sum", "", value.sum), ("_count", "", value.count)]
+
+
+def _written(metric: Metric, labels: Labels, more: str) -> str:
+    pairs = [f'{n}="{_escaped(v)}"' for n, v in zip(metric.labels, labels, strict=True)]
+    return "{" + ",".join([*pairs, more] if more else pairs) + "}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+
+
+def _number(value: float) -> str:
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    return str(int(value)) if float(value).is_integer() else repr(float(value))
+
+
+def _at_most(value: Distribution) -> dict[str, int]:
+    bounds = map(_number, (*value.bounds, math.inf))
+    return dict(zip(bounds, value.cumulative(), strict=True))
+
+
+def _any(value: Distribution) -> Distribution | None:
+    return value if value.count else None
+
+
+def _seconds(ns: int) -> float | None:
+    return ns / 1e9 if ns > 0 else None
+
+
+def _age(now_ns: int, since_ns: int | None) -> float | None:
+    return None if since_ns is None else max(now_ns - since_ns, 0) / 1e9

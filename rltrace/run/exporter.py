@@ -1,0 +1,138 @@
+"""Serves the metrics of a run over HTTP, beside the job or afterwards.
+
+The run is read when it is scraped (at most once a second), and now and then in between. The job is
+asked nothing: its files are read, by a process of low priority.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from rltrace.analysis.meters.of_run import RunMeters
+from rltrace.report.prometheus import CONTENT_TYPE, Families, exposition, families
+from rltrace.trace.errors import UNREADABLE, WRONG_USAGE, RltraceError
+
+PATH = "/metrics"
+_FRESH_S = 1.0
+_LOOKS_EVERY_S = 5.0
+_LAST_SCRAPES_S = 60.0
+_NICENESS = 10
+
+
+class Exporter:
+    """The metrics of the run in `path`. Errors: `RltraceError` when there is no run there."""
+
+    def __init__(self, path: Path, lag_budget: float = math.inf) -> None:
+        self._meters = RunMeters(path, lag_budget)
+        self._lock = threading.Lock()
+        self._text = ""
+        self._read_at = -math.inf
+
+    @property
+    def run(self) -> str:
+        """The id of the run."""
+        return self._meters.job.id
+
+    def values(self) -> Families:
+        """What the meters stand at."""
+        return families(self._meters)
+
+    def text(self) -> str:
+        """What is to be scraped now."""
+        with self._lock:
+            if time.monotonic() - self._read_at >= _FRESH_S:
+                self._meters.look()
+                self._text = exposition(families(self._meters))
+                self._read_at = time.monotonic()
+            return self._text
+
+    def is_over(self) -> bool:
+        """Whether nothing more is to come from the run. Errors: `RltraceError` once it is gone."""
+        with self._lock:
+            self._meters.look()
+            if self._meters.follower.gone:
+                message = f"{self._meters.follower.path} was deleted: nothing is left to export"
+                raise RltraceError(message, UNREADABLE)
+            return self._meters.job.is_over
+
+
+def serve(
+    exporter: Exporter, host: str, port: int, until_end: bool, serving: Callable[[str], None]
+) -> None:
+    """Serves until somebody ends it (SIGINT, SIGTERM), or with `until_end` a minute after the job
+    has ended, so that it is scraped once more. `serving` is told the URL once it answers; port 0
+    takes a free one. Errors: `RltraceError` when the port cannot be had, or the run is deleted."""
+    try:
+        server = ThreadingHTTPServer((host, port), _handler(exporter))
+    except (OSError, OverflowError) as error:
+        said = error.strerror if isinstance(error, OSError) else str(error)
+        message = f"cannot serve on {host} port {port}: {said}; give another --port"
+        raise RltraceError(message, WRONG_USAGE) from None
+    server.daemon_threads = True
+    os.nice(_NICENESS)
+    with server, _ended_by_signal() as ended:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            serving(f"http://{_in_url(host)}:{server.server_port}{PATH}")
+            over_at: float | None = None
+            while not ended.wait(_LOOKS_EVERY_S):
+                if exporter.is_over() and until_end:
+                    over_at = over_at or time.monotonic()
+                    if time.monotonic() - over_at >= _LAST_SCRAPES_S:
+                        return
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def _handler(exporter: Exporter) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        """Answers /metrics, and / with where that is."""
+
+        def do_GET(self) -> None:
+            path = self.path.partition("?")[0]
+            if path == PATH:
+                self._answer(200, exporter.text(), CONTENT_TYPE)
+            elif path == "/":
+                self._answer(200, f"rltrace, run {exporter.run}: {PATH}\n")
+            else:
+                self._answer(404, f"there is nothing but {PATH} here\n")
+
+        def _answer(self, code: int, text: str, kind: str = "text/plain; charset=utf-8") -> None:
+            body = text.encode()
+            self.send_response(code)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Scrapes are not told."""
+
+    return Handler
+
+
+@contextmanager
+def _ended_by_signal() -> Iterator[threading.Event]:
+    """An event that SIGINT and SIGTERM set; the handlers of before are put back."""
+    ended = threading.Event()
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, lambda *_: ended.set()) for number in numbers]
+    try:
+        yield ended
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -173,6 +174,37 @@ def test_without_any_run_the_way_to_one_is_said(
 @pytest.mark.parametrize("query", ["SELEC", "SELECT nope FROM spans", "SELECT 1/'x' FROM spans"])
 def test_a_wrong_query_is_one_sentence(run: Path, query: str) -> None:
     result = invoke("query", query, run)
+    assert result.exit_code == 2
+    assert len(result.output.strip().splitlines()) == 1
+
+
+def test_named_queries_are_listed_without_a_run(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    listed = json.loads(invoke("query", "--list", "--json").output)
+    lines = invoke("query", "--list").output.splitlines()
+    assert len(lines) == len(listed) > 20
+    for one, line in zip(listed, lines, strict=True):
+        assert line.rstrip().split(maxsplit=1) == [one["name"], one["explains"]]
+
+
+def test_a_query_is_asked_by_its_name_or_from_a_file(run: Path, tmp_path: Path) -> None:
+    (row,) = json.loads(invoke("query", "@tail_by_finish", run, "--json").output)
+    assert row["trajectories"] == 5
+    own = tmp_path / "own.sql"
+    own.write_text(invoke("query", "--show", "@tail_by_finish").output)
+    assert json.loads(invoke("query", f"@{own}", run, "--json").output) == [row]
+    own.write_bytes(b"\xff")
+    for path in (own, tmp_path / "none.sql"):
+        result = invoke("query", f"@{path}", run)
+        assert (result.exit_code, len(result.output.splitlines())) == (4, 1)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(), ("@slow",), ("--show", "SELECT 1"), ("--list", "@tail_by_finish"), ("--list", "--csv")],
+)
+def test_what_is_no_named_query_is_one_sentence(arguments: tuple[str, ...]) -> None:
+    result = invoke("query", *arguments)
     assert result.exit_code == 2
     assert len(result.output.strip().splitlines()) == 1
 

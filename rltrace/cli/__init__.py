@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 import rltrace
-from rltrace.cli import asking, jobs, looking
+from rltrace.cli import asking, jobs, looking, querying
 from rltrace.trace.errors import RltraceError
 
 
@@ -41,7 +41,7 @@ def main() -> None:
 
 for _command in (
     *(jobs.wrap, jobs.import_log, jobs.experiment),
-    *(looking.report, looking.query, looking.timeline, looking.info),
+    *(looking.report, querying.query, looking.timeline, looking.info),
     *(looking.list_runs, looking.doctor, looking.compact),
     *(asking.whatif, asking.compare),
 ):

@@ -79,28 +79,6 @@ def report(
 
 
 @click.command()
-@click.argument("sql")
-@RUN
-@JSON
-@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
-@reads_a_run
-def query(run: Run, sql: str, as_json: bool, as_csv: bool) -> None:
-    """Ask a run in SQL: `rltrace query "SELECT stage, seconds FROM stages"`."""
-    from rltrace.report import rows
-
-    one_form({"--json": as_json, "--csv": as_csv})
-    relation = run.sql(sql)
-    if as_json:
-        print_json(rows.records(relation))
-    elif as_csv:
-        click.echo(rows.csv(relation), nl=False)
-    else:
-        from rich.console import Console
-
-        rows.render(relation, Console())
-
-
-@click.command()
 @RUN
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="File to write (default: in the run)."

@@ -1,0 +1,55 @@
+"""The queries that come with rltrace: dashboards/sql/<name>.sql, asked as `@<name>`.
+
+A file is one SELECT over the views of docs/trace-format.md. Its first line is a comment that says
+what it answers, in which units; comment lines after that say what has to be known beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+
+from rltrace.dashboards import folder
+from rltrace.trace.errors import UNREADABLE, WRONG_USAGE, RltraceError
+
+_COMMENT = "-- "
+
+
+@dataclass(frozen=True)
+class NamedQuery:
+    """One query: `explains` is its first line, `sql` the whole file."""
+
+    name: str
+    explains: str
+    sql: str
+
+
+def named_queries() -> tuple[NamedQuery, ...]:
+    """All of them, by name."""
+    return tuple(_read(path) for path in sorted(folder("sql").glob("*.sql")))
+
+
+def named_query(name: str) -> NamedQuery:
+    """The query of a name, with or without its @; of a name that ends with .sql the file of that
+    name. Errors: `RltraceError` for a name that there is not, with those that are near it, and for
+    a file that cannot be read."""
+    wanted = name.removeprefix("@")
+    if wanted.endswith(".sql"):
+        return _read(Path(wanted))
+    known = [query.name for query in named_queries()]
+    if wanted in known:
+        return _read(folder("sql") / f"{wanted}.sql")
+    near = get_close_matches(wanted.lower().replace("-", "_"), known, n=3)
+    hint = f"did you mean {' or '.join(f'@{n}' for n in near)}? " if near else ""
+    said = f"there is no query @{wanted}: {hint}`rltrace query --list` shows all"
+    raise RltraceError(said, WRONG_USAGE)
+
+
+def _read(path: Path) -> NamedQuery:
+    try:
+        sql = path.read_text("utf-8")
+    except (OSError, ValueError) as error:
+        said = getattr(error, "strerror", None) or "it is no text"
+        raise RltraceError(f"{path} cannot be read: {said}", UNREADABLE) from None
+    return NamedQuery(path.stem, sql.partition("\n")[0].removeprefix(_COMMENT), sql)

@@ -1,0 +1,57 @@
+"""The answer of a query on a terminal: what is shown is whole, and what is not is named."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+import duckdb
+import pytest
+from rich.console import Console
+
+from rltrace.report import rows
+
+WIDE = "SELECT 1234567890123456789::BIGINT AS number, 'x' AS one, repeat('long', 20) AS two, 7 AS y"
+
+
+def shown(sql: str, width: int, terminal: bool) -> list[str]:
+    console = Console(width=width, record=True, force_terminal=terminal, file=StringIO())
+    rows.render(duckdb.sql(sql), console)
+    return [line.rstrip() for line in console.export_text().splitlines()]
+
+
+def test_a_terminal_gets_the_columns_that_fit_and_the_names_of_the_others() -> None:
+    assert shown(WIDE, 30, terminal=True) == [
+        "             number  one",
+        "1234567890123456789  x",
+        "too narrow for: two, y (--csv",
+        "or --json gives all)",
+    ]
+
+
+def test_long_text_leaves_room_for_others_on_a_terminal() -> None:
+    assert shown(WIDE, 80, terminal=True) == [
+        "             number  one  two                               y",
+        f"1234567890123456789  x    {'long' * 7}lon…  7",
+    ]
+
+
+def test_off_a_terminal_everything_is_there() -> None:
+    assert shown(WIDE, 20, terminal=False) == [
+        "             number  one  two" + " " * 77 + "  y",
+        f"1234567890123456789  x    {'long' * 20}  7",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("NULL", "-"),
+        ("1/3", "0.333333"),
+        ("4.2e9::DOUBLE", "4200000000"),
+        ("'inf'::DOUBLE", "inf"),
+        ("make_timestamp_ns(1790000000123456789)", "2026-09-21 14:13:20.123"),
+        ("'[red]x'", "[red]x"),
+    ],
+)
+def test_values_read_well(value: str, text: str) -> None:
+    assert shown(f"SELECT {value} AS x", 80, terminal=False)[1].strip() == text

@@ -24,6 +24,8 @@ _ROWS = """(
     from raw_syncs where start_ns > 0 and end_ns >= start_ns)"""
 # Rows of an unknown version are each an update of their own. `added_ns` is how much a row prolongs
 # the union of those that began before it.
+_BYTES = f"""coalesce(sum(bytes) filter (role = {int(SyncRole.SOURCE)} and bytes >= 0),
+                     max(bytes) filter (bytes >= 0))"""
 
 
 @dataclass(frozen=True)
@@ -63,16 +65,34 @@ class Syncs:
     phases: tuple[tuple[str, Spread], ...]
 
 
+@dataclass(frozen=True)
+class Update:
+    """One weight update: its version (-1: unknown), when it began (Unix ns), how long any process
+    was at work on it, and its bytes (-1: unknown)."""
+
+    version: int
+    start_ns: int
+    seconds: float
+    bytes: int
+
+
+def updates_of(run: Run) -> tuple[Update, ...]:
+    """All weight updates of `run` in the order of time, figures as in `Syncs`."""
+    rows = run.sql(f"""
+        select case when number >= 0 then number else -1 end, min(start_ns),
+               sum(greatest(added_ns, 0)) / 1e9, coalesce({_BYTES}, -1)::bigint
+        from {_ROWS} group by number order by 2
+    """)
+    return tuple(Update(*row) for row in rows.fetchall())
+
+
 def syncs(run: Run, steps: Steps) -> Syncs | None:
     """The weight updates of `run`; None where none was recorded (spans say nothing of bytes)."""
     recorded = run.sql(f"select count(distinct number) from {_ROWS}").fetchall()[0][0]
     if not recorded:
         return None
-    source = int(SyncRole.SOURCE)
     updates = f"""(
-        select number, sum(greatest(added_ns, 0)) / 1e9 as seconds,
-               coalesce(sum(bytes) filter (role = {source} and bytes >= 0),
-                        max(bytes) filter (bytes >= 0)) as bytes
+        select number, sum(greatest(added_ns, 0)) / 1e9 as seconds, {_BYTES} as bytes
         from {_ROWS} group by number having {_within(steps)})"""
     rows = f"(from {_ROWS} where number in (select number from {updates}))"
     update_s = spread_of(run, "seconds", updates)

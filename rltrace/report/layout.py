@@ -46,6 +46,14 @@ def bar(share: float, width: int) -> str:
     return "█" * whole + (_EIGHTHS[rest] if rest else "")
 
 
+def bar_length(drawn: str) -> float | None:
+    """How many characters a `bar` is long; None of a text that is none."""
+    if not drawn or drawn.strip("█")[1:] or not set(drawn) <= {"█", *_EIGHTHS[1:]}:
+        return None
+    rest = drawn[-1]
+    return len(drawn) if rest == "█" else len(drawn) - 1 + _EIGHTHS.index(rest) / 8
+
+
 def labelled(name: str, symbol: str) -> str:
     """`rollout (τ_R)`, or the name alone where it has no symbol."""
     return f"{name} ({symbol})" if symbol else name

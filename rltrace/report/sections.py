@@ -31,7 +31,7 @@ def sections(summary: Summary, own_figures: bool = False) -> Iterator[Section]:
     if fixes is not None:
         yield fixes
     yield walls_section(summary.verdict)
-    yield _stages(summary, () if own_figures else pointer(summary))
+    yield stages_section(summary, () if own_figures else pointer(summary))
     if summary.probe is not None:
         yield probe_section(summary.probe)
     if own_figures:
@@ -44,7 +44,7 @@ def sections(summary: Summary, own_figures: bool = False) -> Iterator[Section]:
         if summary.staleness.largest_lag != 0:
             yield curve_section(summary.freshness)
     if summary.syncs is not None:
-        yield _syncs(summary)
+        yield syncs_section(summary)
     yield goodput_section(summary)
     if summary.cascade is not None:
         yield cascade_section(summary.cascade)
@@ -54,7 +54,8 @@ def sections(summary: Summary, own_figures: bool = False) -> Iterator[Section]:
     yield coverage_section(summary)
 
 
-def _stages(summary: Summary, more_notes: Iterable[str]) -> Section:
+def stages_section(summary: Summary, more_notes: Iterable[str] = ()) -> Section:
+    """Where the step goes, stage by stage; `more_notes` stand below the others."""
     steps = summary.steps
     what = "the whole run" if steps.whole_run else units.plural(steps.steady, "steady step")
     window, held = ("window", "run") if steps.whole_run else ("step", "step")
@@ -170,7 +171,8 @@ def _waits(summary: Summary) -> Iterator[str]:
         )
 
 
-def _syncs(summary: Summary) -> Section:
+def syncs_section(summary: Summary) -> Section:
+    """Weight movement, of a run that recorded updates."""
     syncs = summary.syncs
     assert syncs is not None
     rows = tuple(

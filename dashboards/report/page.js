@@ -1,0 +1,53 @@
+// Puts the page together: its theme, its contents, its data.
+
+(async () => {
+  const root = document.documentElement;
+  const about = JSON.parse(document.getElementById("about").textContent);
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const button = document.getElementById("theme");
+  const isDark = () => (root.dataset.theme || (dark.matches ? "dark" : "light")) === "dark";
+  let timeline = null;
+
+  function name() {
+    button.textContent = isDark() ? "Light theme" : "Dark theme";
+    if (timeline) timeline.renew();
+  }
+  button.hidden = false;
+  button.addEventListener("click", () => {
+    root.dataset.theme = isDark() ? "light" : "dark";
+    name();
+  });
+  dark.addEventListener("change", name);
+  addEventListener("beforeprint", () => {
+    root.dataset.before = root.dataset.theme || "";
+    root.dataset.theme = "light";
+    if (timeline) timeline.renew();
+  });
+  addEventListener("afterprint", () => {
+    if (root.dataset.before) root.dataset.theme = root.dataset.before;
+    else delete root.dataset.theme;
+    if (timeline) timeline.renew();
+  });
+
+  const links = new Map();
+  for (const link of document.querySelectorAll("nav a")) {
+    links.set(document.querySelector(link.hash), link);
+  }
+  const seen = new Set();
+  const observer = new IntersectionObserver((entries) => {
+    for (const entry of entries) seen[entry.isIntersecting ? "add" : "delete"](entry.target);
+    const first = [...links.keys()].find((section) => seen.has(section));
+    for (const [section, link] of links) {
+      if (section === first) link.setAttribute("aria-current", "true");
+      else link.removeAttribute("aria-current");
+    }
+  }, { rootMargin: "-10% 0px -60% 0px" });
+  links.forEach((_, section) => observer.observe(section));
+
+  const columns = await unpack(about.columns);
+  timeline = prepareTimeline(about.timeline, columns);
+  prepareWaterfall(about.shapes, columns.shapes, timeline);
+  name();
+  window.report = { timeline };
+  root.dataset.ready = performance.now().toFixed(1);
+})();

@@ -1,0 +1,118 @@
+"""The GPUs as the run went on; where none was seen, how much its processes worked."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+
+from rltrace.analysis.device_load import DeviceLoad
+from rltrace.analysis.summary import Summary
+from rltrace.report import units
+from rltrace.report.html.drawing import (
+    WIDTH,
+    Axis,
+    box,
+    boxes,
+    drawing,
+    label,
+    line,
+    seconds_of,
+    ticks,
+)  # fmt: skip
+from rltrace.report.html.markup import tag
+from rltrace.report.html.material import TIME_PARTS, Material
+from rltrace.report.html.parts import Part, Picture, legend, missing, notes, part, picture
+
+_LEVELS = 10
+_MOST = 64
+
+
+def device_part(material: Material) -> Part:
+    """The strip of the GPUs."""
+    if not material.loads:
+        why = missing(_why(material.summary))
+        return part("gpus", "GPUs", "GPUs", why, notes(_pools(material.summary)))
+    picture_ = picture(_strip(material.loads[:_MOST], material))
+    more = len(material.loads) - _MOST
+    said = [f"{units.plural(more, 'more GPU')} not drawn."] if more > 0 else []
+    said.append("NVML counts a GPU as busy while any kernel runs on it, however small.")
+    return part("gpus", "GPUs", "GPUs", picture_, notes([*_pools(material.summary), *said]))
+
+
+def _why(summary: Summary) -> str:
+    told = [p.detail for p in summary.coverage.problems if p.what == "no-gpu" and p.detail]
+    if summary.run.imported:
+        return "An imported log has no samples of GPUs."
+    because = f": {told[0]}" if told else ""
+    return f"No GPU was sampled{because.rstrip('.')}."
+
+
+def _pools(summary: Summary) -> list[str]:
+    cascade = summary.cascade
+    if cascade is None or not cascade.pools:
+        return []
+    told = [f"{' + '.join(pool.roles)} {units.share(pool.busy_share)}" for pool in cascade.pools]
+    return [f"At work in the steps, as the spans tell: {', '.join(told)}."]
+
+
+def _strip(loads: tuple[DeviceLoad, ...], material: Material) -> Picture:
+    length = (material.until_ns - material.since_ns) / 1e9
+    row = 20.0 if len(loads) <= 16 else 12.0
+    left, right, top = 130.0, WIDTH - 70, 18.0
+    bottom = top + row * len(loads)
+    wide = (right - left) / TIME_PARTS
+    cells: dict[int, list[tuple[float, float, float, float]]] = {}
+    blank: list[tuple[float, float, float, float]] = []
+    several = len({load.host for load in loads}) > 1
+    names = [f"{load.host} " * several + f"GPU {load.device}" for load in loads]
+    hits = []
+    for n, load in enumerate(loads):
+        y = top + n * row
+        degrees = np.where(np.isnan(load.busy), -1, np.rint(load.busy * _LEVELS)).astype(int)
+        cuts = [0, *(np.flatnonzero(np.diff(degrees)) + 1).tolist(), TIME_PARTS]
+        for a, b in itertools.pairwise(cuts):
+            place = (left + a * wide, y + 1, (b - a) * wide, row - 2)
+            if degrees[a] < 0:
+                blank.append(place)
+            elif degrees[a]:
+                cells.setdefault(int(min(degrees[a], _LEVELS)), []).append(place)
+        hits.append(box(0, y, WIDTH, row, "hit", data_row=n))
+    times = ticks(0, length)
+    axis, show = Axis(0, length, left, right), seconds_of(times)
+    return Picture(
+        key="gpu-strip",
+        title="How busy each GPU was",
+        says=f"Over the whole run, in parts of {units.seconds(length / TIME_PARTS)}; on the right "
+        "the mean.",
+        around=legend([*((f"heat d{d}", f"{10 * d} %") for d in (1, 4, 7, 10)),
+                       *([("unknown", "no sample")] if blank else [])]),
+        drawing=drawing(
+            bottom + 22,
+            *(label(left - 10, top + n * row + row / 2 + 4, name, "end",
+                    "name" if row > 14 else "tick") for n, name in enumerate(names)),
+            box(left, top, right - left, bottom - top, "empty"),
+            boxes(blank, "unknown"),
+            *(tag("g", boxes(places, "heat"), class_=f"d{degree}")
+              for degree, places in sorted(cells.items())),
+            *(label(right + 8, top + n * row + row / 2 + 4, units.share(load.busy_share),
+                    css="tick") for n, load in enumerate(loads)),
+            line(left, bottom, right, bottom, "base"),
+            *(label(axis(t), bottom + 16, show(t), "middle", "tick") for t in times),
+            tag("g", *hits, class_="hits"),
+            title="Busy share of each GPU over time",
+        ),
+        columns=("GPU", "busy, mean", "most memory", "of", "power, mean", "samples"),
+        rows=[
+            (
+                name,
+                units.share(load.busy_share),
+                units.size(load.most_memory_bytes),
+                units.size(load.memory_bytes),
+                f"{units.number(load.mean_power_w)} W" if load.mean_power_w > 0
+                else units.UNKNOWN,
+                units.count(load.samples),
+            )
+            for name, load in zip(names, loads, strict=True)
+        ],
+    )  # fmt: skip

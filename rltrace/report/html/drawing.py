@@ -1,0 +1,138 @@
+"""What the pictures of a report are drawn with: scales, axes and bars, as SVG.
+
+Colours come from classes that the page's style sheet defines, so that one picture serves both
+themes and paper.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from rltrace.report import units
+from rltrace.report.html.markup import NOTHING, Child, Html, join, tag
+
+WIDTH = 900.0
+"""Every picture is this wide; the page scales it."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A linear scale from `low..high` to the pixels `start..end`."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def __call__(self, value: float) -> float:
+        """The pixel of a value."""
+        span = self.high - self.low
+        share = (value - self.low) / span if span else 0.0
+        return self.start + share * (self.end - self.start)
+
+    def length(self, size: float) -> float:
+        """How many pixels a distance takes."""
+        return abs(self(self.low + size) - self.start)
+
+
+@dataclass(frozen=True)
+class LogAxis(Axis):
+    """The same on a logarithmic scale; values at or below 0 lie at the start."""
+
+    def __call__(self, value: float) -> float:
+        """The pixel of a value."""
+        if value <= self.low or self.high <= self.low:
+            return self.start
+        share = math.log(value / self.low) / math.log(self.high / self.low)
+        return self.start + share * (self.end - self.start)
+
+
+def ticks(low: float, high: float, most: int = 6) -> list[float]:
+    """Round values between two ends, at most `most` or so."""
+    if not high > low or not math.isfinite(high - low):
+        return [low]
+    raw = (high - low) / most
+    size = 10.0 ** math.floor(math.log10(raw))
+    step = next(k * size for k in (1, 2, 2.5, 5, 10) if k * size >= raw * 0.999)
+    first = math.ceil(low / step - 1e-9)
+    return [step * k for k in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """1, 2, 5, 10, 20, 50, ... between two ends; only powers of ten where these are many."""
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    digits = (1, 2, 5) if last - first <= 3 else (1,)
+    values = [digit * 10.0**power for power in range(first, last + 1) for digit in digits]
+    return [value for value in values if low <= value <= high * 1.0001]
+
+
+def label(x: float, y: float, said: str, anchor: str = "start", css: str = "") -> Html:
+    """A line of text."""
+    return tag("text", said, x=x, y=y, text_anchor=None if anchor == "start" else anchor,
+               class_=css or None)  # fmt: skip
+
+
+def line(x1: float, y1: float, x2: float, y2: float, css: str) -> Html:
+    """A straight line."""
+    return tag("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=css)
+
+
+def box(x: float, y: float, width: float, height: float, css: str, **more: object) -> Html:
+    """A rectangle; one that is too thin to be seen is half a pixel wide."""
+    return tag("rect", x=x, y=y, width=max(width, 0.5), height=max(height, 0.0), class_=css, **more)
+
+
+def boxes(parts: Iterable[tuple[float, float, float, float]], css: str) -> Html:
+    """Many rectangles (x, y, width, height) of one kind as a single path."""
+    shape = "".join(
+        f"M{_short(x)} {_short(y)}h{_short(w)}v{_short(h)}h{_short(-w)}z" for x, y, w, h in parts
+    )
+    return tag("path", d=shape, class_=css) if shape else NOTHING
+
+
+def polyline(points: Iterable[tuple[float, float]], css: str) -> Html:
+    """A line through points."""
+    told = "L".join(f"{_short(x)} {_short(y)}" for x, y in points)
+    return tag("path", d=f"M{told}", class_=css) if told else NOTHING
+
+
+def _short(value: float) -> str:
+    return f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+def x_axis(
+    axis: Axis, y: float, values: Sequence[float], show: Callable[[float], str], top: float
+) -> Html:
+    """Grid lines from `top` down to `y` and their values below."""
+    return join(
+        *(line(axis(v), top, axis(v), y, "grid") for v in values),
+        *(label(axis(v), y + 16, show(v), "middle", "tick") for v in values),
+    )
+
+
+def y_axis(axis: Axis, left: float, right: float, values: Sequence[float],
+           show: Callable[[float], str]) -> Html:  # fmt: skip
+    """Grid lines from `left` to `right` and their values on the left."""
+    return join(
+        *(line(left, axis(v), right, axis(v), "grid") for v in values),
+        *(label(left - 8, axis(v) + 4, show(v), "end", "tick") for v in values),
+    )
+
+
+def percent(value: float) -> str:
+    """A tick of a share."""
+    return f"{100 * value:.3g} %"
+
+
+def seconds_of(values: Sequence[float]) -> Callable[[float], str]:
+    """How ticks of seconds are written: all in the unit of the largest."""
+    scale = units.scale(max(map(abs, values), default=0.0))
+    return lambda value: f"{value * scale.per_second:.4g} {scale.unit}"
+
+
+def drawing(height: float, *children: Child, title: str, width: float = WIDTH) -> Html:
+    """The picture as a whole. `title` is what a screen reader says of it."""
+    return tag("svg", *children, viewBox=f"0 0 {width:g} {height:g}", role="img", class_="drawing",
+               aria_label=title, preserveAspectRatio="xMinYMin meet")  # fmt: skip

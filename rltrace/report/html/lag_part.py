@@ -1,0 +1,180 @@
+"""Staleness: the lags of what was trained on as the run went on, and what each lag costs."""
+
+from __future__ import annotations
+
+import math
+
+from rltrace.analysis.freshness import Freshness
+from rltrace.analysis.lag_curve import LagPoint
+from rltrace.analysis.lag_history import LagHistory
+from rltrace.report import units
+from rltrace.report.freshness_section import curve_section, staleness_section
+from rltrace.report.html.drawing import (
+    WIDTH,
+    Axis,
+    box,
+    boxes,
+    drawing,
+    label,
+    line,
+    percent,
+    y_axis,
+)  # fmt: skip
+from rltrace.report.html.groups import numbered
+from rltrace.report.html.markup import NOTHING, Html, join, tag
+from rltrace.report.html.material import Material
+from rltrace.report.html.parts import (
+    Part,
+    Picture,
+    legend,
+    missing,
+    of_section,
+    part,
+    picture,
+    under,
+)
+
+_LEVELS = 10
+_UNKNOWN = "unknown"
+
+
+def lag_part(material: Material) -> Part:
+    """Lags, their history, and their price."""
+    summary = material.summary
+    lags, fresh = summary.staleness, summary.freshness
+    if not lags.trajectories:
+        why = "Nobody recorded which samples the learner trained on, hence no lag is known."
+        return part("lag", "Staleness", "Staleness", missing(why))
+    handed_only = summary.goodput is not None and summary.goodput.handed_only
+    section = staleness_section(lags, fresh, handed_only)
+    shown = picture(_history(material.lags)) if material.lags else None
+    if lags.largest_lag == 0:
+        return of_section(section, "lag", "Staleness", shown)
+    points = [p for p in fresh.curve if p.lag is not None and p.enough]
+    curve = picture(_curve(points, fresh)) if len(points) > 1 else None
+    cost = under(curve_section(fresh), curve)
+    return of_section(section, "lag", "Staleness", shown, below=cost)
+
+
+def _history(history: LagHistory) -> Picture:
+    """A column for each step, stronger where more of its trajectories have that lag."""
+    rows = [_range(low, high) for low, high in history.lags]
+    has_unknown = any(step.unknown for step in history.steps)
+    names = [*rows, *([_UNKNOWN] if has_unknown else [])]
+    left, right, top = 100.0, WIDTH - 10, 6.0
+    row = 22.0
+    bottom = top + row * len(names)
+    wide = (right - left) / len(history.steps)
+    cells: dict[tuple[str, int], list[tuple[float, float, float, float]]] = {}
+    hits = []
+    for n, step in enumerate(history.steps):
+        for m, count in enumerate([*step.counts, *([step.unknown] if has_unknown else [])]):
+            if not count:
+                continue
+            degree = max(1, round(_LEVELS * count / step.trajectories))
+            kind = "unknown" if m == len(rows) else "heat"
+            y = bottom - row * (m + 1)
+            place = (left + n * wide, y + 1, max(0.6, wide - min(1.0, wide / 8)), row - 2)
+            cells.setdefault((kind, degree), []).append(place)
+        hits.append(box(left + n * wide, top, wide, bottom - top, "hit", data_row=n))
+    every = max(1, len(history.steps) // 10)
+    steps = [numbered([step.first, step.last]) for step in history.steps]
+    return Picture(
+        key="lags",
+        title="Lag of what each step trained on",
+        says="Stronger: more of the step's trajectories. Lag in policy versions, from the first "
+        "token.",
+        around=legend([(f"heat d{d}", f"{10 * d} %") for d in (1, 4, 7, 10)]
+                      + ([("unknown", "unknown lag")] if has_unknown else [])),
+        drawing=drawing(
+            bottom + 34,
+            *(
+                label(left - 10, bottom - row * m - row / 2 + 4, f"lag {name}" if name != _UNKNOWN
+                      else name, "end", "name")
+                for m, name in enumerate(names)
+            ),
+            *(
+                tag("g", boxes(places, kind if kind == "unknown" else "heat"), class_=f"d{degree}")
+                for (kind, degree), places in sorted(cells.items())
+            ),
+            line(left, bottom, right, bottom, "base"),
+            *(
+                label(left + (n + 0.5) * wide, bottom + 15, steps[n], "middle", "tick")
+                for n in range(0, len(steps), every)
+                if history.steps[n].first >= 0
+            ),
+            label((left + right) / 2, bottom + 31, "step", "middle", "tick"),
+            tag("g", *hits, class_="hits"),
+            title="Share of trajectories by lag and step",
+        ),
+        columns=("step", "trajectories", *(f"lag {name}" if name != _UNKNOWN else name
+                                           for name in names)),
+        rows=[
+            (
+                steps[n] if step.first >= 0 else "the run",
+                units.count(step.trajectories),
+                *(
+                    units.count(count)
+                    for count in [*step.counts, *([step.unknown] if has_unknown else [])]
+                ),
+            )
+            for n, step in enumerate(history.steps)
+        ],
+    )  # fmt: skip
+
+
+def _range(low: int, high: int) -> str:
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def _curve(points: list[LagPoint], fresh: Freshness) -> Picture:
+    """ESS and clip share at each lag, with their intervals and limits."""
+    left, right, top, bottom, height = 62.0, WIDTH - 10, 10.0, 170.0, 206.0
+    wide = (right - left) / len(points)
+    y = Axis(0, 1, bottom, top)
+    drawn, hits = [], []
+    for n, point in enumerate(points):
+        x = left + (n + 0.5) * wide
+        drawn.append(_estimate(x - 6, y, point.ess_share, point.ess_low, point.ess_high, "s-train"))
+        drawn.append(
+            _estimate(x + 6, y, point.clip_share, point.clip_low, point.clip_high, "s-sync")
+        )
+        drawn.append(label(x, bottom + 16, str(point.lag), "middle", "tick"))
+        hits.append(box(left + n * wide, top, wide, bottom - top, "hit", data_row=n))
+    bound = fresh.bound
+    return Picture(
+        key="lag-cost",
+        title="What counts at each lag",
+        says=f"Dashed: the limits, ESS at least {units.share(bound.ess_limit)} and clipped at most "
+        f"{units.share(bound.clip_limit)}. Lines are 95 % intervals.",
+        around=legend([("s-train", "ESS: part of the tokens that counts"), ("s-sync", "clipped")]),
+        drawing=drawing(
+            height,
+            y_axis(y, left, right, (0, 0.25, 0.5, 0.75, 1), percent),
+            line(left, y(bound.ess_limit), right, y(bound.ess_limit), "limit s-train"),
+            line(left, y(bound.clip_limit), right, y(bound.clip_limit), "limit s-sync"),
+            *drawn,
+            label((left + right) / 2, height - 2, "lag, policy versions", "middle", "tick"),
+            tag("g", *hits, class_="hits"),
+            title="Effective sample size and clip share by lag",
+        ),
+        columns=("lag", "ESS", "ESS 95 %", "clipped", "clipped 95 %", "n"),
+        rows=[
+            (
+                f"lag {p.lag}",
+                units.share(p.ess_share),
+                f"{units.share(p.ess_low)} to {units.share(p.ess_high)}",
+                units.share(p.clip_share),
+                f"{units.share(p.clip_low)} to {units.share(p.clip_high)}",
+                units.count(p.trajectories),
+            )
+            for p in points
+        ],
+    )
+
+
+def _estimate(x: float, y: Axis, value: float, low: float, high: float, css: str) -> Html:
+    if math.isnan(value):
+        return NOTHING
+    interval = NOTHING if math.isnan(low) else line(x, y(low), x, y(high), f"{css} interval")
+    return join(interval, tag("circle", cx=x, cy=y(value), r=4, class_=css))

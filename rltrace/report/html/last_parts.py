@@ -1,0 +1,121 @@
+"""What is mostly words: the probe, the framework's own figures, the reward, checks, what was not
+seen."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rltrace.analysis.readiness import CANNOT_TELL, SEEN
+from rltrace.analysis.reward_curve import RewardCurve
+from rltrace.analysis.summary import Summary
+from rltrace.report import units
+from rltrace.report.cascade_section import reward_section
+from rltrace.report.coverage_section import coverage_section
+from rltrace.report.html.drawing import (
+    WIDTH,
+    Axis,
+    box,
+    drawing,
+    label,
+    line,
+    polyline,
+    ticks,
+    y_axis,
+)  # fmt: skip
+from rltrace.report.html.groups import groups, numbered
+from rltrace.report.html.markup import Child, tag
+from rltrace.report.html.material import MOST_BARS
+from rltrace.report.html.parts import Part, Picture, missing, of_section, part, picture
+from rltrace.report.own_figures_section import own_figures_section
+from rltrace.report.probe_section import probe_section
+from rltrace.report.walls_section import checks_section
+
+
+def probe_part(summary: Summary) -> Part | None:
+    """What delaying stages did; None where nothing was delayed."""
+    if summary.probe is None:
+        return None
+    return of_section(probe_section(summary.probe), "probe", "Probe")
+
+
+def own_figures_part(summary: Summary) -> Part | None:
+    """What the framework logs itself; None where it logs nothing that could mislead."""
+    if not summary.own_figures:
+        return None
+    return of_section(own_figures_section(summary), "own-figures", "Own figures")
+
+
+def reward_part(summary: Summary) -> Part:
+    """What the compute bought."""
+    reward = summary.reward
+    if reward is None:
+        why = "No verdict was recorded in a step, hence nothing of the reward is known."
+        return part("reward", "Reward", "Reward", missing(why))
+    section = reward_section(reward, summary.signal)
+    shown = picture(_reward(reward)) if len(reward.points) > 1 else None
+    return of_section(section, "reward", "Reward", shown)
+
+
+def _reward(reward: RewardCurve) -> Picture:
+    bars = groups(len(reward.points), MOST_BARS)
+    points = [[reward.points[i] for i in bar] for bar in bars]
+    values = [
+        float(np.average([p.reward for p in of], weights=[p.verdicts for p in of])) for of in points
+    ]
+    low, high = min([0.0, *values]), max(values)
+    left, right, top, bottom, height = 62.0, WIDTH - 10, 12.0, 150.0, 184.0
+    x = Axis(0, len(bars), left, right)
+    y = Axis(low, high + 0.05 * (high - low) if high > low else low + 1, bottom, top)
+    wide = x(1) - left
+    every = max(1, len(bars) // 10)
+    steps = [numbered([p.step for p in of]) for of in points]
+    placed = [(x(n + 0.5), y(value)) for n, value in enumerate(values)]
+    shown = ticks(y.low, y.high, 4)
+    return Picture(
+        key="reward-curve",
+        title="Reward by step",
+        says="The mean of the verdicts that were reached in it.",
+        drawing=drawing(
+            height,
+            y_axis(y, left, right, shown, lambda v: f"{v:.3g}"),
+            line(left, bottom, right, bottom, "base"),
+            polyline(placed, "curve"),
+            *(
+                tag("circle", cx=px, cy=py, r=2.2, class_="dot") for px, py in placed
+                if len(placed) <= 60
+            ),
+            *(label(placed[n][0], bottom + 16, steps[n], "middle", "tick")
+              for n in range(0, len(bars), every)),
+            label((left + right) / 2, height - 2, "step", "middle", "tick"),
+            tag("g", *(box(x(n), top, wide, bottom - top, "hit", data_row=n)
+                       for n in range(len(bars))), class_="hits"),
+            title="Mean reward of each step",
+        ),
+        columns=("step", "reward", "verdicts", f"{reward.device or 'device'}-hours until then"),
+        rows=[
+            (
+                step,
+                units.number(value),
+                units.count(sum(p.verdicts for p in of)),
+                units.number(of[-1].device_hours),
+            )
+            for step, value, of in zip(steps, values, points, strict=True)
+        ],
+    )  # fmt: skip
+
+
+def checks_part(summary: Summary) -> Part:
+    """Anti-patterns and controls."""
+
+    def cell(row: int, column: int, said: str) -> Child:
+        if column != 1:
+            return None
+        mood = {SEEN: "sure", CANNOT_TELL: "open"}.get(said, "unsure")
+        return tag("span", said, class_=f"chip {mood}")
+
+    return of_section(checks_section(summary.verdict), "checks", "Checks", cell=cell)
+
+
+def coverage_part(summary: Summary) -> Part:
+    """What the trace does not show, and what tracing cost."""
+    return of_section(coverage_section(summary), "unseen", "Not seen")

@@ -1,0 +1,76 @@
+"""HTML and SVG without a way to forget escaping: a plain string is text, never markup.
+
+Names, commands and settings in a report are somebody else's words. Everything that is put into a
+tag is escaped unless it is `Html`, which only this module makes.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from typing import Any
+
+
+class Html(str):
+    """Markup that is finished. Joining it with anything else gives a plain string again."""
+
+    __slots__ = ()
+
+
+NOTHING = Html("")
+Child = str | int | float | None
+
+# What no page may hold (HTML 13.2.3.5), and signs that turn the reading direction of what follows.
+_CONTROLS = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069]"
+)
+_VOID = frozenset({"meta", "link", "input", "br", "hr", "img"})
+_CODE = re.compile("`([^`]+)`")
+_SYMBOL = re.compile("τ_(old|ref|step|[A-Z])")
+
+
+def text(value: Child) -> Html:
+    """Escaped text, in attributes too. None is nothing."""
+    if value is None:
+        return NOTHING
+    if isinstance(value, Html):
+        return value
+    return Html(html.escape(_CONTROLS.sub("\N{REPLACEMENT CHARACTER}", str(value))))
+
+
+def prose(value: str) -> Html:
+    """Text of a report: `τ_R` with its index, and code between backticks."""
+    coded = _CODE.sub(r"<code>\1</code>", text(value))
+    return Html(_SYMBOL.sub(r"τ<sub>\1</sub>", coded))
+
+
+def join(*children: Child) -> Html:
+    """Texts and markup, one after the other."""
+    return Html("".join(map(text, children)))
+
+
+def tag(name: str, *children: Child, **attributes: Any) -> Html:
+    """An element. `class_` is `class`, `data_row` is `data-row`, `viewBox` stays; an attribute of
+    None or False is left out, and one of True has no value."""
+    shown = []
+    for key, value in attributes.items():
+        if value is None or value is False:
+            continue
+        attribute = key.rstrip("_").replace("_", "-")
+        shown.append(f" {attribute}" if value is True else f' {attribute}="{text(_plain(value))}"')
+    head = f"<{name}{''.join(shown)}>"
+    return Html(head if name in _VOID else f"{head}{join(*children)}</{name}>")
+
+
+def _plain(value: Any) -> Any:
+    """A coordinate with two decimals at most: a page has a great many of them."""
+    return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else value
+
+
+def embedded_json(value: object) -> Html:
+    """JSON for a data block of a page: nothing in it can end the block or open another."""
+    told = json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+    for sign in "<>&":
+        told = told.replace(sign, f"\\u{ord(sign):04x}")
+    return Html(told)

@@ -1,0 +1,155 @@
+"""What a page is made of: sections, tables, and pictures that have their numbers as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rltrace.report.html.markup import NOTHING, Child, Html, join, prose, tag
+from rltrace.report.layout import Grid, Section, bar_length
+from rltrace.report.units import UNKNOWN
+
+_BLOCK = 8.0  # pixels of a character in a bar
+_SHORT = 14
+"""A table of numbers with at most so many rows is printed; longer ones only where opened."""
+
+Cell = Callable[[int, int, str], Child]
+"""What stands in a cell: row, column and the text that it would have."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A section of the page and its entry in the table of contents."""
+
+    key: str
+    short: str
+    body: Html
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture and its numbers. What is drawn with `data-row="n"` is told by row n of the table
+    when it is pointed at; a tool tells that by itself. `says` stands below the title, `around`
+    between title and drawing."""
+
+    key: str
+    title: str
+    drawing: Html
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    says: str = ""
+    around: Html = NOTHING
+    is_tool: bool = False
+
+
+def part(key: str, short: str, title: str, *children: Child) -> Part:
+    """A section under its own heading."""
+    heading = tag("h2", prose(title), id=f"{key}-heading")
+    body = tag("section", heading, *children, id=key, aria_labelledby=f"{key}-heading")
+    return Part(key, short, body)
+
+
+def of_section(section: Section, key: str, short: str, *pictures: Child,
+               cell: Cell | None = None, below: Child = None) -> Part:  # fmt: skip
+    """A section of the report as it is on a terminal, with pictures between lines and table, and
+    something more below its notes."""
+    return part(key, short, section.title, told(section, *pictures, cell=cell), below)
+
+
+def told(section: Section, *pictures: Child, cell: Cell | None = None) -> Html:
+    """The content of a section without its heading."""
+    return join(
+        lines(section.lines),
+        *pictures,
+        table(section.grid, cell) if section.grid else None,
+        notes(section.notes),
+    )
+
+
+def under(section: Section, *pictures: Child, cell: Cell | None = None) -> Html:
+    """A section as a part of another."""
+    return tag("div", tag("h3", prose(section.title)), told(section, *pictures, cell=cell),
+               class_="under")  # fmt: skip
+
+
+def lines(sentences: Sequence[str]) -> Html:
+    """Paragraphs."""
+    return join(*(tag("p", prose(sentence)) for sentence in sentences))
+
+
+def notes(sentences: Sequence[str]) -> Html:
+    """What stands below in a smaller voice."""
+    return tag("div", lines(sentences), class_="notes") if sentences else NOTHING
+
+
+def missing(sentence: str) -> Html:
+    """What cannot be told, and why."""
+    return tag("p", tag("span", "cannot tell", class_="chip"), " ", prose(sentence),
+               class_="missing")  # fmt: skip
+
+
+def table(grid: Grid, cell: Cell | None = None) -> Html:
+    """A table whose first column names its rows."""
+    head = [
+        tag("th", prose(column.title), scope="col", class_="right" if column.right else None)
+        for column in grid.columns
+    ]
+    body = []
+    for n, row in enumerate(grid.rows):
+        cells = []
+        for m, (column, said) in enumerate(zip(grid.columns, row, strict=True)):
+            shown = cell(n, m, said) if cell else None
+            if shown is None:
+                shown = tag("code", said) if column.copied and said != UNKNOWN else _shown(said)
+            kind = "right" if column.right else "copied" if column.copied else None
+            cells.append(
+                tag("th", shown, scope="row", class_=kind)
+                if m == 0
+                else tag("td", shown, class_=kind)
+            )
+        body.append(tag("tr", *cells))
+    return _scrolling(tag("table", tag("thead", tag("tr", *head)), tag("tbody", *body)))
+
+
+def _shown(said: str) -> Html:
+    """The text of a cell; a bar of block characters is drawn."""
+    length = bar_length(said)
+    if length is None:
+        return prose(said)
+    bar = tag("rect", x=0, y=4, width=length * _BLOCK, height=12, class_="bar")
+    return tag("svg", bar, width=f"{length * _BLOCK:.1f}", height="20", class_="in-cell",
+               aria_hidden="true")  # fmt: skip
+
+
+def picture(of: Picture) -> Html:
+    """A picture with its caption, and its numbers below it to be opened."""
+    caption = [tag("h3", prose(of.title))]
+    if of.says:
+        caption.append(tag("p", prose(of.says)))
+    head = tag("tr", *(tag("th", prose(column), scope="col") for column in of.columns))
+    body = (
+        tag("tr", tag("th", prose(row[0]), scope="row"), *(tag("td", prose(c)) for c in row[1:]))
+        for row in of.rows
+    )
+    numbers = tag("table", tag("thead", head), tag("tbody", *body), class_="numbers")
+    opened = tag(
+        "details",
+        tag("summary", f"Numbers: {of.title[:1].lower()}{of.title[1:]}"),
+        _scrolling(numbers),
+        class_="short" if len(of.rows) <= _SHORT else None,
+    )
+    shown = of.drawing
+    if not of.is_tool:
+        shown = tag("div", shown, class_="picture", tabindex="0", role="group",
+                    aria_label=f"{of.title}. Arrow keys read its values.")  # fmt: skip
+    return tag("figure", tag("figcaption", *caption), of.around, shown, opened, id=of.key)
+
+
+def legend(entries: Sequence[tuple[str, str]]) -> Html:
+    """`(css class, word)` each."""
+    keys = (tag("li", tag("i", class_=f"key {css}"), prose(word)) for css, word in entries)
+    return tag("ul", *keys, class_="legend")
+
+
+def _scrolling(content: Html) -> Html:
+    return tag("div", content, class_="scroll", tabindex="0", role="group", aria_label="table")

@@ -1,0 +1,264 @@
+"""Where the step goes: its waterfall, every step one by one, and the stages in figures."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rltrace.analysis.stages import StageRow
+from rltrace.analysis.step_shapes import PARTS, StepShapes
+from rltrace.analysis.summary import StepTimes, Summary
+from rltrace.report import units
+from rltrace.report.html.drawing import (
+    WIDTH,
+    Axis,
+    box,
+    boxes,
+    drawing,
+    label,
+    line,
+    seconds_of,
+    ticks,
+    x_axis,
+    y_axis,
+)  # fmt: skip
+from rltrace.report.html.groups import groups, numbered
+from rltrace.report.html.markup import NOTHING, Child, Html, join, prose, tag
+from rltrace.report.html.material import MOST_BARS, Material
+from rltrace.report.html.packing import Columns
+from rltrace.report.html.parts import Cell, Part, Picture, missing, of_section, part, picture
+from rltrace.report.html.stage_colours import COLOURED, UNATTRIBUTED, css, stage_legend
+from rltrace.report.own_figures_section import pointer
+from rltrace.report.sections import stages_section
+from rltrace.trace.vocabulary import word
+
+_LEFT, _RIGHT = 100.0, WIDTH - 10
+_ROW, _TOP = 24.0, 8.0
+LEVELS = 20
+"""Degrees of how busy a stage was that a drawing tells apart."""
+_FAR = 1.6
+
+
+def step_part(material: Material) -> Part:
+    """The waterfall, all steps, and the table of stages."""
+    summary = material.summary
+    section = stages_section(summary, pointer(summary))
+    pictures: list[Child] = []
+    if material.shapes is not None and len(material.shapes.stages):
+        pictures.append(picture(_waterfall(material.shapes, summary)))
+    if not summary.steps.whole_run and summary.steps.times:
+        pictures.append(picture(_each_step(summary.steps.times)))
+    if section.grid is None:
+        return part("step", "Where the step goes", section.title, missing(section.lines[0]))
+    return of_section(section, "step", "Where the step goes", *pictures, cell=_cells(summary))
+
+
+def _waterfall(shapes: StepShapes, summary: Summary) -> Picture:
+    steps, whole_run = summary.steps, summary.steps.whole_run
+    mean = _waterfall_rows(shapes)
+    height = _TOP + _ROW * len(shapes.stages) + 30
+    length = steps.step_s.mean if not math.isnan(steps.step_s.mean) else 1.0
+    axis = Axis(0, length, _LEFT, _RIGHT)
+    values = ticks(0, length)
+    rows = [
+        (word(stage), *(units.share(float(v)) for v in tenths))
+        for stage, tenths in zip(
+            shapes.stages, shapes.mean_busy.reshape(-1, 10, PARTS // 10).mean(axis=2), strict=True
+        )
+    ]
+    n = sum(not steps.times[i].warmup for i in shapes.places) if steps.times else 0
+    of = "the whole run" if whole_run else f"the mean of {units.plural(n, 'steady step')}"
+    return Picture(
+        key="waterfall",
+        title="When each stage runs in a step" if not whole_run else "When each stage runs",
+        says=f"Stronger: any process is in the stage for more of that moment. Shown is {of}, "
+        "each cut into equal parts.",
+        around=_step_chooser(shapes, summary),
+        drawing=drawing(
+            height,
+            x_axis(axis, height - 26, values, seconds_of(values), _TOP),
+            tag("g", *mean, id="waterfall-rows"),
+            title="For each stage, when in a step it runs",
+        ),
+        columns=("stage", *(f"{10 * i} to {10 * i + 10} % of it" for i in range(10))),
+        rows=rows,
+    )
+
+
+def _waterfall_rows(shapes: StepShapes) -> list[Html]:
+    """A row for each stage: stretches of equal degree as one rectangle."""
+    width = (_RIGHT - _LEFT) / PARTS
+    rows = []
+    for n, (stage, busy) in enumerate(zip(shapes.stages, shapes.mean_busy, strict=True)):
+        y = _TOP + n * _ROW
+        # What ran at all is seen.
+        degrees = np.where(busy > 0, np.maximum(1, np.rint(busy * LEVELS)), 0).astype(int)
+        cuts = [0, *(np.flatnonzero(np.diff(degrees)) + 1).tolist(), PARTS]
+        shades = [
+            box(_LEFT + a * width, y + 3, (b - a) * width, _ROW - 6, css(word(stage)),
+                fill_opacity=degrees[a] / LEVELS)
+            for a, b in itertools.pairwise(cuts)
+            if degrees[a]
+        ]  # fmt: skip
+        name = label(_LEFT - 8, y + _ROW / 2 + 4, word(stage), "end", "name")
+        rows.append(tag("g", name, *shades, data_row=n))
+    return rows
+
+
+def _step_chooser(shapes: StepShapes, summary: Summary) -> Html:
+    """Controls for another step than the mean; they are of use with scripts only."""
+    if summary.steps.whole_run or len(shapes.places) < 2:
+        return NOTHING
+    times = [summary.steps.times[i] for i in shapes.places]
+    steady = [i for i, time in enumerate(times) if not time.warmup] or list(range(len(times)))
+    by_length = sorted(steady, key=lambda i: times[i].seconds)
+    named = (("mean", -1), ("median", by_length[len(by_length) // 2]), ("slowest", by_length[-1]))
+    buttons = (
+        tag("button", name, type="button", data_step=at, aria_pressed=str(at == -1).lower())
+        for name, at in named
+    )
+    slider = tag("input", type="range", min=0, max=len(times) - 1, value=named[1][1], step=1,
+                 aria_label="which step")  # fmt: skip
+    go = tag("button", "show it in the timeline", type="button", class_="go", hidden=True)
+    return tag("div", *buttons, slider, tag("output", "mean"), go, class_="chooser", hidden=True,
+               id="step-chooser")  # fmt: skip
+
+
+def _each_step(times: Sequence[StepTimes]) -> Picture:
+    stages = [
+        name
+        for name in COLOURED
+        if name == UNATTRIBUTED or any(time.exposed_s.get(name) for time in times)
+    ]
+    bars = groups(len(times), MOST_BARS)
+    means = [_means([times[i] for i in bar], stages) for bar in bars]
+    totals = [sum(values) for values in means]
+    top = _height_of(totals, [all(times[i].warmup for i in bar) for bar in bars])
+    height, bottom, left = 230.0, 196.0, 62.0
+    x, y = Axis(0, len(bars), left, _RIGHT), Axis(0, top, bottom, 14)
+    gap = min(1.5, 0.15 * (x(1) - left))
+    parts: dict[str, list[tuple[float, float, float, float]]] = {name: [] for name in stages}
+    cut, hits = [], []
+    for n, values in enumerate(means):
+        at, wide = x(n) + gap / 2, x(1) - left - gap
+        base = 0.0
+        for name, value in zip(stages, values, strict=True):
+            high = min(base + value, top)
+            if value > 0 and base < top:
+                parts[name].append((at, y(high), wide, y(base) - y(high)))
+            base += value
+        if base > top * 1.0001:
+            cut.append(label(at + wide / 2, 10, "▲", "middle", "tick"))
+        hits.append(box(x(n), 0, x(1) - left, bottom, "hit", data_row=n))
+    seconds = ticks(0, top, 5)
+    every = max(1, len(bars) // 10)
+    slow = sum(time.warmup for time in times)
+    grouped = f" Each bar is the mean of up to {len(bars[0])} steps." if len(bars[0]) > 1 else ""
+    above = " ▲: longer than the scale." if cut else ""
+    warm = f" The first {slow} (left of the line) are warm-up." if slow else ""
+    edge = x(slow / len(bars[0])) if slow else 0.0
+    return Picture(
+        key="each-step",
+        title="What held each step up",
+        says=f"Exposed time by stage; a bar's height is the step's length.{warm}{grouped}{above} "
+        "Click on a step to see it above.",
+        around=stage_legend(stages),
+        drawing=drawing(
+            height,
+            y_axis(y, left, _RIGHT, seconds, seconds_of(seconds)),
+            *(boxes(parts[name], css(name)) for name in stages),
+            *cut,
+            line(edge, 14, edge, bottom, "edge") if slow else None,
+            *(
+                label(x(n + 0.5), bottom + 16, numbered([times[i].step for i in bars[n]]),
+                      "middle", "tick")
+                for n in range(0, len(bars), every)
+            ),
+            label((left + _RIGHT) / 2, height - 2, "step", "middle", "tick"),
+            tag("g", *hits, class_="hits"),
+            title="Length of each step by the stage that held it up",
+        ),
+        columns=("step", "seconds", *stages),
+        rows=[
+            (
+                numbered([times[i].step for i in bar]),
+                units.seconds(total),
+                *map(units.seconds, values),
+            )
+            for bar, total, values in zip(bars, totals, means, strict=True)
+        ],
+    )  # fmt: skip
+
+
+def _means(times: Sequence[StepTimes], stages: Sequence[str]) -> list[float]:
+    return [
+        sum(t.unattributed_s if name == UNATTRIBUTED else t.exposed_s.get(name, 0.0) for t in times)
+        / len(times)
+        for name in stages
+    ]
+
+
+def _height_of(totals: Sequence[float], warm: Sequence[bool]) -> float:
+    """The top of the scale: the longest bar, unless it is far longer than nearly all others."""
+    usual = [total for total, slow in zip(totals, warm, strict=True) if not slow] or list(totals)
+    cap = _FAR * float(np.quantile(usual, 0.98))
+    return min(max(totals), cap) * 1.04 or 1.0
+
+
+def _cells(summary: Summary) -> Cell:
+    """Draws into the table of stages how much of each was exposed, and how much hidden."""
+    step_s = summary.steps.step_s.mean
+    axis = Axis(0, max([step_s, *(row.tau_s.mean for row in summary.stages)]), 0, 160)
+
+    def cell(row: int, column: int, said: str) -> Child:
+        stages = summary.stages
+        if column == 0:
+            name = stages[row].name if row < len(stages) else said
+            return (
+                join(tag("i", class_=f"key {css(name)}"), prose(said)) if name != "step" else None
+            )
+        if column == 7 and row < len(stages):
+            return tag("span", _bar(stages[row], axis), prose(said), class_="drawn")
+        return None
+
+    return cell
+
+
+def _bar(row: StageRow, axis: Axis) -> Html:
+    exposed, tau = row.exposed_s.mean, row.tau_s.mean
+    if math.isnan(exposed) or math.isnan(tau):
+        return NOTHING
+    return tag(
+        "svg",
+        box(0, 5, axis.length(tau), 12, f"{css(row.name)} hidden-part"),
+        box(0, 5, axis.length(exposed), 12, css(row.name)) if exposed else None,
+        viewBox="0 0 162 22", width="162", height="22", class_="in-cell", aria_hidden="true",
+    )  # fmt: skip
+
+
+def shapes_data(material: Material) -> tuple[dict[str, Any] | None, Columns]:
+    """`(what the page has to know of the shapes of steps, how busy each stage was in degrees)`."""
+    shapes, times = material.shapes, material.summary.steps.times
+    if shapes is None or material.summary.steps.whole_run or not times:
+        return None, {}
+    shown = [times[i] for i in shapes.places]
+    degrees = np.rint(shapes.busy * LEVELS)
+    degrees = np.where(shapes.busy > 0, np.maximum(1, degrees), 0).astype(np.uint8)
+    about = {
+        "levels": LEVELS,
+        "parts": PARTS,
+        "left": _LEFT,
+        "right": _RIGHT,
+        "top": _TOP,
+        "row": _ROW,
+        "stages": [word(stage) for stage in shapes.stages],
+        "places": list(shapes.places),
+        "steps": [time.step for time in shown],
+        "lengths": [units.seconds(time.seconds) for time in shown],
+        "barSize": len(groups(len(times), MOST_BARS)[0]),
+    }
+    return about, {"shapes": degrees}

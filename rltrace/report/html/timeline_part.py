@@ -1,0 +1,234 @@
+"""The timeline: every process and what it did, to be zoomed into, and its numbers by process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rltrace.analysis.critical_path import PathSegment, find_path
+from rltrace.analysis.devices import AGENT
+from rltrace.analysis.stages import break_down
+from rltrace.report import units
+from rltrace.report.html.markup import tag
+from rltrace.report.html.material import Material
+from rltrace.report.html.packing import Columns, narrow
+from rltrace.report.html.parts import Part, Picture, missing, notes, part, picture
+from rltrace.report.html.rows import Rows, lay_out
+from rltrace.report.html.slices import KINDS, SPAN, Slices, read_slices
+from rltrace.report.html.stage_colours import COLOURED, stage_legend
+from rltrace.trace.vocabulary import Stage, word
+
+if TYPE_CHECKING:
+    from rltrace.trace.processes import Process
+    from rltrace.trace.run import Run
+
+_TICKS = 1 << 28
+_MOST_NAMES = 4_000
+_MOST_PATH = 20_000
+_PATH_UNKNOWN = len(Stage)
+_ORDER = ("", "driver", "controller", "trainer", "learner")
+_LATE = 9
+
+
+def timeline_part(material: Material) -> tuple[Part, dict[str, Any], Columns]:
+    """`(the part, what the page has to know of it, its columns)`."""
+    title = "Timeline"
+    if material.until_ns <= material.since_ns:
+        why = missing("Nothing that lasts was recorded.")
+        return part("timeline", title, title, why), {}, {}
+    slices = read_slices(material.run, material.since_ns, material.until_ns)
+    slices = _in_order_of_roles(slices, material.run)
+    rows = lay_out(slices)
+    about, columns = _data(material, slices, rows)
+    path = _path(material)
+    if path:
+        columns |= _path_columns(path, material.since_ns, about["tick_ns"])
+    shown = picture(_picture(material, slices, path))
+    said = [
+        "Click on it, then turn the wheel to zoom and drag to move; or hold Ctrl and turn the "
+        "wheel. Keys: arrows move, + and − zoom, 0 shows all, [ and ] go to the step before and "
+        "the next, Esc leaves.",
+        *_merged(slices),
+        "`rltrace timeline` writes all of it for ui.perfetto.dev, with arrows between samples.",
+    ]
+    return part("timeline", title, title, shown, notes(said)), about, columns
+
+
+def _merged(slices: Slices) -> list[str]:
+    if not slices.merged_below_ns:
+        return []
+    below = units.seconds(slices.merged_below_ns / 1e9)
+    kept, all_ = units.count(len(slices)), units.count(slices.of)
+    return [
+        f"Slices shorter than {below} are merged with neighbours of the same stage: {kept} are "
+        f"drawn for {all_}. All other figures of this page are of all of them."
+    ]
+
+
+def _in_order_of_roles(slices: Slices, run: Run) -> Slices:
+    """Processes numbered in the order in which they are shown."""
+    ranked = sorted(run.processes, key=_place)
+    number = np.zeros(1 + max((p.number for p in run.processes), default=0), np.int64)
+    for place, process in enumerate(ranked):
+        number[process.number] = place
+    return Slices(**{**slices.__dict__, "process": number[slices.process]})
+
+
+def _place(process: Process) -> tuple[int, str, int, int]:
+    role = process.role or ""
+    first = _ORDER.index(role) if role in _ORDER[1:] else _LATE - 1
+    if role == AGENT or not role:
+        first = _LATE
+    return first, role, process.rank if process.rank is not None else -1, process.number
+
+
+def _data(material: Material, slices: Slices, rows: Rows) -> tuple[dict[str, Any], Columns]:
+    """Times are counted in ticks since the first moment; a row's slices come one after the other,
+    so that only the gap before each has to be told."""
+    length = material.until_ns - material.since_ns
+    tick = max(1000, length // _TICKS)
+    start = (slices.start_ns[rows.order] - material.since_ns).clip(0) // tick
+    end = np.maximum(start, (slices.end_ns[rows.order] - material.since_ns).clip(0) // tick)
+    before = np.concatenate([[0], end[:-1]])
+    before[rows.first[:-1]] = 0
+    gap = (start - before).clip(0)
+    ids, name = _named(slices.name[rows.order])
+    texts = _texts(material.run, ids)
+    ranked = sorted(material.run.processes, key=_place)
+    columns: Columns = {
+        "gap": narrow(gap),
+        "length": narrow(end - start),
+        "name": narrow(name),
+        "stage": narrow(slices.stage[rows.order]),
+        "count": narrow(slices.count[rows.order]),
+        "busy": narrow(np.where(slices.count > 1, slices.busy_ns // tick, 0)[rows.order]),
+        "step": narrow(slices.step[rows.order] + 1),
+        "version": narrow(slices.version[rows.order] + 1),
+        "tokens": narrow(slices.tokens[rows.order] + 1),
+        "open": narrow(slices.is_open[rows.order]),
+    }
+    steps = material.steps.windows if not material.steps.whole_run else ()
+    columns |= {
+        "stepStart": narrow(_ticks([w.start_ns for w in steps], material.since_ns, tick)),
+        "stepEnd": narrow(_ticks([w.end_ns for w in steps], material.since_ns, tick)),
+        "stepNumber": narrow(np.array([w.step + 1 for w in steps], np.int64)),
+    }
+    about = {
+        "tick_ns": int(tick),
+        "ticks": int(length // tick),
+        "stages": [word(stage) for stage in Stage],
+        "kinds": list(KINDS),
+        "names": ["", *texts],
+        "processes": [_title(process) for process in ranked],
+        "rows": [
+            [int(p), int(k), int(n)]
+            for p, k, n in zip(rows.process, rows.kind, np.diff(rows.first), strict=True)
+        ],
+    }
+    return about, columns
+
+
+def _ticks(moments: list[int], since_ns: int, tick: int) -> NDArray[np.int64]:
+    return (np.array(moments, np.int64) - since_ns).clip(0) // tick
+
+
+def _named(name: NDArray[np.int64]) -> tuple[list[int], NDArray[np.int64]]:
+    """The ids of the names that the page has, the most frequent first, and for each slice its place
+    among them from 1 on; 0: none, or one that is too rare where there are very many."""
+    ids, where, count = np.unique(name, return_inverse=True, return_counts=True)
+    frequent = [i for i in np.argsort(-count, kind="stable") if ids[i] >= 0][:_MOST_NAMES]
+    place = np.zeros(len(ids), np.int64)
+    place[frequent] = np.arange(1, len(frequent) + 1)
+    return [int(ids[i]) for i in frequent], place[where.reshape(-1)]
+
+
+def _texts(run: Run, ids: list[int]) -> list[str]:
+    known = dict(run.sql("select id, text from names").fetchall())
+    return [str(known.get(one, "?")) for one in ids]
+
+
+def _title(process: Process) -> str:
+    role = process.role or (f"child of {process.child_of}" if process.child_of else "process")
+    rank = "" if process.rank is None else f" {process.rank}"
+    return f"{role}{rank}"
+
+
+def _path(material: Material) -> tuple[PathSegment, ...]:
+    """The critical path, where it can be followed."""
+    path = material.summary.critical_path
+    if path is None or not path.is_traced:
+        return ()
+    breakdown = break_down(material.activity, material.steps)
+    found = find_path(material.run, material.activity, material.steps, breakdown)
+    return () if isinstance(found, str) or len(found) > _MOST_PATH else found
+
+
+def _path_columns(path: tuple[PathSegment, ...], since_ns: int, tick: int) -> Columns:
+    stage = [_PATH_UNKNOWN if s.stage is None else int(s.stage) for s in path]
+    return {
+        "pathStart": narrow(_ticks([s.start_ns for s in path], since_ns, tick)),
+        "pathEnd": narrow(_ticks([s.end_ns for s in path], since_ns, tick)),
+        "pathStage": narrow(np.array(stage, np.int64)),
+    }
+
+
+def _picture(material: Material, slices: Slices, path: tuple[PathSegment, ...]) -> Picture:
+    stages = [word(Stage(code)) for code in np.unique(slices.stage) if code in set(Stage)]
+    seen = [stage for stage in COLOURED if stage in stages]
+    rows = []
+    for place, process in enumerate(sorted(material.run.processes, key=_place)):
+        mine = slices.process == place
+        if not mine.any():
+            continue
+        of_kind = [int(slices.count[mine & (slices.kind == kind)].sum()) for kind in range(4)]
+        spans = mine & (slices.kind == SPAN)
+        spent = [
+            float(slices.busy_ns[spans & (slices.stage == Stage[s.upper()])].sum()) / 1e9
+            for s in seen
+        ]
+        rows.append(
+            (
+                f"{_title(process)} (pid {process.pid} on {process.host})",
+                *(units.count(n) if n else "" for n in of_kind),
+                *(units.seconds(s) if s else "" for s in spent),
+            )
+        )
+    what = "steps, the critical path, and " if path else "steps and "
+    return Picture(
+        key="timeline-picture",
+        title="Every process",
+        says=f"From above: {what}a group of rows for each process: its spans by lane, then its "
+        "trajectories, verdicts and weight updates.",
+        around=stage_legend(seen),
+        drawing=_frame(),
+        is_tool=True,
+        columns=("process", *KINDS, *(f"{stage}, added up" for stage in seen)),
+        rows=rows,
+    )
+
+
+def _frame() -> Any:
+    buttons = (
+        tag("button", sign, type="button", data_do=do, aria_label=said, title=said)
+        for sign, do, said in (
+            ("−", "out", "zoom out"), ("+", "in", "zoom in"), ("all", "all", "show all"),
+            ("‹ step", "before", "the step before"), ("step ›", "next", "the next step"),
+        )
+    )  # fmt: skip
+    return tag(
+        "div",
+        tag("div", *buttons, tag("span", class_="range", aria_live="polite"), class_="chooser"),
+        tag(
+            "div",
+            tag("canvas", tabindex="0", role="application",
+                aria_label="Timeline. Arrow keys move, plus and minus zoom, 0 shows all."),
+            tag("div", class_="spacer"),
+            class_="rows",
+        ),
+        tag("p", "Point at a slice to see what it is.", class_="told", aria_live="polite"),
+        tag("noscript", "The timeline is drawn by a script, which is switched off here."),
+        class_="timeline",
+        id="timeline-frame",
+    )  # fmt: skip

@@ -111,7 +111,7 @@ def _fix(
 ) -> Fix | None:
     """A move as it applies to the run, which the settings `known` make; None where it does not
     apply, or no option makes it."""
-    settings = _not_yet(known, _values(seen, move), current)
+    settings = not_yet(known, _values(seen, move), current)
     if not settings and (not move.lever or any(not _is_amount(one.value) for one in known)):
         return None
     lever, found, why = "", None, "no lever of the what-if replay stands for this move"
@@ -142,7 +142,7 @@ def _fix(
     return _made(move, settings, values, lever, found, gain, why, current)
 
 
-def _not_yet(
+def not_yet(
     settings: tuple[Setting, ...], values: tuple[str, ...], current: Mapping[str, Any]
 ) -> tuple[Setting, ...]:
     """Of the settings that make a move those that the run does not have, each with what it needs
@@ -152,8 +152,13 @@ def _not_yet(
         return option in current and bool(current[option] == value)
 
     made = {one.config for one in settings if has(one.option, _value(one, values, current))}
+
+    def lacks(one: Setting) -> dict[str, Any]:
+        unmet = {k: v for k, v in one.needs.items() if not _meets(current.get(k), v)}
+        return unmet | {k: v for k, v in one.exactly.items() if not has(k, v)}
+
     return tuple(
-        replace(one, needs={k: v for k, v in one.needs.items() if not _meets(current.get(k), v)})
+        replace(one, needs=lacks(one))
         for one in settings
         if not has(one.option, _value(one, values, current)) and (not made or one.config in made)
     )

@@ -38,7 +38,9 @@ class Move:
 class Setting:
     """An option of a framework that makes a move. `value` is an example, or a rule such as "x2".
     `config` names the configuration that has the option, `where` the command or file, where that is
-    not the default one; `older` are versions before which options had other names."""
+    not the default one; `older` are versions before which options had other names. `needs` is what
+    has to be set with it, in some way; `exactly` what is, to just these values, as the prediction
+    is for them."""
 
     wall: str
     move: str
@@ -50,6 +52,7 @@ class Setting:
     config: str = ""
     where: str = ""
     needs: Mapping[str, Any] = field(default_factory=dict)
+    exactly: Mapping[str, Any] = field(default_factory=dict)
     older: tuple[tuple[str, Mapping[str, str]], ...] = ()
 
     def in_version(self, version: str) -> Setting:
@@ -57,11 +60,12 @@ class Setting:
         if not version:
             return self
         known = [names for before, names in self.older if satisfies(version, f"<{before}")]
-        option, needs = self.option, dict(self.needs)
+        option, needs, exactly = self.option, dict(self.needs), dict(self.exactly)
         for names in known:
             option = names.get(option, option)
             needs = {names.get(key, key): value for key, value in needs.items()}
-        return replace(self, option=option, needs=needs)
+            exactly = {names.get(key, key): value for key, value in exactly.items()}
+        return replace(self, option=option, needs=needs, exactly=exactly)
 
 
 @cache

@@ -18,7 +18,7 @@ RULES = ("x2", "x4", "p95", "lag bound")
 
 
 def test_every_setting_is_whole() -> None:
-    check_whole(SETTINGS, {"needs"}, ("0.1.0",))
+    check_whole(SETTINGS, {"exactly"}, ("0.1.0",))
 
 
 def test_no_setting_is_told_twice() -> None:
@@ -34,4 +34,4 @@ def test_the_trainer_takes_it_and_reads_it(setting: dict[str, Any]) -> None:
     if value in RULES:
         assert isinstance(DEFAULTS[option], int | float)
     else:
-        TrainerConfig.of({option: value, **setting.get("needs", {})})
+        TrainerConfig.of({option: value, **setting.get("exactly", {})})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rltrace.analysis.fixes import not_yet
+from rltrace.analysis.playbook import moves, settings_for
 from rltrace.analysis.summary import Summary
 from rltrace.report.verdict import evidence
 from rltrace.report.walls_section import fixes_section, gain_words
@@ -55,3 +57,14 @@ def test_the_box_and_the_table_have_one_figure_and_the_numbers_of_an_experiment(
         assert row[0] == f"{number}. {fix.move}"
     first = next(line for line in evidence(found) if line.startswith("first: "))
     assert first.endswith(f"{section.grid.rows[0][3]} per device")
+
+
+def test_what_a_prediction_is_for_is_set_whatever_the_run_has() -> None:
+    """The lag that the run would have by default is not the lag that was predicted."""
+    (move,) = [one for one in moves() if one.move == "do not wait for the slowest tools"]
+    known = settings_for("rltrace.trainer", "", move)
+    run = {"placement": "disaggregated", "max_lag": 4}
+    assert [(one.option, one.needs) for one in not_yet(known, (), run)] == [
+        ("placement", {"max_lag": 1})
+    ]
+    assert [one.needs for one in not_yet(known, (), {**run, "max_lag": 1})] == [{}]

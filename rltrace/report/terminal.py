@@ -16,22 +16,11 @@ from rltrace.analysis.summary import Summary
 from rltrace.analysis.typical import PARTS
 from rltrace.analysis.walls.wall import LIKELY, WEAK
 from rltrace.report import units, verdict
+from rltrace.report.colours import COLOURS
 from rltrace.report.layout import Grid, Section
 from rltrace.report.sections import sections
 from rltrace.trace.vocabulary import Stage, word
 
-COLOURS = {
-    "rollout": "blue",
-    "env": "cyan",
-    "reward": "green",
-    "reference": "bright_magenta",
-    "logprob": "magenta",
-    "value": "bright_red",
-    "train": "red",
-    "sync": "yellow",
-    "switch": "bright_yellow",
-    "wait": "bright_black",
-}
 _VERDICT_COLOURS = {LIKELY: "bold green", WEAK: "bold yellow"}
 _SHADES = " ░▒▓█"
 _NAME_WIDTH = 13

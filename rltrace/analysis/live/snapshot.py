@@ -40,7 +40,8 @@ class Job:
 
 @dataclass(frozen=True)
 class StepNow:
-    """A step that was begun and has not ended; `usual_s` is the mean of the last complete ones."""
+    """A step that was begun and has not ended, or did not before the job was over; `usual_s` is the
+    mean of the last complete ones."""
 
     step: int
     start_ns: int

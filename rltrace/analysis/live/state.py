@@ -246,12 +246,13 @@ class LiveState:
         )
 
     def _step_now(self, job: Job) -> StepNow | None:
-        """The last step that was begun, as long as it may go on."""
-        if not self._steps.in_progress or job.is_over:
+        """The last step that was begun and has not ended."""
+        if not self._steps.in_progress:
             return None
         step, start_ns = max(self._steps.in_progress, key=lambda one: one[1])
         usual_s = self._window.step_s if self._window else float("nan")
-        return StepNow(step, start_ns, (self._now_ns - start_ns) / 1e9, usual_s)
+        until_ns = job.until_ns if job.is_over else self._now_ns
+        return StepNow(step, start_ns, max(0, until_ns - start_ns) / 1e9, usual_s)
 
     def _queue(self) -> int | None:
         if not self._counting.learner_tells:

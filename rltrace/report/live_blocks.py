@@ -1,0 +1,380 @@
+"""The parts of the live view: each a title and lines of at most a width."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from rich.text import Text
+
+from rltrace.analysis.live.roles import IDLE
+from rltrace.analysis.live.snapshot import (
+    KILLED,
+    RoleNow,
+    Snapshot,
+    StageTime,
+    StepNow,
+    Window,
+)
+from rltrace.analysis.live.state import BUSY_OVER_S
+from rltrace.report import units
+from rltrace.report.colours import COLOURS
+
+_SEPARATOR = " · "
+_FULL, _SOFT, _EMPTY = "█", "▒", "░"
+_SPARKS = "▁▂▃▄▅▆▇█"
+_LATE = 1.5  # a step that lasts this many times the usual one is told
+_NO_WORK = ("wait", "other")
+_MEMORY = ("used", "total")
+_BRIEF = 1e-3  # a stage that took less of the step than this is not shown
+_QUIET = 0.005  # of a stage with a smaller share of the time nothing is shown
+
+
+@dataclass(frozen=True)
+class Block:
+    """A title (None: the lines speak for themselves) and lines, the most telling first."""
+
+    title: Text | None
+    lines: list[Text] = field(default_factory=list)
+
+    @property
+    def height(self) -> int:
+        """How many lines it would like to have."""
+        return len(self.lines) + (self.title is not None)
+
+    def cut(self, height: int) -> list[Text]:
+        """Its lines for so much room; what was left out is said."""
+        head = [] if self.title is None else [self.title]
+        room = height - len(head)
+        if len(self.lines) <= room:
+            return [*head, *self.lines]
+        if room < 1:
+            return []
+        more = len(self.lines) - room + 1
+        return [*head, *self.lines[: room - 1], Text(f"  … {more} more", style="dim")]
+
+
+def heading(text: str) -> Text:
+    """The title of a block."""
+    return Text(text, style="bold")
+
+
+def step_line(shown: Snapshot, width: int) -> Text:
+    """The step that is going on, and how long the last ones took."""
+    step, window = shown.step, shown.window
+    done = f"{units.plural(shown.totals.steps, 'step')} done"
+    if window is not None and window.steps:
+        done += f", {units.seconds(window.step_s)} each "
+    if step is None:
+        line = Text(done, style="bold")
+    elif shown.job.is_over:
+        line = Text(f"{_named(step)} was cut off after {units.seconds(step.seconds)}", "bold")
+        line.append(f"   {done}", style="not bold")
+    else:
+        line = Text(f"{_named(step)}  ", style="bold")
+        part = step.seconds / step.usual_s if step.usual_s else math.nan
+        if math.isnan(part):
+            line.append(f"{units.seconds(step.seconds)} so far", style="not bold")
+        else:
+            cells = max(8, min(24, width - 56))
+            line.append_text(bar(min(1.0, part), 0.0, cells, "green" if part < _LATE else "yellow"))
+            line.append(f" {units.seconds(step.seconds)}", style="not bold")
+            if part >= _LATE:
+                line.append(f", {part:.1f}× the usual", style="bold yellow")
+        line.append(f"   {done}", style="not bold")
+    if window is not None:
+        line.append(sparks([one.seconds for one in window.recent]), style="not bold cyan")
+    return line
+
+
+def _named(step: StepNow) -> str:
+    return f"step {step.step}" if step.step >= 0 else "a step"
+
+
+def figures(shown: Snapshot, width: int) -> Block:
+    """Tokens, freshness, weights: one line each, where anything is known."""
+    window = shown.window
+    lines = []
+    if window is None:
+        lines += [_so_far(shown)]
+    else:
+        lines += [_tokens(shown, window), _samples(shown, window), _weights(window)]
+    lines += [_machines(shown)]
+    return Block(None, [_fitted(name, parts, width) for name, parts in lines if parts])
+
+
+def _so_far(shown: Snapshot) -> tuple[str, list[str]]:
+    """There is no complete step yet."""
+    parts, totals = [], shown.totals
+    if totals.generated_samples:
+        parts.append(f"{units.plural(totals.generated_samples, 'sample')} generated")
+    if totals.generated_tokens:
+        parts.append(units.plural(totals.generated_tokens, "token"))
+    if shown.in_flight:
+        parts.append(f"{units.count(shown.in_flight)} in flight")
+    return "so far", parts
+
+
+def _tokens(shown: Snapshot, window: Window) -> tuple[str, list[str]]:
+    parts = []
+    if window.generated_tokens:
+        parts.append(f"{_rate(window.generated_tokens_per_s)} generated")
+    if window.trained is not None and window.trained.tokens:
+        parts.append(f"{_rate(window.trained_tokens_per_s)} trained on")
+        useful = units.share(window.trained.useful_tokens / window.trained.tokens)
+        if math.isnan(shown.goodput):
+            parts.append(f"{useful} of that useful")
+        else:
+            parts.append(f"{_rate(shown.goodput)} useful a {shown.devices.kind} ({useful})")
+    return "tokens/s", parts
+
+
+def _samples(shown: Snapshot, window: Window) -> tuple[str, list[str]]:
+    parts = []
+    lags = window.lags
+    if lags is not None and not math.isnan(lags.mean):
+        parts.append(f"lag {units.number(lags.mean)} (p95 {lags.p95:.0f}, most {lags.largest})")
+    if shown.queue is not None and not shown.job.is_over:
+        parts.append(f"{units.count(shown.queue)} wait for the learner")
+    if shown.in_flight:
+        flying = f"{units.count(shown.in_flight)} in flight"
+        if shown.waiting_for_first_token and shown.waiting_for_first_token < shown.in_flight:
+            flying += f" ({units.count(shown.waiting_for_first_token)} without a token yet)"
+        parts.append(flying)
+    if not math.isnan(window.latency_p95_s):
+        quantiles = (units.seconds(s) for s in (window.latency_p50_s, window.latency_p95_s))
+        parts.append(f"latency p50 {next(quantiles)}, p95 {next(quantiles)}")
+    return "samples", parts
+
+
+def _weights(window: Window) -> tuple[str, list[str]]:
+    updates = window.updates
+    if updates is None:
+        return "weights", []
+    parts = [f"version {updates.latest_version}"] if updates.latest_version >= 0 else []
+    parts += [f"{units.number(updates.per_minute)} a minute", units.seconds(updates.seconds)]
+    if not math.isnan(updates.bytes):
+        parts.append(units.size(updates.bytes))
+    if not math.isnan(updates.gb_per_s):
+        parts.append(f"{units.number(updates.gb_per_s)} GB/s")
+    return "weights", parts
+
+
+def _machines(shown: Snapshot) -> tuple[str, list[str]]:
+    """All devices and nodes together."""
+    by_counter: dict[str, list[float]] = {}
+    for reading in shown.readings:
+        by_counter.setdefault(reading.counter, []).append(reading.value)
+    parts = []
+    gpus = by_counter.get("gpu/busy_percent", [])
+    if gpus:
+        busy = units.share(sum(gpus) / len(gpus) / 100)
+        parts.append(f"{units.plural(len(gpus), 'GPU')} {busy} busy")
+    used, total = (sum(by_counter.get(f"gpu/memory_{kind}_bytes", [])) for kind in _MEMORY)
+    if total:
+        parts.append(f"{units.size(used)} of {units.size(total)}")
+    if "gpu/power_watts" in by_counter:
+        parts.append(f"{sum(by_counter['gpu/power_watts']):,.0f} W")
+    cores = [r.per_s for r in shown.readings if r.counter == "host/cpu_busy_seconds"]
+    if cores and not math.isnan(sum(cores)):
+        parts.append(f"{units.number(sum(cores))} cores busy")
+    if "host/memory_available_bytes" in by_counter:
+        free = sum(by_counter["host/memory_available_bytes"])
+        parts.append(f"{units.size(free)} of memory free")
+    return "devices", parts
+
+
+def stages(shown: Snapshot, width: int) -> Block:
+    """Where the steps went: exposed time full, hidden time pale, the whole bar a step."""
+    window = shown.window
+    if window is None or not window.stages:
+        return Block(None)
+    of = f"the last {units.plural(window.steps, 'step')}" if window.steps else "the last minute"
+    cells = max(10, width - 41)
+    whole_s = window.step_s if window.steps else window.seconds
+    scale = units.scale(whole_s)
+    title = Text(f"{f'stages, {of}':<20}", style="bold")
+    title.append(f"{f'τ ({scale.unit})':>10}  exposed", style="not bold dim")
+    lines = []
+    for row in sorted(window.stages, key=_last_if_no_work):
+        if row.tau_s < _BRIEF * whole_s:
+            continue
+        style = COLOURS.get(row.stage, "")
+        line = Text(f"  {row.stage:<12}{row.symbol:<6}", style=style)
+        line.append(f"{scale.show(row.tau_s):>10}{units.share(row.share):>9}  ", style="default")
+        hidden_s = 0.0 if row.stage in _NO_WORK else row.tau_s - row.exposed_s
+        line.append_text(bar(row.exposed_s / whole_s, hidden_s / whole_s, cells, style))
+        lines.append(line)
+    if window.unattributed_s > _QUIET * whole_s:
+        line = Text(f"  {'no span':<18}{scale.show(window.unattributed_s):>10}", style="dim")
+        line.append(f"{units.share(window.unattributed_s / whole_s):>9}  ")
+        line.append_text(bar(window.unattributed_s / whole_s, 0.0, cells, "dim"))
+        lines.append(line)
+    return Block(title, lines)
+
+
+def roles(shown: Snapshot, width: int) -> Block:
+    """What each role is doing at this moment, and did in the last seconds."""
+    if shown.job.is_over or not shown.roles:
+        return Block(None)
+    now_width = max(16, min(34, (width - 20) // 3))
+    cells = max(6, min(24, width - 47 - now_width))
+    title = Text(f"{'roles':<15}processes  {'now':<{now_width}}", style="bold")
+    title.append(f"last {BUSY_OVER_S:.0f} s", style="bold")
+    lines = [_role(role, now_width, cells) for role in shown.roles]
+    return Block(title, lines)
+
+
+def _role(role: RoleNow, now_width: int, cells: int) -> Text:
+    line = Text(f"  {role.role[:12]:<12}{role.processes:>9}   ")
+    gone = role.processes - role.living - role.unknown
+    doing = Text()
+    if gone:
+        doing.append(f"{gone} gone ", style="bold red")
+    alone = role.processes == 1
+    for stage, n in sorted(role.doing.items(), key=lambda item: (item[0] == IDLE, -item[1])):
+        style = COLOURS.get(stage, "dim" if stage == IDLE else "")
+        doing.append(f"{stage} " if alone else f"{stage} {n} ", style=style)
+    doing.truncate(now_width, overflow="ellipsis", pad=True)
+    line.append_text(doing)
+    shares = sorted(role.busy.items(), key=lambda item: (item[0] in _NO_WORK, -item[1]))
+    shares = [(stage, share) for stage, share in shares if share >= _QUIET]
+    drawn = 0.0
+    for stage, share in shares:
+        begin, drawn = round(drawn * cells), drawn + share
+        count = min(cells, round(drawn * cells)) - begin
+        line.append((_EMPTY if stage in _NO_WORK else _FULL) * count, style=COLOURS.get(stage, ""))
+    line.append(" " * max(0, cells - round(min(1.0, drawn) * cells)) + " ")
+    if shares:
+        line.append(f"{shares[0][0]} {units.share(shares[0][1])}", style="dim")
+    return line
+
+
+def slowest(shown: Snapshot, width: int) -> Block:
+    """The trajectories that have been generated for longest."""
+    if not shown.slowest:
+        return Block(None)
+    usual = shown.window.latency_p50_s if shown.window else math.nan
+    lines = []
+    for one in shown.slowest:
+        where = one.role if one.rank is None else f"{one.role} {one.rank}"
+        name = f"{one.trajectory & (1 << 64) - 1:016x}" if one.trajectory != -1 else units.UNKNOWN
+        line = Text(f"  {name:<18}{where:<14}{units.seconds(one.seconds):>10}")
+        times = one.seconds / usual if usual else math.nan
+        late = not math.isnan(times) and times > 3
+        line.append(
+            f"{'' if math.isnan(times) else f'{times:.1f}× p50':>12}", "yellow" if late else ""
+        )
+        if not one.has_first_token:
+            line.append("  no token yet", style="dim")
+        elif one.first_version >= 0:
+            line.append(f"  version {one.first_version}", style="dim")
+        line.truncate(width)
+        lines.append(line)
+    return Block(heading("slowest in flight"), lines)
+
+
+def last_steps(shown: Snapshot, width: int) -> Block:
+    """The last complete steps, the latest first: their length, longest stages, tokens and lag."""
+    if shown.window is None or not shown.window.recent:
+        return Block(None)
+    recent = shown.window.recent[::-1]
+    worked = [stage for stage in shown.window.stages if stage.stage not in _NO_WORK]
+    most = sorted(worked, key=lambda row: -row.tau_s)[: max(0, (width - 38) // 11)]
+    names = [row.stage for row in shown.window.stages if row in most]
+    title = Text(f"{'last steps':<12}{'length':>9}", style="bold")
+    for name in names:
+        title.append(f"{name:>11}", style=f"not bold {COLOURS.get(name, '')}")
+    title.append(f"{'tokens':>9}{'lag':>6}", style="not bold dim")
+    lines = []
+    for step in recent:
+        line = Text(f"  {step.step:<10}{units.seconds(step.seconds):>9}")
+        for name in names:
+            line.append(f"{units.seconds(step.tau_s.get(name, math.nan)):>11}")
+        tokens = step.trained_tokens or step.generated_tokens
+        line.append(f"{units.count(tokens) if tokens else units.UNKNOWN:>9}")
+        line.append(f"{units.number(step.mean_lag):>6}")
+        lines.append(line)
+    return Block(title, lines)
+
+
+def dead(shown: Snapshot, width: int) -> Block:
+    """Processes that ended in the middle of something. At a job's own end that is usual."""
+    if not shown.dead or (shown.job.is_over and shown.job.state != KILLED):
+        return Block(None)
+    lines = []
+    for one in shown.dead:
+        where = one.role if one.rank is None else f"{one.role} {one.rank}"
+        line = Text(f"  {where} (pid {one.pid} on {one.host}) ended in {one.doing}")
+        line.truncate(width, overflow="ellipsis")
+        lines.append(line)
+    return Block(Text("processes that ended in the middle", style="bold red"), lines)
+
+
+def devices(shown: Snapshot, width: int) -> Block:
+    """Each GPU, and the processors and memory of each node."""
+    read = {(r.host, r.device, r.counter): r for r in shown.readings}
+    lines = []
+    for host, device in sorted({(h, d) for h, d, c in read if d >= 0 and c.startswith("gpu/")}):
+        values = {c: r.value for (h, d, c), r in read.items() if (h, d) == (host, device)}
+        busy = values.get("gpu/busy_percent", math.nan) / 100
+        line = Text(f"  {f'{host} ' if _hosts(read) > 1 else ''}GPU {device:<3}")
+        line.append_text(bar(0.0 if math.isnan(busy) else busy, 0.0, 12, "green"))
+        line.append(f" {units.share(busy):>6}")
+        if "gpu/memory_used_bytes" in values:
+            used, total = values["gpu/memory_used_bytes"], values.get("gpu/memory_total_bytes")
+            line.append(f"  {units.size(used)}" + (f" of {units.size(total)}" if total else ""))
+        if "gpu/power_watts" in values:
+            line.append(f"  {values['gpu/power_watts']:.0f} W")
+        line.truncate(width)
+        lines.append(line)
+    for host in sorted({h for h, _, c in read if c == "host/cpu_busy_seconds"}):
+        busy = read[host, -1, "host/cpu_busy_seconds"].per_s
+        free = read.get((host, -1, "host/memory_available_bytes"))
+        line = Text(f"  {host:<12}{units.number(busy)} cores busy")
+        line.append(f"  {units.size(free.value)} of memory free" if free else "")
+        lines.append(line)
+    return Block(heading("devices"), lines) if lines else Block(None)
+
+
+def bar(full: float, soft: float, cells: int, style: str) -> Text:
+    """`cells` characters for a whole: `full` of it strong, `soft` pale, the rest empty."""
+    strong = min(cells, round(full * cells))
+    pale = min(cells, round((full + soft) * cells)) - strong
+    if full > 0 and not strong and not pale:
+        pale = 1
+    line = Text(_FULL * strong, style=style)
+    line.append(_SOFT * pale, style=style)
+    line.append("·" * (cells - strong - pale), style="dim")
+    return line
+
+
+def sparks(values: list[float]) -> str:
+    """A column for each value, the largest full."""
+    most = max(values, default=0)
+    if len(values) < 2 or not most:
+        return ""
+    return " " + "".join(_SPARKS[min(7, int(8 * value / most))] for value in values)
+
+
+def _hosts(read: Iterable[tuple[str, int, str]]) -> int:
+    return len({host for host, _, _ in read})
+
+
+def _rate(value: float) -> str:
+    return units.count(round(value)) if value >= 100 else units.number(value)
+
+
+def _fitted(name: str, parts: list[str], width: int) -> Text:
+    """As many of the parts as there is room for."""
+    while len(parts) > 1 and 10 + len(_SEPARATOR.join(parts)) > width:
+        parts = parts[:-1]
+    line = Text(f"{name:<10}", style="bold")
+    line.append(_SEPARATOR.join(parts), style="not bold")
+    line.truncate(width, overflow="ellipsis")
+    return line
+
+
+def _last_if_no_work(row: StageTime) -> bool:
+    return row.stage in _NO_WORK

@@ -1,0 +1,111 @@
+"""The live view of a run as the lines of one screen, of any size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.text import Text
+
+from rltrace.analysis.live.snapshot import ENDED, RUNNING, STARTING, Snapshot
+from rltrace.report import units
+from rltrace.report.live_blocks import (
+    Block,
+    dead,
+    devices,
+    figures,
+    last_steps,
+    roles,
+    slowest,
+    stages,
+    step_line,
+)
+
+WIDE = 120
+"""From this width on, two columns are shown beside each other."""
+_GAP = 4
+_ROOMY = 20
+_LEAST_LINES = 3  # a title and two lines
+_LEFT = (stages, roles)
+_RIGHT = (dead, slowest, last_steps, devices)
+_NARROW = (dead, stages, roles, slowest)
+_IF_TALL = (last_steps, devices)
+
+
+def frame(shown: Snapshot, width: int, height: int, hint: str = "") -> list[Text]:
+    """The lines; `hint` stands in the last corner."""
+    top = [_title(shown, width), step_line(shown, width)]
+    numbers = figures(shown, width).lines
+    if numbers:
+        top += [*([Text()] if height >= _ROOMY else []), *numbers]
+    room = height - len(top) - bool(hint)
+    if width >= WIDE:
+        left = (width - _GAP) // 2
+        right = width - _GAP - left
+        columns = (
+            _stacked([block(shown, left) for block in _LEFT], room),
+            _stacked([block(shown, right) for block in _RIGHT], room),
+        )
+        lines = [*top, *_beside(columns[0], columns[1], left)]
+    else:
+        blocks = [block(shown, width) for block in _NARROW]
+        more = [block(shown, width) for block in _IF_TALL]
+        lines = [*top, *_stacked(blocks, room, more)]
+    for line in lines:
+        line.truncate(width)
+    if hint:
+        lines = lines[: height - 1]
+        lines += [Text() for _ in range(height - 1 - len(lines))]
+        lines.append(Text(hint[:width].rjust(width), style="dim"))
+    return lines[:height]
+
+
+def _title(shown: Snapshot, width: int) -> Text:
+    job = shown.job
+    style = "bold green" if job.state in (RUNNING, ENDED) else "bold red"
+    if job.state == STARTING:
+        style = "bold yellow"
+    state = f"{job.sentence}, {units.seconds(job.seconds)}"
+    if job.is_over:
+        state = f"{job.sentence} after {units.seconds(job.seconds)}"
+    about = ", ".join(word for word in (job.framework, shown.placement) if word)
+    name = Text(f"rltrace top · {job.id}", style="bold")
+    if about and len(name) + len(about) + len(state) + 5 <= width:
+        name.append(f" · {about}", style="not bold dim")
+    name.truncate(max(10, width - len(state) - 2), overflow="ellipsis")
+    name.append(" " * max(1, width - len(name) - len(state)))
+    name.append(state, style=style)
+    return name
+
+
+def _stacked(blocks: list[Block], room: int, more: Sequence[Block] = ()) -> list[Text]:
+    """The blocks below each other, as far as there is room: each gets a few lines, then the first
+    ones the rest of theirs, then empty lines between them, then what is `more` of interest."""
+    blocks = [block for block in blocks if block.lines]
+    given: list[int] = []
+    for block in blocks:
+        least = min(block.height, _LEAST_LINES)
+        given.append(least if sum(given) + least <= room else 0)
+    for i, block in enumerate(blocks):
+        if given[i]:
+            given[i] += min(block.height - given[i], room - sum(given))
+    shown = [(block, height) for block, height in zip(blocks, given, strict=True) if height]
+    left = room - sum(given)
+    gap = int(left >= len(shown))
+    left -= gap * len(shown)
+    for block in more:
+        if block.lines and left >= _LEAST_LINES + gap:
+            shown.append((block, min(block.height, left - gap)))
+            left -= shown[-1][1] + gap
+    return [line for block, height in shown for line in [Text()] * gap + block.cut(height)]
+
+
+def _beside(left: list[Text], right: list[Text], width: int) -> list[Text]:
+    lines = []
+    for i in range(max(len(left), len(right))):
+        line = left[i].copy() if i < len(left) else Text()
+        line.truncate(width, pad=True)
+        if i < len(right):
+            line.append(" " * _GAP)
+            line.append_text(right[i])
+        lines.append(line)
+    return lines

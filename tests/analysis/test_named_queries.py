@@ -97,6 +97,12 @@ def test_a_query_says_what_it_answers_and_has_units(query: Any) -> None:
         assert re.search(r"(_s|_ns|^seconds|^waits|^timeouts)$", name), name
 
 
+def test_the_page_of_queries_tells_all_of_them_and_what_they_answer() -> None:
+    text = (Path(__file__).parents[2] / "docs/queries.md").read_text("utf-8")
+    told = dict(re.findall(r"^\| `@(\w+)` \| (.*) \|$", text, re.M))
+    assert told == {name: query.explains for name, query in QUERIES.items()}
+
+
 @pytest.mark.parametrize(
     ("asked", "near"),
     [("@slow_trajectories", "@slowest_trajectories"), ("lag-histogram", "@lag_histogram")],

@@ -1,6 +1,7 @@
 """Is the verdict right? Each wall of examples/walls/ is named, probed, and its fix tried.
 
-    python -m benchmarks.prove [--only NAME ...] [--pairs 3] [--loaded] [--json] [--keep FOLDER]
+    python -m benchmarks.prove [--only NAME ...] [--pairs 3] [--up-to 9] [--loaded] [--json]
+                               [--keep FOLDER]
 
 For each job: it runs traced, and the verdict's first wall must be the file's. Where the wall is a
 stage, the job runs under a probe, whose interval has to be sharp and hold the computed part; else
@@ -95,8 +96,9 @@ class Row:
         return self.named_right and self.evidence.holds and self.narrow and self.gained
 
 
-def prove(name: str, pairs: int, folder: Path, say: experiment.Say) -> Row:
-    """Runs everything for one wall. Errors: `ClickException` where a job fails."""
+def prove(name: str, pairs: tuple[int, int], folder: Path, say: experiment.Say) -> Row:
+    """Runs everything for one wall, the fix in so many pairs of runs, or in up to so many where
+    they do not tell. Errors: `ClickException` where a job fails."""
     wall = Wall.of(FILES / f"{name}.toml")
     say(f"{name}: traced run")
     run, books = folder / "run", folder / "ledger.json"
@@ -115,7 +117,9 @@ def prove(name: str, pairs: int, folder: Path, say: experiment.Say) -> Row:
     change = experiment.change_of_fix([fix], 1)
     say(f"{name}: {change.name}")
     try:
-        plan = experiment.plan(rltrace.open_run(run), change, pairs, folder / "experiment")
+        least, most = pairs
+        where = folder / "experiment"
+        plan = experiment.plan(rltrace.open_run(run), change, least, where, most)
         found = experiment.carry_out(plan, lambda line: say(f"{name}: {line}"))
     except RltraceError as error:
         return Row(name, wall.wall, named, evidence, change.name, None, str(error))
@@ -270,11 +274,12 @@ def _plain(row: Row) -> dict[str, Any]:
 @click.command()
 @click.option("--only", "names", multiple=True, type=click.Choice(NAMES), help="Repeatable.")
 @click.option("--pairs", default=3, show_default=True, type=click.IntRange(min=2))
+@click.option("--up-to", "most", default=9, show_default=True, help="Pairs, while none can tell.")
 @click.option("--loaded", is_flag=True, help="While other work keeps all cores busy.")
 @click.option("--keep", type=click.Path(path_type=Path), help="Leave the runs in this folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def main(
-    names: tuple[str, ...], pairs: int, loaded: bool, keep: Path | None, as_json: bool
+    names: tuple[str, ...], pairs: int, most: int, loaded: bool, keep: Path | None, as_json: bool
 ) -> None:
     """The table wall / named / probe / predicted / measured; exits 1 where a row does not hold."""
     os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
@@ -284,7 +289,7 @@ def main(
         for name in names or NAMES:
             place = where / (f"{name}-loaded" if loaded else name)
             place.mkdir(parents=True)
-            rows.append(prove(name, pairs, place, lambda line: click.echo(line, err=True)))
+            rows.append(prove(name, (pairs, most), place, lambda line: click.echo(line, err=True)))
     if as_json:
         click.echo(json.dumps([_plain(row) for row in rows], indent=1))
     else:

@@ -45,6 +45,7 @@ class _Wrap(click.Command):
     "--probe-budget", metavar="SHARE", help="Of the job's time, at most 12.5%.  [default: 5%]"
 )
 @click.option("--probe-seed", type=int, help="Draws the steps.  [default: a random one]")
+@click.option("--live", is_flag=True, help="Say on stderr what each step took and did.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def wrap(
     out: Path | None,
@@ -52,6 +53,7 @@ def wrap(
     probe: str | None,
     probe_budget: str | None,
     probe_seed: int | None,
+    live: bool,
     command: tuple[str, ...],
 ) -> None:
     """Run COMMAND with every process of it traced: `rltrace wrap -- python train.py`."""
@@ -68,7 +70,7 @@ def wrap(
         raise RltraceError(
             "give the command to trace: `rltrace wrap -- python train.py`", WRONG_USAGE
         )
-    sys.exit(wrap_(list(command), out, list(hooks), design))
+    sys.exit(wrap_(list(command), out, list(hooks), design, live))
 
 
 @click.command("import")
@@ -111,6 +113,13 @@ def import_log(framework: str, log: Path, out: Path | None, as_json: bool) -> No
     help="A setting to change, as the framework names it. Repeatable: together.",
 )
 @click.option("--pairs", type=click.IntRange(min=1), default=3, show_default=True)
+@click.option(
+    "--up-to",
+    "most_pairs",
+    type=click.IntRange(min=1),
+    metavar="PAIRS",
+    help="Go on while nobody can tell, until there are so many.",
+)
 @click.option("--out", type=NewFolder(path_type=Path), help="Directory to make for the runs.")
 @click.option("--dry-run", is_flag=True, help="Say what would be run, and run nothing.")
 @JSON
@@ -120,6 +129,7 @@ def experiment(
     number: int | None,
     words: tuple[str, ...],
     pairs: int,
+    most_pairs: int | None,
     out: Path | None,
     dry_run: bool,
     as_json: bool,
@@ -141,7 +151,7 @@ def experiment(
         from rltrace.analysis.summary import summarize
 
         change = experiment_.change_of_fix(summarize(run).verdict.fixes, number)
-    plan = experiment_.plan(run, change, pairs, out)
+    plan = experiment_.plan(run, change, pairs, out, most_pairs)
     for line in (*plan.sentences(), *experiment_section.expected(change.predicted, change.metric)):
         click.echo(line, err=True)
     if dry_run:

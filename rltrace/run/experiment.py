@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import rltrace
 from rltrace.analysis.command_form import elsewhere, form_of, given, with_settings
+from rltrace.analysis.trial import CANNOT_TELL as UNCLEAR
 from rltrace.analysis.trial import GOODPUT, STEP, Pace, Trial, pace, trial
 from rltrace.analysis.whatif.predict import Estimate
 from rltrace.run.location import RUNS_FOLDER, new_run_path
@@ -50,8 +51,8 @@ class Change:
 
 @dataclass(frozen=True)
 class Plan:
-    """What will be run: the command before and after, in `cwd`, alternating for `pairs` pairs, each
-    time into a folder of `folder`. `steps` by run; None: as many as the command says."""
+    """What will be run: the command before and after, in `cwd`, alternating for `pairs` pairs, and
+    on while nobody can tell until there are `most_pairs`, each time into a folder of `folder`."""
 
     change: Change
     before: tuple[str, ...]
@@ -60,11 +61,15 @@ class Plan:
     cwd: str
     folder: Path
     pairs: int
+    most_pairs: int
 
     def order(self) -> list[tuple[int, str]]:
-        """Pair and variant of each run: before, after, after, before, ..."""
-        turns = [(BEFORE, AFTER), (AFTER, BEFORE)]
-        return [(pair, variant) for pair in range(self.pairs) for variant in turns[pair % 2]]
+        """Pair and variant of each run that there will be: before, after, after, before, ..."""
+        return [(pair, variant) for pair in range(self.pairs) for variant in self.turn(pair)]
+
+    def turn(self, pair: int) -> tuple[str, str]:
+        """The variants of a pair in their order."""
+        return (AFTER, BEFORE) if pair % 2 else (BEFORE, AFTER)
 
     def command(self, pair: int, variant: str) -> list[str]:
         """The command of one run."""
@@ -98,8 +103,12 @@ class Plan:
             f"change: {self.change.name}",
             f"before: {shlex.join(self.command(0, BEFORE))}",
             f"after:  {shlex.join(self.command(0, AFTER))}",
-            f"{2 * self.pairs} runs in {self.cwd}, traced into {self.folder}",
+            f"{2 * self.pairs} runs{self._more()} in {self.cwd}, traced into {self.folder}",
         ]
+
+    def _more(self) -> str:
+        more = self.most_pairs > self.pairs
+        return f", up to {2 * self.most_pairs} while nobody can tell," if more else ""
 
 
 def framework_of(run: Run) -> str:
@@ -160,7 +169,9 @@ def change_of_words(words: Sequence[str]) -> Change:
     return Change(", ".join(words), settings)
 
 
-def plan(run: Run, change: Change, pairs: int, folder: Path | None) -> Plan:
+def plan(
+    run: Run, change: Change, pairs: int, folder: Path | None, most_pairs: int | None = None
+) -> Plan:
     """How the job of `run` is run with a change and without. Errors: `RltraceError` where its
     command is not known or cannot take the settings."""
     command = run.meta.get("command")
@@ -175,35 +186,39 @@ def plan(run: Run, change: Change, pairs: int, folder: Path | None) -> Plan:
         raise RltraceError(f"the job has {change.name} already: nothing to try", CANNOT_TELL)
     where = folder or new_run_path([f"experiment-{run.path.name}"], Path.cwd() / RUNS_FOLDER)
     cwd = str(run.meta.get("cwd") or Path.cwd())
-    return Plan(change, words, after, framework, cwd, where.absolute(), pairs)
+    most = max(pairs, most_pairs or pairs)
+    return Plan(change, words, after, framework, cwd, where.absolute(), pairs, most)
 
 
 def carry_out(plan: Plan, say: Say) -> Trial:
     """Runs the plan and says what came of it. Ctrl-C ends it with what is there. Errors:
     `RltraceError` when a run fails or shows that the change was not applied."""
-    paces: dict[tuple[int, str], Pace] = {}
-    order = plan.order()
+    pairs: list[tuple[Pace, Pace]] = []
+    found = trial((), plan.change.metric, plan.change.predicted)
     try:
-        for nth, (pair, variant) in enumerate(order):
-            began = time.monotonic()
-            say(f"run {nth + 1} of {len(order)}: {variant} ...")
-            _run_once(plan, pair, variant)
-            run = rltrace.open_run(plan.run_path(pair, variant))
-            if variant == AFTER:
-                _check_applied(run, plan.change)
-            found = paces[pair, variant] = pace(run)
-            took = time.monotonic() - began
-            say(
-                f"  {1000 * found.step_s:,.0f} ms a step, {len(found.steps_s)} steps ({took:.0f} s)"
-            )
+        for pair in range(plan.most_pairs):
+            if pair >= plan.pairs and found.answer != UNCLEAR:
+                break
+            paces = {variant: _paced(plan, pair, variant, say) for variant in plan.turn(pair)}
+            pairs.append((paces[BEFORE], paces[AFTER]))
+            found = trial(tuple(pairs), plan.change.metric, plan.change.predicted)
     except KeyboardInterrupt:
-        say("interrupted: what follows is of the runs that ended")
-    whole = [
-        (paces[pair, BEFORE], paces[pair, AFTER])
-        for pair in range(plan.pairs)
-        if (pair, BEFORE) in paces and (pair, AFTER) in paces
-    ]
-    return trial(tuple(whole), plan.change.metric, plan.change.predicted)
+        say("interrupted: what follows is of the pairs of runs that ended")
+    return found
+
+
+def _paced(plan: Plan, pair: int, variant: str, say: Say) -> Pace:
+    began = time.monotonic()
+    nth = 2 * pair + plan.turn(pair).index(variant) + 1
+    say(f"run {nth} of {2 * max(plan.pairs, pair + 1)}: {variant} ...")
+    _run_once(plan, pair, variant)
+    run = rltrace.open_run(plan.run_path(pair, variant))
+    if variant == AFTER:
+        _check_applied(run, plan.change)
+    found = pace(run)
+    took = time.monotonic() - began
+    say(f"  {1000 * found.step_s:,.0f} ms a step, {len(found.steps_s)} steps ({took:.0f} s)")
+    return found
 
 
 def _run_once(plan: Plan, pair: int, variant: str) -> None:

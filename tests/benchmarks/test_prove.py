@@ -77,7 +77,7 @@ def test_the_fix_that_takes_the_cause_away_comes_first() -> None:
 def test_asynchronous_settings_bound_the_lag_as_the_replay_does() -> None:
     for setting in frameworks()["rltrace.trainer"]:
         if setting.value == "async":
-            assert dict(setting.needs) == {"max_lag": 1}
+            assert dict(setting.exactly) == {"max_lag": 1}
 
 
 def test_ids_that_the_ledger_does_not_confirm_are_no_proof(tmp_path: Path) -> None:

@@ -49,11 +49,37 @@ GAIN = Estimate(1.5, 2.0, 2.5)
 
 def test_runs_take_turns_in_an_order_that_reverses() -> None:
     plan = Plan(Change("", {"max_lag": 1}), ("python",), ("python", "--max-lag", "1"),
-                "rltrace.trainer", "/", Path("/x"), 3)  # fmt: skip
+                "rltrace.trainer", "/", Path("/x"), 3, 3)  # fmt: skip
     variants = [variant for _, variant in plan.order()]
     assert variants == ["before", "after", "after", "before", "before", "after"]
     assert [pair for pair, _ in plan.order()] == [0, 0, 1, 1, 2, 2]
     assert len({plan.run_path(*each) for each in plan.order()}) == 6
+
+
+@pytest.mark.parametrize(
+    ("gains", "runs"),
+    [
+        ((2.0, 2.1), 4),  # the first two tell
+        ((0.9, 3.5, 2.0, 2.1, 2.0, 2.0), 10),
+        ((0.5, 4.0, 0.5, 4.0, 0.5, 4.0), 12),  # nobody ever can: as many as there may be
+    ],
+)
+def test_pairs_go_on_while_nobody_can_tell(
+    monkeypatch: pytest.MonkeyPatch, gains: tuple[float, ...], runs: int
+) -> None:
+    ran = []
+
+    def paced(plan: Plan, pair: int, variant: str, say: experiment.Say) -> Pace:
+        ran.append((pair, variant))
+        step_s = 6.0 if variant == "before" else 6.0 / gains[pair]
+        return Pace((step_s,), step_s, math.nan)
+
+    monkeypatch.setattr(experiment, "_paced", paced)
+    plan = Plan(Change("", {}, GAIN), (), (), "rltrace.trainer", "/", Path("/x"), 2, 6)
+    found = experiment.carry_out(plan, lambda _: None)
+    assert len(found.pairs) == len(ran) / 2
+    assert len(ran) == runs
+    assert any("up to 12" in line for line in plan.sentences())
 
 
 def test_the_first_fix_with_a_setting_and_a_prediction_is_tried() -> None:

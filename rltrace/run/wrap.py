@@ -29,6 +29,7 @@ from rltrace.run.closing import (
     job_processes,
     unused_hooks,
 )
+from rltrace.run.live_lines import LiveLines
 from rltrace.run.location import RUNS_FOLDER, new_run_path
 from rltrace.run.opening import open_run_directory, start_agent, traced_environment
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
@@ -42,13 +43,14 @@ def wrap(
     out: Path | None = None,
     hooks: Sequence[str] = (),
     probe: Design | None = None,
+    live: bool = False,
 ) -> int:
     """Runs the command and returns its exit code, 128 + n when signal n ended it, 127 when there is
     no such command, 126 when it cannot be executed.
 
     `out` is the run directory to make (by default a new one in `rltrace-runs/`), `hooks` are the
-    user's own as `"module:qualname=stage"`, `probe` delays stages. Errors: `RltraceError` for wrong
-    usage.
+    user's own as `"module:qualname=stage"`, `probe` delays stages, `live` says a line a step.
+    Errors: `RltraceError` for wrong usage.
     """
     if not command:
         raise RltraceError("give a command: `rltrace wrap -- python train.py`", WRONG_USAGE)
@@ -61,6 +63,8 @@ def wrap(
     if outer and out is None:
         if probe is not None:
             _say("--probe: this joins the outer run, which alone can be probed")
+        if live:
+            _say("--live: this joins the outer run, which says its own steps")
         return _run(program, command, traced_environment(outer, hooks), None)
     run_dir = _make_run(command, out, hooks, probe)
     if run_dir is None:
@@ -76,7 +80,10 @@ def wrap(
             f"probing {', '.join(probe.stages)}: doses of {100 * probe.dose:g} % in a quarter of "
             f"the steps, so at most {100 * probe.budget:g} % of the job's time (seed {probe.seed})"
         )
-    code = _run(program, command, environment, run_dir)
+    lines = LiveLines(run_dir, _say) if live else None
+    code = _run(program, command, environment, run_dir, lines)
+    if lines is not None:
+        lines.finish()
     _finish(run_dir, code, shown, newest, hooks)
     return code
 
@@ -156,12 +163,18 @@ def _free_path(command: list[str], out: Path | None) -> Path:
 
 
 def _run(
-    program: str, command: list[str], environment: dict[str, str], run_dir: Path | None
+    program: str,
+    command: list[str],
+    environment: dict[str, str],
+    run_dir: Path | None,
+    lines: LiveLines | None = None,
 ) -> int:
     def started(pid: int) -> None:
         if run_dir is not None:
             with suppress(OSError, RltraceError):  # said when the run is completed
                 update_run_json(str(run_dir), command_pid=pid)
+        if lines is not None:  # here the signals that are waited for are blocked
+            lines.start()
 
     signals: list[int] = []
     try:

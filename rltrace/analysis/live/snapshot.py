@@ -108,6 +108,7 @@ class Window:
 
     `trained` is None where no learner said what it trained on, `lags` and `updates` where nothing
     was recorded. `latency_p50_s` and `latency_p95_s` are of the trajectories that ended in it.
+    `recent` are the last complete steps, warm-up ones too, which are not in the other figures.
     """
 
     since_ns: int

@@ -65,10 +65,12 @@ def window_of(recorded: Recorded, steps: Steps, last: int) -> Window | None:
     where there is no complete step, or nothing at all."""
     if steps.none_complete or not steps.windows:
         return None
-    chosen = [steps.windows[i] for i in steps.steady][-last:]
-    since, until = chosen[0].start_ns, chosen[-1].end_ns
-    cut = Steps(tuple(chosen), steps.whole_run, (), 0)
-    breakdown = break_down(recorded.activity(since), cut)
+    # Warm-up steps are told among the last ones, but are not in the means.
+    shown = steps.windows[-last:]
+    steady = [i for i, window in enumerate(shown) if not window.warmup]
+    since, until = shown[steady[0]].start_ns, shown[steady[-1]].end_ns
+    activity = recorded.activity(shown[0].start_ns)
+    breakdown = break_down(activity, Steps(shown, steps.whole_run, (), 0))
     samples = samples_of(recorded.tables["trajectories"])
     fates = fates_of(recorded.tables["uses"], samples)
     trained = trained_samples(samples, fates, recorded.tables["rewards"])
@@ -78,10 +80,10 @@ def window_of(recorded: Recorded, steps: Steps, last: int) -> Window | None:
     return Window(
         since_ns=since,
         until_ns=until,
-        steps=0 if steps.whole_run else len(chosen),
-        step_s=math.nan if steps.whole_run else float(breakdown.steps_s.mean()),
-        stages=_stages(breakdown),
-        unattributed_s=float(breakdown.unattributed_s.mean()),
+        steps=0 if steps.whole_run else len(steady),
+        step_s=math.nan if steps.whole_run else float(breakdown.steps_s[steady].mean()),
+        stages=_stages(breakdown, steady),
+        unattributed_s=float(breakdown.unattributed_s[steady].mean()),
         generated_samples=int(ended.sum()),
         generated_tokens=int(np.maximum(samples.tokens[ended], 0).sum()),
         latency_p50_s=float(p50),
@@ -89,13 +91,14 @@ def window_of(recorded: Recorded, steps: Steps, last: int) -> Window | None:
         trained=trained_between(trained, since, until) if len(fates.time_ns) else None,
         lags=lags_between(trained, since, until),
         updates=updates_between(recorded.tables["syncs"], since, until),
-        recent=_recent(chosen, breakdown, samples, trained) if not steps.whole_run else (),
+        recent=_recent(shown, breakdown, samples, trained) if not steps.whole_run else (),
     )
 
 
-def _stages(breakdown: Breakdown) -> tuple[StageTime, ...]:
-    tau_s, exposed_s = breakdown.tau_s.mean(axis=0), breakdown.exposed_s.mean(axis=0)
-    step_s = float(breakdown.steps_s.mean())
+def _stages(breakdown: Breakdown, steady: list[int]) -> tuple[StageTime, ...]:
+    tau_s = breakdown.tau_s[steady].mean(axis=0)
+    exposed_s = breakdown.exposed_s[steady].mean(axis=0)
+    step_s = float(breakdown.steps_s[steady].mean())
     return tuple(
         StageTime(
             stage=word(stage),
@@ -110,10 +113,13 @@ def _stages(breakdown: Breakdown) -> tuple[StageTime, ...]:
 
 
 def _recent(
-    chosen: list[StepWindow], breakdown: Breakdown, samples: Samples, trained: TrainedSamples
+    shown: tuple[StepWindow, ...],
+    breakdown: Breakdown,
+    samples: Samples,
+    trained: TrainedSamples,
 ) -> tuple[StepDone, ...]:
     """A step has what was generated and trained on until the next one began."""
-    begins = np.array([window.start_ns for window in chosen], np.int64)
+    begins = np.array([window.start_ns for window in shown], np.int64)
     tokens = np.maximum(samples.tokens, 0)
     generated = np.bincount(*_placed(samples.end_ns, begins, tokens))
     taken = np.bincount(*_placed(trained.time_ns, begins, trained.tokens))
@@ -123,7 +129,7 @@ def _recent(
     ones = np.ones(int(known.sum()), np.int64)
     of_known = np.bincount(*_placed(trained.time_ns[known], begins, ones))
     done = []
-    for i, window in enumerate(chosen):
+    for i, window in enumerate(shown):
         tau_s = {word(s): float(breakdown.tau_s[i, s]) for s in Stage if breakdown.tau_s[i, s] > 0}
         done.append(
             StepDone(

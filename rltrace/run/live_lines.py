@@ -1,0 +1,61 @@
+"""`rltrace wrap --live`: one line on stderr for each step of the job.
+
+A thread of `wrap`'s own follows the run. The job comes first: whatever goes wrong here is said once
+and ends the lines, not the job.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+_INTERVAL_S = 1.0
+_LAST_STEPS = 100  # of more steps between two looks the first ones get no line
+
+
+class LiveLines:
+    """Says what each step of the run in `path` took and did, as it ends."""
+
+    def __init__(self, path: Path, say: Callable[[str], None]) -> None:
+        self._path = path
+        self._say = say
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="rltrace-live", daemon=True)
+
+    def start(self) -> None:
+        """Begins. The thread takes over which signals are blocked: all that `wrap` waits for have
+        to be, else one might end `wrap` from here."""
+        self._thread.start()
+
+    def finish(self) -> None:
+        """The job is over: says what is left to say."""
+        self._over.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _follow(self) -> None:
+        try:
+            from rltrace.analysis.live.state import LiveState
+            from rltrace.report.live_line import line
+
+            state = LiveState(self._path, last=_LAST_STEPS)
+            said_until_ns = settled_until_ns = 0
+            while True:
+                over = self._over.wait(_INTERVAL_S)
+                state.poll()
+                if over:
+                    state.poll()  # what ended just before is complete at the second look
+                window = state.snapshot().window
+                recent = window.recent if window is not None else ()
+                latest_ns = recent[-1].end_ns if recent else 0
+                # What ends with a step comes in by the next look.
+                until_ns = latest_ns if over else settled_until_ns
+                for step in recent:
+                    if said_until_ns < step.end_ns <= until_ns:
+                        self._say(line(step))
+                said_until_ns, settled_until_ns = max(said_until_ns, until_ns), latest_ns
+                if over:
+                    return
+        except Exception as error:  # the job goes on
+            self._say(f"--live stopped: {type(error).__name__}: {error}")

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     help="What the framework logs itself beside what ran, and why they differ.",
 )
 @click.option("--svg", type=click.Path(path_type=Path), help="Write it as a picture.")
+@click.option("--html", type=click.Path(path_type=Path), help="Write it as a page of its own.")
 @reads_a_run
 def report(
     run: Run,
@@ -47,12 +48,14 @@ def report(
     lag_budget: int | None,
     own_figures: bool,
     svg: Path | None,
+    html: Path | None,
 ) -> None:
     """Where the step went, how stale the data was, which stage binds."""
     from rltrace.analysis.summary import summarize
     from rltrace.report.own_figures_section import figures_of
 
-    one_form({"--json": as_json, "--markdown": markdown, "--svg": svg is not None})
+    files = {"--svg": svg is not None, "--html": html is not None}
+    one_form({"--json": as_json, "--markdown": markdown, **files})
     if price is not None and not math.isfinite(price):
         raise RltraceError(f"--price must be a number of US$, not {price}", WRONG_USAGE)
     budget = math.inf if lag_budget is None else lag_budget
@@ -70,33 +73,17 @@ def report(
 
         picture.write_svg(summary, svg, own_figures)
         click.echo(str(svg))
+    elif html is not None:
+        from rltrace.report import html as page
+
+        size_bytes = page.write(run, summary, html, own_figures)
+        click.echo(f"{html}: {size_bytes / 1e3:,.0f} kB; open it in a browser")
     else:
         from rich.console import Console
 
         from rltrace.report import terminal
 
         terminal.render(summary, Console(), own_figures)
-
-
-@click.command()
-@RUN
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="File to write (default: in the run)."
-)
-@JSON
-@reads_a_run
-def timeline(run: Run, output: Path | None, as_json: bool) -> None:
-    """Export a timeline for ui.perfetto.dev."""
-    from dataclasses import asdict
-
-    from rltrace.report import perfetto
-
-    path = output if output is not None else run.path / "timeline.pftrace.gz"
-    counts = perfetto.write(run, path)
-    if as_json:
-        print_json({"path": str(path), **asdict(counts)})
-    else:
-        click.echo(f"{path}: {counts.slices:,} slices; open it at https://ui.perfetto.dev")
 
 
 @click.command()

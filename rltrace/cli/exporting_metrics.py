@@ -12,7 +12,7 @@ from rltrace.cli.options import JSON, RUN, print_json
 
 @click.group()
 def export() -> None:
-    """Hand a run's figures to monitoring: Prometheus and Grafana."""
+    """Hand a run's figures to what jobs are watched with: Prometheus, TensorBoard."""
 
 
 @export.command()
@@ -60,3 +60,29 @@ def prometheus(
             click.echo(f"{exporter.run}: {url} (Ctrl-C ends it)")
 
     serve(exporter, host, port, until_end, serving)
+
+
+@export.command()
+@RUN
+@click.option(
+    "--logdir",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Where the job itself logs; the summaries go into its folder `rltrace`.",
+)
+@JSON
+def tensorboard(run: Path | None, logdir: Path, as_json: bool) -> None:
+    """Write a summary of each step beside the job's own TensorBoard log, until the job has ended.
+
+    Nothing is done in the job, and its own log is left alone.
+    """
+    from rltrace.run.location import find_run
+    from rltrace.run.signals import ended_by_signal
+    from rltrace.run.step_log import log_steps
+
+    with ended_by_signal() as ended:
+        path, steps = log_steps(find_run(run), logdir, ended.wait)
+    if as_json:
+        print_json({"path": str(path), "steps": steps})
+    else:
+        click.echo(f"{path}: {steps} steps")

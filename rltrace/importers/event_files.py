@@ -86,16 +86,17 @@ def _length(header: bytes) -> int | None:
     if len(header) < _HEADER.size:
         return None
     length, stored = _HEADER.unpack(header)
-    crc = _crc32c(header[:8])
-    masked = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
-    return length if masked == stored and length <= _LARGEST_EVENT_BYTES else None
+    right = checksum(header[:8]) == stored and length <= _LARGEST_EVENT_BYTES
+    return length if right else None
 
 
-def _crc32c(data: bytes) -> int:
+def checksum(data: bytes) -> int:
+    """What a record has after its length and after its message: CRC-32C, masked."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc = crc >> 8 ^ _CRC32C[(crc ^ byte) & 0xFF]
-    return crc ^ 0xFFFFFFFF
+    crc ^= 0xFFFFFFFF
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def _crc32c_of(byte: int) -> int:

@@ -76,6 +76,8 @@ def _values(meters: RunMeters) -> list[tuple[str, Labels, float | Distribution |
     now_ns = meters.looked_ns
     devices = count_devices(meters.follower)
     budget = samples.lag_budget
+    stepped = steps.number is not None
+    generated = bool(samples.finishes) or meters.in_flight > 0
     trained = bool(samples.fates)
     started_ns = meters.follower.meta.get("start_real_ns")
     values: list[tuple[str, Labels, float | Distribution | None]] = [
@@ -89,12 +91,12 @@ def _values(meters: RunMeters) -> list[tuple[str, Labels, float | Distribution |
         ("rltrace_run_last_event_time_seconds", (), _seconds(meters.last_event_ns)),
         ("rltrace_run_devices", (devices.kind,), devices.count or None),
         ("rltrace_step", (), steps.number),
-        ("rltrace_steps_total", (), steps.seconds.count if steps.number is not None else None),
-        ("rltrace_step_running_seconds", (), _age(now_ns, steps.open_since_ns)),
+        ("rltrace_steps_total", (), steps.seconds.count if stepped else None),
+        ("rltrace_step_running_seconds", (), _age(now_ns, steps.open_since_ns, stepped)),
         ("rltrace_step_duration_seconds", (), _any(steps.seconds)),
-        ("rltrace_trajectories_running", (), meters.in_flight if samples.finishes else None),
+        ("rltrace_trajectories_running", (), meters.in_flight if generated else None),
         ("rltrace_trajectories_waiting", (), meters.waiting() if trained else None),
-        ("rltrace_trajectory_oldest_seconds", (), _age(now_ns, meters.oldest_ns)),
+        ("rltrace_trajectory_oldest_seconds", (), _age(now_ns, meters.oldest_ns, generated)),
         ("rltrace_trajectory_duration_seconds", (), _any(samples.trajectory_s)),
         ("rltrace_response_tokens", (), _any(samples.response_tokens)),
         ("rltrace_reward_duration_seconds", (), _any(samples.verdict_s)),
@@ -189,5 +191,8 @@ def _seconds(ns: int) -> float | None:
     return ns / 1e9 if ns > 0 else None
 
 
-def _age(now_ns: int, since_ns: int | None) -> float | None:
-    return None if since_ns is None else max(now_ns - since_ns, 0) / 1e9
+def _age(now_ns: int, since_ns: int | None, seen: bool) -> float | None:
+    """Seconds of what is in progress: 0 where nothing is, None where nothing ever was `seen`."""
+    if since_ns is None:
+        return 0.0 if seen else None
+    return max(now_ns - since_ns, 0) / 1e9

@@ -68,7 +68,7 @@ METRICS: dict[str, Metric] = {
             "rltrace_step_running_seconds",
             GAUGE,
             ("run",),
-            "For how long the step in progress has been running.",
+            "For how long the step in progress has been running; 0 between steps.",
         ),
         Metric(
             "rltrace_step_duration_seconds",
@@ -115,7 +115,7 @@ METRICS: dict[str, Metric] = {
             "rltrace_trajectory_oldest_seconds",
             GAUGE,
             ("run",),
-            "For how long the oldest trajectory in flight has been running.",
+            "For how long the oldest trajectory in flight has been running; 0 where none is.",
         ),
         Metric(
             "rltrace_trajectory_duration_seconds",

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import math
 import os
-import signal
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from rltrace.analysis.meters.of_run import RunMeters
 from rltrace.report.prometheus import CONTENT_TYPE, Families, exposition, families
+from rltrace.run.signals import ended_by_signal
 from rltrace.trace.errors import UNREADABLE, WRONG_USAGE, RltraceError
 
 PATH = "/metrics"
@@ -71,14 +71,13 @@ def serve(
     has ended, so that it is scraped once more. `serving` is told the URL once it answers; port 0
     takes a free one. Errors: `RltraceError` when the port cannot be had, or the run is deleted."""
     try:
-        server = ThreadingHTTPServer((host, port), _handler(exporter))
+        server = _Server((host, port), _handler(exporter))
     except (OSError, OverflowError) as error:
         said = error.strerror if isinstance(error, OSError) else str(error)
         message = f"cannot serve on {host} port {port}: {said}; give another --port"
         raise RltraceError(message, WRONG_USAGE) from None
-    server.daemon_threads = True
     os.nice(_NICENESS)
-    with server, _ended_by_signal() as ended:
+    with server, ended_by_signal() as ended:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         try:
@@ -92,6 +91,16 @@ def serve(
         finally:
             server.shutdown()
             thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Whoever asked and did not wait for the answer is nobody's trouble."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, ConnectionError):
+            print(f"rltrace: a scrape failed: {error!r}", file=sys.stderr)
 
 
 def _handler(exporter: Exporter) -> type[BaseHTTPRequestHandler]:
@@ -119,19 +128,6 @@ def _handler(exporter: Exporter) -> type[BaseHTTPRequestHandler]:
             """Scrapes are not told."""
 
     return Handler
-
-
-@contextmanager
-def _ended_by_signal() -> Iterator[threading.Event]:
-    """An event that SIGINT and SIGTERM set; the handlers of before are put back."""
-    ended = threading.Event()
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, lambda *_: ended.set()) for number in numbers]
-    try:
-        yield ended
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
 
 
 def _in_url(host: str) -> str:

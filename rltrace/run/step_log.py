@@ -1,0 +1,82 @@
+"""Writes the summary of each step of a run beside what the job itself logs with TensorBoard.
+
+It is done by a process of its own, into a folder of its own: nothing is hooked in the job, and its
+own files are not touched. TensorBoard shows the folder as one more run on the same axis.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from rltrace.analysis.live.snapshot import StepDone
+from rltrace.analysis.live.state import LiveState
+from rltrace.importers.event_files import MARK
+from rltrace.report.event_file import EventFile
+from rltrace.report.step_scalars import scalars
+from rltrace.trace.errors import WRONG_USAGE, RltraceError
+
+FOLDER = "rltrace"
+_EVERY_S = 2.0
+_LAST_STEPS = 64  # that may be completed from one look to the next
+_ALL_STEPS = 1 << 30
+_NICENESS = 10
+
+
+def log_steps(path: Path, logdir: Path, waits: Callable[[float], bool]) -> tuple[Path, int]:
+    """Logs the steps of the run in `path` until the job has ended, or `waits`, which is given
+    seconds, says to; the event file and the number of steps. `logdir` is where the job logs.
+    Errors: `RltraceError` where it does not, where it cannot be written, or there is no run."""
+    own = logdir / FOLDER
+    if not any(own not in found.parents for found in logdir.rglob(f"*{MARK}*")):
+        raise RltraceError(
+            f"{logdir} holds no TensorBoard log: give the folder that the job logs to, once it has "
+            "begun to",
+            WRONG_USAGE,
+        )
+    try:
+        with EventFile(own) as file:
+            return file.path, _log(path, file, waits)
+    except OSError as error:
+        raise RltraceError(f"{own} cannot be written: {error.strerror or error}") from None
+
+
+def _log(path: Path, file: EventFile, waits: Callable[[float], bool]) -> int:
+    written = _Written(file)
+    state = LiveState(path, _ALL_STEPS)
+    if not state.snapshot().job.is_over:
+        os.nice(_NICENESS)
+        written.add(_steps(state))
+        state = LiveState(path, _LAST_STEPS)
+        while not state.snapshot().job.is_over and not waits(_EVERY_S):
+            state.poll()
+            written.add(_steps(state))
+        state.poll()
+    written.add(_steps(state), settled=True)
+    return written.steps
+
+
+def _steps(state: LiveState) -> tuple[StepDone, ...]:
+    window = state.snapshot().window
+    return window.recent if window else ()
+
+
+class _Written:
+    """The steps that were written, each once, in the order of their ends."""
+
+    def __init__(self, file: EventFile) -> None:
+        self.steps = 0
+        self._file = file
+        self._until_ns = 0
+        self._seen_ns: set[int] = set()
+
+    def add(self, steps: tuple[StepDone, ...], settled: bool = False) -> None:
+        """Writes those that are new. What belongs to a step may come in a little after its end, so
+        it is written at the second look at it, or once all is `settled`."""
+        for step in steps:
+            if step.end_ns > self._until_ns and (settled or step.end_ns in self._seen_ns):
+                self._file.add(max(step.step, 0), step.end_ns, scalars(step))
+                self._until_ns = step.end_ns
+                self.steps += 1
+        self._seen_ns = {step.end_ns for step in steps}

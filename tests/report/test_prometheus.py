@@ -1,0 +1,106 @@
+"""What is exported is what the dashboards ask for, in Prometheus's format."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from rltrace import dashboards
+from rltrace.analysis.meters.of_run import RunMeters
+from rltrace.report.prometheus import exposition, families, to_json
+from rltrace.report.prometheus_metrics import COUNTER, GAUGE, HISTOGRAM, METRICS
+from rltrace.trace.vocabulary import Stage
+from tests.analysis.handmade import at, process, run_of
+from tests.report.everything import STEPS, everything
+
+DOCS = Path(__file__).parents[2] / "docs/dashboards.md"
+RULES = dashboards.folder("prometheus") / "rules.yml"
+ABSENT_WITHOUT_A_BUDGET = {"rltrace_lag_budget_versions"}
+
+
+def asked() -> str:
+    """All expressions of the dashboards and rules."""
+    boards = dashboards.folder("grafana").glob("*.json")
+    found = [panel for board in boards for panel in json.loads(board.read_text("utf-8"))["panels"]]
+    targets = [target["expr"] for panel in found for target in panel.get("targets", ())]
+    return "\n".join([*targets, RULES.read_text("utf-8")])
+
+
+def names(text: str) -> set[str]:
+    """The metrics that a text names; a histogram by the name of its family."""
+    found = set(re.findall(r"(?<![:\w])rltrace_\w+", text))
+    of_histogram = {
+        f"{name}_{suffix}": name
+        for name, metric in METRICS.items()
+        for suffix in ("bucket", "sum", "count")
+        if metric.kind == HISTOGRAM
+    }
+    return {of_histogram.get(name, name) for name in found}
+
+
+def test_every_metric_that_is_asked_for_is_exported() -> None:
+    assert names(asked()) - set(METRICS) == set()
+
+
+def test_every_metric_that_is_exported_is_shown_or_explained() -> None:
+    explained = names(DOCS.read_text("utf-8"))
+    assert set(METRICS) - names(asked()) - explained == set()
+    assert explained - set(METRICS) == set()
+
+
+def test_every_recording_that_is_asked_for_is_a_rule() -> None:
+    rules = set(re.findall(r"record: (\S+)", RULES.read_text("utf-8")))
+    assert set(re.findall(r"\brun\w*:\w+:\w+", asked())) == rules
+
+
+def test_names_and_units_are_as_prometheus_has_them() -> None:
+    for metric in METRICS.values():
+        assert (metric.kind == COUNTER) == metric.name.endswith("_total"), metric.name
+        assert metric.labels[0] == "run"
+        assert bool(metric.buckets) == (metric.kind == HISTOGRAM)
+        assert metric.kind in (COUNTER, GAUGE, HISTOGRAM)
+        assert list(metric.buckets) == sorted(set(metric.buckets))
+
+
+@pytest.fixture(scope="module")
+def meters(tmp_path_factory: pytest.TempPathFactory) -> RunMeters:
+    return RunMeters(everything(tmp_path_factory.mktemp("exported") / "run"))
+
+
+def test_a_run_with_everything_has_every_metric(meters: RunMeters) -> None:
+    assert set(METRICS) - set(families(meters)) == ABSENT_WITHOUT_A_BUDGET
+
+
+def test_a_histogram_counts_up_to_each_bound(meters: RunMeters) -> None:
+    text = exposition(families(meters))
+    found = re.findall(r'^rltrace_step_duration_seconds_bucket\{.*le="(.+)"\} (\d+)$', text, re.M)
+    counts = [int(n) for _, n in found]
+    assert [bound for bound, _ in found][-1] == "+Inf"
+    assert counts == sorted(counts)
+    assert counts[-1] == STEPS
+    assert "rltrace_step_duration_seconds_count{run=" in text
+
+
+def test_the_same_as_data(meters: RunMeters) -> None:
+    found = {family["name"]: family for family in json.loads(json.dumps(to_json(families(meters))))}
+    assert found["rltrace_steps_total"]["samples"] == [{"labels": {"run": "run"}, "value": STEPS}]
+    (step,) = found["rltrace_step_duration_seconds"]["samples"]
+    assert step["count"] == step["at_most"]["+Inf"] == STEPS
+
+
+def test_what_was_never_seen_has_no_series(tmp_path: Path) -> None:
+    run_of(tmp_path, process("learner", (Stage.TRAIN, 0, 1)), end_real_ns=at(2), exit_code=0)
+    found = families(RunMeters(tmp_path / "run"))
+    assert "rltrace_stage_seconds_total" in found
+    unseen = {"steps_total", "trajectories_total", "trained_tokens_total", "policy_version"}
+    assert not {f"rltrace_{name}" for name in unseen} & set(found)
+
+
+def test_any_text_can_be_a_label(tmp_path: Path) -> None:
+    odd = process('a "role"\\\n', (Stage.TRAIN, 0, 1))
+    run_of(tmp_path, odd, end_real_ns=at(2), exit_code=0)
+    text = exposition(families(RunMeters(tmp_path / "run")))
+    assert r'role="a \"role\"\\\n"' in text

@@ -1,0 +1,114 @@
+"""The exporter beside a run: what it answers, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from rltrace.cli import main
+from rltrace.run import exporter as exporting
+from rltrace.run.exporter import Exporter, serve
+from rltrace.trace.errors import UNREADABLE, WRONG_USAGE, RltraceError
+from rltrace.trace.vocabulary import Stage
+from tests.analysis.handmade import at, process, run_of
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    steps = [(("step", n), n, n + 1) for n in range(3)]
+    run_of(tmp_path, process("learner", *steps, (Stage.TRAIN, 0, 1)), end_real_ns=at(4))
+    return tmp_path / "run"
+
+
+def get(url: str) -> tuple[int, str, str]:
+    """Status, type and text of an answer."""
+    try:
+        with urllib.request.urlopen(url, timeout=30) as answer:
+            return answer.status, answer.headers["Content-Type"], answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, "", error.read().decode()
+
+
+def served(
+    path: Path, ask: Callable[[str], object], ends_by: int | None = signal.SIGINT, **how: bool
+) -> list[object]:
+    """What `ask` found while the run was served, which is ended by a signal then, if by any."""
+    found: list[object] = []
+
+    def asks(url: str) -> None:
+        try:
+            found.append(ask(url))
+        finally:
+            if ends_by is not None:
+                os.kill(os.getpid(), ends_by)
+
+    def serving(url: str) -> None:
+        threading.Thread(target=asks, args=(url,)).start()
+
+    serve(Exporter(path), "127.0.0.1", 0, how.get("until_end", False), serving)
+    return found
+
+
+@pytest.mark.parametrize("ends_by", [signal.SIGINT, signal.SIGTERM])
+def test_it_serves_until_it_is_told_to_end(run: Path, ends_by: int) -> None:
+    before = signal.getsignal(ends_by)
+
+    def ask(url: str) -> list[tuple[int, str, str]]:
+        return [get(url), get(f"{url}?x=1"), get(url.removesuffix("/metrics")), get(f"{url}x")]
+
+    (answers,) = served(run, ask, ends_by)
+    metrics, again, index, nothing = answers
+    assert metrics[:2] == (200, "text/plain; version=0.0.4; charset=utf-8")
+    assert 'rltrace_steps_total{run="run"} 3\n' in metrics[2]
+    assert again == metrics
+    assert index[2] == "rltrace, run run: /metrics\n"
+    assert nothing[0] == 404
+    assert signal.getsignal(ends_by) == before
+
+
+def test_with_until_end_it_ends_once_the_job_has(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exporting, "_LOOKS_EVERY_S", 0.01)
+    monkeypatch.setattr(exporting, "_LAST_SCRAPES_S", 0.02)
+    served(run, lambda url: None, ends_by=None, until_end=True)
+
+
+def test_it_ends_when_the_run_is_deleted(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exporting, "_LOOKS_EVERY_S", 0.01)
+    with pytest.raises(RltraceError, match="was deleted") as raised:
+        served(run, lambda url: shutil.rmtree(run), ends_by=None)
+    assert raised.value.exit_code == UNREADABLE
+
+
+def test_a_port_that_is_taken_is_said(run: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        done = CliRunner().invoke(main, ["export", "prometheus", str(run), "--port", str(port)])
+    assert done.exit_code == WRONG_USAGE
+    assert f"port {port}" in done.stderr
+    assert "--port" in done.stderr
+
+
+def test_once_prints_and_ends(run: Path) -> None:
+    done = CliRunner().invoke(main, ["export", "prometheus", str(run), "--once"])
+    assert done.exit_code == 0
+    assert 'rltrace_steps_total{run="run"} 3\n' in done.stdout
+    done = CliRunner().invoke(main, ["export", "prometheus", str(run), "--once", "--json"])
+    assert '"name": "rltrace_steps_total"' in done.stdout
+
+
+def test_a_run_that_is_none_is_said(tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, ["export", "prometheus", str(tmp_path / "none"), "--once"])
+    assert done.exit_code == UNREADABLE
+    assert "does not exist" in done.stderr

@@ -1,0 +1,98 @@
+"""Summaries of steps beside a job's own TensorBoard log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import rltrace
+from rltrace.analysis.live.state import LiveState
+from rltrace.cli import main
+from rltrace.importers.event_files import read
+from rltrace.report.event_file import EventFile
+from rltrace.run.step_log import log_steps
+from rltrace.trace.errors import UNREADABLE, WRONG_USAGE
+from tests.analysis.driven import Job
+from tests.report.everything import STEPS, everything
+
+
+@pytest.fixture
+def logdir(tmp_path: Path) -> Path:
+    """Where a job has logged a loss."""
+    with EventFile(tmp_path / "log") as file:
+        file.add(0, 10**18, {"loss": 0.5})
+    return tmp_path / "log"
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[Job]:
+    started = Job(tmp_path / "run")
+    yield started
+    started.is_killed()
+
+
+def test_a_recorded_run_is_logged_whole(tmp_path: Path, logdir: Path) -> None:
+    run = everything(tmp_path / "run")
+    before = {path: path.read_bytes() for path in logdir.iterdir()}
+    path, steps = log_steps(run, logdir, lambda seconds: True)
+    assert path.parent == logdir / "rltrace"
+    assert {file: file.read_bytes() for file in before} == before
+
+    records, problems = read(path)
+    assert problems == []
+    assert steps == len(records) == STEPS
+    taken = rltrace.open_run(run).sql("SELECT step, seconds FROM steps").fetchall()
+    assert [record.step for record in records] == [step for step, _ in taken]
+    logged = [record.metrics["rltrace/step_seconds"] for record in records]
+    assert logged == pytest.approx([seconds for _, seconds in taken])
+    window = LiveState(run, STEPS).snapshot().window
+    assert window is not None
+    last = window.recent[-1]
+    assert records[-1].real_ns == pytest.approx(last.end_ns, abs=1000)
+    assert records[-1].metrics["rltrace/mean_lag_versions"] == pytest.approx(last.mean_lag)
+    assert {f"rltrace/tau_seconds/{stage}" for stage in last.tau_s} <= set(records[-1].metrics)
+
+
+def test_each_step_of_a_job_that_runs_is_logged_once(
+    tmp_path: Path, logdir: Path, job: Job
+) -> None:
+    job.does("step", 0)
+    done = 1
+
+    def goes_on(seconds: float) -> bool:
+        """Instead of waiting, the job takes a step, five in all, and ends."""
+        nonlocal done
+        if done == 5:
+            job.ends()
+        else:
+            job.does("begin", "train")
+            job.does("end")
+            job.does("step", done)
+        done += 1
+        return False
+
+    path, steps = log_steps(tmp_path / "run", logdir, goes_on)
+    assert steps == 5
+    assert [record.step for record in read(path)[0]] == [0, 1, 2, 3, 4]
+
+
+def test_no_log_is_begun_for_a_job_that_has_none(tmp_path: Path) -> None:
+    run = everything(tmp_path / "run")
+    (tmp_path / "empty").mkdir()
+    for folder in ("empty", "none"):
+        where = str(tmp_path / folder)
+        done = CliRunner().invoke(main, ["export", "tensorboard", str(run), "--logdir", where])
+        assert done.exit_code == WRONG_USAGE
+        assert "holds no TensorBoard log" in done.stderr
+    assert not list(tmp_path.glob("*/rltrace"))
+
+
+def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path, logdir: Path) -> None:
+    run = everything(tmp_path / "run")
+    (logdir / "rltrace").write_text("in the way")
+    done = CliRunner().invoke(main, ["export", "tensorboard", str(run), "--logdir", str(logdir)])
+    assert done.exit_code == UNREADABLE
+    assert "cannot be written" in done.stderr

@@ -1,0 +1,286 @@
+"""The dashboards and rules against a real Prometheus that scrapes the real exporter, on a recorded
+run and on a job that runs; their JSON against Grafana's own types."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rltrace
+from rltrace import dashboards
+from rltrace.report.prometheus_metrics import METRICS
+from tests.report.everything import everything
+from tests.system.prometheus import Prometheus, promtool
+
+HERE = Path(__file__).parent
+BOARDS = sorted(dashboards.folder("grafana").glob("*.json"))
+RULES = dashboards.folder("prometheus")
+WINDOW = "10s"
+PATIENCE_S = 300
+
+
+@dataclass(frozen=True)
+class Expression:
+    """What one target of a panel asks."""
+
+    board: str
+    panel: str
+    text: str
+
+    def filled(self, run: str) -> str:
+        """With the variables put in, as Grafana does."""
+        text = self.text.replace("$__rate_interval", WINDOW).replace("$window", WINDOW)
+        return text.replace("$run", run)
+
+
+EXPRESSIONS = [
+    Expression(board.stem, panel["title"], target["expr"])
+    for board in BOARDS
+    for panel in json.loads(board.read_text("utf-8"))["panels"]
+    for target in panel.get("targets", ())
+]
+
+
+@contextmanager
+def exporting(run: Path) -> Iterator[str]:
+    """The exporter beside a run; its URL."""
+    command = ["rltrace", "export", "prometheus", str(run), "--port", "0", "--lag-budget", "1"]
+    with subprocess.Popen([*command, "--json"], stdout=subprocess.PIPE, text=True) as exporter:
+        assert exporter.stdout is not None
+        said = ""
+        while not said.rstrip().endswith("}"):
+            said += (line := exporter.stdout.readline())
+            assert line, "the exporter has ended"
+        yield json.loads(said)["url"]
+        exporter.send_signal(signal.SIGTERM)
+        assert exporter.wait() == 0, "the exporter ends cleanly when it is told to"
+
+
+@contextmanager
+def scraping(folder: Path, url: str) -> Iterator[Prometheus]:
+    """A Prometheus with the files of dashboards/, that scrapes every second."""
+    server = Prometheus(folder)
+    config = (RULES / "prometheus.yml").read_text("utf-8").replace("15s", "1s")
+    target = url.removeprefix("http://").removesuffix("/metrics")
+    assert "127.0.0.1:9464" in config
+    (folder / "prometheus.yml").write_text(config.replace("127.0.0.1:9464", target))
+    rules = (RULES / "rules.yml").read_text("utf-8").replace("interval: 15s", "interval: 1s")
+    (folder / "rules.yml").write_text(rules)
+    server.start(folder / "prometheus.yml")
+    try:
+        server.until_scraped("rltrace")
+        yield server
+    finally:
+        server.stop()
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A run, and the Prometheus that watches it."""
+
+    path: Path
+    url: str
+    server: Prometheus
+
+    def last(self, query: str) -> list[tuple[dict[str, str], float]]:
+        """The labels and the value of each series now."""
+        found = self.server.api("query", query=query)["result"]
+        return [(series["metric"], float(series["value"][1])) for series in found]
+
+    def values(self, expression: Expression) -> list[list[float]]:
+        """The values of each series in the last seconds."""
+        now = time.time()
+        filled = expression.filled(self.path.name)
+        found = self.server.api("query_range", query=filled, start=now - 5, end=now, step=1)
+        return [[float(v) for _, v in series["values"]] for series in found["result"]]
+
+    def until(self, what: str, holds: Any) -> None:
+        """Waits until `holds()` says so."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not holds():
+            assert time.monotonic() < deadline, what
+            time.sleep(0.5)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    """A recorded run."""
+    folder = tmp_path_factory.mktemp("recorded")
+    everything(folder / "run-1")
+    with exporting(folder / "run-1") as url, scraping(folder / "prometheus", url) as server:
+        yield Watched(folder / "run-1", url, server)
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    """A job that runs."""
+    folder = tmp_path_factory.mktemp("live")
+    run = folder / "run-2"
+    command = ["rltrace", "wrap", "--out", str(run), "--", sys.executable]
+    job = subprocess.Popen([*command, str(HERE / "dashboard_job.py")], stdin=subprocess.PIPE)
+    try:
+        deadline = time.monotonic() + PATIENCE_S
+        while not list(run.glob("spans/*.arrows")):
+            assert job.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        with exporting(run) as url, scraping(folder / "prometheus", url) as server:
+            yield Watched(run, url, server)
+    finally:
+        job.communicate()
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS, ids=lambda e: f"{e.board}: {e.panel}")
+def test_an_expression_has_series_on_a_recorded_run(
+    recorded: Watched, expression: Expression
+) -> None:
+    recorded.until(expression.filled("run-1"), lambda: recorded.values(expression))
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS, ids=lambda e: f"{e.board}: {e.panel}")
+def test_an_expression_has_numbers_while_a_job_runs(live: Watched, expression: Expression) -> None:
+    def numbers() -> list[float]:
+        return [v for values in live.values(expression) for v in values if math.isfinite(v)]
+
+    live.until(expression.filled("run-2"), numbers)
+
+
+def test_every_metric_is_exported_and_reaches_prometheus(live: Watched) -> None:
+    missing = set(METRICS)
+
+    def all_there() -> bool:
+        names = live.server.api("label/__name__/values")
+        found = {re.sub("_(bucket|sum|count)$", "", name) for name in names}
+        missing.difference_update(found | set(names))
+        return not missing
+
+    live.until(f"missing: {missing}", all_there)
+    names = {name for name in live.server.api("label/__name__/values") if name[:8] == "rltrace_"}
+    assert {re.sub("_(bucket|sum|count)$", "", name) for name in names} | names >= set(METRICS)
+    assert {re.sub("_(bucket|sum|count)$", "", n) for n in names} <= set(METRICS)
+
+
+def test_rules_are_evaluated_and_nothing_is_wrong_with_them(live: Watched) -> None:
+    def evaluated() -> list[tuple[str, str]]:
+        groups = live.server.api("rules")["groups"]
+        return [(rule["name"], rule["health"]) for group in groups for rule in group["rules"]]
+
+    live.until("rules", lambda: all(health == "ok" for _, health in evaluated()))
+    assert len(evaluated()) == 11
+
+
+def test_a_recorded_runs_counts_are_its_tables(recorded: Watched) -> None:
+    run = rltrace.open_run(recorded.path)
+    count, seconds = run.sql("SELECT count(*), sum(seconds) FROM steps").fetchall()[0]
+    assert [v for _, v in recorded.last("rltrace_steps_total")] == [count]
+    assert [v for _, v in recorded.last("rltrace_step_duration_seconds_sum")] == [
+        pytest.approx(seconds)
+    ]
+    fates = run.sql("SELECT fate, count(DISTINCT trajectory) FROM uses GROUP BY fate").fetchall()
+    assert {labels["fate"]: v for labels, v in recorded.last("rltrace_samples_total")} == dict(
+        fates
+    )
+    lags = run.sql(
+        "SELECT lag, count(*) FROM lags WHERE fate = 'trained' AND lag <= 2 GROUP BY lag"
+    ).fetchall()
+    at_most = {
+        labels["le"]: v for labels, v in recorded.last('rltrace_lag_versions_bucket{le=~"0|1|2"}')
+    }
+    total = 0
+    for lag, n in sorted(lags):
+        total += n
+        assert at_most[str(lag)] == total
+
+
+def test_the_end_of_the_job_is_seen(tmp_path: Path) -> None:
+    run = tmp_path / "run-3"
+    command = ["rltrace", "wrap", "--out", str(run), "--", sys.executable]
+    job = subprocess.Popen([*command, str(HERE / "dashboard_job.py")], stdin=subprocess.PIPE)
+    while not list(run.glob("spans/*.arrows")):
+        assert job.poll() is None
+        time.sleep(0.2)
+    with exporting(run) as url:
+
+        def alive() -> str | None:
+            with urllib.request.urlopen(url) as answer:
+                found = re.search(r"^rltrace_run_alive\{.*\} (\d)$", answer.read().decode(), re.M)
+            return found and found[1]
+
+        assert alive() == "1"
+        job.communicate()
+        deadline = time.monotonic() + PATIENCE_S
+        while alive() != "0":
+            assert time.monotonic() < deadline
+            time.sleep(0.5)
+
+
+def test_promtool_accepts_config_rules_and_their_tests(recorded: Watched) -> None:
+    for words in (
+        ("check", "config", "prometheus.yml"),
+        ("check", "rules", "rules.yml"),
+        ("test", "rules", "rules.test.yml"),
+    ):
+        done = promtool(*words, folder=RULES)
+        assert done.returncode == 0, done.stdout + done.stderr
+    with urllib.request.urlopen(recorded.url) as answer:
+        text = answer.read()
+    check = ["promtool", "check", "metrics"]
+    done = subprocess.run(check, input=text, capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def types(folder: Path, node_modules: Path, boards: dict[str, str]) -> str:
+    """What tsc says of dashboards, given as JSON."""
+    shutil.copy(HERE / "dashboards.ts", folder)
+    (folder / "node_modules").symlink_to(node_modules)
+    lines = ['import type { Board } from "./dashboards.js";']
+    lines += [f"export const {name}: Board = {text};" for name, text in boards.items()]
+    (folder / "check.ts").write_text("\n".join(lines), "utf-8")
+    options = [
+        "--noEmit",
+        "--strict",
+        "--skipLibCheck",
+        "--target",
+        "es2022",
+        "--module",
+        "nodenext",
+    ]
+    tsc = [str(node_modules / ".bin/tsc"), *options, "check.ts"]
+    return subprocess.run(tsc, cwd=folder, capture_output=True, text=True, check=False).stdout
+
+
+def test_the_dashboards_are_of_grafanas_types(tmp_path: Path, node_modules: Path) -> None:
+    boards = {board.stem.replace("-", "_"): board.read_text("utf-8") for board in BOARDS}
+    assert len(boards) == 2
+    assert types(tmp_path, node_modules, boards) == ""
+
+
+def test_a_dashboard_of_another_type_is_refused(tmp_path: Path, node_modules: Path) -> None:
+    text = BOARDS[0].read_text("utf-8")
+    wrong = {
+        "unit": text.replace('"unit": "s"', '"unit": 5', 1),
+        "option": text.replace('"showHeader": true', '"showHead": true', 1),
+        "kind": text.replace('"type": "timeseries"', '"type": "timeserie"', 1),
+        "fill": text.replace('"fillOpacity": 0', '"fillOpacity": "none"', 1),
+    }
+    assert all(changed != text for changed in wrong.values())
+    said = types(tmp_path, node_modules, wrong)
+    lines = (tmp_path / "check.ts").read_text("utf-8").splitlines()
+    begins = [i for i, line in enumerate(lines, 1) if line.startswith("export const")]
+    places = {int(n) for n in re.findall(r"^check\.ts\((\d+),", said, re.M)}
+    for begin, end in zip(begins, [*begins[1:], len(lines) + 1], strict=True):
+        assert any(begin <= place < end for place in places), said

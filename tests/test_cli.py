@@ -171,11 +171,25 @@ def test_without_any_run_the_way_to_one_is_said(
     assert invoke("ls").exit_code == 0
 
 
-@pytest.mark.parametrize("query", ["SELEC", "SELECT nope FROM spans", "SELECT 1/'x' FROM spans"])
+@pytest.mark.parametrize(
+    "query",
+    ["SELEC", "SELECT nope FROM spans", "SELECT 1/'x' FROM spans", "SELECT 1; SELECT 2"],
+)
 def test_a_wrong_query_is_one_sentence(run: Path, query: str) -> None:
     result = invoke("query", query, run)
     assert result.exit_code == 2
     assert len(result.output.strip().splitlines()) == 1
+
+
+def test_times_with_a_zone_are_text(run: Path) -> None:
+    """As Python's own they would need pytz."""
+    sql = "SELECT 1 AS t, to_timestamp(0) AS t, [to_timestamp(0)] AS several"
+    (line,) = invoke("query", "--csv", sql, run).output.splitlines()[1:]
+    number, moment, several = line.split(",")
+    assert number == "1"
+    assert moment.startswith(("1970-01-01", "1969-12-31"))
+    assert moment in several
+    assert invoke("query", sql, run, "--json").exit_code == invoke("query", sql, run).exit_code == 0
 
 
 def test_named_queries_are_listed_without_a_run(tmp_path: Path, monkeypatch: Any) -> None:

@@ -67,11 +67,25 @@ def _show(found: NamedQuery, as_json: bool) -> None:
         click.echo(found.sql, nl=False)
 
 
+def _one_statement(sql: str) -> None:
+    """Of several, DuckDB would answer the last and say nothing of the others."""
+    import duckdb
+
+    try:
+        number = len(duckdb.extract_statements(sql))
+    except duckdb.Error:  # whoever runs it says what is wrong with it
+        return
+    if number > 1:
+        raise RltraceError(f"one query at a time: these are {number} statements", WRONG_USAGE)
+
+
 def _answer(sql: str, run: Path | None, as_json: bool, as_csv: bool) -> None:
     from rltrace.report import rows
     from rltrace.run.location import find_run
 
-    relation = rltrace.open_run(find_run(run)).sql(sql)
+    opened = rltrace.open_run(find_run(run))
+    _one_statement(sql)
+    relation = opened.sql(sql)
     if as_json:
         print_json(rows.records(relation))
     elif as_csv:

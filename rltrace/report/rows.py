@@ -24,6 +24,7 @@ MOST_SHOWN_ROWS = 200
 
 _NUMBERS = ("INT", "DOUBLE", "FLOAT", "DECIMAL")
 _TEXTS = ("VARCHAR",)
+_ZONED = "WITH TIME ZONE"
 _LONGEST_TEXT = 32
 _WHOLE_FROM = 1e6  # bytes and the like, which nobody reads with an exponent
 _GAP = 2
@@ -111,7 +112,20 @@ def csv(relation: duckdb.DuckDBPyRelation) -> str:
     return out.getvalue()
 
 
+def _zones_as_text(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
+    """Times with a zone as text: as Python's own they need pytz, which nothing else here does."""
+    kinds = [str(kind) for kind in cast("list[Any]", relation.types)]
+    if not any(_ZONED in kind for kind in kinds):
+        return relation
+    columns = [  # by place: two may have one name
+        f"cast(#{place} as varchar)" if _ZONED in kind else f"#{place}"
+        for place, kind in enumerate(kinds, 1)
+    ]
+    return relation.project(", ".join(columns))
+
+
 def _fetch(relation: duckdb.DuckDBPyRelation, most: int | None) -> list[tuple[Any, ...]]:
+    relation = _zones_as_text(relation)
     limited: Any = relation if most is None else relation.limit(most)
     try:
         rows: list[tuple[Any, ...]] = limited.fetchall()

@@ -10,11 +10,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import cache
 from importlib import resources
 from typing import Any
 
-from rltrace.trace.errors import CANNOT_TELL, RltraceError
+from rltrace.trace.errors import CANNOT_TELL, WRONG_USAGE, RltraceError
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -29,12 +30,14 @@ class CommandForm:
     """How a framework's command line takes settings. `form` is `--option value` or `option=value`;
     `dashes`: options are flags with dashes for underscores, and booleans have a `--no-` flag;
     `names` are options that the command line calls otherwise. `outputs` are options that name what
-    a job writes, "if given" or "always" to be given when it is run elsewhere."""
+    a job writes, "if given" or "always" to be given when it is run elsewhere. `states_all`: the
+    adapter writes all settings of a job down, so that there is no option but these."""
 
     form: str
     dashes: bool = False
     names: Mapping[str, str] = field(default_factory=dict)
     outputs: Mapping[str, str] = field(default_factory=dict)
+    states_all: bool = False
 
     def word(self, option: str) -> str:
         """The option as the command line has it."""
@@ -92,6 +95,22 @@ def given(command: Sequence[str], form: CommandForm, option: str) -> str | None:
             after = command[place + 1 : place + 2]
             return after[0] if after and not after[0].startswith("--") else ""
     return None
+
+
+def refuse_unknown(
+    settings: Mapping[str, Any], form: CommandForm, stated: Mapping[str, Any]
+) -> None:
+    """An option that the job does not have would only be found out when it is run. `stated` are the
+    settings that it wrote down. Errors: `RltraceError` for one that is not among all of them."""
+    known = stated.keys() | form.outputs.keys()
+    shorter = {short: name for name, short in form.names.items()}
+    for option in settings:
+        if not form.states_all or not stated or option in known:
+            continue
+        alike = get_close_matches(option.replace("-", "_"), sorted(known), cutoff=0.5)
+        near = [shorter[option]] if option in shorter else alike
+        hint = f": did you mean {' or '.join(near)}?" if near else ""
+        raise RltraceError(f"the job has no setting {option!r}{hint}", WRONG_USAGE)
 
 
 def elsewhere(form: CommandForm, command: Sequence[str], folder: str) -> dict[str, str]:

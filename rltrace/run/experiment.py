@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rltrace
-from rltrace.analysis.command_form import elsewhere, form_of, given, with_settings
+from rltrace.analysis.command_form import elsewhere, form_of, given, refuse_unknown, with_settings
 from rltrace.analysis.trial import CANNOT_TELL as UNCLEAR
 from rltrace.analysis.trial import GOODPUT, STEP, Pace, Trial, pace, trial
 from rltrace.analysis.whatif.predict import Estimate
@@ -180,8 +180,9 @@ def plan(
     framework = framework_of(run)
     form = form_of(framework)
     words = tuple(str(word) for word in command)
-    after = tuple(with_settings(words, form, change.settings))
     stated = stated_settings(run)
+    refuse_unknown(change.settings, form, stated)
+    after = tuple(with_settings(words, form, change.settings))
     if all(_same(given(words, form, o), stated.get(o), v) for o, v in change.settings.items()):
         raise RltraceError(f"the job has {change.name} already: nothing to try", CANNOT_TELL)
     where = folder or new_run_path([f"experiment-{run.path.name}"], Path.cwd() / RUNS_FOLDER)

@@ -25,6 +25,7 @@ from rltrace.run import experiment
 from rltrace.run.experiment import Change, Plan
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.vocabulary import Stage
+from rltrace.trainer.config import TrainerConfig
 from tests.analysis.handmade import process, run_of
 
 TRAIN = Path(__file__).parents[2] / "examples" / "train.py"
@@ -199,13 +200,39 @@ def test_a_dry_run_runs_nothing(traced: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "x").exists()
 
 
-def test_a_dry_run_is_told_in_json_too(tmp_path: Path) -> None:
+def of_trainer(path: Path, **facts: Any) -> Path:
+    """A run whose one process is the built-in trainer's and states these facts."""
     spans = ((("step", 0), 0, 9), (Stage.TRAIN, 0, 9))
-    command = ["python", "examples/train.py"]
-    run_of(tmp_path, process("driver", *spans), command=command)
-    (file,) = (tmp_path / "run" / "process").iterdir()
-    file.write_text(json.dumps({**json.loads(file.read_text()), "adapter": "rltrace.trainer"}))
-    words = ["experiment", str(tmp_path / "run"), "--set", "max_lag=1", "--pairs", "1"]
+    run_of(path, process("driver", *spans), command=["python", "examples/train.py"])
+    (file,) = (path / "run" / "process").iterdir()
+    told = json.loads(file.read_text())
+    file.write_text(json.dumps({**told, "adapter": "rltrace.trainer", **facts}))
+    return path / "run"
+
+
+@pytest.mark.parametrize(
+    ("word", "near"),
+    [
+        ("max-lag=1", "max_lag"),
+        ("maxlag=1", "max_lag"),
+        ("lr=0.1", "learning_rate"),
+        ("xyzzy=1", None),
+    ],
+)
+def test_a_setting_that_the_trainer_does_not_have_is_refused_before_anything_is_run(
+    tmp_path: Path, word: str, near: str | None
+) -> None:
+    path = of_trainer(tmp_path, settings=vars(TrainerConfig()))
+    out = tmp_path / "x"
+    done = CliRunner().invoke(main, ["experiment", str(path), "--set", word, "--out", str(out)])
+    assert done.exit_code == 2
+    assert done.stderr.count("\n") == 1
+    assert (f"did you mean {near}" if near else "no setting 'xyzzy'\n") in done.stderr
+    assert not out.exists()
+
+
+def test_a_dry_run_is_told_in_json_too(tmp_path: Path) -> None:
+    words = ["experiment", str(of_trainer(tmp_path)), "--set", "max_lag=1", "--pairs", "1"]
     out = str(tmp_path / "x")
     done = CliRunner().invoke(main, [*words, "--out", out, "--dry-run", "--json"])
     assert done.exit_code == 0, done.stderr
@@ -222,7 +249,7 @@ def test_what_the_job_has_already_is_no_experiment(traced: Path) -> None:
 
 
 def test_a_failing_job_says_where_its_log_is(traced: Path, tmp_path: Path) -> None:
-    words = ["experiment", str(traced), "--set", "no_such=1", "--out", str(tmp_path / "x")]
+    words = ["experiment", str(traced), "--set", "task=nothing", "--out", str(tmp_path / "x")]
     done = rltrace_([*words, "--pairs", "1"])
     assert done.returncode == 4
     assert "log.txt" in done.stderr

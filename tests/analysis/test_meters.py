@@ -18,6 +18,7 @@ from rltrace.analysis.meters.distribution import Distribution
 from rltrace.analysis.meters.of_run import RunMeters
 from rltrace.analysis.meters.stage_time import StageTime
 from rltrace.trace.follow import Rows
+from rltrace.trace.parquet import compact, delete_segments
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Fate, Stage, word
 from tests.analysis.driven import Job
@@ -69,6 +70,17 @@ def test_a_recorded_run_reads_as_its_report(tmp_path: Path, placement: str, budg
         (r, n, bytes_) for r, n, bytes_ in moved
     ]
     assert meters.weights.version == run.sql("SELECT max(version) FROM syncs").fetchall()[0][0]
+
+
+def test_a_compacted_run_reads_the_same(tmp_path: Path) -> None:
+    make(tmp_path / "run", Workload(placement="async", steps=4))
+    before = RunMeters(tmp_path / "run")
+    compact(rltrace.open_run(tmp_path / "run"))
+    delete_segments(tmp_path / "run")
+    after = RunMeters(tmp_path / "run")
+    assert after.stages.by_stage == before.stages.by_stage
+    assert after.samples.fates == before.samples.fates
+    assert after.steps.seconds.count == before.steps.seconds.count == 4
 
 
 def test_ranks_that_all_record_their_steps_make_one_step_of_each(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from rltrace.analysis.codes import named
@@ -178,5 +179,6 @@ def _each(rows: Rows, *columns: str) -> list[_Row]:
 
 def _forget(remembered: dict[int, Any]) -> None:
     """Drops the oldest of what is too many."""
-    for key in list(remembered)[: max(len(remembered) - _REMEMBERED, 0)]:
-        del remembered[key]
+    if len(remembered) > _REMEMBERED:
+        for key in list(islice(remembered, len(remembered) - _REMEMBERED)):
+            del remembered[key]

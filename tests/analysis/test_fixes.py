@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from rltrace.analysis.fixes import not_yet
 from rltrace.analysis.playbook import moves, settings_for
-from rltrace.analysis.summary import Summary
+from rltrace.analysis.summary import Summary, summarize
 from rltrace.report.verdict import evidence
 from rltrace.report.walls_section import fixes_section, gain_words
+from tests.analysis.handmade import run_of
 from tests.analysis.walls.walled import job, samples, summary_of, verdicts
 
 
@@ -36,6 +38,16 @@ def test_a_stage_that_was_not_seen_is_not_changed(tmp_path: Path) -> None:
     assert "drop the reference pass" not in without
     driver = job(rollout=2, reference=4, train=4)
     assert "drop the reference pass" in moves_of(summary_of(tmp_path / "with", driver))
+
+
+def test_a_critic_is_dropped_only_where_there_is_one(tmp_path: Path) -> None:
+    for name, seconds, advised in (
+        ("without", {"rollout": 2, "train": 8}, False),
+        ("with", {"rollout": 2, "value": 4, "train": 4}, True),
+    ):
+        run = run_of(tmp_path / name, job(**seconds))
+        run.processes[0] = replace(run.processes[0], adapter="openrlhf")
+        assert ("drop the critic" in moves_of(summarize(run))) == advised
 
 
 def test_what_is_predicted_to_change_nothing_is_no_fix(tmp_path: Path) -> None:

@@ -35,6 +35,9 @@ HALF_WIDTH = 0.15
 LAGS = 2
 """Steps after a dosed one in which a dose may still act, where work goes on across their ends."""
 
+IN_FULL = 0.8
+"""Where less of a stage's doses was given, part of its work may not have been delayed at all."""
+
 FEWEST_DOSED = 3
 """Dosed steps of a stage without which its noise is unknown."""
 

@@ -154,6 +154,7 @@ def summarize(
     well = health(run, activity, steps, breakdown, reward, fresh, until)
     source = _source(run, Parts(steps, breakdown, composed, lags, moved, tokens))
     path = critical_path(run, activity, steps, breakdown)
+    probe = find_probe(run, steps, breakdown, rows)
     seen = Seen(
         run=run,
         steps=steps,
@@ -170,6 +171,7 @@ def summarize(
         workload=source(Constants()) if source else None,
         overlap_known=not run.meta.get("imported"),
         path=path,
+        probe=probe,
     )
     return Summary(
         run=_facts(run, activity, until),
@@ -203,7 +205,7 @@ def summarize(
         verdict=verdict(seen, well, source),
         binding=find_binding(steps, breakdown, rows),
         critical_path=path,
-        probe=find_probe(run, steps, breakdown, rows),
+        probe=probe,
         composition=composed,
         tail=long,
         staleness=lags,

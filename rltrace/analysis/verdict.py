@@ -15,41 +15,23 @@ from rltrace.analysis.lint import Lint, lint
 from rltrace.analysis.readiness import Control, readiness
 from rltrace.analysis.walls.queues import Queues, queues
 from rltrace.analysis.walls.rank import Ranking, rank
-from rltrace.analysis.walls.wall import Seen, Wall
+from rltrace.analysis.walls.wall import Seen
 from rltrace.analysis.whatif.predict import Source
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """`walls` are all eight, the dearest first, those that cannot be told last. `first` binds
-    (None: nothing does, or nobody can tell), `co_walls` cost as much within 5 points. `confidence`
-    is "likely", "weak" or "cannot tell"; `balanced` says that nothing binds. `because` is what
-    `first` rests on or what is missing, `would_tell` which hook or setting would tell more.
+class Verdict(Ranking):
+    """The walls as they are ranked, and what follows from it. `alarms` forbid advice: then `fixes`
+    is empty. Fixes are in order of predicted gain for their effort; where none gains, "do nothing"
+    is the advice (`do_nothing`). `idle` are moves that are predicted to change nothing, which are
+    no fixes. `lints` are the anti-patterns, `controls` the readiness checklist."""
 
-    `alarms` forbid advice: then `fixes` is empty. Fixes are in order of predicted gain for their
-    effort; where none gains, "do nothing" is the advice (`do_nothing`). `idle` are moves that are
-    predicted to change nothing, which are no fixes. `lints` are the
-    anti-patterns, `controls` the readiness checklist."""
-
-    walls: tuple[Wall, ...]
-    first: Wall | None
-    co_walls: tuple[Wall, ...]
-    confidence: str
-    balanced: bool
-    because: str
-    would_tell: tuple[str, ...]
-    uncovered_share: float
     queues: Queues | None
     alarms: tuple[str, ...]
     fixes: tuple[Fix, ...]
     idle: tuple[str, ...]
     lints: tuple[Lint, ...]
     controls: tuple[Control, ...]
-
-    @property
-    def binding(self) -> tuple[Wall, ...]:
-        """The first wall and those that bind with it."""
-        return () if self.first is None else (self.first, *self.co_walls)
 
     @property
     def do_nothing(self) -> bool:
@@ -64,14 +46,7 @@ def verdict(seen: Seen, health: Health, source: Source | None) -> Verdict:
     alarms = tuple(alarm.says for alarm in health.alarms if alarm.severity == ALARM)
     fixes = () if alarms else _fixes(seen, ranking, source)
     return Verdict(
-        walls=ranking.walls,
-        first=ranking.first,
-        co_walls=ranking.co_walls,
-        confidence=ranking.confidence,
-        balanced=ranking.balanced,
-        because=ranking.because,
-        would_tell=ranking.would_tell,
-        uncovered_share=ranking.uncovered_share,
+        **vars(ranking),
         queues=queues(seen),
         alarms=alarms,
         fixes=tuple(fix for fix in fixes if not fix.idle),
@@ -84,9 +59,9 @@ def verdict(seen: Seen, health: Health, source: Source | None) -> Verdict:
 def _fixes(seen: Seen, ranking: Ranking, source: Source | None) -> tuple[Fix, ...]:
     if ranking.first is None:
         return ()
-    walls = (ranking.first, *ranking.co_walls)
     framework = _framework(seen)
-    return fixes_for(seen, walls, source, framework, current_settings(seen.run, *framework))
+    set_now = current_settings(seen.run, *framework)
+    return fixes_for(seen, ranking.binding, source, framework, set_now)
 
 
 def _framework(seen: Seen) -> tuple[str, str]:

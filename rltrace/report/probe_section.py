@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rltrace.analysis.probe import HALF_WIDTH, Probe, ProbedStage
+from rltrace.analysis.probe import HALF_WIDTH, IN_FULL, Probe, ProbedStage
 from rltrace.analysis.regression import Estimate
 from rltrace.report import units
 from rltrace.report.layout import Column, Grid, Section, labelled, listed
 
 _TOO_WIDE = 1.0
 """An exposed part with a wider interval than this says nothing: its share of the step does."""
-
-_IN_FULL = 0.8
-"""Where less of a stage's doses was given, part of its work may not have been delayed at all."""
 
 _IMMATERIAL = 0.05
 """A stage whose share is surely less need not be known better."""
@@ -83,7 +80,7 @@ def _notes(probe: Probe) -> Iterator[str]:
     for stage in probe.stages:
         if stage.because:
             yield f"{stage.name}: unknown, {stage.because}."
-        elif stage.given < _IN_FULL:
+        elif stage.given < IN_FULL:
             yield (
                 f"{stage.name}: it grew by {units.share(stage.given)} of its doses only (as where "
                 "work runs on a node that records no step); its figures are rough."

@@ -36,6 +36,8 @@ def render(summary: Summary) -> dict[str, Any]:
         "co_walls": [wall.name for wall in found.co_walls],
         "do_nothing": found.do_nothing,
     }
+    for one, values in zip(found.measured, document["verdict"]["measured"], strict=True):
+        values |= {"contradicts": one.contradicts, "agrees": one.agrees}
     if summary.probe is not None:
         for stage, values in zip(summary.probe.stages, document["probe"]["stages"], strict=True):
             values["contradicts_computed"] = stage.contradicts

@@ -9,6 +9,7 @@ from rltrace.analysis.binding import ALIKE, INSUFFICIENT, LIKELY, Binding
 from rltrace.analysis.health import ALARM
 from rltrace.analysis.summary import Summary
 from rltrace.analysis.verdict import Verdict
+from rltrace.analysis.walls.cost import stages_of
 from rltrace.analysis.walls.wall import ENV_REWARD, LEARNER, ROLLOUT, TAIL, WEIGHTS, Wall
 from rltrace.report import units
 from rltrace.report.layout import labelled, listed
@@ -83,12 +84,15 @@ def evidence(summary: Summary) -> Iterator[str]:
         yield f"you see: {found.first.symptom}"
         yield f"the cost is {found.first.because}"
         yield from _figures(found.first)
+        yield from _measured(found)
         others = [w for w in found.walls if w not in found.binding and w.cost.known][:2]
         if others:
             told = [f"{w.name} {units.share(w.cost.share)}" for w in others]
             yield f"next: {listed(told)}"
-    elif found.would_tell and not found.alarms:
-        yield f"would be told by {listed(list(found.would_tell))}"
+    elif not found.alarms:
+        if found.would_tell:
+            yield f"would be told by {listed(list(found.would_tell))}"
+        yield from _measured(found)
     if summary.binding.stage is not None:
         of_stages = found.first is not None and found.first.name in _OF_STAGES
         if found.alarms or not (of_stages or _nobody_can_tell(found)):
@@ -106,6 +110,20 @@ def _figures(wall: Wall) -> Iterator[str]:
     telling = [one for one in wall.evidence if not one.name.startswith("exposed")]
     if telling:
         yield "; ".join(figure_words(one) for one in telling[:_MOST_FIGURES])
+
+
+def _measured(found: Verdict) -> Iterator[str]:
+    """What delaying the stages of the walls that bind says of their cost, and of any other stage
+    where it says otherwise."""
+    of_walls = {stage for wall in found.binding for stage in stages_of(wall.name)}
+    for one in found.measured:
+        share = f"{units.share(one.share.value)} ± {100 * one.share.half_width:.0f}"
+        says = f"its {one.computed_by} says {units.share(one.computed)}"
+        if one.contradicts:
+            yield f"measured by delaying: {share} of the step waits for {one.name}; {says}, wrongly"
+        elif one.stage in of_walls:
+            so = "so too" if one.agrees else "which may be"
+            yield f"measured by delaying: {share} of the step waits for {one.name}; {says}, {so}"
 
 
 def _advice(found: Verdict) -> Iterator[str]:

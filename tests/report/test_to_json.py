@@ -19,7 +19,7 @@ KEYS = {
     },
     "verdict": {
         *("walls", "first", "co_walls", "confidence", "balanced", "because", "would_tell"),
-        *("uncovered_share", "queues", "alarms", "fixes", "idle", "lints", "controls"),
+        *("uncovered_share", "measured", "queues", "alarms", "fixes", "idle", "lints", "controls"),
         *("headline", "evidence", "do_nothing"),
     },
     "critical_path": {

@@ -8,7 +8,9 @@ for stages that take w of A.
 Exposed time is charged by which chain runs alone for longer in a step, so it may name stages that
 nothing waited for. Where the critical path was followed through chains that overlap, a stage's time
 on it takes the place of its exposed time: what is not on the path can make no step shorter, and
-what is on it still no more than the other chain allows.
+what is on it still no more than the other chain allows. A share that a probe put right
+(`rltrace.analysis.walls.held_up`) stands as it was measured: what ran alone, by which it was found
+to be wrong, is no bound for it.
 """
 
 from __future__ import annotations
@@ -20,12 +22,15 @@ import numpy as np
 from rltrace.analysis.binding import RESOURCE_OF
 from rltrace.analysis.chains import Chain, Seconds
 from rltrace.analysis.stages import Breakdown
-from rltrace.analysis.walls.wall import Seen
-from rltrace.trace.vocabulary import Stage, word
+from rltrace.analysis.walls.held_up import corrections, held_up_s
+from rltrace.analysis.walls.wall import TAIL, Seen
+from rltrace.trace.vocabulary import Stage
 
 
 def stages_of(wall: str) -> tuple[Stage, ...]:
-    """The stages that a wall stands for."""
+    """The stages that a wall stands for; the tail is one of generation."""
+    if wall == TAIL:
+        return (Stage.ROLLOUT,)
     return tuple(stage for stage, name in RESOURCE_OF.items() if name == wall)
 
 
@@ -34,22 +39,15 @@ def relief_s(seen: Seen, stages: Iterable[Stage]) -> Seconds:
     breakdown, steady = seen.breakdown, seen.steady
     relief = np.zeros(len(steady))
     by_chain: dict[Chain, list[Stage]] = {}
+    put_right = corrections(seen)
     for stage in stages:
-        by_chain.setdefault(breakdown.chain_of[stage], []).append(stage)
+        if stage in put_right:
+            relief += held_up_s(seen, [stage])
+        else:
+            by_chain.setdefault(breakdown.chain_of[stage], []).append(stage)
     for chain, members in by_chain.items():
-        relief += np.minimum(_held_up_s(seen, members), _alone_s(breakdown, chain)[steady])
+        relief += np.minimum(held_up_s(seen, members), _alone_s(breakdown, chain)[steady])
     return relief
-
-
-def _held_up_s(seen: Seen, stages: list[Stage]) -> Seconds:
-    """How long the steps waited for these stages."""
-    steady, path = seen.steady, seen.followed
-    if path is None:
-        exposed: Seconds = seen.breakdown.exposed_s[steady][:, stages].sum(axis=1)
-        return exposed
-    names = [word(stage) for stage in stages]
-    by_step = [sum(path.steps_s[i].get(name, 0.0) for name in names) for i in steady]
-    return np.array(by_step, np.float64)
 
 
 def _alone_s(breakdown: Breakdown, chain: Chain) -> Seconds:

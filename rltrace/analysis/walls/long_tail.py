@@ -84,7 +84,7 @@ def long_tail(seen: Seen) -> Wall:
     stages = (Stage.ROLLOUT,)
     seconds = relief_s(seen, stages) * found.share
     because = "the part of the step in which slots stand idle while a batch drains"
-    return stage_wall(seen, TAIL, SYMPTOM, stages, seconds, evidence, (), because)
+    return stage_wall(seen, TAIL, SYMPTOM, stages, seconds, evidence, (), because, found.share)
 
 
 def _evidence(seen: Seen) -> tuple[Figure, ...]:

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from rltrace.analysis.binding import ALIKE, FEWEST_STEPS, RESOURCE_OF, find_binding
 from rltrace.analysis.coverage import NOT_LOGGED
 from rltrace.analysis.waits import waits
+from rltrace.analysis.walls.cost import stages_of
 from rltrace.analysis.walls.env_reward import env_reward
 from rltrace.analysis.walls.freshness import freshness
+from rltrace.analysis.walls.held_up import Measured, is_measured, measured
 from rltrace.analysis.walls.learner import learner
 from rltrace.analysis.walls.long_tail import long_tail
 from rltrace.analysis.walls.observability import observability
@@ -36,7 +38,8 @@ class Ranking:
     """`walls` are all eight, the dearest first, those that cannot be told last. `first` binds, and
     `co_walls` cost as much within 5 points. `balanced`: all is known that matters, and nothing
     binds. Neither: `because` says what is missing, and `would_tell` what would help.
-    `uncovered_share` is the part of the steps in no stage but waiting."""
+    `uncovered_share` is the part of the steps in no stage but waiting; `measured` are the stages
+    that a probe delayed, beside what was computed of them."""
 
     walls: tuple[Wall, ...]
     first: Wall | None
@@ -46,6 +49,12 @@ class Ranking:
     because: str
     would_tell: tuple[str, ...]
     uncovered_share: float
+    measured: tuple[Measured, ...]
+
+    @property
+    def binding(self) -> tuple[Wall, ...]:
+        """The first wall and those that bind with it."""
+        return () if self.first is None else (self.first, *self.co_walls)
 
 
 def rank(seen: Seen) -> Ranking:
@@ -54,10 +63,11 @@ def rank(seen: Seen) -> Ranking:
     known = sorted((w for w in found if w.cost.known), key=lambda w: -w.cost.share)
     unknown = [wall for wall in found if not wall.cost.known]
     uncovered = _uncovered(seen)
+    delayed = measured(seen)
     walls = (*known, *unknown)
 
     def nothing(because: str, *would_tell: str) -> Ranking:
-        return Ranking(walls, None, (), CANNOT_TELL, False, because, would_tell, uncovered)
+        return Ranking(walls, None, (), CANNOT_TELL, False, because, would_tell, uncovered, delayed)
 
     n = len(seen.steady)
     if not seen.stages:
@@ -74,7 +84,7 @@ def rank(seen: Seen) -> Ranking:
         return nothing(f"{where}, more than any wall costs", would_tell)
     if first is None or cost < BINDS:
         why = f"no wall costs {100 * BINDS:.0f} % of the goodput"
-        return Ranking(walls, None, (), _worst(known), True, why, (), uncovered)
+        return Ranking(walls, None, (), _worst(known), True, why, (), uncovered, delayed)
     if first.name == ROLLOUT and _scored_within(seen):
         share = f"{100 * cost:.0f} % of the step is generation or scoring"
         return nothing(f"{share}, which the log has in one figure", _OVERLAP)
@@ -88,6 +98,7 @@ def rank(seen: Seen) -> Ranking:
         because=first.because,
         would_tell=(*first.missing, *(() if seen.overlap_known else (_OVERLAP,))),
         uncovered_share=uncovered,
+        measured=delayed,
     )
 
 
@@ -113,13 +124,14 @@ def _scored_within(seen: Seen) -> bool:
 def _confidence(seen: Seen, first: Wall, near: tuple[Wall, ...], known: list[Wall]) -> str:
     """Likely where the first is surely ahead of those that do not bind with it, and surely level
     with those that do. Among walls of stages, the stage that leads in the mean has to lead in the
-    steps as well."""
+    steps as well, unless a probe measured it."""
     if first.name in RESOURCE_OF.values() or first.name == TAIL:
         if not seen.overlap_known:
             return WEAK
-        binding = find_binding(seen.steps, seen.breakdown, seen.stages)
-        if binding.confidence != LIKELY:
-            return WEAK
+        if not is_measured(seen, stages_of(first.name)):
+            binding = find_binding(seen.steps, seen.breakdown, seen.stages)
+            if binding.confidence != LIKELY:
+                return WEAK
     if any(math.hypot(first.cost.half_width, w.cost.half_width) > 2 * ALIKE for w in near):
         return WEAK
     behind = [wall for wall in known[1:] if wall not in near]

@@ -40,8 +40,9 @@ def rollout(seen: Seen) -> Wall:
         evidence.append(Figure("decode rate of the roofline's", ratio, "share", token_s.n))
     seconds = relief_s(seen, stages) * (1 - of_tail)
     return stage_wall(
-        seen, ROLLOUT, _symptom(seen), stages, seconds, tuple(evidence), tuple(missing)
-    )
+        seen, ROLLOUT, _symptom(seen), stages, seconds, tuple(evidence), tuple(missing),
+        part=1 - of_tail,
+    )  # fmt: skip
 
 
 def _symptom(seen: Seen) -> str:

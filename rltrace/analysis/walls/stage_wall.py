@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 from rltrace.analysis.binding import FEWEST_STEPS
 from rltrace.analysis.chains import Seconds
+from rltrace.analysis.walls.held_up import corrections, is_measured
 from rltrace.analysis.walls.wall import (
     CANNOT_TELL,
     LIKELY,
@@ -27,8 +30,10 @@ def stage_wall(
     evidence: tuple[Figure, ...],
     missing: tuple[str, ...] = (),
     because: str = "",
+    part: float = 1.0,
 ) -> Wall:
-    """The wall `name`, which takes `relief_s` seconds of each steady step through `stages`."""
+    """The wall `name`, which takes `relief_s` seconds of each steady step through `stages`, a
+    `part` of what these take."""
     present = [row for row in seen.stages if row.stage in stages]
     words = " and ".join(word(stage) for stage in stages)
     n = len(relief_s)
@@ -39,18 +44,34 @@ def stage_wall(
     if not n:
         why = "no complete step was recorded, so nothing is known of what a step waits for"
         return Wall(name, CANNOT_TELL, UNKNOWN, symptom, why, evidence, ("spans of stage step",))
-    cost = share_of_steps(relief_s, seen.steps_s)
+    put_right = [one for stage, one in corrections(seen).items() if stage in stages]
+    noise = math.hypot(*(one.share.half_width * part for one in put_right))
+    cost = _widened(share_of_steps(relief_s, seen.steps_s), noise)
     because = because or (
         "the part of the step that would fall away if "
         f"{' and '.join(row.name for row in present)} took no time"
         f"{', by the critical path' if seen.followed else ''}"
     )
-    return Wall(name, _confidence(cost, n), cost, symptom, because, evidence, missing)
+    if put_right:
+        delayed = " and ".join(one.name for one in put_right)
+        because += f"; {delayed} as measured by delaying {'it' if len(put_right) == 1 else 'them'}"
+    confidence = _confidence(cost, n, not put_right and is_measured(seen, stages))
+    return Wall(name, confidence, cost, symptom, because, evidence, missing)
 
 
-def _confidence(cost: Cost, n: int) -> str:
+def _widened(cost: Cost, noise: float) -> Cost:
+    """The same with an interval that holds an independent error of that half-width, too."""
+    if not noise:
+        return cost
+    half = math.hypot(cost.half_width, noise)
+    return Cost(cost.share, max(0.0, cost.share - half), min(1.0, cost.share + half), cost.n)
+
+
+def _confidence(cost: Cost, n: int, confirmed: bool) -> str:
     if n < FEWEST_STEPS:
         return WEAK
+    if confirmed:
+        return LIKELY
     return LIKELY if cost.half_width <= max(0.1, cost.share / 2) else WEAK
 
 

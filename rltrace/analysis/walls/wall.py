@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rltrace.analysis.devices import Devices
     from rltrace.analysis.freshness import Freshness
     from rltrace.analysis.goodput import Goodput
+    from rltrace.analysis.probe import Probe
     from rltrace.analysis.stages import Breakdown, StageRow
     from rltrace.analysis.staleness import Staleness
     from rltrace.analysis.steps import Steps
@@ -109,8 +110,8 @@ class Wall:
 class Seen:
     """What the tests look at: the run and what the other parts of the analysis say of it. `kept` is
     what was captured of the samples that were trained on; `workload` is None where it cannot be
-    told; `overlap_known` is not the case of a log that tells durations only, and `path` None of one
-    without a critical path."""
+    told; `overlap_known` is not the case of a log that tells durations only, `path` is None of one
+    without a critical path, and `probe` of one in which no stage was delayed."""
 
     run: Run
     steps: Steps
@@ -127,6 +128,7 @@ class Seen:
     workload: Workload | None
     overlap_known: bool
     path: CriticalPath | None
+    probe: Probe | None
 
     @property
     def steady(self) -> list[int]:

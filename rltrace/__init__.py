@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rltrace.trace.run import Run
+    from rltrace.report.notebook import Run
 
 __version__ = "0.1.0"
 
@@ -40,7 +40,7 @@ __all__ = [
 
 def open_run(path: str | Path) -> Run:
     """Opens a run's directory for reading. Errors: `RltraceError` when it is no run."""
-    from rltrace.trace.run import open_run as open_
+    from rltrace.report.notebook import open_run as open_
 
     return open_(path)
 

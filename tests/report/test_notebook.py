@@ -1,0 +1,63 @@
+"""A run in a notebook, where matplotlib need not be."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rltrace
+from benchmarks.make_trace import Workload, make
+from rltrace.report.notebook import Run
+from rltrace.report.plots.paper import colours
+from rltrace.trace.errors import RltraceError
+from rltrace.trace.vocabulary import Stage, word
+
+PLOTS = sorted(name for name in vars(Run) if name.startswith("plot_"))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    path = tmp_path_factory.mktemp("made") / "run"
+    make(path, Workload(steps=4, prompts=4, group=2))
+    return rltrace.open_run(path)
+
+
+@pytest.mark.parametrize("name", PLOTS)
+def test_without_matplotlib_a_figure_is_one_sentence(
+    run: Run, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(RltraceError, match=r"matplotlib.*pip install 'rltrace-toolkit\[figures\]'"):
+        getattr(run, name)()
+
+
+def test_a_named_query_is_asked_of_a_run(run: Run) -> None:
+    assert run.query("@lag_histogram").columns[0] == "lag"
+    assert run.query("lag_histogram").fetchall()
+
+
+def test_the_summary_is_worked_out_once(run: Run) -> None:
+    assert run.summary is run.summary
+    assert run.summary.steps.complete == 4
+
+
+def test_every_stage_has_a_colour_of_its_own() -> None:
+    shades = [colours()[word(stage)] for stage in Stage if stage is not Stage.STEP]
+    assert len(set(shades)) == len(shades)
+    assert {"bar", "lost", "good", "unattributed"} <= set(colours())
+
+
+def test_opening_a_run_loads_neither_the_analysis_nor_matplotlib(run: Run) -> None:
+    program = f"""
+import sys, rltrace
+rltrace.open_run({str(run.path)!r})
+heavy = ("rltrace.analysis", "rltrace.report.", "matplotlib")
+print([name for name in sys.modules if name.startswith(heavy)])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=Path.cwd()
+    )
+    assert done.stdout.strip() == "['rltrace.report.notebook']"

@@ -18,7 +18,7 @@ from rltrace.analysis.live.snapshot import Lags
 from rltrace.trace.follow import Rows
 from rltrace.trace.vocabulary import Fate
 
-_LARGEST = np.iinfo(np.int64).max
+_LARGEST = np.int64(np.iinfo(np.int64).max)  # a Python int would be cut to a column's width
 
 
 @dataclass(frozen=True)

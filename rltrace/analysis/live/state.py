@@ -150,11 +150,14 @@ class LiveState:
         if len(spans):
             first_ns = int(spans["start_ns"].min())
             self._first_ns = min(self._first_ns or first_ns, first_ns)
-        key = spans["process"] * 256 + spans["stage"]
-        for value, count in zip(*np.unique(key, return_counts=True), strict=True):
-            stage = stage_of(int(value % 256))
-            which = (stage, int(value // 256))
-            self._spans_of[which] = self._spans_of.get(which, 0) + int(count)
+        kinds, counts = np.unique(
+            np.stack([spans["process"], spans["stage"]]).astype(np.int64),
+            axis=1,
+            return_counts=True,
+        )
+        for number, code, count in zip(*kinds.tolist(), counts.tolist(), strict=True):
+            which = (stage_of(code), number)
+            self._spans_of[which] = self._spans_of.get(which, 0) + count
         done = spans.where(spans["stage"] == Stage.STEP)
         if len(done):
             columns = (done[c].tolist() for c in ("step", "start_ns", "end_ns", "process"))

@@ -40,6 +40,7 @@ class _Sample:
     tokens: int = 0
     trained_tokens: int = -1
     is_useful: bool = False
+    generated: bool = False
     met: bool = False
 
 
@@ -75,6 +76,7 @@ class SampleMeter:
         self._samples: dict[int, _Sample] = {}
         self._groups: dict[int, dict[int, _Rewards]] = {}
         self._held: list[tuple[int, Rows, Rows]] = []
+        self._looked = False
 
     def add(self, complete: Mapping[str, Rows], now_ns: int, final: bool) -> None:
         """Takes in rows by table. `final`: nothing is held back any longer."""
@@ -84,27 +86,37 @@ class SampleMeter:
             *("start_ns", "end_ns", "process"),
         ):
             self._generated(row)
-        if len(complete["rewards"]) or len(complete["uses"]):
-            self._held.append((now_ns, complete["rewards"], complete["uses"]))
+        rewards, uses = complete["rewards"], complete["uses"]
+        if not self._looked:  # and at the first look, only what has just happened
+            self._looked = True
+            just_ns = now_ns - _HELD_NS
+            self._met(
+                rewards.where(rewards["end_ns"] <= just_ns), uses.where(uses["time_ns"] <= just_ns)
+            )
+            rewards = rewards.where(rewards["end_ns"] > just_ns)
+            uses = uses.where(uses["time_ns"] > just_ns)
+        if len(rewards) or len(uses):
+            self._held.append((now_ns, rewards, uses))
         while self._held and (final or self._held[0][0] <= now_ns - _HELD_NS):
-            _, rewards, uses = self._held.pop(0)
-            for row in _each(
-                rewards, "trajectory", "component", "value", "outcome", "start_ns", "end_ns"
-            ):
-                self._judged(row)
-            for row in _each(uses, "trajectory", "version", "fate", "tokens"):
-                self._used(row)
+            self._met(*self._held.pop(0)[1:])
         _forget(self.waiting_since_ns)
         _forget(self._samples)
         _forget(self._groups)
 
+    def _met(self, rewards: Rows, uses: Rows) -> None:
+        for row in _each(
+            rewards, "trajectory", "component", "value", "outcome", "start_ns", "end_ns"
+        ):
+            self._judged(row)
+        for row in _each(uses, "trajectory", "version", "fate", "tokens"):
+            self._used(row)
+
     def _generated(self, row: _Row) -> None:
         tokens = row["response_tokens"]
-        sample = self._samples.get(row["trajectory"])
-        if sample is None:
-            sample = _Sample()
-            if row["trajectory"] != -1:
-                self._samples[row["trajectory"]] = sample
+        sample = self._sample(row["trajectory"])
+        if not sample.generated:
+            sample.generated = True
+            if row["trajectory"] != -1 and not sample.met:
                 self.waiting_since_ns[row["trajectory"]] = row["end_ns"]
             self.finishes[named(Finish, row["finish"])] += 1
             self.trajectory_s.add([max(row["end_ns"] - row["start_ns"], 0) / 1e9])
@@ -135,11 +147,7 @@ class SampleMeter:
 
     def _used(self, row: _Row) -> None:
         self.waiting_since_ns.pop(row["trajectory"], None)
-        sample = self._samples.get(row["trajectory"])
-        if sample is None:
-            sample = _Sample()
-            if row["trajectory"] != -1:
-                self._samples[row["trajectory"]] = sample
+        sample = self._sample(row["trajectory"])
         if row["fate"] != Fate.TRAINED:
             if not sample.met:
                 self.fates[named(Fate, row["fate"])] += 1
@@ -152,6 +160,10 @@ class SampleMeter:
         self.trained_tokens += more
         self.useful_tokens += more if sample.is_useful else 0
         sample.trained_tokens += more
+
+    def _sample(self, trajectory: int) -> _Sample:
+        """The sample of an id; one of its own for each row without an id."""
+        return _Sample() if trajectory == -1 else self._samples.setdefault(trajectory, _Sample())
 
     def _first_trained(self, sample: _Sample, version: int) -> None:
         self.fates[named(Fate, Fate.TRAINED)] += 1

@@ -114,6 +114,8 @@ def test_off_a_terminal_a_query_never_breaks_a_line(run: Path) -> None:
         ("--price", "-1"),
         ("--price", "nan"),
         ("--price", "inf"),
+        ("--price", "0"),
+        ("--price", "1e308"),
         ("--lag-budget", "-2"),
         ("--nonsense",),
         ("--json", "--markdown"),

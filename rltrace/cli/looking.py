@@ -15,6 +15,8 @@ from rltrace.trace.errors import WRONG_USAGE, RltraceError
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
 
+_CHEAPEST, _DEAREST = 1e-4, 1e6  # US$ per device-hour; what is beyond is a slip
+
 
 @click.command()
 @RUN
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 @click.option("--markdown", is_flag=True, help="Print Markdown.")
 @click.option(
     "--price",
-    type=click.FloatRange(min=0),
+    type=float,
     metavar="USD",
     help="US$ per device-hour, instead of the table's.",
 )
@@ -56,8 +58,11 @@ def report(
 
     files = {"--svg": svg is not None, "--html": html is not None}
     one_form({"--json": as_json, "--markdown": markdown, **files})
-    if price is not None and not math.isfinite(price):
-        raise RltraceError(f"--price must be a number of US$, not {price}", WRONG_USAGE)
+    if price is not None and not _CHEAPEST <= price <= _DEAREST:
+        limits = f"from {_CHEAPEST:g} to {_DEAREST:,.0f}"
+        raise RltraceError(
+            f"--price must be US$ for an hour of a device, {limits}, not {price:g}", WRONG_USAGE
+        )
     budget = math.inf if lag_budget is None else lag_budget
     summary = summarize(run, price, budget, figures_of(run))
     if as_json:

@@ -19,6 +19,8 @@ _MOST_FIXES = 5
 _MOST_FIGURES = 3
 _MATTERS = 0.05
 _MANY_SOLVED = 0.2
+_MANY_UNKNOWN = 5  # walls, or controls: then they are named and no more
+_WOULD_TELL = "`rltrace report --json` has what would tell each."
 _SOLVED = "groups in which all succeed"
 
 
@@ -27,15 +29,20 @@ def walls_section(verdict: Verdict) -> Section:
     columns = (
         Column("wall"), Column("costs", right=True), Column("95 %", right=True), Column(""),
     )  # fmt: skip
+    unknown = [wall for wall in verdict.walls if not wall.cost.known]
+    told_apart = len(unknown) < _MANY_UNKNOWN
+    shown = verdict.walls if told_apart else tuple(w for w in verdict.walls if w.cost.known)
+    if not shown:
+        return Section("The eight walls", (f"None can be told: {verdict.because}. {_WOULD_TELL}",))
     return Section(
         "The eight walls",
         tuple(_queues(verdict)),
-        Grid(columns, tuple(_wall(wall) for wall in verdict.walls)),
+        Grid(columns, tuple(_wall(wall) for wall in shown)),
         (
             "costs: the share of goodput that the wall takes; without it the run would be "
             "1 / (1 - share) times better. Costs do not add up.",
             *_others(verdict),
-            *_unknown(verdict),
+            *(_unknown(verdict) if told_apart else _all_unknown(unknown)),
             *_solved(verdict),
         ),
     )
@@ -96,6 +103,11 @@ def _unknown(verdict: Verdict) -> Iterator[str]:
     for wall in verdict.walls:
         if not wall.cost.known and wall.missing:
             yield f"{wall.name}: {wall.because}; would be told by {'; '.join(wall.missing)}."
+
+
+def _all_unknown(unknown: Sequence[Wall]) -> Iterator[str]:
+    """So many that what each lacks would hide what is there."""
+    yield f"Cannot be told: {listed([wall.name for wall in unknown])}. {_WOULD_TELL}"
 
 
 def _solved(verdict: Verdict) -> Iterator[str]:
@@ -184,10 +196,19 @@ def checks_section(verdict: Verdict) -> Section:
     unsure = [one.name for one in verdict.lints if one.verdict == lint.CANNOT_TELL]
     clear = sum(one.verdict == lint.NOT_FOUND for one in verdict.lints)
     lines.append(f"Anti-patterns not found: {clear} of {len(verdict.lints)}.")
-    if unsure:
+    if len(unsure) == len(verdict.lints):
+        lines = ["Cannot tell whether there are anti-patterns: too little was recorded."]
+    elif unsure:
         lines.append(f"Cannot tell: {'; '.join(unsure)}.")
     columns = (Column("control"), Column(""), Column("evidence"))
-    order = (readiness.NOT_SEEN, readiness.CANNOT_TELL, readiness.SEEN)
-    rows = sorted(verdict.controls, key=lambda one: order.index(one.verdict))
-    grid = Grid(columns, tuple((one.name, one.verdict, one.says) for one in rows))
-    return Section("Checks", tuple(lines), grid)
+    order: tuple[str, ...] = (readiness.NOT_SEEN, readiness.CANNOT_TELL, readiness.SEEN)
+    unseen = [one.name for one in verdict.controls if one.verdict == readiness.CANNOT_TELL]
+    if len(unseen) >= _MANY_UNKNOWN:
+        lines.append(f"Cannot tell of the controls: {'; '.join(unseen)}.")
+        order = (readiness.NOT_SEEN, readiness.SEEN)
+    rows = sorted(
+        (one for one in verdict.controls if one.verdict in order),
+        key=lambda one: order.index(one.verdict),
+    )
+    cells = tuple((one.name, one.verdict, one.says) for one in rows)
+    return Section("Checks", tuple(lines), Grid(columns, cells) if cells else None)

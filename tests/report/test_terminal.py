@@ -270,3 +270,21 @@ def test_tokens_of_several_versions_are_shown_as_what_their_share_can_be(tmp_pat
     assert "by token 0.750, between 0 and 1.50" in shown
     assert "50 % (25 to 100)" in shown  # of lag 0
     assert "25 % (0 to 75)" in shown  # of lag 1, at which no trajectory is by its first token
+
+
+@pytest.mark.parametrize(
+    ("kind", "lines", "says"),
+    [
+        ("empty", 40, "None can be told"),
+        ("no steps", 55, "None can be told"),
+        ("hung", 85, "Cannot be told: env/reward latency"),  # it has a step, and walls of it
+    ],
+)
+def test_what_cannot_be_told_is_not_told_at_length(
+    summary: Summaries, kind: str, lines: int, says: str
+) -> None:
+    shown = rendered(summary(kind), 80)
+    assert len(shown.splitlines()) < lines
+    walls = shown[shown.index("The eight walls") :].split("\n\n")[0]
+    assert says in walls
+    assert len(walls.splitlines()) <= 12

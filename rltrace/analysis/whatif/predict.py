@@ -190,7 +190,8 @@ def _predict(cases: _Cases, moves: Sequence[tuple[str, str]]) -> Prediction:
     faster = math.exp(math.hypot(math.log(gain.high / gain.middle), noise))
     new_s = step_s / gain.middle
     rate = before.useful_tokens / (step_s * before.total_devices)
-    per_usd = 3600 / before.usd_per_device_hour
+    price = before.usd_per_device_hour
+    per_usd = 3600 / price if price > 0 else math.nan
     return Prediction(
         levers=tuple(f"{one.name}={value}" for one, value in chosen),
         verdict=_verdict(goodput_gain),

@@ -13,6 +13,7 @@ import pytest
 import rltrace
 from rltrace.analysis.named_queries import named_queries, named_query
 from rltrace.trace.errors import RltraceError
+from rltrace.trace.parquet import compact
 from rltrace.trace.run import Run
 from rltrace.trace.run_dir import create_run
 from rltrace.trace.vocabulary import (
@@ -74,6 +75,15 @@ EMPTY_OF_THE_FIXTURE = {
 @pytest.mark.parametrize("name", QUERIES)
 def test_a_recorded_run_has_an_answer(recorded: Run, name: str) -> None:
     assert bool(ask(recorded, name)) == (name not in EMPTY_OF_THE_FIXTURE)
+
+
+def test_a_compacted_run_gives_the_same_answers(recorded: Run, tmp_path: Path) -> None:
+    shutil.copytree(FIXTURE, tmp_path / "run")
+    compact(rltrace.open_run(tmp_path / "run"))
+    compacted = rltrace.open_run(tmp_path / "run")
+    assert compacted.is_compacted
+    for name in QUERIES:
+        assert str(ask(compacted, name)) == str(ask(recorded, name)), name
 
 
 @pytest.mark.parametrize("name", QUERIES)

@@ -166,7 +166,9 @@ def test_the_timeline_has_a_band_for_each_process(tmp_path: Path) -> None:
     assert sorted((box.x0, box.x1) for box in boxes) == [(0, 5), (1, 2), (5, 9)]
     legend = [text.get_text() for text in ax.get_legend().get_texts()]
     assert legend == ["rollout", "env", "train"]
-    assert plot(run, "timeline", since_s=4, until_s=6).get_xlim() == (4, 6)
+    part = plot(run, "timeline", since_s=6, until_s=8)
+    assert part.get_xlim() == (6, 8)
+    assert [label.get_text() for label in part.get_yticklabels()] == ["learner 3: spans"]
     with pytest.raises(RltraceError, match="must lie before"):
         plot(run, "timeline", since_s=6, until_s=4)
 

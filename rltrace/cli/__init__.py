@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 import rltrace
-from rltrace.cli import asking, jobs, looking, querying
+from rltrace.cli import asking, exporting, exporting_metrics, jobs, live, looking, querying
 from rltrace.trace.errors import RltraceError
 
 
@@ -41,8 +41,8 @@ def main() -> None:
 
 for _command in (
     *(jobs.wrap, jobs.import_log, jobs.experiment),
-    *(looking.report, querying.query, looking.timeline, looking.info),
+    *(looking.report, querying.query, exporting.timeline, looking.info),
     *(looking.list_runs, looking.doctor, looking.compact),
-    *(asking.whatif, asking.compare),
+    *(asking.whatif, asking.compare, exporting_metrics.export, live.top),
 ):
     main.add_command(_command)

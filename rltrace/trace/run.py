@@ -91,6 +91,10 @@ class Run:
             raise RltraceError("the query returns no rows: give a SELECT", WRONG_USAGE)
         return relation
 
+    def clock_of(self, node: str) -> NodeClock | None:
+        """How a node's monotonic clock maps to the run's time; None where it is not known."""
+        return self._clocks.get(node)
+
     def rows(self, table: str) -> int:
         """Number of stored rows of a table."""
         self._load(table)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rltrace.report.perfetto_tracks import OPEN, Ints, nest, pack
+from rltrace.report.perfetto.tracks import OPEN, Ints, nest, pack
 
 
 def ints(*values: int) -> Ints:

@@ -10,7 +10,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
     TrackEvent,
 )
 
-from rltrace.report.perfetto_wire import fixed64, integer, merge, nested, record
+from rltrace.report.perfetto.wire import fixed64, integer, merge, nested, record
 
 LIMITS = [0, 1, 127, 128, 16383, 16384, 2**32, 2**63 - 1, -1, -(2**63)]
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rltrace.report.perfetto_tracks import Ints
+from rltrace.report.perfetto.numbering import factor, number
+from rltrace.report.perfetto.tracks import Ints
 
 
 class Interned:
@@ -22,11 +23,11 @@ class Interned:
         """The number of a text, given on first use."""
         return self.ids.setdefault(text, len(self.ids) + 1)
 
-    def column(self, codes: NDArray[Any], text: Callable[[int], str]) -> Ints:
+    def column(self, codes: NDArray[Any], text: Callable[[int], str]) -> NDArray[np.int32]:
         """The id of `text(code)` for a column of codes; each distinct code is asked for once."""
-        distinct, where = np.unique(codes, return_inverse=True)
+        distinct, where = factor(codes)
         ids = [self.id(text(code)) for code in distinct.tolist()]
-        return np.array(ids, np.int64)[where]
+        return np.array(ids, np.int32)[where]
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class Track:
     tid: int = 0  # 0 for a track that is no thread
     labels: tuple[str, ...] = ()
     unit: str | None = None  # a counter's unit, "" where unknown; None for other tracks
+    order: int = 0  # place among the tracks of one parent; viewers may know better
 
 
 @dataclass(frozen=True)
@@ -53,16 +55,26 @@ class Note:
 
 
 @dataclass(frozen=True)
-class Slices:
-    """Slices of one kind, a row each; `end` is `perfetto_tracks.OPEN` where one never ended."""
+class Flows:
+    """The arrows that begin or end at each slice: `ids[first[i]]` and the next `count[i] - 1`.
+    An id is that of one arrow and stands at two slices; it points to the one that starts later."""
 
-    track: Ints
+    first: Ints
+    count: Ints
+    ids: Ints
+
+
+@dataclass(frozen=True)
+class Slices:
+    """Slices of one kind, a row each; `end` is `tracks.OPEN` where one never ended."""
+
+    track: NDArray[Any]  # uuids
     start: Ints  # Unix ns
     end: Ints
-    name: Ints
-    category: Ints
+    name: NDArray[Any]  # ids of interned texts, the category's too
+    category: NDArray[Any]
     notes: tuple[Note, ...] = ()
-    flow: Ints | None = None  # slices of one flow are joined by an arrow, in time order; 0: none
+    flows: Flows | None = None
     moments: bool = False  # an instant each: no end is written
 
     def __len__(self) -> int:
@@ -73,7 +85,7 @@ class Slices:
 class Points:
     """Counter readings, a row each."""
 
-    track: Ints
+    track: NDArray[Any]
     time: Ints  # Unix ns
     value: NDArray[np.float64]
 
@@ -99,37 +111,24 @@ class Scene:
         owner = self.processes[process]
         return self._add(owner.uuid, name, pid=owner.pid, tid=len(self.tracks) + 1).uuid
 
-    def row(self, process: int | None, name: str) -> int:
+    def row(self, process: int | None, name: str, order: int = 0) -> int:
         """Adds a plain track to a process, or on top (None). Viewers stack those of one name."""
-        parent = 0 if process is None else self.processes[process].uuid
-        return self._add(parent, name).uuid
+        return self._add(self._parent(process), name, order=order).uuid
 
-    def counter(self, process: int, name: str, unit: str) -> int:
-        """Adds a counter's track to a process; its uuid."""
-        return self._add(self.processes[process].uuid, name, unit=unit).uuid
+    def counter(self, process: int | None, name: str, unit: str, order: int = 0) -> int:
+        """Adds a counter's track to a process, or on top (None); its uuid."""
+        return self._add(self._parent(process), name, unit=unit, order=order).uuid
 
-    def each(self, make: Callable[..., int], *keys: Ints) -> Ints:
+    def each(self, make: Callable[..., int], *keys: NDArray[Any]) -> NDArray[np.int32]:
         """For every row the uuid of its track: `make(*key)` for each distinct key."""
         dense, first = number(*keys)
         made = [make(*(int(key[row]) for key in keys)) for row in first.tolist()]
-        return np.array(made, np.int64)[dense]
+        return np.array(made, np.int32)[dense]
+
+    def _parent(self, process: int | None) -> int:
+        return 0 if process is None else self.processes[process].uuid
 
     def _add(self, parent: int, name: str, **known: Any) -> Track:
         track = Track(uuid=len(self.tracks) + 1, parent=parent, name=name, **known)
         self.tracks.append(track)
         return track
-
-
-def number(*keys: Ints) -> tuple[Ints, Ints]:
-    """Numbers 0, 1, ... for the distinct combinations of keys, in sorted order of the keys.
-
-    Returns the number of every row, and the first row of every number.
-    """
-    dense = np.zeros(len(keys[0]), np.int64)
-    first = np.zeros(0, np.int64)
-    for key in keys:
-        values, code = np.unique(key, return_inverse=True)
-        _, first, dense = np.unique(
-            dense * max(len(values), 1) + code, return_index=True, return_inverse=True
-        )
-    return dense, first

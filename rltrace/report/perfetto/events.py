@@ -19,14 +19,24 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
     TrackEvent,
 )
 
-from rltrace.report.perfetto_scene import Note, Points, Slices
-from rltrace.report.perfetto_tracks import OPEN, Ints
-from rltrace.report.perfetto_wire import Bytes, Part, fixed64, integer, merge, nested, record
+from rltrace.report.perfetto.numbering import factor
+from rltrace.report.perfetto.scene import Note, Points, Slices
+from rltrace.report.perfetto.tracks import OPEN, Ints, RowNumbers, outer_first
+from rltrace.report.perfetto.wire import (
+    Bytes,
+    Part,
+    fixed64,
+    fixed64s,
+    integer,
+    merge,
+    nested,
+    record,
+)
 
 SEQUENCE = 1
 """Id of the one sequence that all packets belong to: what they intern is its state."""
 
-_AT_ONCE = 1 << 16  # events: enough for numpy to be quick, few enough to need only megabytes
+_AT_ONCE = 1 << 17  # events: enough for numpy to be quick, few enough to need only megabytes
 
 Records = list[tuple[Ints, Bytes]]
 """Positions among the events asked for, and the record of each."""
@@ -37,25 +47,32 @@ def in_time_order(slices: Sequence[Slices], points: Points) -> Iterator[Bytes]:
     series = _series(slices, points)
     if not series:
         return
-    first = np.cumsum([0, *(len(s.time) for s in series)])
-    order = np.argsort(np.concatenate([s.time for s in series]), kind="stable")
+    times = [s.time() for s in series]
+    sizes = [len(time) for time in times]
+    first = np.cumsum([0, *sizes])
+    order = np.argsort(np.concatenate(times), kind="stable")
+    kind_of = np.repeat(np.arange(len(series), dtype=np.uint16), sizes)
+    del times
     for at in range(0, len(order), _AT_ONCE):
         chunk = order[at : at + _AT_ONCE]
+        kinds = kind_of[chunk]
         records: Records = []
-        for one, low, high in zip(series, first[:-1], first[1:], strict=True):
-            places = np.flatnonzero((chunk >= low) & (chunk < high))
+        for kind, one in enumerate(series):
+            places = np.flatnonzero(kinds == kind)
             if len(places):
-                records += [(places[p], r) for p, r in one.encode(chunk[places] - low)]
+                rows = chunk[places] - first[kind]
+                records += [(places[p], r) for p, r in one.encode(rows)]
         yield merge(records, len(chunk))
 
 
 class _Series(Protocol):
     """Events of one kind; at equal times they keep their order."""
 
-    @property
     def time(self) -> Ints: ...
 
     def encode(self, rows: Ints) -> Records: ...
+
+    def __len__(self) -> int: ...
 
 
 def _series(slices: Sequence[Slices], points: Points) -> list[_Series]:
@@ -63,18 +80,17 @@ def _series(slices: Sequence[Slices], points: Points) -> list[_Series]:
     ends: list[_Series] = []
     begins: list[_Series] = []
     for s in slices:
-        everything = np.arange(len(s))
+        everything = np.arange(len(s), dtype=np.int32)
         if s.moments:
-            begins.append(_Edges(s, everything, s.start, TrackEvent.TYPE_INSTANT))
+            begins.append(_Edges(s, everything, TrackEvent.TYPE_INSTANT))
             continue
         flat = s.end == s.start
-        ended = everything[~flat & (s.end != OPEN)]
-        ends.append(_Edges(s, ended, s.end[ended], TrackEvent.TYPE_SLICE_END))
+        ends.append(_Edges(s, everything[~flat & (s.end != OPEN)], TrackEvent.TYPE_SLICE_END))
         begun = everything[~flat]
-        begun = begun[np.lexsort((-s.end[begun], s.start[begun]))]
+        begun = begun[outer_first(s.start[begun], s.end[begun])]
         begins.append(_Flat(s, everything[flat]))
-        begins.append(_Edges(s, begun, s.start[begun], TrackEvent.TYPE_SLICE_BEGIN))
-    return [x for x in (*ends, *begins, _Readings(points)) if len(x.time)]
+        begins.append(_Edges(s, begun, TrackEvent.TYPE_SLICE_BEGIN))
+    return [x for x in (*ends, *begins, _Readings(points)) if len(x)]
 
 
 @dataclass(frozen=True)
@@ -82,27 +98,42 @@ class _Edges:
     """The begins, the ends, or the moments of some slices."""
 
     slices: Slices
-    which: Ints
-    time: Ints
+    which: RowNumbers
     kind: int
 
+    def __len__(self) -> int:
+        return len(self.which)
+
+    def time(self) -> Ints:
+        """Unix ns."""
+        is_end = self.kind == TrackEvent.TYPE_SLICE_END
+        return (self.slices.end if is_end else self.slices.start)[self.which]
+
     def encode(self, rows: Ints) -> Records:
-        which, time = self.which[rows], self.time[rows]
+        which = self.which[rows]
         if self.kind == TrackEvent.TYPE_SLICE_END:
-            return [(np.arange(len(rows)), _packets(time, _edge(self.slices, which, self.kind)))]
-        return [
-            (same, _packets(time[same], _edge(self.slices, which[same], self.kind, notes, flow)))
-            for same, notes, flow in _alike(self.slices, which)
-        ]
+            event = _edge(self.slices, which, self.kind)
+            return [(np.arange(len(rows)), _packets(self.slices.end[which], event))]
+        records: Records = []
+        for same, notes, arrows in _alike(self.slices, which):
+            event = _edge(self.slices, which[same], self.kind, notes, arrows)
+            records.append((same, _packets(self.slices.start[which[same]], event)))
+        return records
 
 
 class _Flat:
     """Slices of no length: each begin is followed by its end."""
 
-    def __init__(self, slices: Slices, which: Ints) -> None:
-        self.time = np.repeat(slices.start[which], 2)
-        sides = (TrackEvent.TYPE_SLICE_BEGIN, TrackEvent.TYPE_SLICE_END)
-        self._sides = [_Edges(slices, which, slices.start[which], side) for side in sides]
+    def __init__(self, slices: Slices, which: RowNumbers) -> None:
+        kinds = (TrackEvent.TYPE_SLICE_BEGIN, TrackEvent.TYPE_SLICE_END)
+        self._sides = [_Edges(slices, which, kind) for kind in kinds]
+
+    def __len__(self) -> int:
+        return 2 * len(self._sides[0])
+
+    def time(self) -> Ints:
+        """Unix ns."""
+        return np.repeat(self._sides[0].time(), 2)
 
     def encode(self, rows: Ints) -> Records:
         records: Records = []
@@ -117,8 +148,14 @@ class _Readings:
     """Counter readings."""
 
     def __init__(self, points: Points) -> None:
-        self.time = points.time
         self._points = points
+
+    def __len__(self) -> int:
+        return len(self._points.time)
+
+    def time(self) -> Ints:
+        """Unix ns."""
+        return self._points.time
 
     def encode(self, rows: Ints) -> Records:
         event = [
@@ -126,23 +163,25 @@ class _Readings:
             *integer(TrackEvent, "track_uuid", self._points.track[rows]),
             *fixed64(TrackEvent, "double_counter_value", self._points.value[rows]),
         ]
-        return [(np.arange(len(rows)), _packets(self.time[rows], event))]
+        return [(np.arange(len(rows)), _packets(self._points.time[rows], event))]
 
 
-def _alike(slices: Slices, which: Ints) -> Iterator[tuple[Ints, list[Note], bool]]:
+def _alike(slices: Slices, which: RowNumbers) -> Iterator[tuple[Ints, list[Note], int]]:
     """Slices of which the same things are known: their records have the same fields."""
     known = np.zeros(len(which), np.int64)
     for bit, note in enumerate(slices.notes):
         known |= note.known[which].astype(np.int64) << bit
-    if slices.flow is not None:
-        known |= (slices.flow[which] != 0).astype(np.int64) << len(slices.notes)
-    for what in np.unique(known).tolist():
+    if slices.flows is not None:
+        known |= slices.flows.count[which] << len(slices.notes)
+    patterns, pattern = factor(known)
+    for nth, what in enumerate(patterns.tolist()):
         notes = [note for bit, note in enumerate(slices.notes) if what >> bit & 1]
-        yield np.flatnonzero(known == what), notes, bool(what >> len(slices.notes))
+        same = np.arange(len(which)) if len(patterns) == 1 else np.flatnonzero(pattern == nth)
+        yield same, notes, what >> len(slices.notes)
 
 
 def _edge(
-    slices: Slices, which: Ints, kind: int, notes: Sequence[Note] = (), flow: bool = False
+    slices: Slices, which: RowNumbers, kind: int, notes: Sequence[Note] = (), arrows: int = 0
 ) -> list[Part]:
     """The fields of a track event: an end says only where, a begin also what."""
     event = [
@@ -155,15 +194,16 @@ def _edge(
     event += integer(TrackEvent, "name_iid", slices.name[which])
     for note in notes:
         event += nested(TrackEvent, "debug_annotations", _annotation(note, which))
-    if flow and slices.flow is not None:
-        event += fixed64(TrackEvent, "flow_ids", slices.flow[which])
+    if arrows and slices.flows is not None:
+        ids = slices.flows.first[which][:, None] + np.arange(arrows)
+        event += fixed64s(TrackEvent, "flow_ids", slices.flows.ids[ids])
     return event
 
 
 _VALUE_FIELDS = {"integer": "int_value", "word": "string_value_iid"}
 
 
-def _annotation(note: Note, which: Ints) -> list[Part]:
+def _annotation(note: Note, which: RowNumbers) -> list[Part]:
     title = integer(DebugAnnotation, "name_iid", note.title)
     values = note.values[which]
     if note.kind == "double":

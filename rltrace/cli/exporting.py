@@ -1,0 +1,77 @@
+"""Commands that write a run for another program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING
+
+import click
+
+from rltrace.cli.options import JSON, RUN, print_json, reads_a_run
+from rltrace.trace.errors import WRONG_USAGE, RltraceError
+
+if TYPE_CHECKING:
+    from rltrace.trace.run import Run
+
+
+@click.command()
+@RUN
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="File to write (default: in the run)."
+)
+@click.option(
+    "--torch-profile",
+    "profiled",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="Show what torch.profiler wrote, too: a trace, or a folder of them. Repeatable.",
+)
+@click.option("--open", "opens", is_flag=True, help="Show it in the Perfetto UI, served from here.")
+@click.option("--no-browser", is_flag=True, help="With --open: start no browser.")
+@JSON
+@reads_a_run
+def timeline(
+    run: Run,
+    output: Path | None,
+    profiled: tuple[Path, ...],
+    opens: bool,
+    no_browser: bool,
+    as_json: bool,
+) -> None:
+    """Export a timeline for Perfetto."""
+    from dataclasses import asdict
+
+    from rltrace.report import perfetto
+    from rltrace.report.perfetto import findings, serving, torch_profile
+
+    if no_browser and not opens:
+        raise RltraceError("--no-browser goes with --open", WRONG_USAGE)
+    folder = serving.interface() if opens else None
+    profiles = [torch_profile.read(f) for p in profiled for f in torch_profile.files_of(p)]
+    path = output if output is not None else run.path / "timeline.pftrace.gz"
+    counts = perfetto.write(run, path, findings.find(run), profiles)
+    if as_json:
+        print_json({"path": str(path), "slices": counts.slices, **asdict(counts)})
+    else:
+        where = "" if opens else "; open it at https://ui.perfetto.dev"
+        click.echo(f"{path}: {counts.slices:,} slices, {counts.arrows:,} arrows{where}")
+    if folder is not None:
+        _show(path, folder, not no_browser)
+
+
+def _show(path: Path, folder: Path, browser: bool) -> None:
+    """Serves the timeline until Ctrl-C."""
+    import webbrowser
+
+    from rltrace.report.perfetto.serving import serving
+
+    with serving(path, folder) as address:
+        click.echo(f"{address}\nCtrl-C ends this", err=True)
+        if browser:
+            webbrowser.open(address)
+        try:
+            Event().wait()
+        except KeyboardInterrupt:
+            click.echo("", err=True)

@@ -1,0 +1,176 @@
+"""Counter tracks: what was read during the run, and what follows from its samples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rltrace.report.perfetto.numbering import factor
+from rltrace.report.perfetto.scene import Points, Scene
+from rltrace.report.perfetto.slices import COUNTERS
+from rltrace.report.perfetto.tracks import OPEN, Ints
+from rltrace.trace.run import Run
+from rltrace.trace.vocabulary import Fate
+
+IN_FLIGHT = "trajectories in flight"
+WAITING = "samples waiting for the learner"
+LARGEST_LAG, MEAN_LAG = "lag of what is trained on: largest", "lag of what is trained on: mean"
+RATE = "generated tokens/s"
+
+_UNITS = {
+    "bytes": "bytes",
+    "ns": "ns",
+    "seconds": "s",
+    "hz": "Hz",
+    "percent": "%",
+    "watts": "W",
+    "joules": "J",
+}
+"""The unit that the last word of a counter's name states."""
+
+_MOST_BINS = 2000
+_SECOND = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Series:
+    """Readings of one counter of a process (None: of the run)."""
+
+    process: int | None
+    name: str
+    unit: str
+    time: Ints
+    value: NDArray[np.float64]
+
+
+def readings(scene: Scene, run: Run, texts: dict[int, str]) -> Points:
+    """What was read during the run."""
+    columns = run.sql(
+        "SELECT process, counter, device, time_ns, value FROM raw_samples WHERE NOT isnan(value)"
+    ).fetchnumpy()
+
+    def track(process: int, counter: int, device: int) -> int:
+        name = texts.get(counter, "?")
+        unit = _UNITS.get(name.rpartition("_")[2], "")
+        return scene.counter(process, name if device < 0 else f"{name} {device}", unit)
+
+    keys = (np.asarray(columns[c]) for c in ("process", "counter", "device"))
+    return Points(
+        track=scene.each(track, *keys),
+        time=np.asarray(columns["time_ns"]),
+        value=np.asarray(columns["value"], np.float64),
+    )
+
+
+def derived(scene: Scene, run: Run) -> Points:
+    """What follows from the samples."""
+    series = [*_in_flight(run), *_waiting(run), *_lags(run), *_rate(run)]
+    tracks = [scene.counter(s.process, s.name, s.unit, COUNTERS) for s in series if len(s.time)]
+    series = [s for s in series if len(s.time)]
+    nothing = [np.zeros(0, np.int64)]
+    return Points(
+        track=np.repeat(np.array(tracks, np.int64), [len(s.time) for s in series]),
+        time=np.concatenate([s.time for s in series] or nothing),
+        value=np.concatenate([s.value for s in series] or [np.zeros(0)]),
+    )
+
+
+def _in_flight(run: Run) -> list[Series]:
+    """Of the whole run, and of each process where several generate."""
+    columns = run.sql("SELECT process, start_ns, end_ns FROM raw_trajectories").fetchnumpy()
+    process, start, end = (np.asarray(columns[c]) for c in ("process", "start_ns", "end_ns"))
+    processes, number = factor(process)
+    end = np.where(end < 0, OPEN, np.maximum(start, end))
+    series = [Series(None, IN_FLIGHT, "", *_level(start, end))]
+    if len(processes) > 1:
+        for nth, one in enumerate(processes.tolist()):
+            mine = number == nth
+            series.append(Series(one, IN_FLIGHT, "", *_level(start[mine], end[mine])))
+    return series
+
+
+def _waiting(run: Run) -> list[Series]:
+    """Samples that were generated and not yet met by the learner, of those that it met."""
+    columns = run.sql(
+        "SELECT max(t.end_ns) AS ready_ns, min(time_ns) AS used_ns FROM raw_uses u "
+        "JOIN raw_trajectories t USING (trajectory) WHERE trajectory <> -1 AND t.end_ns <> -1 "
+        "GROUP BY trajectory HAVING used_ns >= ready_ns"
+    ).fetchnumpy()
+    ready, used = (np.asarray(columns[c]) for c in ("ready_ns", "used_ns"))
+    return [Series(None, WAITING, "", *_level(ready, used))]
+
+
+def _level(start: Ints, end: Ints) -> tuple[Ints, NDArray[np.float64]]:
+    """How many intervals hold each moment at which that changes."""
+    ended = end[end != OPEN]
+    time = np.concatenate([start, ended])
+    change = np.concatenate([np.ones(len(start), np.int64), np.full(len(ended), -1, np.int64)])
+    order = np.argsort(time, kind="stable")
+    time, level = time[order], np.cumsum(change[order])
+    last = np.append(time[1:] != time[:-1], True) if len(time) else np.zeros(0, np.bool_)
+    return time[last], level[last].astype(np.float64)
+
+
+def _lags(run: Run) -> list[Series]:
+    """Of the samples of each update that are trained on, when the learner took the first."""
+    columns = run.sql(
+        "SELECT min(u.time_ns) AS time_ns, max(lag)::DOUBLE AS largest, avg(lag) AS mean "
+        "FROM (SELECT time_ns, step, u.version, u.version - t.first_version AS lag "
+        "      FROM raw_uses u JOIN (SELECT trajectory, min(nullif(first_version, -1)) "
+        "          AS first_version FROM raw_trajectories WHERE trajectory <> -1 GROUP BY 1) t "
+        f"     USING (trajectory) WHERE fate = {Fate.TRAINED:d} AND u.version <> -1) u "
+        "WHERE lag IS NOT NULL GROUP BY step, version ORDER BY 1"
+    ).fetchnumpy()
+    time = np.asarray(columns["time_ns"])
+    return [
+        Series(None, name, "versions", time, np.asarray(columns[column], np.float64))
+        for name, column in ((LARGEST_LAG, "largest"), (MEAN_LAG, "mean"))
+    ]
+
+
+def _rate(run: Run) -> list[Series]:
+    """Response tokens a second, in equal parts of the time: those of a trajectory are taken to come
+    evenly from its first to its last."""
+    columns = run.sql(
+        "SELECT CASE WHEN first_token_ns BETWEEN start_ns AND end_ns THEN first_token_ns "
+        "ELSE start_ns END AS start_ns, end_ns, response_tokens FROM raw_trajectories "
+        "WHERE response_tokens > 0 AND end_ns > greatest(start_ns, first_token_ns)"
+    ).fetchnumpy()
+    start, end = (np.asarray(columns[c]) for c in ("start_ns", "end_ns"))
+    if not len(start):
+        return []
+    tokens = np.asarray(columns["response_tokens"], np.float64)
+    width = _width(int(end.max() - start.min()))
+    first = int(start.min()) // width
+    edges = np.arange(first, int(end.max()) // width + 2) * width
+    value = np.diff(_before(start, end, tokens, edges)) / (width / _SECOND)
+    return [Series(None, RATE, "tokens/s", edges, np.append(value, 0.0))]
+
+
+def _width(length: int) -> int:
+    """The shortest of 1, 2, 5, 10, ... ms that cuts a time into no more than the most parts, ns."""
+    width = _SECOND // 1000
+    while True:
+        for factor_ in (1, 2, 5):
+            if width * factor_ * _MOST_BINS >= length:
+                return width * factor_
+        width *= 10
+
+
+def _before(
+    start: Ints, end: Ints, tokens: NDArray[np.float64], edges: Ints
+) -> NDArray[np.float64]:
+    """Tokens that had come before each edge, if each trajectory's come evenly."""
+    origin = edges[0]
+    rate = tokens / (end - start)
+    total: NDArray[np.float64] = np.zeros(len(edges))
+    for moments, sign in ((start, 1.0), (end, -1.0)):
+        order = np.argsort(moments, kind="stable")
+        moment, slope = (moments[order] - origin).astype(np.float64), sign * rate[order]
+        begun = np.searchsorted(moments[order], edges, side="right")
+        slopes = np.append(0.0, np.cumsum(slope))[begun]
+        offsets = np.append(0.0, np.cumsum(slope * moment))[begun]
+        total += slopes * (edges - origin) - offsets
+    return total

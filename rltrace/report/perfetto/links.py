@@ -1,0 +1,141 @@
+"""Arrows: from a sample's generation over its verdict and its use to the version that was made of
+it, and from there to everyone who took that version in.
+
+An arrow stands between two slices of which the first starts no later than the second; the engine
+turns it round otherwise, and it would tell of an effect before its cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rltrace.report.perfetto.numbering import factor
+from rltrace.report.perfetto.samples import OfSamples, Uses
+from rltrace.report.perfetto.scene import Flows, Slices
+from rltrace.report.perfetto.tracks import OPEN, Ints
+from rltrace.report.perfetto.updates import Parts, Versions
+from rltrace.trace.vocabulary import Fate
+
+_GENERATED, _JUDGED, _USED, _VERSION, _PART = range(5)
+Link = tuple[int, Ints, int, Ints]
+"""Kind and rows of where arrows begin, kind and rows of where they end."""
+
+
+def linked(
+    generated: OfSamples, judged: OfSamples, used: Uses, versions: Versions, parts: Parts
+) -> tuple[tuple[Slices, ...], int]:
+    """The slices of all five with their arrows, and the number of arrows."""
+    kinds = [generated.slices, judged.slices, used.slices, versions.slices, parts.slices]
+    links = [link for link in _links(kinds, generated, judged, used, versions) if len(link[1])]
+    return with_arrows(kinds, links)
+
+
+def with_arrows(
+    kinds: Sequence[Slices], links: Sequence[Link], after: int = 0
+) -> tuple[tuple[Slices, ...], int]:
+    """Slices of several kinds with the arrows of `links`, and the number of these; ids up to
+    `after` are taken."""
+    rows: list[list[Ints]] = [[] for _ in kinds]
+    ids: list[list[Ints]] = [[] for _ in kinds]
+    made = 0
+    for source, begins, target, ends in links:
+        numbers = np.arange(made, made + len(begins)) + after + 1
+        made += len(begins)
+        for kind, at in ((source, begins), (target, ends)):
+            rows[kind].append(at)
+            ids[kind].append(numbers)
+    return tuple(
+        replace(slices, flows=_flows(np.concatenate(at), np.concatenate(number), len(slices)))
+        if at
+        else slices
+        for slices, at, number in zip(kinds, rows, ids, strict=True)
+    ), made
+
+
+def _flows(rows: Ints, ids: Ints, size: int) -> Flows:
+    count = np.bincount(rows, minlength=size)
+    return Flows(np.cumsum(count) - count, count, ids[np.argsort(rows, kind="stable")])
+
+
+def _links(
+    kinds: Sequence[Slices], generated: OfSamples, judged: OfSamples, used: Uses, made: Versions
+) -> list[Link]:
+    samples = (generated, judged, used)
+    trajectories, code = factor(np.concatenate([s.trajectory for s in samples]))
+    cuts = np.cumsum([len(s.trajectory) for s in samples])[:-1]
+    of_generated, of_judged, of_used = np.split(code, cuts)
+    unknown = int(np.searchsorted(trajectories, -1)) if -1 in trajectories else -1
+
+    # By trajectory: where its generation began first, and the verdict that was reached last.
+    begun = _chosen(of_generated, -kinds[_GENERATED].start, len(trajectories))
+    ends = kinds[_JUDGED].end
+    reached = np.flatnonzero(ends != OPEN)
+    verdict = _chosen(of_judged[reached], ends[reached], len(trajectories))
+    verdict = np.where(verdict >= 0, np.append(reached, -1)[verdict], -1)
+    if unknown >= 0:
+        begun[unknown] = verdict[unknown] = -1
+
+    def arrows(source: int, begins: Ints, target: int, ends: Ints) -> tuple[Link, NDArray[Any]]:
+        """Arrows where both ends are known and in order; and which of all these are."""
+        possible = (begins >= 0) & (ends >= 0)
+        at = np.flatnonzero(possible)
+        in_order = kinds[source].start[begins[at]] <= kinds[target].start[ends[at]]
+        possible[at[~in_order]] = False
+        return (source, begins[possible], target, ends[possible]), possible
+
+    def from_sample(target: int, ends: Ints, of_end: Ints) -> list[Link]:
+        """Arrows from the last verdict on a sample, or from its generation where there is none."""
+        judged_first, from_verdict = arrows(_JUDGED, verdict[of_end], target, ends)
+        rest = np.where(from_verdict, -1, begun[of_end])
+        return [judged_first, arrows(_GENERATED, rest, target, ends)[0]]
+
+    every_use = np.arange(len(of_used))
+    version = _version_made(used, made)
+    direct, booked_first = arrows(_USED, every_use, _VERSION, version)
+    late = np.where(booked_first, -1, version)
+    every_part = np.arange(len(made.of_part))
+    return [
+        arrows(_GENERATED, begun[of_judged], _JUDGED, np.arange(len(of_judged)))[0],
+        *from_sample(_USED, every_use, of_used),
+        direct,
+        *from_sample(_VERSION, late, of_used),  # booked only after the update was made
+        arrows(_VERSION, made.of_part, _PART, every_part)[0],
+    ]
+
+
+def _chosen(code: Ints, rank: Ints, size: int) -> Ints:
+    """For each code the row with the largest rank, -1 where there is none."""
+    rows = np.full(size, -1, np.int64)
+    order = np.argsort(rank, kind="stable")
+    rows[code[order]] = order
+    return rows
+
+
+def _version_made(used: Uses, made: Versions) -> Ints:
+    """For each use the place of the version that was made of it, the next one; -1 where it was not
+    trained on or that version was not seen. Of several of one number (a run that was started again)
+    it is the one nearest in time."""
+    place = np.full(len(used.version), -1, np.int64)
+    if not len(made.version):
+        return place
+    trained = np.flatnonzero((used.fate == Fate.TRAINED) & (used.version >= 0))
+    order = np.lexsort((made.slices.start, made.version))
+    versions = made.version[order]
+    next_version = used.version[trained].astype(np.int64) + 1
+    first = np.searchsorted(versions, next_version, side="left")
+    count = np.searchsorted(versions, next_version, side="right") - first
+    known = count > 0
+    rows, first, count = trained[known], first[known], count[known]
+    best, time = first.copy(), used.slices.start[rows]
+    for nth in range(1, int(count.max(initial=1))):
+        other = np.minimum(first + nth, first + count - 1)
+        starts = made.slices.start[order]
+        nearer = np.abs(starts[other] - time) < np.abs(starts[best] - time)
+        best = np.where(nearer, other, best)
+    place[rows] = order[best]
+    return place

@@ -1,0 +1,121 @@
+"""Traces of torch.profiler on the run's time line: in the process that each is of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from rltrace.report.perfetto.links import with_arrows
+from rltrace.report.perfetto.scene import Note, Scene, Slices
+from rltrace.report.perfetto.slices import PROFILES
+from rltrace.report.perfetto.torch_profile import Argument, Profile
+from rltrace.report.perfetto.tracks import Ints, nest
+from rltrace.trace.alignment import read_clock_files
+from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.processes import Process
+from rltrace.trace.run import Run
+from rltrace.trace.run_dir import CLOCKS
+
+_HOUR_NS = 3600 * 1_000_000_000
+
+
+def merged(
+    scene: Scene, run: Run, profiles: Sequence[Profile], first_arrow: int
+) -> tuple[list[Slices], int]:
+    """The events of all profiles, and the number of arrows among them; their ids come after
+    `first_arrow`. Errors: `RltraceError` for a profile that is not of the time of the run."""
+    found, arrows = [], 0
+    for profile in profiles:
+        process = _process_of(run, profile)
+        slices = _slices(scene, profile, process, _correction_ns(run, profile, process))
+        _check_time(run, profile, slices)
+        begins, ends = profile.arrows.T
+        in_order = slices.start[begins] <= slices.start[ends]
+        link = (0, begins[in_order], 0, ends[in_order])
+        (linked,), made = with_arrows([slices], [link], first_arrow + arrows)
+        found.append(linked)
+        arrows += made
+    return found, arrows
+
+
+def _process_of(run: Run, profile: Profile) -> Process | None:
+    """The process of the run that wrote a profile: of its pid, on its host where that is known, and
+    the last that had begun by then."""
+    last = int(profile.end_ns.max())
+    same = [
+        process
+        for process in run.processes
+        if process.pid == profile.pid
+        and profile.host in ("", process.host)
+        and process.start_ns <= last + _HOUR_NS
+    ]
+    return max(same, key=lambda process: process.start_ns, default=None)
+
+
+def _correction_ns(run: Run, profile: Profile, process: Process | None) -> int:
+    """What to add to the real time of the process's node for the run's time: its clock may be
+    seconds off. By the pair of both clocks that was read nearest to the profile."""
+    clock = run.clock_of(process.node) if process is not None else None
+    if process is None or clock is None:
+        return 0
+    pairs = list(read_clock_files(run.path / CLOCKS)[0].get(process.node, ()))
+    stated = process.facts.get("clock")
+    if isinstance(stated, dict):
+        pairs.append((stated["monotonic_ns"], stated["real_ns"], 0))
+    if not pairs:
+        return 0
+    begin = int(profile.start_ns.min())
+    monotonic_ns, real_ns, _ = min(pairs, key=lambda pair: abs(pair[1] - begin))
+    return int(clock.to_unix(np.array([monotonic_ns], np.int64))[0]) - real_ns
+
+
+def _slices(scene: Scene, profile: Profile, process: Process | None, correction_ns: int) -> Slices:
+    if process is not None:
+        owner = process.number
+    else:
+        rank = f" rank {profile.rank}" if profile.rank >= 0 else ""
+        owner = -1 - len(scene.processes)
+        scene.process(owner, f"torch.profiler{rank} ({profile.path.name})", ())
+    extra = nest(profile.thread, profile.start_ns, profile.end_ns)
+
+    def track(thread: int, extra: int) -> int:
+        crossing = ", crossing" if extra else ""
+        return scene.row(owner, f"torch: {profile.threads[thread]}{crossing}", PROFILES)
+
+    return Slices(
+        track=scene.each(track, profile.thread, extra),
+        start=profile.start_ns + correction_ns,
+        end=profile.end_ns + correction_ns,
+        name=np.array([scene.names.id(name) for name in profile.name], np.int64),
+        category=np.array([scene.categories.id(c) for c in profile.category], np.int64),
+        notes=tuple(_note(scene, argument) for argument in profile.arguments),
+    )
+
+
+def _note(scene: Scene, argument: Argument) -> Note:
+    title = scene.titles.id(argument.title)
+    if argument.words is not None:
+        ids: Ints = np.array([scene.words.id(word) for word in argument.words], np.int64)
+        return Note(title, "word", ids[argument.values], argument.known)
+    kind = "double" if argument.values.dtype.kind == "f" else "integer"
+    return Note(title, kind, argument.values, argument.known)
+
+
+def _check_time(run: Run, profile: Profile, slices: Slices) -> None:
+    starts = [process.start_ns for process in run.processes if process.start_ns > 0]
+    begin = min(starts, default=0)
+    ended = run.meta.get("end_real_ns")
+    end = ended if isinstance(ended, int) else int(slices.end.max())
+    if int(slices.end.max()) < begin or int(slices.start.min()) > end:
+        raise RltraceError(
+            f"{profile.path} was not recorded during this run: its times lie "
+            f"{_apart(int(slices.start.min()), begin, end)}",
+            WRONG_USAGE,
+        )
+
+
+def _apart(start: int, begin: int, end: int) -> str:
+    if start > end:
+        return f"{(start - end) / 1e9:,.0f} s after its end"
+    return f"{(begin - start) / 1e9:,.0f} s before its start"

@@ -1,0 +1,90 @@
+"""The columns of one query, and what slices take from them."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rltrace.report.perfetto.numbering import factor
+from rltrace.report.perfetto.scene import Note, Scene
+from rltrace.report.perfetto.tracks import OPEN, Ints, pack
+from rltrace.trace.run import Run
+from rltrace.trace.vocabulary import word
+
+
+class Rows:
+    """The rows of a query that has the columns `process`, `start_ns` and `end_ns`."""
+
+    def __init__(self, scene: Scene, run: Run, query: str) -> None:
+        self._scene = scene
+        self._columns: dict[str, NDArray[Any]] = run.sql(query).fetchnumpy()
+        self.start = self["start_ns"]
+        end = self["end_ns"]
+        self.end = np.where(end < 0, OPEN, np.maximum(end, self.start))
+
+    def __getitem__(self, column: str) -> NDArray[Any]:
+        return np.ma.getdata(self._columns[column])
+
+    def all(self, value: int) -> NDArray[np.int32]:
+        """One value for every row."""
+        return np.full(len(self.start), value, np.int32)
+
+    def packed(self) -> Ints:
+        """A row number for each slice, so that within a process no two of a row overlap."""
+        return pack_each(self["process"], self.start, self.end)
+
+    def on_rows(self, name: str, order: int) -> NDArray[np.int32]:
+        """Tracks of one name in each process, as many as hold the slices without overlap."""
+        return self._scene.each(
+            lambda process, _row: self._scene.row(process, name, order),
+            self["process"],
+            self.packed(),
+        )
+
+    def integers(self, *columns: str) -> tuple[Note, ...]:
+        """Notes of integers, where they are known (not -1)."""
+        return tuple(self._note(c, "integer", self[c], self[c] != -1) for c in columns)
+
+    def nullable(self, *columns: str) -> tuple[Note, ...]:
+        """Notes of integers, where they are known (not NULL)."""
+        return tuple(
+            self._note(c, "integer", self[c], ~np.ma.getmaskarray(self._columns[c]))
+            for c in columns
+        )
+
+    def double(self, column: str) -> Note:
+        """Notes of a float, where it is known (neither NaN nor NULL)."""
+        values = self[column].astype(np.float64, copy=False)
+        known = ~np.isnan(values) & ~np.ma.getmaskarray(self._columns[column])
+        return self._note(column, "double", values, known)
+
+    def code(self, column: str, codes: type[IntEnum]) -> Note:
+        """Notes of the vocabulary's words."""
+        ids = self._scene.words.column(self[column], lambda code: word_of(codes, code))
+        return self._note(column, "word", ids, self[column] != -1)
+
+    def text(self, column: str, texts: dict[int, str]) -> Note:
+        """Notes of names."""
+        ids = self._scene.words.column(self[column], lambda name: texts.get(name, "?"))
+        return self._note(column, "word", ids, self[column] != -1)
+
+    def _note(self, title: str, kind: str, values: NDArray[Any], known: NDArray[np.bool_]) -> Note:
+        return Note(self._scene.titles.id(title), kind, values, known)
+
+
+def pack_each(process: NDArray[Any], start: Ints, end: Ints) -> Ints:
+    """`pack` for each process on its own."""
+    packed = np.zeros(len(process), np.int64)
+    processes, number = factor(process)
+    for one in range(len(processes)):
+        members = np.flatnonzero(number == one)
+        packed[members] = pack(start[members], end[members])
+    return packed
+
+
+def word_of(codes: type[IntEnum], code: int) -> str:
+    """The vocabulary's word; a code that a later version wrote is still worth showing."""
+    return word(codes(code)) if code in codes._value2member_map_ else f"code {code}"

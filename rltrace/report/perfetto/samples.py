@@ -1,0 +1,135 @@
+"""What happened to the samples of a run as slices: generation, verdicts, and use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from rltrace.report.perfetto.numbering import number
+from rltrace.report.perfetto.rows import Rows, word_of
+from rltrace.report.perfetto.scene import Scene, Slices
+from rltrace.report.perfetto.slices import REWARDS, TRAJECTORIES, USES
+from rltrace.trace.run import Run
+from rltrace.trace.vocabulary import Fate, Finish, Outcome
+
+
+@dataclass(frozen=True)
+class OfSamples:
+    """Slices, and the trajectory that each is of (-1: unknown)."""
+
+    slices: Slices
+    trajectory: NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Uses(OfSamples):
+    """Uses, with the version that trained and what became of the sample."""
+
+    version: NDArray[Any]
+    fate: NDArray[Any]
+
+
+_TRAJECTORIES = """
+    SELECT t.process, t.start_ns, t.end_ns, t.trajectory, t."group", prompt, first_version,
+           last_version, prompt_tokens, response_tokens, turns, env_ns, preemptions, finish,
+           CASE WHEN first_token_ns = -1 THEN -1 ELSE first_token_ns - t.start_ns END
+               AS to_first_token_ns,
+           coalesce(u.step, -1) AS used_in_step, coalesce(u.version, -1) AS used_by_version,
+           coalesce(u.fate, -1) AS fate,
+           CASE WHEN u.version <> -1 AND first_version <> -1 THEN u.version - first_version END
+               AS lag_versions,
+           CASE WHEN t.end_ns <> -1 THEN u.time_ns - t.end_ns END AS waited_ns
+    FROM raw_trajectories t LEFT JOIN (
+        SELECT trajectory, min(time_ns) AS time_ns, arg_min(step, time_ns) AS step,
+               arg_min(version, time_ns) AS version, arg_min(fate, time_ns) AS fate
+        FROM raw_uses WHERE trajectory <> -1 GROUP BY trajectory) u USING (trajectory)
+"""
+
+
+def trajectories(scene: Scene, run: Run) -> OfSamples:
+    """Samples being generated, named by the policy versions that wrote them; what became of them
+    is told with them, by their first use."""
+    rows = Rows(scene, run, _TRAJECTORIES)
+    versions, first = number(rows["first_version"], rows["last_version"])
+
+    def name(nth: int) -> str:
+        row = first[nth]
+        return _version_name(int(rows["first_version"][row]), int(rows["last_version"][row]))
+
+    slices = Slices(
+        track=rows.on_rows("trajectories", TRAJECTORIES),
+        start=rows.start,
+        end=rows.end,
+        name=scene.names.column(versions, name),
+        category=rows.all(scene.categories.id("trajectory")),
+        notes=(
+            *rows.integers("trajectory", "group", "prompt", "first_version", "last_version"),
+            *rows.integers("prompt_tokens", "response_tokens", "turns", "env_ns", "preemptions"),
+            *rows.integers("to_first_token_ns", "used_in_step", "used_by_version"),
+            *rows.nullable("lag_versions", "waited_ns"),
+            rows.code("finish", Finish),
+            rows.code("fate", Fate),
+        ),
+    )
+    return OfSamples(slices, rows["trajectory"])
+
+
+def _version_name(first: int, last: int) -> str:
+    if first < 0:
+        return "trajectory"
+    return f"trajectory v{first}" if last in (first, -1) else f"trajectory v{first} to v{last}"
+
+
+def rewards(scene: Scene, run: Run, texts: dict[int, str]) -> OfSamples:
+    """Verdicts being reached."""
+    rows = Rows(
+        scene,
+        run,
+        "SELECT process, start_ns, end_ns, trajectory, component, value, outcome FROM raw_rewards",
+    )
+    slices = Slices(
+        track=rows.on_rows("rewards", REWARDS),
+        start=rows.start,
+        end=rows.end,
+        name=scene.names.column(rows["component"], lambda n: texts.get(n, "reward")),
+        category=rows.all(scene.categories.id("verdict")),
+        notes=(
+            *rows.integers("trajectory"),
+            rows.double("value"),
+            rows.code("outcome", Outcome),
+        ),
+    )
+    return OfSamples(slices, rows["trajectory"])
+
+
+_USES = """
+    SELECT u.process, u.time_ns AS start_ns, u.time_ns AS end_ns, trajectory, u.step, u.version,
+           u.fate, u.tokens, first_version,
+           CASE WHEN u.version <> -1 AND first_version <> -1 THEN u.version - first_version END
+               AS lag_versions,
+           CASE WHEN t.end_ns <> -1 THEN u.time_ns - t.end_ns END AS waited_ns
+    FROM raw_uses u LEFT JOIN (
+        SELECT trajectory, arg_min(first_version, start_ns) AS first_version,
+               arg_min(end_ns, start_ns) AS end_ns
+        FROM raw_trajectories WHERE trajectory <> -1 GROUP BY trajectory) t USING (trajectory)
+"""
+
+
+def uses(scene: Scene, run: Run) -> Uses:
+    """The moments at which the learner took or dropped a sample, and how old it was."""
+    rows = Rows(scene, run, _USES)
+    slices = Slices(
+        track=scene.each(lambda process: scene.row(process, "samples used", USES), rows["process"]),
+        start=rows.start,
+        end=rows.end,
+        name=scene.names.column(rows["fate"], lambda code: word_of(Fate, code)),
+        category=rows.all(scene.categories.id("use")),
+        notes=(
+            *rows.integers("trajectory", "step", "version", "tokens"),
+            *rows.nullable("lag_versions", "waited_ns"),
+        ),
+        moments=True,
+    )
+    return Uses(slices, rows["trajectory"], rows["version"], rows["fate"])

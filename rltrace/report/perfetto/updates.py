@@ -1,0 +1,154 @@
+"""Weight updates as slices: every participant's part, and each policy version on its way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rltrace.report.perfetto.rows import Rows
+from rltrace.report.perfetto.scene import Note, Scene, Slices
+from rltrace.report.perfetto.slices import UPDATES, VERSIONS
+from rltrace.report.perfetto.tracks import OPEN, Ints, pack
+from rltrace.trace.run import Run
+from rltrace.trace.vocabulary import SyncRole, Transport
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The part of every participant, with the version that it brought."""
+
+    slices: Slices
+    version: NDArray[Any]
+    is_source: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Versions:
+    """Versions on their way from the learner to the last worker; `of_part` is the place of the
+    version that each part brought (-1: unknown)."""
+
+    slices: Slices
+    version: Ints
+    of_part: Ints
+
+
+def parts(scene: Scene, run: Run) -> Parts:
+    """Every participant's part in every weight update."""
+    rows = Rows(
+        scene,
+        run,
+        "SELECT process, start_ns, end_ns, version, role, stall_ns, bytes, wire_bytes, buckets, "
+        "transport, CASE WHEN bytes >= 0 AND end_ns > start_ns "
+        "THEN bytes / (end_ns - start_ns) END AS gb_per_s FROM raw_syncs",
+    )
+    slices = Slices(
+        track=rows.on_rows("weight updates", UPDATES),
+        start=rows.start,
+        end=rows.end,
+        name=scene.names.column(rows["version"], lambda n: "weights" if n < 0 else f"weights v{n}"),
+        category=rows.all(scene.categories.id("weight update")),
+        notes=(
+            *rows.integers("version", "stall_ns", "bytes", "wire_bytes", "buckets"),
+            rows.double("gb_per_s"),
+            rows.code("role", SyncRole),
+            rows.code("transport", Transport),
+        ),
+    )
+    return Parts(slices, rows["version"], rows["role"] == SyncRole.SOURCE)
+
+
+def versions(scene: Scene, parts: Parts, facts: dict[str, NDArray[Any]]) -> Versions:
+    """Each version from the first part in bringing it to the end of the last one. `facts` are
+    columns of what is known of the samples that made a version, by their title, and `version`."""
+    of_part = _place(parts)
+    count = int(of_part.max(initial=-1)) + 1
+    known = np.flatnonzero(of_part >= 0)
+    place = of_part[known]
+    start, end = np.full(count, OPEN), np.zeros(count, np.int64)
+    np.minimum.at(start, place, parts.slices.start[known])
+    np.maximum.at(end, place, parts.slices.end[known])
+    version = np.zeros(count, np.int64)
+    version[place] = parts.version[known]
+    rows = pack(start, end)
+    tracks = [scene.row(None, "policy versions", VERSIONS) for _ in range(_count(rows))]
+    number = scene.titles.id("version")
+    everywhere = np.ones(count, np.bool_)
+    slices = Slices(
+        track=np.array(tracks, np.int64)[rows] if count else rows,
+        start=start,
+        end=end,
+        name=scene.names.column(version, lambda n: f"v{n} on its way"),
+        category=np.full(count, scene.categories.id("policy version"), np.int64),
+        notes=(
+            Note(number, "integer", version, everywhere),
+            Note(
+                scene.titles.id("participants"),
+                "integer",
+                np.bincount(place, minlength=count),
+                everywhere,
+            ),
+            *_made_of(scene, version, facts),
+        ),
+    )
+    return Versions(slices, version, of_part)
+
+
+def _place(parts: Parts) -> Ints:
+    """A number for each update, in the order of their first parts. A version is brought again where
+    a source begins with it after all of its parts ended and another version came in between."""
+    numbers = np.full(len(parts.version), -1, np.int64)
+    current: dict[int, tuple[int, int, int]] = {}  # by version: its number, its end, sources so far
+    sources, last, made = 0, -1, 0
+    for i in np.argsort(parts.slices.start, kind="stable").tolist():
+        version, end = int(parts.version[i]), int(parts.slices.end[i])
+        if version < 0:
+            continue
+        is_source = bool(parts.is_source[i])
+        if is_source and version != last:
+            sources, last = sources + 1, version
+        known = current.get(version)
+        again = (
+            known is not None
+            and is_source
+            and int(parts.slices.start[i]) > known[1]
+            and sources > known[2]
+        )
+        if known is None or again:
+            known, made = (made, end, sources), made + 1
+        current[version] = (known[0], max(known[1], end), sources if is_source else known[2])
+        numbers[i] = known[0]
+    return numbers
+
+
+def _made_of(scene: Scene, version: Ints, facts: dict[str, NDArray[Any]]) -> list[Note]:
+    """What is known of the samples that made each version."""
+    row_of = {int(v): row for row, v in enumerate(facts["version"])}
+    rows = np.array([row_of.get(int(v), -1) for v in version], np.int64)
+    notes = []
+    for title, column in facts.items():
+        if title == "version" or not len(column):
+            continue
+        known = (rows >= 0) & ~np.ma.getmaskarray(column)[rows]
+        values = np.ma.getdata(column)[rows]
+        kind = "double" if values.dtype.kind == "f" else "integer"
+        notes.append(Note(scene.titles.id(title), kind, values, known))
+    return notes
+
+
+def _count(rows: Ints) -> int:
+    return int(rows.max()) + 1 if len(rows) else 0
+
+
+MADE_OF = """
+    SELECT u.version + 1 AS version, max(u.step) AS made_by_step, count(*) AS samples,
+           max(u.version - t.first_version) AS largest_lag_versions,
+           avg(u.version - t.first_version) AS mean_lag_versions
+    FROM raw_uses u LEFT JOIN (
+        SELECT trajectory, nullif(arg_min(first_version, start_ns), -1) AS first_version
+        FROM raw_trajectories WHERE trajectory <> -1 GROUP BY trajectory) t USING (trajectory)
+    WHERE u.version >= 0 AND u.fate = 0 GROUP BY 1
+"""
+"""By version, the samples that the update which made it was trained on."""

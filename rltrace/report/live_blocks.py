@@ -138,10 +138,9 @@ def _samples(shown: Snapshot, window: Window) -> tuple[str, list[str]]:
     if shown.queue is not None and not shown.job.is_over:
         parts.append(f"{units.count(shown.queue)} wait for the learner")
     if shown.in_flight:
-        flying = f"{units.count(shown.in_flight)} in flight"
+        parts.append(f"{units.count(shown.in_flight)} in flight")
         if shown.waiting_for_first_token and shown.waiting_for_first_token < shown.in_flight:
-            flying += f" ({units.count(shown.waiting_for_first_token)} without a token yet)"
-        parts.append(flying)
+            parts.append(f"{units.count(shown.waiting_for_first_token)} without a token yet")
     if not math.isnan(window.latency_p95_s):
         quantiles = (units.seconds(s) for s in (window.latency_p50_s, window.latency_p95_s))
         parts.append(f"latency p50 {next(quantiles)}, p95 {next(quantiles)}")

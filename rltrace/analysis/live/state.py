@@ -141,7 +141,10 @@ class LiveState:
             self._recording |= set(np.unique(rows["process"]).tolist())
             if name != "samples":
                 self._kept[name].add(rows)
-        for rows in (new["spans"], self._follower.unfinished("spans")):
+        open_spans, generating = map(self._follower.unfinished, ("spans", "trajectories"))
+        for rows in (open_spans, generating):
+            self._recording |= set(np.unique(rows["process"]).tolist())
+        for rows in (new["spans"], open_spans):
             for number in np.unique(rows["process"]).tolist():
                 mine = rows["process"] == number
                 latest = max(int(rows["start_ns"][mine].max()), int(rows["end_ns"][mine].max()))

@@ -1,0 +1,217 @@
+"""What a run is doing at this moment, and whether its job and its processes live."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rltrace.analysis.live.job import SILENT_NS, job_of
+from rltrace.analysis.live.snapshot import Snapshot
+from rltrace.analysis.live.state import LiveState
+from rltrace.hooks.recorder import Recorder
+from rltrace.trace.errors import RltraceError
+from rltrace.trace.run_dir import create_run, update_run_json
+from rltrace.trace.vocabulary import Fate, Stage
+
+SECOND = 10**9
+IN_THE_MIDDLE = """
+import os, signal, sys
+from rltrace.hooks.recorder import Recorder
+recorder = Recorder(sys.argv[1], role="rollout", rank=1)
+recorder.begin(recorder.name("Engine.generate"), 0)
+recorder.begin(recorder.name("Engine.prefill"), 0)
+recorder.append("trajectories", start_ns=recorder._started_ns, trajectory=9)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "run"
+    create_run(str(path), ["python", "train.py"], {}, "0")
+    return path
+
+
+@pytest.fixture
+def learner(folder: Path) -> Recorder:
+    return Recorder(str(folder), role="learner", rank=0, cores=4)
+
+
+def seen(folder: Path) -> Snapshot:
+    return LiveState(folder).snapshot()
+
+
+def begin(recorder: Recorder, stage: Stage, **more: Any) -> Any:
+    return recorder.begin(recorder.name(stage.name.lower()), stage, **more)
+
+
+def test_the_step_and_the_stage_that_are_in_progress(folder: Path, learner: Recorder) -> None:
+    begin(learner, Stage.STEP, step=0).end()
+    begin(learner, Stage.STEP, step=1)
+    begin(learner, Stage.WAIT)
+    begin(learner, Stage.TRAIN)
+    shown = seen(folder)
+    assert shown.job.state == "running"
+    assert shown.step is not None
+    assert (shown.step.step, shown.totals.steps) == (1, 1)
+    [role] = shown.roles
+    assert (role.role, role.processes, role.living) == ("learner", 1, 1)
+    assert role.doing == {"train": 1}
+
+
+def test_a_role_that_does_nothing_is_idle_and_what_it_did_is_known(
+    folder: Path, learner: Recorder
+) -> None:
+    span = begin(learner, Stage.TRAIN)
+    time.sleep(0.3)
+    span.end()
+    [role] = seen(folder).roles
+    assert role.doing == {"idle": 1}
+    assert 0.02 < role.busy["train"] < 0.5  # of the last ten seconds
+
+
+def test_trajectories_in_flight_and_the_slowest_first(folder: Path, learner: Recorder) -> None:
+    now = time.monotonic_ns()
+    for sample, (age_s, first) in enumerate([(2, True), (30, False), (5, True)]):
+        row = learner.append(
+            "trajectories", start_ns=now - age_s * SECOND, trajectory=sample, first_version=3
+        )
+        assert row is not None
+        if first:
+            row.set(first_token_ns=now)
+    shown = seen(folder)
+    assert (shown.in_flight, shown.waiting_for_first_token) == (3, 1)
+    assert [one.trajectory for one in shown.slowest] == [1, 2, 0]
+    assert shown.slowest[0].seconds == pytest.approx(30, abs=5)
+    assert [one.has_first_token for one in shown.slowest] == [False, True, True]
+    assert shown.roles[0].doing == {"rollout": 1}
+
+
+def test_the_queue_is_what_no_learner_has_met(folder: Path, learner: Recorder) -> None:
+    now = time.monotonic_ns()
+    for sample in range(5):
+        learner.append(
+            "trajectories", start_ns=now - 9 * SECOND, end_ns=now - 5 * SECOND, trajectory=sample
+        )
+    assert seen(folder).queue is None  # no learner says what it does with them
+    learner.append("uses", trajectory=0, fate=Fate.TRAINED, tokens=7, time_ns=now)
+    learner.append("uses", trajectory=1, fate=Fate.STALE, time_ns=now)
+    shown = seen(folder)
+    assert shown.queue == 3
+    assert (shown.totals.trained_samples, shown.totals.trained_tokens) == (1, 7)
+    assert shown.totals.lost == {"stale": 1}
+
+
+def test_without_steps_the_figures_are_of_the_last_minute(folder: Path, learner: Recorder) -> None:
+    now = time.monotonic_ns()
+    for second in range(100, 0, -10):
+        span = begin(learner, Stage.ROLLOUT)
+        span.set(end_ns=now - second * SECOND + SECOND, start_ns=now - second * SECOND)
+    window = seen(folder).window
+    assert window is not None
+    assert window.steps == 0
+    assert window.seconds == pytest.approx(60, abs=1)
+    [row] = window.stages
+    assert row.tau_s == pytest.approx(6, abs=1.1)
+
+
+def test_counters_and_their_rates(folder: Path, learner: Recorder) -> None:
+    now = time.monotonic_ns()
+    for second in range(3):
+        for name, value in (("host/cpu_busy_seconds", 2.0 * second), ("gpu/power_watts", 300.0)):
+            learner.append(
+                "samples",
+                counter=learner.name(name),
+                value=value,
+                device=0,
+                time_ns=now + second * SECOND,
+            )
+    read = {reading.counter: reading for reading in seen(folder).readings}
+    assert read["host/cpu_busy_seconds"].per_s == pytest.approx(2.0)
+    assert read["gpu/power_watts"].value == 300.0
+    assert read["gpu/power_watts"].per_s != read["gpu/power_watts"].per_s  # no growing counter
+
+
+def test_a_process_that_is_killed_in_the_middle_is_named(folder: Path, learner: Recorder) -> None:
+    begin(learner, Stage.STEP, step=0)
+    state = LiveState(folder)
+    subprocess.run([sys.executable, "-c", IN_THE_MIDDLE, str(folder)], check=False)
+    state.poll()
+    state.poll()
+    shown = state.snapshot()
+    assert shown.job.state == "running"  # the job itself goes on
+    [one] = shown.dead
+    assert (one.role, one.rank, one.doing) == ("rollout", 1, "Engine.prefill")
+    gone = next(role for role in shown.roles if role.role == "rollout")
+    assert (gone.processes, gone.living) == (1, 0)
+    assert shown.in_flight == 0  # nobody generates it any more
+
+
+def test_the_jobs_command_is_killed(folder: Path, learner: Recorder) -> None:
+    begin(learner, Stage.STEP, step=4)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as command:
+        update_run_json(str(folder), command_pid=command.pid)
+        state = LiveState(folder)
+        assert state.snapshot().job.state == "running"
+        command.kill()
+        os.waitid(os.P_PID, command.pid, os.WEXITED | os.WNOWAIT)  # a zombie is no more alive
+        state.poll()
+        shown = state.snapshot()
+    assert shown.job.state == "killed"
+    assert f"pid {command.pid}" in shown.job.sentence
+    assert shown.step is not None
+    assert shown.step.step == 4
+
+
+def test_a_pid_that_is_somebody_elses_by_now_is_not_the_job(folder: Path) -> None:
+    begun = time.time_ns() - 3600 * SECOND
+    update_run_json(str(folder), command_pid=os.getpid(), start_real_ns=begun)
+    assert seen(folder).job.state == "killed"
+
+
+def test_a_run_that_is_deleted_meanwhile(folder: Path, learner: Recorder) -> None:
+    begin(learner, Stage.TRAIN)
+    state = LiveState(folder)
+    shutil.rmtree(folder)
+    state.poll()
+    assert state.snapshot().job.state == "deleted"
+
+
+def test_no_run(tmp_path: Path) -> None:
+    with pytest.raises(RltraceError, match="is no run"):
+        LiveState(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("meta", "alive", "state", "sentence"),
+    [
+        ({"end_real_ns": 9, "exit_code": 0}, False, "ended", "ended"),
+        ({"end_real_ns": 9, "exit_code": 3}, False, "failed", "exit code 3"),
+        ({"end_real_ns": 9, "exit_code": 128 + 9}, False, "killed", "SIGKILL (kill -9)"),
+        ({"end_real_ns": 9, "exit_code": 128 + 11}, False, "killed", "SIGSEGV"),
+        ({"end_real_ns": 9, "exit_code": 130, "signals": [2]}, False, "ended", "from outside"),
+        ({"end_real_ns": 9, "exit_code": None}, False, "killed", "nobody saw how"),
+        ({}, True, "running", "running"),
+        ({}, False, "killed", "is gone"),
+        ({}, None, "silent", "no sign of life for 40 s"),
+    ],
+)
+def test_what_became_of_the_job(
+    meta: dict[str, Any], alive: bool | None, state: str, sentence: str
+) -> None:
+    now = 10**18
+    meta = {"start_real_ns": now - 3600 * SECOND, **meta}
+    job = job_of(Path("run"), meta, False, alive, True, now - SILENT_NS - 10 * SECOND, now)
+    assert job.state == state
+    assert sentence in job.sentence
+
+
+def test_nothing_is_recorded_yet(folder: Path) -> None:
+    assert seen(folder).job.state == "starting"

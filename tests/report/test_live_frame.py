@@ -1,0 +1,155 @@
+"""The live view fits every screen and shows on it what matters most."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import re
+from pathlib import Path
+
+import pytest
+
+from benchmarks.make_trace import Workload, make
+from rltrace.analysis.live.snapshot import (
+    Dead,
+    InFlight,
+    Job,
+    RoleNow,
+    Snapshot,
+    StepDone,
+    StepNow,
+)
+from rltrace.analysis.live.state import LiveState
+from rltrace.report import live_json, live_line
+from rltrace.report.live_frame import frame
+
+RUNNING = {"state": "running", "sentence": "running"}
+KILLED = {"state": "killed", "sentence": "killed by SIGKILL (kill -9)"}
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
+    """A run of a job on GPUs that has ended."""
+    path = tmp_path_factory.mktemp("live") / "run"
+    make(path, Workload(placement="async", steps=8, prompts=4, group=4, nodes=2))
+    return LiveState(path).snapshot()
+
+
+@pytest.fixture
+def running(ended: Snapshot) -> Snapshot:
+    """As if it were going on."""
+    in_flight = [InFlight(0xABC << 44 | n, "rollout", n % 4, 30.0 - n, n > 0, 7) for n in range(8)]
+    return dataclasses.replace(
+        ended,
+        job=dataclasses.replace(ended.job, **RUNNING),
+        step=StepNow(8, ended.time_ns, 12.0, 4.0),
+        roles=(
+            RoleNow("rollout", 4, 4, 0, {"rollout": 3, "idle": 1}, {"rollout": 0.8, "wait": 0.1}),
+            RoleNow("learner", 2, 1, 0, {"train": 1}, {"train": 0.5}),
+        ),
+        queue=12,
+        in_flight=31,
+        waiting_for_first_token=4,
+        slowest=tuple(in_flight),
+    )
+
+
+def text(shown: Snapshot, width: int = 80, height: int = 24) -> str:
+    return "\n".join(line.plain for line in frame(shown, width, height, "q quits"))
+
+
+@pytest.mark.parametrize("width", [20, 40, 80, 119, 120, 200])
+@pytest.mark.parametrize("height", [4, 10, 24, 60])
+@pytest.mark.parametrize("state", ["running", "ended"])
+def test_it_fits_any_screen(
+    width: int, height: int, state: str, request: pytest.FixtureRequest
+) -> None:
+    lines = frame(request.getfixturevalue(state), width, height, "q quits")
+    assert len(lines) <= height
+    assert all(line.cell_len <= width for line in lines)
+
+
+def test_on_a_small_screen_there_is_what_matters(running: Snapshot) -> None:
+    screen = text(running)
+    first, second, *_ = screen.splitlines()
+    assert first.endswith("running, " + first.rsplit(", ", 1)[1])
+    assert second.startswith("step 8")
+    assert "3.0× the usual" in second
+    for word in ("tokens/s", "useful a GPU", "lag", "12 wait for the learner", "31 in flight"):
+        assert word in screen
+    assert "GB/s" in screen
+    assert re.search(r"train +τ_T +\d", screen)
+    assert re.search(r"rollout +4 +rollout 3 idle 1", screen)
+    assert re.search(r"learner +2 +1 gone train", screen)
+    assert "slowest in flight" in screen
+    assert screen.splitlines()[-1].endswith("q quits")
+
+
+def test_on_a_wide_screen_two_columns_stand_beside_each_other(running: Snapshot) -> None:
+    screen = text(running, 160, 50)
+    assert re.search(r"stages, the last \d+ steps.*slowest in flight", screen)
+    assert "last steps" in screen
+    assert re.search(r"GPU 0 .*%", screen)
+
+
+def test_a_stage_is_drawn_by_its_share_of_the_step(running: Snapshot) -> None:
+    assert running.window is not None
+    train = next(row for row in running.window.stages if row.stage == "train")
+    [line] = [row for row in text(running).splitlines() if row.strip().startswith("train ")]
+    drawn = line.count("█") / (line.count("█") + line.count("▒") + line.count("·"))
+    assert drawn == pytest.approx(train.exposed_s / running.window.step_s, abs=0.03)
+
+
+def test_a_killed_job_is_said_first_and_in_what_it_died(running: Snapshot) -> None:
+    killed = dataclasses.replace(
+        running,
+        job=dataclasses.replace(running.job, **KILLED),
+        dead=(Dead("rollout", 2, 4711, "node1", "Engine.generate", 3.0),),
+    )
+    lines = text(killed).splitlines()
+    assert "killed by SIGKILL (kill -9) after" in lines[0]
+    assert "step 8 was cut off after 12.0 s" in lines[1]
+    assert "rollout 2 (pid 4711 on node1) ended in Engine.generate" in text(killed)
+    assert "last 10 s" not in text(killed)  # nobody does anything any more
+
+
+def test_before_the_first_step_there_is_what_is_known(running: Snapshot) -> None:
+    early = dataclasses.replace(
+        running, window=None, step=dataclasses.replace(running.step, usual_s=math.nan)
+    )
+    screen = text(early)
+    assert "step 8  12.0 s so far" in screen
+    assert "samples generated" in screen
+
+
+def test_a_long_name_leaves_room_for_the_state(running: Snapshot) -> None:
+    job: Job = dataclasses.replace(running.job, id="x" * 200, **KILLED)
+    [first, *_] = text(dataclasses.replace(running, job=job)).splitlines()
+    assert "killed by SIGKILL" in first
+
+
+def test_json_has_no_nan(running: Snapshot) -> None:
+    document = json.loads(json.dumps(live_json.render(running), allow_nan=False))
+    assert document["schema"] == "rltrace-live/1"
+    assert document["useful_tokens_per_device_s"] == running.goodput
+    assert document["window"]["trained_tokens_per_s"] > 0
+    assert document["step"] == {
+        "step": 8,
+        "start_ns": running.time_ns,
+        "seconds": 12.0,
+        "usual_s": 4.0,
+    }
+
+
+def test_a_line_for_a_step() -> None:
+    step = StepDone(12, 0, 2.1, {"rollout": 1.2, "wait": 2.0, "train": 0.8}, 1500, 1234, 64, 1.25)
+    assert live_line.line(step) == (
+        "step 12: 2.10 s (rollout 1.20 s, train 800 ms), 1,234 tokens trained on, lag 1.25"
+    )
+    unknown = dataclasses.replace(step, step=-1, tau_s={}, trained_tokens=0, mean_lag=math.nan)
+    assert live_line.line(unknown) == "a step: 2.10 s, 1,500 tokens generated"
+
+
+def test_a_path_is_no_part_of_the_screen(ended: Snapshot) -> None:
+    assert str(Path(ended.job.path).parent) not in text(ended)

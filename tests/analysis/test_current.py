@@ -13,6 +13,7 @@ from rltrace.analysis.current import current_settings
 from rltrace.analysis.fixes import Fix
 from rltrace.analysis.summary import summarize
 from rltrace.trace.run import Run
+from rltrace.trace.vocabulary import Stage
 from tests.analysis.handmade import process, run_of, turns
 
 ROLLOUT = "actor_rollout_ref.rollout"
@@ -78,7 +79,9 @@ def test_one_configuration_is_not_advised_to_a_run_of_another(tmp_path: Path) ->
 
 def test_what_is_needed_may_be_set_to_something_else(tmp_path: Path) -> None:
     words = ("--algo.advantage.estimator", "gae", "--rollout.n_samples_per_prompt", "4")
-    found = {fix.move: fix for fix in fixes(tmp_path, "openrlhf", *words, spans=SLOW_LEARNER)}
+    values = [(Stage.VALUE, 10 * n + 3, 10 * n + 5) for n in range(5)]
+    spans = [*SLOW_LEARNER, *values]
+    found = {fix.move: fix for fix in fixes(tmp_path, "openrlhf", *words, spans=spans)}
     drop = found["drop the critic"]
     assert drop.setting == "--algo.advantage.estimator"
     assert drop.needs == {}

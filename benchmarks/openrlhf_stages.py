@@ -5,9 +5,9 @@
 Takes about four minutes a round of three runs, with the interpreter that `make test-openrlhf` has
 made: traced with slow verdicts, the same untraced, and traced with quick ones.
 
-Verdicts: the trace's busy seconds against the delays that the reward function slept, and their
-seconds on the critical path (what the report calls their cost, as they run beside generation)
-against what a step saves without them, within that saving's noise.
+Verdicts: the trace's busy seconds against the delays that the reward function slept, and what the
+report says they cost (they run beside generation) against what a step saves without them, within
+that saving's noise.
 OpenRLHF's own timers are held against the trace where they say what their name does. The cost is
 OpenRLHF's own step time, traced over untraced, and events x their cost in the busiest process.
 """
@@ -26,6 +26,7 @@ import numpy as np
 from benchmarks.measuring import Check, Result, interval, middle_means, spread
 from benchmarks.overhead import costs_s
 from rltrace.analysis.summary import summarize
+from rltrace.analysis.walls.wall import ENV_REWARD
 from tests.openrlhf.jobs import JOBS, Finished, make_assets, train
 
 DELAY_S = 0.3
@@ -44,12 +45,11 @@ def steady_s(job: Finished) -> list[float]:
     return [step.seconds for step in summarize(job.run).steps.times[1:]]
 
 
-def on_path_s(job: Finished) -> list[float]:
-    """Seconds of verdicts on the critical path of the traced steps after the first."""
-    path = summarize(job.run).critical_path
-    assert path is not None
-    assert path.is_traced, path.because
-    return [step.get("reward", 0.0) for step in path.steps_s[1:]]
+def verdicts_cost_s(job: Finished) -> float:
+    """What the report says verdicts cost a step, in seconds."""
+    found = summarize(job.run)
+    (wall,) = [wall for wall in found.verdict.walls if wall.name == ENV_REWARD]
+    return wall.cost.share * found.steps.step_s.mean
 
 
 def busy_error(job: Finished) -> float:
@@ -103,20 +103,18 @@ def verdicts(result: Result, done: dict[str, list[Finished]]) -> None:
             for slow, quick in zip(steady_s(one), steady_s(other), strict=True)
         ]
     )
-    waited = np.array([s for job in done["slow"] for s in on_path_s(job)])
-    rest = np.array([s for job in done["quick"] for s in on_path_s(job)])
     low, high = interval(saved, level=0.95, statistic=middle_means)
-    saving, shown = float(middle_means(saved)), float(middle_means(waited) - middle_means(rest))
+    slow, quick = (
+        float(np.mean([verdicts_cost_s(job) for job in done[kind]])) for kind in ("slow", "quick")
+    )
+    saving, shown = float(middle_means(saved)), slow - quick
     result.notes["a step saves without the delays"] = (
         f"{saving:.4f} s (95 % {low:.4f} to {high:.4f}, {len(saved)} steps)"
     )
-    result.notes["on the critical path"] = f"{shown:.4f} s"
+    result.notes["verdicts cost, as reported"] = f"{shown:.4f} s"
     off = abs(shown - saving) / ((high - low) / 2)
-    result.checks.append(
-        Check(
-            "verdicts on the critical path off what they cost, as a part of the noise", off, 1.0, ""
-        )
-    )
+    what = "cost of verdicts off what is saved without, as a part of its noise"
+    result.checks.append(Check(what, off, 1.0, ""))
 
 
 def cost(result: Result, done: dict[str, list[Finished]], steps: int) -> None:

@@ -12,7 +12,7 @@ run at once: the rule of the longer chain looks at each moment, the path at what
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 UNKNOWN = "unknown"
 _FEWEST_LINKED = 0.5
+_MOST_UNKNOWN = 0.25  # where more is unknown, what is not on the path may be after all
+_BESIDE = 0.1  # of the shorter chain; less is a job that takes turns
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,18 @@ class CriticalPath:
     shares: tuple[PathShare, ...]
     unknown_share: float
     steps_s: tuple[dict[str, float], ...]
+
+    def seconds_of(self, stage: Stage, places: Sequence[int]) -> Seconds:
+        """Seconds of a stage on the path of these steps (places in `Steps.windows`)."""
+        return np.array([self.steps_s[i].get(word(stage), 0.0) for i in places], np.float64)
+
+
+def telling(path: CriticalPath | None, overlap_share: float) -> CriticalPath | None:
+    """The path, where it tells more of what stages cost than their exposed time does: the chains
+    ran beside each other (`overlap_share` of the shorter one), and the path is known."""
+    if path is None or not path.is_traced or path.unknown_share > _MOST_UNKNOWN:
+        return None
+    return path if overlap_share > _BESIDE else None
 
 
 def critical_path(

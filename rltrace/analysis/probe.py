@@ -27,6 +27,7 @@ from rltrace.analysis.steps import Steps
 from rltrace.trace.vocabulary import Stage
 
 if TYPE_CHECKING:
+    from rltrace.analysis.critical_path import CriticalPath
     from rltrace.trace.run import Run
 
 HALF_WIDTH = 0.15
@@ -37,6 +38,9 @@ LAGS = 2
 
 IN_FULL = 0.8
 """Where less of a stage's doses was given, part of its work may not have been delayed at all."""
+
+EXPOSED, PATH = "exposed time", "critical path"
+"""What the computed figures of a stage rest on."""
 
 FEWEST_DOSED = 3
 """Dosed steps of a stage without which its noise is unknown."""
@@ -87,7 +91,7 @@ class Probe:
     the job's time at most, and took `spent`. `step_s` is a step without doses; `steps` were used.
     Left out were `outliers`, and steps in which a dose was `refused` for want of budget. Effects
     were looked for in `lags` later steps. `not_seen` are stages that were to be delayed and of
-    which there was no work."""
+    which there was no work. `computed_by` is what computed figures rest on."""
 
     stages: tuple[ProbedStage, ...]
     dose: float
@@ -100,21 +104,35 @@ class Probe:
     lags: int
     step_s: float
     not_seen: tuple[str, ...]
+    computed_by: str = EXPOSED
 
 
 def find_probe(
-    run: Run, steps: Steps, breakdown: Breakdown, rows: tuple[StageRow, ...]
+    run: Run,
+    steps: Steps,
+    breakdown: Breakdown,
+    rows: tuple[StageRow, ...],
+    followed: CriticalPath | None,
 ) -> Probe | None:
-    """What the probe of `run` found; None where it was not probed."""
+    """What the probe of `run` found; None where it was not probed. Computed figures are those of
+    the critical path where that was `followed`, else of exposed time."""
     design = (run.meta.get("settings") or {}).get("probe")
     if not isinstance(design, dict):
         return None
+    steady = list(steps.steady)
+
+    def computed_s(row: StageRow) -> Floats:
+        if followed is not None:
+            return followed.seconds_of(row.stage, steady)
+        exposed: Floats = breakdown.exposed_s[steady, row.stage]
+        return exposed
+
     doses = Doses(run, steps)
     asked = design.get("stages") or ()
     probed = [row for row in rows if row.name in asked and row.tau_s.mean > 0]
     names = [row.name for row in probed]
     lags = LAGS if work_crosses_steps(run, steps) else 0
-    whole = [place for place in steps.steady if not doses.refused[place]]
+    whole = [place for place in steady if not doses.refused[place]]
     used, outliers = usable_steps(breakdown.steps_s, whole, lags)
     dilations, given = {}, {}
     work: list[Floats] = []
@@ -133,7 +151,9 @@ def find_probe(
     regression = regress(breakdown.steps_s, dilations, work, used, lags)
     return Probe(
         stages=tuple(
-            _stage(row, regression, doses, given[row.name], breakdown, used, len(steps.steady))
+            _stage(
+                row, regression, doses, given[row.name], breakdown, used, steady, computed_s(row)
+            )
             for row in probed
         ),
         dose=float(design.get("dose", math.nan)),
@@ -142,10 +162,11 @@ def find_probe(
         seed=int(design.get("seed", -1)),
         steps=len(used),
         outliers=outliers,
-        refused=int(doses.refused[list(steps.steady)].sum()),
+        refused=int(doses.refused[steady].sum()),
         lags=lags,
         step_s=regression.step_s,
         not_seen=tuple(name for name in asked if name not in names),
+        computed_by=EXPOSED if followed is None else PATH,
     )
 
 
@@ -272,7 +293,8 @@ def _stage(
     given: float,
     breakdown: Breakdown,
     used: list[int],
-    steady: int,
+    steady: list[int],
+    computed_s: Floats,
 ) -> ProbedStage:
     planned = doses.planned(row.name)[used]
     dosed = planned > 0
@@ -285,7 +307,7 @@ def _stage(
     elif not given > 0:
         because = "its work is too short to be delayed"
     elif not on_path_s.known:
-        because = f"{steady} steady steps are too few"
+        because = f"{len(steady)} steady steps are too few"
     worked_s = doses.work(row.name)[0][used]
     plain = ~dosed & (worked_s > 0)
     # Of the steps without a dose, but for the work of all of them.
@@ -301,7 +323,12 @@ def _stage(
         on_path_s=on_path_s,
         exposed_part=on_path_s.over(float(plain_s)),
         share=on_path_s.over(regression.step_s),
-        computed_part=row.exposed_s.mean / row.tau_s.mean if row.tau_s.mean else math.nan,
-        computed_share=row.share,
+        computed_part=_ratio(computed_s, breakdown.tau_s[steady, row.stage]),
+        computed_share=_ratio(computed_s, breakdown.steps_s[steady]),
         because=because,
     )
+
+
+def _ratio(seconds: Floats, of_s: Floats) -> float:
+    """Part of the whole; NaN of nothing."""
+    return float(seconds.sum() / of_s.sum()) if of_s.sum() else math.nan

@@ -39,9 +39,10 @@ class Breakdown:
     """Seconds by step (first axis: place in `Steps.windows`) and stage code (second axis).
 
     `exposed_s` with its `wait` column, and `unattributed_s`, add up to `steps_s`. `overlap_s` is
-    how long the actors' and the learner's chain ran at once, `env_beyond_s` how long tools ran and
-    no generation. `chain_s` (second axis: `Chain`) is how long any stage of a chain ran, and
-    `covered_s` how long one of any chain did; `other`, which is structure, is in neither.
+    how long the actors' and the learner's chain ran at once, `beside_s` how long stages of one
+    chain ran beside another of it, `env_beyond_s` how long tools ran and no generation. `chain_s`
+    (second axis: `Chain`) is how long any stage of a chain ran, and `covered_s` how long one of any
+    chain did; `other`, which is structure, is in neither.
     `chain_of` is the chain that each stage was found to be on.
     """
 
@@ -50,6 +51,7 @@ class Breakdown:
     exposed_s: Seconds
     unattributed_s: Seconds
     overlap_s: Seconds
+    beside_s: Seconds
     env_beyond_s: Seconds
     chain_s: Seconds
     covered_s: Seconds
@@ -78,6 +80,7 @@ def break_down(activity: Activity, steps: Steps) -> Breakdown:
     in_chain = [_runs(mask, bits[chain] & ~(1 << Stage.OTHER)) for chain in Chain]
     both = in_chain[Chain.ACTORS] & in_chain[Chain.LEARNER]
     in_any = np.logical_or.reduce(in_chain)
+    beside = sum(_beside(mask, bits[chain] & ~(1 << Stage.OTHER)) for chain in Chain)
     tools = (mask >> Stage.ENV & 1 == 1) & (mask >> Stage.ROLLOUT & 1 == 0)
     return Breakdown(
         steps_s=steps_s,
@@ -85,6 +88,7 @@ def break_down(activity: Activity, steps: Steps) -> Breakdown:
         exposed_s=charged[:, 1:],
         unattributed_s=charged[:, 0],
         overlap_s=summed(step[both], seconds[both], n),
+        beside_s=summed(step, seconds * beside, n),
         env_beyond_s=summed(step[tools], seconds[tools], n),
         chain_s=np.stack([summed(step[runs], seconds[runs], n) for runs in in_chain], axis=1),
         covered_s=summed(step[in_any], seconds[in_any], n),
@@ -149,6 +153,12 @@ def _added(step: Ints, mask: Ints, seconds: Seconds) -> tuple[Ints, Ints, Second
     """Adds up the seconds of each step and set."""
     keys, which = np.unique(step << STAGES | mask, return_inverse=True)
     return keys >> STAGES, keys & (1 << STAGES) - 1, summed(which, seconds, len(keys))
+
+
+def _beside(mask: Ints, bits: int) -> Ints:
+    """How many of the stages (bit = stage code) are in the set beyond the first."""
+    count: Ints = ((mask[:, None] & bits) >> np.arange(STAGES) & 1).sum(axis=1)
+    return np.maximum(count - 1, 0, dtype=np.int64)
 
 
 def _runs(mask: Ints, bits: int) -> Bools:

@@ -13,7 +13,7 @@ from rltrace.analysis.binding import Binding, find_binding
 from rltrace.analysis.cascade import Cascade, cascade
 from rltrace.analysis.composition import Composition, compose
 from rltrace.analysis.coverage import Coverage, coverage
-from rltrace.analysis.critical_path import CriticalPath, critical_path
+from rltrace.analysis.critical_path import CriticalPath, critical_path, telling
 from rltrace.analysis.devices import AGENT, count_devices
 from rltrace.analysis.freshness import Freshness, freshness
 from rltrace.analysis.goodput import Goodput, goodput
@@ -154,7 +154,8 @@ def summarize(
     well = health(run, activity, steps, breakdown, reward, fresh, until)
     source = _source(run, Parts(steps, breakdown, composed, lags, moved, tokens))
     path = critical_path(run, activity, steps, breakdown)
-    probe = find_probe(run, steps, breakdown, rows)
+    followed = telling(path, composed.overlap_share if composed else 0.0)
+    probe = find_probe(run, steps, breakdown, rows, followed)
     seen = Seen(
         run=run,
         steps=steps,
@@ -170,7 +171,7 @@ def summarize(
         kept=captured(run),
         workload=source(Constants()) if source else None,
         overlap_known=not run.meta.get("imported"),
-        path=path,
+        followed=followed,
         probe=probe,
     )
     return Summary(

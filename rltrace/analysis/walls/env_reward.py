@@ -6,19 +6,30 @@ import math
 
 from rltrace.analysis.spread import spread_of
 from rltrace.analysis.walls.cost import relief_s, stages_of
+from rltrace.analysis.walls.replayed import without_latency_s
 from rltrace.analysis.walls.stage_wall import exposed_figures, stage_wall
 from rltrace.analysis.walls.wall import ENV_REWARD, Figure, Seen, Wall, proportion
 from rltrace.trace.vocabulary import Stage
 
 TOOLS = "tools of a sample, p95"
 _TAIL = 2.0  # times the median
+_REPLAYED = (
+    "the part of the step that would fall away if tools and verdicts took no time, by a replay of "
+    "the run: they ran beside generation"
+)
 
 
 def env_reward(seen: Seen) -> Wall:
     """The test."""
     stages = stages_of(ENV_REWARD)
     evidence = (*exposed_figures(seen, stages), *_evidence(seen))
-    return stage_wall(seen, ENV_REWARD, _symptom(seen), stages, relief_s(seen, stages), evidence)
+    relief, because = relief_s(seen, stages), ""
+    if seen.probe is None:  # whose delays would be replayed as the stages' own
+        replayed = without_latency_s(seen)
+        if replayed is not None:
+            relief, because = replayed, _REPLAYED
+    symptom = _symptom(seen)
+    return stage_wall(seen, ENV_REWARD, symptom, stages, relief, evidence, because=because)
 
 
 def _symptom(seen: Seen) -> str:

@@ -18,11 +18,9 @@ from rltrace.analysis.chains import Seconds
 from rltrace.analysis.probe import HALF_WIDTH, IN_FULL
 from rltrace.analysis.regression import Estimate
 from rltrace.analysis.walls.wall import Seen
-from rltrace.trace.vocabulary import Stage, word
+from rltrace.trace.vocabulary import Stage
 
 _MOST = 0.8  # of what a wall's stages take: then they count as measured
-
-EXPOSED, PATH = "exposed time", "critical path"
 
 
 @dataclass(frozen=True)
@@ -51,17 +49,15 @@ class Measured:
 
 def measured(seen: Seen) -> tuple[Measured, ...]:
     """The stages whose share was measured. None of those whose doses were given in part only."""
-    steps_s = seen.steps_s
-    if seen.probe is None or len(steps_s) < FEWEST_STEPS:
+    if seen.probe is None or len(seen.steps_s) < FEWEST_STEPS:
         return ()
-    by = EXPOSED if seen.followed is None else PATH
     return tuple(
         Measured(
             one.stage,
             one.name,
             one.share,
-            float(_computed_s(seen, one.stage).sum() / steps_s.sum()),
-            by,
+            one.computed_share,
+            seen.probe.computed_by,
         )
         for one in seen.probe.stages
         if one.share.known and one.given >= IN_FULL
@@ -103,9 +99,7 @@ def _scaled(computed_s: Seconds, measured_s: Seconds) -> Seconds:
 
 
 def _computed_s(seen: Seen, stage: Stage) -> Seconds:
-    path = seen.followed
-    if path is None:
-        exposed: Seconds = seen.breakdown.exposed_s[seen.steady, stage]
-        return exposed
-    by_step = [path.steps_s[i].get(word(stage), 0.0) for i in seen.steady]
-    return np.array(by_step, np.float64)
+    if seen.followed is not None:
+        return seen.followed.seconds_of(stage, seen.steady)
+    exposed: Seconds = seen.breakdown.exposed_s[seen.steady, stage]
+    return exposed

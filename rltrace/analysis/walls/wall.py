@@ -41,9 +41,6 @@ NAMES = (
 )  # fmt: skip
 """All walls, as the playbook names them."""
 
-_UNKNOWN_OF_PATH = 0.25  # where more is unknown, what is not on the path may be after all
-_BESIDE = 0.1  # of the shorter chain; less is a job that takes turns
-
 LIKELY, WEAK, CANNOT_TELL = "likely", "weak", "cannot tell"
 
 
@@ -110,8 +107,9 @@ class Wall:
 class Seen:
     """What the tests look at: the run and what the other parts of the analysis say of it. `kept` is
     what was captured of the samples that were trained on; `workload` is None where it cannot be
-    told; `overlap_known` is not the case of a log that tells durations only, `path` is None of one
-    without a critical path, and `probe` of one in which no stage was delayed."""
+    told; `overlap_known` is not the case of a log that tells durations only, `followed` is
+    the critical path where it tells more than exposed time, and `probe` is None where no stage was
+    delayed."""
 
     run: Run
     steps: Steps
@@ -127,22 +125,13 @@ class Seen:
     kept: Captured
     workload: Workload | None
     overlap_known: bool
-    path: CriticalPath | None
+    followed: CriticalPath | None
     probe: Probe | None
 
     @property
     def steady(self) -> list[int]:
         """Places of the steady steps; none where the run has no steps."""
         return [] if self.steps.whole_run else list(self.steps.steady)
-
-    @property
-    def followed(self) -> CriticalPath | None:
-        """The critical path, where it tells more of what stages cost than their exposed time: the
-        chains ran beside each other, and the path is known."""
-        path, composed = self.path, self.composition
-        if path is None or not path.is_traced or path.unknown_share > _UNKNOWN_OF_PATH:
-            return None
-        return path if composed and composed.overlap_share > _BESIDE else None
 
     @property
     def steps_s(self) -> Seconds:

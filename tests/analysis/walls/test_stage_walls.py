@@ -10,7 +10,7 @@ import pytest
 from rltrace.analysis.walls.wall import ENV_REWARD, LEARNER, ROLLOUT, TAIL, WEIGHTS
 from rltrace.trace.vocabulary import Fate, Stage
 from tests.analysis.handmade import process, rows
-from tests.analysis.walls.walled import STEPS, job, samples, summary_of, walls_of
+from tests.analysis.walls.walled import STEP_S, STEPS, job, samples, summary_of, turns, walls_of
 
 
 @pytest.mark.parametrize(
@@ -164,3 +164,25 @@ def test_what_is_said_to_be_seen_was_seen(tmp_path: Path) -> None:
     assert "full" in walls_of(summary_of(tmp_path / "full", full))[ROLLOUT].symptom
     slow = walls_of(summary_of(tmp_path / "slow", job(reward=6, train=4)))[ENV_REWARD]
     assert slow.symptom.startswith("verdicts take long")
+
+
+def test_verdicts_beside_generation_cost_what_a_step_loses_without_them(tmp_path: Path) -> None:
+    """Verdicts of 3 s follow samples that end after 2 to 5 s: without them training begins after 5
+    and not after 8. By the exposed rule they would have all the time beside generation, too."""
+    ends_s = [2.0, 3.0, 4.0, 5.0]
+    spans = turns(rollout=5)
+    spans += [(Stage.TRAIN, n * STEP_S + 8, n * STEP_S + 10) for n in range(STEPS)]
+    driver = samples(process("driver", *spans), ends_s)
+    judge = rows(
+        process("judge"),
+        "rewards",
+        start_s=[n * STEP_S + end_s for n in range(STEPS) for end_s in ends_s],
+        end_s=[n * STEP_S + end_s + 3 for n in range(STEPS) for end_s in ends_s],
+        trajectory=[1000 * n + i + 1 for n in range(STEPS) for i in range(len(ends_s))],
+    )
+    found = summary_of(tmp_path, driver, judge)
+    wall = walls_of(found)[ENV_REWARD]
+    (row,) = [row for row in found.stages if row.name == "reward"]
+    assert row.exposed_s.mean == pytest.approx(6)
+    assert wall.cost.share == pytest.approx(0.3, abs=0.03)
+    assert "replay" in wall.because

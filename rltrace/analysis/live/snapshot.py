@@ -223,7 +223,8 @@ class Totals:
 class Snapshot:
     """A run at `time_ns`. `queue` is how many samples were generated in the window, or since, that
     no learner has met yet (None: no learner says what it does with them); `in_flight` how many are
-    being generated, `slowest` the oldest of them."""
+    being generated, `slowest` the oldest of them. `processes` are those of the job that were traced
+    so far."""
 
     time_ns: int
     job: Job
@@ -239,6 +240,7 @@ class Snapshot:
     devices: Devices
     readings: tuple[Reading, ...]
     dead: tuple[Dead, ...]
+    processes: int
     problems: int
 
     @property

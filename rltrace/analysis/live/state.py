@@ -48,7 +48,7 @@ class LiveState:
         self._follower = Follower(path)
         self._liveness = Liveness()
         self._alive: dict[int, bool | None] = {}
-        self._command_alive: bool | None = None
+        self._job_alive: bool | None = None
         self._kept = {name: Kept(table) for name, table in TABLES.items()}
         self._counting = Counting()
         self._readings = Readings()
@@ -70,7 +70,7 @@ class LiveState:
     def poll(self) -> None:
         """Reads what is new."""
         self._look_for_life()
-        over = self._command_alive is False or self._follower.meta.get("end_real_ns") is not None
+        over = self._job_alive is False or self._follower.meta.get("end_real_ns") is not None
         ended = frozenset(
             process.who
             for process in self._follower.processes
@@ -122,6 +122,7 @@ class LiveState:
             dead=dead_in_the_middle(
                 follower, self._alive, self._unended("spans"), self._last_sign_ns, now
             ),
+            processes=sum(process.role != AGENT for process in follower.processes),
             problems=len(follower.problems),
         )
 
@@ -129,8 +130,8 @@ class LiveState:
         for process in self._follower.processes:
             if self._alive.get(process.number, True) is True:
                 self._alive[process.number] = self._liveness.of_process(process)
-        if self._command_alive is not False:
-            self._command_alive = self._liveness.of_command(self._follower.meta)
+        if self._job_alive is not False:
+            self._job_alive = self._liveness.of_command(self._follower.meta)
 
     def _take_in(self, new: dict[str, Rows]) -> None:
         if len(new["spans"]) or not self._devices.kind:
@@ -245,7 +246,7 @@ class LiveState:
             self._follower.path,
             self._follower.meta,
             self._follower.gone,
-            self._command_alive,
+            self._job_alive,
             any(p.number in self._recording for p in job_processes),
             max(self._last_sign_ns.values(), default=0),
             self._now_ns,

@@ -69,12 +69,11 @@ def test_the_step_and_the_stage_that_are_in_progress(folder: Path, learner: Reco
 def test_a_role_that_does_nothing_is_idle_and_what_it_did_is_known(
     folder: Path, learner: Recorder
 ) -> None:
-    span = begin(learner, Stage.TRAIN)
-    time.sleep(0.3)
-    span.end()
+    now = time.monotonic_ns()
+    begin(learner, Stage.TRAIN).set(start_ns=now - 5 * SECOND, end_ns=now + 3600 * SECOND)
     [role] = seen(folder).roles
     assert role.doing == {"idle": 1}
-    assert 0.02 < role.busy["train"] < 0.5  # of the last ten seconds
+    assert 0.5 <= role.busy["train"] <= 1  # five of the last ten seconds, or more by now
 
 
 def test_trajectories_in_flight_and_the_slowest_first(folder: Path, learner: Recorder) -> None:
@@ -89,7 +88,7 @@ def test_trajectories_in_flight_and_the_slowest_first(folder: Path, learner: Rec
     shown = seen(folder)
     assert (shown.in_flight, shown.waiting_for_first_token) == (3, 1)
     assert [one.trajectory for one in shown.slowest] == [1, 2, 0]
-    assert shown.slowest[0].seconds == pytest.approx(30, abs=5)
+    assert shown.slowest[0].seconds >= 30
     assert [one.has_first_token for one in shown.slowest] == [False, True, True]
     assert shown.roles[0].doing == {"rollout": 1}
 
@@ -111,7 +110,7 @@ def test_the_queue_is_what_no_learner_has_met(folder: Path, learner: Recorder) -
 
 def test_without_steps_the_figures_are_of_the_last_minute(folder: Path, learner: Recorder) -> None:
     now = time.monotonic_ns()
-    for second in range(100, 0, -10):
+    for second in range(200, -3600, -10):
         span = begin(learner, Stage.ROLLOUT)
         span.set(end_ns=now - second * SECOND + SECOND, start_ns=now - second * SECOND)
     window = seen(folder).window
@@ -157,7 +156,7 @@ def test_a_process_that_is_killed_in_the_middle_is_named(folder: Path, learner: 
 def test_the_jobs_command_is_killed(folder: Path, learner: Recorder) -> None:
     begin(learner, Stage.STEP, step=4)
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as command:
-        update_run_json(str(folder), command_pid=command.pid)
+        update_run_json(str(folder), command_pid=command.pid, wrap_pid=-1)
         state = LiveState(folder)
         assert state.snapshot().job.state == "running"
         command.kill()
@@ -168,6 +167,11 @@ def test_the_jobs_command_is_killed(folder: Path, learner: Recorder) -> None:
     assert f"pid {command.pid}" in shown.job.sentence
     assert shown.step is not None
     assert shown.step.step == 4
+
+
+def test_while_wrap_lives_it_is_waited_for_to_say_how_the_job_ended(folder: Path) -> None:
+    update_run_json(str(folder), command_pid=-1)  # this process made the run: it is `wrap`
+    assert not seen(folder).job.is_over
 
 
 def test_a_pid_that_is_somebody_elses_by_now_is_not_the_job(folder: Path) -> None:

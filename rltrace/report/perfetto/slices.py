@@ -16,6 +16,9 @@ from rltrace.trace.vocabulary import Phase, Stage
 STEPS, PATH, VERSIONS, COUNTERS = range(4)
 """The order of what stands on top; next come the processes, whose rows have an order too."""
 
+TITLES = ("steps", "critical path", "policy versions")
+"""Of the tracks on top, without the counters."""
+
 TRAJECTORIES, REWARDS, USES, UPDATES, PHASES, PROFILES = range(6)
 
 _COLUMNS = (
@@ -30,7 +33,7 @@ def steps(scene: Scene, run: Run, findings: Findings | None) -> Slices:
     several = len(np.unique(rows["process"])) > 1
 
     def track(process: int, _row: int) -> int:
-        name = f"steps of {scene.processes[process].name}" if several else "steps"
+        name = f"steps of {scene.processes[process].name}" if several else TITLES[STEPS]
         return scene.row(None, name, STEPS)
 
     notes = rows.integers("step", "version", "tokens", "bytes", "items")
@@ -51,7 +54,7 @@ def path(scene: Scene, findings: Findings | None) -> Slices:
     segments = () if findings is None else findings.path
     starts = np.array([s.start_ns for s in segments], np.int64)
     names = [("unknown" if s.stage is None else word_of(Stage, s.stage)) for s in segments]
-    track = scene.row(None, "critical path", PATH) if segments else 0
+    track = scene.row(None, TITLES[PATH], PATH) if segments else 0
 
     def words(title: str, texts: list[str]) -> Note:
         known = np.array([text != "" for text in texts], np.bool_)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rltrace.report.perfetto.rows import Rows
 from rltrace.report.perfetto.scene import Note, Scene, Slices
-from rltrace.report.perfetto.slices import UPDATES, VERSIONS
+from rltrace.report.perfetto.slices import TITLES, UPDATES, VERSIONS
 from rltrace.report.perfetto.tracks import OPEN, Ints, pack
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import SyncRole, Transport
@@ -73,7 +73,7 @@ def versions(scene: Scene, parts: Parts, facts: dict[str, NDArray[Any]]) -> Vers
     version = np.zeros(count, np.int64)
     version[place] = parts.version[known]
     rows = pack(start, end)
-    tracks = [scene.row(None, "policy versions", VERSIONS) for _ in range(_count(rows))]
+    tracks = [scene.row(None, TITLES[VERSIONS], VERSIONS) for _ in range(_count(rows))]
     number = scene.titles.id("version")
     everywhere = np.ones(count, np.bool_)
     slices = Slices(

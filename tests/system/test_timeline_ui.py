@@ -1,0 +1,116 @@
+"""`rltrace timeline --open`: the real Perfetto UI, in a browser, with no internet."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import rltrace
+from benchmarks.make_trace import make
+from benchmarks.synthetic.workload import Workload
+from rltrace.trace.run import Run
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+    from tests.system.web import Seen
+
+REFUSED = ("Content Security Policy", "Content-Security-Policy", "is_internal_user", ":9001/")
+"""What the UI would ask for elsewhere, and says when it is not let."""
+
+PATIENCE_MS = 600_000  # the UI is 10 MB of script, and machines are busy
+
+
+@dataclass(frozen=True)
+class Served:
+    """A run, and the address that the command said."""
+
+    run: Run
+    address: str
+
+    @property
+    def origin(self) -> str:
+        return self.address.split("#")[0]
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    make(tmp_path / "run", Workload(placement="async", steps=6))
+    command = [sys.executable, "-m", "rltrace.cli", "timeline", str(tmp_path / "run")]
+    server = subprocess.Popen(
+        [*command, "--open", "--no-browser"],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert server.stderr is not None
+    address = server.stderr.readline().strip()
+    try:
+        assert re.match(r"http://127\.0\.0\.1:\d+/#!/\?url=", address), address
+        yield Served(rltrace.open_run(tmp_path / "run"), address)
+    finally:
+        server.send_signal(signal.SIGINT)
+        _, said = server.communicate(timeout=60)
+    assert server.returncode == 0, "Ctrl-C is how it ends"
+    assert "Traceback" not in said
+
+
+def asked(page: Page, query: str) -> list[Any]:
+    """The first row that the page's own engine answers with, of columns `a` and `b`."""
+    found: list[Any] = page.evaluate(
+        """async (query) => {
+            const row = (await window.app.trace.engine.query(query)).firstRow({a: 0, b: 0});
+            return [row.a, row.b];
+        }""",
+        query,
+    )
+    return found
+
+
+def test_a_click_on_a_sample_says_how_stale_it_was(
+    served: Served, page: Page, seen: Seen, tmp_path: Path
+) -> None:
+    page.set_default_timeout(PATIENCE_MS)
+    page.goto(served.address, wait_until="commit", timeout=PATIENCE_MS)
+    page.wait_for_function("() => window.app?.trace?.engine", polling=500)
+    pinned = page.get_by_text("critical path", exact=True).first
+    pinned.wait_for()  # what is of the whole run stands on top
+    counted = asked(page, "SELECT count(*) AS a, 0 AS b FROM slice WHERE category = 'trajectory'")
+    assert counted[0] == served.run.rows("trajectories")
+
+    sample, lag = asked(
+        page,
+        "SELECT id AS a, extract_arg(arg_set_id, 'debug.lag_versions') AS b FROM slice "
+        "WHERE category = 'trajectory' AND b > 0 LIMIT 1",
+    )
+    page.evaluate(
+        "(id) => window.app.trace.selection.selectSqlEvent('slice', id, {scrollToSelection: true})",
+        sample,
+    )
+    page.get_by_text("Following Flows").wait_for()
+    page.get_by_text("lag_versions", exact=True).wait_for()
+    panel = page.locator("body").inner_text()
+    assert re.search(rf"lag_versions\s+{lag}\b", panel), "one click says how stale it was"
+
+    picture = page.screenshot(path=tmp_path / "timeline.png")
+    assert colours(picture) > 50, "something is drawn"
+    assert not [e for e in seen.errors if not any(known in e for known in REFUSED)]
+    elsewhere = {url for url in seen.requests if not url.startswith(served.origin)}
+    assert elsewhere <= {e.removeprefix("failed: ") for e in seen.errors}, "nothing is loaded"
+
+
+def colours(picture: bytes) -> int:
+    from PIL import Image
+
+    with Image.open(BytesIO(picture)) as image:
+        found = image.convert("RGB").getcolors(maxcolors=1 << 24)
+    return len(found or ())

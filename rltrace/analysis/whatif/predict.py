@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 
 from rltrace.analysis.whatif.bound import walls
 from rltrace.analysis.whatif.constants import Constants, table
-from rltrace.analysis.whatif.levers import LEVERS, Lever, NotApplicable, lever
+from rltrace.analysis.whatif.lever import Lever, NotApplicable
+from rltrace.analysis.whatif.levers import LEVERS, lever
 from rltrace.analysis.whatif.pools import merged
 from rltrace.analysis.whatif.replay import Replay, replay
 from rltrace.analysis.whatif.workload import Workload

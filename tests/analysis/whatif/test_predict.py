@@ -12,7 +12,8 @@ from click.testing import CliRunner
 
 from benchmarks.published import MEDIAN_ERROR, WORST_ERROR, rows
 from rltrace.analysis.whatif.constants import Constants
-from rltrace.analysis.whatif.levers import LEVERS, NotApplicable
+from rltrace.analysis.whatif.lever import NotApplicable
+from rltrace.analysis.whatif.levers import LEVERS
 from rltrace.analysis.whatif.predict import Source, predict, ranked
 from rltrace.analysis.whatif.replay import replay
 from rltrace.analysis.whatif.workload import Engine, Sync

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
-from rltrace.analysis.whatif.events import Clock, Meter, Servers, Worker
-from rltrace.analysis.whatif.workload import Batch, Workload
+from rltrace.analysis.whatif.actors import Actors, Group
+from rltrace.analysis.whatif.events import Clock
+from rltrace.analysis.whatif.workload import Workload
 from rltrace.trace.vocabulary import Stage
 
 _WARM = 3
@@ -54,44 +55,18 @@ def replay(workload: Workload) -> Replay:
     return _Play(workload).result()
 
 
-@dataclass
-class _Group:
-    """A group on its way: samples that are not generated yet, samples without a verdict, verdicts
-    that wait to begin, and the version under which it began."""
-
-    left: int
-    unscored: int
-    verdicts_s: list[float] = field(default_factory=list)
-    version: int = -1
-
-
 class _Play:
     def __init__(self, workload: Workload) -> None:
         self.load = workload
         self.clock = Clock()
-        self.meter = Meter(self.clock)
-        engine = workload.engine
-        if engine.pooled:
-            self.workers = [Worker(self.clock, engine, engine.workers, self.meter)]
-        else:
-            number = round(engine.workers)
-            self.workers = [Worker(self.clock, engine, 1.0, self.meter) for _ in range(number)]
-        self.rewards = Servers(self.clock, workload.reward_workers)
-        self.reference = Servers(self.clock, 1)
-        self.groups = [_groups(batch) for batch in workload.batches]
-        self.per_step = len(self.groups[0])
         streams = workload.placement == "async" or workload.keeps_unfinished
         steps = max(_STEPS, len(workload.batches)) if streams else max(2, len(workload.batches))
         self.last = _WARM + steps
-        self.version = 0  # of the learner
-        self.visible = 0  # at the workers
-        self.begun = 0  # groups
-        self.ready: deque[_Group] = deque()
-        self.generated: list[_Group] = []  # whose verdicts wait for the rest of the batch
-        self.generating = 0  # groups
+        self.actors = Actors(workload, self.clock, streams, self._complete)
+        self.per_step = self.actors.per_step
+        self.version = 0
+        self.ready: deque[Group] = deque()
         self.stale = 0
-        by_batch = workload.scoring == "batch"
-        self.scoring = "group" if by_batch and streams else workload.scoring
         self.wanted: tuple[int, Callable[[], None], bool] | None = None
         self.asked_at = 0.0
         self.waited_s = 0.0
@@ -100,66 +75,11 @@ class _Play:
         self.ends: list[float] = []
         self.marks: list[tuple[float, ...]] = []
 
-    # --- the actors' chain ---
+    # --- the learner's chain ---
 
-    def begin_group(self) -> None:
-        number = self.begun
-        self.begun += 1
-        batch = (number // self.per_step) % len(self.groups)
-        samples = self.groups[batch][number % self.per_step % len(self.groups[batch])]
-        group = _Group(len(samples), len(samples))
-        worker = min(self.workers, key=lambda worker: worker.load)
-        self.generating += 1
-        for tokens, env_s, verdict_s in samples:
-            self._begin_sample(worker, group, tokens, env_s, verdict_s)
-
-    def _begin_sample(
-        self, worker: Worker, group: _Group, tokens: float, env_s: float, verdict_s: float
-    ) -> None:
-        def begun() -> None:
-            if group.version < 0:
-                group.version = self.visible
-
-        def ended() -> None:
-            self._sample_ended(group, verdict_s)
-
-        def called() -> None:
-            self.clock.after(env_s, lambda: worker.submit(tokens / 2, _nothing, ended))
-
-        if env_s > 0:  # the tool answers halfway; meanwhile the sequence takes no slot
-            worker.submit(tokens / 2, begun, called)
-        else:
-            worker.submit(tokens, begun, ended)
-
-    def _sample_ended(self, group: _Group, verdict_s: float) -> None:
-        group.left -= 1
-        group.verdicts_s.append(verdict_s)
-        self.generating -= group.left == 0
-        if self.scoring == "sample" or (self.scoring == "group" and not group.left):
-            self._judge(group)
-        elif self.scoring == "batch" and not group.left:
-            self.generated.append(group)
-            if not self.generating:
-                complete, self.generated = self.generated, []
-                for one in complete:
-                    self._judge(one)
-
-    def _judge(self, group: _Group) -> None:
-        def done() -> None:
-            group.unscored -= 1
-            if not group.unscored:
-                share_s = self.load.reference_s / self.per_step
-                self.reference.serve(share_s, lambda: self._complete(group))
-
-        verdicts_s, group.verdicts_s = group.verdicts_s, []
-        for seconds in verdicts_s:
-            self.rewards.serve(seconds, done)
-
-    def _complete(self, group: _Group) -> None:
+    def _complete(self, group: Group) -> None:
         self.ready.append(group)
         self._give()
-
-    # --- the learner's chain ---
 
     def take(self, groups: int, then: Callable[[], None], keep: bool = False) -> None:
         """Waits for so many groups, and goes on with the oldest; or leaves them there (`keep`)."""
@@ -189,7 +109,7 @@ class _Play:
         stale = [group for group in self.ready if group.version < oldest]
         for group in stale:
             self.ready.remove(group)
-        self.begun -= len(stale)
+        self.actors.begun -= len(stale)
         self.stale += len(stale) if len(self.ends) >= _WARM else 0
         if stale:
             self._admit()
@@ -215,7 +135,9 @@ class _Play:
 
     def step_ends(self) -> None:
         self.ends.append(self.clock.now)
-        self.marks.append((self.clock.now, self.meter.busy_s, self.waited_s, self.rewards.busy_s))
+        self.marks.append(
+            (self.clock.now, self.actors.meter.busy_s, self.waited_s, self.actors.rewards.busy_s)
+        )
         self.clock.stopped = len(self.ends) >= self.last
 
     # --- placements ---
@@ -235,7 +157,7 @@ class _Play:
 
     def _begin_batch(self) -> None:
         for _ in range(self.per_step):
-            self.begin_group()
+            self.actors.begin_group()
 
     def _batch_step(self) -> None:
         ahead = self.load.placement == "one-step-off"
@@ -250,7 +172,7 @@ class _Play:
             self.clock.after(self.load.sync.seconds + self.load.switch_s, visible)
 
         def visible() -> None:
-            self.visible = self.version
+            self.actors.visible = self.version
             self.step_ends()
             if not ahead:
                 self._begin_batch()
@@ -279,7 +201,7 @@ class _Play:
         works, and go on under its weights."""
 
         def full() -> None:
-            for worker in self.workers:
+            for worker in self.actors.workers:
                 worker.pause()
             seconds = self.load.learner_s(len(self.ends)) + self.load.rest_s
             self.serial_s += seconds
@@ -288,9 +210,9 @@ class _Play:
 
         def over() -> None:
             self.version += 1
-            self.visible = self.version
+            self.actors.visible = self.version
             self.step_ends()
-            for worker in self.workers:
+            for worker in self.actors.workers:
                 worker.resume()
             self._top_up()
             self._kept_step()
@@ -299,8 +221,8 @@ class _Play:
 
     def _top_up(self) -> None:
         wanted = math.ceil(self.load.in_flight * self.per_step)
-        while self.begun - len(self.ends) * self.per_step < wanted:
-            self.begin_group()
+        while self.actors.begun - len(self.ends) * self.per_step < wanted:
+            self.actors.begin_group()
 
     def _async_step(self) -> None:
         sync = self.load.sync
@@ -310,7 +232,7 @@ class _Play:
             self.clock.after(sync.seconds * (1 - sync.overlap), ended)
 
         def visible() -> None:
-            self.visible = max(self.visible, self.version)
+            self.actors.visible = max(self.actors.visible, self.version)
             self._admit()
 
         def ended() -> None:
@@ -320,9 +242,9 @@ class _Play:
         self.learn(learned)
 
     def _admit(self) -> None:
-        room = (self.visible + self.load.lag_bound + 1) * self.per_step
-        while self.begun < room:
-            self.begin_group()
+        room = (self.actors.visible + self.load.lag_bound + 1) * self.per_step
+        while self.actors.begun < room:
+            self.actors.begin_group()
 
     # --- what came of it ---
 
@@ -351,20 +273,3 @@ class _Play:
             stale_share=self.stale / (self.stale + total) if self.stale else 0.0,
             lags={lag: n / total for lag, n in sorted(self.lags.items())} if total else {},
         )
-
-
-def _groups(batch: Batch) -> list[list[tuple[float, float, float]]]:
-    """The samples of each group: tokens, seconds of tools, seconds of the verdict."""
-    groups: dict[int, list[tuple[float, float, float]]] = {}
-    for group, sample in zip(batch.group, _samples(batch), strict=True):
-        groups.setdefault(group, []).append(sample)
-    return list(groups.values())
-
-
-def _samples(batch: Batch) -> Iterator[tuple[float, float, float]]:
-    columns = (batch.tokens.tolist(), batch.env_s.tolist(), batch.verdict_s.tolist())
-    yield from zip(*columns, strict=True)
-
-
-def _nothing() -> None:
-    """A sequence that comes back from a tool does not begin anew."""

@@ -1,0 +1,122 @@
+"""The actors' chain of a replay: groups are generated, their samples call tools and are judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from rltrace.analysis.whatif.events import Clock, Meter, Servers, Worker
+from rltrace.analysis.whatif.workload import Batch, Workload
+
+
+@dataclass
+class Group:
+    """A group on its way: samples that are not generated yet, samples without a verdict, verdicts
+    that wait to begin, and the version under which it began."""
+
+    left: int
+    unscored: int
+    verdicts_s: list[float] = field(default_factory=list)
+    version: int = -1
+
+
+class Actors:
+    """Workers that generate, servers that judge, and the pass of the reference behind them.
+
+    `complete` is called with each group that has all its verdicts. `streams`: groups come one by
+    one and not in batches. `visible` is the policy version at the workers, `begun` how many groups
+    have begun, `per_step` how many a learner step takes.
+    """
+
+    def __init__(
+        self, workload: Workload, clock: Clock, streams: bool, complete: Callable[[Group], None]
+    ) -> None:
+        self.load, self.clock, self._complete = workload, clock, complete
+        self.meter = Meter(clock)
+        engine = workload.engine
+        if engine.pooled:
+            self.workers = [Worker(clock, engine, engine.workers, self.meter)]
+        else:
+            number = round(engine.workers)
+            self.workers = [Worker(clock, engine, 1.0, self.meter) for _ in range(number)]
+        self.rewards = Servers(clock, workload.reward_workers)
+        self.reference = Servers(clock, 1)
+        self.groups = [_groups(batch) for batch in workload.batches]
+        self.per_step = len(self.groups[0])
+        self.visible = 0
+        self.begun = 0
+        self.generated: list[Group] = []  # whose verdicts wait for the rest of the batch
+        self.generating = 0  # groups
+        by_batch = workload.scoring == "batch"
+        self.scoring = "group" if by_batch and streams else workload.scoring
+
+    def begin_group(self) -> None:
+        """The next group of the workload begins, on the worker with the least to do."""
+        number = self.begun
+        self.begun += 1
+        batch = (number // self.per_step) % len(self.groups)
+        samples = self.groups[batch][number % self.per_step % len(self.groups[batch])]
+        group = Group(len(samples), len(samples))
+        worker = min(self.workers, key=lambda worker: worker.load)
+        self.generating += 1
+        for tokens, env_s, verdict_s in samples:
+            self._begin_sample(worker, group, tokens, env_s, verdict_s)
+
+    def _begin_sample(
+        self, worker: Worker, group: Group, tokens: float, env_s: float, verdict_s: float
+    ) -> None:
+        def begun() -> None:
+            if group.version < 0:
+                group.version = self.visible
+
+        def ended() -> None:
+            self._sample_ended(group, verdict_s)
+
+        def called() -> None:
+            self.clock.after(env_s, lambda: worker.submit(tokens / 2, _nothing, ended))
+
+        if env_s > 0:  # the tool answers halfway; meanwhile the sequence takes no slot
+            worker.submit(tokens / 2, begun, called)
+        else:
+            worker.submit(tokens, begun, ended)
+
+    def _sample_ended(self, group: Group, verdict_s: float) -> None:
+        group.left -= 1
+        group.verdicts_s.append(verdict_s)
+        self.generating -= group.left == 0
+        if self.scoring == "sample" or (self.scoring == "group" and not group.left):
+            self._judge(group)
+        elif self.scoring == "batch" and not group.left:
+            self.generated.append(group)
+            if not self.generating:
+                complete, self.generated = self.generated, []
+                for one in complete:
+                    self._judge(one)
+
+    def _judge(self, group: Group) -> None:
+        def done() -> None:
+            group.unscored -= 1
+            if not group.unscored:
+                share_s = self.load.reference_s / self.per_step
+                self.reference.serve(share_s, lambda: self._complete(group))
+
+        verdicts_s, group.verdicts_s = group.verdicts_s, []
+        for seconds in verdicts_s:
+            self.rewards.serve(seconds, done)
+
+
+def _groups(batch: Batch) -> list[list[tuple[float, float, float]]]:
+    """The samples of each group: tokens, seconds of tools, seconds of the verdict."""
+    groups: dict[int, list[tuple[float, float, float]]] = {}
+    for group, sample in zip(batch.group, _samples(batch), strict=True):
+        groups.setdefault(group, []).append(sample)
+    return list(groups.values())
+
+
+def _samples(batch: Batch) -> Iterator[tuple[float, float, float]]:
+    columns = (batch.tokens.tolist(), batch.env_s.tolist(), batch.verdict_s.tolist())
+    yield from zip(*columns, strict=True)
+
+
+def _nothing() -> None:
+    """A sequence that comes back from a tool does not begin anew."""

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 import os
+import socket
 import sys
 import threading
 import time
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from socketserver import ThreadingTCPServer
 
 from rltrace.analysis.meters.of_run import RunMeters
 from rltrace.report.prometheus import CONTENT_TYPE, Families, exposition, families
@@ -71,7 +73,7 @@ def serve(
     has ended, so that it is scraped once more. `serving` is told the URL once it answers; port 0
     takes a free one. Errors: `RltraceError` when the port cannot be had, or the run is deleted."""
     try:
-        server = _Server((host, port), _handler(exporter))
+        server = _Server(host, port, _handler(exporter))
     except (OSError, OverflowError) as error:
         said = error.strerror if isinstance(error, OSError) else str(error)
         message = f"cannot serve on {host} port {port}: {said}; give another --port"
@@ -81,7 +83,8 @@ def serve(
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         try:
-            serving(f"http://{_in_url(host)}:{server.server_port}{PATH}")
+            in_url = f"[{host}]" if ":" in host else host
+            serving(f"http://{in_url}:{server.server_address[1]}{PATH}")
             over_at: float | None = None
             while not ended.wait(_LOOKS_EVERY_S):
                 if exporter.is_over() and until_end:
@@ -93,8 +96,15 @@ def serve(
             thread.join()
 
 
-class _Server(ThreadingHTTPServer):
+class _Server(ThreadingTCPServer):
+    """(An `HTTPServer` asks the DNS for its own name first, which may take long.)"""
+
     daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(self, host: str, port: int, handler: type[BaseHTTPRequestHandler]) -> None:
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        super().__init__((host, port), handler)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Whoever asked and did not wait for the answer is nobody's trouble."""
@@ -128,7 +138,3 @@ def _handler(exporter: Exporter) -> type[BaseHTTPRequestHandler]:
             """Scrapes are not told."""
 
     return Handler
-
-
-def _in_url(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

@@ -11,6 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -40,10 +41,15 @@ def get(url: str) -> tuple[int, str, str]:
 
 
 def served(
-    path: Path, ask: Callable[[str], object], ends_by: int | None = signal.SIGINT, **how: bool
-) -> list[object]:
+    path: Path,
+    ask: Callable[[str], Any],
+    ends_by: int | None = signal.SIGINT,
+    *,
+    host: str = "127.0.0.1",
+    until_end: bool = False,
+) -> list[Any]:
     """What `ask` found while the run was served, which is ended by a signal then, if by any."""
-    found: list[object] = []
+    found: list[Any] = []
 
     def asks(url: str) -> None:
         try:
@@ -55,7 +61,7 @@ def served(
     def serving(url: str) -> None:
         threading.Thread(target=asks, args=(url,)).start()
 
-    serve(Exporter(path), "127.0.0.1", 0, how.get("until_end", False), serving)
+    serve(Exporter(path), host, 0, until_end, serving)
     return found
 
 
@@ -74,6 +80,15 @@ def test_it_serves_until_it_is_told_to_end(run: Path, ends_by: int) -> None:
     assert index[2] == "rltrace, run run: /metrics\n"
     assert nothing[0] == 404
     assert signal.getsignal(ends_by) == before
+
+
+def test_it_listens_on_ipv6(run: Path) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    (answer,) = served(run, get, host="::1")
+    assert "rltrace_steps_total" in answer[2]
 
 
 def test_with_until_end_it_ends_once_the_job_has(

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 import rltrace
 from rltrace import dashboards
@@ -241,6 +242,20 @@ def test_promtool_accepts_config_rules_and_their_tests(recorded: Watched) -> Non
     check = ["promtool", "check", "metrics"]
     done = subprocess.run(check, input=text, capture_output=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_provisioning_names_the_source_and_the_dashboards() -> None:
+    folder = dashboards.folder("provisioning")
+    files = [yaml.safe_load(path.read_text("utf-8")) for path in sorted(folder.rglob("*.yaml"))]
+    boards, sources = files
+    assert {boards["apiVersion"], sources["apiVersion"]} == {1}
+    (source,), (provider,) = sources["datasources"], boards["providers"]
+    assert (source["type"], provider["type"]) == ("prometheus", "file")
+    scrapes = yaml.safe_load((RULES / "prometheus.yml").read_text("utf-8"))["global"]
+    assert source["jsonData"]["timeInterval"] == scrapes["scrape_interval"]
+    assert provider["options"]["path"] in (HERE.parents[1] / "docs/dashboards.md").read_text(
+        "utf-8"
+    )
 
 
 def types(folder: Path, node_modules: Path, boards: dict[str, str]) -> str:

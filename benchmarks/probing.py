@@ -3,8 +3,8 @@
     python -m benchmarks.probing [NAME ...] [--steps N] [--seed 1] [--json]
 
 Runs the jobs of examples/walls/ that are walls of a stage under `rltrace wrap --probe`. The probe's
-interval for the stage's exposed part must have a half-width of at most 0.15 and hold the part that
-the report computes.
+interval for the stage's exposed part (how much of a delay the step felt) must have a half-width of
+at most 0.15, and that for its share of the step must hold the share that the report computes.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Probed:
 
     @property
     def holds(self) -> bool:
-        """Whether the interval is sharp enough and holds the computed part."""
+        """Whether the interval is sharp enough, and that of the share holds the computed one."""
         sharp = self.stage.exposed_part.half_width <= HALF_WIDTH
         return sharp and not self.stage.contradicts and self.stage.exposed_part.known
 
@@ -111,14 +111,14 @@ def main(names: tuple[str, ...], steps: int | None, seed: int, as_json: bool) ->
     result = Result("Walls under a probe", "exposed part")
     for name in names or STAGE_OF:
         found = probe_wall(name, steps, seed)
-        part = found.stage.exposed_part
+        part, share = found.stage.exposed_part, found.stage.share
         result.notes[name] = found.sentence()
         result.checks += [
             Check(f"{name}: half-width of the interval", part.half_width, HALF_WIDTH, ""),
             Check(
-                f"{name}: computed part off the estimate",
-                abs(found.stage.computed_part - part.value),
-                part.half_width,
+                f"{name}: computed share off the estimate",
+                abs(found.stage.computed_share - share.value),
+                share.half_width,
                 "",
             ),
         ]

@@ -4,7 +4,7 @@
                                [--keep FOLDER]
 
 For each job: it runs traced, and the verdict's first wall must be the file's. Where the wall is a
-stage, the job runs under a probe, whose interval has to be sharp and hold the computed part; else
+stage, the job runs under a probe, whose interval has to be sharp and hold the computed share; else
 the evidence must be exactly what the trainer's own ledger says. Then the recommended fix (the one
 that takes the cause away, as the file's [without] does, where there is one with a prediction; else
 the verdict's first that has a setting and a prediction) is applied in turns with the job as it is:
@@ -37,7 +37,6 @@ import rltrace
 from benchmarks.probing import STAGE_OF, probe_wall
 from benchmarks.walls import FILES, ROOT, Wall
 from rltrace.analysis.fixes import Fix
-from rltrace.analysis.probe import HALF_WIDTH
 from rltrace.analysis.summary import Summary, summarize
 from rltrace.analysis.trial import CONFIRMED, Trial
 from rltrace.run import experiment
@@ -149,9 +148,12 @@ def _wrap(run: Path, *job: str) -> None:
 def _evidence(name: str, summary: Summary, books: Mapping[str, Any], folder: Path) -> Evidence:
     if name in STAGE_OF:
         found = probe_wall(name, out=folder / "probed")
-        part = found.stage.exposed_part
-        says = f"{part.value:.2f} ± {part.half_width:.2f}, computed {found.stage.computed_part:.2f}"
-        return Evidence(says, found.holds and part.half_width <= HALF_WIDTH)
+        part, share = found.stage.exposed_part, found.stage.share
+        says = (
+            f"feels {part.value:.2f} ± {part.half_width:.2f} of a delay; share {share.value:.2f} ± "
+            f"{share.half_width:.2f}, computed {found.stage.computed_share:.2f}"
+        )
+        return Evidence(says, found.holds)
     return EXACTLY[name](summary, books)
 
 

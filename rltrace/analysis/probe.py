@@ -73,8 +73,8 @@ class ProbedStage:
 
     @property
     def contradicts(self) -> bool:
-        """Whether the computed exposed part is outside of the measured interval."""
-        return self.exposed_part.known and not self.exposed_part.contains(self.computed_part)
+        """Whether the computed share of the step is outside of the measured interval."""
+        return self.share.known and not self.share.contains(self.computed_share)
 
     def more_steps_for(self, half_width: float) -> int | None:
         """How many more steps of the same kind an interval of this half-width for the exposed part

@@ -149,7 +149,7 @@ def test_the_steps_for_a_sharper_answer_go_with_the_square() -> None:
     assert stage.more_steps_for(0.3) == 0
     assert stage.more_steps_for(0.15) == 120
     assert stage.contradicts
-    assert stage.contradicts is not stage.exposed_part.contains(stage.computed_part)
+    assert stage.contradicts is not stage.share.contains(stage.computed_share)
 
 
 # --- runs -----------------------------------------------------------------------------------------

@@ -32,19 +32,19 @@ def test_every_wall_that_is_a_stage_has_a_job_and_its_stage_stands_for_it() -> N
 
 
 @pytest.mark.parametrize(
-    ("part", "computed", "holds"),
+    ("part", "share", "computed", "holds"),
     [
-        (PART, 0.95, True),
-        (PART, 0.7, False),
-        (Estimate(0.9, 0.7, 1.1), 0.95, False),
-        (UNKNOWN, 0.95, False),
+        (PART, PART, 0.95, True),
+        (PART, PART, 0.7, False),
+        (Estimate(0.9, 0.7, 1.1), PART, 0.95, False),
+        (UNKNOWN, UNKNOWN, 0.95, False),
     ],
 )
 def test_a_probe_holds_that_is_sharp_and_agrees(
-    tmp_path: Path, part: Estimate, computed: float, holds: bool
+    tmp_path: Path, part: Estimate, share: Estimate, computed: float, holds: bool
 ) -> None:
     summary = summarize(run_of(tmp_path, process("driver", *turns(4, 5, 4, 5))))
-    stage = dataclasses.replace(STAGE, exposed_part=part, computed_part=computed)
+    stage = dataclasses.replace(STAGE, exposed_part=part, share=share, computed_share=computed)
     probe = Probe((stage,), 0.2, 0.05, PART, 7, 40, 0, 0, 0, 1.0, ())
     assert Probed("learner", summary, probe, stage).holds is holds
 

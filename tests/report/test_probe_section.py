@@ -55,7 +55,7 @@ def test_measured_and_computed_stand_side_by_side() -> None:
 
 
 def test_a_contradiction_is_said() -> None:
-    assert "train (τ_T): the probe contradicts" in shown(stage(computed_part=0.4))[1]
+    assert "train (τ_T): the probe contradicts" in shown(stage(computed_share=0.4))[1]
 
 
 def test_it_says_how_many_more_steps_a_sharper_answer_takes() -> None:

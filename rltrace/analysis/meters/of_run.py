@@ -94,7 +94,7 @@ class RunMeters:
             self.follower.path,
             self.follower.meta,
             self.follower.gone,
-            self._liveness.of_job(self.follower.meta),
+            self._liveness.of_command(self.follower.meta),
             self.last_event_ns > 0,
             self.last_event_ns,
             self.follower.now_ns(),

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
@@ -20,11 +19,11 @@ from rltrace.importers.log import Log, Record, out_of_order
 from rltrace.importers.reading import read_log
 from rltrace.importers.run_writer import NEVER_LOGGED, ImportedRun, ImportedStep, Timed
 from rltrace.importers.times import counted, impossible, is_time
+from rltrace.importers.verl_trainers import TIMING, UNKNOWN, V1, Trainer, trainer_of
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.vocabulary import Stage
 
-TIMING = "timing_s/"
-STEP = "timing_s/step"
+STEP = f"{TIMING}step"
 _STEP_TOO = "perf/time_per_step"  # the same number
 
 POLL_S = 2.0
@@ -71,31 +70,6 @@ SETTINGS = {
 }
 """What verl prints of its configuration when it starts."""
 
-LEGACY, V1, ONE_STEP_OFF, FULLY_ASYNC, UNKNOWN = (
-    "RayPPOTrainer",
-    "V1",
-    "one-step-off",
-    "fully async",
-    "unknown trainer",
-)
-
-
-@dataclass(frozen=True)
-class _Trainer:
-    """Which of verl's trainers wrote the log. `mode` is V1's, empty where it is not known;
-    `generates_aside`: `gen` is how long the loop waited for what other processes generate."""
-
-    name: str
-    mode: str
-    version: str
-    placement: str
-    generates_aside: bool
-    checkpoint_after: bool
-
-    @property
-    def words(self) -> str:
-        return f"{self.name} {self.mode}".strip()
-
 
 def read(path: Path) -> ImportedRun:
     """Reads a log of verl. Errors: `RltraceError` when there is nothing of verl's in it."""
@@ -105,7 +79,7 @@ def read(path: Path) -> ImportedRun:
 def lay_out(log: Log) -> ImportedRun:
     """The run that a log tells of. Errors: `RltraceError` when it is no log of verl's trainer."""
     _check(log)
-    trainer = _trainer(log)
+    trainer = trainer_of(log)
     timings = [_timings(record) for record in log.records]
     names = {name for timing in timings for name in timing}
     odd = impossible(log.records, lambda name: name.startswith(TIMING))
@@ -170,37 +144,6 @@ def _check(log: Log) -> None:
         )
 
 
-def _trainer(log: Log) -> _Trainer:
-    """Told by which metrics there are, and by the configuration where the log shows it."""
-    names = {name for record in log.records for name in record.metrics}
-    lag = [v for r in log.records for name, v in r.metrics.items() if name in _LAGS]
-    mode = log.settings.get("trainer_mode", "")
-    if f"{TIMING}timing_s/param_sync" in names or any(n.startswith("fully_async/") for n in names):
-        return _Trainer(FULLY_ASYNC, "", "", "async", True, True)
-    if names & {f"{TIMING}sync_rollout_weights", f"{TIMING}generate_async"}:
-        return _Trainer(ONE_STEP_OFF, "", "", "one-step-off", True, True)
-    if lag or (mode and log.settings.get("use_v1") == "True"):
-        if not mode and f"{TIMING}switch_to_trainer" in names:
-            mode = "separate_async"  # the only one with engines that change sides
-        aside = mode == "separate_async" or (not mode and max(lag, default=0) > 0)
-        placement = _PLACEMENTS.get(mode, "")
-        return _Trainer(V1, mode, "0.9 or later", placement, aside, False)
-    if any(n.startswith((f"{TIMING}agent_loop/", f"{TIMING}generation_timing/")) for n in names):
-        if f"{TIMING}update_weights" not in names:
-            return _Trainer(LEGACY, "", "0.6 or older", "colocated", False, True)
-        newer = f"{TIMING}agent_loop/compute_score/mean" in names
-        version = "0.8 or later" if newer else "0.7 or later"
-        return _Trainer(LEGACY, "", version, "colocated", False, False)
-    return _Trainer(UNKNOWN, "", "", "", False, False)
-
-
-_LAGS = (
-    "training/off_policy/trajectory_staleness/max",
-    "training/off_policy/trajectory_staleness_worst/max",
-)
-_PLACEMENTS = {"sync": "colocated", "colocate_async": "colocated", "separate_async": "async"}
-
-
 def _timings(record: Record) -> dict[str, float]:
     """The timers of a record in seconds, without those that no clock can have shown."""
     return {
@@ -211,7 +154,7 @@ def _timings(record: Record) -> dict[str, float]:
 
 
 def _step(
-    record: Record, timing: dict[str, float], stages: dict[str, Stage], trainer: _Trainer
+    record: Record, timing: dict[str, float], stages: dict[str, Stage], trainer: Trainer
 ) -> ImportedStep:
     seconds = timing.get("step")
     if seconds is None and is_time(record.metrics.get(_STEP_TOO, -1.0)):
@@ -239,7 +182,7 @@ def _unusable(names: set[str], stages: dict[str, Stage]) -> Iterator[tuple[Stage
 
 
 def _not_logged(
-    trainer: _Trainer, names: set[str], gen_is_wait: bool, reward_unknown: bool
+    trainer: Trainer, names: set[str], gen_is_wait: bool, reward_unknown: bool
 ) -> Iterator[tuple[Stage | None, str]]:
     if gen_is_wait and trainer.generates_aside:
         yield Stage.ROLLOUT, "gen is how long the trainer waited for samples"
@@ -256,7 +199,7 @@ def _not_logged(
     yield from ((None, what) for what in NEVER_LOGGED)
 
 
-def _figures(trainer: _Trainer, polled: bool, unscored: list[float]) -> Iterator[tuple[str, str]]:
+def _figures(trainer: Trainer, polled: bool, unscored: list[float]) -> Iterator[tuple[str, str]]:
     """What verl itself gets wrong."""
     if polled:
         known = "" if trainer.name == V1 else "if the V1 trainer or 0.8's main_ppo_sync wrote it, "

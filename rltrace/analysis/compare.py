@@ -12,9 +12,8 @@ the next (another host, another seed) is not in them: pairs of runs tell that (`
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from rltrace.analysis.busy import busy
 from rltrace.analysis.cascade import Cascade, cascade
 from rltrace.analysis.chains import Seconds
 from rltrace.analysis.devices import Devices, count_devices
+from rltrace.analysis.differing import Difference, facts_that_differ, settings_that_differ
 from rltrace.analysis.freshness import freshness
 from rltrace.analysis.goodput import goodput
 from rltrace.analysis.stages import break_down
@@ -76,15 +76,6 @@ class Drift:
     def changed(self) -> bool:
         """Whether the work surely differs in it."""
         return self.ratio.excludes(1.0) and abs(math.log(self.ratio.value)) > ALIKE
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A setting, or a fact about device or program; None: not stated."""
-
-    name: str
-    before: Any
-    after: Any
 
 
 @dataclass(frozen=True)
@@ -155,8 +146,8 @@ def compare(first: Run, second: Run) -> Comparison:
         stages=_stages(x, y),
         factors=_factors(a, b),
         drift=_drift(x, y),
-        settings=_settings(first, second),
-        devices=_devices(first, second, a, b),
+        settings=settings_that_differ(first, second),
+        devices=facts_that_differ((first, a.devices), (second, b.devices)),
     )
 
 
@@ -288,47 +279,3 @@ def _both(amount: Seconds, per: Seconds) -> tuple[Seconds, Seconds]:
 def _rate(amount: Seconds, per: Seconds) -> float:
     a, p = _both(amount, per)
     return float(a.sum() / p.sum()) if len(a) and p.sum() > 0 else math.nan
-
-
-def _settings(first: Run, second: Run) -> tuple[Difference, ...]:
-    """What the job states of itself, and else the words of its command that only one run has."""
-    stated = [_stated(run) for run in (first, second)]
-    if all(stated):
-        return _differing(*stated)
-    words = [[str(w) for w in run.meta.get("command") or ()] for run in (first, second)]
-    only = [[w for w in mine if w not in other] for mine, other in (words, words[::-1])]
-    if only[0] or only[1]:
-        return (Difference("command", " ".join(only[0]), " ".join(only[1])),)
-    return ()
-
-
-def _stated(run: Run) -> Mapping[str, Any]:
-    for process in run.processes:
-        settings = process.facts.get("settings")
-        if isinstance(settings, dict):
-            return settings
-    return {}
-
-
-def _devices(first: Run, second: Run, a: _Side, b: _Side) -> tuple[Difference, ...]:
-    def facts(run: Run, side: _Side) -> dict[str, Any]:
-        return {
-            "device": side.devices.name or side.devices.kind,
-            "devices": side.devices.count,
-            "hosts": len({p.node for p in run.processes}),
-            "framework": run.meta.get("framework"),
-            "framework version": run.meta.get("framework_version"),
-            "rltrace version": run.meta.get("rltrace_version"),
-            "probed": "probe" in (run.meta.get("settings") or {}),
-        }
-
-    return _differing(facts(first, a), facts(second, b))
-
-
-def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Difference, ...]:
-    names = dict.fromkeys([*before, *after])
-    return tuple(
-        Difference(name, before.get(name), after.get(name))
-        for name in names
-        if before.get(name) != after.get(name)
-    )

@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Iterator
 
 from rltrace.analysis.bootstrap import Interval
-from rltrace.analysis.compare import Comparison, Difference, FactorChange
+from rltrace.analysis.compare import Comparison, FactorChange
+from rltrace.analysis.differing import Difference
 from rltrace.report import units
 from rltrace.report.layout import Column, Grid, Section, listed
 

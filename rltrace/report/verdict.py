@@ -117,7 +117,8 @@ def _measured(found: Verdict) -> Iterator[str]:
     where it says otherwise."""
     of_walls = {stage for wall in found.binding for stage in stages_of(wall.name)}
     for one in found.measured:
-        share = f"{units.share(one.share.value)} ± {100 * one.share.half_width:.0f}"
+        least = max(0.0, one.share.value)  # noise may measure less than nothing
+        share = f"{units.share(least)} ± {100 * one.share.half_width:.0f}"
         says = f"its {one.computed_by} says {units.share(one.computed)}"
         if one.contradicts:
             yield f"measured by delaying: {share} of the step waits for {one.name}; {says}, wrongly"

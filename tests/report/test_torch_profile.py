@@ -14,6 +14,8 @@ import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
 import rltrace
+from benchmarks.make_trace import make
+from benchmarks.synthetic.workload import Workload
 from rltrace.hooks.recorder import Recorder
 from rltrace.report.perfetto import write
 from rltrace.report.perfetto.torch_profile import files_of, read
@@ -134,6 +136,29 @@ def test_a_process_that_was_not_traced_gets_a_track_of_its_own(
     packets = Trace.FromString((tmp_path / "t.pftrace").read_bytes()).packet
     names = [p.track_descriptor.process.process_name for p in packets]
     assert "torch.profiler rank 3 (rank3.json)" in names
+
+
+def test_the_clock_of_another_node_is_put_right(
+    trace: tuple[Path, int, int], tmp_path: Path
+) -> None:
+    make(tmp_path / "run", Workload(nodes=2, steps=4))
+    run = rltrace.open_run(tmp_path / "run")
+    there = next(p for p in run.processes if p.node != run.meta["node"] and p.role == "learner")
+    moment = there.start_ns + 10**10
+    off_ns = 5 * 10**9  # node 1's real time is five seconds ahead
+    document = json.loads(trace[0].read_text())
+    first = min(e["ts"] for e in timed(document))
+    document["baseTimeNanoseconds"] = moment + off_ns - round(first * 1000)
+    document["host_name"] = there.host
+    for event in document["traceEvents"]:
+        event["pid"] = there.pid if event["pid"] == os.getpid() else event["pid"]
+    (tmp_path / "node1.json").write_text(json.dumps(document))
+    write(run, tmp_path / "t.pftrace", None, [read(tmp_path / "node1.json")])
+    packets = Trace.FromString((tmp_path / "t.pftrace").read_bytes()).packet
+    of_torch = {p.track_descriptor.uuid for p in packets if "torch: " in p.track_descriptor.name}
+    begun = [p.timestamp for p in packets if p.track_event.track_uuid in of_torch]
+    bound_ns = 10**6  # far more than the exchanges leave open, far less than the clocks differ
+    assert abs(min(begun) - moment) < bound_ns
 
 
 def test_a_trace_of_another_time_is_said(

@@ -46,9 +46,9 @@ class Findings:
         return tuple(notes)
 
 
-def find(run: Run, price_usd_per_hour: float | None = None) -> Findings:
+def find(run: Run) -> Findings:
     """Analyses a run."""
-    summary = summarize(run, price_usd_per_hour)
+    summary = summarize(run)
     activity = read_activity(run)
     steps = find_steps(run, (activity.first_ns, activity.last_ns))
     windows = () if steps.whole_run else steps.windows

@@ -13,7 +13,7 @@ from rltrace.report.perfetto.scene import Note, Scene, Slices
 from rltrace.report.perfetto.slices import TITLES, UPDATES, VERSIONS
 from rltrace.report.perfetto.tracks import OPEN, Ints, pack
 from rltrace.trace.run import Run
-from rltrace.trace.vocabulary import SyncRole, Transport
+from rltrace.trace.vocabulary import Fate, SyncRole, Transport
 
 
 @dataclass(frozen=True)
@@ -142,13 +142,13 @@ def _count(rows: Ints) -> int:
     return int(rows.max()) + 1 if len(rows) else 0
 
 
-MADE_OF = """
-    SELECT u.version + 1 AS version, max(u.step) AS made_by_step, count(*) AS samples,
+MADE_OF = f"""
+    SELECT u.version + 1 AS version, max(nullif(u.step, -1)) AS made_by_step, count(*) AS samples,
            max(u.version - t.first_version) AS largest_lag_versions,
            avg(u.version - t.first_version) AS mean_lag_versions
     FROM raw_uses u LEFT JOIN (
         SELECT trajectory, nullif(arg_min(first_version, start_ns), -1) AS first_version
         FROM raw_trajectories WHERE trajectory <> -1 GROUP BY trajectory) t USING (trajectory)
-    WHERE u.version >= 0 AND u.fate = 0 GROUP BY 1
+    WHERE u.version >= 0 AND u.fate = {Fate.TRAINED:d} GROUP BY 1
 """
 """By version, the samples that the update which made it was trained on."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from rltrace.analysis.current import current_settings
 from rltrace.analysis.fixes import Fix, fixes_for
+from rltrace.analysis.framework import framework_of
 from rltrace.analysis.health import ALARM, Health
 from rltrace.analysis.lint import Lint, lint
 from rltrace.analysis.readiness import Control, readiness
@@ -59,18 +60,6 @@ def verdict(seen: Seen, health: Health, source: Source | None) -> Verdict:
 def _fixes(seen: Seen, ranking: Ranking, source: Source | None) -> tuple[Fix, ...]:
     if ranking.first is None:
         return ()
-    framework = _framework(seen)
+    framework = framework_of(seen.run)
     set_now = current_settings(seen.run, *framework)
     return fixes_for(seen, ranking.binding, source, framework, set_now)
-
-
-def _framework(seen: Seen) -> tuple[str, str]:
-    """`(name, version)` of the run's framework; empty where unknown."""
-    for process in seen.run.processes:
-        if process.adapter:
-            versions = process.facts.get("versions")
-            known = versions.get(process.adapter) if isinstance(versions, dict) else None
-            return str(process.adapter), str(known or "")
-    imported = seen.run.meta.get("imported")
-    name = imported.get("trainer") if isinstance(imported, dict) else None
-    return str(name or seen.run.meta.get("framework") or ""), ""

@@ -48,6 +48,7 @@ class RunMeters:
         self.looked_ns = 0
         self._liveness = Liveness()
         self._alive: dict[int, bool | None] = {}
+        self._job_alive: bool | None = None
         self._last_sign_ns: Ints = np.zeros(0, np.int64)
         self.look()
 
@@ -90,11 +91,13 @@ class RunMeters:
         for process in self.follower.processes:
             if self._alive.get(process.number, True) is True:
                 self._alive[process.number] = self._liveness.of_process(process)
+        if self._job_alive is not False:  # its pid may be another's one day
+            self._job_alive = self._liveness.of_command(self.follower.meta)
         self.job: Job = job_of(
             self.follower.path,
             self.follower.meta,
             self.follower.gone,
-            self._liveness.of_command(self.follower.meta),
+            self._job_alive,
             self.last_event_ns > 0,
             self.last_event_ns,
             self.follower.now_ns(),

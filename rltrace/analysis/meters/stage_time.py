@@ -3,7 +3,8 @@
 The union of intervals, as everywhere: an instant of a lane belongs to its innermost span, and what
 several lanes do at once is counted once. Time is taken in slice by slice, from one look at the run
 to the next, with what is open counted as far as the look. A row may also be stored only after what
-it says has happened; it then adds what its stage had not been given yet. So times only grow.
+it says has happened; it then adds what its stage had not been given yet. So times only grow: a span
+that is taken back keeps what it was given.
 """
 
 from __future__ import annotations

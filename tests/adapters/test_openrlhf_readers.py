@@ -7,7 +7,9 @@ import math
 import pickle
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -185,6 +187,49 @@ def test_a_sample_is_a_trajectory_and_its_response_carries_its_id(
     assert rows(run_path, "select distinct component, value, outcome from rewards") == [
         ("reward server", 0.5, "ok")
     ]
+    assert not problems(run_path)
+
+
+class JudgedInThreads(SingleTurn):
+    """OpenRLHF's executor with a reward function of the user's, which it calls in a thread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ran: list[tuple[int, int]] = []
+
+        def judge(queries: list[str]) -> dict[str, float]:
+            began = time.monotonic_ns()
+            time.sleep(0.02)
+            self.ran.append((began, time.monotonic_ns()))
+            return {"rewards": 0.5}
+
+        self.reward_func = judge
+
+    async def _fetch(self, queries_list: list[str]) -> Any:
+        return [await asyncio.to_thread(self.reward_func, queries_list)]
+
+    fetch = hooked(_fetch, "reward", before=agents.verdict_wanted, after=verdicts.judged)
+
+
+def test_a_verdict_lasts_as_long_as_the_users_function_and_not_its_wait_for_a_thread(
+    recorder: recording.Recorder, run_path: Path
+) -> None:
+    recorder.version = 0
+    executor = JudgedInThreads()
+
+    async def all_of_them() -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        await Engine(executor, [Answer(4)] * 3).generate_responses("p", num_samples=3)
+
+    asyncio.run(all_of_them())
+    found = rows(run_path, "select start_ns, end_ns from raw_rewards order by start_ns")
+    assert len(found) == len(executor.ran) == 3
+    assert all(end_ns <= start_ns for (_, end_ns), (start_ns, _) in pairwise(found))
+    assert rows(run_path, "select distinct component, value, outcome from rewards") == [
+        ("judge", 0.5, "ok")
+    ]
+    [calls] = rows(run_path, "select count(*) from spans where stage = 'reward'")
+    assert calls == (3,)
     assert not problems(run_path)
 
 

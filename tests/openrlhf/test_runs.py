@@ -234,6 +234,14 @@ def test_what_the_job_says_of_itself_lies_within_what_watches_it(
         )
 
 
+def test_a_verdict_is_busy_for_as_long_as_the_reward_function_runs(job: Finished) -> None:
+    stamps = job.stamps("reward")
+    if stamps:
+        [busy_s] = job.rows("SELECT sum(end_ns - start_ns) / 1e9 FROM rewards")
+        true_s = sum(stamp["end_ns"] - stamp["start_ns"] for stamp in stamps) / 1e9
+        assert busy_s == pytest.approx(true_s, rel=0.05, abs=0.005 * len(stamps))
+
+
 def test_calls_of_the_environment_are_environment(job: Finished) -> None:
     stamps = job.stamps("step")
     made = job.rows("SELECT count(*) FROM spans WHERE stage = 'env' AND name LIKE '%.step'")

@@ -10,7 +10,7 @@ from typing import Any
 from rltrace.adapters.openrlhf import rollout, verdicts
 from rltrace.hooks.hook import Call, Hook, Reader
 from rltrace.hooks.observing import Observer
-from rltrace.hooks.wrapping import Patch
+from rltrace.hooks.wrapping import Patch, observers
 
 OWN = "openrlhf.utils.agent"
 
@@ -36,6 +36,17 @@ def environment_known(call: Call) -> None:
     cls = call.argument("agent_instance_cls")
     for method in ("step", "reset"):
         _watch(cls, method, "env", after=rollout.stepped)
+
+
+def verdict_wanted(call: Call) -> None:
+    """A verdict of the user's reward function, which runs in a thread when one is free."""
+    function = vars(call.self).get("reward_func")
+    if callable(function) and not observers(function):
+        name = str(getattr(function, "__name__", "reward_func"))
+        target = f"{getattr(function, '__module__', '')}:{name}"
+        hook = Hook(target, before=verdicts.function_begins, after=verdicts.function_ended)
+        Patch(call.self, "reward_func", Observer(hook))
+    verdicts.judging(call)
 
 
 def no_span(call: Call) -> None:

@@ -149,8 +149,11 @@ _ROLLOUT = (
         stages=("env",),
     ),
     *(
-        Hook(f"{_AGENT}.{method}", "reward", before=verdicts.judging, after=verdicts.judged)
-        for method in ("_fetch_rewards_via_func", "_fetch_rewards_via_http")
+        Hook(f"{_AGENT}.{method}", "reward", before=before, after=verdicts.judged)
+        for method, before in (
+            ("_fetch_rewards_via_func", agents.verdict_wanted),
+            ("_fetch_rewards_via_http", verdicts.judging),
+        )
     ),
     Hook(f"{_WORKER}.update_weight", after=engine.worker_loaded),
     Hook(f"{_WORKER}.update_weight_cuda_ipc", after=engine.worker_loaded),

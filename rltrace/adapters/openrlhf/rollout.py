@@ -32,7 +32,7 @@ _STAMPS = ("queued_ts", "scheduled_ts", "first_token_ts", "last_token_ts")
 class Trajectory:
     """One run of an executor, until its end is known."""
 
-    __slots__ = ("ended", "env_ns", "judged", "known", "last_ns", "row", "tag")
+    __slots__ = ("ended", "env_ns", "judged", "known", "last_ns", "row", "tag", "timed", "verdict")
 
     def __init__(self, tag: tuple[int, int], row: Any) -> None:
         self.tag = tag
@@ -40,6 +40,8 @@ class Trajectory:
         self.env_ns = 0
         self.last_ns = -1  # when its latest request or environment step ended
         self.ended = self.judged = False
+        self.verdict: Any = None  # its row
+        self.timed = False  # whether the reward function said when it ended
         self.known: dict[str, int] = {}  # columns, from its requests
 
     def end(self, end_ns: int, **columns: int) -> None:

@@ -23,6 +23,22 @@ def judging(call: Call) -> None:
     trajectory.end(trajectory.last_ns if trajectory.last_ns > 0 else call.start_ns)
     component = call.recorder.name(_component(call.self))
     call.state = call.row("rewards", trajectory=trajectory.tag[0], component=component)
+    trajectory.verdict = call.state
+
+
+def function_begins(call: Call) -> None:
+    """The user's function runs at last: until now its verdict waited for a thread."""
+    trajectory = current.get()
+    if trajectory is not None and trajectory.verdict is not None:
+        trajectory.verdict.set(start_ns=call.start_ns)
+
+
+def function_ended(call: Call) -> None:
+    """It has come to its verdict, which the engine's loop hears of when it has time."""
+    trajectory = current.get()
+    if trajectory is not None and trajectory.verdict is not None:
+        trajectory.verdict.set(end_ns=call.end_ns)
+        trajectory.timed = True
 
 
 def judged(call: Call) -> None:
@@ -36,7 +52,10 @@ def judged(call: Call) -> None:
     known = _columns(value)
     if isinstance(call.exception, TimeoutError):
         known["outcome"] = Outcome.TIMEOUT
-    call.state.set(end_ns=call.end_ns, **known)
+    trajectory = current.get()
+    if trajectory is None or not trajectory.timed:
+        known["end_ns"] = call.end_ns
+    call.state.set(**known)
 
 
 def agent_judged(call: Call) -> None:

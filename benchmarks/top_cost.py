@@ -1,6 +1,6 @@
 """What `rltrace top` costs beside a live run: its share of a core, in tmux, on a real job.
 
-    python -m benchmarks.top_cost [--rounds 12] [--json]
+    python -m benchmarks.top_cost [--rounds 12] [--run A_LIVE_RUN] [--json]
 
 The built-in trainer trains under `rltrace wrap`; `rltrace top` watches it in a tmux session, at its
 usual interval, on a small and a large screen in turns. A round's figure is the CPU time, user and
@@ -41,8 +41,11 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
-def live_run(folder: Path) -> Iterator[Path]:
-    """A run of the built-in trainer that goes on and on."""
+def live_run(folder: Path, given: Path | None) -> Iterator[Path]:
+    """The run that was given, or one of the built-in trainer that goes on and on."""
+    if given is not None:
+        yield given.absolute()
+        return
     run = folder / "run"
     log = folder / "job.log"
     words = [*RLTRACE, "wrap", "--out", str(run), "--", sys.executable, str(TRAINER)]
@@ -113,10 +116,10 @@ def look_ms(state: LiveState, console: Console) -> float:
     return (time.thread_time_ns() - began) / 1e6
 
 
-def measure(folder: Path, rounds: int) -> Result:
-    """Runs the job and everything beside it."""
+def measure(folder: Path, rounds: int, given: Path | None) -> Result:
+    """Runs the job and everything beside it. Errors: `ClickException` when the job ends early."""
     result = Result("rltrace top beside a live run", "% of a core")
-    with live_run(folder) as run:
+    with live_run(folder, given) as run:
         tmux = Tmux(folder, run)
         try:
             while " done" not in tmux.screen():
@@ -128,11 +131,11 @@ def measure(folder: Path, rounds: int) -> Result:
                 for name in list(SCREENS)[:: -1 if nth % 2 else 1]:
                     tmux.resize(*SCREENS[name])
                     _round(tmux, state, name, shares, looks)
-            if "done" not in tmux.screen():
-                raise click.ClickException(f"top shows no run:\n{tmux.screen()}")
+            ended = state.snapshot()
+            if ended.job.is_over or "running" not in tmux.screen():
+                raise click.ClickException(f"the run has ended:\n{tmux.screen()}")
         finally:
             tmux.close()
-        steps = state.snapshot().totals.steps
     for name in SCREENS:
         result.rows[f"in tmux, {name}"] = spread(shares[name])
     for name in SCREENS:
@@ -147,7 +150,11 @@ def measure(folder: Path, rounds: int) -> Result:
         result.checks.append(Check(f"looks at {name}, median", percent, LIMIT_PERCENT, "%"))
         worst = result.rows[f"in tmux, {name}"].high
         result.checks.append(Check(f"tmux at {name}, 90 %", worst, LIMIT_PERCENT, "%"))
-    result.notes["the job"] = f"{steps} steps of the built-in trainer"
+    spans = ended.totals.spans
+    result.notes["the job"] = (
+        f"{ended.job.framework or 'the built-in trainer'}, {ended.totals.steps} steps, "
+        f"{ended.processes} processes, {spans:,} spans"
+    )
     return result
 
 
@@ -172,13 +179,14 @@ def _round(
 
 @click.command()
 @click.option("--rounds", default=12, show_default=True, help="Of each screen, ten seconds each.")
+@click.option("--run", type=click.Path(path_type=Path), help="A live run to watch instead.")
 @click.option("--json", "as_json", is_flag=True)
-def main(rounds: int, as_json: bool) -> None:
+def main(rounds: int, run: Path | None, as_json: bool) -> None:
     """What `rltrace top` costs beside a live run."""
     if shutil.which("tmux") is None:
         raise click.ClickException("tmux is not installed: apt-get install tmux")
     with tempfile.TemporaryDirectory(prefix="rltrace-top-") as folder:
-        sys.exit(measure(Path(folder), rounds).finish(as_json))
+        sys.exit(measure(Path(folder), rounds, run).finish(as_json))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,9 @@
-"""The parts of the live view: each a title and lines of at most a width."""
+"""The blocks of the live view: each a title and lines of at most a width."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from rich.text import Text
 
@@ -14,175 +13,16 @@ from rltrace.analysis.live.snapshot import (
     RoleNow,
     Snapshot,
     StageTime,
-    StepNow,
-    Window,
 )
 from rltrace.analysis.live.state import BUSY_OVER_S
 from rltrace.report import units
 from rltrace.report.colours import COLOURS
+from rltrace.report.live_drawing import Block, bar, heading
 
-_SEPARATOR = " · "
-_FULL, _SOFT, _EMPTY = "█", "▒", "░"
-_SPARKS = "▁▂▃▄▅▆▇█"
-_LATE = 1.5  # a step that lasts this many times the usual one is told
+_LATE = 3.0  # a trajectory that takes this many times the median is told
 _NO_WORK = ("wait", "other")
-_MEMORY = ("used", "total")
 _BRIEF = 1e-3  # a stage that took less of the step than this is not shown
 _QUIET = 0.005  # of a stage with a smaller share of the time nothing is shown
-
-
-@dataclass(frozen=True)
-class Block:
-    """A title (None: the lines speak for themselves) and lines, the most telling first."""
-
-    title: Text | None
-    lines: list[Text] = field(default_factory=list)
-
-    @property
-    def height(self) -> int:
-        """How many lines it would like to have."""
-        return len(self.lines) + (self.title is not None)
-
-    def cut(self, height: int) -> list[Text]:
-        """Its lines for so much room; what was left out is said."""
-        head = [] if self.title is None else [self.title]
-        room = height - len(head)
-        if len(self.lines) <= room:
-            return [*head, *self.lines]
-        if room < 1:
-            return []
-        more = len(self.lines) - room + 1
-        return [*head, *self.lines[: room - 1], Text(f"  … {more} more", style="dim")]
-
-
-def heading(text: str) -> Text:
-    """The title of a block."""
-    return Text(text, style="bold")
-
-
-def step_line(shown: Snapshot, width: int) -> Text:
-    """The step that is going on, and how long the last ones took."""
-    step, window = shown.step, shown.window
-    done = f"{units.plural(shown.totals.steps, 'step')} done"
-    if window is not None and window.steps:
-        done += f", {units.seconds(window.step_s)} each "
-    if step is None:
-        line = Text(done, style="bold")
-    elif shown.job.is_over:
-        line = Text(f"{_named(step)} was cut off after {units.seconds(step.seconds)}", "bold")
-        line.append(f"   {done}", style="not bold")
-    else:
-        line = Text(f"{_named(step)}  ", style="bold")
-        part = step.seconds / step.usual_s if step.usual_s else math.nan
-        if math.isnan(part):
-            line.append(f"{units.seconds(step.seconds)} so far", style="not bold")
-        else:
-            cells = max(8, min(24, width - 56))
-            line.append_text(bar(min(1.0, part), 0.0, cells, "green" if part < _LATE else "yellow"))
-            line.append(f" {units.seconds(step.seconds)}", style="not bold")
-            if part >= _LATE:
-                line.append(f", {part:.1f}× the usual", style="bold yellow")
-        line.append(f"   {done}", style="not bold")
-    if window is not None:
-        line.append(sparks([one.seconds for one in window.recent]), style="not bold cyan")
-    return line
-
-
-def _named(step: StepNow) -> str:
-    return f"step {step.step}" if step.step >= 0 else "a step"
-
-
-def figures(shown: Snapshot, width: int) -> Block:
-    """Tokens, freshness, weights: one line each, where anything is known."""
-    window = shown.window
-    lines = []
-    if window is None:
-        lines += [_so_far(shown)]
-    else:
-        lines += [_tokens(shown, window), _samples(shown, window), _weights(window)]
-    lines += [_machines(shown)]
-    return Block(None, [_fitted(name, parts, width) for name, parts in lines if parts])
-
-
-def _so_far(shown: Snapshot) -> tuple[str, list[str]]:
-    """There is no complete step yet."""
-    totals = shown.totals
-    parts = [f"{units.plural(shown.processes, 'process')} traced"]
-    if totals.generated_samples:
-        parts.append(f"{units.plural(totals.generated_samples, 'sample')} generated")
-    if totals.generated_tokens:
-        parts.append(units.plural(totals.generated_tokens, "token"))
-    if shown.in_flight:
-        parts.append(f"{units.count(shown.in_flight)} in flight")
-    return "so far", parts
-
-
-def _tokens(shown: Snapshot, window: Window) -> tuple[str, list[str]]:
-    parts = []
-    if window.generated_tokens:
-        parts.append(f"{_rate(window.generated_tokens_per_s)} generated")
-    if window.trained is not None and window.trained.tokens:
-        parts.append(f"{_rate(window.trained_tokens_per_s)} trained on")
-        useful = units.share(window.trained.useful_tokens / window.trained.tokens)
-        if math.isnan(shown.goodput):
-            parts.append(f"{useful} of that useful")
-        else:
-            parts.append(f"{_rate(shown.goodput)} useful a {shown.devices.kind} ({useful})")
-    return "tokens/s", parts
-
-
-def _samples(shown: Snapshot, window: Window) -> tuple[str, list[str]]:
-    parts = []
-    lags = window.lags
-    if lags is not None and not math.isnan(lags.mean):
-        parts.append(f"lag {units.number(lags.mean)} (p95 {lags.p95:.0f}, most {lags.largest})")
-    if shown.queue is not None and not shown.job.is_over:
-        parts.append(f"{units.count(shown.queue)} wait for the learner")
-    if shown.in_flight:
-        parts.append(f"{units.count(shown.in_flight)} in flight")
-        if shown.waiting_for_first_token and shown.waiting_for_first_token < shown.in_flight:
-            parts.append(f"{units.count(shown.waiting_for_first_token)} without a token yet")
-    if not math.isnan(window.latency_p95_s):
-        quantiles = (units.seconds(s) for s in (window.latency_p50_s, window.latency_p95_s))
-        parts.append(f"latency p50 {next(quantiles)}, p95 {next(quantiles)}")
-    return "samples", parts
-
-
-def _weights(window: Window) -> tuple[str, list[str]]:
-    updates = window.updates
-    if updates is None:
-        return "weights", []
-    parts = [f"version {updates.latest_version}"] if updates.latest_version >= 0 else []
-    parts += [f"{units.number(updates.per_minute)} a minute", units.seconds(updates.seconds)]
-    if not math.isnan(updates.bytes):
-        parts.append(units.size(updates.bytes))
-    if not math.isnan(updates.gb_per_s):
-        parts.append(f"{units.number(updates.gb_per_s)} GB/s")
-    return "weights", parts
-
-
-def _machines(shown: Snapshot) -> tuple[str, list[str]]:
-    """All devices and nodes together."""
-    by_counter: dict[str, list[float]] = {}
-    for reading in shown.readings:
-        by_counter.setdefault(reading.counter, []).append(reading.value)
-    parts = []
-    gpus = by_counter.get("gpu/busy_percent", [])
-    if gpus:
-        busy = units.share(sum(gpus) / len(gpus) / 100)
-        parts.append(f"{units.plural(len(gpus), 'GPU')} {busy} busy")
-    used, total = (sum(by_counter.get(f"gpu/memory_{kind}_bytes", [])) for kind in _MEMORY)
-    if total:
-        parts.append(f"{units.size(used)} of {units.size(total)}")
-    if "gpu/power_watts" in by_counter:
-        parts.append(f"{sum(by_counter['gpu/power_watts']):,.0f} W")
-    cores = [r.per_s for r in shown.readings if r.counter == "host/cpu_busy_seconds"]
-    if cores and not math.isnan(sum(cores)):
-        parts.append(f"{units.number(sum(cores))} cores busy")
-    if "host/memory_available_bytes" in by_counter:
-        free = sum(by_counter["host/memory_available_bytes"])
-        parts.append(f"{units.size(free)} of memory free")
-    return "devices", parts
 
 
 def stages(shown: Snapshot, width: int) -> Block:
@@ -244,7 +84,7 @@ def _role(role: RoleNow, now_width: int, cells: int) -> Text:
     for stage, share in shares:
         begin, drawn = round(drawn * cells), drawn + share
         count = min(cells, round(drawn * cells)) - begin
-        line.append((_EMPTY if stage in _NO_WORK else _FULL) * count, style=COLOURS.get(stage, ""))
+        line.append(("░" if stage in _NO_WORK else "█") * count, style=COLOURS.get(stage, ""))
     line.append(" " * max(0, cells - round(min(1.0, drawn) * cells)) + " ")
     if shares:
         line.append(f"{shares[0][0]} {units.share(shares[0][1])}", style="dim")
@@ -262,7 +102,7 @@ def slowest(shown: Snapshot, width: int) -> Block:
         name = f"{one.trajectory & (1 << 64) - 1:016x}" if one.trajectory != -1 else units.UNKNOWN
         line = Text(f"  {name:<18}{where:<14}{units.seconds(one.seconds):>10}")
         times = one.seconds / usual if usual else math.nan
-        late = not math.isnan(times) and times > 3
+        late = not math.isnan(times) and times > _LATE
         line.append(
             f"{'' if math.isnan(times) else f'{times:.1f}× p50':>12}", "yellow" if late else ""
         )
@@ -338,42 +178,8 @@ def devices(shown: Snapshot, width: int) -> Block:
     return Block(heading("devices"), lines) if len(lines) > 1 else Block(None)
 
 
-def bar(full: float, soft: float, cells: int, style: str) -> Text:
-    """`cells` characters for a whole: `full` of it strong, `soft` pale, the rest empty."""
-    strong = min(cells, round(full * cells))
-    pale = min(cells, round((full + soft) * cells)) - strong
-    if full > 0 and not strong and not pale:
-        pale = 1
-    line = Text(_FULL * strong, style=style)
-    line.append(_SOFT * pale, style=style)
-    line.append("·" * (cells - strong - pale), style="dim")
-    return line
-
-
-def sparks(values: list[float]) -> str:
-    """A column for each value, the largest full."""
-    most = max(values, default=0)
-    if len(values) < 2 or not most:
-        return ""
-    return " " + "".join(_SPARKS[min(7, int(8 * value / most))] for value in values)
-
-
 def _hosts(read: Iterable[tuple[str, int, str]]) -> int:
     return len({host for host, _, _ in read})
-
-
-def _rate(value: float) -> str:
-    return units.count(round(value)) if value >= 100 else units.number(value)
-
-
-def _fitted(name: str, parts: list[str], width: int) -> Text:
-    """As many of the parts as there is room for."""
-    while len(parts) > 1 and 10 + len(_SEPARATOR.join(parts)) > width:
-        parts = parts[:-1]
-    line = Text(f"{name:<10}", style="bold")
-    line.append(_SEPARATOR.join(parts), style="not bold")
-    line.truncate(width, overflow="ellipsis")
-    return line
 
 
 def _last_if_no_work(row: StageTime) -> bool:

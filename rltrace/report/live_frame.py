@@ -8,17 +8,9 @@ from rich.text import Text
 
 from rltrace.analysis.live.snapshot import ENDED, RUNNING, STARTING, Snapshot
 from rltrace.report import units
-from rltrace.report.live_blocks import (
-    Block,
-    dead,
-    devices,
-    figures,
-    last_steps,
-    roles,
-    slowest,
-    stages,
-    step_line,
-)
+from rltrace.report.live_blocks import dead, devices, last_steps, roles, slowest, stages
+from rltrace.report.live_drawing import Block
+from rltrace.report.live_numbers import figures, step_line
 
 WIDE = 120
 """From this width on, two columns are shown beside each other."""

@@ -82,7 +82,7 @@ class Follower:
         self._names = FollowedNames(path / run_dir.NAMES)
         self._segments: dict[str, dict[str, GrowingSegment]] = {name: {} for name in TABLES}
         self._left: set[str] = set()
-        self._unended: dict[str, Rows] = {}  # of a compacted run
+        self._unended: dict[str, Rows] = {}  # as of the last poll
         self._manifest = self._compacted()
 
     @property
@@ -97,6 +97,7 @@ class Follower:
         self._read_processes()
         if self._manifest is not None:
             return self._take_compacted(self._manifest)
+        self._unended = {}
         found = {}
         for table in TABLES.values():
             self._find_segments(table)
@@ -112,10 +113,11 @@ class Follower:
 
     def unfinished(self, table: str) -> Rows:
         """The rows that are in progress, or that ended a moment ago: then `end_ns` is not -1."""
-        if table in self._unended:
-            return self._unended[table]
-        segments = self._segments[table].values()
-        return self._rows(TABLES[table], [(s.who, s.unfinished) for s in segments])
+        if table not in self._unended:
+            segments = self._segments[table].values()
+            rows = self._rows(TABLES[table], [(s.who, s.unfinished) for s in segments])
+            self._unended[table] = rows
+        return self._unended[table]
 
     def now_ns(self) -> int:
         """This moment on the run's time line (Unix ns); by real time on a node not of the run."""

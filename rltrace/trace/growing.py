@@ -8,7 +8,9 @@ a file is cut, would hold a descriptor of each of hundreds of files, and is not 
 
 from __future__ import annotations
 
+import math
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,7 @@ Columns = list[NDArray[Any]]
 _Slots = NDArray[np.int64]
 
 _LOOK_AHEAD = 64  # slots that are looked at beyond the last one known to be stored
+_HOLES_S = 60.0  # once all slots are claimed, one that is still not stored is given up after this
 _TOGETHER = 512  # rows this near each other are read in one go
 SETTLED_NS = 10**9
 """An interval's other columns are stored with its end, in the same few statements. What ended this
@@ -141,6 +144,7 @@ class _Batch:
         self._end = names.index("end_ns") if "end_ns" in names else -1
         if self._end >= 0 and offsets[self._end] < 0:
             self._end = -1
+        self._full_at = math.inf
         self._next = 0  # all slots before it are read, open, or holes
         self._holes = self._open = np.empty(0, np.int64)
         self._seen_ended = np.empty(0, np.bool_)
@@ -153,7 +157,9 @@ class _Batch:
 
     def poll(self, file: int, full: bool, final: bool) -> Columns:
         """The rows that became complete. `full`: there is a batch after this one."""
-        begun = self._begun(file, full)
+        if full and self._full_at == math.inf:
+            self._full_at = time.monotonic()
+        begun = self._begun(file, full, final)
         if self._end < 0:
             rows = self._read(file, begun)
             self._note(rows[0])
@@ -173,26 +179,29 @@ class _Batch:
         self.unfinished = [column[rest] for column in rows]
         return [column[complete] for column in rows]
 
-    def _begun(self, file: int, full: bool) -> _Slots:
-        """Slots that were stored since the last look. A slot is claimed before it is stored, so
-        there may be holes; they are looked at again, but once all slots are claimed only once."""
+    def _begun(self, file: int, full: bool, final: bool) -> _Slots:
+        """Slots that were stored since the last look. A slot is claimed before it is stored, and a
+        thread may be held up in between, so there may be holes, which are looked at again."""
+        to_the_end = full or final
         again = self._gather(file, 0, self._holes) != 0
         found = [self._holes[again]]
-        holes = [self._holes[:0] if full else self._holes[~again]]
+        holes = [self._holes[~again]]
+        if full and time.monotonic() - self._full_at > _HOLES_S:
+            holes = []
         while self._next < self._rows:
             count = min(_LOOK_AHEAD, self._rows - self._next)
-            if full:
+            if to_the_end:
                 count = self._rows - self._next
             stored = self._pread(file, 0, self._next, count) != 0
-            if not full:
+            if not to_the_end:
                 stored = stored[: int(np.flatnonzero(stored)[-1]) + 1 if stored.any() else 0]
             slots = np.arange(self._next, self._next + len(stored))
             found.append(slots[stored])
             holes.append(slots[~stored])
             self._next += len(stored)
-            if len(stored) < count:
+            if not len(stored):
                 break
-        self._holes = np.concatenate(holes)
+        self._holes = np.concatenate(holes) if holes else self._holes[:0]
         return np.concatenate(found)
 
     def _note(self, *times: NDArray[Any]) -> None:

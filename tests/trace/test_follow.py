@@ -304,6 +304,18 @@ def test_slots_that_are_stored_late_are_not_lost(tmp_path: Path) -> None:
     assert seen == [1] * 10
 
 
+def test_rows_behind_one_that_was_taken_back_are_found_at_the_same_look(
+    folder: Path, recorder: Recorder
+) -> None:
+    name = recorder.name("s")
+    for n in range(1, 301):
+        span = recorder.begin(name, Stage.ENV, tokens=n)
+        span.end() if n % 64 else span.discard()
+    follower = Follower(folder)
+    spans = follower.poll()["spans"], follower.unfinished("spans")
+    assert sum(len(rows) for rows in spans) == 296
+
+
 def test_threads_that_follow_and_write_agree(folder: Path, recorder: Recorder) -> None:
     """Rows that are stored in one thread are seen from another at once."""
     follower = Follower(folder)

@@ -34,6 +34,7 @@ BUSY_OVER_S = 10.0
 """The time over which it is shown what each role did."""
 
 _STEPLESS_S = 60.0
+_STEPLESS_EVERY_NS = 5 * 10**9  # figures of the last minute are made this often
 _LOOK_BACK_STEPS = 32  # a sample may have been generated this many steps before it is trained on
 _SLOWEST = 8
 _SAMPLE_TABLES = ("trajectories", "rewards", "uses")
@@ -57,7 +58,7 @@ class LiveState:
         self._recording: set[int] = set()
         self._first_ns = 0
         self._step_rows: list[tuple[int, int, int, int]] = []
-        self._looked_at: tuple[int, list[tuple[int, int, int, int]]] = (0, [])
+        self._looked_at: tuple[int, list[tuple[int, int, int, int]]] = (-1, [])
         self._steps = Steps((), True, (), 0)
         self._window: Window | None = None
         self._stale = 0  # how often the window is to be computed again
@@ -174,9 +175,12 @@ class LiveState:
         open_ = open_.where((open_["stage"] == Stage.STEP) & (open_["end_ns"] < 0))
         columns = (open_[c].tolist() for c in ("step", "start_ns", "end_ns", "process"))
         begun = [*zip(*columns, strict=True)]
-        if self._step_rows and (len(self._step_rows), begun) == self._looked_at:
+        looked_at = (len(self._step_rows), begun)
+        if not self._step_rows:  # the last minute is another one at each look
+            looked_at = (self._now_ns // _STEPLESS_EVERY_NS, begun)
+        if looked_at == self._looked_at:
             return
-        self._looked_at = (len(self._step_rows), begun)
+        self._looked_at = looked_at
         rows = sorted([*self._step_rows, *begun], key=lambda row: row[1])
         stepless_ns = max(self._first_ns, self._now_ns - int(_STEPLESS_S * 1e9))
         before = self._steps

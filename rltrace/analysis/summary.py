@@ -130,10 +130,12 @@ def summarize(
     price_usd_per_hour: float | None = None,
     lag_budget: float = math.inf,
     figures: Sequence[OwnFigure] = (),
+    predict: bool = True,
 ) -> Summary:
     """Analyses `run`. `price_usd_per_hour` (of a device) overrides the run's and the table's;
     `lag_budget` is the largest lag in policy versions at which a token still counts as useful;
-    `figures` are those of the framework's own to hold against what was traced."""
+    `figures` are those of the framework's own to hold against what was traced; without `predict`
+    no gain of a fix is predicted, which takes most of the time."""
     activity = read_activity(run)
     steps = find_steps(run, (activity.first_ns, activity.last_ns))
     breakdown = break_down(activity, steps)
@@ -203,7 +205,7 @@ def summarize(
         typical=typical_step(activity, steps),
         stages=rows,
         waits=waits(run, steps),
-        verdict=verdict(seen, well, source),
+        verdict=verdict(seen, well, source if predict else None),
         binding=find_binding(steps, breakdown, rows),
         critical_path=path,
         probe=probe,

@@ -8,6 +8,7 @@ from pathlib import Path
 import rltrace
 from benchmarks.make_trace import Workload, make
 from rltrace.analysis.summary import Summary, summarize
+from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage
 from tests.analysis.handmade import at, process, run_of
 
@@ -27,19 +28,22 @@ KINDS = (*SYNTHETIC, "empty", "no steps", "hung", "many lags")
 
 def summary_of(kind: str, path: Path) -> Summary:
     """The summary of a run of that kind, made in `path`."""
+    return summarize(run_of_kind(kind, path))
+
+
+def run_of_kind(kind: str, path: Path) -> Run:
+    """A run of that kind, made in `path`."""
     if kind in SYNTHETIC:
         make(path / "run", SYNTHETIC[kind])
-        return summarize(rltrace.open_run(path / "run"))
+        return rltrace.open_run(path / "run")
     if kind == "many lags":
         lags = tuple(1.0 for _ in range(40))
         make(path / "run", Workload(placement="async", steps=60, prompts=8, group=4, lags=lags))
-        return summarize(rltrace.open_run(path / "run"))
+        return rltrace.open_run(path / "run")
     if kind == "empty":
-        return summarize(run_of(path))
+        return run_of(path)
     if kind == "no steps":
-        return summarize(
-            run_of(path, process("driver", (Stage.ROLLOUT, 0, 6), (Stage.TRAIN, 6, 8)))
-        )
+        return run_of(path, process("driver", (Stage.ROLLOUT, 0, 6), (Stage.TRAIN, 6, 8)))
     driver = process("driver", (("step", 0), 0, 2), (("step", 1), 2, -1), (Stage.WAIT, 2.5, -1))
     worker = process("rollout", (Stage.ROLLOUT, 0, 1), (Stage.ROLLOUT, 2, -1))
-    return summarize(run_of(path, driver, worker, end_real_ns=at(200), exit_code=-9))
+    return run_of(path, driver, worker, end_real_ns=at(200), exit_code=-9)

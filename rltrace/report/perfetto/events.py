@@ -168,9 +168,7 @@ class _Readings:
 
 def _alike(slices: Slices, which: RowNumbers) -> Iterator[tuple[Ints, list[Note], int]]:
     """Slices of which the same things are known: their records have the same fields."""
-    known = np.zeros(len(which), np.int64)
-    for bit, note in enumerate(slices.notes):
-        known |= note.known[which].astype(np.int64) << bit
+    known = slices.known[which].astype(np.int64)
     if slices.flows is not None:
         known |= slices.flows.count[which] << len(slices.notes)
     patterns, pattern = factor(known)

@@ -48,7 +48,7 @@ class Findings:
 
 def find(run: Run) -> Findings:
     """Analyses a run."""
-    summary = summarize(run)
+    summary = summarize(run, predict=False)
     activity = read_activity(run)
     steps = find_steps(run, (activity.first_ns, activity.last_ns))
     windows = () if steps.whole_run else steps.windows

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from rltrace.report.perfetto.tracks import Ints
 
-_DENSE = 4  # values a row: up to this a table of all values in between is cheaper than a hash
+_DENSE = 4  # values a row: up to this a table of all values in between is cheaper than a sort
 
 
 def factor(values: NDArray[Any]) -> tuple[NDArray[Any], Ints]:
@@ -19,17 +18,17 @@ def factor(values: NDArray[Any]) -> tuple[NDArray[Any], Ints]:
         return values, np.zeros(0, np.int64)
     low, high = int(values.min()), int(values.max())
     if high - low < _DENSE * len(values) + 1024:
-        moved = values.astype(np.int64) - low
+        moved = np.subtract(values, low, dtype=np.int64)
         there = np.zeros(high - low + 1, np.bool_)
         there[moved] = True
         distinct = np.flatnonzero(there) + low
         return distinct, (np.cumsum(there) - 1)[moved]
-    encoded = pa.array(values).dictionary_encode()
-    found = encoded.dictionary.to_numpy(zero_copy_only=False)
-    order = np.argsort(found)
-    place = np.empty(len(found), np.int64)
-    place[order] = np.arange(len(found))
-    return found[order], place[encoded.indices.to_numpy(zero_copy_only=False)]
+    # Rows come in runs of one value, such as the spans of one lane.
+    begins = np.append(0, np.flatnonzero(values[1:] != values[:-1]) + 1)
+    heads = values[begins]
+    distinct = np.unique(heads)
+    lengths = np.diff(np.append(begins, len(values)))
+    return distinct, np.repeat(np.searchsorted(distinct, heads), lengths)
 
 
 def number(*keys: NDArray[Any]) -> tuple[Ints, Ints]:
@@ -37,11 +36,10 @@ def number(*keys: NDArray[Any]) -> tuple[Ints, Ints]:
 
     Returns the number of every row, and the first row of every number.
     """
-    dense, count = np.zeros(len(keys[0]), np.int64), 1
-    for key in keys:
+    distinct, dense = factor(keys[0])
+    for key in keys[1:]:
         values, code = factor(key)
-        distinct, dense = factor(dense * max(len(values), 1) + code)
-        count = len(distinct)
-    first = np.zeros(count if len(dense) else 0, np.int64)
+        distinct, dense = factor(dense * len(values) + code)
+    first = np.zeros(len(distinct), np.int64)
     first[dense[::-1]] = np.arange(len(dense))[::-1]
     return dense, first

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,14 @@ class Slices:
 
     def __len__(self) -> int:
         return len(self.start)
+
+    @cached_property
+    def known(self) -> NDArray[Any]:
+        """For each slice a bit for each of the notes: whether it is known."""
+        bits = np.zeros(len(self), np.min_scalar_type((1 << len(self.notes)) - 1))
+        for bit, note in enumerate(self.notes):
+            bits |= note.known.astype(bits.dtype) << bits.dtype.type(bit)
+        return bits
 
 
 @dataclass(frozen=True)

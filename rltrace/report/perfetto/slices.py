@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,7 +11,7 @@ from rltrace.report.perfetto.findings import Findings
 from rltrace.report.perfetto.numbering import number
 from rltrace.report.perfetto.rows import Rows, pack_each, word_of
 from rltrace.report.perfetto.scene import Note, Scene, Slices
-from rltrace.report.perfetto.tracks import OPEN, Ints, nest
+from rltrace.report.perfetto.tracks import Ints, nest, outer_first
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Phase, Stage
 
@@ -81,10 +83,12 @@ def spans(scene: Scene, run: Run, texts: dict[int, str]) -> Slices:
         f"SELECT {_COLUMNS} FROM raw_spans WHERE stage <> {Stage.STEP:d} AND NOT {_IS_PHASE}",
     )
     lane, first = number(rows["process"], rows["lane"])
-    process, place = rows["process"][first], _pack_lanes(lane, rows)
+    order = outer_first(rows.start, rows.end, lane)
+    process = rows["process"][first]
+    place = _pack_lanes(process, lane, rows, order)
     of_lane = scene.each(lambda p, k: scene.thread(p, f"lane {k + 1}"), process, place)
     track = of_lane[lane]
-    extra = nest(lane, rows.start, rows.end)
+    extra = nest(lane, rows.start, rows.end, order)
     crossing = np.flatnonzero(extra)
     track[crossing] = scene.each(
         lambda p, k, _: scene.row(p, f"lane {k + 1}, crossing"),
@@ -121,13 +125,11 @@ def phases(scene: Scene, run: Run, texts: dict[int, str]) -> Slices:
     )
 
 
-def _pack_lanes(lane: Ints, rows: Rows) -> Ints:
+def _pack_lanes(process: NDArray[Any], lane: Ints, rows: Rows, order: Ints) -> Ints:
     """For each lane its track in its process. Ids of threads and tasks are opaque and come and go
     by the thousand, so lanes that do not last at the same time share one."""
-    count = int(lane.max()) + 1 if len(lane) else 0
-    process: NDArray[np.int64] = np.zeros(count, np.int64)
-    first, last = np.full(count, OPEN), np.zeros(count, np.int64)
-    process[lane] = rows["process"]
-    np.minimum.at(first, lane, rows.start)
-    np.maximum.at(last, lane, rows.end)
-    return pack_each(process, first, last)
+    begins = np.flatnonzero(np.diff(lane[order], prepend=-1))
+    if not len(begins):
+        return begins
+    last = np.maximum.reduceat(rows.end[order], begins)
+    return pack_each(process, rows.start[order[begins]], last)

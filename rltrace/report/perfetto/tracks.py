@@ -49,14 +49,15 @@ def pack(start: Ints, end: Ints) -> Ints:
     return rows
 
 
-def nest(lane: Ints, start: Ints, end: Ints) -> Ints:
+def nest(lane: Ints, start: Ints, end: Ints, order: Ints | None = None) -> Ints:
     """Where each slice goes: 0 stays on its lane's own track, k is the lane's k-th extra track.
 
     On each track the slices nest properly. Slices of no length never cross others and stay.
+    `order` is that of `outer_first`, where it is known.
     """
     extra = np.zeros(len(lane), np.int64)
-    lasting = np.flatnonzero(end > start)
-    order = lasting[outer_first(start[lasting], end[lasting], lane[lasting])]
+    order = outer_first(start, end, lane) if order is None else order
+    order = order[end[order] > start[order]]
     ordered = lane[order]
     wrong = order[np.isin(ordered, _lanes_with_crossings(ordered, start[order], end[order]))]
     for members in np.split(wrong, np.flatnonzero(np.diff(lane[wrong])) + 1):

@@ -9,7 +9,7 @@ function prepareTimeline(about, columns) {
   const view = { brush: canvas.getContext("2d"), about, columns, laid: layOut(about, columns),
                  from: 0, to: about.ticks || 1, scroll: 0, chosen: -1, paint: null };
   const whole = view.to;
-  let asked = false, active = false, drag = null, step = -1;
+  let asked = false, active = false, drag = null;
 
   function size() {
     const ratio = window.devicePixelRatio || 1;
@@ -54,16 +54,23 @@ function prepareTimeline(about, columns) {
   };
 
   function showStep(place) {
-    step = Math.max(0, Math.min(columns.stepStart.length - 1, place));
+    const step = Math.max(0, Math.min(columns.stepStart.length - 1, place));
     const pad = 0.04 * (columns.stepEnd[step] - columns.stepStart[step]);
     look(columns.stepStart[step] - pad, columns.stepEnd[step] + pad);
     frame.scrollIntoView({ block: "nearest" });
   }
 
+  // From what is in view on to the next step, or back.
+  function otherStep(by) {
+    const middle = (view.from + view.to) / 2;
+    let here = 0;
+    while (here + 1 < columns.stepStart.length && columns.stepStart[here + 1] <= middle) here++;
+    showStep(view.to - view.from >= whole ? (by > 0 ? 0 : columns.stepStart.length - 1) : here + by);
+  }
+
   const doing = {
-    in: () => zoom(0.6), out: () => zoom(1 / 0.6), all: () => { step = -1; look(0, whole); },
-    before: () => showStep(step < 0 ? columns.stepStart.length - 1 : step - 1),
-    next: () => showStep(step + 1),
+    in: () => zoom(0.6), out: () => zoom(1 / 0.6), all: () => look(0, whole),
+    before: () => otherStep(-1), next: () => otherStep(1),
   };
   for (const button of frame.querySelectorAll("[data-do]")) {
     if (/before|next/.test(button.dataset.do) && !columns.stepStart.length) button.remove();

@@ -8,9 +8,10 @@ function prepareWaterfall(shapes, degrees, timeline) {
   const slider = chooser.querySelector("input");
   const output = chooser.querySelector("output");
   const buttons = [...chooser.querySelectorAll("button[data-step]")];
+  const below = document.getElementById("waterfall-of"), ofMean = below.textContent;
   const go = chooser.querySelector(".go");
   const bars = [...document.querySelectorAll("#each-step .hit")];
-  const { parts, levels, left, right, top, row } = shapes;
+  const { parts, left, right, top, row, seam } = shapes;
   const width = (right - left) / parts;
   let place = -1;
 
@@ -25,10 +26,9 @@ function prepareWaterfall(shapes, degrees, timeline) {
         const rect = document.createElementNS("http://www.w3.org/2000/svg", "rect");
         rect.setAttribute("x", left + a * width);
         rect.setAttribute("y", top + n * row + 3);
-        rect.setAttribute("width", (b - a) * width);
+        rect.setAttribute("width", (b - a) * width + seam);
         rect.setAttribute("height", row - 6);
-        rect.setAttribute("class", mean[n].length ? mean[n][0].getAttribute("class") : "s-other");
-        rect.setAttribute("fill-opacity", degree / levels);
+        rect.setAttribute("class", `${shapes.stages[n]} m${degree}`);
         drawn.push(rect);
       }
       a = b;
@@ -42,8 +42,9 @@ function prepareWaterfall(shapes, degrees, timeline) {
       group.append(...(step < 0 ? mean[n] : shades(step, n)));
     });
     place = step < 0 ? -1 : shapes.places[step];
-    output.textContent =
-      step < 0 ? "mean" : `step ${shapes.steps[step]}, ${shapes.lengths[step]}`;
+    const name = step < 0 ? "the mean" : `step ${shapes.steps[step]}`;
+    output.textContent = name;
+    below.textContent = step < 0 ? ofMean : `of ${name}: ${shapes.lengths[step]}`;
     for (const button of buttons) {
       button.setAttribute("aria-pressed", String(Number(button.dataset.step) === step));
     }

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from rltrace.analysis.summary import summarize
-from rltrace.report import markdown, terminal, to_json
+from rltrace.report import html, markdown, terminal, to_json
 from rltrace.trace.schema import TABLES, Column, Table
 from tests.analysis.handmade import at, process, run_of
 
@@ -49,10 +49,12 @@ def test_there_is_a_summary_and_a_report(tmp_path: Path, seed: int) -> None:
                 one.spans += list(zip(*(c.tolist() for c in columns.values()), strict=True))
             else:
                 one.rows(table.name, **columns)
-    found = summarize(run_of(tmp_path, *made))
+    run = run_of(tmp_path, *made)
+    found = summarize(run)
     for step in found.steps.times:
         charged = sum(step.exposed_s.values()) + step.unattributed_s
         assert charged == pytest.approx(step.seconds, rel=1e-6, abs=1e-6)
     terminal.render(found, Console(file=io.StringIO(), width=80))
     assert markdown.render(found)
     assert json.dumps(to_json.render(found), allow_nan=False)
+    assert html.render(run, found)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+FEWEST_BARS = 12
+"""Fewer bars than this are no wider than of this many."""
+
 
 def groups(count: int, most: int) -> list[range]:
     """The places 0 to `count` - 1 in at most `most` groups of neighbours, of one size but for the

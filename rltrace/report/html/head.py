@@ -12,6 +12,7 @@ from rltrace.report.html.markup import NOTHING, Html, join, prose, tag
 from rltrace.report.html.parts import Part
 from rltrace.report.layout import labelled, listed
 
+_ADVICE = ("first: ", "do nothing")
 _MOODS = {LIKELY: "sure", WEAK: "unsure"}
 
 
@@ -42,7 +43,10 @@ def head_part(summary: Summary) -> Part:
 
 
 def _evidence(summary: Summary) -> Html:
-    sentences = [tag("li", prose(one)) for one in verdict.evidence(summary)]
+    sentences = [
+        tag("li", prose(one), class_="advice" if one.startswith(_ADVICE) else None)
+        for one in verdict.evidence(summary)
+    ]
     return tag("ul", *sentences, class_="evidence") if sentences else NOTHING
 
 

@@ -20,7 +20,7 @@ from rltrace.report.html.drawing import (
     percent,
     y_axis,
 )  # fmt: skip
-from rltrace.report.html.groups import numbered
+from rltrace.report.html.groups import FEWEST_BARS, numbered
 from rltrace.report.html.markup import NOTHING, Html, join, tag
 from rltrace.report.html.material import Material
 from rltrace.report.html.parts import (
@@ -64,7 +64,7 @@ def _history(history: LagHistory) -> Picture:
     left, right, top = 100.0, WIDTH - 10, 6.0
     row = 22.0
     bottom = top + row * len(names)
-    wide = (right - left) / len(history.steps)
+    wide = (right - left) / max(FEWEST_BARS, len(history.steps))
     cells: dict[tuple[str, int], list[tuple[float, float, float, float]]] = {}
     hits = []
     for n, step in enumerate(history.steps):

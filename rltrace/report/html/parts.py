@@ -13,6 +13,9 @@ _BLOCK = 8.0  # pixels of a character in a bar
 _SHORT = 14
 """A table of numbers with at most so many rows is printed; longer ones only where opened."""
 
+LAID_OUT = " Laid out from a log of durations: what ran when within a step is not known."
+"""Said of pictures of an imported run."""
+
 Cell = Callable[[int, int, str], Child]
 """What stands in a cell: row, column and the text that it would have."""
 

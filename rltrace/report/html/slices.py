@@ -63,7 +63,7 @@ def read_slices(run: Run, since_ns: int, until_ns: int, most: int = MOST) -> Sli
     length, parts = max(1, until_ns - since_ns), _FINEST
     while True:
         width = max(1, length // parts)
-        lane = "lane" if parts > _COARSEST else "0"
+        lane = "lane" if parts > _COARSEST else "0::bigint"
         query = _MERGED.format(rows=rows, width=width, since=since_ns, lane=lane)
         left = int(run.sql(f"select count(*) from ({query})").fetchall()[0][0])
         if left <= most or parts == 1:

@@ -21,16 +21,26 @@ from rltrace.report.html.drawing import (
     drawing,
     label,
     line,
+    percent,
     seconds_of,
     ticks,
     x_axis,
     y_axis,
 )  # fmt: skip
-from rltrace.report.html.groups import groups, numbered
+from rltrace.report.html.groups import FEWEST_BARS, groups, numbered
 from rltrace.report.html.markup import NOTHING, Child, Html, join, prose, tag
 from rltrace.report.html.material import MOST_BARS, Material
 from rltrace.report.html.packing import Columns
-from rltrace.report.html.parts import Cell, Part, Picture, missing, of_section, part, picture
+from rltrace.report.html.parts import (
+    LAID_OUT,
+    Cell,
+    Part,
+    Picture,
+    missing,
+    of_section,
+    part,
+    picture,
+)
 from rltrace.report.html.stage_colours import COLOURED, UNATTRIBUTED, css, stage_legend
 from rltrace.report.own_figures_section import pointer
 from rltrace.report.sections import stages_section
@@ -40,6 +50,7 @@ _LEFT, _RIGHT = 100.0, WIDTH - 10
 _ROW, _TOP = 24.0, 8.0
 LEVELS = 20
 """Degrees of how busy a stage was that a drawing tells apart."""
+_SEAM = 0.5  # by which neighbours overlap, or the ground would shine through
 _FAR = 1.6
 
 
@@ -60,10 +71,9 @@ def step_part(material: Material) -> Part:
 def _waterfall(shapes: StepShapes, summary: Summary) -> Picture:
     steps, whole_run = summary.steps, summary.steps.whole_run
     mean = _waterfall_rows(shapes)
-    height = _TOP + _ROW * len(shapes.stages) + 30
-    length = steps.step_s.mean if not math.isnan(steps.step_s.mean) else 1.0
-    axis = Axis(0, length, _LEFT, _RIGHT)
-    values = ticks(0, length)
+    height = _TOP + _ROW * len(shapes.stages) + 44
+    length = units.seconds(steps.step_s.mean)
+    axis = Axis(0, 1, _LEFT, _RIGHT)
     rows = [
         (word(stage), *(units.share(float(v)) for v in tenths))
         for stage, tenths in zip(
@@ -75,13 +85,22 @@ def _waterfall(shapes: StepShapes, summary: Summary) -> Picture:
     return Picture(
         key="waterfall",
         title="When each stage runs in a step" if not whole_run else "When each stage runs",
-        says=f"Stronger: any process is in the stage for more of that moment. Shown is {of}, "
-        "each cut into equal parts.",
+        says="The stronger, the more of that moment any process is in the stage."
+        + (LAID_OUT if summary.run.imported else ""),
         around=_step_chooser(shapes, summary),
         drawing=drawing(
             height,
-            x_axis(axis, height - 26, values, seconds_of(values), _TOP),
+            x_axis(axis, height - 40, (0, 0.2, 0.4, 0.6, 0.8, 1), percent, _TOP),
             tag("g", *mean, id="waterfall-rows"),
+            tag(
+                "text",
+                f"of {of}: {length}",
+                x=(_LEFT + _RIGHT) / 2,
+                y=height - 6,
+                text_anchor="middle",
+                class_="tick",
+                id="waterfall-of",
+            ),
             title="For each stage, when in a step it runs",
         ),
         columns=("stage", *(f"{10 * i} to {10 * i + 10} % of it" for i in range(10))),
@@ -99,8 +118,8 @@ def _waterfall_rows(shapes: StepShapes) -> list[Html]:
         degrees = np.where(busy > 0, np.maximum(1, np.rint(busy * LEVELS)), 0).astype(int)
         cuts = [0, *(np.flatnonzero(np.diff(degrees)) + 1).tolist(), PARTS]
         shades = [
-            box(_LEFT + a * width, y + 3, (b - a) * width, _ROW - 6, css(word(stage)),
-                fill_opacity=degrees[a] / LEVELS)
+            box(_LEFT + a * width, y + 3, (b - a) * width + _SEAM, _ROW - 6,
+                f"{css(word(stage))} m{degrees[a]}")
             for a, b in itertools.pairwise(cuts)
             if degrees[a]
         ]  # fmt: skip
@@ -124,7 +143,8 @@ def _step_chooser(shapes: StepShapes, summary: Summary) -> Html:
     slider = tag("input", type="range", min=0, max=len(times) - 1, value=named[1][1], step=1,
                  aria_label="which step")  # fmt: skip
     go = tag("button", "show it in the timeline", type="button", class_="go", hidden=True)
-    return tag("div", *buttons, slider, tag("output", "mean"), go, class_="chooser", hidden=True,
+    shown = tag("output", "the mean")
+    return tag("div", *buttons, slider, shown, go, class_="chooser", hidden=True,
                id="step-chooser")  # fmt: skip
 
 
@@ -139,7 +159,7 @@ def _each_step(times: Sequence[StepTimes]) -> Picture:
     totals = [sum(values) for values in means]
     top = _height_of(totals, [all(times[i].warmup for i in bar) for bar in bars])
     height, bottom, left = 230.0, 196.0, 62.0
-    x, y = Axis(0, len(bars), left, _RIGHT), Axis(0, top, bottom, 14)
+    x, y = Axis(0, max(FEWEST_BARS, len(bars)), left, _RIGHT), Axis(0, top, bottom, 14)
     gap = min(1.5, 0.15 * (x(1) - left))
     parts: dict[str, list[tuple[float, float, float, float]]] = {name: [] for name in stages}
     cut, hits = [], []
@@ -255,7 +275,8 @@ def shapes_data(material: Material) -> tuple[dict[str, Any] | None, Columns]:
         "right": _RIGHT,
         "top": _TOP,
         "row": _ROW,
-        "stages": [word(stage) for stage in shapes.stages],
+        "seam": _SEAM,
+        "stages": [css(word(stage)) for stage in shapes.stages],
         "places": list(shapes.places),
         "steps": [time.step for time in shown],
         "lengths": [units.seconds(time.seconds) for time in shown],

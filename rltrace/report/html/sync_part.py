@@ -19,7 +19,7 @@ from rltrace.report.html.drawing import (
     ticks,
     y_axis,
 )  # fmt: skip
-from rltrace.report.html.groups import groups, numbered
+from rltrace.report.html.groups import FEWEST_BARS, groups, numbered
 from rltrace.report.html.markup import tag
 from rltrace.report.html.material import MOST_BARS, Material
 from rltrace.report.html.parts import Part, Picture, legend, missing, of_section, part, picture
@@ -87,7 +87,7 @@ def _each(updates: tuple[Update, ...]) -> Picture:
     means = [float(np.mean([updates[i].seconds for i in bar])) for bar in bars]
     top = min(max(means), 3 * float(np.quantile(means, 0.98))) * 1.05 or 1.0
     left, right, high, bottom, height = 62.0, WIDTH - 10, 12.0, 120.0, 152.0
-    x, y = Axis(0, len(bars), left, right), Axis(0, top, bottom, high)
+    x, y = Axis(0, max(FEWEST_BARS, len(bars)), left, right), Axis(0, top, bottom, high)
     wide = x(1) - left
     gap = min(1.5, 0.15 * wide)
     seconds = ticks(0, top, 3)

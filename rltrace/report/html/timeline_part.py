@@ -14,7 +14,7 @@ from rltrace.report import units
 from rltrace.report.html.markup import tag
 from rltrace.report.html.material import Material
 from rltrace.report.html.packing import Columns, narrow
-from rltrace.report.html.parts import Part, Picture, missing, notes, part, picture
+from rltrace.report.html.parts import LAID_OUT, Part, Picture, missing, notes, part, picture
 from rltrace.report.html.rows import Rows, lay_out
 from rltrace.report.html.slices import KINDS, SPAN, Slices, read_slices
 from rltrace.report.html.stage_colours import COLOURED, stage_legend
@@ -200,7 +200,8 @@ def _picture(material: Material, slices: Slices, path: tuple[PathSegment, ...]) 
         key="timeline-picture",
         title="Every process",
         says=f"From above: {what}a group of rows for each process: its spans by lane, then its "
-        "trajectories, verdicts and weight updates.",
+        "trajectories, verdicts and weight updates."
+        + (LAID_OUT if material.summary.run.imported else ""),
         around=stage_legend(seen),
         drawing=_frame(),
         is_tool=True,

@@ -1,0 +1,199 @@
+"""The report as a page: whole for any run, its numbers the summary's, and no name is markup."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rltrace
+from benchmarks.make_trace import Workload, make
+from rltrace.analysis.summary import Summary, summarize
+from rltrace.report import html, units
+from rltrace.report.html.slices import read_slices
+from rltrace.trace.errors import RltraceError
+from rltrace.trace.run import Run
+from rltrace.trace.vocabulary import Stage
+from tests.analysis.handmade import at, between, process, rows, run_of
+from tests.report.pages import Element, data_of, parse
+from tests.report.summaries import KINDS, run_of_kind
+
+HOSTILE = "</script><img src=x onerror=alert(1)>\"'&<!--\x00\u202e${data}"
+SHOWN = "</script><img src=x onerror=alert(1)>\"'&<!--��${data}"
+
+Pages = Callable[[str], tuple[Run, Summary, Element]]
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Pages:
+    """`(run, summary, page)` of a kind of run, each made once."""
+    made: dict[str, tuple[Run, Summary, Element]] = {}
+
+    def of(kind: str) -> tuple[Run, Summary, Element]:
+        if kind not in made:
+            run = run_of_kind(kind, tmp_path_factory.mktemp("run"))
+            summary = summarize(run)
+            made[kind] = run, summary, parse(html.render(run, summary, own_figures=True))
+        return made[kind]
+
+    return of
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_page_is_whole_whatever_the_run_lacks(pages: Pages, kind: str) -> None:
+    _, _, root = pages(kind)
+    ids = [
+        e.attributes["id"] for name in _names(root) for e in root.all(name) if "id" in e.attributes
+    ]
+    assert len(ids) == len(set(ids))
+    for link in root.all("a"):
+        assert link.attributes["href"].removeprefix("#") in ids
+    assert len(root.all("h1")) == 1
+    for figure in root.all("figure"):
+        head, *body = figure.one("table", class_="numbers").rows
+        assert body
+        assert all(len(row) == len(head) for row in body)
+        told = {int(e.attributes["data-row"]) for n in ("rect", "g") for e in figure.all(n)
+                if "data-row" in e.attributes}  # fmt: skip
+        assert told <= set(range(len(body))), "what is drawn has its row"
+
+
+def _names(root: Element) -> set[str]:
+    found = set()
+    for child in root.children:
+        if isinstance(child, Element):
+            found |= {child.name} | _names(child)
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_asked_of_anybody_else(pages: Pages, kind: str) -> None:
+    _, _, root = pages(kind)
+    for name in _names(root):
+        for element in root.all(name):
+            assert not {"src", "srcset", "action", "data", "xlink:href"} & element.attributes.keys()
+            assert not any(key.startswith("on") for key in element.attributes)
+    policy = root.one("meta", **{"http-equiv": "Content-Security-Policy"}).attributes["content"]
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    assert "url(" not in root.one("style").text
+    assert "@import" not in root.one("style").text
+
+
+def test_what_cannot_be_told_is_said(pages: Pages) -> None:
+    _, _, root = pages("empty")
+    for key in ("fixes", "step", "tail", "lag", "sync", "gpus", "reward", "timeline"):
+        assert "cannot tell" in root.one("section", id=key).text, key
+    assert not root.all("figure")
+    _, _, root = pages("no steps")
+    assert "No step was recorded: the whole run" in root.one("section", id="step").text
+    assert root.one("figure", id="waterfall")
+    assert not root.all("figure", id="each-step")
+
+
+def test_the_numbers_of_steps_are_those_of_the_summary(pages: Pages) -> None:
+    _, summary, root = pages("colocated")
+    head, *body = root.one("figure", id="each-step").one("table", class_="numbers").rows
+    assert len(body) == len(summary.steps.times)
+    for row, time in zip(body, summary.steps.times, strict=True):
+        told = dict(zip(head, row, strict=True))
+        assert told["step"] == str(time.step)
+        assert told["seconds"] == units.seconds(time.seconds)
+        assert told["train"] == units.seconds(time.exposed_s["train"])
+        assert told["unattributed"] == units.seconds(time.unattributed_s)
+
+
+def test_the_cascade_ends_at_the_goodput(pages: Pages) -> None:
+    _, summary, root = pages("colocated")
+    assert summary.cascade is not None
+    body = root.one("figure", id="cascade").one("table", class_="numbers").rows[1:]
+    assert [row[0] for row in body] == [
+        "peak rate", "availability", "placement efficiency", "useful share", "freshness weight",
+        "goodput",
+    ]  # fmt: skip
+    goodput = units.count(summary.cascade.effective_tokens_per_device_s)
+    assert body[-1][2] == f"{goodput} /GPU-s"
+
+
+def test_every_slice_of_the_run_is_in_the_timeline(pages: Pages) -> None:
+    run, _, root = pages("colocated")
+    about, columns = data_of(root)
+    timeline = about["timeline"]
+    counted = dict.fromkeys(timeline["kinds"], 0)
+    first = 0
+    for _, kind, length in timeline["rows"]:
+        counted[timeline["kinds"][kind]] += int(columns["count"][first : first + length].sum())
+        first += length
+    spans = run.sql(f"select count(*) from raw_spans where stage <> {int(Stage.STEP)}")
+    assert counted == {
+        "spans": spans.fetchall()[0][0],
+        "trajectories": run.rows("trajectories"),
+        "verdicts": run.rows("rewards"),
+        "weight updates": run.rows("syncs"),
+    }
+    tick_s = timeline["tick_ns"] / 1e9
+    trained = columns["length"][columns["stage"] == int(Stage.TRAIN)].sum() * tick_s
+    expected = run.sql("select sum(end_ns - start_ns) / 1e9 from spans where stage = 'train'")
+    assert trained == pytest.approx(float(expected.fetchall()[0][0]), rel=1e-3)
+
+
+def test_the_shapes_of_steps_add_up_to_their_stages(pages: Pages) -> None:
+    _, summary, root = pages("one-step-off")
+    about, columns = data_of(root)
+    shapes = about["shapes"]
+    busy = columns["shapes"].reshape(len(shapes["places"]), len(shapes["stages"]), -1)
+    assert busy.shape[2] == shapes["parts"]
+    for n, place in enumerate(shapes["places"]):
+        time = summary.steps.times[place]
+        for m, stage in enumerate(shapes["stages"]):
+            seconds = busy[n, m].mean() / shapes["levels"] * time.seconds
+            assert seconds == pytest.approx(
+                time.tau_s[stage.removeprefix("s-")], abs=0.02 * time.seconds
+            )
+
+
+def test_short_slices_are_merged_and_none_is_lost(tmp_path: Path) -> None:
+    make(tmp_path / "run", Workload(steps=10, prompts=8, group=4, spans=3000))
+    run = rltrace.open_run(tmp_path / "run")
+    since, until = run.sql("select min(start_ns), max(end_ns) from raw_spans").fetchall()[0]
+    whole = read_slices(run, since, until)
+    few = read_slices(run, since, until, most=400)
+    assert len(few) <= 400 < len(whole) == whole.of == few.of
+    assert few.merged_below_ns > 0 == whole.merged_below_ns
+    assert few.count.sum() == len(whole)
+    assert few.busy_ns.sum() == whole.busy_ns.sum()
+    long = whole.end_ns - whole.start_ns >= few.merged_below_ns
+    assert (few.count == 1).sum() >= long.sum()
+    for stage in np.unique(whole.stage):
+        assert few.count[few.stage == stage].sum() == (whole.stage == stage).sum()
+
+
+def test_nobodys_words_are_markup(tmp_path: Path, pages: Pages) -> None:
+    driver = process(HOSTILE, (("step", 0), 0, 10), (("step", 1), 10, 20))
+    driver.span(between(1, 5), HOSTILE, Stage.ROLLOUT, 0)
+    driver.span(between(5, 9), f"{HOSTILE}train", Stage.TRAIN, 0)
+    driver.span(between(12, -1), HOSTILE, Stage.WAIT, 1)
+    rows(driver, "rewards", start_s=[2.0], end_s=[3.0], component=[HOSTILE], trajectory=[1])
+    command = ["python", HOSTILE]
+    run = run_of(tmp_path, driver, end_real_ns=at(30), command=command, id=HOSTILE,
+                 framework=HOSTILE)  # fmt: skip
+    summary = summarize(run)
+    page = parse(html.render(run, summary))
+    assert _names(page) <= _names(pages("colocated")[2])
+    assert len(page.all("script")) == 3
+    assert SHOWN in page.one("title").text
+    assert any("<img src=x onerror=alert(1)>" in code.text for code in page.all("code"))
+    about, _ = data_of(page)
+    assert HOSTILE in about["timeline"]["names"]
+
+
+def test_a_page_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    run = run_of(tmp_path)
+    with pytest.raises(RltraceError, match="cannot write"):
+        html.write(run, summarize(run), tmp_path / "no" / "folder.html")
+
+
+def test_the_same_run_gives_the_same_page(pages: Pages) -> None:
+    run, summary, _ = pages("one step")
+    assert html.render(run, summary) == html.render(run, summary)

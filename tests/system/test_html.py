@@ -1,0 +1,235 @@
+"""The page of the report in Chromium: opened from disk, it asks for nothing and fails nowhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import rltrace
+from benchmarks.make_trace import Workload, make
+from rltrace.analysis.summary import summarize
+from rltrace.report import html
+from rltrace.trace.vocabulary import Stage
+from tests.analysis.handmade import at, between, process, run_of
+from tests.report.summaries import run_of_kind
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+    from tests.system.web import Seen
+
+MOST_BYTES = 1_500_000
+LARGE = Workload(steps=200, prompts=8, group=4, spans=50_000)
+READY = "() => document.documentElement.dataset.ready"
+HOSTILE = "</script><img src=x onerror='window.hacked = true'>"
+
+Open = Callable[[Path], None]
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The page of a kind of run, each written once."""
+    made: dict[str, Path] = {}
+
+    def of(kind: str) -> Path:
+        if kind not in made:
+            folder = tmp_path_factory.mktemp("page")
+            if kind == "large":
+                make(folder / "run", LARGE)
+                run = rltrace.open_run(folder / "run")
+            else:
+                run = run_of_kind(kind, folder)
+            made[kind] = folder / "report.html"
+            html.write(run, summarize(run), made[kind])
+        return made[kind]
+
+    return of
+
+
+@pytest.fixture
+def opened(page: Page, seen: Seen) -> Open:
+    """Opens a file in `page` and waits until it is ready."""
+
+    def open_(path: Path) -> None:
+        page.goto(path.as_uri())
+        page.wait_for_function(READY, timeout=120_000)
+
+    return open_
+
+
+CANVAS = "document.querySelector('.timeline canvas')"
+
+
+def middle_of(page: Page) -> tuple[float, float]:
+    """A point of the timeline without a slice, scrolled into view."""
+    page.evaluate(f"{CANVAS}.scrollIntoView({{ behavior: 'instant', block: 'center' }})")
+    x, y = page.evaluate(f"(({{ x, y }}) => [x, y])({CANVAS}.getBoundingClientRect())")
+    return x + 600, y + 30
+
+
+def in_view(page: Page) -> float:
+    """How many ticks of the timeline are in view."""
+    view = "window.report.timeline.view"
+    found = page.evaluate(f"{view}.to - {view}.from")
+    assert isinstance(found, int | float)
+    return float(found)
+
+
+def test_a_long_run_is_one_small_file_that_asks_for_nothing(
+    pages: Callable[[str], Path], page: Page, seen: Seen, opened: Open
+) -> None:
+    path = pages("large")
+    assert path.stat().st_size <= MOST_BYTES
+    opened(path)
+    assert seen.requests == [path.as_uri()]
+    assert seen.errors == []
+    spans = page.evaluate(
+        """() => {
+          const { about, columns } = window.report.timeline.view;
+          let first = 0, spans = 0;
+          for (const [, kind, length] of about.rows) {
+            if (kind === 0) for (let i = 0; i < length; i++) spans += columns.count[first + i];
+            first += length;
+          }
+          return spans;
+        }"""
+    )
+    run = rltrace.open_run(path.parent / "run")
+    (expected,) = run.sql(
+        f"select count(*) from raw_spans where stage <> {int(Stage.STEP)}"
+    ).fetchall()[0]
+    assert spans == expected > 48_000
+
+
+@pytest.mark.parametrize("kind", ["crashed", "empty", "hung", "no steps", "one step"])
+def test_a_run_with_parts_missing_opens_without_an_error(
+    pages: Callable[[str], Path], seen: Seen, opened: Open, kind: str
+) -> None:
+    opened(pages(kind))
+    assert seen.errors == []
+
+
+def test_the_timeline_is_zoomed_moved_and_pointed_at(
+    pages: Callable[[str], Path], page: Page, seen: Seen, opened: Open
+) -> None:
+    opened(pages("one-step-off"))
+    whole = in_view(page)
+    middle = middle_of(page)
+    page.mouse.move(*middle)
+    page.mouse.wheel(0, -300)
+    page.wait_for_timeout(200)
+    assert in_view(page) == whole, "the wheel scrolls the page until the timeline is chosen"
+    middle = middle_of(page)
+    page.mouse.click(*middle)
+    page.mouse.wheel(0, -300)
+    view = "window.report.timeline.view"
+    page.wait_for_function(f"() => {view}.to - {view}.from < {whole}")
+    page.keyboard.press("]")
+    step = in_view(page)
+    assert step < whole / 5
+    page.keyboard.press("+")
+    assert in_view(page) < step
+    before = page.evaluate("window.report.timeline.view.from")
+    page.mouse.down()
+    page.mouse.move(middle[0] - 200, middle[1], steps=4)
+    page.mouse.up()
+    assert page.evaluate("window.report.timeline.view.from") > before
+    page.keyboard.press("0")
+    assert in_view(page) == whole
+    place = page.evaluate(
+        """() => {
+          const { view } = window.report.timeline;
+          const row = view.laid.rows.find((one) => one.first !== undefined);
+          let longest = row.first;
+          for (let i = row.first; i < row.last; i++) {
+            const length = (k) => view.laid.end[k] - view.laid.start[k];
+            if (length(i) > length(longest)) longest = i;
+          }
+          const middle = (view.laid.start[longest] + view.laid.end[longest]) / 2;
+          return { x: 128 + (middle / view.to) * (view.width - 128), y: 46 + row.y + 4,
+                   name: view.about.names[view.columns.name[longest]] };
+        }"""
+    )
+    corner = page.evaluate("(({ x, y }) => [x, y])(" + CANVAS + ".getBoundingClientRect())")
+    page.mouse.move(corner[0] + place["x"], corner[1] + place["y"])
+    assert place["name"] in page.locator("#tip").inner_text()
+    assert seen.errors == []
+
+
+def test_another_step_is_shown_where_it_is_chosen(
+    pages: Callable[[str], Path], page: Page, opened: Open
+) -> None:
+    opened(pages("one-step-off"))
+    below = page.locator("#waterfall-of")
+    mean = below.text_content()
+    shapes = page.locator("#waterfall-rows").inner_html()
+    page.locator("#each-step .hit").nth(4).click(force=True)
+    number = page.locator("#each-step .numbers tbody tr").nth(4).locator("th").text_content()
+    assert (below.text_content() or "").startswith(f"of step {number}: ")
+    assert page.locator("#waterfall-rows").inner_html() != shapes
+    page.get_by_role("button", name="mean", exact=True).click()
+    assert below.text_content() == mean
+    assert page.locator("#waterfall-rows").inner_html() == shapes
+
+
+def test_what_is_pointed_at_is_told_by_the_table(
+    pages: Callable[[str], Path], page: Page, opened: Open
+) -> None:
+    opened(pages("async"))
+    row = page.locator("#lags .numbers tbody tr").nth(3)
+    expected = row.locator("td").first.text_content()
+    page.locator("#lags .hit").nth(3).hover(force=True)
+    assert f"trajectories\n{expected}" in page.locator("#tip").inner_text()
+    page.mouse.move(0, 0)
+    page.locator("#lags .picture").focus()
+    for _ in range(4):
+        page.keyboard.press("ArrowRight")
+    assert f"trajectories\n{expected}" in page.locator("#tip").inner_text()
+
+
+def test_both_themes_follow_the_system_and_the_button(
+    pages: Callable[[str], Path], page: Page, opened: Open
+) -> None:
+    ground = "getComputedStyle(document.body).backgroundColor"
+    page.emulate_media(color_scheme="dark")
+    opened(pages("colocated"))
+    dark = page.evaluate(ground)
+    page.emulate_media(color_scheme="light")
+    light = page.evaluate(ground)
+    assert dark != light
+    page.locator("#theme").click()
+    assert page.evaluate(ground) == dark
+    page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.querySelector('nav')).display") == "none"
+    assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "light"
+
+
+def test_it_says_everything_but_the_timeline_without_scripts(
+    pages: Callable[[str], Path], page: Page
+) -> None:
+    assert page.context.browser is not None
+    context = page.context.browser.new_context(java_script_enabled=False)
+    without = context.new_page()
+    without.goto(pages("colocated").as_uri())
+    assert without.locator("h1").is_visible()
+    assert without.locator("#waterfall svg").is_visible()
+    assert "switched off" in without.locator(".timeline").inner_text()
+    assert without.locator("#step-chooser").is_hidden()
+    context.close()
+
+
+def test_no_name_is_run(tmp_path: Path, page: Page, seen: Seen, opened: Open) -> None:
+    driver = process(HOSTILE, (("step", 0), 0, 10))
+    driver.span(between(1, 5), HOSTILE, Stage.ROLLOUT, 0)
+    driver.span(between(5, 9), "train", Stage.TRAIN, 0)
+    run = run_of(tmp_path, driver, end_real_ns=at(30), command=["python", HOSTILE], id=HOSTILE)
+    html.write(run, summarize(run), tmp_path / "report.html")
+    opened(tmp_path / "report.html")
+    assert page.evaluate("window.hacked") is None
+    assert page.locator("img").count() == 0
+    assert page.title() == f"rltrace report · {HOSTILE}"
+    assert HOSTILE in page.evaluate("window.report.timeline.view.about.names")
+    assert seen.errors == []

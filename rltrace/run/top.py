@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rich.console import Console, Group
+from rich.console import Console, ConsoleDimensions, Group
 from rich.live import Live
 
 from rltrace.analysis.live.snapshot import Job, Snapshot
@@ -48,13 +48,21 @@ def watch(path: Path, console: Console, interval_s: float = INTERVAL_S) -> Job:
     shown = state.snapshot()
     with _keys() as keys, Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
-            width, height = console.size
-            lines = frame(shown, width, height, _HINT)
+            console.size = _screen(console)
+            lines = frame(shown, *console.size, _HINT)
             live.update(Group(*lines), refresh=True)
             if _quits(keys, interval_s * (_WHEN_OVER if shown.job.is_over else 1)):
                 return shown.job
             state.poll()
             shown = state.snapshot()
+
+
+def _screen(console: Console) -> ConsoleDimensions:
+    """The terminal's size as it is now; COLUMNS, where something exported it, does not follow."""
+    try:
+        return ConsoleDimensions(*os.get_terminal_size(console.file.fileno()))
+    except (OSError, ValueError):
+        return console.size
 
 
 @contextmanager

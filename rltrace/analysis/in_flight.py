@@ -18,10 +18,10 @@ def in_flight(run: Run, since_ns: int, until_ns: int, parts: int) -> NDArray[np.
         "select start_ns, end_ns from raw_trajectories where start_ns > 0 and end_ns > start_ns "
         f"and end_ns > {since_ns} and start_ns < {until_ns}"
     ).fetchnumpy()
-    start, end = (np.asarray(rows[name], np.int64) for name in ("start_ns", "end_ns"))
+    start, end = (np.asarray(rows[name], np.int64) - since_ns for name in ("start_ns", "end_ns"))
     if not len(start):
         return np.zeros(0)
-    edges = np.linspace(since_ns, until_ns, parts + 1)
+    edges = np.linspace(0, until_ns - since_ns, parts + 1)
     spent = _spent_before(end, edges) - _spent_before(start, edges)
     flying: NDArray[np.float64] = -np.diff(spent) / np.diff(edges)
     return flying.clip(0)
@@ -29,8 +29,8 @@ def in_flight(run: Run, since_ns: int, until_ns: int, parts: int) -> NDArray[np.
 
 def _spent_before(moments: NDArray[np.int64], edges: NDArray[np.float64]) -> NDArray[np.float64]:
     """For each edge the sum over moments before it of how long they lie back."""
-    ordered = np.sort(moments).astype(np.float64) - edges[0]
+    ordered = np.sort(moments).astype(np.float64)
     total = np.concatenate([[0.0], np.cumsum(ordered)])
-    count = np.searchsorted(ordered, edges - edges[0])
-    before: NDArray[np.float64] = count * (edges - edges[0]) - total[count]
+    count = np.searchsorted(ordered, edges)
+    before: NDArray[np.float64] = count * edges - total[count]
     return before

@@ -37,8 +37,11 @@ def step_shapes(activity: Activity, steps: Steps, most: int) -> StepShapes | Non
     places = sorted({round(x) for x in np.linspace(0, len(windows) - 1, min(most, len(windows)))})
     chosen = [windows[i] for i in places]
     edges = np.concatenate(
-        [np.linspace(window.start_ns, window.end_ns, PARTS + 1) for window in chosen]
-    ).astype(np.int64)
+        [
+            window.start_ns + np.linspace(0, window.end_ns - window.start_ns, PARTS + 1, dtype=int)
+            for window in chosen
+        ]
+    )
     spent = np.zeros((len(Stage), len(edges)))
     for since, until, intervals in activity.slices(chosen[0].start_ns, chosen[-1].end_ns):
         start, end = intervals.start.clip(since, until), intervals.end.clip(since, until)

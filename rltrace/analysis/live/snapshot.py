@@ -221,10 +221,10 @@ class Totals:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A run at `time_ns`. `queue` is how many samples were generated in the window, or since, that
-    no learner has met yet (None: no learner says what it does with them); `in_flight` how many are
-    being generated, `slowest` the oldest of them. `processes` are those of the job that were traced
-    so far."""
+    """A run at `time_ns`. `queue` is how many samples no learner has met yet, of those that are not
+    older than what it trains on (None: no learner says what it does with them). `in_flight` is how
+    many are being generated, `slowest` the oldest of them; `processes` are those of the job that
+    were traced so far."""
 
     time_ns: int
     job: Job

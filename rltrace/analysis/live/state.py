@@ -266,9 +266,16 @@ class LiveState:
         return StepNow(step, start_ns, max(0, until_ns - start_ns) / 1e9, usual_s)
 
     def _queue(self) -> int | None:
+        """Samples that may still be met: those that are older than any that the learner trains on
+        were dropped, or filtered, and nobody said so."""
         if not self._counting.learner_tells:
             return None
-        return self._counting.waiting(self._window.since_ns if self._window else 0)
+        windows, window = self._steps.windows, self._window
+        if window is None or self._steps.whole_run:
+            return self._counting.waiting(window.since_ns if window else 0)
+        lag = max(0, window.lags.largest) if window.lags else 1
+        since_ns = windows[-min(lag, len(windows))].start_ns if lag else windows[-1].end_ns
+        return self._counting.waiting(since_ns)
 
     def _forget(self) -> None:
         """Drops rows that no later window will need."""

@@ -15,7 +15,14 @@ from benchmarks.make_trace import make
 from benchmarks.synthetic.workload import Workload
 from rltrace.hooks.identity import identify
 from rltrace.report.perfetto import TimelineCounts, write
-from rltrace.report.perfetto.counters import IN_FLIGHT, LARGEST_LAG, MEAN_LAG, RATE, WAITING
+from rltrace.report.perfetto.counters import (
+    IN_FLIGHT,
+    LARGEST_LAG,
+    MEAN_LAG,
+    OF_PROCESS,
+    RATE,
+    WAITING,
+)
 from rltrace.report.perfetto.findings import find
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage
@@ -248,7 +255,7 @@ def test_readings_are_the_recorded_ones_with_their_unit(small: Loaded, large: Lo
     assert small.trace.rows(f"{read} WHERE t.name = 'memory_bytes 0' ORDER BY c.ts") == [
         ("memory_bytes 0", "bytes", 0.1 * i) for i in range(3)
     ]
-    derived = f"'{IN_FLIGHT}', '{WAITING}', '{LARGEST_LAG}', '{MEAN_LAG}', '{RATE}'"
+    derived = f"'{IN_FLIGHT}', '{OF_PROCESS}', '{WAITING}', '{LARGEST_LAG}', '{MEAN_LAG}', '{RATE}'"
     drawn = large.trace.rows(f"SELECT value FROM ({read}) WHERE name NOT IN ({derived})")
     stored = large.stored("SELECT value FROM raw_samples WHERE NOT isnan(value)")
     assert len(drawn) == large.counts.samples

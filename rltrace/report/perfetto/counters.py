@@ -14,7 +14,7 @@ from rltrace.report.perfetto.tracks import OPEN, Ints
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Fate
 
-IN_FLIGHT = "trajectories in flight"
+IN_FLIGHT, OF_PROCESS = "trajectories in flight", "in flight here"
 WAITING = "samples waiting for the learner"
 LARGEST_LAG, MEAN_LAG = "lag of what is trained on: largest", "lag of what is trained on: mean"
 RATE = "generated tokens/s"
@@ -87,7 +87,7 @@ def _in_flight(run: Run) -> list[Series]:
     if len(processes) > 1:
         for nth, one in enumerate(processes.tolist()):
             mine = number == nth
-            series.append(Series(one, IN_FLIGHT, "", *_level(start[mine], end[mine])))
+            series.append(Series(one, OF_PROCESS, "", *_level(start[mine], end[mine])))
     return series
 
 

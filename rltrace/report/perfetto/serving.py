@@ -83,8 +83,13 @@ class _Handler(SimpleHTTPRequestHandler):
         """Answers, unless a page of another name found its way here (DNS rebinding)."""
         if self.headers.get("Host", "").partition(":")[0] not in (_LOOPBACK, "localhost"):
             self.send_error(403)
-            return
-        super().do_GET()
+        elif (
+            self.path == "/live_reload"
+        ):  # for the UI's own developers: nothing, and do not ask again
+            self.send_response(204)
+            self.end_headers()
+        else:
+            super().do_GET()
 
     def translate_path(self, path: str) -> str:
         """The file of an address."""

@@ -93,8 +93,10 @@ def _role(role: RoleNow, now_width: int, cells: int) -> Text:
 
 def slowest(shown: Snapshot, width: int) -> Block:
     """The trajectories that have been generated for longest."""
-    if not shown.slowest:
+    if shown.job.is_over or not (shown.slowest or shown.totals.generated_samples):
         return Block(None)
+    if not shown.slowest:  # the other blocks stay where they are
+        return Block(heading("slowest in flight"), [Text("  none at this moment", style="dim")])
     usual = shown.window.latency_p50_s if shown.window else math.nan
     lines = []
     for one in shown.slowest:

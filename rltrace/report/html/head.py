@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from rltrace.analysis.summary import Summary
 from rltrace.analysis.walls.wall import LIKELY, WEAK
 from rltrace.report import units, verdict
-from rltrace.report.html.markup import NOTHING, Html, join, prose, tag
+from rltrace.report.html.markup import NOTHING, Html, join, prose, sentence, tag
 from rltrace.report.html.parts import Part
 from rltrace.report.layout import labelled, listed
 
@@ -44,7 +44,7 @@ def head_part(summary: Summary) -> Part:
 
 def _evidence(summary: Summary) -> Html:
     sentences = [
-        tag("li", prose(one), class_="advice" if one.startswith(_ADVICE) else None)
+        tag("li", sentence(one), class_="advice" if one.startswith(_ADVICE) else None)
         for one in verdict.evidence(summary)
     ]
     return tag("ul", *sentences, class_="evidence") if sentences else NOTHING

@@ -27,6 +27,7 @@ _CONTROLS = re.compile(
 )
 _VOID = frozenset({"meta", "link", "input", "br", "hr", "img"})
 _CODE = re.compile("`([^`]+)`")
+_UNIT = re.compile("(?<=[0-9]) (?=[%$µA-Za-z])")
 _SYMBOL = re.compile("τ_(old|ref|step|[A-Z])")
 
 
@@ -43,6 +44,11 @@ def prose(value: str) -> Html:
     """Text of a report: `τ_R` with its index, and code between backticks."""
     coded = _CODE.sub(r"<code>\1</code>", text(value))
     return Html(_SYMBOL.sub(r"τ<sub>\1</sub>", coded))
+
+
+def sentence(value: str) -> Html:
+    """A sentence of a report, in which a number and its unit stay on one line."""
+    return prose(_UNIT.sub("\N{NO-BREAK SPACE}", value))
 
 
 def join(*children: Child) -> Html:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rltrace.report.html.markup import NOTHING, Child, Html, join, prose, tag
+from rltrace.report.html.markup import NOTHING, Child, Html, join, prose, sentence, tag
 from rltrace.report.layout import Grid, Section, bar_length
 from rltrace.report.units import UNKNOWN
 
@@ -77,7 +77,7 @@ def under(section: Section, *pictures: Child, cell: Cell | None = None) -> Html:
 
 def lines(sentences: Sequence[str]) -> Html:
     """Paragraphs."""
-    return join(*(tag("p", prose(sentence)) for sentence in sentences))
+    return join(*(tag("p", sentence(one)) for one in sentences))
 
 
 def notes(sentences: Sequence[str]) -> Html:
@@ -85,9 +85,9 @@ def notes(sentences: Sequence[str]) -> Html:
     return tag("div", lines(sentences), class_="notes") if sentences else NOTHING
 
 
-def missing(sentence: str) -> Html:
+def missing(why: str) -> Html:
     """What cannot be told, and why."""
-    return tag("p", tag("span", "cannot tell", class_="chip"), " ", prose(sentence),
+    return tag("p", tag("span", "cannot tell", class_="chip"), " ", prose(why),
                class_="missing")  # fmt: skip
 
 

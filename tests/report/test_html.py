@@ -7,10 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import rltrace
 from benchmarks.make_trace import Workload, make
 from rltrace.analysis.summary import Summary, summarize
+from rltrace.cli import main
 from rltrace.report import html, units
 from rltrace.report.html.slices import read_slices
 from rltrace.trace.errors import RltraceError
@@ -197,3 +199,14 @@ def test_a_page_that_cannot_be_written_is_said(tmp_path: Path) -> None:
 def test_the_same_run_gives_the_same_page(pages: Pages) -> None:
     run, summary, _ = pages("one step")
     assert html.render(run, summary) == html.render(run, summary)
+
+
+def test_the_command_writes_one_form(tmp_path: Path) -> None:
+    run = run_of(tmp_path, process("driver", (("step", 0), 0, 10), (Stage.TRAIN, 1, 9)))
+    out = tmp_path / "report.html"
+    done = CliRunner().invoke(main, ["report", str(run.path), "--html", str(out)])
+    assert done.exit_code == 0, done.output
+    assert str(out) in done.output
+    assert parse(out.read_text("utf-8")).one("h1").text
+    both = CliRunner().invoke(main, ["report", str(run.path), "--html", str(out), "--json"])
+    assert both.exit_code == 2

@@ -74,8 +74,8 @@ def _notes(probe: Probe) -> Iterator[str]:
     if probe.stages:
         yield (
             "exposed part: by how much the step grew for each second by which the stage did "
-            "(1: it binds, 0: hidden), ± half of the 95 % interval; computed: as in “Where the "
-            "step goes”, which has a rule for overlaps, where this has none."
+            "(1: it binds, 0: hidden), ± half of the 95 % interval; computed: by the stage's "
+            f"{probe.computed_by}, which has a rule for overlaps, where this has none."
         )
     for stage in probe.stages:
         if stage.because:

@@ -44,6 +44,7 @@ def frame(shown: Snapshot, width: int, height: int, hint: str = "") -> list[Text
         lines = [*top, *_stacked(blocks, room, more)]
     for line in lines:
         line.truncate(width)
+        line.no_wrap = True  # it fits, and looking for places to break it at takes a while
     if hint:
         lines = lines[: height - 1]
         lines += [Text() for _ in range(height - 1 - len(lines))]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import os
 import time
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -239,11 +240,17 @@ def joined(table: Table, parts: list[Columns]) -> Columns:
     """The parts one after the other; empty columns where there are none."""
     parts = [part for part in parts if len(part[0])]
     if not parts:
-        return [np.empty(0, _dtype(table, i)) for i in range(len(table.columns))]
+        return _nothing(table)
     if len(parts) == 1:
         return parts[0]
     return [np.concatenate(column) for column in zip(*parts, strict=True)]
 
 
+@cache
+def _nothing(table: Table) -> Columns:
+    return [np.empty(0, _dtype(table, i)) for i in range(len(table.columns))]
+
+
+@cache
 def _dtype(table: Table, column: int) -> np.dtype[Any]:
     return np.dtype(f"<{table.columns[column].kind}")

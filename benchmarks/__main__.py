@@ -8,7 +8,15 @@ from __future__ import annotations
 import subprocess
 import sys
 
-BENCHMARKS = ("span_cost", "boot_cost", "kill_survival", "overhead", "report_scale", "timeline_scale", "learning")
+BENCHMARKS = (
+    "span_cost",
+    "boot_cost",
+    "kill_survival",
+    "overhead",
+    "report_scale",
+    "timeline_scale",
+    "learning",
+)
 
 
 def main() -> int:

@@ -24,7 +24,13 @@ if TYPE_CHECKING:
 
     from tests.system.web import Seen
 
-REFUSED = ("Content Security Policy", "Content-Security-Policy", "is_internal_user", ":9001/", "LiveReload")
+REFUSED = (
+    "Content Security Policy",
+    "Content-Security-Policy",
+    "is_internal_user",
+    ":9001/",
+    "LiveReload",
+)
 """What the UI would ask for elsewhere, and says when it is not let."""
 
 PATIENCE_MS = 600_000  # the UI is 10 MB of script, and machines are busy

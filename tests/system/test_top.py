@@ -79,7 +79,7 @@ def test_a_live_run_of_the_trainer_and_its_end_by_kill_9(
 
     terminal.resize(160, 45)
     wide = terminal.until(lambda s: "last steps" in s)
-    assert re.search(r"stages, the last.*last steps", wide)
+    assert re.search(r"stages, the last.*slowest in flight", wide)
 
     os.kill(command_pid(tmp_path / "run"), signal.SIGKILL)
     killed = terminal.until(lambda s: "running" not in s.splitlines()[0], 60)

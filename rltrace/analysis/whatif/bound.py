@@ -8,10 +8,9 @@ import numpy as np
 
 from rltrace.analysis.binding import RESOURCE_OF
 from rltrace.analysis.whatif.replay import Replay, replay
-from rltrace.analysis.whatif.workload import Sync, Workload
+from rltrace.analysis.whatif.workload import OVERLAPPING, Sync, Workload
 from rltrace.trace.vocabulary import Stage
 
-OVERLAPPING = ("one-step-off", "async")
 BALANCED = 0.9  # what takes at least this part of the longest binds with it
 
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 _MOST_CHUNKS = 16
 _STARVED = 0.1  # a learner that waits longer than this part of the step is not what binds
 _MOST_SCALE = 2.0
+_WORKER = "worker"  # a process that stands for a device
 _NOT_WORK = (Stage.OTHER, Stage.STEP, Stage.WAIT)
 
 
@@ -116,12 +117,14 @@ def _common(run: Run, parts: Parts) -> dict[str, Any]:
     """What does not depend on trajectories."""
     steps_s = parts.breakdown.steps_s[list(parts.steps.steady)]
     found = parts.goodput
+    devices, kind = _devices(run)
     n = len(steps_s)
     return {
         "measured_step_s": float(steps_s.mean()),
         "steps": n,
         "step_deviation": float(steps_s.std(ddof=1) / steps_s.mean()) if n > 1 else math.nan,
-        "device_kind": _devices(run)[1],
+        "device_kind": kind,
+        "shares_cores": kind == _WORKER and 0 < count_devices(run).count <= sum(devices.values()),
         "useful_tokens": found.trained.useful_tokens / found.steps
         if found and found.steps and found.trained.useful_tokens
         else math.nan,
@@ -263,4 +266,4 @@ def _devices(run: Run) -> tuple[Mapping[str, float], str]:
     kind = count_devices(run).kind
     if kind != "core" or not all(processes.values()):
         return {}, kind
-    return {pool: float(len(members)) for pool, members in processes.items()}, "worker"
+    return {pool: float(len(members)) for pool, members in processes.items()}, _WORKER

@@ -15,6 +15,8 @@ from rltrace.analysis.order_statistics import Floats
 from rltrace.trace.vocabulary import Stage
 
 PLACEMENTS = ("colocated", "disaggregated", "one-step-off", "async")
+OVERLAPPING = ("one-step-off", "async")
+"""Placements in which actors and learner work at once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +87,7 @@ class Workload:
     keeps_unfinished: bool = False  # a batch is full with the first groups that end
     devices: Mapping[str, float] = field(default_factory=dict)
     device_kind: str = "GPU"
+    shares_cores: bool = False  # no GPUs, and no more cores than workers
     useful_tokens: float = math.nan
     useful_share: float = 1.0  # of them, after a change that costs or saves some
     usd_per_device_hour: float = math.nan

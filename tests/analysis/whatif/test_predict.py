@@ -116,6 +116,18 @@ def test_a_job_that_says_what_it_does_with_late_samples_is_predicted_more_sharpl
     assert not any("too late" in sentence for sentence in dropped.rests_on)
 
 
+def test_without_gpus_what_runs_at_once_shares_the_cores() -> None:
+    load = workload(batch([6, 6]), train_s=6, placement="disaggregated", device_kind="worker")
+    shared, apart = (
+        predict(lambda _, s=few: replace(load, shares_cores=s), [("placement", "one-step-off")])
+        for few in (True, False)
+    )
+    assert apart.gain.middle == pytest.approx(2)
+    assert shared.gain.low < shared.gain.middle < shared.gain.high <= apart.gain.high
+    assert any("shared_cores" in sentence for sentence in shared.rests_on)
+    assert not any("shared_cores" in sentence for sentence in apart.rests_on)
+
+
 def test_processes_that_are_no_gpus_do_not_take_over_each_others_work() -> None:
     load = workload(batch([6, 6]), train_s=3, placement="one-step-off", device_kind="worker",
                     devices={"rollout": 1.0, "train": 1.0})  # fmt: skip

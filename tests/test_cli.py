@@ -252,3 +252,30 @@ def test_info_counts_what_is_there(run: Path) -> None:
     assert found["rows"]["trajectories"] == 5
     assert found["nodes"] == 1
     assert len(found["processes"]) == 1
+
+
+def test_names_that_no_text_can_hold_are_written_out(tmp_path: Path) -> None:
+    """Half a surrogate pair, a terminal's escape, what looks like markup, a name without end."""
+    script = tmp_path / "job.py"
+    script.write_text(
+        "import rltrace\n"
+        "with rltrace.step(0):\n"
+        "    for name in ('\\ud800lone', '[/x]', '\\x1b[31mred', 'x' * 5000):\n"
+        "        with rltrace.span(name):\n"
+        "            pass\n"
+    )
+    run = tmp_path / "run"
+    words = [sys.executable, "-m", "rltrace"]
+    subprocess.run(
+        [*words, "wrap", "--out", run, "--", sys.executable, script],
+        check=True,
+        capture_output=True,
+    )
+    for command in (["info"], ["info", "--json"], ["report"], ["report", "--json"]):
+        done = subprocess.run([*words, *command, run], capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr.decode()
+    told = subprocess.run([*words, "info", run], capture_output=True, check=True).stdout.decode()
+    assert "\\ud800lone" in told
+    assert "[/x]" in told
+    assert "\x1b[31m" not in told
+    assert max(map(len, told.splitlines())) < 1000

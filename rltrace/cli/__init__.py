@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from typing import Any
 
@@ -16,6 +17,8 @@ class _Commands(click.Group):
     """A click group whose failures are one sentence and the exit code of docs/api.md."""
 
     def invoke(self, ctx: click.Context) -> Any:
+        if isinstance(sys.stdout, io.TextIOWrapper):  # names of a job may hold what no text can
+            sys.stdout.reconfigure(errors="backslashreplace")
         try:
             return super().invoke(ctx)
         except RltraceError as error:

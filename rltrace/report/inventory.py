@@ -9,12 +9,15 @@ from typing import Any
 
 from rich import filesize
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from rltrace.trace.processes import Process
 from rltrace.trace.run import Run
 from rltrace.trace.run_dir import PARQUET
 from rltrace.trace.schema import TABLES
+
+_LONGEST = 200  # characters of a name that is shown
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ def render(found: Inventory, console: Console) -> None:
         state = f"exit code {found.exit_code}"
     before = "," if found.imported else " after"
     took = "" if found.seconds is None else f"{before} {found.seconds:.1f} s"
-    console.print(f"[bold]{found.path}[/bold]", highlight=False, soft_wrap=True)
+    console.print(f"[bold]{escape(found.path)}[/bold]", highlight=False, soft_wrap=True)
     console.print(found.command, markup=False, highlight=False, soft_wrap=True)
     size = filesize.decimal(found.bytes_on_disk)
     console.print(f"{state}{took}; {size} on disk", highlight=False)
@@ -100,11 +103,21 @@ def render(found: Inventory, console: Console) -> None:
         argv = " ".join(shlex.join(map(str, process.facts.get("argv") or [])).split())
         shown = argv if len(argv) <= 80 else f"{argv[:20]} ... {argv[-55:]}"
         role = process.role or (f"child of {process.child_of}" if process.child_of else "-")
-        table.add_row(str(process.pid), process.host, role, rank, shown.replace("[", "\\["))
+        table.add_row(str(process.pid), process.host, escape(role), rank, escape(shown))
     if not console.is_terminal:
         console.width = max(console.width, console.measure(table).maximum)
     console.print(table)
     kinds = Counter((str(p.get("what")), str(p.get("target", ""))) for p in found.problems)
     for (what, target), times in kinds.items():
         often = f" ({times} times)" if times > 1 else ""
-        console.print(f"[yellow]{what}[/yellow] {target}{often}", highlight=False)
+        said = f"[yellow]{escape(_visible(what))}[/yellow] {escape(_visible(target))}{often}"
+        console.print(said, highlight=False)
+
+
+def _visible(text: str) -> str:
+    """A name of the job's as one short line: what cannot be printed is written out."""
+    shown = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode()
+        for c in shown
+    )

@@ -12,7 +12,7 @@ from dataclasses import replace
 from rltrace.analysis.whatif.constants import Constants
 from rltrace.analysis.whatif.lever import check, needs, number
 from rltrace.analysis.whatif.sync import MECHANISMS, transfer_s
-from rltrace.analysis.whatif.workload import Sync, Workload
+from rltrace.analysis.whatif.workload import OVERLAPPING, Sync, Workload
 from rltrace.trace.vocabulary import Stage
 
 
@@ -45,10 +45,16 @@ def reference_side(load: Workload, value: str, constants: Constants) -> Workload
     check(value == "actor", "reference_side", value, "actor")
     needs(load.mean_s(Stage.REFERENCE) > 0, "no reference pass was seen on the learner's side")
     needs(load.placement != "colocated", "all stages take turns")
-    moved = load.reference_s + load.mean_s(Stage.REFERENCE)
+    moved = load.mean_s(Stage.REFERENCE)
     left = dict(load.serial_s)
     left.pop(Stage.REFERENCE, None)
-    return replace(load, serial_s=left, reference_s=moved)
+    if load.shares_cores and load.placement in OVERLAPPING:
+        # The pass now runs beside training and takes as much from it as it loses itself.
+        slower = constants["shared_cores"]
+        lost = moved * (slower - 1)
+        left[Stage.TRAIN] = tuple(s + lost for s in left.get(Stage.TRAIN, ()))
+        moved *= slower
+    return replace(load, serial_s=left, reference_s=load.reference_s + moved)
 
 
 def no_switch(load: Workload, value: str, constants: Constants) -> Workload:

@@ -19,6 +19,7 @@ from rltrace.analysis.whatif.replay import replay
 from rltrace.analysis.whatif.workload import Engine, Sync
 from rltrace.cli import main
 from rltrace.trace.errors import RltraceError
+from rltrace.trace.vocabulary import Stage
 from tests.analysis.whatif.played import ALIKE, batch, told, workload
 
 
@@ -126,6 +127,18 @@ def test_without_gpus_what_runs_at_once_shares_the_cores() -> None:
     assert shared.gain.low < shared.gain.middle < shared.gain.high <= apart.gain.high
     assert any("shared_cores" in sentence for sentence in shared.rests_on)
     assert not any("shared_cores" in sentence for sentence in apart.rests_on)
+
+
+def test_without_gpus_a_pass_beside_training_takes_cores_from_it() -> None:
+    load = workload(batch([1, 1]), placement="one-step-off", device_kind="worker",
+                    serial_s={Stage.REFERENCE: (2.0,), Stage.TRAIN: (6.0,)})  # fmt: skip
+    shared, apart = (
+        predict(lambda _, s=few: replace(load, shares_cores=s), [("reference_side", "actor")])
+        for few in (True, False)
+    )
+    assert apart.gain.middle == pytest.approx(8 / 6)
+    assert 1 < shared.gain.low < shared.gain.middle < apart.gain.middle
+    assert any("shared_cores" in sentence for sentence in shared.rests_on)
 
 
 def test_processes_that_are_no_gpus_do_not_take_over_each_others_work() -> None:

@@ -21,7 +21,7 @@ OPENRLHF_VERSIONS := 0.9.1 0.9.6 0.9.9 0.10.1 0.10.2 0.11.2
 # The system tests stand on the environment of the others, and add to it: see the script.
 SYSTEM := .venvs/system-$(shell cat pins/system.* tests/system/install.sh | sha256sum | cut -c1-12)
 
-.PHONY: demo test test-verl test-openrlhf test-system lint types check bench prove clean
+.PHONY: demo test test-verl test-openrlhf frameworks test-system lint types check bench prove clean
 
 demo: $(READY)
 	$(BIN)/rltrace wrap -- $(BIN)/python examples/train.py
@@ -40,6 +40,9 @@ test-openrlhf: $(OPENRLHF)/.ready
 	RLTRACE_OPENRLHF_SOURCES=$(CURDIR)/$(OPENRLHF)/sources \
 		TORCH_EXTENSIONS_DIR=$(CURDIR)/$(OPENRLHF)/extensions $(OPENRLHF)/bin/python -m pytest \
 		tests/openrlhf $(wildcard tests/adapters/test_openrlhf_*.py)
+
+# The frameworks themselves, which take long to install and need no test to have passed.
+frameworks: $(VERL)/.verl $(OPENRLHF)/.openrlhf
 
 # What people look at, in the real programs: Perfetto's engine and UI, Chromium, Prometheus, tmux.
 # TESTS="tests/system/test_x.py -k name": these only.

@@ -125,6 +125,11 @@ def prove(name: str, pairs: tuple[int, int], folder: Path, say: experiment.Say) 
     return Row(name, wall.wall, named, evidence, change.name, found, found.because)
 
 
+def _failed(name: str, why: str) -> Row:
+    wall = Wall.of(FILES / f"{name}.toml").wall
+    return Row(name, wall, "", Evidence("the job failed", False), "", None, why)
+
+
 def recommended(fixes: Sequence[Fix], without: Mapping[str, Any]) -> Fix | None:
     """The fix to try: with a setting and a prediction; that which takes the cause away first."""
     able = [fix for fix in fixes if fix.setting and fix.goodput_gain is not None]
@@ -291,7 +296,11 @@ def main(
         for name in names or NAMES:
             place = where / (f"{name}-loaded" if loaded else name)
             place.mkdir(parents=True)
-            rows.append(prove(name, (pairs, most), place, lambda line: click.echo(line, err=True)))
+            try:
+                row = prove(name, (pairs, most), place, lambda line: click.echo(line, err=True))
+            except click.ClickException as error:  # an hour's other rows are worth keeping
+                row = _failed(name, error.message)
+            rows.append(row)
     if as_json:
         click.echo(json.dumps([_plain(row) for row in rows], indent=1))
     else:

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.run_dir import RUN_FILE, read_run_json
+from rltrace.trace.run_dir import RUN_FILE, holds_run, read_run_json
 
 RUNS_FOLDER = "rltrace-runs"
 
@@ -24,6 +24,20 @@ def new_run_path(command: list[str], folder: Path | None = None) -> Path:
     return path
 
 
+def free_path(command: list[str], out: Path | None) -> Path:
+    """Where a new run can go: `out`, or a name beside it where that is a run already, or inside it
+    where it holds something else; without `out` see `new_run_path`. Errors: OSError."""
+    if out is None:
+        return new_run_path(command).absolute()
+    stem, number = out.absolute(), 2
+    path = stem
+    while holds_run(str(path)):
+        path, number = stem.with_name(f"{stem.name}-{number}"), number + 1
+    if path.is_dir() and any(path.iterdir()) and not holds_run(str(path)):
+        return new_run_path(command, path)
+    return path
+
+
 def find_run(given: str | Path | None) -> Path:
     """The run that a command is about: the one given, or the newest here. Errors: `RltraceError`
     when there is none."""
@@ -34,6 +48,12 @@ def find_run(given: str | Path | None) -> Path:
         here = f"there is no run in {RUNS_FOLDER}/ here"
         raise RltraceError(f"{here}: record one with `rltrace wrap -- python train.py`")
     return runs[-1]
+
+
+def is_newest(run: Path) -> bool:
+    """Whether commands here are about this run where they are given none."""
+    runs = list_runs()
+    return bool(runs) and runs[-1].absolute() == run
 
 
 def list_runs(folder: Path | None = None) -> list[Path]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,31 @@ from rltrace.hooks.boot import ADAPTERS_VARIABLE, HOOKS_VARIABLE, PYTHON_VARIABL
 from rltrace.hooks.node_agent import spawn_agent
 from rltrace.run.bytecode import compile_traced_modules
 from rltrace.run.calibrate import recording_costs
+from rltrace.run.location import free_path
 from rltrace.trace.clock import node_id
-from rltrace.trace.run_dir import NODES, RUN_VARIABLE, create_run
+from rltrace.trace.run_dir import NODES, RUN_VARIABLE, RunExistsError, create_run
 
 
-def open_run_directory(path: Path, command: list[str], **settings: Any) -> None:
-    """Makes a run's directory; everything that its reports need to know of the start is in it.
-    Errors: OSError (a read-only or full disk)."""
+def make_run(command: list[str], out: Path | None, **settings: Any) -> Path:
+    """Makes a run's directory (see `free_path`), its own also where other jobs want the same at
+    this moment; everything that its reports need to know of the start is in it. Errors: OSError (a
+    read-only or full disk)."""
     compile_traced_modules()
     settings |= {"adapters": find_adapters(), "cores": len(os.sched_getaffinity(0))}
-    create_run(str(path), command, settings | recording_costs(), rltrace.__version__)
+    settings |= recording_costs()
+    while True:
+        path = free_path(command, out)
+        with suppress(RunExistsError):
+            create_run(str(path), command, settings, rltrace.__version__)
+            return path
+
+
+def why_elsewhere(out: Path | None, path: Path) -> str:
+    """Why a run was not made in `out`; empty where it was."""
+    if out is None or path == out.absolute():
+        return ""
+    beside = path.parent == out.absolute().parent
+    return f"{out} holds a run already" if beside else f"{out} is not empty and no run"
 
 
 def start_agent(path: Path) -> None:

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from rltrace.hooks import boot, recorder
 from rltrace.hooks.idle import Idle
-from rltrace.run.location import new_run_path
-from rltrace.run.opening import open_run_directory, start_agent, traced_environment
+from rltrace.run.opening import make_run, start_agent, traced_environment, why_elsewhere
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.run_dir import update_run_json
 
@@ -25,15 +24,17 @@ def start(out: str | Path | None) -> Path | None:
     active = recorder.active()
     if active is not None:
         return Path(active.run_dir)
-    command = list(sys.orig_argv)
+    asked = Path(out) if out is not None else None
     try:
-        path = (Path(out) if out is not None else new_run_path(command)).absolute()
-        open_run_directory(path, command, started_by="rltrace.start")
+        path = make_run(list(sys.orig_argv), asked, started_by="rltrace.start")
     except OSError as error:
         print(
             f"rltrace: cannot record into {out or '.'}: {error}; the job goes on", file=sys.stderr
         )
         return None
+    why_there = why_elsewhere(asked, path)
+    if why_there:
+        print(f"rltrace: {why_there}; this one goes to {path}", file=sys.stderr)
     _environment_before = dict(os.environ)
     os.environ.update(traced_environment(str(path), ()))
     boot.boot()

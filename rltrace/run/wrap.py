@@ -30,8 +30,8 @@ from rltrace.run.closing import (
     unused_hooks,
 )
 from rltrace.run.live_lines import LiveLines
-from rltrace.run.location import RUNS_FOLDER, new_run_path
-from rltrace.run.opening import open_run_directory, start_agent, traced_environment
+from rltrace.run.location import RUNS_FOLDER, is_newest
+from rltrace.run.opening import make_run, start_agent, traced_environment, why_elsewhere
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.run_dir import RUN_FILE, RUN_VARIABLE, read_run_json, update_run_json
 
@@ -70,7 +70,6 @@ def wrap(
     if run_dir is None:
         return _run(program, command, dict(os.environ), None)
     start_agent(run_dir)
-    newest = out is None and run_dir.parent == Path.cwd() / RUNS_FOLDER
     shown = os.path.relpath(run_dir)
     environment = traced_environment(str(run_dir), hooks)
     environment.pop(PROBE_VARIABLE, None)  # an outer run's
@@ -84,7 +83,7 @@ def wrap(
     code = _run(program, command, environment, run_dir, lines)
     if lines is not None:
         lines.finish()
-    _finish(run_dir, code, shown, newest, hooks)
+    _finish(run_dir, code, shown, out, hooks)
     return code
 
 
@@ -134,31 +133,16 @@ def _outer_run() -> str | None:
 def _make_run(
     command: list[str], out: Path | None, hooks: Sequence[str], probe: Design | None
 ) -> Path | None:
-    path: Path | str = out or RUNS_FOLDER
     try:
-        path = _free_path(command, out)
         probed = {} if probe is None else {"probe": probe.settings()}
-        open_run_directory(path, command, hooks=list(hooks), **probed)
+        path = make_run(command, out, hooks=list(hooks), **probed)
     except OSError as error:
-        _say(f"cannot record into {path}: {error.strerror or error}; the job runs untraced")
+        where, why = out or RUNS_FOLDER, error.strerror or error
+        _say(f"cannot record into {where}: {why}; the job runs untraced")
         return None
-    return path
-
-
-def _free_path(command: list[str], out: Path | None) -> Path:
-    """Where the run goes: no directory that holds anything. Errors: OSError."""
-    if out is None:
-        return new_run_path(command).absolute()
-    stem, number = out.absolute(), 2
-    path = stem
-    while (path / RUN_FILE).exists():
-        path = stem.with_name(f"{stem.name}-{number}")
-        number += 1
-    if path != stem:
-        _say(f"{stem} holds a run already; this one goes to {path}")
-    if path.is_dir() and any(path.iterdir()):
-        folder, path = path, new_run_path(command, path)
-        _say(f"{folder} is not empty and no run; this one goes to {path}")
+    why_there = why_elsewhere(out, path)
+    if why_there:
+        _say(f"{why_there}; this one goes to {path}")
     return path
 
 
@@ -188,7 +172,7 @@ def _run(
     return code
 
 
-def _finish(run_dir: Path, code: int, shown: str, newest: bool, hooks: Sequence[str]) -> None:
+def _finish(run_dir: Path, code: int, shown: str, out: Path | None, hooks: Sequence[str]) -> None:
     if not (run_dir / RUN_FILE).exists():
         _say(f"{shown} was deleted while the job ran: there is no trace of it")
         return
@@ -205,8 +189,10 @@ def _finish(run_dir: Path, code: int, shown: str, newest: bool, hooks: Sequence[
             _say(f"--hook {hook} recorded nothing: it was never called")
     except (OSError, RltraceError) as error:
         _say(f"{shown}/{RUN_FILE} could not be completed: {error}")
-    run = "" if newest else f" {shlex.quote(shown)}"
-    _say(f"the trace is in {shown}; next: rltrace report{run}")
+    named = "" if out is None and is_newest(run_dir) else f" {shlex.quote(shown)}"
+    why_there = why_elsewhere(out, run_dir)
+    because = f" ({why_there})" if why_there else ""
+    _say(f"the trace is in {shown}{because}; next: rltrace report{named}")
 
 
 def _say(text: str) -> None:

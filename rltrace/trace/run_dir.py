@@ -12,6 +12,7 @@ Every process writes only its own files, so nothing is locked. Standard library 
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 
@@ -35,34 +36,59 @@ PARQUET = "parquet"
 FOLDERS = (PROCESS, NAMES, PROBLEMS, CLOCKS, NODES, *TABLES)
 
 
+def holds_run(path: str) -> bool:
+    """Whether a directory is a run, or is becoming one at this moment."""
+    return os.path.exists(f"{path}/{RUN_FILE}")
+
+
+class RunExistsError(FileExistsError):
+    """The directory holds a run already."""
+
+
 def create_run(path: str, command: list[str], settings: dict[str, Any], version: str) -> None:
-    """Makes the run directory. `version` is rltrace's own. Errors: OSError (read-only or full
-    disk), FileExistsError when there is a run already."""
+    """Makes the run directory. `version` is rltrace's own. Of several that want the same one only
+    one gets it. Errors: `RunExistsError` for the others; OSError (read-only or full disk)."""
     os.makedirs(path, exist_ok=True)
-    for folder in FOLDERS:
-        os.makedirs(f"{path}/{folder}", exist_ok=True)
-    if os.path.exists(f"{path}/{RUN_FILE}"):
-        raise FileExistsError(f"{path} holds a run already")
-    now_ns = time.time_ns()
-    write_json(
-        f"{path}/{RUN_FILE}",
-        {
-            "id": os.path.basename(os.path.abspath(path)),
-            "command": command,
-            "cwd": os.getcwd(),
-            "start_real_ns": now_ns,
-            "end_real_ns": None,
-            "exit_code": None,
-            "schema_version": SCHEMA_VERSION,
-            "rltrace_version": version,
-            "framework": None,
-            "framework_version": None,
-            "settings": settings,
-            "price": None,
-            "node": node_id(),
-            "wrap_pid": os.getpid(),
-        },
-    )
+    described = {
+        "id": os.path.basename(os.path.abspath(path)),
+        "command": command,
+        "cwd": os.getcwd(),
+        "start_real_ns": time.time_ns(),
+        "end_real_ns": None,
+        "exit_code": None,
+        "schema_version": SCHEMA_VERSION,
+        "rltrace_version": version,
+        "framework": None,
+        "framework_version": None,
+        "settings": settings,
+        "price": None,
+        "node": node_id(),
+        "wrap_pid": os.getpid(),
+    }
+    _write_first(f"{path}/{RUN_FILE}", described)
+    try:
+        for folder in FOLDERS:
+            os.makedirs(f"{path}/{folder}", exist_ok=True)
+    except OSError:
+        os.unlink(f"{path}/{RUN_FILE}")
+        raise
+
+
+def _write_first(path: str, value: dict[str, Any]) -> None:
+    """Writes a file that nobody has written yet; making it is the claim, so nobody else can."""
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    except FileExistsError:
+        raise RunExistsError(errno.EEXIST, "there is a run already", path) from None
+    try:
+        text = _text(value)
+        if os.write(file, text) != len(text):
+            raise OSError(errno.ENOSPC, "no space left on device", path)
+    except OSError:
+        os.unlink(path)
+        raise
+    finally:
+        os.close(file)
 
 
 def read_run_json(path: str) -> dict[str, Any]:
@@ -93,8 +119,8 @@ def write_json(path: str, value: dict[str, Any]) -> None:
     """Replaces a file at once, so that a reader sees the old or the new text, never half of it."""
     temporary = f"{path}.{os.getpid()}.tmp"
     try:
-        with open(temporary, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(dumps(value) + "\n")
+        with open(temporary, "wb") as file:
+            file.write(_text(value))
         os.replace(temporary, path)
     except OSError:
         if os.path.exists(temporary):
@@ -104,10 +130,15 @@ def write_json(path: str, value: dict[str, Any]) -> None:
 
 def append_line(path: str, value: object) -> None:
     """Appends one line of JSON in a single write. Errors: OSError."""
-    line = (dumps(value) + "\n").encode("utf-8", "backslashreplace")
+    line = _text(value)
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         if os.write(file, line) != len(line):
-            raise OSError(28, "no space left on device", path)
+            raise OSError(errno.ENOSPC, "no space left on device", path)
     finally:
         os.close(file)
+
+
+def _text(value: object) -> bytes:
+    """A line of JSON."""
+    return (dumps(value) + "\n").encode("utf-8", "backslashreplace")

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from rltrace.hooks.boot import SITE
 from rltrace.run.closing import job_processes
+from rltrace.trace.run_dir import RunExistsError, create_run, read_run_json
 from tests.hooks.conftest import WRAP, clean_environment
 from tests.run.test_wrap import runs, wrap
 
@@ -24,6 +28,70 @@ def test_a_directory_that_holds_a_run_is_not_touched(tmp_path: Path) -> None:
     assert (first.returncode, second.returncode, second.stdout) == (0, 0, "2\n")
     assert (tmp_path / "run" / "run.json").read_text() == before
     assert (tmp_path / "run-2" / "run.json").exists()
+    assert second.stderr.splitlines()[-1] == (
+        "rltrace: the trace is in run-2 (run holds a run already); next: rltrace report run-2"
+    )
+
+
+@pytest.mark.parametrize("options", [("--out", "run"), ()], ids=["out", "default"])
+def test_jobs_that_begin_together_get_a_run_each(tmp_path: Path, options: tuple[str, ...]) -> None:
+    """All wait for the same instant, so that they want the same directory."""
+    (tmp_path / "job.py").write_text("import sys; print(sys.argv[1])")
+    jobs = [
+        subprocess.Popen(
+            [*WRAP, *options, "--", PY, "job.py", str(number)],
+            cwd=tmp_path,
+            env=clean_environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(4)
+    ]
+    said = [job.communicate(timeout=120) for job in jobs]
+    assert [out for out, _ in said] == [f"{number}\n" for number in range(4)]
+    places = set()
+    for number, (_, errors) in enumerate(said):
+        assert "untraced" not in errors
+        place = errors.splitlines()[-1].partition("the trace is in ")[2].split("; ")[0].split()[0]
+        described = json.loads((tmp_path / place / "run.json").read_text())
+        assert described["command"] == [PY, "job.py", str(number)]
+        assert described["id"] == Path(place).name
+        places.add(place)
+    assert len(places) == 4
+
+
+def test_of_many_that_want_a_directory_one_gets_it(tmp_path: Path) -> None:
+    start = threading.Barrier(8)
+
+    def make(number: int) -> int | None:
+        start.wait()
+        try:
+            create_run(str(tmp_path / "run"), [str(number)], {}, "test")
+        except RunExistsError:
+            return None
+        return number
+
+    with ThreadPoolExecutor(8) as pool:
+        (winner,) = [number for number in pool.map(make, range(8)) if number is not None]
+    assert read_run_json(str(tmp_path / "run"))["command"] == [str(winner)]
+
+
+def test_a_program_that_starts_a_run_where_there_is_one_gets_its_own(tmp_path: Path) -> None:
+    code = "import rltrace; print(rltrace.start('run').name); rltrace.stop()"
+    done = [
+        subprocess.run(
+            [PY, "-c", code],
+            cwd=tmp_path,
+            env=clean_environment(),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        for _ in range(2)
+    ]
+    assert [one.stdout for one in done] == ["run\n", "run-2\n"]
+    assert "rltrace: run holds a run already; this one goes to " in done[1].stderr
 
 
 def test_a_folder_that_holds_something_else_gets_the_run_inside(tmp_path: Path) -> None:
@@ -39,7 +107,7 @@ def test_a_folder_that_holds_something_else_gets_the_run_inside(tmp_path: Path) 
     assert mine.name == "mine.txt"
     assert run.name.endswith("-train")
     assert (run / "run.json").exists()
-    assert f"{other} is not empty and no run; this one goes to {run}\n" in done.stderr
+    assert f"data is not empty and no run; this one goes to {run}\n" in done.stderr
 
 
 def test_a_run_that_is_deleted_meanwhile_is_not_named(tmp_path: Path) -> None:

@@ -1,0 +1,191 @@
+"""A baseline: what runs that were good did, as small JSON.
+
+    {"format": "rltrace-baseline", "schema_version": 1, "rltrace_version": ..., "created": ...,
+     "hardware": {...}, "framework": {...}, "settings": {...},
+     "runs": [{"run": ..., "start_ns": ..., "steps": [...], "columns": {"length_s": [...], ...}}]}
+
+Its size is bounded: up to `series.MOST_STEPS` steps of a run and `MOST_RUNS` runs, 6 digits a
+figure; a run of 100 steps takes about 20 kB.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rltrace.analysis.differing import Difference
+from rltrace.analysis.gate.metrics import LENGTH
+from rltrace.analysis.gate.series import RunSeries, series_of
+from rltrace.analysis.gate.workload import (
+    facts_that_differ,
+    framework_facts,
+    hardware_of,
+    settings_of,
+)
+from rltrace.trace.errors import WRONG_USAGE, RltraceError
+
+if TYPE_CHECKING:
+    from rltrace.trace.run import Run
+
+FORMAT = "rltrace-baseline"
+SCHEMA = 1
+MOST_RUNS = 40
+_MOST_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class Baseline:
+    """Runs to judge others by. `created` is ISO 8601 in UTC. `hardware`, `framework` and `settings`
+    are what all the runs share: what they were done on, with, and told to do."""
+
+    created: str
+    rltrace_version: str
+    hardware: Mapping[str, Any]
+    framework: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    runs: tuple[RunSeries, ...]
+
+
+def make_baseline(runs: Sequence[Run]) -> Baseline:
+    """The baseline of these runs of one workload on one kind of hardware. Errors: `RltraceError`
+    (wrong usage) where they differ in it, are the same run or are too many, (unreadable) where one
+    has no complete step."""
+    if not 1 <= len(runs) <= MOST_RUNS:
+        raise RltraceError(f"a baseline is made of 1 to {MOST_RUNS} runs", WRONG_USAGE)
+    of_first = _facts(runs[0])
+    for other in runs[1:]:
+        differs = facts_that_differ(of_first, _facts(other))
+        if differs:
+            raise RltraceError(
+                f"{runs[0].path} and {other.path} are no runs of one baseline: {told(differs)}",
+                WRONG_USAGE,
+            )
+    found = [series_of(run) for run in runs]
+    for run, series in zip(runs, found, strict=True):
+        if not series.size:
+            raise RltraceError(f"{run.path} has no complete step")
+    if len({(series.run, series.start_ns) for series in found}) < len(found):
+        raise RltraceError("a run counts once in a baseline: the same was given twice", WRONG_USAGE)
+    return Baseline(
+        created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        rltrace_version=str(runs[0].meta.get("rltrace_version") or ""),
+        hardware=hardware_of(runs[0]),
+        framework=framework_facts(runs[0]),
+        settings=settings_of(runs[0]),
+        runs=tuple(found),
+    )
+
+
+def differences(run: Run, baseline: Baseline) -> tuple[Difference, ...]:
+    """What `run` was done on, with, or told to do, otherwise than the baseline's runs."""
+    known = {**baseline.hardware, **baseline.framework, **baseline.settings}
+    return facts_that_differ(known, _facts(run))
+
+
+def told(differs: Sequence[Difference]) -> str:
+    """The differences in a text of one line: `devices 8 and 4, placement 'async' and ...`."""
+    return ", ".join(f"{d.name} {d.before!r} and {d.after!r}" for d in differs)
+
+
+def _facts(run: Run) -> dict[str, Any]:
+    return {**hardware_of(run), **framework_facts(run), **settings_of(run)}
+
+
+def write_baseline(baseline: Baseline, path: Path) -> None:
+    """Writes it as JSON. Errors: `RltraceError` where the file cannot be written."""
+    text = json.dumps(
+        {
+            "format": FORMAT,
+            "schema_version": SCHEMA,
+            "rltrace_version": baseline.rltrace_version,
+            "created": baseline.created,
+            "hardware": dict(baseline.hardware),
+            "framework": dict(baseline.framework),
+            "settings": dict(baseline.settings),
+            "runs": [
+                {
+                    "run": one.run,
+                    "start_ns": one.start_ns,
+                    "steps": one.steps.tolist(),
+                    "columns": {name: _plain(column) for name, column in one.columns.items()},
+                }
+                for one in baseline.runs
+            ],
+        },
+        separators=(",", ":"),
+        allow_nan=False,
+    )
+    try:
+        path.write_text(text + "\n", "utf-8")
+    except OSError as error:
+        raise RltraceError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def _plain(column: Any) -> list[float | int | None]:
+    """Six digits of each figure, whole numbers without a point, null for an unknown one."""
+    kept = [None if not math.isfinite(x) else float(f"{x:.6g}") for x in column.tolist()]
+    return [int(x) if x is not None and x.is_integer() else x for x in kept]
+
+
+def read_baseline(path: Path) -> Baseline:
+    """The baseline in a file. Errors: `RltraceError` (unreadable) where it is none, is damaged, or
+    is of another schema version."""
+    try:
+        size = path.stat().st_size
+        if size > _MOST_BYTES:
+            raise RltraceError(f"{path} is no baseline: it has {size:,} bytes")
+        data = json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise RltraceError(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError):
+        raise RltraceError(f"{path} is no baseline: it is no JSON") from None
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise RltraceError(f"{path} is no baseline: `rltrace baseline RUN... -o FILE` makes one")
+    if data.get("schema_version") != SCHEMA:
+        raise RltraceError(
+            f"{path} is a baseline of schema version {data.get('schema_version')!r}, and this "
+            f"rltrace reads version {SCHEMA}: make it anew"
+        )
+    try:
+        runs = tuple(_series(one) for one in data["runs"])
+        if not 1 <= len(runs) <= MOST_RUNS:
+            raise ValueError(f"{len(runs)} runs")
+        return Baseline(
+            created=str(data["created"]),
+            rltrace_version=str(data["rltrace_version"]),
+            hardware=_table(data["hardware"]),
+            framework=_table(data["framework"]),
+            settings=_table(data["settings"]),
+            runs=runs,
+        )
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
+        what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise RltraceError(f"{path} is a damaged baseline: {what}") from None
+
+
+def _table(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError(f"{value!r} is no table")
+    return value
+
+
+def _series(data: dict[str, Any]) -> RunSeries:
+    steps = np.array(data["steps"], np.int64)
+    columns = {str(name): np.array(col, np.float64) for name, col in data["columns"].items()}
+    if steps.ndim != 1 or not len(steps):
+        raise ValueError("a run without steps")
+    for name, column in columns.items():
+        if column.shape != steps.shape:
+            raise ValueError(f"column {name} is not as long as the steps")
+        if np.isinf(column).any():
+            raise ValueError(f"column {name} holds figures that cannot be")
+    if LENGTH not in columns or not np.isfinite(columns[LENGTH]).all():
+        raise ValueError("a run without the lengths of its steps")
+    return RunSeries(str(data["run"]), int(data["start_ns"]), steps, columns)

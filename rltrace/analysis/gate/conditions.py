@@ -1,0 +1,130 @@
+"""What a user states: `goodput=3%`, `lag.p99=4`, the wall, anti-patterns; parsed and checked.
+
+A maximal regression is a share by which the figure may get worse than the baseline's: a rate may
+fall to (1 - share) of it, seconds may grow to (1 + share) of it. A minimum or maximum is a bound of
+this run's own figure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rltrace.analysis.gate.metrics import find_metric
+from rltrace.analysis.walls.wall import NAMES
+from rltrace.trace.errors import WRONG_USAGE, RltraceError
+
+MAX_REGRESSION, MINIMUM, MAXIMUM = "max-regression", "min", "max"
+WALL, FORBID = "wall", "forbid"
+KINDS = (MAX_REGRESSION, MINIMUM, MAXIMUM, WALL, FORBID)
+
+ANTI_PATTERNS: dict[str, str] = {
+    "unmeasured-rollout": "picking a framework before measuring the rollout wall",
+    "full-reload": "naive full reload of the weights at each update",
+    "no-versions": "asynchronous training without policy versions",
+    "silent-drops": "dropping long samples silently",
+    "retokenized": "making token ids anew from text",
+    "no-isolation": "environments without isolation",
+}
+"""Short names of the anti-patterns that `rltrace.analysis.lint` looks for."""
+
+ANY = "anti_pattern"
+"""Forbids all of them."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One condition. `subject` is a metric's name, a wall's as `walls.wall.NAMES` has it, or the
+    short name of an anti-pattern (`ANY`: all). `limit` is a share for a maximal regression (0.03:
+    3 %), a bound in the metric's unit for a minimum or maximum, NaN for the others."""
+
+    kind: str
+    subject: str
+    limit: float = math.nan
+
+    @property
+    def text(self) -> str:
+        """As a user would write it: `max-regression goodput=3%`, `wall rollout decode`."""
+        if self.kind == MAX_REGRESSION:
+            return f"{self.kind} {self.subject}={100 * self.limit:g}%"
+        if self.kind in (MINIMUM, MAXIMUM):
+            return f"{self.kind} {self.subject}={self.limit:g}"
+        return f"{self.kind} {self.subject}"
+
+
+def parse_condition(kind: str, text: str) -> Condition:
+    """The condition of one option, e.g. `("max-regression", "goodput=3%")`, `("wall", "rollout")`.
+    Errors: `RltraceError` (wrong usage) with what was expected."""
+    if kind == WALL:
+        return Condition(WALL, _wall(text))
+    if kind == FORBID:
+        return Condition(FORBID, _anti_pattern(text))
+    name, equals, value = text.partition("=")
+    if not equals:
+        example = "goodput=3%" if kind == MAX_REGRESSION else "lag.p99=4"
+        raise _wrong(f"--{kind} takes METRIC=LIMIT, as in {example}, and not {text!r}")
+    metric = find_metric(name.strip())
+    return Condition(kind, metric.name, _limit(kind, metric.name, value.strip()))
+
+
+def conditions_of(table: Mapping[str, Any]) -> tuple[Condition, ...]:
+    """The conditions of a table of a TOML file: `max-regression`, `min` and `max` are tables of
+    limits by metric, `wall` is a text and `forbid` a list. Errors: `RltraceError` (wrong usage)."""
+    found = []
+    for kind, value in table.items():
+        if kind not in KINDS:
+            raise _wrong(f"{kind!r} is no condition of a gate: {', '.join(KINDS)}")
+        if kind in (WALL, FORBID):
+            texts = [value] if isinstance(value, str) else value
+            if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+                raise _wrong(f"{kind} takes a name or a list of names, and not {value!r}")
+            found += [parse_condition(kind, text) for text in texts]
+        elif isinstance(value, Mapping):
+            found += [parse_condition(kind, f"{name}={limit}") for name, limit in value.items()]
+        else:
+            raise _wrong(f"{kind} takes a table of limits by metric, and not {value!r}")
+    return tuple(found)
+
+
+def _limit(kind: str, name: str, text: str) -> float:
+    percent = text.endswith("%")
+    try:
+        value = float(text.rstrip("%"))
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise _wrong(f"{text!r} is no number to limit {name} by")
+    if kind != MAX_REGRESSION:
+        if percent:
+            raise _wrong(f"--{kind} {name} takes a number in the metric's unit, and not {text!r}")
+        return value
+    if not percent:
+        raise _wrong(f"--{kind} {name} takes a percentage, as in {name}=3%, and not {text!r}")
+    if not 0 < value < 100:
+        raise _wrong(f"--{kind} {name} takes more than 0 and less than 100 %, and not {text!r}")
+    return value / 100
+
+
+def _wall(text: str) -> str:
+    plain = text.strip().lower()
+    found = [name for name in NAMES if name.lower() == plain]
+    found = found or [name for name in NAMES if plain and name.lower().startswith(plain)]
+    if len(found) != 1:
+        raise _wrong(f"{text!r} names no wall (or several): {', '.join(NAMES)}")
+    return found[0]
+
+
+def _anti_pattern(text: str) -> str:
+    plain = text.strip().lower()
+    if plain in (ANY, ANY.replace("_", "-"), *ANTI_PATTERNS):
+        return ANY if plain == ANY.replace("_", "-") else plain
+    for short, name in ANTI_PATTERNS.items():
+        if name == plain:
+            return short
+    raise _wrong(f"{text!r} is no anti-pattern: {ANY}, {', '.join(ANTI_PATTERNS)}")
+
+
+def _wrong(message: str) -> RltraceError:
+    return RltraceError(message, WRONG_USAGE)

@@ -1,0 +1,117 @@
+"""What a gate can hold a run to: names, units, which way is worse, and how each is computed.
+
+A metric is a rate of sums over the steps (`of` over `per`: useful tokens over seconds) or a
+quantile: over the steps (`step.p95`), or over samples (`lag.p99`). The columns are those of
+`rltrace.analysis.gate.series`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.vocabulary import Stage, word
+
+LENGTH, STEPS, DEVICES = "length_s", "steps", "devices"
+USEFUL, TRAINED, GENERATED = "useful_tokens", "trained_tokens", "generated_tokens"
+SAMPLES = "generated_samples"
+BUSY, EXPOSED, LAG = "busy.", "exposed.", "lag."
+SYNC_S, SYNC_BYTES, SYNCS = "sync_s", "sync_bytes", "syncs"
+REWARD, ESS = "reward", "ess"
+
+HIGHER, LOWER = "higher", "lower"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One figure of a run. `better` is "higher" or "lower". `quantile` is 0 to 1, None for a rate.
+    `scale` turns `of` / `per` into `unit`. `work` is the column by which the figure is normalised
+    where the work of a step drifted (empty: it is none that work changes)."""
+
+    name: str
+    unit: str
+    better: str
+    of: str
+    per: str
+    says: str
+    quantile: float | None = None
+    scale: float = 1.0
+    work: str = ""
+
+
+_FIXED = (
+    Metric(
+        "goodput", "useful tokens/s", HIGHER, USEFUL, LENGTH,
+        "response tokens trained on, with a signal, for each second",
+    ),
+    Metric(
+        "goodput_per_gpu", "useful tokens/device-s", HIGHER, USEFUL, DEVICES,
+        "the same for each second of each device (cores where the job holds no GPU)",
+    ),
+    Metric(
+        "throughput", "generated tokens/s", HIGHER, GENERATED, LENGTH,
+        "response tokens generated for each second",
+    ),
+    Metric(
+        "step", "s", LOWER, LENGTH, STEPS,
+        "seconds from the begin of a step to that of the next", work=GENERATED,
+    ),
+    Metric("lag", "policy versions", LOWER, LAG, STEPS, "mean lag of the samples trained on"),
+    Metric("sync", "s", LOWER, SYNC_S, SYNCS, "seconds of a weight update"),
+    Metric(
+        "sync.gbytes", "GB", LOWER, SYNC_BYTES, SYNCS,
+        "bytes that a weight update sends (10^9)", scale=1e-9,
+    ),
+    Metric(
+        "sync.gbytes_per_s", "GB/s", HIGHER, SYNC_BYTES, SYNC_S,
+        "rate of the weight updates (10^9 bytes)", scale=1e-9,
+    ),
+    Metric("reward", "reward", HIGHER, REWARD, STEPS, "mean verdict"),
+    Metric("ess", "share", HIGHER, ESS, STEPS, "effective over drawn samples (ESS / N)"),
+)  # fmt: skip
+
+_QUANTILES = ("step", "lag")  # `stage.X` and `exposed.X` have them too
+_STAGES = tuple(word(stage) for stage in Stage if stage not in (Stage.STEP, Stage.WAIT))
+
+
+def metric_names() -> tuple[str, ...]:
+    """All names as a user writes them; `X` stands for a stage, `pNN` for a percentile."""
+    return (
+        *(one.name for one in _FIXED),
+        *("step.pNN", "lag.pNN", "lag.max", "stage.X", "stage.X.pNN", "exposed.X", "exposed.X.pNN"),
+    )
+
+
+def find_metric(name: str) -> Metric:
+    """The metric of that name. Errors: `RltraceError` (wrong usage) for one that is none."""
+    base, quantile = _quantile(name)
+    for one in _FIXED:
+        if one.name == name:
+            return one
+        if one.name == base and base in _QUANTILES and quantile is not None:
+            return Metric(
+                name, one.unit, one.better, one.of, one.per,
+                f"{name.rpartition('.')[2]} of: {one.says}", quantile, work=one.work,
+            )  # fmt: skip
+    family, _, stage = base.partition(".")
+    if family in ("stage", "exposed") and stage in _STAGES:
+        column = BUSY if family == "stage" else EXPOSED
+        says = "seconds a step in which the stage ran, hidden behind others or not"
+        if family == "exposed":
+            says = "seconds a step in which the step waited for the stage"
+        return Metric(
+            name, "s", LOWER, column + stage, STEPS, says, quantile, work=GENERATED,
+        )  # fmt: skip
+    raise RltraceError(
+        f"{name!r} is no metric: {', '.join(metric_names())} (X: {', '.join(_STAGES)})", WRONG_USAGE
+    )
+
+
+def _quantile(name: str) -> tuple[str, float | None]:
+    """`step.p95` -> ("step", 0.95); a name without a percentile as it is."""
+    base, _, last = name.rpartition(".")
+    if last == "max" and base:
+        return base, 1.0
+    found = re.fullmatch(r"p(\d{1,2}(?:\.\d+)?)", last)
+    return (base, float(found[1]) / 100) if found and base else (name, None)

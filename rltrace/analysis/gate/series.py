@@ -1,0 +1,146 @@
+"""What a gate keeps of a run: a column of figures for each quantity, a row for each step.
+
+All complete steps are kept, warm-up too: which of them count is found when runs are compared
+(`settling`). Columns add up: `goodput` is the sum of `useful_tokens` over that of `length_s`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rltrace.analysis.activity import read_activity
+from rltrace.analysis.busy import busy
+from rltrace.analysis.chains import Seconds
+from rltrace.analysis.devices import count_devices
+from rltrace.analysis.gate import metrics as m
+from rltrace.analysis.intervals import Ints
+from rltrace.analysis.samples import TRAINED_SAMPLES
+from rltrace.analysis.stages import Breakdown, break_down
+from rltrace.analysis.step_figures import StepFigures, step_figures
+from rltrace.analysis.steps import Steps, find_steps
+from rltrace.analysis.syncs import updates_of
+from rltrace.trace.vocabulary import Stage, word
+
+if TYPE_CHECKING:
+    from rltrace.trace.run import Run
+
+WORK = "work_s"
+MOST_STEPS = 400
+"""Of a longer run the last ones are kept: its warm-up is long behind."""
+MOST_LAG = 64
+"""Lags are counted one by one up to this one, and all larger ones with it."""
+
+
+@dataclass(frozen=True, eq=False)
+class RunSeries:
+    """A run by step. `steps` are the steps' numbers in the order of time (int64); each of `columns`
+    is as long (float64): seconds, tokens, bytes or counts of that step; a column that nobody
+    recorded is absent, a value that is unknown is NaN. `run` is the run's id, `start_ns` when it
+    began (Unix)."""
+
+    run: str
+    start_ns: int
+    steps: Ints
+    columns: Mapping[str, NDArray[np.float64]]
+
+    @property
+    def size(self) -> int:
+        """How many steps."""
+        return len(self.steps)
+
+
+def series_of(run: Run) -> RunSeries:
+    """The series of `run`; of no step where none was completed."""
+    activity = read_activity(run)
+    steps = _all(find_steps(run, (activity.first_ns, activity.last_ns)))
+    started = run.meta.get("start_real_ns")
+    name = str(run.meta.get("id") or run.path.name)
+    began = started if isinstance(started, int) else activity.first_ns
+    if steps.whole_run or not steps.windows:
+        return RunSeries(name, began, np.zeros(0, np.int64), {})
+    breakdown = break_down(activity, steps)
+    figures = step_figures(run, steps, breakdown, busy(run, activity, steps))
+    assert figures is not None  # there are steps, and all count as steady
+    numbers = np.array([window.step for window in steps.windows], np.int64)
+    columns = {
+        **_of_figures(figures, count_devices(run).count),
+        **_busy(breakdown),
+        **_lags(run, steps),
+        **_syncs(run, steps),
+    }
+    kept = {n: c[-MOST_STEPS:] for n, c in columns.items() if not np.isnan(c).all()}
+    return RunSeries(name, began, numbers[-MOST_STEPS:], kept)
+
+
+def _all(steps: Steps) -> Steps:
+    """The same steps, none of which counts as warm-up."""
+    return replace(steps, windows=tuple(replace(w, warmup=False) for w in steps.windows))
+
+
+def _of_figures(figures: StepFigures, devices: int) -> dict[str, Seconds]:
+    columns = {
+        m.LENGTH: figures.length_s,
+        m.STEPS: np.ones(figures.steps),
+        m.GENERATED: figures.generated_tokens,
+        m.SAMPLES: figures.generated_samples,
+        m.TRAINED: figures.trained_tokens,
+        m.USEFUL: figures.useful_tokens,
+        m.REWARD: figures.reward,
+        m.ESS: figures.ess,
+        WORK: figures.work_s,
+    }
+    if devices:
+        columns[m.DEVICES] = figures.length_s * devices
+    return columns | {m.EXPOSED + name: seconds for name, seconds in figures.parts_s.items()}
+
+
+def _busy(breakdown: Breakdown) -> dict[str, Seconds]:
+    return {
+        m.BUSY + word(stage): breakdown.tau_s[:, stage]
+        for stage in Stage
+        if stage not in (Stage.STEP, Stage.WAIT) and breakdown.tau_s[:, stage].any()
+    }
+
+
+def _lags(run: Run, steps: Steps) -> dict[str, Seconds]:
+    """Samples trained on in each step, by their lag: a column `lag.N` for each lag N."""
+    rows = run.sql(f"""
+        {TRAINED_SAMPLES}
+        select time_ns as at, least(version - first_version, {MOST_LAG}) as lag
+        from trained where version >= 0 and first_version is not null
+    """).fetchnumpy()
+    times, lags = (np.asarray(rows[name], np.int64) for name in ("at", "lag"))
+    known, place = _placed(times, steps)
+    found = {}
+    for lag in np.unique(lags[known]).tolist():
+        of_lag = place[lags[known] == lag]
+        found[f"{m.LAG}{lag}"] = np.bincount(of_lag, minlength=len(steps.windows)).astype(float)
+    return found
+
+
+def _syncs(run: Run, steps: Steps) -> dict[str, Seconds]:
+    updates = updates_of(run)
+    if not updates:
+        return {}
+    known, place = _placed(np.array([u.start_ns for u in updates], np.int64), steps)
+    size = len(steps.windows)
+    kept = [updates[i] for i in known]
+    columns = {
+        m.SYNCS: np.bincount(place, minlength=size).astype(float),
+        m.SYNC_S: np.bincount(place, [u.seconds for u in kept], size),
+    }
+    if kept and all(u.bytes >= 0 for u in kept):
+        columns[m.SYNC_BYTES] = np.bincount(place, [float(u.bytes) for u in kept], size)
+    return columns
+
+
+def _placed(times: Ints, steps: Steps) -> tuple[Ints, Ints]:
+    """The moments that lie in a step or before the next one, and the places of their steps."""
+    starts = np.array([window.start_ns for window in steps.windows], np.int64)
+    inside = np.flatnonzero((times >= starts[0]) & (times <= steps.windows[-1].end_ns))
+    return inside, np.searchsorted(starts, times[inside], side="right") - 1

@@ -74,7 +74,7 @@ $(READY): pyproject.toml $(PINS)
 	test -x $(BIN)/python || $$(command -v $(PYTHON) || command -v python3) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --constraint $(PINS) torch
-	$(BIN)/python -m pip install --quiet --constraint $(PINS) --editable '.[trainer,dev]'
+	$(BIN)/python -m pip install --quiet --constraint $(PINS) --editable '.[trainer,sync,dev]'
 	touch $@
 
 $(RAY_DEFAULT)/.ready: pins/ray-default.txt $(PINS) | $(READY)

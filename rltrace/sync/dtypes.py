@@ -1,0 +1,81 @@
+"""The element types that weights may have, under the names that safetensors files use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rltrace.trace.errors import WRONG_USAGE, RltraceError
+
+ITEM_BYTES = {
+    "F64": 8,
+    "I64": 8,
+    "U64": 8,
+    "C64": 8,
+    "F32": 4,
+    "I32": 4,
+    "U32": 4,
+    "F16": 2,
+    "BF16": 2,
+    "I16": 2,
+    "U16": 2,
+    "I8": 1,
+    "U8": 1,
+    "BOOL": 1,
+    "F8_E4M3": 1,
+    "F8_E5M2": 1,
+    "F8_E8M0": 1,
+}
+"""Bytes of one element, by code."""
+
+FLOATS = frozenset({"F64", "F32", "F16", "BF16"})
+"""The types that may be cast into one another on the way; all others travel as they are."""
+
+_CODES = {
+    "float64": "F64",
+    "int64": "I64",
+    "uint64": "U64",
+    "complex64": "C64",
+    "float32": "F32",
+    "int32": "I32",
+    "uint32": "U32",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "int16": "I16",
+    "uint16": "U16",
+    "int8": "I8",
+    "uint8": "U8",
+    "bool": "BOOL",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e5m2": "F8_E5M2",
+    "float8_e8m0fnu": "F8_E8M0",
+}
+"""torch's and NumPy's names, which are the same."""
+
+_NAMES = {code: name for name, code in _CODES.items()}
+
+# NumPy itself has no such types: their elements are seen as unsigned integers of the same width.
+_BITS = {"BF16": "uint16", "F8_E4M3": "uint8", "F8_E5M2": "uint8", "F8_E8M0": "uint8"}
+
+
+def code_of(dtype: Any) -> str:
+    """The code of a torch or NumPy dtype, of its name, or of a code itself.
+
+    Errors: `RltraceError` for a type that cannot travel (quantised, sub-byte, object types).
+    """
+    name = str(dtype).removeprefix("torch.")
+    code = _CODES.get(name, name)
+    if code not in ITEM_BYTES:
+        raise RltraceError(f"weights of type {name} cannot be published", WRONG_USAGE)
+    return code
+
+
+def torch_name(code: str) -> str:
+    """What torch calls the type: `BF16` -> `bfloat16`."""
+    return _NAMES[code]
+
+
+def numpy_dtype(code: str) -> np.dtype[Any]:
+    """The type itself where NumPy has it, else unsigned integers of the same width."""
+    return np.dtype(_BITS.get(code, _NAMES[code]))

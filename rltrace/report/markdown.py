@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rltrace.analysis.summary import Summary
 from rltrace.report import verdict
-from rltrace.report.layout import Grid
+from rltrace.report.layout import Grid, Section
 from rltrace.report.sections import sections
 
 
@@ -29,16 +29,21 @@ def _lines(summary: Summary, own_figures: bool) -> Iterator[str]:
         yield f"**{_plain(line)}**"
     for section in sections(summary, own_figures):
         yield ""
-        yield f"## {section.title}"
-        for line in section.lines:
-            yield ""
-            yield _plain(line)
-        if section.grid is not None:
-            yield ""
-            yield from _table(section.grid)
-        for note in section.notes:
-            yield ""
-            yield f"<sub>{_plain(note)}</sub>"
+        yield from section_lines(section)
+
+
+def section_lines(section: Section) -> Iterator[str]:
+    """A section on its own."""
+    yield f"## {_plain(section.title)}"
+    for line in section.lines:
+        yield ""
+        yield _plain(line)
+    if section.grid is not None:
+        yield ""
+        yield from _table(section.grid)
+    for note in section.notes:
+        yield ""
+        yield f"<sub>{_plain(note)}</sub>"
 
 
 def _table(grid: Grid) -> Iterator[str]:

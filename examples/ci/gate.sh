@@ -1,0 +1,41 @@
+#!/bin/sh
+# A goodput gate for any CI, in two steps on the same machine:
+#
+#     sh gate.sh baseline python train.py     # on the base of the change: RUNS times, traced
+#     sh gate.sh check python train.py        # on the change: once, held to the baseline
+#
+# The job's seed, steps and settings must be the same each time. `check` exits with 0 where the
+# change passes, 1 where goodput regressed, 3 where the runs cannot tell. What it is held to stands
+# in rltrace.toml, or in GATE: GATE="--max-regression goodput=5% --max lag.p99=4".
+set -eu
+
+: "${BASELINE:=baseline.json}" # where the baseline is kept
+: "${RUNS:=5}"                 # of the job, in a baseline
+: "${TRACES:=rltrace-runs}"    # where the traces go
+: "${GATE:=}"                  # further options of `rltrace gate`
+
+step=${1:-}
+[ $# -ge 2 ] || { echo "usage: gate.sh baseline|check COMMAND..." >&2; exit 2; }
+shift
+
+case $step in
+baseline)
+    rm -rf "$TRACES"/baseline-*
+    for n in $(seq "$RUNS"); do
+        rltrace wrap --out "$TRACES/baseline-$n" -- "$@"
+    done
+    rltrace baseline "$TRACES"/baseline-* -o "$BASELINE"
+    ;;
+check)
+    rm -rf "$TRACES/change"
+    rltrace wrap --out "$TRACES/change" -- "$@"
+    # On GitHub the answer also goes to the summary of the run and beside the change.
+    github=${GITHUB_ACTIONS:+--github}
+    # shellcheck disable=SC2086 # GATE holds several words
+    rltrace gate "$TRACES/change" --baseline "$BASELINE" --junit gate.xml $github $GATE
+    ;;
+*)
+    echo "gate.sh: $step is neither baseline nor check" >&2
+    exit 2
+    ;;
+esac

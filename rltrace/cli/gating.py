@@ -1,0 +1,144 @@
+"""Commands that hold a run to a baseline and to limits."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rltrace.cli.options import JSON, one_form, print_json
+
+if TYPE_CHECKING:
+    from rltrace.analysis.gate.findings import Judgement
+
+_FILE = click.Path(path_type=Path)
+_Command = Callable[..., None]
+
+
+def _limits(flag: str, metavar: str, text: str) -> Callable[[_Command], _Command]:
+    return click.option(flag, multiple=True, metavar=metavar, help=text)
+
+
+@click.command()
+@click.argument("runs", metavar="[RUN]...", nargs=-1, type=_FILE)
+@click.option("--baseline", type=_FILE, metavar="FILE", help="Made by `rltrace baseline`.")
+@_limits(
+    "--max-regression",
+    "METRIC=SHARE",
+    "How much worse than the baseline, e.g. `goodput=3%`. Repeatable.",
+)
+@_limits("--min", "METRIC=LIMIT", "At least, e.g. `goodput_per_gpu=900`. Repeatable.")
+@_limits("--max", "METRIC=LIMIT", "At most, e.g. `lag.p99=4`. Repeatable.")
+@click.option("--wall", metavar="NAME", help="The wall has to be this one, e.g. `rollout`.")
+@_limits("--forbid", "NAME", "An anti-pattern, or `anti_pattern`: all. Repeatable.")
+@click.option(
+    "--normalise/--no-normalise",
+    default=None,
+    help="Compare across other hardware or settings too: by device and token.",
+)
+@click.option("--markdown", is_flag=True, help="Print Markdown.")
+@JSON
+@click.option("--junit", type=_FILE, metavar="FILE", help="Write JUnit XML, too.")
+@click.option(
+    "--github", is_flag=True, help="Annotations and a step summary for GitHub Actions, too."
+)
+def gate(
+    runs: tuple[Path, ...],
+    baseline: Path | None,
+    max_regression: tuple[str, ...],
+    min: tuple[str, ...],
+    max: tuple[str, ...],
+    wall: str | None,
+    forbid: tuple[str, ...],
+    normalise: bool | None,
+    markdown: bool,
+    as_json: bool,
+    junit: Path | None,
+    github: bool,
+) -> None:
+    """Did goodput regress? `rltrace gate --baseline baseline.json --max-regression goodput=3%`
+
+    Several runs of the same code are judged together. What is not given is as in rltrace.toml or
+    pyproject.toml. Exits with 0 where the run passes, 1 where it regressed, 3 where the steps there
+    are cannot tell, 2 where it was asked wrongly, 4 where data are missing or unreadable.
+    """
+    from rltrace.analysis.gate.conditions import FORBID, MAX_REGRESSION, MAXIMUM, MINIMUM, WALL
+    from rltrace.run import gating
+    from rltrace.run.gate_settings import read_settings, stated
+    from rltrace.run.location import find_run
+
+    one_form({"--markdown": markdown, "--json": as_json})
+    words = {
+        MAX_REGRESSION: max_regression,
+        MINIMUM: min,
+        MAXIMUM: max,
+        WALL: () if wall is None else (wall,),
+        FORBID: forbid,
+    }
+    asked = stated(words, baseline, normalise).over(read_settings(Path.cwd()))
+    found = gating.gate(runs or [find_run(None)], asked)
+    _print(found, markdown, as_json)
+    if junit is not None:
+        from rltrace.report import gate_forms
+
+        gate_forms.write(junit, gate_forms.to_junit(found))
+    if github:
+        _tell_github(found, err=markdown or as_json)
+    sys.exit(found.exit_code)
+
+
+def _print(found: Judgement, markdown: bool, as_json: bool) -> None:
+    from rltrace.report import gate_forms, gate_section
+
+    if as_json:
+        print_json(gate_forms.as_json(found))
+    elif markdown:
+        click.echo(gate_forms.to_markdown(found))
+    else:
+        from rich.console import Console
+
+        from rltrace.report import terminal
+
+        console = Console()
+        for section in gate_section.sections(found):
+            terminal.show(section, console)
+
+
+def _tell_github(found: Judgement, err: bool) -> None:
+    """GitHub reads annotations from either stream."""
+    from rltrace.report import gate_forms
+
+    for line in gate_forms.annotation_lines(found):
+        click.echo(line, err=err)
+    summary = os.environ.get(gate_forms.SUMMARY_VARIABLE)
+    if summary:
+        gate_forms.write(Path(summary), f"{gate_forms.to_markdown(found)}\n", append=True)
+
+
+@click.command()
+@click.argument("runs", metavar="[RUN]...", nargs=-1, type=_FILE)
+@click.option("-o", "--output", type=_FILE, metavar="FILE", required=True, help="File to write.")
+@JSON
+def baseline(runs: tuple[Path, ...], output: Path, as_json: bool) -> None:
+    """Keep what runs did, for `rltrace gate` to hold others to: small JSON, to commit.
+
+    Give several runs of the same job: what differs from one to the next is what a gate has to see
+    through. Without any, the newest here.
+    """
+    from rltrace.run import gating
+    from rltrace.run.location import find_run
+
+    made = gating.keep_baseline(runs or [find_run(None)], output)
+    steps = [run.size for run in made.runs]
+    if as_json:
+        print_json({"path": str(output), "runs": [run.run for run in made.runs], "steps": steps})
+        return
+    from rltrace.report import units
+
+    size = units.size(output.stat().st_size)
+    number = f"{units.plural(len(steps), 'run')}, {units.plural(sum(steps), 'step')}"
+    click.echo(f"{output}: {number}, {size}; next: rltrace gate RUN --baseline {output}")

@@ -1,0 +1,154 @@
+"""pytest: jobs that a test runs are traced, and a mark holds what they did to a gate.
+
+    @pytest.mark.goodput(baseline="baseline.json", max_regression={"goodput": "3%"})
+    def test_training_is_as_fast_as_ever(rltrace_run):
+        run = rltrace_run(sys.executable, "train.py", "--steps", "40")
+        assert run.sql("SELECT max(lag) FROM lags").fetchone() <= (4,)
+
+pytest loads this module in every session of an environment that has rltrace: what it needs is
+imported where a test asks for it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from rltrace.report.notebook import Run
+
+MARK = "goodput"
+_GRACE_SECONDS = 30  # for a job that is told to end
+_RUNS: pytest.StashKey[list[Path]] = pytest.StashKey()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Makes the mark known."""
+    config.addinivalue_line(
+        "markers",
+        f"{MARK}(min, max, baseline, max_regression, wall, forbid, normalise, cannot_tell='fail'): "
+        "what the test runs with `rltrace_run` has to pass the gate; what is not given here is as "
+        "in rltrace.toml.",
+    )
+
+
+class Tracer:
+    """The value of the fixture `rltrace_run`."""
+
+    def __init__(self, folder: Path, runs: list[Path]) -> None:
+        self._folder = folder
+        self._runs = runs
+
+    def __call__(
+        self,
+        *command: str | os.PathLike[str],
+        hooks: Sequence[str] = (),
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+    ) -> Run:
+        """Runs a command under `rltrace wrap` and returns its run; the test fails where the command
+        does, or takes longer than `timeout_s`. `hooks` are functions of your own, as
+        "module:function=stage"; `env` is the whole environment (default: this one)."""
+        import rltrace
+
+        path = self._folder / f"run-{len(self._runs)}"
+        options = [word for hook in hooks for word in ("--hook", hook)]
+        words = [sys.executable, "-m", "rltrace", "wrap", "--out", str(path), *options, "--"]
+        code = _wait(subprocess.Popen([*words, *command], cwd=cwd, env=env), timeout_s)
+        shown = " ".join(map(str, command))
+        if code is None:
+            pytest.fail(f"{shown} took longer than {timeout_s:g} s", pytrace=False)
+        if code != 0:
+            pytest.fail(f"{shown} ended with exit code {code}", pytrace=False)
+        self._runs.append(path)
+        return rltrace.open_run(path)
+
+
+def _wait(wrapped: subprocess.Popen[bytes], timeout_s: float | None) -> int | None:
+    """The exit code; None of a job that took too long, and was ended."""
+    try:
+        return wrapped.wait(timeout_s)
+    except BaseException as error:
+        wrapped.terminate()  # `wrap` passes it on to the job
+        with suppress(subprocess.TimeoutExpired):
+            wrapped.wait(_GRACE_SECONDS)
+        wrapped.kill()
+        wrapped.wait()
+        if isinstance(error, subprocess.TimeoutExpired):
+            return None
+        raise
+
+
+@pytest.fixture
+def rltrace_run(request: pytest.FixtureRequest, tmp_path: Path) -> Tracer:
+    """`rltrace_run(command, ...)` runs a job with every process of it traced, and returns the run
+    (`rltrace.open_run`)."""
+    return Tracer(tmp_path, request.node.stash.setdefault(_RUNS, []))
+
+
+@pytest.hookimpl(trylast=True)  # when the test itself has passed
+def pytest_runtest_call(item: pytest.Item) -> None:
+    """Holds the jobs that a marked test has run to its gate, all of them together: they are runs of
+    one code."""
+    mark = item.get_closest_marker(MARK)
+    if mark is None:
+        return
+    runs = item.stash.get(_RUNS, [])
+    if not runs:
+        pytest.fail(f"nothing to gate: {item.name} ran no job with rltrace_run", pytrace=False)
+    try:
+        asked = inspect.signature(_hold).bind(runs, item.config.rootpath, *mark.args, **mark.kwargs)
+    except TypeError as error:
+        pytest.fail(f"@pytest.mark.{MARK}: {error}", pytrace=False)
+    _hold(*asked.args, **asked.kwargs)
+
+
+def _hold(
+    runs: Sequence[Path],
+    root: Path,
+    *,
+    min: float | Mapping[str, Any] | None = None,
+    max: Mapping[str, Any] | None = None,
+    baseline: str | os.PathLike[str] | None = None,
+    max_regression: Mapping[str, str] | None = None,
+    wall: str | None = None,
+    forbid: str | Sequence[str] | None = None,
+    normalise: bool | None = None,
+    cannot_tell: str = "fail",
+) -> None:
+    """Fails the test, or skips it where runs that cannot tell may do so."""
+    from rltrace.analysis.gate.findings import PASS, UNSURE
+    from rltrace.report import gate_forms
+    from rltrace.run import gating
+    from rltrace.run.gate_settings import from_table, read_settings
+    from rltrace.trace.errors import RltraceError
+
+    table = {
+        "baseline": None if baseline is None else os.fspath(baseline),
+        "normalise": normalise,
+        "max-regression": max_regression,
+        "min": {"goodput_per_gpu": min} if isinstance(min, int | float) else min,
+        "max": max,
+        "wall": wall,
+        "forbid": forbid if forbid is None or isinstance(forbid, str) else list(forbid),
+    }
+    stated = {name: value for name, value in table.items() if value is not None}
+    if cannot_tell not in ("fail", "skip"):
+        pytest.fail(f"cannot_tell is 'fail' or 'skip', and not {cannot_tell!r}", pytrace=False)
+    try:
+        found = gating.gate(runs, from_table(stated, root).over(read_settings(root)))
+    except RltraceError as error:
+        pytest.fail(f"the gate cannot be asked: {error}", pytrace=False)
+    if found.outcome == UNSURE and cannot_tell == "skip":
+        pytest.skip(gate_forms.to_text(found))
+    if found.outcome != PASS:
+        pytest.fail(gate_forms.to_text(found), pytrace=False)

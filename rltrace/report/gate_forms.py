@@ -1,0 +1,106 @@
+"""What a gate said, for machines that build and for what shows their results: Markdown, JUnit XML,
+text, annotations and the step summary of GitHub, JSON."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from rltrace.analysis.gate.findings import PASS, REGRESSION, UNSURE, Finding, Judgement
+from rltrace.report import gate_section, markdown, to_json
+from rltrace.trace.errors import RltraceError
+
+SCHEMA = "rltrace-gate/1"
+SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
+
+_COMMANDS = {REGRESSION: "error", UNSURE: "warning"}
+_IN_XML = re.compile("[^\\t\\n\\r\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
+
+
+def to_markdown(found: Judgement) -> str:
+    """Headings, lines and tables; ends without a newline."""
+    parts = ("\n".join(markdown.section_lines(one)) for one in gate_section.sections(found))
+    return "\n\n".join(parts)
+
+
+def to_text(found: Judgement) -> str:
+    """The answer without tables, for the message of a test; ends without a newline."""
+    said = (gate_section.sentence(one) for one in found.findings if one.outcome == found.outcome)
+    return "\n".join([gate_section.headline(found), *said])
+
+
+def as_json(found: Judgement) -> dict[str, Any]:
+    """Every figure, unknown as null. Keys are stable within a `schema`: they may be added, but keep
+    their names and meaning."""
+    values = to_json.plain(found)
+    for one, told in zip(found.findings, values["findings"], strict=True):
+        told["condition"]["text"] = one.condition.text
+        told["says"] = gate_section.sentence(one)
+    answer = {"outcome": found.outcome, "exit_code": found.exit_code}
+    return {"schema": SCHEMA, **answer, "headline": gate_section.headline(found), **values}
+
+
+def to_junit(found: Judgement) -> str:
+    """A test suite with a case for each condition: a regression fails it, what cannot be told is an
+    error of it."""
+    outcomes = [one.outcome for one in found.findings]
+    counts = {
+        "tests": str(len(outcomes)),
+        "failures": str(outcomes.count(REGRESSION)),
+        "errors": str(outcomes.count(UNSURE)),
+        "skipped": "0",
+    }
+    suites = ElementTree.Element("testsuites")
+    suite = ElementTree.SubElement(suites, "testsuite", {"name": "rltrace gate", **counts})
+    for one in found.findings:
+        _case(suite, one)
+    ElementTree.indent(suites)
+    text = ElementTree.tostring(suites, encoding="unicode")
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{text}\n'
+
+
+def _case(suite: ElementTree.Element, one: Finding) -> None:
+    name = {"classname": "rltrace.gate", "name": _xml(one.condition.text)}
+    case = ElementTree.SubElement(suite, "testcase", name)
+    said = _xml(gate_section.sentence(one))
+    if one.outcome == PASS:
+        ElementTree.SubElement(case, "system-out").text = said
+        return
+    kind = "failure" if one.outcome == REGRESSION else "error"
+    told = {"type": one.outcome, "message": said}
+    ElementTree.SubElement(case, kind, told).text = said
+
+
+def _xml(text: str) -> str:
+    """Without what no XML can hold; names of a job may."""
+    return _IN_XML.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def annotation_lines(found: Judgement) -> Iterator[str]:
+    """A line for each condition that does not hold, which GitHub shows beside the change."""
+    for one in found.findings:
+        if one.outcome in _COMMANDS:
+            title = f"rltrace gate, {one.outcome}"
+            said = gate_section.sentence(one)
+            yield f"::{_COMMANDS[one.outcome]} title={_property(title)}::{_data(said)}"
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+def write(path: Path, text: str, append: bool = False) -> None:
+    """Writes, or appends, text to a file. Errors: `RltraceError` where it cannot be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a" if append else "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
+    except OSError as error:
+        raise RltraceError(f"cannot write {path}: {error.strerror}") from None

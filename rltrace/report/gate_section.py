@@ -1,0 +1,251 @@
+"""What a gate said, in words and tables: the answer, what made it, what it rests on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+from rltrace.analysis.bootstrap import Interval
+from rltrace.analysis.gate.conditions import FORBID, WALL
+from rltrace.analysis.gate.findings import (
+    PASS,
+    REGRESSION,
+    UNSURE,
+    FactorChange,
+    Finding,
+    Judgement,
+    StageChange,
+)
+from rltrace.report import units
+from rltrace.report.layout import Column, Grid, Section, listed
+
+MARKS = {PASS: "✓", REGRESSION: "✗", UNSURE: "?"}
+_MOST_STAGES = 8
+
+
+def headline(found: Judgement) -> str:
+    """The answer in one line: `regression: goodput fell by 4.8 % (...)`."""
+    decisive = [one for one in found.findings if one.outcome == found.outcome]
+    if found.outcome == PASS:
+        number = len(found.findings)
+        return "pass: " + (
+            "the condition holds" if number == 1 else f"all {number} conditions hold"
+        )
+    return f"{found.outcome}: {listed([one.condition.text for one in decisive])}"
+
+
+def sections(found: Judgement) -> Iterator[Section]:
+    """The findings, the stages where any is compared, and what else a reader should know."""
+    yield Section(
+        f"Gate: {headline(found)}",
+        tuple(line for one in found.findings for line in _lines(one)),
+        _grid(found),
+        tuple(_rests_on(found)),
+    )
+    if found.outcome != PASS and found.stages:
+        yield _stages(found)
+    if found.outcome != PASS and found.factors:
+        yield _factors(found)
+    others = tuple(_others(found))
+    if others:
+        yield Section("What else differs", others)
+
+
+def sentence(one: Finding) -> str:
+    """What became of a condition, why, and what made it: one paragraph."""
+    return " ".join([f"{one.condition.text}: {_ended(one.because)}", *_made(one), *_more(one)])
+
+
+def _lines(one: Finding) -> Iterator[str]:
+    yield f"{MARKS[one.outcome]} {sentence(one)}"
+
+
+def _made(one: Finding) -> Iterator[str]:
+    """The stage and the factor of goodput that made a difference."""
+    if one.outcome == PASS:
+        return
+    stage, factor = one.stage, one.factor
+    if stage is not None:
+        yield f"Most of it is {stage.name}: {_stage_line(stage)}."
+    if factor is not None:
+        yield f"Of goodput's factors, {factor.name} changed most: {_percent(factor.ratio)}."
+
+
+def _stage_line(stage: StageChange) -> str:
+    ends = _ends(stage.of_step, _signed_share)
+    line = (
+        f"{units.seconds(stage.before_s)} a step in the baseline, "
+        f"{units.seconds(stage.after_s)} here, {_signed_share(stage.of_step.value)} of the step"
+    )
+    return line + (f" ({ends})" if ends else "")
+
+
+def _more(one: Finding) -> Iterator[str]:
+    """How it could be told."""
+    if one.outcome != UNSURE:
+        return
+    ways = [
+        f"{units.plural(number, what)}"
+        for number, what in (
+            (one.more_steps, "more step"),
+            (one.more_runs, "more run"),
+            (one.more_baselines, "more run of the baseline"),
+        )
+        if number
+    ]
+    if ways:
+        yield f"What would tell: {' or '.join(ways)}."
+
+
+def _grid(found: Judgement) -> Grid | None:
+    rows = tuple(
+        (
+            one.condition.text,
+            _value(one, one.baseline),
+            _value(one, one.value),
+            _signed_share(one.worse.value),
+            _ends(one.worse, _signed_share),
+            one.outcome,
+        )
+        for one in found.findings
+        if one.condition.kind not in (WALL, FORBID)
+    )
+    columns = (
+        Column("condition"),
+        Column("baseline", right=True),
+        Column("this run", right=True),
+        Column("worse by", right=True),
+        Column("95 %", right=True, least_width=76),
+        Column("", least_width=60),
+    )
+    return Grid(columns, rows) if rows else None
+
+
+def _value(one: Finding, value: float) -> str:
+    if math.isnan(value):
+        return units.UNKNOWN
+    if one.unit == "s":
+        return units.seconds(value)
+    shown = units.count(value) if abs(value) >= 100 else units.number(value)
+    return f"{shown} {one.unit}"
+
+
+def _rests_on(found: Judgement) -> Iterator[str]:
+    """Steps and runs, and the rate of false alarms."""
+    own = _steps(found.steps, found.warmup)
+    if found.baseline_steps:
+        rest = _steps(found.baseline_steps, found.baseline_warmup)
+        pairs = ", step by step" if found.paired else ""
+        yield f"{own} against {rest} of the baseline{pairs}."
+        yield (
+            f"False alarms: at most {units.share(found.alpha)} over all conditions"
+            + (
+                f"; one run differs from the next by {units.share(found.between_runs_sd)} (sd)."
+                if not math.isnan(found.between_runs_sd)
+                else "."
+            )
+        )
+    else:
+        yield f"{own}."
+
+
+def _steps(steps: tuple[int, ...], warmup: tuple[int, ...]) -> str:
+    runs = units.plural(len(steps), "run")
+    left = sum(warmup)
+    return f"{units.plural(sum(steps), 'step')} of {runs}" + (
+        f" ({units.count(left)} of warm-up left out)" if left else ""
+    )
+
+
+def _stages(found: Judgement) -> Section:
+    shown = sorted(found.stages, key=lambda one: -abs(one.after_s - one.before_s))[:_MOST_STAGES]
+    scale = units.scale(max(max(one.before_s, one.after_s) for one in shown))
+    rows = tuple(
+        (
+            one.name,
+            scale.show(one.before_s),
+            scale.show(one.after_s),
+            _signed_share(one.of_step.value),
+            _ends(one.of_step, _signed_share),
+            _percent_of(one.busy),
+        )
+        for one in shown
+    )
+    columns = (
+        Column(f"exposed, {scale.unit}"),
+        Column("baseline", right=True),
+        Column("this run", right=True),
+        Column("of the step", right=True),
+        Column("95 %", right=True, least_width=60),
+        Column("busy", right=True, least_width=60),
+    )
+    notes = (
+        "Means of a step. of the step: what the stage adds to the baseline's. busy: the seconds "
+        "that it ran, hidden behind others or not.",
+    )
+    return Section("Stages", (), Grid(columns, rows), notes)
+
+
+def _factors(found: Judgement) -> Section:
+    rows = tuple(
+        (
+            one.name,
+            _factor(one, one.before),
+            _factor(one, one.after),
+            _percent_of(one.ratio),
+            _ends(one.ratio, _change),
+        )
+        for one in found.factors
+    )
+    columns = (
+        Column("factor of goodput"),
+        Column("baseline", right=True),
+        Column("this run", right=True),
+        Column("change", right=True),
+        Column("95 %", right=True, least_width=60),
+    )
+    return Section("Goodput", (), Grid(columns, rows))
+
+
+def _factor(factor: FactorChange, value: float) -> str:
+    return units.count(value) if factor.name == "peak rate" else units.share(value)
+
+
+def _others(found: Judgement) -> Iterator[str]:
+    for one in found.drift:
+        if one.changed:
+            yield (
+                f"{one.name}: {units.number(one.before)} in the baseline, "
+                f"{units.number(one.after)} here, {_percent(one.ratio)}."
+            )
+    if found.differs:
+        named = (f"{one.name} {one.before!r} → {one.after!r}" for one in found.differs)
+        yield f"Compared all the same, as --normalise says: {'; '.join(named)}."
+    yield from found.notes
+
+
+def _percent(ratio: Interval) -> str:
+    ends = _ends(ratio, _change)
+    return _change(ratio.value) + (f" ({ends})" if ends else "")
+
+
+def _percent_of(ratio: Interval) -> str:
+    return _change(ratio.value)
+
+
+def _change(ratio: float) -> str:
+    return _signed_share(ratio - 1)
+
+
+def _signed_share(share: float) -> str:
+    return units.UNKNOWN if math.isnan(share) else f"{100 * share:+.1f} %"
+
+
+def _ends(interval: Interval, show: Callable[[float], str]) -> str:
+    if math.isnan(interval.low) or math.isnan(interval.high):
+        return ""
+    return f"{show(interval.low)} to {show(interval.high)}"
+
+
+def _ended(text: str) -> str:
+    return text if text.endswith(".") else f"{text}."

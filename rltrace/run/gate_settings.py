@@ -1,0 +1,139 @@
+"""What a project states of its gate in a file: `[gate]` of `rltrace.toml`, `[tool.rltrace.gate]` of
+`pyproject.toml`. A command line or a mark is laid over it.
+
+    [gate]
+    baseline = "ci/baseline.json"
+    wall = "rollout decode"
+    forbid = ["anti_pattern"]
+    max-regression = { goodput = "3%", "step.p95" = "10%" }
+    max = { "lag.p99" = 4 }
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rltrace.analysis.gate.conditions import (
+    FORBID,
+    MAX_REGRESSION,
+    WALL,
+    Condition,
+    conditions_of,
+    parse_condition,
+)
+from rltrace.trace.errors import WRONG_USAGE, RltraceError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+FILE, PROJECT_FILE = "rltrace.toml", "pyproject.toml"
+DEFAULT = "goodput=3%"
+"""The condition of a gate that has a baseline and is told none."""
+
+_BASELINE, _NORMALISE = "baseline", "normalise"
+
+
+@dataclass(frozen=True)
+class GateSettings:
+    """What a gate is asked. `normalise`: other hardware and settings than the baseline's are
+    compared all the same (None: nobody said)."""
+
+    conditions: tuple[Condition, ...] = ()
+    baseline: Path | None = None
+    normalise: bool | None = None
+
+    def over(self, other: GateSettings) -> GateSettings:
+        """These settings over others: a limit takes the place of that metric's, a wall and what is
+        forbidden the place of all of their kind."""
+        stated = {_place(one) for one in self.conditions}
+        kept = [one for one in other.conditions if _place(one) not in stated]
+        return GateSettings(
+            (*self.conditions, *kept),
+            other.baseline if self.baseline is None else self.baseline,
+            other.normalise if self.normalise is None else self.normalise,
+        )
+
+    def completed(self) -> GateSettings:
+        """With the condition that goes without saying. Errors: `RltraceError` (wrong usage) where
+        there is nothing to hold a run to."""
+        if not self.conditions and self.baseline is None:
+            raise _wrong("nothing to gate by: give --baseline FILE, or a limit such as --max")
+        if not self.conditions:
+            found = parse_condition(MAX_REGRESSION, DEFAULT)
+            return GateSettings((found,), self.baseline, self.normalise)
+        compared = [one for one in self.conditions if one.kind == MAX_REGRESSION]
+        if compared and self.baseline is None:
+            raise _wrong(f"{compared[0].text} needs a baseline: --baseline FILE (rltrace baseline)")
+        return self
+
+
+def _place(condition: Condition) -> tuple[str, str]:
+    whole = condition.kind in (WALL, FORBID)
+    return condition.kind, "" if whole else condition.subject
+
+
+def stated(
+    options: Mapping[str, Sequence[str]], baseline: Path | None, normalise: bool | None
+) -> GateSettings:
+    """Settings from the words of a command line, by kind of condition. Errors: `RltraceError`."""
+    conditions = [parse_condition(kind, text) for kind, texts in options.items() for text in texts]
+    return GateSettings(tuple(conditions), baseline, normalise)
+
+
+def from_table(table: Mapping[str, Any], folder: Path) -> GateSettings:
+    """Settings from a table of a file; its baseline lies beside the file in `folder`, dashes and
+    underscores are the same. Errors: `RltraceError` (wrong usage)."""
+    values = {str(key).replace("_", "-"): value for key, value in table.items()}
+    baseline, normalise = values.pop(_BASELINE, None), values.pop(_NORMALISE, None)
+    if not isinstance(baseline, str | Path | None):
+        raise _wrong(f"{_BASELINE} takes the path of a file, and not {baseline!r}")
+    if not isinstance(normalise, bool | None):
+        raise _wrong(f"{_NORMALISE} takes true or false, and not {normalise!r}")
+    path = None if baseline is None else folder / baseline
+    return GateSettings(conditions_of(values), path, normalise)
+
+
+def read_settings(folder: Path) -> GateSettings:
+    """The settings of the project that `folder` lies in: the nearest file that has some, in it or
+    above. None there: empty ones. Errors: `RltraceError` for a file that is not TOML, or wrong."""
+    for place in (folder, *folder.parents):
+        for name, keys in ((FILE, ("gate",)), (PROJECT_FILE, ("tool", "rltrace", "gate"))):
+            table = _table(place / name, keys)
+            if table is not None:
+                try:
+                    return from_table(table, place)
+                except RltraceError as error:
+                    raise RltraceError(f"{place / name}: {error}", error.exit_code) from None
+    return GateSettings()
+
+
+def _table(path: Path, keys: tuple[str, ...]) -> Mapping[str, Any] | None:
+    """The table under these keys; None where the file or the table is not there."""
+    try:
+        found: Any = tomllib.loads(path.read_text("utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise RltraceError(f"{path} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise _wrong(f"{path} is not TOML: {error}") from None
+    unknown = found.keys() - {keys[0]}
+    if path.name == FILE and unknown:  # a limit that nobody reads is worse than none
+        raise _wrong(f"{path} has no use for {min(unknown)!r}: a gate's limits stand in [gate]")
+    for key in keys:
+        found = found.get(key) if isinstance(found, Mapping) else None
+    if found is None:
+        return None
+    if not isinstance(found, Mapping):
+        raise _wrong(f"{path}: {'.'.join(keys)} must be a table")
+    return found
+
+
+def _wrong(message: str) -> RltraceError:
+    return RltraceError(message, WRONG_USAGE)

@@ -1,0 +1,39 @@
+"""A gate as people ask for it: runs by path, a baseline in a file, what the project states."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import rltrace
+from rltrace.run.gate_settings import GateSettings
+from rltrace.trace.errors import WRONG_USAGE, RltraceError
+
+if TYPE_CHECKING:
+    from rltrace.analysis.gate.baseline import Baseline
+    from rltrace.analysis.gate.findings import Judgement
+
+
+def gate(runs: Sequence[Path], settings: GateSettings) -> Judgement:
+    """Judges runs of one code together. Errors: `RltraceError`, as `judge` and `read_baseline`, and
+    (wrong usage) where there is nothing to hold them to."""
+    from rltrace.analysis.gate.baseline import read_baseline
+    from rltrace.analysis.gate.judge import judge
+
+    asked = settings.completed()
+    baseline = None if asked.baseline is None else read_baseline(asked.baseline)
+    opened = [rltrace.open_run(path) for path in runs]
+    return judge(opened, baseline, asked.conditions, normalise=bool(asked.normalise))
+
+
+def keep_baseline(runs: Sequence[Path], path: Path) -> Baseline:
+    """Makes a baseline of runs and writes it. Errors: `RltraceError`, as `make_baseline`, and where
+    it cannot be written."""
+    from rltrace.analysis.gate.baseline import make_baseline, write_baseline
+
+    if path.is_dir():
+        raise RltraceError(f"{path} is a directory: name the file to write", WRONG_USAGE)
+    made = make_baseline([rltrace.open_run(run) for run in runs])
+    write_baseline(made, path)
+    return made

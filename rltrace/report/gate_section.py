@@ -85,11 +85,11 @@ def _more(one: Finding) -> Iterator[str]:
     if one.outcome != UNSURE:
         return
     ways = [
-        f"{units.plural(number, what)}"
-        for number, what in (
-            (one.more_steps, "more step"),
-            (one.more_runs, "more run"),
-            (one.more_baselines, "more run of the baseline"),
+        f"{units.plural(number, what)} more{where}"
+        for number, what, where in (
+            (one.more_steps, "step", ""),
+            (one.more_runs, "run", ""),
+            (one.more_baselines, "run", " in the baseline"),
         )
         if number
     ]

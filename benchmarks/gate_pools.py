@@ -1,0 +1,124 @@
+"""Pools of real runs that gates are drawn from: the same job again and again, and with a slowdown.
+
+Each run is a job of the built-in trainer (examples/ci/job.toml) under `rltrace wrap`, in processes
+of its own. Of its trace only what a gate reads is kept, in one small file a run, written when the
+run has ended: whoever starts again goes on with the runs that are missing.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+import rltrace
+from benchmarks.walls import ROOT
+from rltrace.analysis.gate.baseline import Baseline, make_baseline, read_baseline, write_baseline
+from rltrace.trainer import load_job
+
+JOB = ROOT / "examples" / "ci" / "job.toml"
+RUN_LIMIT_SECONDS = 300
+SLOWDOWN = 0.05
+
+UNCHANGED, BINDING, HIDDEN = "unchanged", "binding", "hidden"
+PLANTED: Mapping[str, str] = {UNCHANGED: "", BINDING: "decode_floor", HIDDEN: "update_floor"}
+"""The setting that is `SLOWDOWN` larger in a pool: how long a token, or an update, takes."""
+
+STAGE: Mapping[str, str] = {BINDING: "rollout", HIDDEN: "train"}
+"""The stage that this slows down."""
+
+IDLE, BUSY = "idle", "busy"
+LOADS = (IDLE, BUSY)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A run of a pool."""
+
+    load: str
+    pool: str
+    number: int
+
+    def file(self, folder: Path) -> Path:
+        """Where it is kept."""
+        return folder / f"{self.load}-{self.pool}-{self.number:02d}.json"
+
+
+def places(runs: int) -> Iterator[Place]:
+    """All runs of all pools, in turns, so that what changes on the machine meets all pools; the
+    order of the pools changes from round to round."""
+    pools = list(PLANTED)
+    for number in range(runs):
+        for load in LOADS:
+            turn = number % len(pools)
+            yield from (Place(load, pool, number) for pool in pools[turn:] + pools[:turn])
+
+
+def fill(folder: Path, runs: int, say: Callable[[str], None]) -> None:
+    """Runs what is missing of the pools. Errors: `ClickException` where a job fails."""
+    folder.mkdir(parents=True, exist_ok=True)
+    missing = [place for place in places(runs) if not place.file(folder).exists()]
+    started = time.monotonic()
+    for done, place in enumerate(missing):
+        rest = ""
+        if done:
+            left_s = (time.monotonic() - started) / done * (len(missing) - done)
+            rest = f", about {left_s / 60:.0f} min left"
+        say(f"{place.load}, {place.pool}, run {place.number + 1} of {runs}{rest}")
+        with tempfile.TemporaryDirectory(prefix="gate-", dir="/tmp") as out:
+            with busy_core(place.load == BUSY):
+                run = run_once(place.pool, Path(out))
+            kept = place.file(folder)
+            write_baseline(make_baseline([rltrace.open_run(run)]), kept.with_suffix(".new"))
+            kept.with_suffix(".new").replace(kept)  # all of it, or nothing
+
+
+def run_once(pool: str, out: Path) -> Path:
+    """Runs the job of a pool, traced, in a folder; returns its run. Errors: `ClickException`."""
+    words = [sys.executable, str(ROOT / "examples" / "train.py"), "--config", str(JOB)]
+    setting = PLANTED[pool]
+    if setting:
+        slower = load_job(JOB)[setting] * (1 + SLOWDOWN)
+        words += [f"--{setting.replace('_', '-')}", f"{slower:g}"]
+    wrap = [sys.executable, "-m", "rltrace", "wrap", "--out", str(out / "run"), "--"]
+    done = subprocess.run(
+        [*wrap, *words],
+        env=os.environ | {"RAY_memory_monitor_refresh_ms": "0"},
+        capture_output=True,
+        text=True,
+        timeout=RUN_LIMIT_SECONDS,
+        check=False,
+    )
+    if done.returncode:
+        raise click.ClickException(f"{' '.join(words)}: {done.stderr}")
+    return out / "run"
+
+
+def read(folder: Path) -> dict[tuple[str, str], list[Baseline]]:
+    """The runs that are kept, by load and pool, each as a baseline of its own."""
+    return {
+        (load, pool): [read_baseline(p) for p in sorted(folder.glob(f"{load}-{pool}-*.json"))]
+        for load in LOADS
+        for pool in PLANTED
+    }
+
+
+@contextmanager
+def busy_core(on: bool) -> Iterator[None]:
+    """Keeps one core busy with other work."""
+    spin = [sys.executable, "-c", "while True: sum(range(10_000))"]
+    other = subprocess.Popen(spin) if on else None
+    try:
+        yield
+    finally:
+        if other is not None:
+            other.kill()
+            other.wait()

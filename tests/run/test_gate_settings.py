@@ -1,0 +1,125 @@
+"""What a project states of its gate: from files, under a command line, with the defaults."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rltrace.run.gate_settings import GateSettings, from_table, read_settings, stated
+from rltrace.trace.errors import RltraceError
+
+LIMITS = """
+baseline = "ci/baseline.json"
+wall = "rollout decode"
+forbid = ["full-reload", "no-versions"]
+max-regression = { goodput = "3%", "step.p95" = "10%" }
+max = { "lag.p99" = 4 }
+"""
+
+
+def texts(settings: GateSettings) -> list[str]:
+    return sorted(condition.text for condition in settings.conditions)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("rltrace.toml", f"[gate]{LIMITS}"),
+        ("pyproject.toml", f"[project]\nname = 'x'\n[tool.rltrace.gate]{LIMITS}"),
+        ("rltrace.toml", f"[gate]{LIMITS}".replace("max-regression", "max_regression")),
+    ],
+)
+def test_the_nearest_file_above_holds_the_limits(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    below = tmp_path / "a/b"
+    below.mkdir(parents=True)
+    (below / "pyproject.toml").write_text("[tool.other]\nx = 1\n")
+    found = read_settings(below)
+    assert texts(found) == [
+        "forbid full-reload",
+        "forbid no-versions",
+        "max lag.p99=4",
+        "max-regression goodput=3%",
+        "max-regression step.p95=10%",
+        "wall rollout decode",
+    ]
+    assert found.baseline == tmp_path / "ci/baseline.json"
+
+
+def test_a_command_line_takes_the_place_of_what_it_is_about() -> None:
+    given = stated(
+        {"max-regression": ["goodput=5%"], "forbid": ["silent-drops"], "wall": ["learner"]},
+        Path("other.json"),
+        True,
+    )
+    table = {
+        "baseline": "baseline.json",
+        "normalise": False,
+        "forbid": ["full-reload", "no-versions"],
+        "max-regression": {"goodput": "3%", "step": "10%"},
+        "wall": "rollout decode",
+    }
+    both = given.over(from_table(table, Path("project")))
+    assert texts(both) == [
+        "forbid silent-drops",
+        "max-regression goodput=5%",
+        "max-regression step=10%",
+        "wall learner FLOPs + memory",
+    ]
+    assert (both.baseline, both.normalise) == (Path("other.json"), True)
+
+
+def test_a_baseline_alone_is_held_to_goodput() -> None:
+    found = GateSettings(baseline=Path("baseline.json")).completed()
+    assert [condition.subject for condition in found.conditions] == ["goodput"]
+
+
+def test_what_needs_no_baseline_does_without() -> None:
+    found = stated({"max": ["lag.p99=4"]}, None, None).completed()
+    assert texts(found) == ["max lag.p99=4"]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [({}, "nothing to gate by"), ({"max-regression": ["goodput=3%"]}, "needs a baseline")],
+)
+def test_what_cannot_be_asked_is_wrong_usage(options: dict[str, list[str]], says: str) -> None:
+    with pytest.raises(RltraceError, match=says) as error:
+        stated(options, None, None).completed()
+    assert error.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[gate",
+        "[gates]\nwall = 'rollout'",
+        "gate = 3",
+        "[gate]\nwalls = 'rollout'",
+        "[gate]\nbaseline = 3",
+        "[gate]\nnormalise = 'yes'",
+        "[gate]\nmax-regression = { goodput = '3' }",
+        "[gate]\nmax = { nonsense = 3 }",
+        "[gate]\nmin = 3",
+        "[gate]\nforbid = [3]",
+    ],
+)
+def test_a_wrong_file_is_one_sentence_that_names_it(tmp_path: Path, text: str) -> None:
+    """A limit that nobody reads is worse than none."""
+    (tmp_path / "rltrace.toml").write_text(text)
+    with pytest.raises(RltraceError, match=r"rltrace\.toml") as error:
+        read_settings(tmp_path)
+    assert error.value.exit_code == 2
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_that_is_no_text_is_wrong_usage(tmp_path: Path) -> None:
+    (tmp_path / "rltrace.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(RltraceError, match=r"rltrace\.toml") as error:
+        read_settings(tmp_path)
+    assert error.value.exit_code == 2
+
+
+def test_without_any_file_nothing_is_stated(tmp_path: Path) -> None:
+    assert read_settings(tmp_path / "not/there") == GateSettings()

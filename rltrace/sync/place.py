@@ -1,0 +1,103 @@
+"""Where a policy's weights lie on this host, and whether they fit there."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from rltrace.trace.errors import WRONG_USAGE, RltraceError
+
+_SCHEME = "shm://"
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
+
+
+def shared_memory() -> Path:
+    """The folder that holds the policies of this user: shared memory, and nobody else's to read."""
+    return Path("/dev/shm") / f"rltrace-{os.getuid()}"
+
+
+def folder_of(where: str) -> Path:
+    """`shm://policy` is a folder of that name in shared memory; `shm:///mnt/ram/policy` that folder
+    itself, on any file system that can be mapped (one in memory, or every update is written out).
+
+    Errors: `RltraceError` for anything else.
+    """
+    rest = where.removeprefix(_SCHEME)
+    if rest != where and rest.startswith("/") and Path(rest).name:
+        return Path(rest)
+    if rest != where and _NAME.fullmatch(rest):
+        return shared_memory() / rest
+    said = f"{where!r} says no place for weights: shm://NAME (letters, digits, - _ .) or shm:///DIR"
+    raise RltraceError(said, WRONG_USAGE)
+
+
+def make_folder(folder: Path) -> None:
+    """Makes the folder, for this user only. Errors: `RltraceError` where that cannot be done."""
+    try:
+        for made in (folder.parent, folder):
+            made.mkdir(mode=0o700, exist_ok=True)
+            if made in (folder, shared_memory()) and made.stat().st_uid != os.getuid():
+                raise RltraceError(f"{made} belongs to another user")
+    except OSError as error:
+        raise RltraceError(f"cannot make {folder} for weights: {error.strerror}") from error
+
+
+def check_room(folder: Path, size_bytes: int) -> None:
+    """Errors: `RltraceError` where fewer bytes than that are free; it says both."""
+    free = _free_bytes(folder)
+    if size_bytes > free:
+        raise _no_room(folder, size_bytes, free)
+
+
+def reserve(path: Path, size_bytes: int) -> None:
+    """Makes a file of that size whose every byte has its memory already: what is too large fails
+    here, where a hole would end the process with SIGBUS in the middle of a copy.
+
+    Errors: `RltraceError` that says what is needed and what is free; then no file is left.
+    """
+    check_room(path.parent, size_bytes)
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(fd, 0, size_bytes)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        free = _free_bytes(path.parent)
+        raise _no_room(path.parent, size_bytes, free, f" ({error.strerror})") from error
+
+
+def _no_room(folder: Path, size_bytes: int, free: int, why: str = "") -> RltraceError:
+    return RltraceError(
+        f"no room for weights in {folder}: {_megabytes(size_bytes)} more are needed and"
+        f" {_megabytes(free)} are free{why}; take fewer slots, enlarge it, or name another"
+        ' folder: where="shm:///folder/policy"'
+    )
+
+
+def _free_bytes(folder: Path) -> int:
+    """What can still be written there: no more than the file system has, nor, where that is memory,
+    than the machine has."""
+    room = os.statvfs(folder)
+    free = room.f_bavail * room.f_frsize
+    if _in_memory(folder):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                free = min(free, int(line.split()[1]) << 10)
+    return free
+
+
+def _in_memory(folder: Path) -> bool:
+    """Whether the folder's file system is a tmpfs: the mount that is nearest above it says so."""
+    device = folder.stat().st_dev
+    return any(
+        mount.split(" - ", 1)[1].startswith("tmpfs ")
+        and mount.split()[2] == f"{os.major(device)}:{os.minor(device)}"
+        for mount in Path("/proc/self/mountinfo").read_text().splitlines()
+    )
+
+
+def _megabytes(size_bytes: int) -> str:
+    return f"{size_bytes / 1e6:,.1f} MB"

@@ -1,0 +1,165 @@
+"""`rltrace baseline` and `rltrace gate`: made runs, their answers, exit codes and forms."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from click.testing import CliRunner, Result
+
+from benchmarks.make_trace import Workload, make
+from rltrace.cli import main
+
+JOB = Workload(gpus=0, steps=30, prompts=4, group=4, jitter=0.01)
+RUNS = {
+    **{f"base-{n}": replace(JOB, seed=n) for n in range(4)},
+    "unchanged": replace(JOB, seed=7),
+    "slow": replace(JOB, seed=8, seconds_per_token=1.5 * JOB.seconds_per_token),
+    "short": replace(JOB, seed=9, steps=2, warmup_steps=0),
+    "other": replace(JOB, placement="async"),
+}
+
+
+def invoke(*arguments: object) -> Result:
+    return CliRunner().invoke(main, [str(a) for a in arguments])
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the runs and a baseline of the first four."""
+    folder = tmp_path_factory.mktemp("runs")
+    for name, load in RUNS.items():
+        make(folder / name, load)
+    kept = [folder / f"base-{n}" for n in range(4)]
+    result = invoke("baseline", *kept, "-o", folder / "baseline.json")
+    assert result.exit_code == 0, result.output
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No settings of a project lie here."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+
+
+def gate(runs: Path, name: str, *options: object) -> Result:
+    return invoke("gate", runs / name, "--baseline", runs / "baseline.json", *options)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "code"),
+    [
+        ("unchanged", (), 0),
+        ("slow", (), 1),
+        ("short", (), 3),
+        ("slow", ("--max-regression", "goodput=90%"), 0),
+        ("slow", ("--max-regression", "stage.rollout=10%"), 1),
+        ("unchanged", ("--max", "step=0.001"), 1),
+        ("unchanged", ("--min", "goodput=0.001"), 0),
+        ("unchanged", ("--max-regression", "goodput=5"), 2),
+        ("unchanged", ("--max", "nonsense=5"), 2),
+        ("unchanged", ("--wall", "nonsense"), 2),
+        ("unchanged", ("--forbid", "nonsense"), 2),
+        ("unchanged", ("--json", "--markdown"), 2),
+        ("other", (), 4),
+        ("nowhere", (), 4),
+    ],
+)
+def test_the_exit_code_is_the_answer(
+    runs: Path, name: str, options: tuple[str, ...], code: int
+) -> None:
+    result = gate(runs, name, *options)
+    assert result.exit_code == code, result.output
+    if code in (2, 4):
+        assert len(result.output.strip().splitlines()) == 1
+
+
+def test_a_slower_stage_is_named_with_how_much_it_made(runs: Path) -> None:
+    found = json.loads(gate(runs, "slow", "--json").output)
+    (finding,) = found["findings"]
+    assert (found["outcome"], finding["stage"]["name"]) == ("regression", "rollout")
+    assert finding["worse"]["low"] > 0.03
+    text = gate(runs, "slow").output
+    assert "regression" in text
+    assert "Most of it is rollout" in text
+
+
+def test_other_settings_are_compared_when_told_to(runs: Path) -> None:
+    result = gate(runs, "other", "--normalise", "--max-regression", "goodput=90%", "--json")
+    assert result.exit_code in (0, 1, 3), result.output
+    differs = [one["name"] for one in json.loads(result.output)["differs"]]
+    assert "placement" in differs
+
+
+def test_several_runs_are_judged_together(runs: Path) -> None:
+    result = gate(runs, "unchanged", runs / "base-3", "--json")
+    assert result.exit_code == 0, result.output
+    assert len(json.loads(result.output)["steps"]) == 2
+
+
+def test_builders_get_their_files(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    summary = tmp_path / "summary.md"
+    summary.write_text("before\n")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    result = gate(runs, "slow", "--github", "--junit", tmp_path / "out/gate.xml")
+    assert result.exit_code == 1
+    assert [line for line in result.output.splitlines() if line.startswith("::error ")]
+    assert summary.read_text().startswith("before\n## Gate: regression")
+    suite = ElementTree.parse(tmp_path / "out/gate.xml").getroot()[0]
+    assert suite.get("failures") == "1"
+
+
+def test_the_json_stays_json_beside_annotations(runs: Path) -> None:
+    result = gate(runs, "slow", "--github", "--json")
+    assert json.loads(result.stdout)["outcome"] == "regression"
+    assert "::error " in result.stderr
+
+
+def test_what_the_project_states_is_asked(runs: Path, tmp_path: Path) -> None:
+    limits = 'max-regression = { goodput = "90%", "stage.rollout" = "10%" }'
+    baseline = os.path.relpath(runs / "baseline.json", tmp_path)
+    (tmp_path / "rltrace.toml").write_text(f'[gate]\nbaseline = "{baseline}"\n{limits}\n')
+    assert invoke("gate", runs / "slow").exit_code == 1
+    looser = ("--max-regression", "stage.rollout=90%")
+    assert invoke("gate", runs / "slow", *looser).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        '{"format": "other"}',
+        '{"format": "rltrace-baseline", "schema_version": 99}',
+        '{"format": "rltrace-baseline", "schema_version": 1}',
+    ],
+)
+def test_a_foreign_baseline_is_one_sentence(runs: Path, tmp_path: Path, text: str) -> None:
+    (tmp_path / "foreign.json").write_text(text)
+    result = invoke("gate", runs / "slow", "--baseline", tmp_path / "foreign.json")
+    assert result.exit_code == 4
+    assert len(result.output.strip().splitlines()) == 1
+
+
+def test_nothing_to_gate_by_is_wrong_usage(runs: Path) -> None:
+    assert invoke("gate", runs / "slow").exit_code == 2
+
+
+def test_a_baseline_says_what_it_holds(runs: Path, tmp_path: Path) -> None:
+    told: dict[str, Any] = json.loads(
+        invoke("baseline", runs / "base-0", "-o", tmp_path / "one.json", "--json").output
+    )
+    assert told["runs"] == ["base-0"] or len(told["runs"]) == 1
+    assert told["steps"] == [30]
+    assert invoke("baseline", runs / "base-0", "-o", tmp_path).exit_code == 2
+    assert invoke("baseline", runs / "base-0").exit_code == 2
+    assert invoke("baseline", runs / "nowhere", "-o", tmp_path / "x.json").exit_code == 4

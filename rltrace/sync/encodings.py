@@ -1,0 +1,181 @@
+"""How one block travels: unchanged, as its changes, as its xor with the old one, or whole.
+
+The smallest is chosen by counting; a block never takes more than its own bytes. What a block became
+is verified by its xxh3-64 digest, so applying a payload to the wrong bytes is an error, and so is
+any damage to it.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+
+import numpy as np
+
+from rltrace.sync.changes import Bytes, Changes, Finder, Misfit, apply_bits, apply_gaps
+
+
+class Encoding(IntEnum):
+    """What the payload of a block is. Codes are on the wire: they keep their meaning."""
+
+    DENSE = 0  # the new bytes
+    SAME = 1  # nothing
+    GAPS = 2  # the changed elements, places as gaps
+    BITS = 3  # the same, places as one bit an element
+    XOR = 4  # old xor new, byte plane by byte plane, compressed
+
+
+class BadBlock(ValueError):
+    """A payload that cannot be what its block became: damaged, cut short, or of another base."""
+
+
+_HEADER = struct.Struct("<BBIIII")
+# width, which of places (1) and steps (2) are compressed, raw places, places, raw steps, steps; the
+# wide values follow, as they are
+_PLACES, _STEPS = 1, 2
+_LEAST = 64  # fewer bytes are not worth a compressor's call
+_WORTH = 0.9  # of the bytes: what an xor must come to, as it is slow to apply
+_SAMPLE_BYTES = 32 << 10
+
+
+class Encoder:
+    """Encodes blocks of up to `largest` bytes; one Encoder serves one thread."""
+
+    def __init__(self, largest: int) -> None:
+        import zstandard
+
+        self._finder = Finder(largest)
+        self._zstd = zstandard.ZstdCompressor(
+            level=1, write_content_size=False, write_checksum=False
+        )
+
+    def encode(self, old: Bytes, new: Bytes, width: int) -> tuple[Encoding, bytes | Bytes]:
+        """How `new` travels to where `old` is, and its payload: at most as long as `new`. `width`
+        is the bytes of an element; a wrong one costs bytes, never bits. A dense payload is `new`
+        itself."""
+        if len(old) != len(new):
+            return Encoding.DENSE, new
+        if len(new) % width:
+            width = 1
+        elements = len(new) // width
+        # A gap takes a byte for each change, bits an eighth for each element.
+        changes = self._finder.gaps(old, new, width, most=elements // 8)
+        encoding = Encoding.GAPS
+        if changes is None:
+            encoding = Encoding.BITS
+            changes = self._finder.bits(old, new, width, most=elements)
+        assert changes is not None  # there cannot be more than all
+        if not len(changes.steps):
+            return Encoding.SAME, b""
+        best: bytes | Bytes = new
+        if changes.bytes < len(new):
+            best = self._packed(changes, width)
+        if len(best) > len(new) // 2:
+            planes = self._planes(old, new, width)
+            if planes is not None and len(planes) < min(len(best), _WORTH * len(new)):
+                return Encoding.XOR, planes
+        return (encoding, best) if len(best) < len(new) else (Encoding.DENSE, new)
+
+    def _packed(self, changes: Changes, width: int) -> bytes:
+        places, steps = self._shorter(changes.places), self._shorter(changes.steps)
+        flags = _PLACES * (len(places) < len(changes.places))
+        flags |= _STEPS * (len(steps) < len(changes.steps))
+        lengths = (len(changes.places), len(places), len(changes.steps), len(steps))
+        return b"".join((_HEADER.pack(width, flags, *lengths), places, steps, changes.wide.data))
+
+    def _shorter(self, data: Bytes) -> bytes | memoryview:
+        if len(data) < _LEAST:
+            return data.data
+        compressed = self._zstd.compress(data.data)
+        return compressed if len(compressed) < len(data) else data.data
+
+    def _planes(self, old: Bytes, new: Bytes, width: int) -> bytes | None:
+        """The xor's bytes, the first of all elements first; None where a sample says that it does
+        not get shorter."""
+        sample = min(len(new), _SAMPLE_BYTES // width * width)
+        planes = _split(old[:sample] ^ new[:sample], width)
+        if len(self._zstd.compress(planes.data)) > _WORTH * sample:
+            return None
+        return bytes([width]) + self._zstd.compress(_split(old ^ new, width).data)
+
+
+def _split(data: Bytes, width: int) -> Bytes:
+    return np.ascontiguousarray(data.reshape(-1, width).T).reshape(-1)
+
+
+class Decoder:
+    """Applies payloads; one Decoder serves one thread."""
+
+    def __init__(self) -> None:
+        import zstandard
+
+        self._zstd = zstandard.ZstdDecompressor()
+        self._failed = zstandard.ZstdError
+        self._stated_size = zstandard.frame_content_size
+
+    def decode(self, encoding: int, payload: Bytes, old: Bytes | None, out: Bytes) -> None:
+        """Makes `out` what the block became; `old` is not written to, and may be None for a dense
+        block. The caller verifies the digest of `out`. Errors: `BadBlock`; then `out` holds
+        nothing of use."""
+        if encoding == Encoding.DENSE:
+            if len(payload) != len(out):
+                raise BadBlock(f"{len(payload)} bytes for a block of {len(out)}")
+            out[:] = payload
+            return
+        if old is None or len(old) != len(out):
+            raise BadBlock("there is nothing that this block could be a change of")
+        try:
+            if encoding == Encoding.SAME:
+                out[:] = old
+            elif encoding == Encoding.XOR:
+                self._xor(payload, old, out)
+            elif encoding in (Encoding.GAPS, Encoding.BITS):
+                changes, width = self._unpacked(payload, len(out))
+                out[:] = old
+                apply = apply_gaps if encoding == Encoding.GAPS else apply_bits
+                apply(out, changes, width)
+            else:
+                raise BadBlock(f"unknown encoding {encoding}")
+        except Misfit as error:
+            raise BadBlock(str(error)) from None
+
+    def _unpacked(self, payload: Bytes, block_bytes: int) -> tuple[Changes, int]:
+        if len(payload) < _HEADER.size:
+            raise BadBlock("cut short")
+        width, flags, raw_places, places, raw_steps, steps = _HEADER.unpack_from(payload.data)
+        body = payload[_HEADER.size :]
+        # Gaps take a byte more for each 255 elements than there are elements.
+        if max(raw_places, raw_steps) > 2 * block_bytes or places + steps > len(body):
+            raise BadBlock("lengths that no block can have")
+        wide = body[places + steps :]
+        changes = Changes(
+            self._raw(body[:places], raw_places, flags & _PLACES),
+            self._raw(body[places : places + steps], raw_steps, flags & _STEPS),
+            wide,
+        )
+        if width not in (1, 2, 4, 8) or len(wide) % width:
+            raise BadBlock(f"elements of {width} bytes")
+        return changes, width
+
+    def _raw(self, data: Bytes, length: int, is_compressed: int) -> Bytes:
+        if not is_compressed:
+            if len(data) != length:
+                raise BadBlock(f"{len(data)} bytes where {length} were to be")
+            return data
+        try:
+            if self._stated_size(data.data) != -1:  # it would be allocated, whatever it is
+                raise BadBlock("a length is stated where none is written")
+            raw = self._zstd.decompress(data.data, max_output_size=length)
+        except self._failed as error:
+            raise BadBlock(str(error)) from None
+        if len(raw) != length:
+            raise BadBlock(f"{len(raw)} bytes where {length} were to be")
+        return np.frombuffer(raw, np.uint8)
+
+    def _xor(self, payload: Bytes, old: Bytes, out: Bytes) -> None:
+        width = int(payload[0]) if len(payload) else 0
+        if width not in (1, 2, 4, 8) or len(out) % width:
+            raise BadBlock(f"elements of {width} bytes")
+        planes = self._raw(payload[1:], len(out), is_compressed=1)
+        mixed = np.ascontiguousarray(planes.reshape(width, -1).T).reshape(-1)
+        np.bitwise_xor(old, mixed, out=out)

@@ -1,0 +1,177 @@
+/* Finds and applies the elements that changed between two buffers. Every function has a twin in
+ * changes.py that gives the same bytes; this one is compiled where there is a compiler.
+ *
+ * A changed element is written as its gap to the one before (a byte, 255 = "255 more, go on") and
+ * its step: the difference of the bit patterns, zigzagged, less one (a byte, 255 = "the new value
+ * itself stands in `wide`"). Nothing here allocates; every input is checked against its length. */
+#include <stdint.h>
+#include <string.h>
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+#define INLINE static inline __attribute__((always_inline))
+#define LINE 64
+enum { GAPS, STEPS, WIDE, COUNTS };
+enum { TOO_MANY = -1, POSITION = -2, LENGTH = -3 };
+
+/* Bit i is set where byte i of two lines of 64 bytes differs. */
+INLINE uint64_t differing(const uint8_t *a, const uint8_t *b) {
+#if defined(__SSE2__)
+    uint64_t equal = 0;
+    for (int i = 0; i < 4; i++) {
+        __m128i x = _mm_loadu_si128((const __m128i *)a + i);
+        __m128i y = _mm_loadu_si128((const __m128i *)b + i);
+        equal |= (uint64_t)(uint32_t)_mm_movemask_epi8(_mm_cmpeq_epi8(x, y)) << (16 * i);
+    }
+    return ~equal;
+#else
+    uint64_t mask = 0;
+    for (int i = 0; i < LINE; i += 8) {
+        uint64_t x, y;
+        memcpy(&x, a + i, 8);
+        memcpy(&y, b + i, 8);
+        if (x != y)
+            for (int j = i; j < i + 8; j++) mask |= (uint64_t)(a[j] != b[j]) << j;
+    }
+    return mask;
+#endif
+}
+
+/* Bit i * width is set where element i differs. */
+INLINE uint64_t elements(uint64_t bytes, int width) {
+    if (width >= 2) bytes |= bytes >> 1;
+    if (width >= 4) bytes |= bytes >> 2;
+    if (width >= 8) bytes |= bytes >> 4;
+    switch (width) {
+    case 1: return bytes;
+    case 2: return bytes & 0x5555555555555555u;
+    case 4: return bytes & 0x1111111111111111u;
+    default: return bytes & 0x0101010101010101u;
+    }
+}
+
+INLINE uint64_t load(const uint8_t *at, int width) {
+    uint64_t value = 0;
+    memcpy(&value, at, width); /* little-endian machines only: changes.py sees to that */
+    return value;
+}
+
+INLINE uint64_t zigzag(uint64_t difference, int width) {
+    int64_t wide = (int64_t)(difference << (64 - 8 * width)) >> (64 - 8 * width);
+    return ((uint64_t)wide << 1) ^ (uint64_t)(wide >> 63);
+}
+
+INLINE uint64_t unzigzag(uint64_t value) { return (value >> 1) ^ (0 - (value & 1)); }
+
+/* The mask of the line at `at`; the last line of a buffer may be a short one. */
+INLINE uint64_t line_at(const uint8_t *a, const uint8_t *b, int64_t at, int64_t bytes, int width) {
+    if (at + LINE <= bytes) return elements(differing(a + at, b + at), width);
+    uint8_t x[LINE] = {0}, y[LINE] = {0};
+    memcpy(x, a + at, bytes - at);
+    memcpy(y, b + at, bytes - at);
+    return elements(differing(x, y), width);
+}
+
+INLINE int64_t find(const uint8_t *old, const uint8_t *new, int64_t bytes, int width, uint8_t *bits,
+                    uint8_t *gaps, uint8_t *steps, uint8_t *wide, int64_t most, int64_t *counts) {
+    uint8_t *g = gaps, *s = steps, *w = wide;
+    int64_t expected = 0;
+    for (int64_t at = 0; at < bytes; at += LINE) {
+        uint64_t mask = line_at(old, new, at, bytes, width);
+        while (mask) {
+            int64_t byte = at + __builtin_ctzll(mask), position = byte / width;
+            mask &= mask - 1;
+            if (bits) {
+                bits[position >> 3] |= (uint8_t)(0x80 >> (position & 7)); /* numpy's order */
+            } else {
+                int64_t gap = position - expected;
+                expected = position + 1;
+                for (; gap >= 255; gap -= 255) *g++ = 255;
+                *g++ = (uint8_t)gap;
+            }
+            uint64_t value = load(new + byte, width);
+            uint64_t step = zigzag(value - load(old + byte, width), width) - 1;
+            if (step < 255) {
+                *s++ = (uint8_t)step;
+            } else {
+                *s++ = 255;
+                memcpy(w, new + byte, width);
+                w += width;
+            }
+        }
+        if (s - steps > most) return TOO_MANY;
+    }
+    counts[GAPS] = g - gaps;
+    counts[STEPS] = s - steps;
+    counts[WIDE] = (w - wide) / width;
+    return 0;
+}
+
+/* `bits` is zeroed by the caller, or NULL for gaps. `gaps` holds bytes / width * 256 / 255 + 1
+ * bytes, `steps` bytes / width, `wide` as many bytes as the buffers; `most` changes are written,
+ * and those of one line more. */
+int64_t rltrace_find(const uint8_t *old, const uint8_t *new, int64_t bytes, int width, uint8_t *bits,
+                     uint8_t *gaps, uint8_t *steps, uint8_t *wide, int64_t most, int64_t *counts) {
+    switch (width) {
+    case 1: return find(old, new, bytes, 1, bits, gaps, steps, wide, most, counts);
+    case 2: return bits ? find(old, new, bytes, 2, bits, gaps, steps, wide, most, counts)
+                        : find(old, new, bytes, 2, 0, gaps, steps, wide, most, counts);
+    case 4: return find(old, new, bytes, 4, bits, gaps, steps, wide, most, counts);
+    case 8: return find(old, new, bytes, 8, bits, gaps, steps, wide, most, counts);
+    default: return LENGTH;
+    }
+}
+
+/* Adds one step to the element at `position`. */
+INLINE int put(uint8_t *out, int64_t position, int width, uint8_t step, const uint8_t **wide,
+               const uint8_t *wide_end) {
+    uint8_t *at = out + position * width;
+    if (step < 255) {
+        uint64_t value = load(at, width) + unzigzag((uint64_t)step + 1);
+        memcpy(at, &value, width);
+        return 0;
+    }
+    if (*wide + width > wide_end) return LENGTH;
+    memcpy(at, *wide, width);
+    *wide += width;
+    return 0;
+}
+
+/* `out` holds the old values and becomes the new ones. */
+int64_t rltrace_apply_gaps(uint8_t *out, int64_t count, int width, const uint8_t *gaps,
+                           int64_t gap_bytes, const uint8_t *steps, int64_t step_bytes,
+                           const uint8_t *wide, int64_t wide_bytes) {
+    const uint8_t *wide_end = wide + wide_bytes;
+    int64_t position = 0, step = 0;
+    for (int64_t i = 0; i < gap_bytes; i++) {
+        position += gaps[i];
+        if (gaps[i] == 255) continue;
+        if (position >= count) return POSITION;
+        if (step >= step_bytes || put(out, position, width, steps[step], &wide, wide_end))
+            return LENGTH;
+        step++;
+        position++;
+    }
+    return step == step_bytes && wide == wide_end ? 0 : LENGTH;
+}
+
+int64_t rltrace_apply_bits(uint8_t *out, int64_t count, int width, const uint8_t *bits,
+                           const uint8_t *steps, int64_t step_bytes, const uint8_t *wide,
+                           int64_t wide_bytes) {
+    const uint8_t *wide_end = wide + wide_bytes;
+    int64_t step = 0;
+    for (int64_t i = 0; i < (count + 7) / 8; i++) {
+        unsigned byte = bits[i];
+        while (byte) {
+            int lead = __builtin_clz(byte) - 24;
+            int64_t position = i * 8 + lead;
+            byte &= ~(0x80u >> lead);
+            if (position >= count) return POSITION;
+            if (step >= step_bytes || put(out, position, width, steps[step], &wide, wide_end))
+                return LENGTH;
+            step++;
+        }
+    }
+    return step == step_bytes && wide == wide_end ? 0 : LENGTH;
+}

@@ -1,0 +1,79 @@
+"""Compiles kernel.c where there is a compiler, and keeps what it made in the user's cache.
+
+Nothing depends on it: where there is no compiler, or `RLTRACE_SYNC_KERNEL=off`, numpy does the same
+(changes.py), slower.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+SWITCH = "RLTRACE_SYNC_KERNEL"
+_SOURCE = Path(__file__).with_name("kernel.c")
+_FLAGS = ("-O3", "-shared", "-fPIC")
+_PATIENCE_S = 60.0
+_POINTER: Any = ctypes.c_void_p
+_COUNT: Any = ctypes.c_int64
+
+
+@cache
+def compiled() -> ctypes.CDLL | None:
+    """The compiled kernel, its functions typed; None where it is switched off or cannot be had."""
+    if os.environ.get(SWITCH) == "off" or sys.byteorder != "little":
+        return None
+    try:
+        library = ctypes.CDLL(str(_built()))
+    except (OSError, subprocess.SubprocessError):
+        return None
+    bytes_and_width: list[Any] = [_COUNT, ctypes.c_int]
+    library.rltrace_find.argtypes = [
+        *(_POINTER, _POINTER, *bytes_and_width),
+        *(_POINTER, _POINTER, _POINTER, _POINTER, _COUNT, _POINTER),
+    ]
+    library.rltrace_apply_gaps.argtypes = [
+        *(_POINTER, *bytes_and_width),
+        *(_POINTER, _COUNT, _POINTER, _COUNT, _POINTER, _COUNT),
+    ]
+    library.rltrace_apply_bits.argtypes = [
+        *(_POINTER, *bytes_and_width),
+        *(_POINTER, _POINTER, _COUNT, _POINTER, _COUNT),
+    ]
+    for name in ("rltrace_find", "rltrace_apply_gaps", "rltrace_apply_bits"):
+        getattr(library, name).restype = _COUNT
+    return library
+
+
+def _built() -> Path:
+    """The library's file, made if need be. Errors: `OSError`, `SubprocessError` where it cannot."""
+    source = _SOURCE.read_bytes()
+    made_of = repr((source, _FLAGS, platform.machine(), platform.libc_ver())).encode()
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rltrace"
+    library = folder / f"kernel-{hashlib.sha256(made_of).hexdigest()[:16]}.so"
+    if not library.exists():
+        compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+        if compiler is None:
+            raise FileNotFoundError("no C compiler")
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as work:
+            fresh = Path(work) / "kernel.so"
+            subprocess.run(
+                [compiler, *_FLAGS, "-o", str(fresh), str(_SOURCE)],
+                check=True,
+                capture_output=True,
+                timeout=_PATIENCE_S,
+            )
+            fresh.replace(library)  # at once: other processes do the same now
+    about = library.stat()
+    if about.st_uid != os.getuid() or about.st_mode & 0o022:
+        raise PermissionError(f"{library} can be written by others")
+    return library

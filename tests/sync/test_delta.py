@@ -1,0 +1,121 @@
+"""A delta makes the newer version out of the older one, bit for bit, or names the bad blocks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from rltrace.sync.blocks import BLOCK_BYTES, digests_of
+from rltrace.sync.changes import Bytes
+from rltrace.sync.delta import BadBlocks, apply, encode, widths_of
+from rltrace.sync.encodings import Encoding
+from rltrace.sync.layout import layout_of
+
+BYTES = 3 * BLOCK_BYTES + 1000
+
+
+def version(seed: int) -> Bytes:
+    return np.random.default_rng(seed).integers(0, 256, BYTES, np.uint8)
+
+
+def later(old: Bytes) -> Bytes:
+    """One block as it was, one with few changes, one all new, and the short last one changed."""
+    new = old.copy()
+    values = new[BLOCK_BYTES : 2 * BLOCK_BYTES].view(np.uint16)
+    values[np.random.default_rng(1).random(len(values)) < 0.01] += 1
+    new[2 * BLOCK_BYTES : 3 * BLOCK_BYTES] = version(2)[:BLOCK_BYTES]
+    new[-2:] += 1
+    return new
+
+
+def test_each_block_travels_in_its_own_form_and_the_base_is_left_alone() -> None:
+    old = version(0)
+    new = later(old)
+    delta = encode(old, new, [2] * 4)
+    assert [e.encoding for e in delta.blocks] == [
+        Encoding.SAME,
+        Encoding.GAPS,
+        Encoding.DENSE,
+        Encoding.GAPS,
+    ]
+    assert BLOCK_BYTES < delta.wire_bytes < 1.02 * BLOCK_BYTES
+    out = np.zeros(BYTES, np.uint8)
+    for _ in range(2):  # again: nothing depends on what `out` held
+        apply(delta, old, out, digests_of(new), dense=new)
+        assert (out == new).all()
+    assert (old == version(0)).all()
+
+
+def test_damaged_blocks_are_named_and_the_others_are_right() -> None:
+    old = version(0)
+    new = later(old)
+    delta = encode(old, new, [2] * 4)
+    blocks = list(delta.blocks)
+    damaged = bytearray(blocks[1].payload)
+    damaged[len(damaged) // 2] ^= 4
+    blocks[1] = replace(blocks[1], payload=bytes(damaged))
+    blocks[3] = replace(blocks[3], payload=blocks[3].payload[:-1])
+    out = np.zeros(BYTES, np.uint8)
+    with pytest.raises(BadBlocks) as caught:
+        apply(replace(delta, blocks=tuple(blocks)), old, out, digests_of(new), dense=new)
+    assert caught.value.blocks == (1, 3)
+    for block in (0, 2):
+        part = slice(block * BLOCK_BYTES, (block + 1) * BLOCK_BYTES)
+        assert (out[part] == new[part]).all()
+
+
+def test_a_delta_of_another_base_is_refused() -> None:
+    old = version(0)
+    new = later(old)
+    with pytest.raises(BadBlocks) as caught:
+        apply(encode(old, new, [2] * 4), version(9), old.copy(), digests_of(new), dense=new)
+    assert caught.value.blocks == (0, 1, 3)
+
+
+def test_incompressible_versions_take_their_own_bytes() -> None:
+    assert encode(version(0), version(7), [2] * 4).wire_bytes == BYTES
+
+
+def test_a_block_is_read_in_elements_of_most_of_it() -> None:
+    layout = layout_of(
+        {
+            "a": torch.zeros(BLOCK_BYTES // 2 + 128, dtype=torch.bfloat16),
+            "b": torch.zeros(BLOCK_BYTES // 4, dtype=torch.float32),
+            "c": torch.zeros(300, dtype=torch.uint8),
+        }
+    )
+    assert widths_of(layout) == [2, 4, 1]
+
+
+@pytest.mark.parametrize("lr", [1e-6, 1e-5])
+def test_a_thousand_steps_of_adamw_arrive_bit_for_bit(lr: float) -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(96, 96), torch.nn.SiLU(), torch.nn.Linear(96, 8))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
+    inputs, targets = torch.randn(64, 96), torch.randn(64, 8)
+
+    def cast() -> Bytes:
+        parameters = [p.detach().to(torch.bfloat16).reshape(-1) for p in model.parameters()]
+        values: Bytes = torch.cat(parameters).view(torch.uint8).numpy()
+        return values
+
+    held = cast()
+    wire_bytes = dense_bytes = changed = 0
+    for _ in range(1000):
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(inputs), targets).backward()
+        optimizer.step()
+        new = cast()
+        delta = encode(held, new, [2])
+        out = np.empty_like(held)
+        apply(delta, held, out, digests_of(new), dense=new)
+        assert (out == new).all()
+        changed += not (out == held).all()
+        held = out
+        wire_bytes += delta.wire_bytes
+        dense_bytes += len(new)
+    assert changed > 900
+    assert wire_bytes < 0.1 * dense_bytes

@@ -21,7 +21,7 @@ OPENRLHF_VERSIONS := 0.9.1 0.9.6 0.9.9 0.10.1 0.10.2 0.11.2
 # The system tests stand on the environment of the others, and add to it: see the script.
 SYSTEM := .venvs/system-$(shell cat pins/system.* tests/system/install.sh | sha256sum | cut -c1-12)
 
-.PHONY: demo test test-verl test-openrlhf frameworks test-system lint types check bench prove clean
+.PHONY: demo test test-verl test-openrlhf frameworks test-system lint types check bench prove gate-study gate-self clean
 
 demo: $(READY)
 	$(BIN)/rltrace wrap -- $(BIN)/python examples/train.py
@@ -67,6 +67,16 @@ bench: $(READY)
 prove: $(READY)
 	$(BIN)/python -m benchmarks.prove $(addprefix --only ,$(ONLY)); quiet=$$?; \
 	$(BIN)/python -m benchmarks.prove $(addprefix --only ,$(ONLY)) --loaded && exit $$quiet
+
+# Is the gate right? Gates are drawn from pools of real runs: false alarms, slowdowns found. Under an
+# hour; the runs' figures are kept, and runs that are missing are made. EVALUATE=1: none is.
+STUDY ?= rltrace-runs/gate-study
+gate-study: $(READY)
+	$(BIN)/python -m benchmarks.gate_study --keep $(STUDY) $(if $(EVALUATE),--evaluate)
+
+# The gate on the project itself, on short runs: about two minutes.
+gate-self: $(READY)
+	.ci/gate-self
 
 # torch first, on its pin: an unpinned torch drags in gigabytes of CUDA.
 $(READY): pyproject.toml $(PINS)

@@ -103,12 +103,19 @@ def run_once(pool: str, out: Path) -> Path:
 
 
 def read(folder: Path) -> dict[tuple[str, str], list[Baseline]]:
-    """The runs that are kept, by load and pool, each as a baseline of its own."""
-    return {
+    """The runs that are kept, by load and pool, each as a baseline of its own. Errors:
+    `ClickException` where the runs of a pool are of different jobs."""
+    pools = {
         (load, pool): [read_baseline(p) for p in sorted(folder.glob(f"{load}-{pool}-*.json"))]
         for load in LOADS
         for pool in PLANTED
     }
+    for (load, pool), runs in pools.items():
+        if any(run.settings != runs[0].settings for run in runs):
+            raise click.ClickException(
+                f"{folder} holds {load} {pool} runs of different jobs: take another folder"
+            )
+    return pools
 
 
 @contextmanager

@@ -23,3 +23,30 @@ The parts, and what each promises to the others:
   `slot.abort()` leaves everything as it was. Readers hold a lease (a lock that the kernel frees
   when they die): a leased slot is never written.
 """
+
+from __future__ import annotations
+
+from rltrace.sync.arena import Arena
+from rltrace.sync.commit import commit_together
+from rltrace.sync.layout import Layout, Shard, layout_of
+from rltrace.sync.publisher import Publisher, Ticket
+from rltrace.sync.subscriber import PoisonedError, Subscriber
+from rltrace.sync.verifying import DamagedError
+from rltrace.sync.version import Manifest, Version
+from rltrace.sync.views import Views
+
+__all__ = [
+    "Arena",
+    "DamagedError",
+    "Layout",
+    "Manifest",
+    "PoisonedError",
+    "Publisher",
+    "Shard",
+    "Subscriber",
+    "Ticket",
+    "Version",
+    "Views",
+    "commit_together",
+    "layout_of",
+]

@@ -29,7 +29,7 @@ from rltrace.sync.leftovers import WRITER, enter, leave, reclaim
 from rltrace.sync.locks import Lock
 from rltrace.sync.place import check_room, folder_of, make_folder
 from rltrace.sync.slots import SLOT_FILES, create_slot, map_slot, slot_bytes, slot_path
-from rltrace.sync.version import Manifest, Version
+from rltrace.sync.version import NO_ROOT, Manifest, Version
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 
 _POLL_S = 0.0002
@@ -210,9 +210,12 @@ class SlotWrite:
     digests: Digests
     _lock: Lock
 
-    def commit(self, step: int = -1, version: Version | None = None) -> Version:
+    def commit(
+        self, step: int = -1, version: Version | None = None, hashed: bool = True
+    ) -> Version:
         """Makes what was filled in the latest version, by one store. A relay gives the `version`
-        that it has received; a publisher has the next one of its own.
+        that it has received; a publisher has the next one of its own. Not `hashed`: `digests` was
+        not filled in.
 
         Errors: `RltraceError` where the version is not after the latest of its run; then it is
         aborted.
@@ -223,7 +226,8 @@ class SlotWrite:
         if latest is not None and latest.run == version.run and version <= latest:
             self.abort()
             raise RltraceError(f"version {version} is not after {latest}")
-        word = control.finish(self.slot, version, step, root_of(self.digests))
+        root = root_of(self.digests) if hashed else NO_ROOT
+        word = control.finish(self.slot, version, step, root)
         control.counter = max(control.counter, version.counter)
         self._lock.release()
         control.latest = word

@@ -126,7 +126,7 @@ def layout_of(weights: Any, dtype: Any = None, keep: Iterable[str] = ()) -> Layo
     for name, tensor, shard in named_tensors(weights):
         if name in found or name in aliases:
             raise RltraceError(f"two tensors are called {name}", WRONG_USAGE)
-        home = homes.setdefault(_memory(tensor, shard), name)
+        home = homes.setdefault((memory_of(tensor), shard), name)
         if home != name:
             aliases[name] = home
             continue
@@ -159,15 +159,15 @@ def _placed(found: Mapping[str, tuple[str, tuple[int, ...], Shard | None]]) -> t
     return tuple(placed)
 
 
-def _memory(tensor: Any, shard: Shard | None) -> object:
+def memory_of(tensor: Any) -> object:
     """The same for two tensors that are one: same address, type, shape and strides."""
     shape, dtype = tuple(tensor.shape), str(tensor.dtype)
     if hasattr(tensor, "data_ptr"):
-        if tensor.device.type == "meta" or not hasattr(tensor, "stride"):
+        if tensor.device.type == "meta":
             return id(tensor)
         address, strides = tensor.data_ptr(), tuple(tensor.stride())
     else:
         address, strides = tensor.__array_interface__["data"][0], tensor.strides
     if not address or prod(shape) == 0:
         return id(tensor)
-    return address, dtype, shape, strides, shard
+    return address, dtype, shape, strides

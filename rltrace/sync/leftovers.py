@@ -16,8 +16,15 @@ from rltrace.sync.slots import SLOT_FILES
 
 PRESENT = "rltrace-present"
 WRITER = "rltrace-writer"
+VERIFIER = "rltrace-verifier"
 
-_OURS = (CONTROL, f"{CONTROL}.new", WRITER, PRESENT)  # the last one last: until then none can enter
+_OURS = (
+    CONTROL,
+    f"{CONTROL}.new",
+    WRITER,
+    VERIFIER,
+    PRESENT,
+)  # the last one last: until then none can enter
 
 
 def enter(folder: Path) -> Lock:
@@ -25,7 +32,7 @@ def enter(folder: Path) -> Lock:
     have been until now. Errors: `OSError`."""
     while True:
         folder.mkdir(mode=0o700, exist_ok=True)
-        for name in (PRESENT, WRITER):
+        for name in (PRESENT, WRITER, VERIFIER):
             try:
                 os.close(os.open(folder / name, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
             except FileNotFoundError:

@@ -15,6 +15,7 @@ from rltrace.sync.layout import Layout
 from rltrace.sync.place import reserve
 
 _PAGE = 4096
+_POPULATE_WRITE = 23  # MADV_POPULATE_WRITE: MAP_POPULATE leaves shared pages to be write-faulted
 _NAME = "slot-{generation}-{slot}.safetensors"
 SLOT_FILES = "slot-*.safetensors*"
 

@@ -12,6 +12,9 @@ MOST_EPOCHS = 1 << 16
 MOST_VERSIONS = 1 << 40
 """Bounds of `Version.epoch` and `Version.counter`, which share one word with the slot."""
 
+NO_ROOT = "0" * 32
+"""`Manifest.root` of a version that was published without digests: nobody can check it."""
+
 _RUN = re.compile(r"[0-9a-f]{16}")
 
 

@@ -1,0 +1,81 @@
+"""All ranks of an engine take a version on together, or none does.
+
+Two phases: every rank stages the same version (leased, checked, known to fit) while generation goes
+on; only when all have, each applies it, in a pause of the engine. A rank that fails to stage leaves
+every rank as it was. One that fails to apply cannot bring the others back, so it goes forward: it
+applies again from its own host's memory, where the version is still leased.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol, TypeVar
+
+from rltrace.sync.subscriber import PoisonedError
+from rltrace.sync.version import Manifest, Version
+from rltrace.trace.errors import CANNOT_TELL, RltraceError
+
+_Answer = TypeVar("_Answer")
+
+
+class Rank(Protocol):
+    """One tensor- or pipeline-parallel worker, as its leader reaches it (an RPC, a pipe). Its calls
+    are those of a `Subscriber` with the rank's own tensors."""
+
+    def stage(self, version: Version) -> Manifest:
+        """As `Subscriber.stage(tensors, version)`."""
+
+    def commit(self) -> Manifest:
+        """As `Subscriber.commit()`."""
+
+    def abort(self) -> None:
+        """As `Subscriber.abort()`."""
+
+
+def commit_together(ranks: Sequence[Rank], version: Version, attempts: int = 2) -> Manifest:
+    """Brings all ranks to `version`, asking all of them at the same time; returns what they have
+    applied. Call it where nothing generates, or have the ranks' `commit` see to that.
+
+    Errors: `RltraceError` where a rank could not stage, or staged something else than the others:
+    then no rank has changed. `PoisonedError` that names the ranks that failed to apply `attempts`
+    times: the engine must not be used before a version has been committed.
+    """
+    staged, failed = _ask_all(ranks, lambda rank: rank.stage(version))
+    found = {(m.version, m.layout_id, m.root) for m in staged.values()}
+    if failed or len(found) != 1 or {m.version for m in staged.values()} != {version}:
+        _ask_all(ranks, lambda rank: rank.abort())
+        why = _said(failed) or "the ranks do not hold the same weights under that version"
+        raise RltraceError(f"version {version} was not taken on by any rank: {why}", CANNOT_TELL)
+    left = dict(enumerate(ranks))
+    for _ in range(attempts):
+        done, failed = _ask_all(list(left.values()), lambda rank: rank.commit())
+        numbers = list(left)
+        failed = {numbers[n]: error for n, error in failed.items()}
+        for n in done:
+            del left[numbers[n]]
+        if not left:
+            return staged[0]
+    raise PoisonedError(
+        f"version {version} was applied by {len(ranks) - len(left)} of {len(ranks)} ranks:"
+        f" {_said(failed)}; none may be used before a version is applied by all"
+    )
+
+
+def _ask_all(
+    ranks: Sequence[Rank], ask: Callable[[Rank], _Answer]
+) -> tuple[dict[int, _Answer], dict[int, Exception]]:
+    """Answers and errors, by number of the rank."""
+    answers: dict[int, _Answer] = {}
+    errors: dict[int, Exception] = {}
+    with ThreadPoolExecutor(max(1, len(ranks)), thread_name_prefix="rltrace.sync") as pool:
+        for number, asked in enumerate([pool.submit(ask, rank) for rank in ranks]):
+            try:
+                answers[number] = asked.result()
+            except Exception as error:  # of any kind: it is another process's
+                errors[number] = error
+    return answers, errors
+
+
+def _said(failed: dict[int, Exception]) -> str:
+    return "; ".join(f"rank {number}: {error}" for number, error in sorted(failed.items()))

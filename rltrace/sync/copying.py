@@ -1,0 +1,106 @@
+"""Moving bytes block by block, and hashing each block while the cache still holds it.
+
+The C library copies and xxhash hashes: both with the interpreter's lock released or soon back, so a
+second thread brings what the memory can carry and one core cannot. Blocks are handed out one run at
+a time, so a thread whose core is busy with something else just takes fewer.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rltrace.sync.blocks import BLOCK_BYTES, Digests, block_count, block_range, digest
+from rltrace.sync.layout import Layout
+
+_RUN_BLOCKS = 8
+_MOST_THREADS = 4
+
+copy_bytes = ctypes.CDLL(None).memcpy
+"""memcpy(to, from, bytes), by addresses."""
+copy_bytes.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+copy_bytes.restype = None
+
+
+class Piece(NamedTuple):
+    """What one tensor has of one block: `length` bytes from `start` of entry number `entry`, which
+    lie from `offset` of the data on."""
+
+    entry: int
+    start: int
+    offset: int
+    length: int
+
+
+def pieces_of(layout: Layout) -> list[list[Piece]]:
+    """The pieces of every block, in order."""
+    blocks: list[list[Piece]] = [[] for _ in range(block_count(layout.bytes))]
+    for number, entry in enumerate(layout.entries):
+        start = 0
+        while start < entry.bytes:
+            block, into = divmod(entry.offset + start, BLOCK_BYTES)
+            length = min(entry.bytes - start, BLOCK_BYTES - into)
+            blocks[block].append(Piece(number, start, entry.offset + start, length))
+            start += length
+    return blocks
+
+
+class Workers:
+    """Threads that go through the blocks of a layout together; the caller is one of them."""
+
+    def __init__(self, threads: int | None = None) -> None:
+        """`threads`: None for as many as the process has cores, but at most four."""
+        self.threads = threads or min(_MOST_THREADS, len(os.sched_getaffinity(0)))
+        self._pool: ThreadPoolExecutor | None = None
+
+    def each(self, blocks: int, do: Callable[[int], None]) -> None:
+        """Does it for every block, in no order; raises what `do` first raised, after all threads
+        have stopped."""
+        runs = itertools.count()
+
+        def take() -> None:
+            while True:
+                first = next(runs) * _RUN_BLOCKS
+                if first >= blocks:
+                    return
+                for block in range(first, min(first + _RUN_BLOCKS, blocks)):
+                    do(block)
+
+        helpers = min(self.threads, -(-blocks // _RUN_BLOCKS)) - 1
+        if helpers > 0 and self._pool is None:
+            self._pool = ThreadPoolExecutor(self.threads - 1, thread_name_prefix="rltrace.sync")
+        pending = [self._pool.submit(take) for _ in range(helpers)] if self._pool else []
+        try:
+            take()
+        finally:
+            for helper in pending:
+                helper.exception()
+        for helper in pending:
+            helper.result()
+
+    def close(self) -> None:
+        """Ends the threads."""
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
+
+
+def wrong_blocks(data: NDArray[np.uint8], digests: Digests, workers: Workers) -> list[int]:
+    """The blocks whose bytes are not what their digests say."""
+    view = data.data
+    wrong: list[int] = []
+
+    def check(block: int) -> None:
+        start, end = block_range(block, len(data))
+        if digest(view[start:end]) != digests.item(block):
+            wrong.append(block)
+
+    workers.each(len(digests), check)
+    return sorted(wrong)

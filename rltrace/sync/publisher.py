@@ -1,0 +1,167 @@
+"""The learner's side: its weights, published whole, for one copy of them."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from time import monotonic_ns
+from typing import Any
+
+from rltrace.hooks.span_api import span
+from rltrace.sync.arena import Arena
+from rltrace.sync.copying import Workers
+from rltrace.sync.filling import Filler
+from rltrace.sync.layout import Layout
+from rltrace.sync.recording import moved
+from rltrace.sync.version import Version
+from rltrace.trace.segment import Row
+
+
+class Publisher:
+    """Publishes one policy; there is one publisher of it at a time. Never waits for a subscriber
+    longer than `patience_s`. Not for several threads at once."""
+
+    def __init__(self, arena: Arena, workers: Workers, hashing: bool, patience_s: float) -> None:
+        self.arena = arena
+        self.layout = arena.layout
+        self.patience_s = patience_s
+        self.skipped = 0
+        """Versions that were left out because subscribers held every slot."""
+        self._workers = workers
+        self._filler = Filler(arena.layout, workers, hashing)
+        self._behind: ThreadPoolExecutor | None = None
+        self._ticket: Ticket | None = None
+
+    @staticmethod
+    def open(
+        layout: Layout,
+        where: str = "shm://policy",
+        slots: int = 2,
+        spare: int = 1,
+        run: str | None = None,
+        hashing: bool = True,
+        threads: int | None = None,
+        patience_s: float = 0.05,
+    ) -> Publisher:
+        """Takes the memory of `slots` copies of the weights, now; up to `spare` more where
+        subscribers are slow. One that was killed is taken over from: see `Arena.create`, also for
+        `run`. Without `hashing` nobody can check what they receive. `threads` copy at a time; None:
+        as many as there are cores, at most four. `patience_s` is how long a publication may wait
+        for a slot.
+
+        Errors: `RltraceError` where there is a live publisher, or too little memory.
+        """
+        arena = Arena.create(where, layout, slots, spare, run)
+        return Publisher(arena, Workers(threads), hashing, patience_s)
+
+    def publish(self, weights: Any, step: int = -1) -> Version | None:
+        """Copies the weights and makes them the latest version; they may change as soon as this
+        returns. `weights` is what `layout_of` takes, with the tensors of the layout; floats are
+        cast to its types on the way. `step` is the learner's.
+
+        None where every slot but the latest was held by subscribers for `patience_s` and there is
+        no room for another: this version is left out, and counted in `skipped`.
+
+        Errors: `RltraceError` that names a tensor that does not fit the layout; what an iterable
+        raises. Then the version before stays the latest.
+        """
+        self.gate()
+        return self._publish(weights, step, inline=True).version
+
+    def publish_async(self, weights: Any, step: int = -1) -> Ticket:
+        """As `publish`, in a thread, behind what the learner does next. The weights must not change
+        before the ticket's `gate()` has returned: call it right before the next optimizer step, or
+        let `gate_before(optimizer)` do that. One that is still under way is waited for first."""
+        self.gate()
+        if self._behind is None:
+            self._behind = ThreadPoolExecutor(1, thread_name_prefix="rltrace.sync")
+        future = self._behind.submit(self._publish, weights, step, inline=False)
+        self._ticket = Ticket(future)
+        return self._ticket
+
+    def gate(self) -> None:
+        """Waits until nothing is being published: from here on the weights may change.
+
+        Errors: what the publication raised.
+        """
+        ticket, self._ticket = self._ticket, None
+        if ticket is not None:
+            ticket.gate()
+
+    def gate_before(self, optimizer: Any) -> None:
+        """Has a torch optimizer pass the gate before each of its steps."""
+        optimizer.register_step_pre_hook(lambda *_: self.gate())
+
+    def close(self) -> None:
+        """Waits for what is being published, then lets go of the policy. Subscribers keep the
+        latest version; where there are none, its memory is free again."""
+        try:
+            self.gate()
+        finally:
+            if self._behind is not None:
+                self._behind.shutdown()
+            self._workers.close()
+            self.arena.close()
+
+    def __enter__(self) -> Publisher:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _publish(self, weights: Any, step: int, inline: bool) -> _Done:
+        started_ns, size = monotonic_ns(), self.layout.bytes
+        counter = self.arena.control.counter + 1
+        with span("sync", "publish", version=counter) as whole:
+            with span("wait", "a free slot", version=counter):
+                slot = self.arena.write(self.patience_s)
+            if slot is None:
+                self.skipped += 1
+                return _Done(None, None)
+            whole.set(bytes=size)
+            try:
+                with span("sync", "fill a slot", "transfer", version=counter, bytes=size):
+                    self._filler.fill(weights, slot.data, slot.digests)
+                with span("sync", "flip", "visible", version=counter):
+                    version = slot.commit(step, hashed=self._filler.hashing)
+            except BaseException:
+                slot.abort()
+                raise
+        root = self.arena.control.manifest(slot.slot).root if self._filler.hashing else None
+        stall_ns = monotonic_ns() - started_ns if inline else None
+        blocks = len(slot.digests)
+        row = moved("source", started_ns, counter, size, size, blocks, root, stall_ns)
+        return _Done(version, row)
+
+
+class Ticket:
+    """A publication that goes on behind the learner."""
+
+    def __init__(self, future: Future[_Done]) -> None:
+        self._future = future
+
+    def done(self) -> bool:
+        """Whether `gate()` would return at once."""
+        return self._future.done()
+
+    def gate(self) -> Version | None:
+        """Waits until the weights may change; returns what `publish` would have.
+
+        Errors: those of `publish`.
+        """
+        began_ns = monotonic_ns()
+        if self._future.done():
+            done = self._future.result()
+        else:
+            with span("wait", "weights being published"):
+                done = self._future.result()
+        if done.row is not None:
+            done.row.set(stall_ns=monotonic_ns() - began_ns)
+            done.row = None
+        return done.version
+
+
+@dataclass
+class _Done:
+    version: Version | None
+    row: Row | None  # what is left to complete in the trace

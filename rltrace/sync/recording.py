@@ -1,0 +1,51 @@
+"""What a publication or a pull leaves in the trace of this process, where there is one.
+
+A row of `syncs` for each, and spans of what it consisted of (stage `sync`, by phase, with bytes);
+nothing, at the price of a look at a global, where the process is not traced.
+"""
+
+from __future__ import annotations
+
+from time import monotonic_ns
+
+from rltrace.hooks import recorder as recording
+from rltrace.hooks.codes import codes_of
+from rltrace.trace.segment import Row
+
+_CHECKSUM_BITS = 63
+"""What the trace keeps of a root digest: its column holds a signed 64-bit integer, -1 unknown."""
+
+
+def moved(
+    role: str,
+    started_ns: int,
+    version: int,
+    size_bytes: int,
+    wire_bytes: int,
+    buckets: int,
+    root: str | None,
+    stall_ns: int | None,
+    transport: str = "shared-memory",
+) -> Row | None:
+    """This process has published ("source"), passed on ("relay") or taken on ("sink") a version,
+    which is its own from now on. Times are of the monotonic clock; `stall_ns` (None: not known yet)
+    is how long the loop that asked for it stood still. Returns the row, to be completed."""
+    recorder = recording.active()
+    if recorder is None:
+        return None
+    recorder.version = version
+    known = {} if stall_ns is None else {"stall_ns": stall_ns}
+    if root is not None:
+        known["checksum"] = int(root, 16) & (1 << _CHECKSUM_BITS) - 1
+    return recorder.append(
+        "syncs",
+        start_ns=started_ns,
+        end_ns=monotonic_ns(),
+        version=version,
+        role=codes_of("SyncRole")[role],
+        transport=codes_of("Transport")[transport],
+        bytes=size_bytes,
+        wire_bytes=wire_bytes,
+        buckets=buckets,
+        **known,
+    )

@@ -1,0 +1,96 @@
+"""Tensors and bytes: the address of a tensor's memory, and a tensor over memory that is there.
+
+torch is loaded only where a tensor of torch's is given or asked for.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rltrace.sync.dtypes import numpy_dtype, torch_name
+from rltrace.sync.layout import Entry, Shard
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def is_torch(tensor: Any) -> bool:
+    """Whether it is a tensor of torch's; all others are NumPy's."""
+    return hasattr(tensor, "data_ptr")
+
+
+def address_of(tensor: Any, code: str) -> int:
+    """Where the tensor's elements lie, in order, as this type, in this process's memory; 0 where
+    they do not (another type, another device, gaps or another order)."""
+    if is_torch(tensor):
+        same = str(tensor.dtype) == f"torch.{torch_name(code)}"
+        if same and tensor.device.type == "cpu" and tensor.is_contiguous():
+            return int(tensor.data_ptr())
+        return 0
+    if tensor.dtype.isnative and _fits(tensor.dtype, code) and tensor.flags.c_contiguous:
+        return int(tensor.__array_interface__["data"][0])
+    return 0
+
+
+def numpy_view(data: NDArray[np.uint8], entry: Entry) -> NDArray[Any]:
+    """An entry's elements in place; those of a type that NumPy lacks as unsigned integers."""
+    part = data[entry.offset : entry.offset + entry.bytes]
+    return part.view(numpy_dtype(entry.dtype)).reshape(entry.shape)
+
+
+def torch_view(data: NDArray[np.uint8], entry: Entry) -> Tensor:
+    """An entry's elements in place, as a tensor of torch's.
+
+    torch has no read-only tensors: writing to one over read-only memory ends the process.
+    """
+    import torch
+
+    dtype = getattr(torch, torch_name(entry.dtype))
+    if not entry.bytes:
+        return torch.empty(entry.shape, dtype=dtype)
+    address = data.__array_interface__["data"][0] + entry.offset
+    memory: Any = (ctypes.c_uint8 * entry.bytes).from_address(address)
+    memory.owner = data  # a tensor keeps its buffer, the buffer the mapping
+    return torch.frombuffer(memory, dtype=dtype).view(entry.shape)
+
+
+def store(tensor: Any, data: NDArray[np.uint8], entry: Entry) -> None:
+    """Copies a tensor of any kind to an entry's place, cast to its type."""
+    if is_torch(tensor) or not _fits(tensor.dtype, entry.dtype):
+        import torch
+
+        source = tensor.detach() if is_torch(tensor) else torch.from_numpy(tensor)
+        torch_view(data, entry).copy_(source)
+    else:
+        numpy_view(data, entry)[...] = tensor
+
+
+def load(data: NDArray[np.uint8], entry: Entry, tensor: Any, part: tuple[slice, ...]) -> None:
+    """Copies `part` of an entry into a tensor of any kind, of the same type and of its shape."""
+    if is_torch(tensor):
+        tensor.detach().copy_(torch_view(data, entry)[part])
+    else:
+        tensor[...] = numpy_view(data, entry)[part]
+
+
+def part_of(entry: Entry, wanted: Shard | None, shape: tuple[int, ...]) -> tuple[slice, ...] | None:
+    """Which part of an entry is the tensor of `shape` that lies at `wanted` of the same whole; None
+    where the entry does not hold it all."""
+    has = entry.shard or Shard((0,) * len(entry.shape), entry.shape)
+    wants = wanted or Shard((0,) * len(shape), shape)
+    if has.global_shape != wants.global_shape:
+        return None
+    part = []
+    for at, size, begin, length in zip(has.offset, entry.shape, wants.offset, shape, strict=True):
+        if not at <= begin <= begin + length <= at + size:
+            return None
+        part.append(slice(begin - at, begin - at + length))
+    return tuple(part)
+
+
+def _fits(dtype: np.dtype[Any], code: str) -> bool:
+    return dtype == numpy_dtype(code) or dtype.name == torch_name(code)

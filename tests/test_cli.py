@@ -183,6 +183,27 @@ def test_a_wrong_query_is_one_sentence(run: Path, query: str) -> None:
     assert len(result.output.strip().splitlines()) == 1
 
 
+@pytest.mark.parametrize("sql", ["SELECT 1 AS n", "@tail_by_step", "from steps", "(SELECT 2 AS n)"])
+def test_the_run_stands_before_a_query_or_behind_it(run: Path, sql: str) -> None:
+    behind, before = invoke("query", sql, run, "--csv"), invoke("query", run, "--csv", sql)
+    assert behind.exit_code == 0, behind.output
+    assert before.output == behind.output
+
+
+@pytest.mark.parametrize("words", [("nowhere", "SELECT 1"), ("SELECT 1", "nowhere")])
+def test_a_query_of_a_run_that_is_not_there_names_the_run(words: tuple[str, ...]) -> None:
+    result = invoke("query", *words)
+    assert (result.exit_code, len(result.output.splitlines())) == (4, 1)
+    assert "nowhere does not exist" in result.output
+
+
+def test_a_run_alone_is_no_query(run: Path) -> None:
+    result = invoke("query", run)
+    assert (result.exit_code, len(result.output.splitlines())) == (2, 1)
+    assert str(run) in result.output
+    assert invoke("query", "SELECT 1", run, "more").exit_code == 2
+
+
 def test_times_with_a_zone_are_text(run: Path) -> None:
     """As Python's own they would need pytz."""
     sql = "SELECT 1 AS t, to_timestamp(0) AS t, [to_timestamp(0)] AS several"

@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-import io
-import sys
-from typing import Any
-
 import click
 
 import rltrace
-from rltrace.cli import asking, exporting, exporting_metrics, jobs, live, looking, querying
-from rltrace.trace.errors import RltraceError
+from rltrace.cli import (
+    asking,
+    exporting,
+    exporting_metrics,
+    gating,
+    jobs,
+    live,
+    looking,
+    querying,
+)
+from rltrace.cli.group import Commands
 
 
-class _Commands(click.Group):
-    """A click group whose failures are one sentence and the exit code of docs/api.md."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        if isinstance(sys.stdout, io.TextIOWrapper):  # names of a job may hold what no text can
-            sys.stdout.reconfigure(errors="backslashreplace")
-        try:
-            return super().invoke(ctx)
-        except RltraceError as error:
-            click.echo(f"rltrace: {error}", err=True)
-            ctx.exit(error.exit_code)
-        except BrokenPipeError:  # `rltrace query ... | head`
-            sys.stderr.close()
-            ctx.exit(0)
-
-
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(rltrace.__version__, prog_name="rltrace")
 def main() -> None:
     """Where an LLM RL post-training step goes, how stale its data is, and which stage binds.
@@ -47,5 +36,6 @@ for _command in (
     *(looking.report, querying.query, exporting.timeline, looking.info),
     *(looking.list_runs, looking.doctor, looking.compact),
     *(asking.whatif, asking.compare, exporting_metrics.export, live.top),
+    *(gating.gate, gating.baseline),
 ):
     main.add_command(_command)

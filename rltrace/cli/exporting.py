@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rltrace.cli.options import JSON, RUN, print_json, reads_a_run
+from rltrace.cli.options import JSON, RUN, print_json, reads_a_run, say
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def timeline(
     no_browser: bool,
     as_json: bool,
 ) -> None:
-    """Export a timeline for Perfetto."""
+    """Write a timeline for Perfetto (ui.perfetto.dev)."""
     from dataclasses import asdict
 
     from rltrace.report import perfetto
@@ -56,7 +56,7 @@ def timeline(
         print_json({"path": str(path), "slices": counts.slices, **asdict(counts)})
     else:
         where = "" if opens else "; open it at https://ui.perfetto.dev"
-        click.echo(f"{path}: {counts.slices:,} slices, {counts.arrows:,} arrows{where}")
+        say(f"{path}: {counts.slices:,} slices, {counts.arrows:,} arrows{where}")
     if folder is not None:
         _show(path, folder, not no_browser)
 
@@ -68,7 +68,7 @@ def _show(path: Path, folder: Path, browser: bool) -> None:
     from rltrace.report.perfetto.serving import serving
 
     with serving(path, folder) as address:
-        click.echo(f"{address}\nCtrl-C ends this", err=True)
+        say(f"{address} (Ctrl-C ends it)", err=True)
         if browser:
             webbrowser.open(address)
         try:

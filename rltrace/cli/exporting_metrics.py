@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from rltrace.cli.options import JSON, RUN, print_json
+from rltrace.cli.options import JSON, RUN, print_json, say
 
 
 @click.group()
@@ -57,7 +57,7 @@ def prometheus(
         if as_json:
             print_json({"run": exporter.run, "url": url})
         else:
-            click.echo(f"{exporter.run}: {url} (Ctrl-C ends it)")
+            say(f"{exporter.run}: {url} (Ctrl-C ends it)")
 
     serve(exporter, host, port, until_end, serving)
 
@@ -85,4 +85,4 @@ def tensorboard(run: Path | None, logdir: Path, as_json: bool) -> None:
     if as_json:
         print_json({"path": str(path), "steps": steps})
     else:
-        click.echo(f"{path}: {steps} steps")
+        say(f"{path}: {steps} steps")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from rltrace.cli.options import JSON, RUN, one_form, print_json
+from rltrace.cli.options import JSON, RUN, console, print_json, say
 
 
 @click.command()
@@ -26,23 +26,21 @@ from rltrace.cli.options import JSON, RUN, one_form, print_json
 def top(run: Path | None, once: bool, interval_s: float, as_json: bool) -> None:
     """Watch a run while it is going on: its step, stages, tokens, lag, queue, devices.
 
-    Without RUN the newest one here. q quits. Where the output is no terminal, one frame is printed.
+    Without RUN the newest one here. q quits. Where the output is no terminal, one frame is printed;
+    with --json it is one snapshot.
     """
-    from rich.console import Console
-
     from rltrace.run import top as top_
     from rltrace.run.location import find_run
 
-    one_form({"--once": once, "--json": as_json})
     path = find_run(run)
     if as_json:
         from rltrace.report import live_json
 
         print_json(live_json.render(top_.snapshot(path)))
         return
-    console = Console()
-    if once or not console.is_terminal:
-        top_.show_once(path, console)
+    screen = console()
+    if once or not screen.is_terminal:
+        top_.show_once(path, screen)
         return
-    job = top_.watch(path, console, interval_s)
-    click.echo(f"{job.id}: {job.sentence}", err=not sys.stdout.isatty())
+    job = top_.watch(path, screen, interval_s)
+    say(f"{job.id}: {job.sentence}", err=not sys.stdout.isatty())

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rltrace.cli.options import JSON, RUN, one_form, print_json, reads_a_run
+from rltrace.cli.options import JSON, RUN, console, one_form, print_json, reads_a_run, say
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.printable import visible_lines
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
@@ -72,23 +73,21 @@ def report(
     elif markdown:
         from rltrace.report import markdown as markdown_report
 
-        click.echo(markdown_report.render(summary, own_figures))
+        click.echo(visible_lines(markdown_report.render(summary, own_figures)))
     elif svg is not None:
         from rltrace.report import picture
 
         picture.write_svg(summary, svg, own_figures)
-        click.echo(str(svg))
+        say(str(svg))
     elif html is not None:
         from rltrace.report import html as page
 
         size_bytes = page.write(run, summary, html, own_figures)
-        click.echo(f"{html}: {size_bytes / 1e3:,.0f} kB; open it in a browser")
+        say(f"{html}: {size_bytes / 1e3:,.0f} kB; open it in a browser")
     else:
-        from rich.console import Console
-
         from rltrace.report import terminal
 
-        terminal.render(summary, Console(), own_figures)
+        terminal.render(summary, console(), own_figures)
 
 
 @click.command()
@@ -103,9 +102,7 @@ def info(run: Run, as_json: bool) -> None:
     if as_json:
         print_json(inventory.to_json(found))
     else:
-        from rich.console import Console
-
-        inventory.render(found, Console())
+        inventory.render(found, console())
 
 
 @click.command("ls")
@@ -120,9 +117,7 @@ def list_runs(folder: Path | None, as_json: bool) -> None:
     if as_json:
         print_json(listing.to_json(entries))
     else:
-        from rich.console import Console
-
-        listing.render(entries, Console())
+        listing.render(entries, console())
 
 
 @click.command()
@@ -136,9 +131,7 @@ def doctor(run: Path | None, as_json: bool) -> None:
     if as_json:
         print_json(doctor_.to_json(findings))
     else:
-        from rich.console import Console
-
-        doctor_.render(findings, Console())
+        doctor_.render(findings, console())
     sys.exit(0 if findings.healthy else 1)
 
 
@@ -157,7 +150,7 @@ def compact(run: Run, delete_segments: bool, as_json: bool) -> None:
 
     def progress(table: str) -> None:
         if not as_json and sys.stderr.isatty():
-            click.echo(f"  {table}", err=True)
+            say(f"  {table}", err=True)
 
     done = parquet.compact(run, progress)
     if delete_segments:
@@ -169,4 +162,4 @@ def compact(run: Run, delete_segments: bool, as_json: bool) -> None:
         rows = sum(done.rows.values())
         sizes = f"{filesize.decimal(before)} of segments -> {filesize.decimal(after)}"
         kept = "" if delete_segments else "; the segments are kept (--delete-segments)"
-        click.echo(f"{run.path}: {rows:,} rows, {sizes}{kept}")
+        say(f"{run.path}: {rows:,} rows, {sizes}{kept}")

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 import rltrace
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.printable import visible
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 RUN = click.argument("run", required=False, type=click.Path(path_type=Path))
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -46,6 +51,28 @@ def one_form(asked: dict[str, bool]) -> None:
         raise RltraceError(f"give one of {' and '.join(forms)}", WRONG_USAGE)
 
 
+def say(text: str, err: bool = False) -> None:
+    """Prints a sentence for people, with what a terminal would obey written out."""
+    click.echo(visible(text), err=err)
+
+
+def console() -> Console:
+    """Where tables and reports are printed."""
+    from rich.console import Console
+
+    return Console()
+
+
 def print_json(value: object) -> None:
-    """Prints a value as JSON; what JSON does not know, as its text."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+    """Prints a value as JSON; what JSON does not know, as its text. It is exact and harmless on a
+    terminal: what cannot be printed is written as JSON's own escapes."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    only_ascii = not encoding.lower().startswith("utf")
+    written = json.dumps(value, indent=2, ensure_ascii=only_ascii, default=str)
+    click.echo("\n".join(map(_harmless, written.split("\n"))))
+
+
+def _harmless(line: str) -> str:
+    if line.isprintable():
+        return line
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in line)

@@ -2,40 +2,71 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 import rltrace
-from rltrace.cli.options import JSON, RUN, one_form, print_json
+from rltrace.cli.options import JSON, console, one_form, print_json
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 
 if TYPE_CHECKING:
     from rltrace.analysis.named_queries import NamedQuery
 
+_MOST_WORDS = 2
+_QUERY = re.compile(
+    r"\s*(@|\(|/\*|(select|from|with|values|table|describe|summarize|show|pivot|unpivot|explain)[\s(])",
+    re.IGNORECASE,
+)
+"""How a query begins; a path could, but hardly does."""
 
-@click.command()
-@click.argument("sql", required=False)
-@RUN
+
+@click.command(short_help="Ask a run in SQL, or a query that has a name.")
+@click.argument("words", nargs=-1, metavar="[RUN] SQL|@NAME")
 @JSON
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @click.option("--list", "wanted", flag_value="list", help="List the queries that have a name.")
 @click.option("--show", "wanted", flag_value="show", help="Print a named query and do not ask it.")
-def query(sql: str | None, run: Path | None, as_json: bool, as_csv: bool, wanted: str) -> None:
+def query(words: tuple[str, ...], as_json: bool, as_csv: bool, wanted: str | None) -> None:
     """Ask a run in SQL: `rltrace query "SELECT stage, seconds FROM stages"`, or by a name:
-    `rltrace query @slowest_trajectories` (docs/queries.md)."""
+    `rltrace query @slowest_trajectories` (docs/queries.md).
+
+    RUN (by default the newest here) may stand before the query or behind it.
+    """
     one_form({"--json": as_json, "--csv": as_csv})
+    sql, run = _told_apart(words)
     if wanted and as_csv:
         raise RltraceError(f"--{wanted} has no CSV: leave out --csv", WRONG_USAGE)
     if wanted == "list":
-        _list(sql, as_json)
+        _list(words, as_json)
     elif sql is None:
-        raise RltraceError("say what to ask: a SELECT or @NAME (--list shows them)", WRONG_USAGE)
+        of_run = f" of {run}" if run is not None else ""
+        raise RltraceError(
+            f"say what to ask{of_run}: a SELECT or @NAME (--list shows them)", WRONG_USAGE
+        )
     elif wanted == "show":
         _show(_named(sql), as_json)
     else:
         _answer(_named(sql).sql if sql.startswith("@") else sql, run, as_json, as_csv)
+
+
+def _told_apart(words: tuple[str, ...]) -> tuple[str | None, Path | None]:
+    """The query and the run of a command line, in whichever order they stand."""
+    if len(words) > _MOST_WORDS:
+        raise RltraceError(f"give one query and one run, not {len(words)} words", WRONG_USAGE)
+    if len(words) < _MOST_WORDS:
+        alone = next(iter(words), None)
+        is_run = alone is not None and not _reads_as_query(alone) and Path(alone).is_dir()
+        return (None, Path(alone)) if is_run and alone is not None else (alone, None)
+    first, second = words
+    swapped = not _reads_as_query(first) and (_reads_as_query(second) or Path(first).is_dir())
+    return (second, Path(first)) if swapped else (first, Path(second))
+
+
+def _reads_as_query(word: str) -> bool:
+    return _QUERY.match(word) is not None
 
 
 def _named(name: str) -> NamedQuery:
@@ -44,20 +75,18 @@ def _named(name: str) -> NamedQuery:
     return named_query(name)
 
 
-def _list(argument: str | None, as_json: bool) -> None:
+def _list(words: tuple[str, ...], as_json: bool) -> None:
     from rltrace.analysis.named_queries import named_queries
 
-    if argument is not None:
-        raise RltraceError(f"--list lists all queries: leave out {argument!r}", WRONG_USAGE)
+    if words:
+        raise RltraceError(f"--list lists all queries: leave out {words[0]!r}", WRONG_USAGE)
     listed = named_queries()
     if as_json:
         print_json([{"name": f"@{one.name}", "explains": one.explains} for one in listed])
         return
-    from rich.console import Console
-
     from rltrace.report import rows
 
-    rows.render_named(listed, Console())
+    rows.render_named(listed, console())
 
 
 def _show(found: NamedQuery, as_json: bool) -> None:
@@ -91,6 +120,4 @@ def _answer(sql: str, run: Path | None, as_json: bool, as_csv: bool) -> None:
     elif as_csv:
         click.echo(rows.csv(relation), nl=False)
     else:
-        from rich.console import Console
-
-        rows.render(relation, Console())
+        rows.render(relation, console())

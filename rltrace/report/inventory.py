@@ -9,20 +9,27 @@ from typing import Any
 
 from rich import filesize
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
+from rltrace.report import units
+from rltrace.report.plain_table import print_lines
+from rltrace.trace.duration import lasted_s
+from rltrace.trace.liveness import Liveness
+from rltrace.trace.printable import visible
 from rltrace.trace.processes import Process
 from rltrace.trace.run import Run
 from rltrace.trace.run_dir import PARQUET
 from rltrace.trace.schema import TABLES
 
-_LONGEST = 200  # characters of a name that is shown
+_LONGEST = 60  # characters of a name that is shown
+_LONGEST_ARGUMENTS = 80
 
 
 @dataclass(frozen=True)
 class Inventory:
-    """Everything that `rltrace info` shows. `bytes_on_disk` counts segments and Parquet."""
+    """Everything that `rltrace info` shows. `seconds` are from the run's start to the end of its
+    command, `bytes_on_disk` counts segments and Parquet; `running` is None where it has ended, or
+    where nobody here can tell."""
 
     path: str
     command: str
@@ -36,6 +43,7 @@ class Inventory:
     processes: list[Process]
     problems: list[dict[str, Any]]
     imported: bool
+    running: bool | None
 
 
 def inventory(run: Run) -> Inventory:
@@ -43,14 +51,13 @@ def inventory(run: Run) -> Inventory:
     folders = (*TABLES, PARQUET)
     files = [f for folder in folders for f in (run.path / folder).glob("*") if f.is_file()]
     rows = {table: run.rows(table) for table in TABLES}
-    start, end = (_integer(run.meta.get(key)) for key in ("start_real_ns", "end_real_ns"))
     command = run.meta.get("command")
     bounds = [p.clock_bound_ns for p in run.processes]
     return Inventory(
         path=str(run.path),
         command=shlex.join(map(str, command)) if isinstance(command, list) else "",
         exit_code=_integer(run.meta.get("exit_code")),
-        seconds=(end - start) / 1e9 if start and end else None,
+        seconds=lasted_s(run.meta),
         is_compacted=run.is_compacted,
         rows=rows,
         bytes_on_disk=sum(f.stat().st_size for f in files),
@@ -59,6 +66,7 @@ def inventory(run: Run) -> Inventory:
         processes=run.processes,
         problems=run.problems,
         imported=bool(run.meta.get("imported")),
+        running=None if run.meta.get("end_real_ns") else Liveness().of_command(run.meta),
     )
 
 
@@ -73,51 +81,51 @@ def to_json(found: Inventory) -> dict[str, Any]:
 
 def render(found: Inventory, console: Console) -> None:
     """Prints the inventory."""
-    state = "imported" if found.imported else "still running, or ended without saying so"
-    if found.exit_code is not None:
-        state = f"exit code {found.exit_code}"
-    before = "," if found.imported else " after"
-    took = "" if found.seconds is None else f"{before} {found.seconds:.1f} s"
-    console.print(f"[bold]{escape(found.path)}[/bold]", highlight=False, soft_wrap=True)
-    console.print(found.command, markup=False, highlight=False, soft_wrap=True)
+    console.print(Text(visible(found.path), style="bold"), soft_wrap=True)
+    console.print(Text(visible(found.command)), soft_wrap=True)
     size = filesize.decimal(found.bytes_on_disk)
-    console.print(f"{state}{took}; {size} on disk", highlight=False)
+    console.print(f"{_state(found)}; {size} on disk", highlight=False)
     bound = found.clock_bound_ns
     clocks = "not aligned with each other" if bound is None else f"aligned within {bound:,} ns"
     nodes = "1 node" if found.nodes == 1 else f"{found.nodes} nodes, clocks {clocks}"
     console.print(nodes, highlight=False)
     counts = ", ".join(f"{table} {rows:,}" for table, rows in found.rows.items() if rows)
     console.print(counts or "no rows: nothing that rltrace knows ran", highlight=False)
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in ("process", "host", "role", "rank", "argv"):
-        right = name in ("process", "rank")
-        table.add_column(
-            name,
-            justify="right" if right else "left",
-            no_wrap=name != "argv",
-            overflow="fold" if name == "argv" else "ignore",
-            min_width=None if name == "argv" else len(name),
-        )
-    for process in found.processes:
-        rank = "-" if process.rank is None else str(process.rank)
-        argv = " ".join(shlex.join(map(str, process.facts.get("argv") or [])).split())
-        shown = argv if len(argv) <= 80 else f"{argv[:20]} ... {argv[-55:]}"
-        role = process.role or (f"child of {process.child_of}" if process.child_of else "-")
-        table.add_row(str(process.pid), process.host, escape(role), rank, escape(shown))
-    if not console.is_terminal:
-        console.width = max(console.width, console.measure(table).maximum)
-    console.print(table)
+    print_lines(
+        console,
+        ("process", "host", "role", "rank", "argv"),
+        [_cells(process) for process in found.processes],
+        right=(0, 3),
+    )
     kinds = Counter((str(p.get("what")), str(p.get("target", ""))) for p in found.problems)
     for (what, target), times in kinds.items():
         often = f" ({times} times)" if times > 1 else ""
-        said = f"[yellow]{escape(_visible(what))}[/yellow] {escape(_visible(target))}{often}"
-        console.print(said, highlight=False)
+        said = Text(visible(what, _LONGEST), style="yellow")
+        said.append(f" {visible(target, _LONGEST)}{often}", style="default")
+        console.print(said, soft_wrap=True)
 
 
-def _visible(text: str) -> str:
-    """A name of the job's as one short line: what cannot be printed is written out."""
-    shown = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode()
-        for c in shown
+def _state(found: Inventory) -> str:
+    """How the run ended and what it lasted, or that it goes on."""
+    lasted = "" if found.seconds is None else units.seconds(found.seconds)
+    if found.imported:
+        return f"imported, lasted {lasted}" if lasted else "imported"
+    if found.exit_code is not None:
+        return f"exit code {found.exit_code}, lasted {lasted or 'unknown'}"
+    if lasted:
+        return f"ended, nobody saw how; lasted {lasted}"
+    if found.running is None:
+        return "still running, or ended without saying so"
+    return "running" if found.running else "ended without saying so"
+
+
+def _cells(process: Process) -> tuple[str, ...]:
+    rank = "-" if process.rank is None else str(process.rank)
+    argv = " ".join(shlex.join(map(str, process.facts.get("argv") or [])).split())
+    role = process.role or (f"child of {process.child_of}" if process.child_of else "-")
+    shown = visible(argv, _LONGEST_ARGUMENTS)
+    return (
+        str(process.pid),
+        *(visible(text, _LONGEST) for text in (process.host, role, rank)),
+        shown,
     )

@@ -6,31 +6,43 @@ import shlex
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.table import Table
-
+from rltrace.report import units
+from rltrace.trace.duration import lasted_s
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.run_dir import PROCESS, read_run_json
+from rltrace.trace.liveness import Liveness
+from rltrace.trace.printable import visible
+from rltrace.trace.run_dir import PROCESS, RUN_FILE, read_run_json
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_LONGEST_NAME = 40
+_WIDE = 100
+_NUMBERS = ("lasted", "exit", "processes")
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One run. `seconds` is None while it runs, or when it ended without saying so."""
+    """One run. `start_real_ns` is None where it cannot be read, `seconds` (from there to the end of
+    its command) while it runs or when it ended without saying so; `running` where nobody here can
+    tell."""
 
     path: str
     command: str
-    start_real_ns: int
+    start_real_ns: int | None
     seconds: float | None
     exit_code: int | None
     processes: int
+    running: bool | None
     problem: str | None
 
 
 def entries(paths: list[Path]) -> list[Entry]:
     """What is known of each run without reading its tables; unreadable ones are listed as such."""
-    return [_entry(path) for path in paths]
+    alive = Liveness()
+    return [_entry(path, alive) for path in paths]
 
 
 def to_json(listed: list[Entry]) -> list[dict[str, Any]]:
@@ -39,42 +51,71 @@ def to_json(listed: list[Entry]) -> list[dict[str, Any]]:
 
 
 def render(listed: list[Entry], console: Console) -> None:
-    """Prints the runs, newest last."""
+    """Prints the runs, newest last: a line each, which a terminal cuts where it ends."""
+    from rltrace.report.plain_table import print_lines
+
     if not listed:
         console.print("no runs here: record one with `rltrace wrap -- python train.py`")
         return
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in ("run", "started", "seconds", "exit", "processes", "command"):
-        right = name in ("seconds", "exit", "processes")
-        table.add_column(name, justify="right" if right else "left", no_wrap=name == "run")
-    for e in listed:
-        started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(e.start_real_ns / 1e9))
-        seconds = "-" if e.seconds is None else f"{e.seconds:.1f}"
-        code = "-" if e.exit_code is None else str(e.exit_code)
-        said = e.problem or e.command
-        name = Path(e.path).name
-        table.add_row(name, started, seconds, code, str(e.processes), said.replace("[", "\\["))
-    if not console.is_terminal:
-        console.width = max(console.width, console.measure(table).maximum)
-    console.print(table)
+    wide = console.width >= _WIDE or not console.is_terminal
+    longest_name = _LONGEST_NAME if console.is_terminal else None
+    left_out = () if wide else ("processes",)
+    cells = [_cells(entry, longest_name) for entry in listed]
+    names = [name for name in cells[0] if name not in left_out]
+    right = [names.index(name) for name in _NUMBERS if name in names]
+    print_lines(console, names, [[cell[name] for name in names] for cell in cells], right)
+
+
+def _cells(entry: Entry, longest_name: int | None) -> dict[str, str]:
+    name = visible(Path(entry.path).name, longest_name)
+    if entry.problem is not None:
+        unknown = dict.fromkeys(("started", "lasted", "exit", "processes"), "-")
+        return {"run": name, **unknown, "command": visible(entry.problem)}
+    started = "-"
+    if entry.start_real_ns is not None:
+        started = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.start_real_ns / 1e9))
+    code = "-" if entry.exit_code is None else str(entry.exit_code)
+    return {
+        "run": name,
+        "started": started,
+        "lasted": "-" if entry.seconds is None else units.seconds(entry.seconds),
+        "exit": "running" if entry.running else code,
+        "processes": str(entry.processes),
+        "command": visible(_brief(entry.command)),
+    }
+
+
+def _brief(command: str) -> str:
+    """Without the folder of its program."""
+    program, space, arguments = command.partition(" ")
+    name = program.rsplit("/", 1)[-1]
+    return command if "'" in program or not name else name + space + arguments
 
 
 def _is_of_job(process: Path) -> bool:
     return '"role":"agent"' not in process.read_text("utf-8", "replace")
 
 
-def _entry(path: Path) -> Entry:
+def _entry(path: Path, alive: Liveness) -> Entry:
     try:
         meta = read_run_json(str(path))
-        start, end = int(meta["start_real_ns"]), meta.get("end_real_ns")
+        command, code = meta.get("command"), meta.get("exit_code")
+        seconds = lasted_s(meta)
         return Entry(
             path=str(path),
-            command=shlex.join(map(str, meta.get("command") or [])),
-            start_real_ns=start,
-            seconds=(int(end) - start) / 1e9 if end else None,
-            exit_code=meta.get("exit_code"),
+            command=shlex.join(map(str, command)) if isinstance(command, list) else "",
+            start_real_ns=int(meta["start_real_ns"]),
+            seconds=seconds,
+            exit_code=code if isinstance(code, int) else None,
             processes=sum(1 for file in (path / PROCESS).glob("*.json") if _is_of_job(file)),
+            running=alive.of_command(meta) if seconds is None else False,
             problem=None,
         )
-    except (RltraceError, KeyError, TypeError, ValueError) as error:
-        return Entry(str(path), "", 0, None, None, 0, f"unreadable: {error}")
+    except (RltraceError, OSError, KeyError, TypeError, ValueError) as error:
+        return Entry(str(path), "", None, None, None, 0, None, f"unreadable: {_why(error, path)}")
+
+
+def _why(error: Exception, path: Path) -> str:
+    if isinstance(error, KeyError):
+        return f"{RUN_FILE} does not say its {error}"
+    return str(error).replace(f"{path}/", "")

@@ -11,6 +11,7 @@ from rltrace.report import units
 from rltrace.report.live_blocks import dead, devices, last_steps, roles, slowest, stages
 from rltrace.report.live_drawing import Block
 from rltrace.report.live_numbers import figures, step_line
+from rltrace.trace.printable import visible
 
 WIDE = 120
 """From this width on, two columns are shown beside each other."""
@@ -42,6 +43,7 @@ def frame(shown: Snapshot, width: int, height: int, hint: str = "") -> list[Text
         blocks = [block(shown, width) for block in _NARROW]
         more = [block(shown, width) for block in _IF_TALL]
         lines = [*top, *_stacked(blocks, room, more)]
+    lines = [_harmless(line) for line in lines]
     for line in lines:
         line.truncate(width)
         line.no_wrap = True  # it fits, and looking for places to break it at takes a while
@@ -50,6 +52,11 @@ def frame(shown: Snapshot, width: int, height: int, hint: str = "") -> list[Text
         lines += [Text() for _ in range(height - 1 - len(lines))]
         lines.append(Text(hint[:width].rjust(width), style="dim"))
     return lines[:height]
+
+
+def _harmless(line: Text) -> Text:
+    """The line; where a name of the job's holds what a terminal would obey, that is written out."""
+    return line if line.plain.isprintable() else Text(visible(line.plain))
 
 
 def _title(shown: Snapshot, width: int) -> Text:

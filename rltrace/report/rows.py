@@ -4,92 +4,103 @@ from __future__ import annotations
 
 import io
 import math
+from collections.abc import Sequence
 from csv import writer
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
 import duckdb
 from rich.cells import cell_len
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
+from rltrace.report.plain_table import GAP, print_lines
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.printable import visible
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from rltrace.analysis.named_queries import NamedQuery
 
 MOST_SHOWN_ROWS = 200
 """A terminal shows this many rows; `--json` and `--csv` give all."""
 
 _NUMBERS = ("INT", "DOUBLE", "FLOAT", "DECIMAL")
-_TEXTS = ("VARCHAR",)
 _ZONED = "WITH TIME ZONE"
-_LONGEST_TEXT = 32
+_LONGEST_TEXT = 200  # characters, where lines are as long as they have to be
+_SHORTENED = (32, 24, 16)  # characters, on a terminal
 _WHOLE_FROM = 1e6  # bytes and the like, which nobody reads with an exponent
-_GAP = 2
-_UNBOUND = 100_000
 
 
 def render(relation: duckdb.DuckDBPyRelation, console: Console) -> None:
     """Prints a table, a line for each row, and says which rows and columns are left out. A terminal
-    gets the columns that fit beside each other; else a line is as long as it has to be."""
+    gets short texts and the columns that fit beside each other; else a line is as long as it has to
+    be."""
     kinds = [str(kind) for kind in cast("list[Any]", relation.types)]
     rows = _fetch(relation, MOST_SHOWN_ROWS + 1)
-    names = list(relation.columns)
-    columns = [[_shown(row[i]) for row in rows[:MOST_SHOWN_ROWS]] for i, _ in enumerate(names)]
+    names = [visible(name) for name in relation.columns]
+    rows, more = rows[:MOST_SHOWN_ROWS], len(rows) > MOST_SHOWN_ROWS
     if console.is_terminal:
-        for i, kind in enumerate(kinds):
-            if kind in _TEXTS:
-                columns[i] = [_cut(text) for text in columns[i]]
-        names = names[: _fitting(names, columns, console.width)]
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for name, kind in zip(names, kinds, strict=False):
-        is_number = any(word in kind for word in _NUMBERS)
-        table.add_column(escape(name), justify="right" if is_number else "left", no_wrap=True)
-    for row in zip(*columns[: len(names)], strict=True):
-        table.add_row(*("[dim]-[/dim]" if text is None else escape(text) for text in row))
-    _print_whole(table, console)
-    if len(rows) > MOST_SHOWN_ROWS:
-        console.print(f"[dim]the first {MOST_SHOWN_ROWS} rows; --csv or --json gives all[/dim]")
-    if len(names) < len(columns):
-        left_out = ", ".join(relation.columns[len(names) :])
-        console.print(f"[dim]too narrow for: {escape(left_out)} (--csv or --json gives all)[/dim]")
+        kept, columns = _fitting(names, rows, console.width)
+    else:
+        kept, columns = list(range(len(names))), _columns(len(names), rows, _LONGEST_TEXT)
+    numbers = [at for at, i in enumerate(kept) if any(word in kinds[i] for word in _NUMBERS)]
+    print_lines(
+        console,
+        [names[i] for i in kept],
+        list(zip(*(columns[i] for i in kept), strict=True)),
+        numbers,
+    )
+    if more:
+        _note(console, f"the first {MOST_SHOWN_ROWS} rows; --csv or --json gives all")
+    if len(kept) < len(names):
+        left_out = ", ".join(name for i, name in enumerate(names) if i not in kept)
+        _note(console, f"too narrow for: {left_out} (--csv or --json gives all)")
 
 
-def _fitting(names: list[str], columns: list[list[str | None]], width: int) -> int:
-    """How many of the first columns stand beside each other in a width; at least one."""
-    used = -_GAP
-    for i, (name, column) in enumerate(zip(names, columns, strict=True)):
-        used += _GAP + max(cell_len(text) for text in [name, *(c or "-" for c in column)])
-        if used > width:
-            return max(i, 1)
-    return len(names)
+def _columns(number: int, rows: Sequence[Sequence[object]], longest: int) -> list[list[Text]]:
+    return [[_shown(row[i], longest) for row in rows] for i in range(number)]
 
 
-def _cut(text: str | None) -> str | None:
-    """Text of a terminal's column: of a long one, the beginning."""
-    if text is None or len(text) <= _LONGEST_TEXT:
-        return text
-    return text[: _LONGEST_TEXT - 1] + "…"
+def _fitting(
+    names: list[str], rows: Sequence[Sequence[object]], width: int
+) -> tuple[list[int], list[list[Text]]]:
+    """The places of the columns that stand beside each other in a width, at least one, and all
+    columns: with texts as long as there is room for; where that does not do, without those in which
+    nothing is known, and then the first ones."""
+    told = [i for i in range(len(names)) if any(row[i] is not None for row in rows)]
+    for kept in (list(range(len(names))), told):
+        for longest in _SHORTENED:
+            columns = _columns(len(names), rows, longest)
+            if _width(names, columns, kept) <= width:
+                return kept, columns
+    kept = told or [0]
+    while len(kept) > 1 and _width(names, columns, kept) > width:
+        kept = kept[:-1]
+    return kept, columns
 
 
-def _print_whole(table: Table, console: Console) -> None:
-    """Prints a table, off a terminal without breaking a line."""
-    if not console.is_terminal:
-        unbound = console.options.update(width=_UNBOUND)
-        console.width = max(console.width, console.measure(table, options=unbound).maximum)
-    console.print(table)
+def _width(names: list[str], columns: list[list[Text]], kept: list[int]) -> int:
+    widths = (max([cell_len(names[i]), *(cell.cell_len for cell in columns[i])]) for i in kept)
+    return sum(widths) + GAP * (len(kept) - 1)
+
+
+def _note(console: Console, text: str) -> None:
+    console.print(Text(text, style="dim"))
 
 
 def render_named(queries: tuple[NamedQuery, ...], console: Console) -> None:
-    """Prints the queries that have a name, and what each answers."""
-    table = Table(box=None, show_header=False, pad_edge=False)
+    """Prints the queries that have a name, and what each answers; a terminal wraps that."""
+    if not console.is_terminal:
+        print_lines(console, ("", ""), [(f"@{query.name}", query.explains) for query in queries])
+        return
+    table = Table.grid(padding=(0, GAP))
     table.add_column(no_wrap=True, style="bold")
     table.add_column()
     for query in queries:
-        table.add_row(f"@{query.name}", escape(query.explains))
-    _print_whole(table, console)
+        table.add_row(Text(f"@{query.name}"), Text(query.explains))
+    console.print(table)
 
 
 def records(relation: duckdb.DuckDBPyRelation) -> list[dict[str, Any]]:
@@ -135,11 +146,11 @@ def _fetch(relation: duckdb.DuckDBPyRelation, most: int | None) -> list[tuple[An
         raise RltraceError(f"the query does not run: {said}", WRONG_USAGE) from None
 
 
-def _shown(value: object) -> str | None:
+def _shown(value: object, longest: int | None) -> Text:
     if value is None:
-        return None
+        return Text("-", style="dim")
     if isinstance(value, float):
-        return f"{value:.0f}" if _WHOLE_FROM <= abs(value) < math.inf else f"{value:.6g}"
+        return Text(f"{value:.0f}" if _WHOLE_FROM <= abs(value) < math.inf else f"{value:.6g}")
     if isinstance(value, datetime):
-        return value.isoformat(" ", "milliseconds")
-    return str(value)
+        return Text(value.isoformat(" ", "milliseconds"))
+    return Text(visible(str(value), longest if isinstance(value, str) else None))

@@ -6,6 +6,7 @@ import re
 from textwrap import wrap
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.padding import Padding
 from rich.panel import Panel
@@ -19,12 +20,16 @@ from rltrace.report import units, verdict
 from rltrace.report.colours import COLOURS
 from rltrace.report.layout import Grid, Section
 from rltrace.report.sections import sections
+from rltrace.trace.printable import visible
 from rltrace.trace.vocabulary import Stage, word
 
 _VERDICT_COLOURS = {LIKELY: "bold green", WEAK: "bold yellow"}
 _SHADES = " ░▒▓█"
 _NAME_WIDTH = 13
 _WIDEST = 100
+_LONGEST_ID = 50
+_WORD = re.compile(r"\S{40,}")
+_ENDLESS, _LONGEST_WORD = 100, 60  # cells: a word that takes more is cut to so many
 _GAP = 3  # between columns
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 
@@ -60,7 +65,7 @@ def _verdict(summary: Summary, width: int) -> Panel:
             text.append(f"\n{line}", style="not bold default")
     return Panel(
         text,
-        title=f"rltrace report · {summary.run.id}",
+        title=Text(f"rltrace report · {visible(summary.run.id, _LONGEST_ID)}"),
         title_align="left",
         width=width,
         padding=(0, 1),
@@ -89,15 +94,27 @@ def _say(
         console.print(Text(line, style=style), no_wrap=True, soft_wrap=True)
 
 
+def _shown(text: str) -> str:
+    """Text with names of the job's in it, none of them a screen long."""
+    return _WORD.sub(_cut, visible(text))
+
+
+def _cut(found: re.Match[str]) -> str:
+    word = found.group()
+    wide = cell_len(word)
+    return word if wide <= _ENDLESS else visible(word, _LONGEST_WORD * len(word) // wide)
+
+
 def _wrapped(text: str, width: int, first: str = "", later: str = "") -> list[str]:
     """Lines of at most `width` characters. A number and its unit stay on one line."""
-    together = re.sub(r"(?<=\d) (?=[%$a-zµA-Z])", _NO_BREAK, text)
+    together = re.sub(r"(?<=\d) (?=[%$a-zµA-Z])", _NO_BREAK, _shown(text))
     lines = wrap(together, width, initial_indent=first, subsequent_indent=later)
     return [line.replace(_NO_BREAK, " ") for line in lines]
 
 
 def _fitted(grid: Grid, width: int) -> tuple[Grid, list[str]]:
     """The columns that have room, and lines below the table for one to be copied that has none."""
+    grid = Grid(grid.columns, tuple(tuple(map(_shown, row)) for row in grid.rows))
     shown = [i for i, column in enumerate(grid.columns) if column.least_width <= width]
     below = []
     if sum(_least_width(grid, i) + _GAP for i in shown) > width - 1:

@@ -30,6 +30,7 @@ from rltrace.run.source_check import (
     source_version,
 )
 from rltrace.trace.clock import node_id
+from rltrace.trace.printable import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 _TOLD = ("target", "name", "stage", "detail")
 _HARMLESS = {"no-gpu", "version-untested"}
 _LITTLE_SPACE_BYTES = 1 << 30
+_LONGEST = 300  # characters of a problem that are shown
 
 
 @dataclass(frozen=True)
@@ -228,14 +230,14 @@ def render(findings: Findings, console: Console) -> None:
     sign = {True: Text("✓", "green"), False: Text("✗", "red"), None: Text("·")}
     table = Table.grid(padding=(0, 2))
     for check in findings.checks:
-        table.add_row(sign[check.ok], check.name, Text(check.detail))
+        table.add_row(sign[check.ok], check.name, Text(visible(check.detail)))
     for adapter in findings.adapters:
         ok = None if adapter.installed is None else not (adapter.lacking or adapter.detail)
-        table.add_row(sign[ok], adapter.framework, Text(_about(adapter)))
+        table.add_row(sign[ok], adapter.framework, Text(visible(_about(adapter))))
         for hook in adapter.lacking:
             table.add_row("", "", Text(f"not seen: {hook.stage or 'readings'} ({hook.target})"))
     for problem in findings.problems:
-        table.add_row(sign[False], "run", Text(problem))
+        table.add_row(sign[False], "run", Text(visible(problem, _LONGEST)))
     console.print(table)
 
 

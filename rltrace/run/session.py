@@ -12,6 +12,7 @@ from rltrace.hooks import boot, recorder
 from rltrace.hooks.idle import Idle
 from rltrace.run.opening import make_run, start_agent, traced_environment, why_elsewhere
 from rltrace.trace.errors import RltraceError
+from rltrace.trace.printable import visible
 from rltrace.trace.run_dir import update_run_json
 
 _began: Path | None = None
@@ -28,13 +29,11 @@ def start(out: str | Path | None) -> Path | None:
     try:
         path = make_run(list(sys.orig_argv), asked, started_by="rltrace.start")
     except OSError as error:
-        print(
-            f"rltrace: cannot record into {out or '.'}: {error}; the job goes on", file=sys.stderr
-        )
+        _say(f"cannot record into {out or '.'}: {error}; the job goes on")
         return None
     why_there = why_elsewhere(asked, path)
     if why_there:
-        print(f"rltrace: {why_there}; this one goes to {path}", file=sys.stderr)
+        _say(f"{why_there}; this one goes to {path}")
     _environment_before = dict(os.environ)
     os.environ.update(traced_environment(str(path), ()))
     boot.boot()
@@ -44,10 +43,9 @@ def start(out: str | Path | None) -> Path | None:
     start_agent(path)
     _began = path
     if Idle.decorated:
-        print(
-            f"rltrace: {Idle.decorated} functions were decorated before rltrace.start() and stay "
-            "unrecorded: start first, or run under `rltrace wrap`",
-            file=sys.stderr,
+        _say(
+            f"{Idle.decorated} functions were decorated before rltrace.start() and stay "
+            "unrecorded: start first, or run under `rltrace wrap`"
         )
     return path
 
@@ -75,3 +73,7 @@ def _restore_environment() -> None:
         os.environ["PYTHONPATH"] = _environment_before["PYTHONPATH"]
     else:
         os.environ.pop("PYTHONPATH", None)
+
+
+def _say(text: str) -> None:
+    print(f"rltrace: {visible(text)}", file=sys.stderr)

@@ -33,6 +33,7 @@ from rltrace.run.live_lines import LiveLines
 from rltrace.run.location import RUNS_FOLDER, is_newest
 from rltrace.run.opening import make_run, start_agent, traced_environment, why_elsewhere
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.printable import visible
 from rltrace.trace.run_dir import RUN_FILE, RUN_VARIABLE, read_run_json, update_run_json
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
@@ -197,6 +198,6 @@ def _finish(run_dir: Path, code: int, shown: str, out: Path | None, hooks: Seque
 
 def _say(text: str) -> None:
     try:
-        os.write(2, f"rltrace: {text}\n".encode("utf-8", "backslashreplace"))
+        os.write(2, f"rltrace: {visible(text)}\n".encode("utf-8", "backslashreplace"))
     except OSError:
         pass  # nobody listens any more

@@ -31,8 +31,29 @@ def test_a_terminal_gets_the_columns_that_fit_and_the_names_of_the_others() -> N
 def test_long_text_leaves_room_for_others_on_a_terminal() -> None:
     assert shown(WIDE, 80, terminal=True) == [
         "             number  one  two                               y",
-        f"1234567890123456789  x    {'long' * 7}lon…  7",
+        f"1234567890123456789  x    {'long' * 2}lo…{'g' + 'long' * 5}  7",
     ]
+
+
+def test_columns_of_which_nothing_is_known_make_room_first() -> None:
+    sql = f"SELECT NULL AS phase, NULL AS role, * FROM ({WIDE})"
+    assert shown(sql, 46, terminal=True) == [
+        "             number  one  two               y",
+        "1234567890123456789  x    longl…nglonglong  7",
+        "too narrow for: phase, role (--csv or --json",
+        "gives all)",
+    ]
+
+
+def test_what_a_terminal_would_obey_is_written_out() -> None:
+    sql = "SELECT chr(27) || '[31mred' || chr(10) AS \"a" + chr(27) + '"'
+    for terminal in (True, False):
+        assert shown(sql, 80, terminal) == ["a\\x1b", "\\x1b[31mred\\n"]
+
+
+def test_names_without_end_are_cut_off_a_terminal_too() -> None:
+    _, row = shown("SELECT repeat('x', 5000) AS name, 1 AS n", 80, terminal=False)
+    assert len(row) < 300
 
 
 def test_off_a_terminal_everything_is_there() -> None:

@@ -1,0 +1,87 @@
+"""How every command ends: with its answer, or with one sentence on stderr and an exit code."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import re
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import click
+
+from rltrace.trace.errors import UNREADABLE, WRONG_USAGE, RltraceError
+from rltrace.trace.printable import visible
+
+_INTERRUPTED = 128 + 2  # what a shell says of a program that Ctrl-C ended
+
+_GUESSES = re.compile(r"\.? \(?Did you mean (?:one of: )?(.*?)\?\)?$")
+
+
+class Commands(click.Group):
+    """A click group whose failures are one sentence and the exit code of docs/api.md."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """As click's, which says the same things in a style of its own."""
+        if not standalone_mode:
+            return super().main(args, prog_name, complete_var, False, **extra)
+        if isinstance(sys.stdout, io.TextIOWrapper):  # names of a job may hold what no text can
+            sys.stdout.reconfigure(errors="backslashreplace")
+        try:
+            code = super().main(args, prog_name, complete_var, False, **extra)
+            if sys.stdout is not None:
+                sys.stdout.flush()
+        except RltraceError as error:
+            _fail(str(error), error.exit_code)
+        except click.ClickException as error:
+            if type(error).__name__ == "NoArgsIsHelpError":  # click has it since 8.2
+                click.echo(error.format_message(), err=True)
+                sys.exit(WRONG_USAGE)
+            _fail(_sentence(error), WRONG_USAGE)
+        except (click.Abort, KeyboardInterrupt):
+            _fail("interrupted", _INTERRUPTED)
+        except OSError as error:
+            if error.errno == errno.EPIPE:  # `rltrace query ... | head`
+                _discard_output()
+                sys.exit(0)
+            _discard_output()
+            _fail(_of_file(error), UNREADABLE)
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(sentence: str, code: int) -> NoReturn:
+    click.echo(f"rltrace: {visible(sentence)}", err=True)
+    sys.exit(code)
+
+
+def _sentence(error: click.ClickException) -> str:
+    """What click says of a wrong command line, in our style, and where the right ones stand."""
+    said = _GUESSES.sub(r" (did you mean \1?)", error.format_message()).rstrip(".")
+    said = said[:1].lower() + said[1:]
+    context = getattr(error, "ctx", None)
+    return f"{said}; see `{context.command_path} -h`" if context is not None else said
+
+
+def _of_file(error: OSError) -> str:
+    why = error.strerror or str(error)
+    where = error.filename
+    return f"{os.fsdecode(where)}: {why}" if isinstance(where, (str, bytes)) else why
+
+
+def _discard_output() -> None:
+    """Nobody takes the output: what is still to be flushed, at exit too, must not fail again."""
+    try:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+    except (OSError, ValueError, AttributeError):
+        pass  # there is no descriptor behind it

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rltrace.analysis.activity import TABLE_OF, Activity, OpenSpan
+from rltrace.analysis.damage import Damaged, damaged
 from rltrace.trace.vocabulary import STAGE_SYMBOLS, Stage, word
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ class Coverage:
     in_progress: tuple[InProgress, ...]
     problems: tuple[Problem, ...]
     stopped: tuple[Stopped, ...]
+    damaged: tuple[Damaged, ...]
     never_hooked: tuple[str, ...]
     clock_bound_ns: int
 
@@ -93,6 +95,7 @@ def coverage(run: Run, activity: Activity, recorded_until_ns: int) -> Coverage:
         in_progress=_in_progress(run, activity.open_spans, recorded_until_ns),
         problems=_problems([p for p in run.problems if not _is_reason(p)], run),
         stopped=_stopped(run),
+        damaged=damaged(run),
         never_hooked=_never_hooked(run),
         clock_bound_ns=-1 if -1 in bounds else max(bounds, default=0),
     )

@@ -12,6 +12,7 @@ from rltrace.analysis.verdict import Verdict
 from rltrace.analysis.walls.cost import stages_of
 from rltrace.analysis.walls.wall import ENV_REWARD, LEARNER, ROLLOUT, TAIL, WEIGHTS, Wall
 from rltrace.report import units
+from rltrace.report.damage_lines import damage_lines
 from rltrace.report.layout import labelled, listed
 from rltrace.report.walls_section import figure_words, gain_words, setting_words
 from rltrace.trace.vocabulary import Stage
@@ -245,6 +246,7 @@ def warnings(summary: Summary) -> Iterator[str]:
         yield "the run has no end: it is still going on, or was killed together with rltrace"
     yield from (alarm.says for alarm in summary.health.alarms if alarm.kind in _OF_HEALTH)
     yield from _stopped(summary)
+    yield from damage_lines(summary.coverage.damaged)
     going, end = ("in progress since", "the end") if not by_hand else _WHEN_STOPPED
     for number, since_s in summary.steps.in_progress:
         yield f"step {number} {going} {units.seconds(since_s)}"

@@ -31,6 +31,7 @@ from rltrace.run.source_check import (
 )
 from rltrace.trace.clock import node_id
 from rltrace.trace.printable import visible
+from rltrace.trace.schema import TABLES
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -197,6 +198,8 @@ def _installed(framework: str, distributions: Any) -> str | None:
 
 def _problems(path: Path) -> Iterator[str]:
     run = rltrace.open_run(path)
+    for table in TABLES:
+        run.rows(table)  # a file that is cut is found when it is read
     imported = bool(run.meta.get("imported"))
     for problem in run.problems:
         if imported and "who" in problem:

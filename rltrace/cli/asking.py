@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 import rltrace
-from rltrace.cli.options import JSON, RUN, print_json
+from rltrace.cli.options import JSON, RUN, console, print_json
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 
 
@@ -42,12 +42,10 @@ def whatif(run: Path | None, stages: Path | None, moves: tuple[str, ...], as_jso
     if as_json:
         print_json({"before": to_json.plain(base), "predictions": to_json.plain(found)})
         return
-    from rich.console import Console
-
     from rltrace.report import terminal
 
     section = whatif_section.one(base, found[0]) if pairs else whatif_section.ranked(base, found)
-    terminal.show(section, Console())
+    terminal.show(section, console())
 
 
 def _whatif_source(run: Path | None, stages: Path | None) -> Any:
@@ -76,10 +74,8 @@ def compare(before: Path, after: Path, as_json: bool) -> None:
         named = {"stage": stage and stage.name, "factor": factor and factor.name}
         print_json({**to_json.plain(found), **named})
         return
-    from rich.console import Console
-
     from rltrace.report import terminal
 
-    console = Console()
+    page = console()
     for section in compare_section.sections(found):
-        terminal.show(section, console)
+        terminal.show(section, page)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rltrace.cli.options import JSON, RUN, NewFolder, print_json, reads_a_run
+from rltrace.cli.options import JSON, RUN, NewFolder, console, print_json, reads_a_run, say
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 
 if TYPE_CHECKING:
@@ -93,13 +93,13 @@ def import_log(framework: str, log: Path, out: Path | None, as_json: bool) -> No
         print_json(asdict(done))
         return
     for note in done.log_notes:
-        click.echo(note)
+        say(note)
     steps = f"steps {done.first_step} to {done.last_step}" if done.steps else "no step"
-    click.echo(
+    say(
         f"{done.framework} ({done.trainer}), {done.kind}: {done.steps} steps ({steps}), "
         f"{done.spans:,} spans, {done.readings:,} readings of counters"
     )
-    click.echo(f"the run is in {done.path}; next: rltrace report {shlex.quote(done.path)}")
+    say(f"the run is in {done.path}; next: rltrace report {shlex.quote(done.path)}")
 
 
 @click.command()
@@ -153,18 +153,16 @@ def experiment(
         change = experiment_.change_of_fix(summarize(run).verdict.fixes, number)
     plan = experiment_.plan(run, change, pairs, out, most_pairs)
     for line in (*plan.sentences(), *experiment_section.expected(change.predicted, change.metric)):
-        click.echo(line, err=True)
+        say(line, err=True)
     if dry_run:
         if as_json:
             print_json({**to_json.plain(plan), "folder": str(plan.folder), "runs": plan.runs()})
         return
-    found = experiment_.carry_out(plan, lambda line: click.echo(line, err=True))
+    found = experiment_.carry_out(plan, lambda line: say(line, err=True))
     if as_json:
         print_json({"change": change.name, **to_json.plain(found)})
     else:
-        from rich.console import Console
-
         from rltrace.report import terminal
 
-        terminal.show(experiment_section.section(change.name, found), Console())
+        terminal.show(experiment_section.section(change.name, found), console())
     sys.exit(experiment_section.EXIT_CODES[found.answer])

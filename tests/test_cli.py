@@ -300,3 +300,70 @@ def test_names_that_no_text_can_hold_are_written_out(tmp_path: Path) -> None:
     assert "[/x]" in told
     assert "\x1b[31m" not in told
     assert max(map(len, told.splitlines())) < 1000
+
+
+def test_one_length_of_a_run_is_told_everywhere(run: Path) -> None:
+    """What is read of the node after the command has ended does not count."""
+    told = json.loads((run / "run.json").read_text())
+    told |= {"end_real_ns": told["start_real_ns"] + 12_340_000_000, "exit_code": 0}
+    (run / "run.json").write_text(json.dumps(told))
+    assert json.loads(invoke("ls", "--json", run.parent).output)[0]["seconds"] == 12.34
+    assert json.loads(invoke("info", "--json", run).output)["seconds"] == 12.34
+    assert json.loads(invoke("report", "--json", run).output)["run"]["lasted_s"] == 12.34
+    for command in (("ls", run.parent), ("info", run), ("report", run)):
+        assert "12.3 s" in invoke(*command).output
+    assert "lasted 12.3 s" in invoke("report", run).output
+
+
+def test_a_run_that_cannot_be_read_is_listed_as_such(run: Path) -> None:
+    (run / "run.json").write_text('{"id": ')
+    (listed,) = json.loads(invoke("ls", "--json", run.parent).output)
+    assert (listed["start_real_ns"], listed["seconds"]) == (None, None)
+    _, line = invoke("ls", run.parent).output.splitlines()
+    assert "1970" not in line
+    assert "unreadable: run.json cannot be read" in line
+
+
+def test_every_run_is_one_line(run: Path) -> None:
+    told = json.loads((run / "run.json").read_text())
+    told["command"] = ["/a/long/way/to/python", "train.py\n\x1b[31m", "x" * 500]
+    (run / "run.json").write_text(json.dumps(told))
+    lines = invoke("ls", run.parent).output.splitlines()
+    assert len(lines) == 2
+    assert "python 'train.py\\n\\x1b[31m'" in lines[1] or "/a/long/way" in lines[1]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--bogus",),
+        ("reprot",),
+        ("report", "--jsno"),
+        ("top", "--interval", "soon"),
+        ("info", "a", "b"),
+        ("import", "verl"),
+        ("compare", "a"),
+        ("export", "nothing"),
+    ],
+    ids=" ".join,
+)
+def test_a_wrong_command_line_is_one_sentence_like_any_other(arguments: tuple[str, ...]) -> None:
+    result = invoke(*arguments)
+    assert result.exit_code == 2
+    (line,) = result.output.splitlines()
+    assert line.startswith("rltrace: ")
+    assert line[len("rltrace: ")].islower() or not line[len("rltrace: ")].isalpha()
+    assert not line.endswith(".")
+
+
+def test_json_of_one_look(run: Path) -> None:
+    told = json.loads(invoke("top", "--once", "--json", run).output)
+    assert told["schema"] == "rltrace-live/1"
+
+
+def test_json_is_exact_and_harmless(run: Path) -> None:
+    sql = "SELECT chr(27) || '[31m' || chr(155) || 'é' || chr(8238) AS text"
+    written = invoke("query", "--json", sql, run).output
+    assert json.loads(written) == [{"text": "\x1b[31m\x9bé\u202e"}]
+    assert written.replace("\n", "").isprintable()
+    assert "é" in written

@@ -37,6 +37,7 @@ from rltrace.analysis.walls.wall import Seen
 from rltrace.analysis.whatif.constants import Constants
 from rltrace.analysis.whatif.of_run import Parts, workload_of
 from rltrace.analysis.whatif.predict import Source
+from rltrace.trace.duration import lasted_s
 from rltrace.trace.errors import RltraceError
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What the run is. `ended` is whether `wrap` saw it end; `exit_code` None: it did not.
+    """What the run is. `recorded_s` goes on to the last event, `lasted_s` (None: its end was not
+    seen) to the end of the command; `ended` is whether `wrap` saw it end; `exit_code` None: it did not.
     `processes` are those of the job, `roles` has the agents too. `imported` names the log that an
     imported run was made of (empty for a traced one): its processes are not the job's."""
 
@@ -58,6 +60,7 @@ class RunFacts:
     rltrace_version: str
     start_ns: int
     recorded_s: float
+    lasted_s: float | None
     ended: bool
     exit_code: int | None
     nodes: int
@@ -271,6 +274,7 @@ def _facts(run: Run, activity: Activity, until: int) -> RunFacts:
         rltrace_version=str(meta.get("rltrace_version") or ""),
         start_ns=began,
         recorded_s=max(0, until - began) / 1e9 if began else 0.0,
+        lasted_s=lasted_s(meta),
         ended=meta.get("end_real_ns") is not None,
         exit_code=exit_code if isinstance(exit_code, int) else None,
         nodes=len({process.node for process in run.processes}),

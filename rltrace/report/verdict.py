@@ -229,7 +229,10 @@ def facts(summary: Summary) -> Iterator[str]:
         processes, nodes = units.plural(run.processes, "process"), units.plural(run.nodes, "node")
         parts.append(f"{processes} of the job on {nodes}")
     parts.append(units.plural(run.spans, "span"))
-    parts.append(f"{units.seconds(run.recorded_s)} {'told' if run.imported else 'recorded'}")
+    if run.lasted_s is not None and not run.imported:
+        parts.append(f"lasted {units.seconds(run.lasted_s)}")
+    else:
+        parts.append(f"{units.seconds(run.recorded_s)} {'told' if run.imported else 'recorded'}")
     yield " · ".join(parts)
 
 

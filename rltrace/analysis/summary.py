@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 class RunFacts:
     """What the run is. `recorded_s` goes on to the last event, `lasted_s` (None: its end was not
     seen) to the end of the command; `ended` is whether `wrap` saw it end; `exit_code` None: it did
-    not. `processes` are those of the job, `roles` has the agents too. `imported` names the log that an
-    imported run was made of (empty for a traced one): its processes are not the job's."""
+    not. `processes` are those of the job, `roles` has the agents too. `imported` names the log that
+    an imported run was made of (empty for a traced one): its processes are not the job's."""
 
     id: str
     path: str

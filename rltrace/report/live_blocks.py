@@ -174,7 +174,7 @@ def devices(shown: Snapshot, width: int) -> Block:
     for host in sorted({h for h, _, c in read if c == "host/cpu_busy_seconds"}):
         busy = read[host, -1, "host/cpu_busy_seconds"].per_s
         free = read.get((host, -1, "host/memory_available_bytes"))
-        line = Text(f"  {host:<12}{units.number(busy)} cores busy")
+        line = Text(f"  {host:<12}{units.number(busy)} cores busy, by all programs")
         line.append(f"  {units.size(free.value)} of memory free" if free else "")
         lines.append(line)
     return Block(heading("devices"), lines) if len(lines) > 1 else Block(None)

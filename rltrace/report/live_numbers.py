@@ -133,7 +133,9 @@ def _machines(shown: Snapshot) -> tuple[str, list[str]]:
         parts.append(f"{sum(by_counter['gpu/power_watts']):,.0f} W")
     cores = [r.per_s for r in shown.readings if r.counter == "host/cpu_busy_seconds"]
     if cores and not math.isnan(sum(cores)):
-        parts.append(f"{units.number(sum(cores))} cores busy")
+        # All that runs there, the job or not: which is why it says whose they are.
+        where = "machine" if len(cores) == 1 else f"{len(cores)} machines"
+        parts.append(f"{where}: {units.number(sum(cores))} cores busy")
     if "host/memory_available_bytes" in by_counter:
         free = sum(by_counter["host/memory_available_bytes"])
         parts.append(f"{units.size(free)} of memory free")

@@ -1,15 +1,54 @@
-"""Judges runs by a baseline and by conditions."""
+"""Judges runs by a baseline and by conditions.
+
+The statistics are in `regression` (which error rates), `contrast` (what differs between starts of
+the same job), `panel` (which steps), `stalls`, `settling` and `resampling`.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from rltrace.analysis.bootstrap import UNKNOWN
-from rltrace.analysis.gate.baseline import Baseline
-from rltrace.analysis.gate.conditions import Condition
-from rltrace.analysis.gate.findings import UNSURE, Finding, Judgement
+from rltrace.analysis.bootstrap import Interval
+from rltrace.analysis.differing import Difference
+from rltrace.analysis.gate import metrics as m
+from rltrace.analysis.gate.absolute import Verdicts, find_absolute, finding
+from rltrace.analysis.gate.baseline import Baseline, differences, told
+from rltrace.analysis.gate.changes import (
+    LEVEL,
+    drift_of,
+    factor_changes,
+    guilty_factor,
+    guilty_stage,
+    stage_changes,
+)
+from rltrace.analysis.gate.conditions import MAX_REGRESSION, Condition
+from rltrace.analysis.gate.contrast import TAU, Contrast, contrast
+from rltrace.analysis.gate.findings import (
+    PASS,
+    REGRESSION,
+    UNSURE,
+    Drift,
+    FactorChange,
+    Finding,
+    Judgement,
+    StageChange,
+)
+from rltrace.analysis.gate.metrics import Metric, find_metric
+from rltrace.analysis.gate.panel import Panel, panel_of
+from rltrace.analysis.gate.regression import (
+    Change,
+    change_of,
+    holm,
+    needed,
+    share_worse,
+)
+from rltrace.analysis.gate.series import RunSeries, series_of
+from rltrace.analysis.gate.views import view_of
+from rltrace.analysis.gate.words import Judged, because_of, enough, without_ratio
+from rltrace.trace.errors import WRONG_USAGE, RltraceError
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
@@ -31,15 +70,184 @@ def judge(
     settings, per device and token. Errors: `RltraceError` (wrong usage) without a condition or
     without a baseline that one needs; (unreadable) for a run without a complete step, and where
     hardware, framework or settings are not the baseline's and `normalise` is not set."""
-    nan = math.nan
+    if not runs or not conditions:
+        raise RltraceError("a gate needs a run and a condition to hold it to", WRONG_USAGE)
+    compared = [one for one in conditions if one.kind == MAX_REGRESSION]
+    if compared and baseline is None:
+        raise RltraceError(f"{compared[0].text} needs a baseline to compare with", WRONG_USAGE)
+    differs = () if baseline is None else _differences(runs, baseline, normalise)
+    judged = [series_of(run) for run in runs]
+    for run, series in zip(runs, judged, strict=True):
+        if not series.size:
+            raise RltraceError(f"{run.path} has no complete step to judge")
+    before = () if baseline is None else baseline.runs
+    if any((one.run, one.start_ns) == (two.run, two.start_ns) for one in before for two in judged):
+        raise RltraceError("a run cannot be judged by a baseline that it is in", WRONG_USAGE)
+    return judge_series(judged, before, conditions, Verdicts(runs), alpha, differs)
+
+
+def _differences(
+    runs: Sequence[Run], baseline: Baseline, normalise: bool
+) -> tuple[Difference, ...]:
+    """What differs, where that is allowed."""
+    found = {d.name: d for run in runs for d in differences(run, baseline)}
+    if found and not normalise:
+        raise RltraceError(
+            "the baseline is of other hardware, software or work (baseline and run: "
+            f"{told(list(found.values()))}); make one here, or allow it with --normalise"
+        )
+    return tuple(found.values())
+
+
+def judge_series(
+    judged: Sequence[RunSeries],
+    before: Sequence[RunSeries],
+    conditions: Sequence[Condition],
+    verdicts: Verdicts,
+    alpha: float = ALPHA,
+    differs: tuple[Difference, ...] = (),
+) -> Judgement:
+    """The judgement of series of steps; `judge` without reading runs."""
+    alone = panel_of((), judged)
+    panel = panel_of(before, judged) if before else alone
+    seen = _look(panel, bool(differs)) if before else _Seen(panel, (), (), (), False)
+    changes = {
+        i: _change(seen, one) for i, one in enumerate(conditions) if one.kind == MAX_REGRESSION
+    }
+    adjusted = holm([_p_value(changes.get(i)) for i in range(len(conditions))])
+    findings = tuple(
+        _find(seen, one, changes[i], adjusted[i], alpha)
+        if i in changes
+        else find_absolute(one, alone, verdicts)
+        for i, one in enumerate(conditions)
+    )
+    size = panel.baseline
+    step = contrast(panel, panel.figures(_STEP, usual=True)) if before else None
     return Judgement(
-        findings=tuple(
-            Finding(
-                condition, UNSURE, "not judged yet", "", nan, nan, UNKNOWN, UNKNOWN,
-                condition.limit, nan, nan, "", None, None, None, None, None,
-            )
-            for condition in conditions
-        ),
-        steps=(), baseline_steps=(), warmup=(), baseline_warmup=(), paired=False, stages=(),
-        factors=(), drift=(), differs=(), between_runs_sd=nan, notes=(), alpha=alpha,
+        findings=findings,
+        steps=panel.steps[size:],
+        baseline_steps=panel.steps[:size],
+        warmup=panel.warmup[size:],
+        baseline_warmup=panel.warmup[:size],
+        paired=bool(before) and panel.paired,
+        stages=seen.stages,
+        factors=seen.factors,
+        drift=seen.drift,
+        differs=differs,
+        between_runs_sd=math.sqrt(step.of_starts) if step and step.known else math.nan,
+        notes=_notes(seen) if before else (),
+        alpha=alpha,
+    )
+
+
+_STEP = find_metric("step")
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What the two sides are beside each other, whatever is asked of them."""
+
+    panel: Panel
+    stages: tuple[StageChange, ...]
+    factors: tuple[FactorChange, ...]
+    drift: tuple[Drift, ...]
+    scaled: bool
+
+
+def _look(panel: Panel, scaled: bool) -> _Seen:
+    return _Seen(panel, stage_changes(panel), factor_changes(panel), drift_of(panel), scaled)
+
+
+def _change(seen: _Seen, condition: Condition) -> Judged:
+    metric = find_metric(condition.subject)
+    view = view_of(metric, seen.drift, seen.scaled)
+    change = change_of(seen.panel, view.judged, condition.limit)
+    also = None
+    if view.and_also is not None:
+        also = change_of(seen.panel, view.and_also, condition.limit)
+    return Judged(metric, view, change, also)
+
+
+def _p_value(judged: Judged | None) -> float:
+    return judged.p_value if judged is not None and judged.change.known else math.nan
+
+
+def _find(
+    seen: _Seen, condition: Condition, judged: Judged, p_adjusted: float, alpha: float
+) -> Finding:
+    metric, change, panel = judged.metric, judged.change, seen.panel
+    values = panel.figures(metric).values
+    base, value = (float(x.mean()) for x in (values[: panel.baseline], values[panel.baseline :]))
+    empty = replace(finding(condition, UNSURE, "", metric.unit, value), baseline=base)
+    if not change.known:
+        outcome, because = without_ratio(metric, base, value)
+        return replace(empty, outcome=outcome, because=because)
+    outcome = change.outcome(p_adjusted, alpha)
+    also = judged.and_also
+    by_token_only = outcome == REGRESSION and also is not None and also.known and (
+        also.outcome(p_adjusted, alpha) != REGRESSION
     )  # fmt: skip
+    if by_token_only or (outcome == PASS and not enough(panel)):
+        outcome = UNSURE
+    shown = change.shown(alpha)
+    low_high = shown.interval(LEVEL)
+    ratio = Interval(*(math.exp(x) for x in (low_high.value, low_high.low, low_high.high)))
+    more = needed(change)
+    unsure = outcome == UNSURE and not by_token_only
+    regressed = outcome == REGRESSION
+    return replace(
+        empty,
+        outcome=outcome,
+        because=because_of(judged, outcome, by_token_only, panel),
+        ratio=ratio,
+        worse=_worse(shown, change),
+        p_value=judged.p_value,
+        p_adjusted=p_adjusted,
+        normalised=judged.view.normalised,
+        more_steps=more.steps if unsure else None,
+        more_runs=more.runs if unsure else None,
+        more_baselines=more.baselines if unsure else None,
+        stage=_stage(seen, metric) if regressed else None,
+        factor=guilty_factor(seen.factors) if regressed and metric.per in _GOODPUT else None,
+    )
+
+
+_GOODPUT = (m.LENGTH, m.DEVICES)
+
+
+def _stage(seen: _Seen, metric: Metric) -> StageChange | None:
+    """The stage that a metric is of, else the one that made the step longer."""
+    for family in (m.BUSY, m.EXPOSED):
+        if metric.of.startswith(family):
+            named = [s for s in seen.stages if s.name == metric.of[len(family) :]]
+            return named[0] if named else None
+    if m.LENGTH in (metric.of, metric.per) or metric.per == m.DEVICES:
+        return guilty_stage(seen.stages)
+    return None
+
+
+def _worse(shown: Contrast, change: Change) -> Interval:
+    """The change for the worse as a share, with its interval."""
+    found = shown.interval(LEVEL)
+    ends = (change.sign * x for x in (found.value, found.low, found.high))
+    value, one, other = (share_worse(x, change.metric.better) for x in ends)
+    return Interval(value, min(one, other), max(one, other))
+
+
+def _notes(seen: _Seen) -> tuple[str, ...]:
+    panel = seen.panel
+    notes = [f"{one.name} differ: {one.before:.4g} in the baseline, {one.after:.4g} in the run"
+             for one in seen.drift if one.changed]  # fmt: skip
+    if panel.baseline == 1:
+        notes.append(
+            f"one run in the baseline: that starts of the job differ by {100 * TAU:g} % (standard "
+            "deviation) is assumed, and not measured; more runs make it sharper"
+        )
+    usual = max(panel.warmup[: panel.baseline])
+    longest = max(panel.warmup[panel.baseline :])
+    if not panel.paired and longest > usual + 2:
+        notes.append(
+            f"warm-up took {longest} steps in the run and at most {usual} in the baseline; it is "
+            "left out"
+        )
+    return tuple(notes)

@@ -39,6 +39,11 @@ class Metric:
     scale: float = 1.0
     work: str = ""
 
+    @property
+    def has_stalls(self) -> bool:
+        """Whether it is a mean of seconds, which a few stalled steps move."""
+        return self.quantile is None and (is_seconds(self.of) or is_seconds(self.per))
+
 
 _FIXED = (
     Metric(
@@ -73,6 +78,11 @@ _FIXED = (
 
 _QUANTILES = ("step", "lag")  # `stage.X` and `exposed.X` have them too
 _STAGES = tuple(word(stage) for stage in Stage if stage not in (Stage.STEP, Stage.WAIT))
+
+
+def is_seconds(column: str) -> bool:
+    """Whether a column is of seconds of steps, in which a stall of the machine shows."""
+    return column in (LENGTH, DEVICES) or column.startswith((BUSY, EXPOSED))
 
 
 def metric_names() -> tuple[str, ...]:

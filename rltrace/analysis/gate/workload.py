@@ -18,8 +18,12 @@ _NO_WORK = (
     "seed", "name", "dir", "path", "file", "logger", "logging", "log", "wandb", "project",
     "experiment", "output", "out", "save", "tracker", "port", "host", "address", "run",
 )  # fmt: skip
-"""A setting with one of these words in its name says where things go, or which samples are drawn,
-and not what work is done."""
+_LENGTH = (
+    "steps", "max_steps", "total_steps", "total_training_steps", "num_train_epochs", "epochs",
+    "total_epochs", "num_episodes", "max_epochs", "resume", "checkpoint", "checkpoint_every",
+)  # fmt: skip
+"""Settings with one of `_NO_WORK` among the words of their name say where things go, or which
+samples are drawn; those of `_LENGTH` how long the job goes on. Neither is the work of a step."""
 
 Facts = Mapping[str, Any]
 
@@ -87,5 +91,6 @@ def facts_that_differ(before: Facts, after: Facts) -> tuple[Difference, ...]:
 
 
 def _is_work(name: str) -> bool:
-    words = name.lower().replace("-", "_").replace(".", "_").split("_")
-    return not any(word in _NO_WORK for word in words)
+    plain = name.lower().replace("-", "_").strip("_")
+    words = plain.replace(".", "_").split("_")
+    return plain.rpartition(".")[2] not in _LENGTH and not any(w in _NO_WORK for w in words)

@@ -1,0 +1,221 @@
+"""Runs side by side, step by step: a figure of each run, and what it might have been by chance.
+
+Runs of the same seed do the same work in the same step, and a step that is long in one is long in
+all. So the same step numbers are compared where the runs have them, and drawn together: what the
+runs share then leaves the difference between them. Where they share nothing, that costs nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rltrace.analysis.gate import metrics as m
+from rltrace.analysis.gate.metrics import Metric
+from rltrace.analysis.gate.resampling import Floats, drawn_counts, mean_block
+from rltrace.analysis.gate.series import RunSeries
+from rltrace.analysis.gate.settling import warmup_steps
+from rltrace.analysis.gate.stalls import without_stalls
+from rltrace.analysis.intervals import Ints
+
+FEWEST = 5
+"""Settled steps below which a run tells nothing of its own noise."""
+_SHARED = 0.8  # runs that share this much of the shortest one's steps are compared by step number
+
+
+@dataclass(frozen=True, eq=False)
+class Figures:
+    """A figure of each run (`values`) and of each run in each draw of its steps (`draws`, shape
+    (draws, runs)). NaN where a run does not have it."""
+
+    values: Floats
+    draws: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """Runs of which the first `baseline` are the baseline's, and the rest are judged. `rows` are
+    the settled steps of each that count, `warmup` how many before them do not. `counts` is how
+    often each of these steps is in each draw; `paired` runs are drawn together. `widening` is by
+    how much the variance of means of drawn steps falls short: blocks of few steps miss a part of
+    what neighbours share."""
+
+    runs: tuple[RunSeries, ...]
+    baseline: int
+    rows: tuple[Ints, ...]
+    warmup: tuple[int, ...]
+    counts: tuple[Floats, ...]
+    paired: bool
+    widening: float
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """How many steps of each run count."""
+        return tuple(len(rows) for rows in self.rows)
+
+    def figures(self, metric: Metric, usual: bool = False) -> Figures:
+        """The figure of each run, in the metric's unit; `usual`: without the stalls of a rate's
+        seconds."""
+        names = {metric.of, metric.per}
+        if metric.of == m.LAG:
+            names = {name for run in self.runs for name in run.columns if name.startswith(m.LAG)}
+        tables = [
+            {name: run.columns[name][rows] for name in names if name in run.columns}
+            for run, rows in zip(self.runs, self.rows, strict=True)
+        ]
+        if usual and metric.quantile is None:
+            _cut(tables, names, self.paired)
+        one = [
+            _figure(table, counts, metric)
+            for table, counts in zip(tables, self.counts, strict=True)
+        ]
+        values = np.array([value for value, _ in one])
+        return Figures(values, np.stack([draws for _, draws in one], axis=1))
+
+
+def panel_of(baseline: Sequence[RunSeries], judged: Sequence[RunSeries]) -> Panel:
+    """The panel of these runs."""
+    runs = (*baseline, *judged)
+    warmup = tuple(warmup_steps(run.columns[m.LENGTH]) for run in runs)
+    rows: tuple[Ints, ...] = tuple(
+        np.arange(left_out, run.size) for run, left_out in zip(runs, warmup, strict=True)
+    )
+    shared = _shared(runs, rows)
+    paired = shared is not None
+    if shared is not None:
+        rows = shared
+        warmup = tuple(int(mine[0]) for mine in rows)
+    logs = [
+        np.log(np.maximum(run.columns[m.LENGTH][mine], 1e-9))
+        for run, mine in zip(runs, rows, strict=True)
+    ]
+    if paired:
+        table = np.stack(logs)
+        logs = list(table - table.mean(axis=0))  # without what the runs share
+        block = float(np.median([mean_block(one) for one in logs]))
+        counts = (drawn_counts(table.shape[1], block, seed=0),) * len(runs)
+    else:
+        counts = tuple(drawn_counts(len(one), mean_block(one), i) for i, one in enumerate(logs))
+    return Panel(runs, len(baseline), rows, warmup, counts, paired, _widening(logs, counts))
+
+
+def _widening(logs: Sequence[Floats], counts: Sequence[Floats]) -> float:
+    """The variance of a mean of an autoregression of order 1 over that of the draws. Its r is that
+    of all runs together, as a short one tells little, without its bias in short series (Marriott
+    and Pope 1954)."""
+    known = [(one - one.mean(), drawn) for one, drawn in zip(logs, counts, strict=True)]
+    known = [(one, drawn) for one, drawn in known if len(one) >= FEWEST and one @ one > 0]
+    if not known:
+        return 1.0
+    r = float(np.mean([(one[1:] @ one[:-1]) / (one @ one) for one, _ in known]))
+    n = float(np.mean([len(one) for one, _ in known]))
+    r = min(max(0.0, r + (1 + 3 * r) / n), 0.9)
+    asked = (1 + r) / (1 - r)
+    drawn = np.mean(
+        [((w @ one) / len(one)).var() * len(one) ** 2 / (one @ one) for one, w in known]
+    )
+    return max(1.0, asked / float(drawn)) if drawn > 0 else 1.0
+
+
+def _shared(runs: Sequence[RunSeries], rows: Sequence[Ints]) -> tuple[Ints, ...] | None:
+    """The rows of the steps that all runs have; None where these are too few."""
+    numbers = [run.steps[mine] for run, mine in zip(runs, rows, strict=True)]
+    if len(runs) < 2 or any(len(np.unique(n)) < len(n) or (n < 0).any() for n in numbers):
+        return None
+    common = numbers[0]
+    for other in numbers[1:]:
+        common = np.intersect1d(common, other)
+    if len(common) < max(FEWEST, _SHARED * min(len(n) for n in numbers)):
+        return None
+    return tuple(
+        mine[np.flatnonzero(np.isin(n, common))] for mine, n in zip(rows, numbers, strict=True)
+    )
+
+
+def _cut(tables: list[dict[str, Floats]], names: set[str], paired: bool) -> None:
+    for name in names:
+        if m.is_seconds(name) and all(name in table for table in tables):
+            cut = without_stalls([table[name] for table in tables], paired)
+            for table, column in zip(tables, cut, strict=True):
+                table[name] = column
+
+
+def _figure(columns: dict[str, Floats], counts: Floats, metric: Metric) -> tuple[float, Floats]:
+    """`(the figure, the figure of each draw)`."""
+    unknown = math.nan, np.full(len(counts), math.nan)
+    size = counts.shape[1]
+    weights = np.vstack([np.ones((1, size)), counts])  # the run as it is, then the draws
+    if metric.of == m.LAG:
+        found = _lags(columns, weights, metric)
+    elif metric.of not in columns or metric.per not in columns:
+        return unknown
+    else:
+        of, per = columns[metric.of], columns[metric.per]
+        known = ~np.isnan(of) & ~np.isnan(per)
+        if not known.any():
+            return unknown
+        if metric.quantile is None:
+            found = _rate(of[known], per[known], weights[:, known])
+        else:
+            values = of[known] / np.maximum(per[known], 1e-9)
+            found = _quantile(values, weights[:, known], metric.quantile)
+    if found is None:
+        return unknown
+    return float(found[0]) * metric.scale, found[1:] * metric.scale
+
+
+def _rate(of: Floats, per: Floats, weights: Floats) -> Floats:
+    with np.errstate(all="ignore"):
+        rate: Floats = (weights @ of) / (weights @ per)
+    return rate
+
+
+def _quantile(values: Floats, weights: Floats, share: float) -> Floats:
+    """Harrell and Davis's quantile (1982): a mean of the ordered values, weighted by how likely
+    each is to be it. It moves smoothly with the values, as a bootstrap needs, where an order
+    statistic jumps. The largest value (a share of 1) is just that."""
+    order = np.argsort(values)
+    ordered = values[order]
+    weights = weights[:, order]
+    if share >= 1:
+        last = weights.shape[1] - 1 - np.argmax(weights[:, ::-1] > 0, axis=1)
+        return np.asarray(ordered[last], np.float64)
+    n = len(values)
+    below = np.cumsum(weights, axis=1) / np.maximum(weights.sum(axis=1, keepdims=True), 1)
+    grid, chance = _beta((n + 1) * share, (n + 1) * (1 - share))
+    reached = np.interp(below, grid, chance)
+    parts = np.diff(reached, axis=1, prepend=0.0)
+    return np.asarray(parts @ ordered, np.float64)
+
+
+def _beta(a: float, b: float) -> tuple[Floats, Floats]:
+    """The distribution function of a beta distribution, on a grid."""
+    grid = np.linspace(0.0, 1.0, 4001)
+    inner = (grid[1:] + grid[:-1]) / 2
+    logs = (a - 1) * np.log(inner) + (b - 1) * np.log1p(-inner)
+    density = np.exp(logs - logs.max())
+    return grid, np.append(0.0, np.cumsum(density) / density.sum())
+
+
+def _lags(columns: dict[str, Floats], weights: Floats, metric: Metric) -> Floats | None:
+    """The mean or a quantile of the samples' lags."""
+    if not columns:
+        return None
+    table = sorted(
+        ((int(name[len(m.LAG) :]), column) for name, column in columns.items()),
+        key=lambda row: row[0],
+    )
+    lags = np.array([lag for lag, _ in table], np.float64)
+    samples = weights @ np.stack([column for _, column in table], axis=1)
+    total = samples.sum(axis=1, keepdims=True)
+    if not total[0, 0] > 0:
+        return None
+    with np.errstate(all="ignore"):
+        shares = np.cumsum(samples / total, axis=1)
+    if metric.quantile is None:
+        return np.asarray(np.diff(shares, axis=1, prepend=0.0) @ lags, np.float64)
+    reached = np.argmax(shares >= metric.quantile - 1e-9, axis=1)
+    return np.asarray(lags[reached], np.float64)

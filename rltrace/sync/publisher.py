@@ -85,7 +85,7 @@ class Publisher:
         Errors: what the publication raised.
         """
         ticket, self._ticket = self._ticket, None
-        if ticket is not None:
+        if ticket is not None and not ticket.passed:
             ticket.gate()
 
     def gate_before(self, optimizer: Any) -> None:
@@ -138,6 +138,8 @@ class Ticket:
     """A publication that goes on behind the learner."""
 
     def __init__(self, future: Future[_Done]) -> None:
+        self.passed = False
+        """Whether the gate has been passed, or has raised."""
         self._future = future
 
     def done(self) -> bool:
@@ -150,6 +152,7 @@ class Ticket:
         Errors: those of `publish`.
         """
         began_ns = monotonic_ns()
+        self.passed = True
         if self._future.done():
             done = self._future.result()
         else:

@@ -1,0 +1,24 @@
+"""A place in shared memory for each test, removed after it."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def memory() -> Iterator[Path]:
+    """An empty folder in shared memory."""
+    root = Path(tempfile.mkdtemp(prefix="rltrace-test-", dir="/dev/shm"))
+    yield root
+    shutil.rmtree(root, ignore_errors=True)
+
+
+@pytest.fixture
+def where(memory: Path) -> str:
+    """A place for a policy, where there is none yet."""
+    return f"shm://{memory}/policy"

@@ -1,0 +1,247 @@
+"""Slots in shared memory: one writer, leases, what is left behind, and what does not fit."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rltrace.sync import Publisher, Subscriber, Version, layout_of
+from rltrace.sync.arena import Arena
+from rltrace.sync.place import folder_of, shared_memory
+from rltrace.trace.errors import RltraceError
+
+WEIGHTS = {"w": np.arange(300_000, dtype=np.float32), "odd": np.arange(5, dtype=np.uint8)}
+LAYOUT = layout_of(WEIGHTS)
+
+
+def filled(value: float) -> dict[str, np.ndarray[Any, Any]]:
+    return {name: np.full_like(array, value) for name, array in WEIGHTS.items()}
+
+
+def pulled(subscriber: Subscriber) -> float:
+    """The value that all elements of the latest version have."""
+    target = filled(99)
+    subscriber.pull_into(target, verify=True)
+    (value,) = set(np.unique(target["w"])) | set(np.unique(target["odd"]))
+    return float(value)
+
+
+def test_a_policy_has_one_publisher_at_a_time(where: str) -> None:
+    with Publisher.open(LAYOUT, where) as first:
+        with pytest.raises(RltraceError, match="has a publisher already"):
+            Publisher.open(LAYOUT, where)
+        assert first.publish(filled(1)) is not None
+    with Publisher.open(LAYOUT, where):
+        pass
+
+
+def test_the_last_one_out_frees_the_memory(where: str, memory: Path) -> None:
+    publisher, subscriber = Publisher.open(LAYOUT, where), Subscriber.connect(where)
+    publisher.publish(filled(1))
+    publisher.close()
+    assert pulled(subscriber) == 1
+    subscriber.close()
+    assert list(memory.iterdir()) == []
+
+
+def test_versions_go_on_over_a_restart(where: str) -> None:
+    first = Publisher.open(LAYOUT, where)
+    old = [first.publish(filled(n)) for n in (1, 2)]
+    with Subscriber.connect(where) as subscriber:
+        first.close()
+        assert subscriber.latest() == old[1]
+        with Publisher.open(LAYOUT, where) as second:
+            assert pulled(subscriber) == 2
+            new = second.publish(filled(3))
+            assert pulled(subscriber) == 3
+    assert old[0] is not None
+    assert old[1] is not None
+    assert new == Version(old[1].run, old[1].epoch + 1, old[1].counter + 1)
+    assert old[0] < old[1] < new
+
+
+def test_another_run_does_not_see_the_weights_of_the_one_before(where: str) -> None:
+    with Publisher.open(LAYOUT, where, run="a" * 16) as first:
+        first.publish(filled(1))
+        subscriber = Subscriber.connect(where)
+    with Publisher.open(LAYOUT, where, run="b" * 16) as second:
+        assert subscriber.latest() is None
+        version = second.publish(filled(2))
+        assert version is not None
+        assert (version.run, version.counter) == ("b" * 16, 2)
+        assert pulled(subscriber) == 2
+    subscriber.close()
+
+
+def test_a_layout_that_changed_sends_subscribers_to_the_new_one(where: str, memory: Path) -> None:
+    with Publisher.open(LAYOUT, where) as first:
+        old = first.publish(filled(1))
+        subscriber = Subscriber.connect(where)
+        held = subscriber.lease()
+    wider = {"w": np.ones(400_000, dtype=np.float32)}
+    with Publisher.open(layout_of(wider), where) as second:
+        assert subscriber.latest() is None
+        new = second.publish(wider)
+        assert old is not None
+        assert new is not None
+        assert new > old
+        with pytest.raises(RltraceError, match="w has shape"):
+            subscriber.pull_into(filled(0))
+        target = {"w": np.zeros(400_000, dtype=np.float32)}
+        subscriber.pull_into(target)
+        assert target["w"].all()
+        assert held["w"].all()  # what is held stays
+        held.release()
+    subscriber.close()
+    assert list(memory.iterdir()) == []
+
+
+def test_a_slow_reader_makes_the_publisher_use_a_spare_slot_then_leave_versions_out(
+    where: str,
+) -> None:
+    with Publisher.open(LAYOUT, where, slots=2, spare=1, patience_s=0.01) as publisher:
+        readers = [Subscriber.connect(where) for _ in range(3)]
+        held = []
+        for n, reader in enumerate(readers):
+            assert publisher.publish(filled(n)) is not None
+            held.append(reader.lease())
+        assert publisher.publish(filled(3)) is None
+        assert publisher.skipped == 1
+        assert [view["w"][0] for view in held] == [0, 1, 2]
+        held[0].release()
+        version = publisher.publish(filled(4))
+        assert version is not None
+        assert version.counter == 4
+        assert pulled(readers[0]) == 4
+        held[1].release()
+        held[2].release()
+        for reader in readers:
+            reader.close()
+
+
+def test_an_older_version_can_be_leased_while_it_is_there(where: str) -> None:
+    with Publisher.open(LAYOUT, where) as publisher, Subscriber.connect(where) as subscriber:
+        first, second = publisher.publish(filled(1)), publisher.publish(filled(2))
+        with subscriber.lease(first) as views:
+            assert views["w"][0] == 1
+            assert views.manifest.version == first
+        publisher.publish(filled(3))
+        with pytest.raises(RltraceError, match="no longer"):
+            subscriber.lease(first)
+        with subscriber.lease(second) as views:
+            assert views["w"][0] == 2
+
+
+def test_a_relay_cannot_take_a_policy_back(where: str) -> None:
+    arena = Arena.create(where, LAYOUT)
+    versions = [Version("c" * 16, 1, n) for n in (5, 4)]
+    for version in versions[:1]:
+        slot = arena.write()
+        assert slot is not None
+        assert slot.commit(version=version) == version
+    slot = arena.write()
+    assert slot is not None
+    with pytest.raises(RltraceError, match="is not after"):
+        slot.commit(version=versions[1])
+    assert arena.latest() == versions[0]
+    assert arena.write() is not None
+    arena.close()
+
+
+def test_damage_is_found_before_anything_is_applied_and_healed_by_the_next_version(
+    where: str,
+) -> None:
+    with Publisher.open(LAYOUT, where) as publisher, Subscriber.connect(where) as subscriber:
+        publisher.publish(filled(1))
+        with subscriber.lease() as views, open(views.path, "r+b") as file:
+            file.seek(-LAYOUT.bytes + 600_000, os.SEEK_END)
+            file.write(b"\x01")
+        target = filled(99)
+        with pytest.raises(RltraceError, match="is damaged in 1 of 3 blocks, first in w"):
+            subscriber.pull_into(target, verify=True)
+        assert (target["w"] == 99).all()
+        publisher.publish(filled(2))
+        assert pulled(subscriber) == 2
+
+
+def test_what_was_not_hashed_cannot_be_verified(where: str) -> None:
+    with (
+        Publisher.open(LAYOUT, where, hashing=False) as publisher,
+        Subscriber.connect(where) as subscriber,
+    ):
+        publisher.publish(filled(1))
+        with pytest.raises(RltraceError, match="without digests"):
+            subscriber.pull_into(filled(0), verify=True)
+        target = filled(0)
+        subscriber.pull_into(target)
+        assert (target["w"] == 1).all()
+
+
+@pytest.mark.parametrize("place", ["policy", "tcp://host", "shm://", "shm://a b", "shm://../x"])
+def test_a_place_that_is_none_is_refused(place: str) -> None:
+    with pytest.raises(RltraceError, match="says no place for weights"):
+        folder_of(place)
+
+
+def test_a_name_lies_in_the_users_own_part_of_shared_memory() -> None:
+    assert folder_of("shm://policy") == shared_memory() / "policy"
+    assert folder_of("shm:///mnt/ram/policy") == Path("/mnt/ram/policy")
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A file system in memory of 4 MiB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "rltrace-test", str(folder)]
+    if os.getuid() or subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("only root can mount a small file system")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_too_little_shared_memory_is_told_at_open(small: Path) -> None:
+    where = f"shm://{small}/policy"
+    large = layout_of({"w": np.zeros(3 << 20, dtype=np.uint8)})
+    with pytest.raises(RltraceError, match=r"6\.3 MB more are needed and 4\.2 MB are free"):
+        Publisher.open(large, where)
+    assert list(small.iterdir()) == []
+    fits = {"w": np.ones(3 << 19, dtype=np.uint8)}
+    with Publisher.open(layout_of(fits), where, patience_s=0.01) as publisher:
+        # No room for the spare slot: versions are left out, and nothing breaks.
+        readers = [Subscriber.connect(where) for _ in range(2)]
+        held = []
+        for reader in readers:
+            assert publisher.publish(fits) is not None
+            held.append(reader.lease())
+        assert publisher.publish(fits) is None
+        held[0].release()
+        assert publisher.publish(fits) is not None
+        held[1].release()
+        for reader in readers:
+            reader.close()
+    assert list(small.iterdir()) == []
+
+
+def test_a_limit_on_file_sizes_is_told_at_open_and_leaves_nothing(memory: Path) -> None:
+    program = f"""
+import resource, numpy as np
+from rltrace.sync import Publisher, layout_of
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+try:
+    Publisher.open(layout_of({{"w": np.zeros(2 << 20, dtype=np.uint8)}}), "shm://{memory}/policy")
+except Exception as error:
+    print(error)
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.stdout.startswith("no room for weights"), done.stderr
+    assert "(File too large)" in done.stdout
+    assert list(memory.iterdir()) == []

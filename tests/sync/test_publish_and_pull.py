@@ -1,0 +1,278 @@
+"""What a learner publishes is what a rollout worker's model holds after a pull, bit for bit."""
+
+from __future__ import annotations
+
+import resource
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+from rltrace.sync import Publisher, Shard, Subscriber, layout_of
+from rltrace.sync.blocks import BLOCK_BYTES
+from rltrace.trace.errors import RltraceError
+
+
+class Model(torch.nn.Module):
+    """Tied head, odd sizes, several blocks, a tensor that spans them."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.embed = torch.nn.Embedding(600, 257)
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(257, 257) for _ in range(3))
+        self.head = torch.nn.Linear(257, 600, bias=False)
+        self.head.weight = self.embed.weight
+        self.register_buffer("steps", torch.tensor([seed]))
+
+
+def raw(tensor: torch.Tensor) -> bytes:
+    return bytes(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy())
+
+
+def same(one: Any, other: Any) -> bool:
+    pairs = zip(one.state_dict().items(), other.state_dict().items(), strict=True)
+    return all(a == b and raw(x) == raw(y) for (a, x), (b, y) in pairs)
+
+
+@pytest.fixture
+def pair(where: str) -> Iterator[tuple[Publisher, Subscriber]]:
+    layout = layout_of(Model(0))
+    assert layout.bytes > 2 * BLOCK_BYTES
+    with Publisher.open(layout, where) as publisher, Subscriber.connect(where) as subscriber:
+        yield publisher, subscriber
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("verify", [False, True])
+def test_a_model_arrives_bit_for_bit(where: str, threads: int, verify: bool) -> None:
+    learner, rollout = Model(1), Model(2)
+    layout = layout_of(learner)
+    with (
+        Publisher.open(layout, where, threads=threads) as publisher,
+        Subscriber.connect(where, threads=threads) as subscriber,
+    ):
+        assert subscriber.latest() is None
+        version = publisher.publish(learner, step=7)
+        assert subscriber.pull_into(rollout, verify=verify) == version == subscriber.latest()
+        assert subscriber.applied is not None
+        assert subscriber.applied.step == 7
+    assert same(learner, rollout)
+    assert rollout.head.weight is rollout.embed.weight
+
+
+def test_every_kind_of_tensor_arrives_bit_for_bit(where: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    source: dict[str, Any] = {
+        "bfloat16": torch.randn(3, 3, generator=generator).bfloat16(),
+        "float8": torch.randn(5, generator=generator).to(torch.float8_e4m3fn),
+        "strange": torch.tensor([float("nan"), float("inf"), 1e-45, -0.0]),
+        "transposed": torch.randn(400, 600, generator=generator).T,
+        "every other": torch.arange(10)[::2],
+        "scalar": torch.tensor(3.0),
+        "empty": torch.empty(0, 4),
+        "flags": torch.tensor([True, False]),
+        "numpy": np.arange(7, dtype=np.int16),
+        "numpy transposed": np.arange(6.0).reshape(2, 3).T,
+    }
+    target = {
+        name: torch.zeros_like(t) if isinstance(t, torch.Tensor) else np.zeros_like(t)
+        for name, t in source.items()
+    }
+    target["strange"] = torch.zeros(8)[::2]
+    with Publisher.open(layout_of(source), where) as publisher:
+        publisher.publish(source)
+        with Subscriber.connect(where) as subscriber:
+            subscriber.pull_into(target, verify=True)
+    for name, tensor in source.items():
+        if isinstance(tensor, torch.Tensor):
+            assert raw(target[name]) == raw(tensor), name
+        else:
+            assert np.array_equal(target[name], tensor), name
+
+
+def test_master_weights_are_cast_on_the_way(where: str) -> None:
+    learner, rollout = Model(1), Model(2).bfloat16()
+    layout = layout_of(learner, dtype="bfloat16")
+    for weights in (learner, learner.state_dict().items()):
+        with Publisher.open(layout, where) as publisher:
+            publisher.publish(weights)
+            with Subscriber.connect(where) as subscriber:
+                subscriber.pull_into(rollout, verify=True)
+        assert same(Model(1).bfloat16(), rollout)
+        with torch.no_grad():
+            rollout.embed.weight.zero_()
+
+
+def test_a_stream_of_tensors_need_hold_one_at_a_time_and_no_tied_ones(where: str) -> None:
+    learner, rollout = Model(1), Model(2)
+
+    def gathered() -> Iterator[tuple[str, torch.Tensor]]:
+        for name, tensor in reversed(learner.state_dict().items()):
+            yield name, tensor.clone()
+
+    with Publisher.open(layout_of(learner), where) as publisher:
+        publisher.publish(gathered())
+        with Subscriber.connect(where) as subscriber:
+            subscriber.pull_into(rollout, verify=True)
+    assert same(learner, rollout)
+
+
+def test_a_rank_takes_its_part_of_what_was_published_whole(where: str) -> None:
+    whole = torch.randn(8, 6)
+    half, rows = torch.zeros(8, 3), torch.zeros(2, 6)
+    with Publisher.open(layout_of({"w": whole}), where) as publisher:
+        publisher.publish({"w": whole})
+        with Subscriber.connect(where) as subscriber:
+            subscriber.pull_into([("w", half, Shard((0, 3), (8, 6)))])
+            subscriber.pull_into([("w", rows, Shard((6, 0), (8, 6)))])
+            with pytest.raises(RltraceError, match="w has Shard"):
+                subscriber.pull_into([("w", half, Shard((0, 4), (8, 6)))])
+    assert torch.equal(half, whole[:, 3:])
+    assert torch.equal(rows, whole[6:])
+
+
+def test_publishing_goes_on_behind_until_the_gate(pair: tuple[Publisher, Subscriber]) -> None:
+    publisher, subscriber = pair
+    learner, rollout, go = Model(1), Model(2), threading.Event()
+
+    def slowly() -> Iterator[tuple[str, torch.Tensor]]:
+        for item in learner.state_dict().items():
+            yield item
+            go.wait()
+
+    ticket = publisher.publish_async(slowly(), step=3)
+    assert not ticket.done()
+    assert subscriber.latest() is None
+    go.set()
+    version = ticket.gate()
+    assert subscriber.pull_into(rollout) == version
+    assert same(learner, rollout)
+
+
+def test_an_optimizer_passes_the_gate_before_it_steps(pair: tuple[Publisher, Subscriber]) -> None:
+    publisher, subscriber = pair
+    learner, rollout, before = Model(1), Model(2), Model(1)
+    optimizer = torch.optim.SGD(learner.parameters(), lr=1.0)
+    publisher.gate_before(optimizer)
+    for parameter in learner.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    publisher.publish_async(learner)
+    optimizer.step()
+    subscriber.pull_into(rollout)
+    assert same(before, rollout)
+    assert not same(learner, rollout)
+
+
+def test_what_goes_wrong_behind_is_raised_at_the_gate(pair: tuple[Publisher, Subscriber]) -> None:
+    publisher, subscriber = pair
+    ticket = publisher.publish_async({"x": torch.zeros(1)})
+    with pytest.raises(RltraceError, match="x is not in the layout"):
+        ticket.gate()
+    assert publisher.publish(Model(1)) == subscriber.latest()
+
+
+def test_a_leased_version_is_read_in_place_and_is_a_safetensors_file(
+    pair: tuple[Publisher, Subscriber],
+) -> None:
+    publisher, subscriber = pair
+    learner = Model(1)
+    publisher.publish(learner, step=4)
+    with subscriber.lease() as views:
+        assert views.manifest.step == 4
+        assert set(views) == set(learner.state_dict())
+        assert np.array_equal(views["layers.0.bias"], learner.layers[0].bias.detach().numpy())
+        assert raw(views.torch("head.weight")) == raw(learner.head.weight)
+        with pytest.raises(ValueError, match="read-only"):
+            views["steps"][0] = 1
+        stored = load_file(views.path)
+        assert set(stored) == set(learner.state_dict()) - {"head.weight"}
+        assert np.array_equal(stored["embed.weight"], views["head.weight"])
+    with pytest.raises(RltraceError, match="released"):
+        views["steps"]
+
+
+def _without(name: str) -> dict[str, torch.Tensor]:
+    return {n: t for n, t in Model(1).state_dict().items() if n != name}
+
+
+BAD = {
+    "another shape": (_without("steps") | {"steps": torch.zeros(2).long()}, "steps has shape"),
+    "another type": (_without("steps") | {"steps": torch.zeros(1)}, "steps is float32"),
+    "one too few": (_without("layers.1.bias"), "layers.1.bias"),
+    "one too many": (_without("") | {"lora": torch.zeros(1)}, "lora"),
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+@pytest.mark.parametrize("stream", [False, True])
+def test_weights_that_do_not_fit_are_not_published(
+    pair: tuple[Publisher, Subscriber], bad: str, stream: bool
+) -> None:
+    publisher, subscriber = pair
+    good = publisher.publish(Model(1))
+    weights, said = BAD[bad]
+    with pytest.raises(RltraceError, match=said):
+        publisher.publish(iter(weights.items()) if stream else weights)
+    rollout = Model(2)
+    assert subscriber.pull_into(rollout, verify=True) == good
+    assert same(rollout, Model(1))
+    assert publisher.publish(Model(3)) == subscriber.latest()
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_a_model_that_does_not_fit_is_not_touched(
+    pair: tuple[Publisher, Subscriber], bad: str
+) -> None:
+    publisher, subscriber = pair
+    publisher.publish(Model(1))
+    model, said = BAD[bad]
+    model = {name: torch.ones_like(tensor) for name, tensor in model.items()}
+    with pytest.raises(RltraceError, match=said):
+        subscriber.pull_into(model)
+    assert all(bool((tensor == 1).all()) for tensor in model.values())
+    assert not subscriber.poisoned
+
+
+def test_tensors_that_are_no_longer_tied_are_not_published(
+    pair: tuple[Publisher, Subscriber],
+) -> None:
+    publisher, _ = pair
+    learner = Model(1)
+    learner.head.weight = torch.nn.Parameter(learner.head.weight.detach().clone())
+    with pytest.raises(RltraceError, match=r"head.weight is no longer tied to embed.weight"):
+        publisher.publish(learner)
+
+
+def test_waiting_for_a_version_ends_in_a_sentence(pair: tuple[Publisher, Subscriber]) -> None:
+    publisher, subscriber = pair
+    with pytest.raises(RltraceError, match="first version was not published"):
+        subscriber.wait(timeout_s=0)
+    version = publisher.publish(Model(1))
+    assert subscriber.wait(1, timeout_s=0) == subscriber.wait(version, timeout_s=0) == version
+    with pytest.raises(RltraceError, match=r"version 2 was not published .* latest is"):
+        subscriber.pull_into(Model(1), at_least=2, timeout_s=0)
+    with pytest.raises(RltraceError, match="nothing is published at shm://nowhere"):
+        Subscriber.connect("shm://nowhere", timeout_s=0)
+
+
+def test_no_update_allocates_memory_after_the_first(where: str) -> None:
+    weights = {"w": np.zeros(16 << 20, dtype=np.uint8)}
+    target = {"w": np.zeros(16 << 20, dtype=np.uint8)}
+    with Publisher.open(layout_of(weights), where) as publisher:
+        subscriber = Subscriber.connect(where)
+        for _ in range(3):
+            publisher.publish(weights)
+            subscriber.pull_into(target, verify=True)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for _ in range(10):
+            publisher.publish(weights)
+            subscriber.pull_into(target, verify=True)
+        faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+        subscriber.close()
+    pages = 10 * 2 * len(weights["w"]) // resource.getpagesize()
+    assert faults < pages / 100

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _MANY = 8
 RECORDING_STOPPED = "recording-stopped"
+STEP_FAILED = "step-failed"
+"""Kind of a step that an exception left, whose number is its target (`Health` says so)."""
 NOT_LOGGED = "not in the log"
 """Kind of what an imported log cannot tell; where that is of a stage, it is the stage's reason."""
 
@@ -144,6 +146,9 @@ def _in_progress(
 
 
 def _is_reason(problem: dict[str, Any]) -> bool:
+    """Whether it is said elsewhere: as the reason of what was not seen, or as an alarm."""
+    if problem.get("what") == STEP_FAILED:
+        return True
     return problem.get("what") == NOT_LOGGED and "stage" in problem
 
 

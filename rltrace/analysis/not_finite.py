@@ -1,7 +1,7 @@
 """Losses, gradients and rewards that are no finite number: the job computes nothing from then on.
 
 One such figure may be harmless: trainers skip an update whose gradient overflowed and go on. It is
-grave where the last reading is none either, or where they are many.
+grave where the last reading is none either, or where they are many and not a single one.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def diverged(run: Run, steps: Steps) -> tuple[Diverged, ...]:
         group by text having count(*) filter (not isfinite(value)) > 0 order by text
     """).fetchall()
     return tuple(
-        Diverged(name, n, bad, _step_at(steps, at_ns), not last_ok or bad >= _MANY * n)
+        Diverged(name, n, bad, _step_at(steps, at_ns), not last_ok or bad >= max(2, _MANY * n))
         for name, n, bad, at_ns, last_ok in rows
     )
 

@@ -49,14 +49,17 @@ class Steps:
     """All complete steps in the order of time. `whole_run`: there were none, the run is the window.
 
     `in_progress` are the steps that were begun and not ended, `(number, start_ns)`: by a hang, a
-    kill, or an exception that cut them short and was not followed by another try. `repeated` is how
-    many step numbers came more than once (a restart from a checkpoint).
+    kill, or an exception that cut them short and was not followed by another try. `failed` are
+    those after which their process began another, `(number, start_ns, when that was)`: an exception
+    left them, and the job went on. `repeated` is how many step numbers came more than once (a
+    restart from a checkpoint).
     """
 
     windows: tuple[Window, ...]
     whole_run: bool
     in_progress: tuple[tuple[int, int], ...]
     repeated: int
+    failed: tuple[tuple[int, int, int], ...] = ()
 
     @property
     def steady(self) -> tuple[int, ...]:
@@ -89,20 +92,36 @@ def steps_of(rows: list[tuple[int, int, int, int]], recorded: tuple[int, int]) -
     """The steps of rows `(step, start_ns, end_ns or -1, process)` in the order of their start."""
     whole = [row for row in rows if row[2] >= row[1]]
     ended = {step: start for step, start, _, _ in whole}
+    failed = _failed(rows)
+    left = {start for _, start, _ in failed}
     begun: dict[int, int] = {}
     for step, start, end, _ in rows:
-        if end < 0 and not ended.get(step, -1) > start:  # nor was it done again
+        done_again = ended.get(step, -1) > start
+        if end < 0 and not done_again and start not in left:
             begun.setdefault(step, start)
     in_progress = tuple(begun.items())
     if not whole:
         start, end = recorded
         window = Window(-1, start, end, -1, False)
-        return Steps((window,) if end > start else (), True, in_progress, 0)
+        return Steps((window,) if end > start else (), True, in_progress, 0, failed)
     kept = _one_clock(whole)
     warm = _warmup([end - start for _, start, end, _ in kept])
     windows = tuple(Window(*row, warmup=i < warm) for i, row in enumerate(kept))
     numbers = [window.step for window in windows if window.step >= 0]
-    return Steps(windows, False, in_progress, len(numbers) - len(set(numbers)))
+    return Steps(windows, False, in_progress, len(numbers) - len(set(numbers)), failed)
+
+
+def _failed(rows: list[tuple[int, int, int, int]]) -> tuple[tuple[int, int, int], ...]:
+    """Steps without an end after which their process began another, as `Steps` has them. Of a loop
+    that begins steps before others end that says nothing."""
+    found = []
+    for process in {row[3] for row in rows if row[2] < 0}:
+        mine = [row for row in rows if row[3] == process]
+        whole = [row for row in mine if row[2] >= 0]
+        if any(b[1] < a[2] and a[0] != b[0] for a, b in pairwise(whole)):
+            continue
+        found += [(a[0], a[1], b[1]) for a, b in pairwise(mine) if a[2] < 0]
+    return tuple(sorted(found, key=lambda one: one[1]))
 
 
 def _one_clock(rows: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:

@@ -22,6 +22,7 @@ from rltrace.analysis.health import Health, health
 from rltrace.analysis.own_cost import OwnCost, own_cost
 from rltrace.analysis.own_figures import ComparedFigure, compare_figures
 from rltrace.analysis.probe import Probe, find_probe
+from rltrace.analysis.recorded import recorded_until
 from rltrace.analysis.reward_curve import RewardCurve, reward_curve
 from rltrace.analysis.spread import Spread, spread
 from rltrace.analysis.stages import StageRow, break_down, stage_rows
@@ -144,7 +145,7 @@ def summarize(
     breakdown = break_down(activity, steps)
     rows = stage_rows(activity, steps, breakdown, overlap_known=not run.meta.get("imported"))
     lags = staleness(run)
-    until = _recorded_until(run, activity)
+    until = recorded_until(run, activity)
     steady = list(steps.steady)
     idle_s = breakdown.unattributed_s[steady]
     steady_s = float(breakdown.steps_s[steady].sum())
@@ -234,16 +235,6 @@ def _source(run: Run, parts: Parts) -> Source | None:
         return workload_of(run, parts)
     except RltraceError:
         return None
-
-
-def _recorded_until(run: Run, activity: Activity) -> int:
-    """When the recording ended, Unix ns: the run's end where it is known, else the last event."""
-    ended = run.meta.get("end_real_ns")
-    last = activity.last_ns
-    for table, column in (("samples", "time_ns"), ("uses", "time_ns"), ("trajectories", "end_ns")):
-        found = run.sql(f"select coalesce(max({column}), 0) from raw_{table}").fetchall()[0][0]
-        last = max(last, found)
-    return max(last, ended) if isinstance(ended, int) else last
 
 
 def _framework(process: Process) -> str:

@@ -112,6 +112,13 @@ def _around(
     seconds: dict[str, float] = {}
     for column, stage in enumerate(APART):
         _add(seconds, word(stage), apart_s[:, column].sum())
+    failed_s = np.zeros(len(gaps))
+    for _, start, next_ns in steps.failed:
+        place = max(i for i, gap in enumerate(gaps) if gap.start_ns <= max(start, since_ns))
+        failed_s[place] += (min(next_ns, gaps[place].end_ns) - start) / 1e9
+    failed_s = np.clip(failed_s, 0.0, rest_s)
+    _add(seconds, "steps that failed", failed_s.sum())
+    rest_s -= failed_s
     begun = [start for _, start in steps.in_progress if start >= gaps[-1].start_ns]
     unfinished_s = min((until_ns - min(begun)) / 1e9, rest_s[-1]) if begun else 0.0
     _add(seconds, "a step that never ended", unfinished_s)

@@ -21,7 +21,8 @@ from rltrace.hooks.boot import HOOKS_VARIABLE
 from rltrace.hooks.finder import Finder
 from rltrace.hooks.hook import Adapter, Hook, split_target
 from rltrace.hooks.module_files import may_exist
-from rltrace.hooks.observing import Observer, describe
+from rltrace.hooks.observing import Observer
+from rltrace.hooks.recorder import describe
 from rltrace.hooks.versions import satisfies
 from rltrace.hooks.wrapping import (
     Patch,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltrace.hooks import recorder as recording
 from rltrace.hooks.hook import Call, Hook, phase_code, stage_code
+from rltrace.hooks.recorder import describe
 from rltrace.hooks.streams import watch_items
 from rltrace.trace.vocabulary import STEP_SPAN, Stage
 
@@ -116,7 +117,9 @@ class Observer:
             return
         call.end_ns = monotonic_ns()
         # A step that was cut short is no step to measure: its span stays open, as after a kill.
-        if call.span is not None and not (call.exception is not None and call.stage == Stage.STEP):
+        if call.exception is not None and call.stage == Stage.STEP:
+            call.recorder.step_failed(call.recorder.step, call.exception)
+        elif call.span is not None:
             call.span.end()
         call.result = result
         if self._after is not None:
@@ -175,14 +178,6 @@ class Observer:
             )
         except Exception as second:
             _give_up(recorder, second)
-
-
-def describe(error: BaseException) -> str:
-    """An exception in a few words, whatever its `__str__` does."""
-    try:
-        return f"{type(error).__name__}: {error}"[:500]
-    except Exception:
-        return type(error).__name__
 
 
 def _give_up(recorder: Recorder, error: Exception) -> None:

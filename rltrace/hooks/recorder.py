@@ -170,6 +170,14 @@ class Recorder:
             return
         self.problem("not-recorded", target=type(error).__name__, detail=str(error))
 
+    def step_failed(self, step: int, error: object) -> None:
+        """An exception cut a step short. One that only ends the program says nothing of the job."""
+        if isinstance(error, Exception):
+            try:
+                self.problem("step-failed", target=str(step), detail=describe(error))
+            except Exception:  # the job has one to deal with already
+                pass
+
     def _introduce(self) -> None:
         """Called before the first row: a forked child that records nothing leaves no file."""
         if not self._introduced:
@@ -300,9 +308,22 @@ def _failed(error: BaseException) -> None:
 
 
 def _at_exit() -> None:
-    """A bonus for processes that end well: the step that nobody closed ends here."""
-    if _active is not None and _active.open_step is not None:
+    """A bonus for processes that end well: the step that nobody closed ends here. One that an
+    exception cut short does not; the interpreter keeps what it has printed the traceback of."""
+    if _active is None or _active.open_step is None:
+        return
+    if hasattr(sys, "last_value") and not hasattr(sys, "ps1"):
+        _active.step_failed(_active.step, sys.last_value)
+    else:
         _active.open_step.end()
+
+
+def describe(error: BaseException) -> str:
+    """An exception in a few words, whatever its `__str__` does."""
+    try:
+        return f"{type(error).__name__}: {error}"[:500]
+    except Exception:
+        return type(error).__name__
 
 
 def _say(text: str) -> None:

@@ -58,16 +58,22 @@ class LoopSpan(Span):
 
 
 class Step(Span):
-    """An open learner step."""
+    """An open learner step. One that an exception cuts short stays open: it is none to measure."""
 
     __slots__ = ()
 
-    def __exit__(self, *_: object) -> None:
-        self.end()
+    def __exit__(self, kind: object, value: object, traceback: object) -> None:
         recorder = _recorder._active
+        if kind is None:
+            self.end()
+        elif recorder is not None:
+            recorder.step_failed(recorder.step if recorder.open_step is self else -1, value)
         if recorder is not None and recorder.open_step is self:
             recorder.open_step = None
             recorder.step = -1
+
+    async def __aexit__(self, *error: object) -> None:
+        self.__exit__(*error)
 
 
 _active: Recorder | None = None
@@ -192,7 +198,9 @@ def _piecemeal(stage: object, name: object, step: Any, version: Any, *counts: An
 
 def step(number: int) -> Step:
     """One learner step. Either `with rltrace.step(n): ...`, or a call at the top of the loop, which
-    ends the step before. Spans recorded in the process meanwhile belong to it."""
+    ends the step before. Spans recorded in the process meanwhile belong to it. A step that an
+    exception leaves is a failed one, which no figure of a usual step has in it.
+    """
     recorder = _recorder._active
     if recorder is None:
         return _IDLE_STEP

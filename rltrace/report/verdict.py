@@ -22,11 +22,12 @@ _MOST_STOPPED = 3
 _MOST_FIGURES = 4
 _OF_STAGES = (ROLLOUT, TAIL, ENV_REWARD, LEARNER, WEIGHTS)
 # The others stand below.
-_OF_HEALTH = ("reward", "restart", "stall", "lost process", "verdicts", "not finite")
+_OF_HEALTH = ("hang", "failed steps", "reward", "restart", "stall", "lost process", "verdicts", "not finite")
 
 _WHEN_STOPPED = ("was in progress, when the job was ended, since", "that")
 _UNWELL = {
     "crash": "it failed",
+    "failed steps": "steps failed",
     "hang": "a step hangs",
     "lost process": "a process was lost",
     "stall": "steps stalled",
@@ -240,11 +241,11 @@ def warnings(summary: Summary) -> Iterator[str]:
     """What is wrong with the run, one sentence each: a crash, a hang, a process that died."""
     run, by_hand = summary.run, False
     if run.exit_code:
-        how = f"signal {-run.exit_code}" if run.exit_code < 0 else f"exit code {run.exit_code}"
         ended = [one.says for one in summary.health.alarms if one.kind == "crash"]
         by_hand = bool(ended) and not any(kind == "crash" for kind in _kinds(summary))
-        says = ended[0] if by_hand else f"the job failed ({how})"
-        yield f"{says}: figures are of what it did before"
+        yield from (f"{says}: figures are of what it did before" for says in ended)
+    elif unseen := [one.says for one in summary.health.alarms if one.kind == "crash"]:
+        yield from unseen
     elif not run.ended:
         yield "the run has no end: it is still going on, or was killed together with rltrace"
     yield from (alarm.says for alarm in summary.health.alarms if alarm.kind in _OF_HEALTH)

@@ -61,6 +61,77 @@ def test_a_job_that_died_in_its_first_step(tmp_path: Path) -> None:
     assert not found.well
 
 
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (3, "the job failed (exit code 3) in step 0, before its first step was complete"),
+        (137, "the job failed (exit code 137, SIGKILL) in step 0, before its first"),
+        (-9, "the job failed (signal 9, SIGKILL) in step 0, before its first"),
+    ],
+)
+def test_how_a_job_ended_is_named(tmp_path: Path, code: int, words: str) -> None:
+    driver = process("driver", (("step", 0), 0, -1), (Stage.ROLLOUT, 0, 3))
+    assert health_of(run_of(tmp_path, driver, exit_code=code)).alarms[0].says.startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("spans", "severity"),
+    [(steps(*[10] * 4), NOTE), ([(("step", 0), 0, -1), (Stage.ROLLOUT, 0, 15)], ALARM)],
+)
+def test_a_job_that_nobody_saw_end(
+    tmp_path: Path, spans: list[tuple[Any, ...]], severity: str
+) -> None:
+    """Its agent wrote down when; `wrap`, which would have said how, was killed too."""
+    run = run_of(tmp_path, process("driver", *spans), exit_code=None, end_real_ns=at(41),
+                 command_pid=1)  # fmt: skip
+    found = health_of(run)
+    assert kinds(found) == [("crash", severity)]
+    assert "nobody saw how" in found.alarms[0].says
+
+
+def failing(*failed: int, of: int) -> list[tuple[Any, ...]]:
+    """Steps of 10 s, some of which an exception left."""
+    spans: list[tuple[Any, ...]] = []
+    for n in range(of):
+        end = -1 if n in failed else 10 * n + 10
+        spans += [(("step", n), 10 * n, end), (Stage.TRAIN, 10 * n, 10 * n + 5)]
+    return spans
+
+
+@pytest.mark.parametrize(
+    ("failed", "severity", "words"),
+    [
+        ((4,), NOTE, "1 of 20 steps (4) failed (ValueError: 4): no figure"),
+        ((4, 11), ALARM, "2 of 20 steps (4, 11) failed (ValueError: 4): no figure"),
+        ((4, 19), ALARM, "2 of 20 steps (4, 19) failed"),  # the last one, too
+    ],
+)
+def test_steps_that_an_exception_left_are_failed_ones(
+    tmp_path: Path, failed: tuple[int, ...], severity: str, words: str
+) -> None:
+    run = run_of(tmp_path, process("driver", *failing(*failed, of=20)), end_real_ns=at(1000))
+    run.problems += [
+        {"what": "step-failed", "target": str(n), "detail": f"ValueError: {n}"} for n in failed
+    ]
+    found = summarize(run)
+    assert found.coverage.problems == ()
+    assert kinds(found.health) == [("failed steps", severity)]
+    assert words in found.health.alarms[0].says
+    assert found.steps.complete == 20 - len(failed)
+    assert found.steps.step_s.mean == pytest.approx(10)
+    assert found.cascade is not None
+    lost = {part.reason: part.seconds for part in found.cascade.seconds}
+    assert lost["steps that failed"] == pytest.approx(10 * sum(n < 19 for n in failed))
+
+
+def test_the_exception_that_a_job_failed_of_is_named(tmp_path: Path) -> None:
+    run = run_of(tmp_path, process("driver", *failing(5, of=6)), exit_code=1, end_real_ns=at(1000))
+    run.problems.append({"what": "step-failed", "target": "5", "detail": "KeyError: 'x'"})
+    found = health_of(run)
+    assert kinds(found) == [("crash", ALARM)]
+    assert "in step 5 (KeyError: 'x'), after 5 complete steps" in found.alarms[0].says
+
+
 def test_noise_and_evaluations_are_no_stalls(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     driver = process("driver", *steps(*rng.uniform(8, 14, 20)))
@@ -94,6 +165,35 @@ def test_a_step_that_never_ends_is_a_hang_by_the_measure_of_the_usual_ones(tmp_p
     assert kinds(hung) == [("hang", ALARM)]
     going_on = health_of(run_of(tmp_path / "on", driver, end_real_ns=at(75)))
     assert going_on.well
+
+
+def test_few_steps_tell_a_hang_by_the_longest(tmp_path: Path) -> None:
+    driver = process("driver", *steps(30, 10), (("step", 2), 40, -1))
+    assert kinds(health_of(run_of(tmp_path, driver, end_real_ns=at(131)))) == [("hang", ALARM)]
+    assert health_of(run_of(tmp_path / "on", driver, end_real_ns=at(129))).well
+
+
+@pytest.mark.parametrize(
+    ("worked_s", "until_s", "stuck"),
+    [
+        (5, 25, False),  # nothing for 20 s may be anything
+        (5, 40, True),
+        (20, 79, False),
+        (20, 81, True),
+    ],
+)
+def test_a_first_step_in_which_nothing_happens_any_more_is_stuck(
+    tmp_path: Path, worked_s: float, until_s: float, stuck: bool
+) -> None:
+    spans = [(("step", 0), 0, -1), (Stage.DATA, 0, worked_s), (Stage.ROLLOUT, worked_s, -1)]
+    found = summarize(run_of(tmp_path, process("driver", *spans), end_real_ns=at(until_s)))
+    assert kinds(found.health) == ([("hang", ALARM)] if stuck else [])
+    if stuck:
+        says = f"had not ended after {until_s} s, and for the last {until_s - worked_s} s nothing"
+        assert says in found.health.alarms[0].says
+        assert "stuck in “rollout”" in found.health.alarms[0].says
+    assert "step 0 was begun and has no end" in found.verdict.because
+    assert "where that step still works" in " ".join(found.verdict.would_tell)
 
 
 def test_a_process_that_fell_silent_while_the_job_went_on(tmp_path: Path) -> None:
@@ -203,6 +303,7 @@ def logged(path: Path, **by_counter: list[float]) -> Run:
         ([0.5] * 20, []),
         ([0.5] * 15 + [np.nan] * 5, [("not finite", ALARM)]),
         ([0.5] * 10 + [np.inf] + [0.5] * 10, [("not finite", NOTE)]),  # one update was skipped
+        ([np.nan, 0.5, 0.5], [("not finite", NOTE)]),  # not known yet
         ([0.5, np.nan] * 10 + [0.5], [("not finite", ALARM)]),
     ],
 )

@@ -87,6 +87,21 @@ def test_a_step_that_was_cut_short_and_done_again_is_not_in_progress(tmp_path: P
     assert steps.in_progress == ((2, at(5)),)
 
 
+def test_a_step_after_which_its_process_began_another_has_failed(tmp_path: Path) -> None:
+    steps = steps_of(tmp_path, [(0, 0, 2), (1, 2, -1), (2, 4, 6), (3, 6, -1), (3, 7, 9)])
+    assert [w.step for w in steps.windows] == [0, 2, 3]
+    assert steps.failed == ((1, at(2), at(4)), (3, at(6), at(7)))
+    assert steps.in_progress == ()
+
+
+def test_in_a_loop_that_begins_steps_before_others_end_an_open_one_is_in_progress(
+    tmp_path: Path,
+) -> None:
+    steps = steps_of(tmp_path, [(0, 0, 5), (1, 3, 8), (2, 6, -1), (3, 9, -1)])
+    assert steps.failed == ()
+    assert steps.in_progress == ((2, at(6)), (3, at(9)))
+
+
 def test_without_steps_the_run_is_one_window(tmp_path: Path) -> None:
     run = run_of(tmp_path, process("driver", (Stage.TRAIN, 1, 4)))
     steps = find_steps(run, (at(1), at(4)))

@@ -83,6 +83,47 @@ for n in range(3):
     ]
 
 
+@pytest.mark.parametrize(
+    "loop",
+    [
+        """
+for n in range(3):
+    try:
+        with rltrace.step(n):
+            if n == 1: raise ValueError
+    except ValueError: pass
+""",
+        """
+import asyncio
+async def main():
+    for n in range(3):
+        try:
+            async with rltrace.step(n):
+                if n == 1: raise ValueError
+        except ValueError: pass
+asyncio.run(main())
+""",
+    ],
+    ids=["with", "async with"],
+)
+def test_a_step_that_an_exception_leaves_has_no_end(
+    run_path: Path, record: Record, loop: str
+) -> None:
+    record(loop)
+    found = rows(run_path, "SELECT step, end_ns IS NULL FROM steps")
+    assert found == [(0, False), (1, True), (2, False)]
+    told = [(p["what"], p["target"], p["detail"]) for p in rltrace.open_run(run_path).problems]
+    assert told == [("step-failed", "1", "ValueError: ")]
+
+
+def test_the_step_that_a_program_dies_in_has_no_end(run_path: Path, record: Record) -> None:
+    record("for n in range(3):\n    rltrace.step(n)\n    1 / (2 - n)", check=False)
+    found = rows(run_path, "SELECT step, end_ns IS NULL FROM steps")
+    assert found == [(0, False), (1, False), (2, True)]
+    told = [(p["target"], p["detail"]) for p in rltrace.open_run(run_path).problems]
+    assert told == [("2", "ZeroDivisionError: division by zero")]
+
+
 def test_a_process_that_is_killed_leaves_its_open_spans(run_path: Path, record: Record) -> None:
     record(
         """

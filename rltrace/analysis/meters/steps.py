@@ -44,6 +44,8 @@ class StepMeter:
         rest = opened.where((opened["stage"] == Stage.STEP) & (opened["end_ns"] < 0))
         for step, start in zip(rest["step"], rest["start_ns"], strict=True):
             self._newest(int(step), int(start))
+        if self.last_begins_ns:  # after one that has no end and others did: an exception left it
+            rest = rest.where(rest["start_ns"] >= self.last_begins_ns[-1])
         self.open_since_ns = int(rest["start_ns"].max()) if len(rest) else None
 
     def _completed(self, step: int, start_ns: int, end_ns: int, process: int) -> None:

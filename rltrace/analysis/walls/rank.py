@@ -72,6 +72,10 @@ def rank(seen: Seen) -> Ranking:
     n = len(seen.steady)
     if not seen.stages:
         return nothing("no stage was seen", "`rltrace doctor`: which hooks resolved")
+    if seen.steps.none_complete:
+        number = seen.steps.in_progress[-1][0]
+        because = f"no complete step was recorded: step {number} was begun and has no end"
+        return nothing(because, "a longer run, where that step still works; else why it does not")
     if seen.steps.whole_run:
         return nothing("no complete step was recorded", "spans of stage step: a longer run")
     if n < FEWEST_STEPS:

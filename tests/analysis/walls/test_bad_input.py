@@ -41,7 +41,7 @@ def test_a_job_that_died_in_its_first_step(tmp_path: Path) -> None:
     driver = process("driver", (("step", 0), 0, -1), (Stage.ROLLOUT, 0, 5))
     found = summary_of(tmp_path, driver, exit_code=1, end_real_ns=at(6))
     nobody_can_tell(found, "no complete step")
-    assert "failed before its first step" in found.verdict.alarms[0]
+    assert "in step 0, before its first step was complete" in found.verdict.alarms[0]
 
 
 def test_generation_that_was_not_seen_makes_no_wall_of_the_rest(tmp_path: Path) -> None:

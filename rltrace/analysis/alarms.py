@@ -1,0 +1,35 @@
+"""What forbids advice on a run, for whoever asks nothing else of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rltrace.analysis.activity import read_activity
+from rltrace.analysis.devices import count_devices
+from rltrace.analysis.freshness import freshness
+from rltrace.analysis.health import ALARM, health
+from rltrace.analysis.recorded import recorded_until
+from rltrace.analysis.reward_curve import reward_curve
+from rltrace.analysis.stages import break_down
+from rltrace.analysis.staleness import staleness
+from rltrace.analysis.steps import find_steps
+
+if TYPE_CHECKING:
+    from rltrace.trace.run import Run
+
+
+def alarms(run: Run) -> tuple[str, ...]:
+    """The alarms of `run` in sentences, as its report has them; none where it is well."""
+    activity = read_activity(run)
+    steps = find_steps(run, (activity.first_ns, activity.last_ns))
+    breakdown = break_down(activity, steps)
+    found = health(
+        run,
+        activity,
+        steps,
+        breakdown,
+        reward_curve(run, steps, count_devices(run)),
+        freshness(run, staleness(run)),
+        recorded_until(run, activity),
+    )
+    return tuple(alarm.says for alarm in found.alarms if alarm.severity == ALARM)

@@ -1,0 +1,25 @@
+"""Until when a run was recorded."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from rltrace.analysis.activity import Activity
+from rltrace.trace.liveness import Liveness
+
+if TYPE_CHECKING:
+    from rltrace.trace.run import Run
+
+
+def recorded_until(run: Run, activity: Activity) -> int:
+    """Until when there was a recording, Unix ns: the run's end where it is known, now where the job
+    goes on, else the last event."""
+    ended = run.meta.get("end_real_ns")
+    if ended is None and Liveness().of_command(run.meta):
+        ended = time.time_ns()
+    last = activity.last_ns
+    for table, column in (("samples", "time_ns"), ("uses", "time_ns"), ("trajectories", "end_ns")):
+        found = run.sql(f"select coalesce(max({column}), 0) from raw_{table}").fetchall()[0][0]
+        last = max(last, found)
+    return max(last, ended) if isinstance(ended, int) else last

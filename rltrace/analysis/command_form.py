@@ -65,7 +65,9 @@ def form_of(framework: str) -> CommandForm:
         known = ", ".join(sorted(forms()))
         name = framework or "a job of an unknown framework"
         raise RltraceError(
-            f"how {name} takes settings on its command line is not known (known: {known})",
+            f"how {name} takes settings on its command line is not known (known: {known}): run it "
+            "under `rltrace wrap --out DIR` with the change and without, and ask `rltrace compare "
+            "BEFORE AFTER`",
             CANNOT_TELL,
         )
     return forms()[framework]

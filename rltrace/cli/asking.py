@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import click
 
 import rltrace
 from rltrace.cli.options import JSON, RUN, console, print_json
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import CANNOT_TELL, OK, WRONG_USAGE, RltraceError
 
 
 @click.command()
@@ -29,34 +30,53 @@ from rltrace.trace.errors import WRONG_USAGE, RltraceError
 )
 @JSON
 def whatif(run: Path | None, stages: Path | None, moves: tuple[str, ...], as_json: bool) -> None:
-    """What a change would gain: `rltrace whatif --lever placement=one-step-off`."""
+    """What a change would gain: `rltrace whatif --lever placement=one-step-off`.
+
+    Of a run that is not well (its report has an alarm) no list of gains is given (exit 3), and what
+    one change would gain stands below the alarm.
+    """
     from rltrace.analysis.whatif import levers, predict
     from rltrace.report import to_json, whatif_section
 
     if stages is not None and run is not None:
         raise RltraceError("give a run or --stages, not both", WRONG_USAGE)
     pairs = levers.moves(moves)
-    source = _whatif_source(run, stages)
+    alarms, source = _whatif_source(run, stages)
+    if alarms and not pairs and not as_json:
+        raise RltraceError(whatif_section.unwell(alarms), CANNOT_TELL)
     base = predict.baseline(source)
-    found = [predict.predict(source, pairs)] if pairs else list(predict.ranked(source))
+    found = [predict.predict(source, pairs)] if pairs else []
+    if not pairs and not alarms:
+        found = list(predict.ranked(source))
     if as_json:
-        print_json({"before": to_json.plain(base), "predictions": to_json.plain(found)})
-        return
+        print_json(
+            {
+                "alarms": list(alarms),
+                "before": to_json.plain(base),
+                "predictions": to_json.plain(found),
+            }
+        )
+        sys.exit(CANNOT_TELL if alarms and not pairs else OK)
     from rltrace.report import terminal
 
-    section = whatif_section.one(base, found[0]) if pairs else whatif_section.ranked(base, found)
+    section = whatif_section.ranked(base, found)
+    if pairs:
+        section = whatif_section.one(base, found[0], alarms)
     terminal.show(section, console())
 
 
-def _whatif_source(run: Path | None, stages: Path | None) -> Any:
+def _whatif_source(run: Path | None, stages: Path | None) -> tuple[tuple[str, ...], Any]:
+    """The alarms of the run that is asked about, and its workload."""
     if stages is not None:
         from rltrace.analysis.whatif.stated import read_stages
 
-        return read_stages(stages).workload
+        return (), read_stages(stages).workload
+    from rltrace.analysis.alarms import alarms
     from rltrace.analysis.whatif.of_run import workload_of
     from rltrace.run.location import find_run
 
-    return workload_of(rltrace.open_run(find_run(run)))
+    opened = rltrace.open_run(find_run(run))
+    return alarms(opened), workload_of(opened)
 
 
 @click.command()

@@ -145,14 +145,25 @@ def experiment(
 
     if number is not None and words:
         raise RltraceError("give --fix or --set, not both", WRONG_USAGE)
+    experiment_.refuse_what_takes_no_settings(run)
+    unwell: tuple[str, ...] = ()
     if words:
-        change = experiment_.change_of_words(words)
+        from rltrace.analysis.alarms import alarms
+
+        change, unwell = experiment_.change_of_words(words), alarms(run)
     else:
         from rltrace.analysis.summary import summarize
 
-        change = experiment_.change_of_fix(summarize(run).verdict.fixes, number)
+        found_by = summarize(run).verdict
+        experiment_.refuse_unwell(found_by.alarms)
+        change = experiment_.change_of_fix(found_by.fixes, number)
     plan = experiment_.plan(run, change, pairs, out, most_pairs)
-    for line in (*plan.sentences(), *experiment_section.expected(change.predicted, change.metric)):
+    warned = (f"the run is not well: {alarm}" for alarm in unwell)
+    for line in (
+        *warned,
+        *plan.sentences(),
+        *experiment_section.expected(change.predicted, change.metric),
+    ):
         say(line, err=True)
     if dry_run:
         if as_json:

@@ -12,11 +12,22 @@ from rltrace.report.layout import Column, Grid, Section, listed
 _MOST_LAGS = 6
 
 
-def one(base: Baseline, found: Prediction) -> Section:
-    """The answer to one question: these levers, moved together."""
+def unwell(alarms: Sequence[str]) -> str:
+    """Why no gains are listed for a run with these alarms."""
+    return (
+        f"the run is not well, repair that before anything is tuned: {'; '.join(alarms)} (--lever "
+        "NAME=VALUE answers for one change all the same)"
+    )
+
+
+def one(base: Baseline, found: Prediction, alarms: Sequence[str] = ()) -> Section:
+    """The answer to one question: these levers, moved together; below what is wrong with the run."""
+    warned = [f"The run is not well: {alarm}." for alarm in alarms]
+    if alarms:
+        warned.append("What follows is worth as much as its steps are.")
     return Section(
         f"What if {', '.join(found.levers)}",
-        tuple(_answer(base, found)),
+        (*warned, *_answer(base, found)),
         notes=("It rests on:", *found.rests_on),
     )
 

@@ -126,6 +126,22 @@ def stated_settings(run: Run) -> Mapping[str, Any]:
     return {}
 
 
+def refuse_what_takes_no_settings(run: Run) -> None:
+    """Errors: `RltraceError` where nobody knows how the job of `run` would be told of a change."""
+    if not run.meta.get("imported"):  # which has no command: `plan` says so
+        form_of(framework_of(run))
+
+
+def refuse_unwell(alarms: Sequence[str]) -> None:
+    """Errors: `RltraceError` for a run that is not well: what it gained would mean nothing."""
+    if alarms:
+        raise RltraceError(
+            f"the run is not well, repair that before anything is tuned: {'; '.join(alarms)} "
+            "(--set tries a change of yours all the same)",
+            CANNOT_TELL,
+        )
+
+
 def change_of_fix(fixes: Sequence[Fix], number: int | None) -> Change:
     """The change that a fix of the verdict stands for: the `number`th (from 1) or, without one, the
     first whose setting is known and whose gain is predicted. Errors: `RltraceError`."""

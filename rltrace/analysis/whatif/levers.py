@@ -77,5 +77,5 @@ def moves(words: Sequence[str]) -> list[tuple[str, str]]:
         lever(name)
         if name in found:
             raise RltraceError(f"--lever {name} is there twice: give one value", WRONG_USAGE)
-        found[name] = value
+        found[name] = value or (ON[0] if LEVERS[name].tries == ON else "")
     return list(found.items())

@@ -266,4 +266,7 @@ def _devices(run: Run) -> tuple[Mapping[str, float], str]:
     kind = count_devices(run).kind
     if kind != "core" or not all(processes.values()):
         return {}, kind
+    rollout, train = processes["rollout"], processes["train"]
+    if rollout <= train or train <= rollout:  # nobody works for one of them only
+        return {"shared": float(len(rollout | train))}, _WORKER
     return {pool: float(len(members)) for pool, members in processes.items()}, _WORKER

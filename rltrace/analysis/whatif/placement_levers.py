@@ -14,6 +14,12 @@ from rltrace.analysis.whatif.lever import check, factor_of, needs, number
 from rltrace.analysis.whatif.pools import grown, resplit, scaled_learner, scaled_rollout
 from rltrace.analysis.whatif.workload import OVERLAPPING, PLACEMENTS, Workload
 
+_KEPT = (
+    "generation and training take turns on the same devices, which they go on to do: half as many "
+    "groups again are begun, and those that are not complete wait for the next step "
+    "(partial_rollout=1.5)"
+)
+
 
 def rollout_workers(load: Workload, value: str, constants: Constants) -> Workload:
     needs(not load.shared, "generation and training share their devices: use split or placement")
@@ -64,8 +70,15 @@ def placement(load: Workload, value: str, constants: Constants) -> Workload:
 def no_barrier(load: Workload, value: str, constants: Constants) -> Workload:
     needs(load.placement != "async", "there is no barrier in async")
     if load.shared:
-        return partial_rollout(load, "1.5", constants)
-    moved = replace(load, placement="async", lag_bound=max(1.0, load.lag_bound))
+        kept = partial_rollout(load, "1.5", constants)
+        return replace(kept, rests_on=(*kept.rests_on, _KEPT))
+    bound = max(1.0, load.lag_bound)
+    note = (
+        "generation is taken to go on beside training, each on the devices that it has now, with "
+        f"samples that lag by up to {bound:g} version{'s' * (bound != 1)} (placement=async)"
+    )
+    rests_on = (*load.rests_on, note)
+    moved = replace(load, placement="async", lag_bound=bound, rests_on=rests_on)
     return _at_once(load, moved, constants)
 
 

@@ -59,7 +59,9 @@ def resplit(load: Workload, rollout: float, train: float, constants: Constants) 
     load = scaled_learner(load, train / total, constants)
     alone = constants["own_devices"] if load.device_kind == "GPU" else 1.0
     load = _learner_times(load, alone)
-    rest_s = load.rest_s * constants["rest_kept"] if load.rest_s else 0.0
+    rest_s = load.rest_s
+    if rest_s and load.device_kind == "GPU":
+        rest_s *= constants["rest_kept"]
     sync, rests = load.sync, load.rests_on
     if not sync.seconds and sync.bytes > 0:
         sync = Sync(transfer_s("bucketed", sync.bytes, constants), 0.0, sync.bytes, "bucketed")

@@ -9,7 +9,7 @@ equal number of devices they are the same, else only the latter two compare.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rltrace.analysis.whatif.bound import walls
@@ -18,7 +18,7 @@ from rltrace.analysis.whatif.lever import Lever, NotApplicable
 from rltrace.analysis.whatif.levers import LEVERS, lever
 from rltrace.analysis.whatif.pools import merged
 from rltrace.analysis.whatif.replay import Replay, replay
-from rltrace.analysis.whatif.workload import Workload
+from rltrace.analysis.whatif.workload import OVERLAPPING, Workload
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
 
 Source = Callable[[Constants], Workload]
@@ -28,6 +28,8 @@ FASTER, SLOWER, NO_GAIN, UNSURE = "faster", "slower", "no gain", "may be either"
 _ALIKE = 0.02  # gains of less are none
 _Z95 = 1.96
 _SPLITS = 24
+_SOME_REST = 0.01  # of the step in no span; less is not worth a sentence
+_MUCH_REST = 0.05
 _LEAST_ERROR = 0.06
 """What a replay errs by, as a logarithm, even where that of the run as it was happens to fit: the
 median over 24 runs of the built-in trainer in all placements."""
@@ -114,7 +116,7 @@ def baseline(source: Source) -> Baseline:
     step_s = played.step_s if math.isnan(load.measured_step_s) else load.measured_step_s
     return Baseline(
         step_s, played.step_s, load.placement, load.devices, walls(load, played), played.lags,
-        (*load.rests_on, *_sentences(constants)),
+        (*load.rests_on, *_rest(load, load), *_sentences(constants)),
     )  # fmt: skip
 
 
@@ -173,10 +175,13 @@ def _predict(cases: _Cases, moves: Sequence[tuple[str, str]]) -> Prediction:
             moves_by = [math.log(g / m) for g, m in zip(gains, middle, strict=True)]
             down = [d + min(0.0, by) ** 2 for d, by in zip(down, moves_by, strict=True)]
             up = [u + max(0.0, by) ** 2 for u, by in zip(up, moves_by, strict=True)]
-    if _may_drop(before, after):
-        middle, half = _either_way(before, base, after, middle)
-        down = [d + h * h for d, h in zip(down, half, strict=True)]
-        up = [u + h * h for u, h in zip(up, half, strict=True)]
+    gains = middle  # of the answer before any other
+    for instead, then in _otherwise(before, after):
+        ends = _gains(before, base, instead, then)
+        moved_by = [math.log(g / m) / 2 for g, m in zip(ends, gains, strict=True)]
+        middle = (middle[0] * math.exp(moved_by[0]), middle[1] * math.exp(moved_by[1]))
+        down = [d + by * by for d, by in zip(down, moved_by, strict=True)]
+        up = [u + by * by for u, by in zip(up, moved_by, strict=True)]
     noise = _noise(before)
     changes = []
     for g, d, u in zip(middle, down, up, strict=True):
@@ -264,19 +269,23 @@ def _may_drop(before: Workload, after: Workload) -> bool:
     return before.steps > 0 and becomes and before.drops_stale is None
 
 
-def _either_way(
-    before: Workload, base: Replay, after: Workload, middle: tuple[float, float]
-) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Gains of a job that becomes asynchronous, between those of one that trains on what came too
-    late and one that drops it, and half the logarithm from one to the other: the run does not
-    tell which it will do."""
-    other = replace(after, drops_stale=True)
-    gains = _gains(before, base, other, replay(other))
-    both = list(zip(middle, gains, strict=True))
-    return (
-        (math.sqrt(both[0][0] * both[0][1]), math.sqrt(both[1][0] * both[1][1])),
-        (abs(math.log(both[0][0] / both[0][1])) / 2, abs(math.log(both[1][0] / both[1][1])) / 2),
-    )
+def _rest_may_hold_up(before: Workload, after: Workload) -> bool:
+    """Whether what takes turns comes to run at once, and much of the measured step is in no span:
+    of that nobody knows whether generation goes on beside it."""
+    begins = after.placement in OVERLAPPING and before.placement not in OVERLAPPING
+    return before.steps > 0 and begins and after.rest_s > _MUCH_REST * before.measured_step_s
+
+
+def _otherwise(before: Workload, after: Workload) -> Iterator[tuple[Workload, Replay]]:
+    """What else may come of the levers where the run does not tell. The answer is in the middle of
+    both, and its range has both."""
+    if _may_drop(before, after):
+        other = replace(after, drops_stale=True)
+        yield other, replay(other)
+    if _rest_may_hold_up(before, after):
+        other = replace(after, rest_s=0.0)
+        played = replay(other)
+        yield other, replace(played, step_s=played.step_s + after.rest_s)
 
 
 def _noise(load: Workload) -> float:
@@ -303,6 +312,7 @@ def _rests_on(before: Workload, after: Workload, constants: Constants) -> tuple[
             f"{before.steps} measured steps; replayed as they were, before any fit, they take "
             f"{100 * math.expm1(before.model_error):+.1f} %"
         )
+    sentences += _rest(before, after)
     if before.shared and not after.shared:
         own = " : ".join(f"{after.devices[pool]:g}" for pool in ("rollout", "train"))
         sentences.append(f"devices are split {own} (rollout : training)")
@@ -311,6 +321,17 @@ def _rests_on(before: Workload, after: Workload, constants: Constants) -> tuple[
             "samples that come too late are dropped, or trained on: the range has both"
         )
     return (*sentences, *_sentences(constants))
+
+
+def _rest(before: Workload, after: Workload) -> list[str]:
+    """What becomes of the time in no span."""
+    share = before.rest_s / before.measured_step_s if before.measured_step_s else math.nan
+    if not share > _SOME_REST:
+        return []
+    says = f"{100 * share:.0f} % of the step is in no stage that was seen, and stays as it is"
+    if _rest_may_hold_up(before, after):
+        return [f"{says}: beside generation, or holding it up, and the range has both"]
+    return [says if after.rest_s >= before.rest_s else f"{says}, in part"]
 
 
 def _sentences(constants: Constants) -> tuple[str, ...]:

@@ -149,6 +149,54 @@ def test_without_trajectories_the_stages_are_taken_as_stated(tmp_path: Path) -> 
     assert any(note.startswith("tail_share") for note in tails.rests_on)
 
 
+def one_process(path: Path, rest_s: float = 0.0) -> Run:
+    """A plain loop: 6 s of generation, 4 s of training, and so much that is in no span."""
+    spans: list[tuple[Any, ...]] = []
+    for n in range(6):
+        start = (10 + rest_s) * n
+        spans += [(("step", n), start, start + 10 + rest_s), (Stage.ROLLOUT, start, start + 6)]
+        spans.append((Stage.TRAIN, start + 6, start + 10))
+    return run_of(path, process("driver", *spans))
+
+
+def test_one_process_that_does_everything_is_one_pool(tmp_path: Path) -> None:
+    load = of(one_process(tmp_path))
+    assert load.devices == {"shared": 1.0}
+    found = predict(workload_of(one_process(tmp_path / "b")), [("placement", "one-step-off")])
+    assert sum(found.devices.values()) == pytest.approx(1)
+
+
+def test_without_a_barrier_it_is_said_what_that_means(tmp_path: Path, synthetic: Made) -> None:
+    found = predict(workload_of(one_process(tmp_path)), [("no_barrier", "1")])
+    assert "take turns on the same devices, which they go on to do" in " ".join(found.rests_on)
+    assert found.devices == {"shared": 1.0}
+    apart, _ = synthetic(placement="disaggregated")
+    found = predict(workload_of(apart), [("no_barrier", "1")])
+    assert "samples that lag by up to 1 version (placement=async)" in " ".join(found.rests_on)
+
+
+@pytest.mark.parametrize(
+    "move",
+    [
+        ("no_barrier", "1"),
+        ("placement", "one-step-off"),
+        ("placement", "async"),
+        ("placement", "disaggregated"),
+        ("train_speed", "1000"),
+        ("devices", "x1000"),
+    ],
+)
+def test_time_in_no_span_does_not_go_away(tmp_path: Path, move: tuple[str, str]) -> None:
+    run = one_process(tmp_path, rest_s=5.0)
+    found = predict(workload_of(run), [move])
+    assert found.step_s.high > 5
+    same = predict(workload_of(one_process(tmp_path / "without")), [move])
+    assert found.step_s.middle >= same.step_s.middle + (0 if "placement" in move else 4.9)
+    assert "33 % of the step is in no stage that was seen, and stays" in " ".join(found.rests_on)
+    if move[1] in ("one-step-off", "async"):  # held up by it, or not: the range has both
+        assert found.step_s.high >= same.step_s.middle + 5
+
+
 @pytest.mark.parametrize(
     ("spans", "says"),
     [

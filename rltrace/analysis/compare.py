@@ -52,15 +52,22 @@ class StageChange:
 
 @dataclass(frozen=True)
 class FactorChange:
-    """A factor of goodput in both runs; `ratio` is second over first. Its interval is exact (of no
-    length) for what is measured once a run, and NaN where the steps do not tell it. `share` is its
-    part of the change of goodput (logarithms; NaN where goodput is unknown or alike)."""
+    """A factor of goodput in both runs; `ratio` is second over first, with bounds that are NaN
+    where the steps do not tell them. `once`: it is measured once a run, so that nothing tells how
+    much of its change is chance. `share` is its part of the change of goodput (logarithms; NaN
+    where goodput is unknown or alike)."""
 
     name: str
     before: float
     after: float
     ratio: Interval
     share: float
+    once: bool = False
+
+    @property
+    def changed(self) -> bool:
+        """Whether it is another one: surely, or by the only value that there is."""
+        return (self.once or self.ratio.excludes(1.0)) and abs(math.log(self.ratio.value)) > ALIKE
 
 
 @dataclass(frozen=True)
@@ -109,12 +116,8 @@ class Comparison:
 
     @property
     def factor(self) -> FactorChange | None:
-        """The factor that changed most; None where none surely did."""
-        sure = [
-            f
-            for f in self.factors
-            if f.ratio.excludes(1.0) and abs(math.log(f.ratio.value)) > ALIKE
-        ]
+        """The factor that changed most; None where none did."""
+        sure = [one for one in self.factors if one.ratio.value > 0 and one.changed]
         return max(sure, key=lambda f: abs(math.log(f.ratio.value)), default=None)
 
 
@@ -216,15 +219,16 @@ def _factors(a: _Side, b: _Side) -> tuple[FactorChange, ...]:
         value = other.value / one.value if one.value else math.nan
         change = _scaled(by_step.get(one.name), value)
         share = _log(value) / goodput_log if abs(goodput_log) > ALIKE else math.nan
-        changes.append(FactorChange(one.name, one.value, other.value, change, share))
+        once = one.name not in by_step and not math.isnan(value)
+        changes.append(FactorChange(one.name, one.value, other.value, change, share, once))
     return tuple(changes)
 
 
 def _scaled(by_step: Interval | None, value: float) -> Interval:
     """The ratio of whole runs with the interval that their steps give it."""
-    if by_step is None or value == 1.0:
+    if by_step is not None and value == 1.0:
         return Interval(value, value, value)
-    if not by_step.value > 0:
+    if by_step is None or not by_step.value > 0:
         return Interval(value, math.nan, math.nan)
     return Interval(
         value, value * by_step.low / by_step.value, value * by_step.high / by_step.value

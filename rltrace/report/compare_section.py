@@ -13,6 +13,7 @@ from rltrace.report.layout import Column, Grid, Section, listed
 
 _MOST_STAGES = 8
 _MOST_SETTINGS = 12
+_ONCE = "one value a run"
 
 
 def sections(found: Comparison) -> Iterator[Section]:
@@ -45,7 +46,8 @@ def _answer(found: Comparison) -> Iterator[str]:
     yield from _work_and_pace(found)
     factor = found.factor
     if factor is not None:
-        yield f"Of goodput, {factor.name} changed most: {_percent(factor.ratio)}."
+        once = f" ({_ONCE})" if factor.once else ""
+        yield f"Of goodput, {factor.name} changed most: {_percent(factor.ratio)}{once}."
 
 
 def _work_and_pace(found: Comparison) -> Iterator[str]:
@@ -111,7 +113,7 @@ def _factors(found: Comparison) -> Section:
             _factor(one, one.before),
             _factor(one, one.after),
             _change(one.ratio.value),
-            _ends(one.ratio, _change) if one.ratio.low != one.ratio.high else "",
+            _ONCE if one.once else _ends(one.ratio, _change),
         )
         for one in found.factors
     )
@@ -150,7 +152,7 @@ def _percent(ratio: Interval) -> str:
 
 
 def _change(ratio: float) -> str:
-    return units.UNKNOWN if math.isnan(ratio) else f"{100 * (ratio - 1):+.1f} %"
+    return units.UNKNOWN if math.isnan(ratio) else f"{round(100 * (ratio - 1), 1) + 0.0:+.1f} %"
 
 
 def _signed(seconds: float) -> str:

@@ -82,7 +82,8 @@ class Scale:
         """The number without its unit."""
         if math.isnan(seconds):
             return UNKNOWN
-        return f"{seconds * self.per_second:,.{self.decimals}f}"
+        rounded = round(seconds * self.per_second, self.decimals) + 0.0  # and no minus nought
+        return f"{rounded:,.{self.decimals}f}"
 
 
 def scale(seconds: float) -> Scale:

@@ -16,7 +16,7 @@ from rltrace.analysis.compare import Comparison, compare
 from rltrace.report import compare_section
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.run_dir import update_run_json
-from tests.analysis.handmade import process, run_of, turns
+from tests.analysis.handmade import at, process, run_of, turns
 
 LOAD = Workload(steps=24, prompts=8, group=4)
 
@@ -84,6 +84,32 @@ def test_lost_tokens_are_the_useful_share(tmp_path: Path) -> None:
     product = math.prod(f.ratio.value for f in found.factors)
     assert found.rate_ratio.value < 0.7
     assert product == pytest.approx(found.factor.ratio.value, rel=0.02)
+
+
+def test_what_is_measured_once_a_run_has_no_interval(tmp_path: Path) -> None:
+    """The second run waits as long again after its last step as it worked."""
+    runs = [
+        run_of(tmp_path / name, process("c", *turns(4, 5, 4, 5)), end_real_ns=at(end_s))
+        for name, end_s in (("a", 40), ("b", 80))
+    ]
+    found = compare(*runs)
+    factor = {one.name: one for one in found.factors}["availability"]
+    assert factor.once
+    assert factor.ratio.value == pytest.approx(0.5, rel=0.05)
+    assert math.isnan(factor.ratio.low)
+    assert math.isnan(factor.ratio.high)
+    assert found.factor == factor
+    assert "availability changed most: -50.0 % (one value a run)" in told(found)
+
+
+def test_nothing_is_minus_nought(tmp_path: Path) -> None:
+    runs = [run_of(tmp_path / n, process("c", *turns(4, 5, 4, train_s)))
+            for n, train_s in (("a", 5), ("b", 5 - 1e-7))]  # fmt: skip
+    found = compare(*runs)
+    shown = [cell for part in compare_section.sections(found) if part.grid
+             for row in part.grid.rows for cell in row]  # fmt: skip
+    assert any(cell.startswith("0.0") for cell in shown)
+    assert not [cell for cell in shown if cell.startswith("-0.0") and float(cell.split()[0]) == 0]
 
 
 def test_settings_and_devices_that_differ_are_listed(tmp_path: Path) -> None:

@@ -39,14 +39,14 @@ def described(
     child_of: str | None,
 ) -> Process:
     """The process of `facts`, what its file holds; `clocks` are those of the nodes."""
-    node = str(facts.get("node", ""))
+    node = _text(facts.get("node")) or ""
     clock = clocks.get(node)
     start = np.array([int(facts.get("start_ns") or 0)], np.int64)
     pid, rank = facts.get("pid"), facts.get("rank")
     return Process(
         number=number,
         who=who,
-        host=str(facts.get("host") or who.split("-", maxsplit=1)[0]),
+        host=_text(facts.get("host")) or who.split("-", maxsplit=1)[0],
         node=node,
         pid=pid if isinstance(pid, int) else -1,
         role=_text(facts.get("role")),
@@ -54,10 +54,14 @@ def described(
         adapter=_text(facts.get("adapter")),
         start_ns=int(clock.to_unix(start)[0]) if clock else -1,
         clock_bound_ns=clock.bound_ns if clock else -1,
-        child_of=child_of,
+        child_of=_text(child_of),
         facts=facts,
     )
 
 
 def _text(value: object) -> str | None:
-    return None if value is None else str(value)
+    """What a job says of itself, as text that every table takes: half a surrogate pair becomes its
+    escape."""
+    if value is None:
+        return None
+    return str(value).encode("utf-8", "backslashreplace").decode()

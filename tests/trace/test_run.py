@@ -45,6 +45,18 @@ QUESTIONS = (
 )
 
 
+def test_half_a_surrogate_pair_in_what_a_process_says_of_itself(
+    run_path: Path, record: Record
+) -> None:
+    record("with rltrace.span('rollout'): pass")
+    for file in (run_path / "process").glob("*.json"):
+        half = {"role": "\ud800lone", "adapter": "\ud800", "host": "\ud800"}
+        file.write_text(json.dumps(json.loads(file.read_text()) | half))
+    run = rltrace.open_run(run_path)
+    assert run.processes[0].role == "\\ud800lone"
+    assert ("\\ud800lone",) in run.sql("SELECT role FROM spans").fetchall()
+
+
 @pytest.mark.parametrize("remove", [False, True], ids=["beside its segments", "alone"])
 def test_a_compacted_run_answers_the_same(run_path: Path, record: Record, remove: bool) -> None:
     record(BUSY)

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from rltrace.importers.log import Record, number
+from rltrace.importers.log import Record, no_number, number
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _STEP = re.compile(r"(?<![\w/.:])step:(\d+) - (.*)")
@@ -38,7 +38,7 @@ def read(
                 if name not in said and (match := pattern.search(text)):
                     said[name] = match[1]
             continue
-        metrics = dict[str, float]()
+        metrics, infinite = dict[str, float](), dict[str, float]()
         dashed = found.re is _STEP
         pairs = _dashed(found[2]) if dashed else _items(found[2])
         torn = not line.endswith(("\n", "\r")) and (dashed or "}" not in found[2])
@@ -50,7 +50,9 @@ def read(
                 metrics[name] = value
             else:
                 not_finite[name] += 1
-        records.append(Record(int(found[1]), metrics))
+            if name and (none := no_number(_bare(shown))) is not None:
+                infinite[name] = none
+        records.append(Record(int(found[1]), metrics, not_finite=infinite))
     skipped = []
     if torn:
         skipped.append("the last number of the last line, which is torn")
@@ -66,9 +68,14 @@ def _items(text: str) -> list[tuple[str, str]]:
     return [(match[1], match[2]) for match in _ITEM.finditer(text)]
 
 
-def _number(shown: str) -> float | None:
+def _bare(shown: str) -> str:
+    """A number without the type that NumPy 2 shows around it."""
     numpy = _NUMPY.fullmatch(shown.strip())
+    return numpy[1] if numpy else shown
+
+
+def _number(shown: str) -> float | None:
     try:
-        return number(float(numpy[1] if numpy else shown))
+        return number(float(_bare(shown)))
     except ValueError:
         return None

@@ -5,11 +5,12 @@ summary.proto. TensorBoard itself would bring grpc and protobuf for these four f
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from rltrace.importers.log import Record, number
+from rltrace.importers.log import Record
 from rltrace.importers.protobuf import fields
 
 MARK = "tfevents"
@@ -37,14 +38,16 @@ def read(path: Path) -> tuple[list[Record], list[str]]:
     records: list[Record] = []
     try:
         for event in _events(path):
-            step, real_ns, scalars = _scalars(event)
-            if not scalars:
+            found = _scalars(event)
+            if not found.readings:
                 continue
             last = records[-1] if records else None
-            if last is None or last.step != step or last.metrics.keys() & scalars.keys():
-                records.append(Record(step, scalars, real_ns))
+            again = last is not None and last.readings.keys() & found.readings.keys()
+            if last is None or last.step != found.step or again:
+                records.append(found)
             else:
-                last.metrics.update(scalars)
+                last.metrics.update(found.metrics)
+                last.not_finite.update(found.not_finite)
     except _Torn as torn:
         return records, [f"{path.name} from {torn} on, where it is torn or damaged"]
     return records, []
@@ -61,24 +64,24 @@ def _events(path: Path) -> Iterator[bytes]:
             yield body[:length]
 
 
-def _scalars(event: bytes) -> tuple[int, int | None, dict[str, float]]:
-    step, real_ns, scalars = 0, None, dict[str, float]()
+def _scalars(event: bytes) -> Record:
+    found = Record(0, {})
     try:
         for field, value in fields(event):
             if field == _WALL_TIME:
-                real_ns = round(struct.unpack("<d", value)[0] * 1e9)
+                found.real_ns = round(struct.unpack("<d", value)[0] * 1e9)
             elif field == _STEP:
-                step = value
+                found.step = value
             elif field == _SUMMARY:
                 for inner, one in fields(value):
                     named = dict(fields(one)) if inner == _VALUE else {}
                     if _TAG in named and len(named.get(_SIMPLE_VALUE, b"")) == 4:
-                        scalar = number(struct.unpack("<f", named[_SIMPLE_VALUE])[0])
-                        if scalar is not None:
-                            scalars[named[_TAG].decode("utf-8", "replace")] = scalar
+                        scalar = struct.unpack("<f", named[_SIMPLE_VALUE])[0]
+                        kept = found.metrics if math.isfinite(scalar) else found.not_finite
+                        kept[named[_TAG].decode("utf-8", "replace")] = scalar
     except (IndexError, struct.error, TypeError, ValueError):
         raise _Torn("an event that is no message") from None
-    return step, real_ns, scalars
+    return found
 
 
 def _length(header: bytes) -> int | None:

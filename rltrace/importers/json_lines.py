@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from rltrace.importers.log import Record, number
+from rltrace.importers.log import Record, no_number, number
 
 _OBJECT = re.compile(r'\s*\{\s*["}]')  # and no dict that Python printed
 
@@ -63,7 +63,7 @@ def _record(found: Any, not_finite: Counter[str]) -> Record | None:
     data = found.get("data", found)
     if not isinstance(data, dict):
         return None
-    metrics = dict[str, float]()
+    metrics, infinite = dict[str, float](), dict[str, float]()
     for name, value in data.items():
         read = number(value)
         if name == "step":
@@ -72,7 +72,9 @@ def _record(found: Any, not_finite: Counter[str]) -> Record | None:
             metrics[str(name)] = read
         elif isinstance(value, int | float) and not isinstance(value, bool):
             not_finite[str(name)] += 1
-    return Record(step, metrics)
+        if (none := no_number(value)) is not None:
+            infinite[str(name)] = none
+    return Record(step, metrics, not_finite=infinite)
 
 
 def _lines(numbers: list[int]) -> str:

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+_NO_NUMBERS = ("nan", "inf", "infinity")
 
 
 @dataclass
 class Record:
     """Numbers that were logged for one step. `real_ns` is when (Unix ns), None where the log does
-    not say. Only finite numbers are kept: what is NaN was not known to the framework either."""
+    not say. `metrics` are finite; what was NaN or infinite stands apart, as no time is and as a
+    loss must not be."""
 
     step: int
     metrics: dict[str, float]
     real_ns: int | None = None
+    not_finite: dict[str, float] = field(default_factory=dict, compare=False)
+
+    @property
+    def readings(self) -> dict[str, float]:
+        """Both."""
+        return {**self.metrics, **self.not_finite}
 
 
 @dataclass(frozen=True)
@@ -44,6 +53,13 @@ def number(value: object) -> float | None:
     return converted if math.isfinite(converted) else None
 
 
+def no_number(value: object) -> float | None:
+    """The value where it is NaN or infinite, be it a text that says so; else None."""
+    if isinstance(value, str) and value.strip().lstrip("+-").lower() in _NO_NUMBERS:
+        value = float(value)
+    return value if isinstance(value, float) and not math.isfinite(value) else None
+
+
 def joined(records: Iterable[Record]) -> tuple[list[Record], int]:
     """Neighbouring records of one step put together, and how many were mere repetitions.
 
@@ -55,18 +71,24 @@ def joined(records: Iterable[Record]) -> tuple[list[Record], int]:
     for record in records:
         last = steps[-1] if steps else None
         if last is None or last.step != record.step:
-            steps.append(Record(record.step, dict(record.metrics), record.real_ns))
+            steps.append(_copied(record))
             continue
         known = last.metrics
         shared = [name for name in record.metrics if name in known]
         if not shared:
             known.update(record.metrics)
+            last.not_finite.update(record.not_finite)
         elif all(known[name] == record.metrics[name] for name in shared):
             repeated += len(shared) == len(record.metrics)
             known.update(record.metrics)
+            last.not_finite.update(record.not_finite)
         else:
-            steps.append(Record(record.step, dict(record.metrics), record.real_ns))
+            steps.append(_copied(record))
     return steps, repeated
+
+
+def _copied(record: Record) -> Record:
+    return replace(record, metrics=dict(record.metrics), not_finite=dict(record.not_finite))
 
 
 def out_of_order(records: Iterable[Record]) -> tuple[int, int] | None:

@@ -86,8 +86,9 @@ def _by_global_step(records: tuple[Record, ...]) -> Iterator[Record]:
     for record in records:
         metrics = {name.removeprefix(_PREFIX): v for name, v in record.metrics.items()}
         stated = [int(metrics.pop(name)) for name in _STEP_NAMES if name in metrics]
+        infinite = {name.removeprefix(_PREFIX): v for name, v in record.not_finite.items()}
         if metrics:
-            yield Record(stated[0] if stated else record.step, metrics, record.real_ns)
+            yield Record(stated[0] if stated else record.step, metrics, record.real_ns, infinite)
 
 
 def _check(log: Log, records: list[Record]) -> None:
@@ -147,7 +148,7 @@ def _step(
         seconds=seconds,
         before=() if seconds is None else timed(aside),
         inside=() if seconds is None else timed(tuple(n for n in PARTS if n not in aside)),
-        counters=record.metrics,
+        counters=record.readings,
         real_ns=record.real_ns,
     )
 

@@ -170,7 +170,7 @@ def _step(
         seconds=seconds,
         inside=() if seconds is None else timed(tuple(n for n in INSIDE if n not in after)),
         after=() if seconds is None else timed(after),
-        counters=record.metrics,
+        counters=record.readings,
         real_ns=record.real_ns,
     )
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rltrace.importers.log import Record, number
+from rltrace.importers.log import Record, no_number, number
 from rltrace.importers.protobuf import fields
 
 SUFFIX = ".wandb"
@@ -56,7 +56,7 @@ def read(
                 raise _Torn(f"byte {at}") from None
     except _Torn as torn:
         skipped.append(f"{path.name} from {torn} on, where it is torn or damaged")
-    return [record for record in records if record.metrics], skipped, said
+    return [record for record in records if record.readings], skipped, said
 
 
 def _take(
@@ -115,11 +115,13 @@ def _row(message: bytes) -> Record:
     media = tuple(name.removesuffix("_type") for name in values if name.endswith("._type"))
     numbers = ((name, number(value)) for name, value in values.items())
     metrics = {name: value for name, value in numbers if value is not None}
+    infinite = ((name, no_number(value)) for name, value in values.items())
     when_s = metrics.get("_timestamp")
     return Record(
         int(metrics.get("_step", step)),
         {n: v for n, v in metrics.items() if not n.startswith(("_", *media))},
         None if when_s is None else round(when_s * 1e9),
+        {n: v for n, v in infinite if v is not None and not n.startswith(("_", *media))},
     )
 
 

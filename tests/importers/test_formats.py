@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import shutil
+import struct
 from pathlib import Path
 
 import pytest
 
+from rltrace.importers import event_files
 from rltrace.importers.lines import LONGEST_LINE
 from rltrace.importers.log import Log, Record, joined, out_of_order
 from rltrace.importers.reading import read_log
@@ -155,6 +158,36 @@ def test_an_infinite_number_is_not_known(tmp_path: Path) -> None:
     log = read_log(json_lines(tmp_path / "log", (1, {"a": float("inf"), "b": float("nan")})))
     assert log.records == (Record(1, {}),)
     assert log.skipped == ("2 values of no finite number: a (1), b (1)",)
+
+
+def event(tag: bytes, value: float, step: int) -> bytes:
+    """An event of one scalar, as a record of an event file."""
+    one = b"\x0a" + bytes([len(tag)]) + tag + b"\x15" + struct.pack("<f", value)
+    message = b"\x10" + bytes([step]) + b"\x2a" + bytes([len(one) + 2, 0x0A, len(one)]) + one
+    head = struct.pack("<Q", len(message))
+    sums = [struct.pack("<I", event_files.checksum(part)) for part in (head, message)]
+    return head + sums[0] + message + sums[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("json lines", b'{"step": 1, "data": {"a": 1.0, "loss": NaN, "reward": -Infinity}}\n'),
+        ("console", b"step:1 - a:1.0 - loss:nan - reward:-inf - other:None\n"),
+        ("numpy", b"step:1 - a:1.0 - loss:np.float64(nan) - reward:np.float32(-inf)\n"),
+        ("dict", b"Global step 1: {'a': 1.0, 'loss': nan, 'reward': -inf}\n"),
+        ("events", b"".join(event(*one, 1) for one in  # type: ignore[arg-type]
+                            ((b"a", 1.0), (b"loss", math.nan), (b"reward", -math.inf)))),
+    ],
+)  # fmt: skip
+def test_what_was_logged_as_no_finite_number_is_kept_apart(
+    tmp_path: Path, name: str, content: bytes
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    (record,) = read_log(tmp_path / name).records
+    assert record.metrics == {"a": 1.0}
+    assert math.isnan(record.not_finite.pop("loss"))
+    assert record.not_finite == {"reward": -math.inf}
 
 
 def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:

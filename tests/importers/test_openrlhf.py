@@ -66,6 +66,20 @@ def test_a_synchronous_run_of_wandb_gives_the_stage_table(tmp_path: Path) -> Non
     assert summary.composition.placement == "disaggregated"  # wandb keeps colocate_all=False
 
 
+def test_a_reward_that_the_log_has_as_no_number_is_an_alarm(tmp_path: Path) -> None:
+    shown = [
+        f"{LINE}{n}: {{{', '.join(f'{k!r}: {v}' for k, v in timing(3.0, 2.0, 3.0, 1.0).items())}, "
+        f"'reward': {reward}}}\n"
+        for n, reward in enumerate(("0.5", "nan", "nan"), 1)
+    ]
+    (tmp_path / "log").write_text("".join(shown), "utf-8")
+    _, summary = imported(tmp_path / "log", tmp_path)
+    assert [(alarm.kind, alarm.severity) for alarm in summary.health.alarms] == [
+        ("not finite", "alarm")
+    ]
+    assert "reward was NaN" in summary.health.alarms[0].says
+
+
 def test_no_wall_is_named_that_the_log_has_in_one_figure_with_another(tmp_path: Path) -> None:
     """Scoring is within timing/generation, which leads: either may be what is slow."""
     steps = [timing(0.9, 0.1, 0.1, 0.1) for _ in range(6)]

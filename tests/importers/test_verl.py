@@ -62,6 +62,18 @@ def test_the_legacy_trainer_s_console_log_gives_the_stage_table(tmp_path: Path) 
     assert summary.composition.difference_s == pytest.approx(0.03, abs=0.01)
 
 
+def test_a_loss_that_the_log_has_as_no_number_is_an_alarm(tmp_path: Path) -> None:
+    steps = enumerate((0.5, math.nan, math.nan), 1)
+    logged = ((n, metrics(old_log_prob=x) | {"actor/pg_loss": x}) for n, x in steps)
+    log = json_lines(tmp_path / "log", *logged)
+    _, summary = imported(log, tmp_path)
+    assert [alarm.says for alarm in summary.health.alarms] == [
+        "actor/pg_loss was NaN or infinite in 2 of 3 readings, first in step 2"
+    ]
+    assert summary.verdict.fixes == ()
+    assert summary.steps.times[1].tau_s.get("logprob", 0.0) == 0.0  # a timer without a time
+
+
 def test_a_reward_timer_of_microseconds_leaves_the_reward_unknown(tmp_path: Path) -> None:
     _, summary = imported(FIXTURES / "legacy_console.log", tmp_path)
     assert "reward" not in tau(summary)

@@ -79,15 +79,16 @@ class Panel:
 def panel_of(baseline: Sequence[RunSeries], judged: Sequence[RunSeries]) -> Panel:
     """The panel of these runs."""
     runs = (*baseline, *judged)
-    warmup = tuple(warmup_steps(run.columns[m.LENGTH]) for run in runs)
-    rows: tuple[Ints, ...] = tuple(
-        np.arange(left_out, run.size) for run, left_out in zip(runs, warmup, strict=True)
-    )
-    shared = _shared(runs, rows)
+    shared = _shared(runs)
     paired = shared is not None
-    if shared is not None:
-        rows = shared
-        warmup = tuple(int(mine[0]) for mine in rows)
+    rows = shared if shared is not None else tuple(np.arange(run.size) for run in runs)
+    lengths_s = [run.columns[m.LENGTH][mine] for run, mine in zip(runs, rows, strict=True)]
+    if paired:
+        left_out = [warmup_steps(lengths_s)] * len(runs)
+    else:
+        left_out = [warmup_steps([one]) for one in lengths_s]
+    rows = tuple(mine[k:] for mine, k in zip(rows, left_out, strict=True))
+    warmup = tuple(int(mine[0]) for mine in rows)
     logs = [
         np.log(np.maximum(run.columns[m.LENGTH][mine], 1e-9))
         for run, mine in zip(runs, rows, strict=True)
@@ -120,9 +121,9 @@ def _widening(logs: Sequence[Floats], counts: Sequence[Floats]) -> float:
     return max(1.0, asked / float(drawn)) if drawn > 0 else 1.0
 
 
-def _shared(runs: Sequence[RunSeries], rows: Sequence[Ints]) -> tuple[Ints, ...] | None:
+def _shared(runs: Sequence[RunSeries]) -> tuple[Ints, ...] | None:
     """The rows of the steps that all runs have; None where these are too few."""
-    numbers = [run.steps[mine] for run, mine in zip(runs, rows, strict=True)]
+    numbers = [run.steps for run in runs]
     if len(runs) < 2 or any(len(np.unique(n)) < len(n) or (n < 0).any() for n in numbers):
         return None
     common = numbers[0]
@@ -130,9 +131,7 @@ def _shared(runs: Sequence[RunSeries], rows: Sequence[Ints]) -> tuple[Ints, ...]
         common = np.intersect1d(common, other)
     if len(common) < max(FEWEST, _SHARED * min(len(n) for n in numbers)):
         return None
-    return tuple(
-        mine[np.flatnonzero(np.isin(n, common))] for mine, n in zip(rows, numbers, strict=True)
-    )
+    return tuple(np.flatnonzero(np.isin(n, common)) for n in numbers)
 
 
 def _cut(tables: list[dict[str, Floats]], names: set[str], paired: bool) -> None:

@@ -11,6 +11,7 @@ warm-up: what slows down later is what a gate looks for.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -18,14 +19,16 @@ from rltrace.analysis.gate.resampling import Floats
 
 LARGEST_SHARE = 1 / 3
 """More leading steps than this are no warm-up but a trend, and count."""
-_SURE = 4.0  # of the statistic: 1 % over the places of 100 normal steps, and spikes are likelier
+_SURE = 5.0  # of the statistic; 4 is 1 % over the places of 100 normal steps of a known spread
 _LONGER = math.log(1.05)  # less than this is not worth a step
 _FEWEST = 5
 
 
-def warmup_steps(length_s: Floats) -> int:
-    """How many leading steps to leave out."""
-    logs = np.log(np.maximum(length_s, 1e-9))
+def warmup_steps(lengths_s: Sequence[Floats]) -> int:
+    """How many leading steps to leave out of runs of the same steps, or of one run. Runs are looked
+    at together: what is chance in one of them is not in all."""
+    size = min(len(one) for one in lengths_s)
+    logs = np.mean([np.log(np.maximum(one[:size], 1e-9)) for one in lengths_s], axis=0)
     most = int(len(logs) * LARGEST_SHARE)
     left_out = 0
     while left_out < most and len(logs) - left_out >= _FEWEST:

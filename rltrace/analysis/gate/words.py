@@ -56,11 +56,15 @@ def because_of(judged: Judged, outcome: str, by_token_only: bool, panel: Panel) 
     if most < change.edge:  # only the stalls of the run stand against it
         return "usual steps are not worse, but the run stalls more"
     measured = share_worse(change.sign * change.usual.value, better)
-    beyond = "beyond" if measured > limit else "within"
-    noise = max(measured, 0.0)
+    towards = "worse" if measured >= 0 else "better"
+    if measured > limit:
+        return (
+            f"{100 * measured:.1f} % worse is beyond {100 * limit:g} %, and may be chance: the "
+            "noise is too large"
+        )
     return (
-        f"{100 * abs(measured):.1f} % {'worse' if measured >= 0 else 'better'} is {beyond} the "
-        f"limit, and chance alone may be {100 * (most - noise):.1f} points"
+        f"measured {100 * abs(measured):.1f} % {towards}, and by chance it may be up to "
+        f"{100 * most:.1f} % worse: the noise is too large for a limit of {100 * limit:g} %"
     )
 
 

@@ -14,6 +14,7 @@ from rltrace.cli import (
     live,
     looking,
     querying,
+    syncing,
 )
 from rltrace.cli.group import Commands
 
@@ -37,5 +38,6 @@ for _command in (
     *(looking.list_runs, looking.doctor, looking.compact),
     *(asking.whatif, asking.compare, exporting_metrics.export, live.top),
     *(gating.gate, gating.baseline),
+    syncing.sync,
 ):
     main.add_command(_command)

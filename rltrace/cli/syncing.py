@@ -1,0 +1,112 @@
+"""Commands that move weights: the node that holds and passes on what a learner publishes."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from rltrace.cli.options import JSON
+from rltrace.trace.errors import WRONG_USAGE, RltraceError
+
+
+@click.group()
+def sync() -> None:
+    """Move weights from the learner to rollout workers."""
+
+
+@sync.command()
+@click.argument("where", default="shm://policy")
+@click.option(
+    "--follow",
+    "parent",
+    metavar="tcp://HOST:PORT/POLICY",
+    help="The node to follow; without it, what a publisher of this host publishes is served.",
+)
+@click.option("--listen", default="127.0.0.1:0", show_default=True, metavar="HOST:PORT")
+@click.option(
+    "--fanout",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Children before further ones are sent to those; 1 everywhere makes a chain.",
+)
+@click.option(
+    "--keep", type=click.IntRange(1, 8), default=2, show_default=True, help="Whole versions here."
+)
+@click.option(
+    "--streams",
+    type=click.IntRange(1, 64),
+    default=2,
+    show_default=True,
+    help="Connections that bring a version.",
+)
+@click.option("--dense", is_flag=True, help="Have versions sent whole, never as changes.")
+@JSON
+def serve(
+    where: str,
+    parent: str | None,
+    listen: str,
+    fanout: int,
+    keep: int,
+    streams: int,
+    dense: bool,
+    as_json: bool,
+) -> None:
+    """Run a node's relay: hold the latest version at WHERE, and serve it to others, until SIGTERM.
+
+    On the learner's host `rltrace sync serve shm://policy --listen 0.0.0.0:7000`; on each rollout
+    host `rltrace sync serve shm://policy --follow tcp://LEARNER:7000/policy`, from which workers
+    there pull as from a publisher. What others can reach takes a secret: RLTRACE_SYNC_TOKEN.
+    """
+    from rltrace.run.signals import ended_by_signal
+    from rltrace.sync.following import Received
+    from rltrace.sync.relay import Relay
+
+    host, colon, port = listen.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        raise RltraceError(f"--listen {listen} is no HOST:PORT", WRONG_USAGE)
+    host = host.strip("[]") or "0.0.0.0"
+
+    def tell(received: Received) -> None:
+        progress = received.progress
+        said = {
+            "version": str(received.manifest.version),
+            "step": received.manifest.step,
+            "parent": received.parent,
+            "seconds": round(received.seconds, 6),
+            "bytes": received.manifest.bytes,
+            "wire_bytes": progress.wire_bytes,
+            "damaged_blocks": len(progress.damaged),
+            "broken_connections": progress.broken,
+        }
+        if as_json:
+            _line(said)
+        else:
+            click.echo(
+                f"{said['version']}: {received.manifest.bytes / 1e6:,.1f} MB as "
+                f"{progress.wire_bytes / 1e6:,.1f} MB in {received.seconds:.3f} s from"
+                f" {received.parent}"
+            )
+
+    with ended_by_signal() as ended:
+        if parent is None:
+            relay = Relay.serve(where, host, int(port), fanout)
+        else:
+            relay = Relay.follow(
+                *(parent, where, host, int(port), fanout, keep, streams, not dense),
+                on_received=tell,
+            )
+        with relay:
+            if as_json:
+                _line({"address": relay.address, "where": where, "parent": parent})
+            else:
+                click.echo(f"{relay.address} (Ctrl-C ends it)")
+            while relay.error is None and not ended.wait(0.1):
+                pass
+            if relay.error is not None:
+                raise relay.error
+
+
+def _line(said: dict[str, object]) -> None:
+    """One line of JSON, now: whoever reads it waits for it."""
+    click.echo(json.dumps(said))

@@ -1,0 +1,207 @@
+"""Brings one version into a slot, block by block, over several connections.
+
+What is verified stays so: when a connection breaks, or the parent dies, the blocks that are still
+missing are asked for on another one. A block that does not become what its digest says is asked for
+again as it is.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rltrace.hooks.span_api import span
+from rltrace.sync import frames
+from rltrace.sync.blocks import BLOCK_BYTES, block_range, digest
+from rltrace.sync.changes import Bytes
+from rltrace.sync.delta import Encoded
+from rltrace.sync.encodings import BadBlock, Decoder, Encoding
+from rltrace.sync.frames import BUCKET_BLOCKS, Frame, Kind
+from rltrace.sync.shelf import GoneError, Held
+from rltrace.sync.version import Version
+from rltrace.sync.wire import Address, Connection, LinkError
+
+MOST_DAMAGED = 4
+"""So many times damaged blocks are asked for anew before it is another parent's turn."""
+
+
+@dataclass
+class Progress:
+    """What bringing a version took so far. Bytes are of payloads and their tables."""
+
+    wire_bytes: int = 0
+    buckets: int = 0
+    damaged: list[int] = field(default_factory=list)
+    """Blocks that arrived damaged, once for each time; all were asked for again."""
+    broken: int = 0
+    """Connections that broke on the way."""
+
+
+class Fetch:
+    """One version on its way into `held`. `base` is a version that this node has whole, and its
+    bytes; what arrives may be changes of it."""
+
+    def __init__(
+        self,
+        held: Held,
+        token: bytes,
+        base: tuple[Version, Bytes] | None,
+        streams: int = 2,
+    ) -> None:
+        self.held = held
+        self.progress = Progress()
+        self._token = token
+        self._base = base
+        self._streams = streams
+        self._again: set[int] = set()
+        self._lock = threading.Lock()
+        self._open: set[Connection] = set()
+        self._aborted = False
+
+    def run(self, parent: Address) -> None:
+        """Brings every block that is missing. Errors: `LinkError` where this parent cannot bring
+        them, `GoneError` where it does not have the version; another one may go on."""
+        rounds_of_damage = 0
+        while not self.held.is_whole:
+            missing = np.flatnonzero(~self.held.have).tolist()
+            try:
+                if self._again:
+                    rounds_of_damage += 1
+                    if rounds_of_damage > MOST_DAMAGED:
+                        raise LinkError(f"{parent} keeps sending damaged blocks")
+                    self._stream(parent, [(b, b + 1) for b in sorted(self._again)], again=True)
+                else:
+                    self._together(parent, _shares(missing, self._streams))
+            except LinkError:
+                if self._aborted or np.count_nonzero(~self.held.have) == len(missing):
+                    raise
+                # Something came: the rest is asked for again.
+
+    def _together(self, parent: Address, shares: list[list[tuple[int, int]]]) -> None:
+        with ThreadPoolExecutor(len(shares), thread_name_prefix="rltrace.sync fetch") as pool:
+            futures = [pool.submit(self._stream, parent, share, False) for share in shares]
+            errors = [error for future in futures if (error := future.exception())]
+        for error in sorted(errors, key=lambda e: isinstance(e, LinkError)):
+            raise error
+
+    def abort(self) -> None:
+        """Has `run` end at once, with a `LinkError`."""
+        with self._lock:
+            self._aborted = True
+            for connection in self._open:
+                connection.abort()
+
+    def _stream(self, parent: Address, blocks: Sequence[tuple[int, int]], again: bool) -> None:
+        manifest = self.held.manifest
+        with span("sync", "receive", "transfer", version=manifest.version.counter) as receiving:
+            before = self.progress.wire_bytes
+            connection = Connection.open(parent, self._token)
+            with self._lock:
+                if self._aborted:
+                    connection.abort()
+                self._open.add(connection)
+            try:
+                connection.send(
+                    {
+                        "ask": "get",
+                        "policy": parent.policy,
+                        "version": str(manifest.version),
+                        "base": str(self._base[0]) if self._base and not again else None,
+                        "blocks": [list(each) for each in blocks],
+                        "again": again,
+                    }
+                )
+                answer, _ = connection.receive()
+                if answer.get("gone", True):
+                    raise GoneError(f"{parent} no longer has version {manifest.version}")
+                self._receive(connection)
+            except LinkError:
+                self.progress.broken += 1
+                raise
+            finally:
+                with self._lock:
+                    self._open.discard(connection)
+                connection.abort()
+                receiving.set(bytes=self.progress.wire_bytes - before)
+
+    def _receive(self, connection: Connection) -> None:
+        base = self._base[0] if self._base else None
+        decoder = Decoder()
+        scratch = np.empty(BLOCK_BYTES, np.uint8)
+        while True:
+            frame = frames.receive(connection, self.held.manifest, base, self.held.digests)
+            if frame.kind == Kind.END:
+                return
+            if frame.kind == Kind.GONE:
+                raise GoneError("it is no longer there")
+            for nth, entry in enumerate(frame.entries):
+                block = frame.first + nth
+                payload = self._payload(connection, block, entry, scratch)
+                self._take(block, frame, entry.encoding, entry.hash, payload, decoder)
+            with self._lock:
+                self.progress.buckets += bool(frame.entries)
+                self.progress.wire_bytes += sum(entry.length for entry in frame.entries)
+
+    def _payload(
+        self, connection: Connection, block: int, entry: frames.Entry, scratch: Bytes
+    ) -> Bytes:
+        start, end = block_range(block, len(self.held.data))
+        if entry.length > end - start or (
+            entry.encoding == Encoding.DENSE and entry.length != end - start
+        ):
+            raise LinkError(f"{entry.length} bytes for a block of {end - start}")
+        # A dense block comes straight into its place, unless that is verified already.
+        into = scratch[: entry.length]
+        if entry.encoding == Encoding.DENSE and not self.held.have[block]:
+            into = self.held.data[start:end]
+        connection.read_into(into.data)
+        return into
+
+    def _take(
+        self,
+        block: int,
+        frame: Frame,
+        encoding: int,
+        expected: int,
+        payload: Bytes,
+        decoder: Decoder,
+    ) -> None:
+        """Puts a block in its place and verifies it."""
+        if self.held.have[block]:
+            return
+        start, end = block_range(block, len(self.held.data))
+        out = self.held.data[start:end]
+        try:
+            if encoding != Encoding.DENSE:
+                if digest(payload) != expected:
+                    raise BadBlock("damaged on the way")
+                old = self._base[1][start:end] if self._base and frame.has_base else None
+                decoder.decode(encoding, payload, old, out)
+            if digest(out) != self.held.digests[block]:
+                raise BadBlock("not what it was to become")
+        except BadBlock:
+            with self._lock:
+                self._again.add(block)
+                self.progress.damaged.append(block)
+            return
+        with self._lock:
+            self._again.discard(block)
+        if encoding == Encoding.DENSE:
+            self.held.put(block)
+        else:
+            self.held.put(block, Encoded(Encoding(encoding), bytes(payload)))
+
+
+def _shares(missing: list[int], streams: int) -> list[list[tuple[int, int]]]:
+    """The missing blocks as runs, a bucket's length at most, dealt out in turn."""
+    runs: list[tuple[int, int]] = []
+    for block in missing:
+        if runs and runs[-1][1] == block and block - runs[-1][0] < BUCKET_BLOCKS:
+            runs[-1] = (runs[-1][0], block + 1)
+        else:
+            runs.append((block, block + 1))
+    return [runs[nth::streams] for nth in range(min(streams, len(runs)))]

@@ -1,0 +1,164 @@
+"""One process a node that always holds a whole verified version, and passes versions on.
+
+The first node serves the publisher's own slots (`Relay.serve`); every other one follows a parent
+(`Relay.follow`), fills slots of its own host, from which the rollout workers there pull, and serves
+children. In a chain a version takes hardly longer than over one hop, and the learner's host sends
+it once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic, sleep
+
+from rltrace.sync.following import Follower, Received, Wishes
+from rltrace.sync.place import folder_of
+from rltrace.sync.serving import Server
+from rltrace.sync.shelf import Shelf
+from rltrace.sync.sourcing import Source
+from rltrace.sync.version import Manifest, Version
+from rltrace.sync.wire import Address, token_of
+from rltrace.trace.errors import CANNOT_TELL, RltraceError
+
+_POLL_S = 0.002
+
+
+@dataclass(frozen=True)
+class Status:
+    """What a relay does now. `parent` is "" for the one that serves the publisher's own slots;
+    `lost` counts the parents that it lost, `sent_bytes` what it sent to its children."""
+
+    manifest: Manifest | None
+    parent: str
+    children: int
+    lost: int
+    sent_bytes: int
+
+
+class Relay:
+    """A node. Everything runs in threads of this process, which end with `close`."""
+
+    def __init__(self, shelf: Shelf, server: Server, work: Source | Follower) -> None:
+        self._shelf = shelf
+        self._server = server
+        self._work = work
+        work.start()
+
+    @staticmethod
+    def serve(
+        where: str = "shm://policy",
+        host: str = "127.0.0.1",
+        port: int = 0,
+        fanout: int = 0,
+        token: str | None = None,
+    ) -> Relay:
+        """Serves what a publisher of this host publishes at `where`, from its slots; one that is
+        not there yet is waited for. `fanout` is how many children are taken before further ones are
+        sent to those (0: any number); a `fanout` of 1 on every node makes a chain. `token`: see
+        `token_of`.
+
+        Errors: `RltraceError` where nobody can listen there. What else goes wrong is told by
+        `wait`, and is `error`.
+        """
+        shelf = Shelf()
+        server = Server(shelf, folder_of(where).name, host, port, token_of(host, token), fanout)
+        return Relay(shelf, server, Source(where, shelf, lambda: server.wants_changes))
+
+    @staticmethod
+    def follow(
+        parent: str,
+        where: str = "shm://policy",
+        host: str = "127.0.0.1",
+        port: int = 0,
+        fanout: int = 0,
+        keep: int = 2,
+        streams: int = 2,
+        changes: bool = True,
+        token: str | None = None,
+        on_received: Callable[[Received], None] = lambda _: None,
+    ) -> Relay:
+        """Follows `parent` (`tcp://host:port/policy`): each of its versions is brought into slots
+        of this host, at `where`, and is the latest there once all of it is verified. `keep` whole
+        versions stay; `streams` connections bring a version; with `changes` only what differs from
+        the version before is sent, where that is less. When the parent is gone the ones above it
+        are followed.
+
+        Errors: `RltraceError` where nobody can listen there. A parent that is not there yet is
+        waited for; what else goes wrong later is told by `wait`.
+        """
+        address = Address.parse(parent)
+        secret = token_of(address.host, token)
+        shelf = Shelf()
+        nearest: list[Follower] = []
+        server = Server(
+            *(shelf, address.policy, host, port, token_of(host, token), fanout),
+            line=lambda: nearest[0].line if nearest else (),
+        )
+        work = Follower(
+            *(address, where, shelf, secret, server.me),
+            Wishes(keep, streams, changes),
+            on_received,
+        )
+        nearest.append(work)
+        return Relay(shelf, server, work)
+
+    @property
+    def address(self) -> str:
+        """What children follow: `tcp://host:port/policy`."""
+        return str(self._server.address)
+
+    @property
+    def status(self) -> Status:
+        """What it does now."""
+        whole = self._shelf.whole()
+        return Status(
+            manifest=whole[-1].manifest if whole else None,
+            parent=self._work.line[0].address if isinstance(self._work, Follower) else "",
+            children=self._server.children,
+            lost=self._work.lost if isinstance(self._work, Follower) else 0,
+            sent_bytes=self._server.sent_bytes,
+        )
+
+    def wait(self, at_least: Version | int = 0, timeout_s: float = 60.0) -> Version:
+        """The newest whole version here, once it is not before `at_least` (a version of the same
+        run, or a counter).
+
+        Errors: `RltraceError` where there is none in time, or what has ended this relay.
+        """
+        deadline = monotonic() + timeout_s
+        while True:
+            manifest = self.status.manifest
+            if manifest is not None and _reaches(manifest.version, at_least):
+                return manifest.version
+            if self._work.error is not None:
+                raise self._work.error
+            if monotonic() >= deadline:
+                said = f"version {at_least} did not arrive at {self.address} in {timeout_s:g} s"
+                raise RltraceError(said, CANNOT_TELL)
+            sleep(_POLL_S)
+
+    @property
+    def error(self) -> RltraceError | None:
+        """What has ended this relay; None while it works."""
+        return self._work.error
+
+    def close(self) -> None:
+        """Ends it. Rollout workers of this host keep the latest version."""
+        self._server.close()
+        self._work.stop()
+        self._shelf.close()
+        if self._work.arena is not None:
+            self._work.arena.close()
+
+    def __enter__(self) -> Relay:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _reaches(version: Version, at_least: Version | int) -> bool:
+    if isinstance(at_least, int):
+        return version.counter >= at_least
+    return version.run != at_least.run or version >= at_least

@@ -1,0 +1,218 @@
+"""The serving half of a node: listens, and gives its children whatever is on its shelf.
+
+A child asks two things: `watch` (is there a newer version?), on one connection that it keeps, and
+`get` (these blocks), on as many as it likes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from rltrace.hooks.span_api import span
+from rltrace.sync import frames
+from rltrace.sync.frames import BUCKET_BLOCKS, Kind
+from rltrace.sync.shelf import GoneError, Held, Shelf
+from rltrace.sync.version import Version
+from rltrace.sync.wire import HEARTBEAT_S, Address, Connection, LinkError, RefusedError
+from rltrace.trace.errors import RltraceError
+
+_MOST_WAIT_S = 30.0
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node as those below it know it: `address` is the one that was dialled."""
+
+    id: str
+    address: str
+
+
+class Server:
+    """Serves one policy from a shelf. `fanout` is how many children it takes before it sends
+    further ones to those (0: any number). `line` is asked for the nodes above this one, nearest
+    first, which children go to when this one is gone."""
+
+    def __init__(
+        self,
+        shelf: Shelf,
+        policy: str,
+        host: str,
+        port: int,
+        token: bytes,
+        fanout: int = 0,
+        line: Callable[[], Sequence[Node]] = tuple,
+    ) -> None:
+        self._shelf = shelf
+        self._token = token
+        self._fanout = fanout
+        self._line = line
+        self._children: dict[Connection, str] = {}
+        self._connections: set[Connection] = set()
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self.wants_changes = False
+        """Whether some child asked for changes."""
+        self.sent_bytes = 0
+        """Bytes of payloads that were sent, to all children together."""
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            self._listener = socket.create_server(found[0][4][:2], family=found[0][0], backlog=64)
+        except OSError as error:
+            raise RltraceError(f"cannot listen on {host}:{port}: {error}") from error
+        self.id = secrets.token_hex(8)
+        self.address = Address(host, self._listener.getsockname()[1], policy)
+        self._start(self._accept, "accept")
+
+    @property
+    def me(self) -> Node:
+        """This node, as it knows itself."""
+        return Node(self.id, str(self.address))
+
+    @property
+    def children(self) -> int:
+        """How many nodes watch this one."""
+        with self._lock:
+            return len(self._children)
+
+    def close(self) -> None:
+        """Ends every connection."""
+        self._ended.set()
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        with self._lock:
+            connections = list(self._connections)
+        for connection in connections:
+            connection.abort()
+
+    def _start(self, target: Callable[..., None], name: str, *args: object) -> None:
+        thread = threading.Thread(
+            target=target, args=args, name=f"rltrace.sync {name}", daemon=True
+        )
+        thread.start()
+
+    def _accept(self) -> None:
+        while not self._ended.is_set():
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:
+                if self._ended.is_set():
+                    return
+                self._ended.wait(HEARTBEAT_S)  # no descriptor free, say: that passes
+                continue
+            self._start(self._serve, "serve", sock)
+
+    def _serve(self, sock: socket.socket) -> None:
+        try:
+            connection = Connection.accept(sock, self._token)
+        except (LinkError, RefusedError):
+            return
+        with self._lock:
+            self._connections.add(connection)
+        try:
+            while not self._ended.is_set():
+                connection.wait_readable()
+                message, _ = connection.receive()
+                if message.get("policy") != self.address.policy:
+                    connection.send({"error": f"it serves the policy {self.address.policy}"})
+                elif message.get("ask") == "watch":
+                    self._watch(connection, message)
+                elif message.get("ask") == "get":
+                    self._get(connection, message)
+                else:
+                    return
+        except (LinkError, KeyError, TypeError, ValueError, RltraceError):
+            pass  # the child hears of it by the end of its connection, and asks again
+        finally:
+            connection.abort()
+            with self._lock:
+                self._connections.discard(connection)
+                self._children.pop(connection, None)
+
+    def _watch(self, connection: Connection, message: dict[str, Any]) -> None:
+        serves = Address.parse(str(message["serves"])).seen_from(connection.peer)
+        elsewhere = self._redirect(connection, str(serves), message["tried"])
+        if elsewhere:
+            connection.send({"redirect": elsewhere})
+            return
+        self.wants_changes |= bool(message["changes"])
+        after = None if message["after"] is None else Version.parse(message["after"])
+        held = self._shelf.newer(after, min(float(message["wait_s"]), _MOST_WAIT_S))
+        line = [{"id": node.id, "address": node.address} for node in self._line()]
+        answer: dict[str, Any] = {"id": self.id, "line": line}
+        if held is None:
+            connection.send(answer)
+            return
+        answer["manifest"] = held.manifest.to_json()
+        if message["layout"] != held.manifest.layout_id:
+            answer["layout"] = held.layout.to_json()
+        connection.send(answer, held.digests.astype("<u8").tobytes())
+
+    def _redirect(self, connection: Connection, serves: str, tried: Sequence[str]) -> list[str]:
+        """Where a child that is one too many may go; nowhere else, where it has tried them all."""
+        with self._lock:
+            if connection in self._children or not self._fanout:
+                self._children[connection] = serves
+                return []
+            others = [a for a in self._children.values() if a and a != serves and a not in tried]
+            if len(self._children) < self._fanout or not others:
+                self._children[connection] = serves
+                return []
+            return others
+
+    def _get(self, connection: Connection, message: dict[str, Any]) -> None:
+        version = Version.parse(message["version"])
+        base = None if message["base"] is None else Version.parse(message["base"])
+        held = self._shelf.find(version)
+        if held is None:
+            connection.send({"gone": True})
+            return
+        connection.send({"gone": False})
+        try:
+            with span("sync", "send", "transfer", version=version.counter) as sending:
+                sent = 0
+                for first, end in message["blocks"]:
+                    if not 0 <= first <= end <= len(held.digests):
+                        raise LinkError("blocks beyond the end were asked for")
+                    sent += self._send(connection, held, base, first, end, bool(message["again"]))
+                sending.set(bytes=sent)
+            connection.write([frames.pack_sign(Kind.END, held.manifest)])
+        except GoneError:
+            connection.write([frames.pack_sign(Kind.GONE, held.manifest)])
+        finally:
+            held.unuse()
+
+    def _send(
+        self,
+        connection: Connection,
+        held: Held,
+        base: Version | None,
+        first: int,
+        end: int,
+        again: bool,
+    ) -> int:
+        """Sends the blocks, each as soon as it is here; those asked for `again` as they are."""
+        sent = 0
+        while first < end:
+            stop = min(end, first + BUCKET_BLOCKS)
+            encoded = held.wait(first, stop, None if again else base, HEARTBEAT_S)
+            if encoded is None:
+                connection.write([frames.pack_sign(Kind.ALIVE, held.manifest)])
+                continue
+            changed_from = base if held.base == base else None
+            parts = frames.pack(
+                held.manifest, changed_from, first, encoded, held.digests, held.data
+            )
+            connection.write(parts)
+            sent += sum(map(len, itertools.islice(parts, 1, None)))
+            first += len(encoded)
+        with self._lock:
+            self.sent_bytes += sent
+        return sent

@@ -1,0 +1,191 @@
+"""The versions that a node can serve: whole ones, and the one that is arriving.
+
+A block of an arriving version can be passed on as soon as it is verified (cut-through), and as it
+came: a delta is not encoded anew at each hop.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rltrace.sync.blocks import Digests
+from rltrace.sync.changes import Bytes
+from rltrace.sync.delta import DENSE, Encoded
+from rltrace.sync.layout import Layout
+from rltrace.sync.version import Manifest, Version
+
+
+class GoneError(Exception):
+    """A version that is no longer held here, or will not become whole."""
+
+
+class Held:
+    """One version: `data` is its memory, `have` which blocks of it are verified. `let_go` is called
+    once, when it was dropped and nobody uses it any more."""
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        layout: Layout,
+        digests: Digests,
+        data: Bytes,
+        is_whole: bool,
+        let_go: Callable[[], None],
+    ) -> None:
+        self.manifest = manifest
+        self.layout = layout
+        self.digests = digests.copy()
+        self.data = data
+        self.have: NDArray[np.bool_] = np.full(len(digests), is_whole)
+        self.stands = is_whole
+        """Whether it is the latest of this host, or was: set once it is."""
+        self.base: Version | None = None
+        """The version that `encoded` are changes of; None where there are none."""
+        self._encoded: list[Encoded | None] = []
+        self._let_go = let_go
+        self._users = 0
+        self._dropped = self._gone = False
+        self._changed = threading.Condition()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every block is verified."""
+        return bool(self.have.all())
+
+    def use(self) -> bool:
+        """Keeps the version until `unuse`; False where it is gone already."""
+        with self._changed:
+            if self._dropped or self._gone:
+                return False
+            self._users += 1
+            return True
+
+    def unuse(self) -> None:
+        """Ends one `use`."""
+        with self._changed:
+            self._users -= 1
+            free = self._dropped and not self._users
+        if free:
+            self._let_go()
+
+    def drop(self) -> None:
+        """Has it let go as soon as nobody uses it."""
+        with self._changed:
+            free = not self._dropped and not self._users
+            self._dropped = True
+        if free:
+            self._let_go()
+
+    def give_up(self) -> None:
+        """It will not become whole: whoever waits for its blocks is told."""
+        with self._changed:
+            self._gone = True
+            self._changed.notify_all()
+
+    def encode_against(self, base: Version) -> None:
+        """From here on a block can be had as changes of `base` once `put` has brought them."""
+        with self._changed:
+            self._encoded = [None] * len(self.digests)
+            self.base = base
+
+    def put(self, block: int, encoded: Encoded = DENSE) -> None:
+        """A block is in its place and verified; `encoded` is how it can be passed on."""
+        with self._changed:
+            if self.base is not None:
+                self._encoded[block] = encoded
+            self.have[block] = True
+            self._changed.notify_all()
+
+    def wait(
+        self, first: int, end: int, base: Version | None, timeout_s: float
+    ) -> list[Encoded] | None:
+        """The blocks from `first` on, before `end`, that can be sent now, at least one: as changes
+        of `base` where they are to be had so, else dense. None where there is none in time.
+
+        Errors: `GoneError`.
+        """
+        deadline = time.monotonic() + timeout_s
+        with self._changed:
+            while True:
+                if self._gone:
+                    raise GoneError(str(self.manifest.version))
+                ready = self._ready(first, end, base is not None and base == self.base)
+                if ready:
+                    return ready
+                left = deadline - time.monotonic()
+                if left <= 0 or not self._changed.wait(left):
+                    return None
+
+    def _ready(self, first: int, end: int, changes: bool) -> list[Encoded]:
+        ready = []
+        for block in range(first, end):
+            encoded = self._encoded[block] if changes else DENSE
+            if encoded is None or not self.have[block]:
+                break
+            ready.append(encoded)
+        return ready
+
+
+class Shelf:
+    """All versions of one node, the newest last."""
+
+    def __init__(self) -> None:
+        self._held: list[Held] = []
+        self._changed = threading.Condition()
+
+    def add(self, held: Held) -> None:
+        """Shows a version to everyone who waits for one."""
+        with self._changed:
+            self._held.append(held)
+            self._changed.notify_all()
+
+    def remove(self, held: Held) -> None:
+        """Takes it off the shelf; its memory is let go when nobody uses it."""
+        with self._changed:
+            if held in self._held:
+                self._held.remove(held)
+        held.drop()
+
+    def whole(self) -> list[Held]:
+        """Those that stand, oldest first."""
+        with self._changed:
+            return [held for held in self._held if held.stands]
+
+    def find(self, version: Version) -> Held | None:
+        """The version, in use (end that by `unuse`); None where it is not here."""
+        with self._changed:
+            for held in self._held:
+                if held.manifest.version == version and held.use():
+                    return held
+        return None
+
+    def newer(self, after: Version | None, timeout_s: float) -> Held | None:
+        """The newest version, arriving or whole, once it is another than `after` or newer; None
+        where there is none in time. A version of another run is newer than any."""
+        deadline = time.monotonic() + timeout_s
+        with self._changed:
+            while True:
+                newest = self._held[-1] if self._held else None
+                if newest is not None and _is_news(newest.manifest.version, after):
+                    return newest
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return None
+                self._changed.wait(left)
+
+    def close(self) -> None:
+        """Drops everything; whoever waits for blocks is told."""
+        with self._changed:
+            all_held, self._held = self._held, []
+        for held in all_held:
+            held.give_up()
+            held.drop()
+
+
+def _is_news(version: Version, after: Version | None) -> bool:
+    return after is None or version.run != after.run or version > after

@@ -1,0 +1,102 @@
+"""The top of a tree: what the learner publishes on this host, put on the shelf from where it lies.
+
+Nothing is copied. The newest version is leased, as the next one's changes are changes of it; while
+they are being found both are.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from rltrace.hooks.span_api import span
+from rltrace.sync.arena import Arena, LayoutChangedError, Lease
+from rltrace.sync.control import CONTROL
+from rltrace.sync.delta import BlockEncoder, widths_of
+from rltrace.sync.place import folder_of
+from rltrace.sync.shelf import Held, Shelf
+from rltrace.sync.version import NO_ROOT, Version
+from rltrace.trace.errors import WRONG_USAGE, RltraceError
+
+_POLL_S = 0.002
+_AGAIN_S = 1.0
+
+
+class Source(threading.Thread):
+    """Watches a policy of this host. `wants_changes` tells whether some child asked for changes."""
+
+    def __init__(self, where: str, shelf: Shelf, wants_changes: Callable[[], bool]) -> None:
+        super().__init__(name="rltrace.sync source", daemon=True)
+        self.arena: Arena | None = None
+        self.error: RltraceError | None = None
+        """What ended it."""
+        self._where = where
+        self._shelf = shelf
+        self._wants_changes = wants_changes
+        self._encoder = BlockEncoder()
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        """Until `stop`, or an error that somebody has to look at."""
+        try:
+            while not self._ended.wait(_POLL_S):
+                if self.arena is not None:
+                    self._look(self.arena)
+                elif (folder_of(self._where) / CONTROL).exists():
+                    self.arena = Arena.attach(self._where, _AGAIN_S)
+        except RltraceError as error:
+            self.error = error
+        except Exception as error:  # it must not go unnoticed that nothing is served any more
+            self.error = RltraceError(f"serving {self._where} failed: {error!r}")
+
+    def stop(self) -> None:
+        """Ends the watch; what is on the shelf stays there."""
+        self._ended.set()
+        self.join()
+
+    def _look(self, arena: Arena) -> None:
+        newest = self._shelf.whole()[-1:]
+        try:
+            if arena.latest() == (newest[0].manifest.version if newest else None):
+                return
+            lease = arena.lease()
+        except LayoutChangedError:
+            for held in self._shelf.whole():
+                self._shelf.remove(held)
+            arena.close()
+            self.arena = None
+            return
+        if lease is None:
+            return
+        if lease.manifest.root == NO_ROOT:
+            lease.release()
+            said = "a policy that is published without hashing cannot be served to other hosts"
+            raise RltraceError(said, WRONG_USAGE)
+        fresh = Held(
+            *(lease.manifest, arena.layout, lease.digests, lease.data),
+            is_whole=True,
+            let_go=lease.release,
+        )
+        self._offer(fresh, newest[0] if newest else None, lease)
+
+    def _offer(self, fresh: Held, before: Held | None, lease: Lease) -> None:
+        base = before.manifest.version if before is not None else None
+        encodes = before is not None and _is_base(base, fresh) and self._wants_changes()
+        if encodes and base is not None:
+            fresh.encode_against(base)
+        self._shelf.add(fresh)
+        if before is None:
+            return
+        if encodes:
+            version = lease.manifest.version.counter
+            with span("sync", "find changes", "convert", version=version, bytes=len(fresh.data)):
+                for block, width in enumerate(widths_of(fresh.layout)):
+                    if self._ended.is_set():
+                        return
+                    old, new = before.data, fresh.data
+                    fresh.put(block, self._encoder.encode(old, new, block, width))
+        self._shelf.remove(before)
+
+
+def _is_base(base: Version | None, fresh: Held) -> bool:
+    return base is not None and base.run == fresh.manifest.version.run

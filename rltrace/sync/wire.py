@@ -1,0 +1,250 @@
+"""Authenticated connections between nodes: messages of JSON with a blob, and bytes into place.
+
+Before anything else both sides prove that they know the same token, by HMAC over two fresh nonces.
+Nothing received is ever unpickled or run; it is not encrypted either: the network is trusted to
+carry weights, not to send them. Every wait has an end, and `abort` ends all of them at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import re
+import secrets
+import socket
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from xxhash import xxh3_64_intdigest
+
+from rltrace.sync.place import make_folder, shared_memory
+from rltrace.trace.errors import WRONG_USAGE, RltraceError
+
+TOKEN = "RLTRACE_SYNC_TOKEN"
+"""The environment variable that holds the token: any text that others do not know."""
+
+SILENCE_S = 2.0
+"""A side that says nothing for so long is gone; whoever has nothing to say says so more often."""
+HEARTBEAT_S = 0.5
+STUCK_S = 20.0
+"""A receiver that takes nothing for so long is cut off, as what is sent to it has to be held."""
+
+_GREETING = b"rltrace sync 1\n\0"
+_NONCE_BYTES = 32
+_KEEPALIVE = {socket.TCP_KEEPIDLE: 5, socket.TCP_KEEPINTVL: 2, socket.TCP_KEEPCNT: 3}
+_MESSAGE = struct.Struct("<4sIIQ")  # magic, bytes of JSON, bytes of the blob, xxh3-64 of both
+_MAGIC = b"RLTm"
+_MOST_BYTES = 1 << 28
+_ADDRESS = re.compile(r"tcp://(\[[0-9A-Fa-f:.]+\]|[^/:\[\]]+):(\d{1,5})/([A-Za-z0-9_-][\w.-]*)")
+
+
+class LinkError(Exception):
+    """A connection that broke, fell silent or said what makes no sense: try again, or elsewhere."""
+
+
+class RefusedError(RltraceError):
+    """The other side does not know our token, or we not its."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a policy is served: `tcp://host:port/policy`."""
+
+    host: str
+    port: int
+    policy: str
+
+    @staticmethod
+    def parse(text: str) -> Address:
+        """Errors: `RltraceError` for anything else."""
+        found = _ADDRESS.fullmatch(text)
+        if not found or int(found[2]) > 65535:
+            raise RltraceError(f"{text!r} is no tcp://HOST:PORT/POLICY", WRONG_USAGE)
+        return Address(found[1].strip("[]"), int(found[2]), found[3])
+
+    def seen_from(self, peer: str) -> Address:
+        """The same, where it listens on every address of its host: at the one that called us."""
+        return Address(peer, self.port, self.policy) if self.host in ("0.0.0.0", "::") else self
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"tcp://{host}:{self.port}/{self.policy}"
+
+
+def token_of(host: str, given: str | None = None) -> bytes:
+    """The token of this job: `given`, or the environment's, or, for addresses of this host only,
+    one that this user's processes share through a private file.
+
+    Errors: `RltraceError` where another host could connect and no token was given.
+    """
+    said = given if given is not None else os.environ.get(TOKEN)
+    if said:
+        return said.encode()
+    if not is_loopback(host):
+        raise RltraceError(
+            f"{host} can be reached from elsewhere: set {TOKEN} to the same secret on all nodes",
+            WRONG_USAGE,
+        )
+    make_folder(shared_memory())
+    path = shared_memory() / "sync-token"
+    fresh = path.with_name(f"sync-token.{secrets.token_hex(8)}")
+    if not path.exists():
+        fresh.touch(mode=0o600, exist_ok=False)
+        fresh.write_text(secrets.token_hex(32))
+        try:
+            os.link(fresh, path)  # the first one counts
+        except FileExistsError:
+            pass
+        fresh.unlink()
+    return path.read_bytes()
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is this host's own, out of reach of others."""
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+class Connection:
+    """One authenticated connection. Reads in one thread, writes in one thread."""
+
+    def __init__(self, sock: socket.socket, silence_s: float = SILENCE_S) -> None:
+        self._sock = sock
+        self._silence_s = silence_s
+        try:
+            self.peer = str(sock.getpeername()[0])
+            """The other side's host."""
+        except OSError as error:
+            raise LinkError(f"the connection broke: {error}") from error
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # For the one that waits for a question: a host that is lost says nothing either.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in _KEEPALIVE.items():
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
+        sock.settimeout(silence_s)
+
+    @staticmethod
+    def open(address: Address, token: bytes, silence_s: float = SILENCE_S) -> Connection:
+        """Errors: `LinkError` where nobody answers; `RefusedError` for another token."""
+        try:
+            sock = socket.create_connection((address.host, address.port), timeout=silence_s)
+        except OSError as error:
+            raise LinkError(f"{address} does not answer: {error}") from error
+        connection = Connection(sock, silence_s)
+        try:
+            connection._prove(token, address)
+        except BaseException:
+            connection.abort()
+            raise
+        return connection
+
+    @staticmethod
+    def accept(sock: socket.socket, token: bytes, silence_s: float = SILENCE_S) -> Connection:
+        """The other side of `open`. Errors: `LinkError`, `RefusedError`; then it is closed."""
+        connection = Connection(sock, silence_s)
+        try:
+            connection._challenge(token)
+        except BaseException:
+            connection.abort()
+            raise
+        return connection
+
+    def _prove(self, token: bytes, address: Address) -> None:
+        greeting = self.read(len(_GREETING) + _NONCE_BYTES)
+        if not greeting.startswith(_GREETING):
+            raise LinkError(f"{address} does not speak this protocol")
+        ours = secrets.token_bytes(_NONCE_BYTES)
+        nonces = greeting[len(_GREETING) :] + ours
+        self.write([ours + _proof(token, b"client", nonces)])
+        try:
+            proof = self.read(32)
+        except LinkError:
+            proof = b""
+        if not hmac.compare_digest(proof, _proof(token, b"server", nonces)):
+            raise RefusedError(f"{address} has another token: set {TOKEN} to the same one")
+
+    def _challenge(self, token: bytes) -> None:
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        self.write([_GREETING + nonce])
+        answer = self.read(_NONCE_BYTES + 32)
+        nonces = nonce + answer[:_NONCE_BYTES]
+        if not hmac.compare_digest(answer[_NONCE_BYTES:], _proof(token, b"client", nonces)):
+            raise RefusedError("a client had another token")
+        self.write([_proof(token, b"server", nonces)])
+
+    def read_into(self, target: memoryview) -> None:
+        """Fills `target`. Errors: `LinkError`; it may then be filled in part."""
+        at = 0
+        try:
+            while at < len(target):
+                count = self._sock.recv_into(target[at:])
+                if not count:
+                    raise LinkError("the other side has closed the connection")
+                at += count
+        except OSError as error:
+            raise LinkError(f"the connection broke: {error}") from error
+
+    def read(self, count: int) -> bytes:
+        """As many bytes. Errors: `LinkError`."""
+        data = bytearray(count)
+        self.read_into(memoryview(data))
+        return bytes(data)
+
+    def write(self, parts: Sequence[bytes | memoryview]) -> None:
+        """Sends all parts, one after the other, from where they lie. Errors: `LinkError`."""
+        left = [memoryview(part).cast("B") for part in parts if len(part)]
+        try:
+            self._sock.settimeout(STUCK_S)
+            while left:
+                sent = self._sock.sendmsg(left[:64])
+                while left and sent >= len(left[0]):
+                    sent -= len(left.pop(0))
+                if left and sent:
+                    left[0] = left[0][sent:]
+            self._sock.settimeout(self._silence_s)
+        except OSError as error:
+            raise LinkError(f"the connection broke: {error}") from error
+
+    def send(self, message: dict[str, Any], blob: bytes = b"") -> None:
+        """Sends one message. Errors: `LinkError`."""
+        text = json.dumps(message).encode()
+        check = xxh3_64_intdigest(text + blob)
+        self.write([_MESSAGE.pack(_MAGIC, len(text), len(blob), check), text, blob])
+
+    def receive(self) -> tuple[dict[str, Any], bytes]:
+        """The next message and its blob. Errors: `LinkError`, also for a damaged one."""
+        magic, text_bytes, blob_bytes, check = _MESSAGE.unpack(self.read(_MESSAGE.size))
+        if magic != _MAGIC or text_bytes > _MOST_BYTES or blob_bytes > _MOST_BYTES:
+            raise LinkError("what arrived is no message")
+        body = self.read(text_bytes + blob_bytes)
+        try:
+            message = json.loads(body[:text_bytes])
+        except ValueError:
+            message = None
+        if xxh3_64_intdigest(body) != check or not isinstance(message, dict):
+            raise LinkError("a message arrived damaged")
+        return message, body[text_bytes:]
+
+    def wait_readable(self) -> None:
+        """Waits for the other side to say something, for as long as it likes."""
+        self._sock.settimeout(None)
+        try:
+            self._sock.recv(1, socket.MSG_PEEK)
+            self._sock.settimeout(self._silence_s)
+        except OSError as error:
+            raise LinkError(f"the connection broke: {error}") from error
+
+    def abort(self) -> None:
+        """Ends it now, also under a thread that waits for it; once is enough."""
+        try:
+            self._sock.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # it was not connected any more
+        self._sock.close()
+
+
+def _proof(token: bytes, side: bytes, nonces: bytes) -> bytes:
+    return hmac.new(token, side + nonces, hashlib.sha256).digest()

@@ -22,7 +22,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import click
@@ -31,6 +31,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.gate_pools import BINDING, HIDDEN, LOADS, STAGE, UNCHANGED, fill, read
+from rltrace.analysis.gate.absolute import Verdicts
 from rltrace.analysis.gate.baseline import Baseline
 from rltrace.analysis.gate.conditions import MAX_REGRESSION, Condition, parse_condition
 from rltrace.analysis.gate.findings import PASS, REGRESSION, UNSURE, Finding
@@ -141,8 +142,8 @@ def draw(
 
 
 def _gate(judged: Baseline, others: Sequence[Baseline], condition: Condition) -> Finding:
-    baseline = replace(others[0], runs=tuple(one.runs[0] for one in others))
-    (finding,) = judge_series(judged.runs, baseline, [condition]).findings
+    before = [run for one in others for run in one.runs]
+    (finding,) = judge_series(judged.runs, before, [condition], Verdicts(())).findings
     return finding
 
 

@@ -87,36 +87,36 @@ def _more(one: Finding) -> Iterator[str]:
     ways = [
         f"{units.plural(number, what)} more{where}"
         for number, what, where in (
-            (one.more_steps, "step", ""),
+            (one.more_steps, "step", " of each run"),
             (one.more_runs, "run", ""),
             (one.more_baselines, "run", " in the baseline"),
         )
         if number
     ]
     if ways:
-        yield f"What would tell: {' or '.join(ways)}."
+        yield f"What would tell: {listed(ways)}."
 
 
 def _grid(found: Judgement) -> Grid | None:
     rows = tuple(
         (
-            one.condition.text,
+            f"{MARKS[one.outcome]} {one.condition.subject}",
+            "" if one.unit == "s" else one.unit,
             _value(one, one.baseline),
             _value(one, one.value),
             _signed_share(one.worse.value),
             _ends(one.worse, _signed_share),
-            one.outcome,
         )
         for one in found.findings
         if one.condition.kind not in (WALL, FORBID)
     )
     columns = (
-        Column("condition"),
+        Column("metric"),
+        Column("unit", least_width=90),
         Column("baseline", right=True),
         Column("this run", right=True),
         Column("worse by", right=True),
         Column("95 %", right=True, least_width=76),
-        Column("", least_width=60),
     )
     return Grid(columns, rows) if rows else None
 
@@ -126,8 +126,7 @@ def _value(one: Finding, value: float) -> str:
         return units.UNKNOWN
     if one.unit == "s":
         return units.seconds(value)
-    shown = units.count(value) if abs(value) >= 100 else units.number(value)
-    return f"{shown} {one.unit}"
+    return units.count(value) if abs(value) >= 100 else units.number(value)
 
 
 def _rests_on(found: Judgement) -> Iterator[str]:
@@ -140,7 +139,7 @@ def _rests_on(found: Judgement) -> Iterator[str]:
         yield (
             f"False alarms: at most {units.share(found.alpha)} over all conditions"
             + (
-                f"; one run differs from the next by {units.share(found.between_runs_sd)} (sd)."
+                f"; starts of the job differ by {units.share(found.between_runs_sd)} (sd)."
                 if not math.isnan(found.between_runs_sd)
                 else "."
             )

@@ -31,7 +31,10 @@ def test_a_terminal_shows_what_made_it_and_what_would_tell(width: int) -> None:
     assert "Most of it is rollout: 500 ms a step in the baseline, 550 ms here" in text
     assert "(+6.0 % to +10.0 %)" in text
     assert "peak rate changed most: -8.0 % (-10.0 % to -6.0 %)" in text
-    assert "What would tell: 40 steps more or 2 runs more or 3 runs more in the baseline." in text
+    assert (
+        "What would tell: 40 steps more of each run, 2 runs more and 3 runs more in the baseline."
+        in text
+    )
     assert "30 steps of 1 run (2 of warm-up left out) against 61 steps of 2 runs" in text
     assert "devices 8 → 4" in text
 

@@ -139,7 +139,8 @@ class Hook:
     - `target`: `"package.module:Class.method"`; `"__main__:function"` is the script itself.
     - `stage`: a word of the vocabulary (or `Stage`); a function that decides per call; `"step"` for
       the function that is one learner step; `None` when only the readers matter (no span).
-    - `stages`: where a function decides, the words that it may give: `rltrace doctor` lists them.
+    - `stages`: where a function decides, or a reader begins spans of its own, the words that it may
+      give: `rltrace doctor` lists them.
     - `phase`: a phase of a sync. `name`: the span's name, by default `Class.method`.
     - `before`, `after`: readers. `step`: for `stage="step"`, the step's number; the process's step
       is set to it for as long as the next one has not begun. Without it steps count from 0.
@@ -190,7 +191,7 @@ class Hook:
     @property
     def stage_word(self) -> str:
         """The stage for people: a word, `"by call"`, or `""` when no span is recorded."""
-        if callable(self.stage):
+        if callable(self.stage) or (self.stage is None and self.stages):
             return ", ".join(self.stages) or "by call"
         if isinstance(self.stage, Stage):
             return self.stage.name.lower()

@@ -118,7 +118,11 @@ def wrap(function: Any, observer: Observer) -> Any:
         raise Unwrappable("is a class: name one of its methods, such as __init__")
     if not isinstance(function, _FUNCTIONS) and "function" not in type(function).__name__:
         raise Unwrappable(f"is a {type(function).__name__}, not a function")
+    if isinstance(function, types.MethodType) and _managed_beneath(function.__func__):
+        return types.MethodType(wrap(function.__func__, observer), function.__self__)
     beneath = _coroutine_beneath(function)
+    if beneath is None and (beneath := _managed_beneath(function)) is not None:
+        observer.per_item = False
     if beneath is not None:
         return _around(function, beneath, wrap(beneath.cell_contents, observer))
     observer.function = function
@@ -161,6 +165,22 @@ def _coroutine_beneath(function: Any) -> types.CellType | None:
         return None
     if not (_flags(inner) & _CO_COROUTINE or _coroutine_beneath(inner)):
         return None
+    return _cell_of(function, inner)
+
+
+def _managed_beneath(function: Any) -> types.CellType | None:
+    """Where `contextlib` keeps the generator function that it made a context manager of: a call of
+    such a function is the `with` block, which lasts as long as the generator does."""
+    inner = getattr(function, "__wrapped__", None)
+    if not isinstance(function, types.FunctionType) or not isinstance(inner, types.FunctionType):
+        return None
+    if function.__globals__.get("__name__") != "contextlib":
+        return None
+    return _cell_of(function, inner)
+
+
+def _cell_of(function: types.FunctionType, inner: Any) -> types.CellType | None:
+    """The cell in which a decorated function keeps what it wraps."""
     for cell in function.__closure__ or ():
         try:
             if cell.cell_contents is inner:

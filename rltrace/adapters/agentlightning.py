@@ -1,0 +1,109 @@
+"""Agent Lightning: the runner's rollouts and its store (0.3), rollouts as they come back (1.0).
+
+Training is verl's, whose own adapter sees it: 0.3 has a timer of its own in that loop, 1.0 uses
+verl's. A rollout names the resources that it ran with, not a policy version, so its version stays
+unknown. Whether the server kept a rollout's token ids is seen in 1.0.
+"""
+
+from __future__ import annotations
+
+import time
+
+from rltrace.adapters.table import TableAdapter
+from rltrace.adapters.table.timers import timed_block
+from rltrace.adapters.verl.tables import LABELS as VERL_LABELS
+from rltrace.hooks.hook import Call, Hook
+from rltrace.hooks.identity import identify
+from rltrace.trace.vocabulary import Finish
+
+LABELS = {**VERL_LABELS, "gen": "wait", "gen_max": "wait", "validate": "eval"}
+"""Timers of the trainer -> stage. While agents run elsewhere, the trainer waits."""
+
+_STORE = "agentlightning.store.collection_based:CollectionBasedLightningStore"
+_TRAINER = "agentlightning.verl.trainer"
+_MANAGER = "agentlightning.verl.agl_rollout_manager"
+
+
+def rollout_begins(call: Call) -> None:
+    """A runner has taken a rollout from the queue."""
+    rollout = call.argument("next_rollout")
+    call.state = call.row("trajectories", trajectory=identify(str(rollout.rollout_id)))
+    call.span.set(items=1)
+
+
+def rollout_ends(call: Call) -> None:
+    """The agent has run."""
+    if call.state is not None:
+        failed = call.exception is not None
+        known = {"finish": Finish.ERROR} if failed else {}
+        call.state.set(end_ns=call.end_ns, **known)
+
+
+def rewarded(call: Call) -> None:
+    """An agent states a reward; of which rollout, only the tracer knows."""
+    value = call.argument("reward")
+    if isinstance(value, float | int):
+        call.row("rewards", value=float(value))
+
+
+def step_begins(call: Call) -> None:
+    """The trainer is about to time a step: the next number is this one."""
+    call.recorder.step = int(call.self.global_steps) - 1
+
+
+def rollout_built(call: Call) -> None:
+    """A rollout has come back from the server, with what it kept of each turn, and when it ran by
+    the server's clock. One that never ran has no interval, so no row."""
+    built = call.result
+    if built is None or built.running_at is None or built.finished_at is None:
+        return
+    offset_ns = time.time_ns() - time.monotonic_ns()
+    turns = built.triplets or []
+    ids = [(turn.response or {}).get("token_ids") for turn in turns]
+    logprobs = [(turn.response or {}).get("log_probs") for turn in turns]
+    call.row(
+        "trajectories",
+        start_ns=round(built.running_at * 1e9) - offset_ns,
+        end_ns=round(built.finished_at * 1e9) - offset_ns,
+        trajectory=identify(str(built.rollout_id)),
+        prompt=identify(str(built.data_id)),
+        turns=len(turns),
+        response_tokens=sum(len(each or ()) for each in ids),
+        token_ids=int(bool(ids) and all(ids)),
+        logprobs=int(bool(logprobs) and all(logprobs)),
+    )
+
+
+class AgentLightning(TableAdapter):
+    """The adapter for Agent Lightning."""
+
+    framework = "agentlightning"
+    versions = ">=0.3,<1.1"
+    labels = LABELS
+    calls = (
+        Hook(
+            "agentlightning.runner.agent:LitAgentRunner._step_impl",
+            "rollout",
+            before=rollout_begins,
+            after=rollout_ends,
+            versions="<1",
+        ),
+        Hook("agentlightning.emitter.reward:emit_reward", before=rewarded, versions="<1"),
+        Hook(f"{_STORE}.update_resources", "sync", versions="<1"),
+        Hook(f"{_STORE}.add_resources", "sync", versions="<1"),
+        Hook(f"{_TRAINER}:AgentLightningTrainer._train_step", before=step_begins, versions="<1"),
+        Hook(f"{_TRAINER}:AgentLightningRayPPOTrainer._rollout", "wait", versions=">=1"),
+        Hook(
+            f"{_MANAGER}:AglRolloutManagerBase._build_completed_rollout",
+            after=rollout_built,
+            versions=">=1",
+        ),
+        *(
+            Hook(f"{_MANAGER}:{method}", "wait", versions=">=1")
+            for method in (
+                "AglRolloutManager.enqueue_and_wait_until_completed",
+                "AglAsyncRolloutManager.enqueue_and_wait_until_group_completed",
+            )
+        ),
+    )
+    timers = (timed_block(f"{_TRAINER}:_timer", LABELS, "name", versions="<1"),)

@@ -1,0 +1,172 @@
+"""NeMo-RL: the driver's timer, rollouts by sample, passes of the policy, refits with their bytes.
+
+In the asynchronous trainer generation is seen in the collector's process, and what the driver times
+as exposed generation is its waiting. Nothing in a sample names it, so its lag is known as the
+framework's own average only (`train/avg_trajectory_age`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rltrace.adapters.table import TableAdapter
+from rltrace.adapters.table.logged import logged
+from rltrace.adapters.table.steps import step_is
+from rltrace.adapters.table.timers import start_stop
+from rltrace.adapters.table.weights import shape_bytes
+from rltrace.hooks.hook import Call, Hook
+from rltrace.trace.vocabulary import Finish, SyncRole
+
+LABELS = {
+    "total_step_time": "step",
+    "generation": "rollout",
+    "exposed_generation": "wait",
+    "idle/": "wait",
+    "policy_and_reference_logprobs": "",  # by call, the two apart
+    "get_logprobs/": "",
+    "get_reference_policy_logprobs/": "",
+    "policy_training": "train",
+    "policy_training/": "",
+    "prepare_for_generation/total": "switch",
+    "prepare_for_generation/": "",
+    "prepare_for_generation": "sync",  # 0.3
+    "weight_sync": "",  # by call
+    "offload_before_refit": "switch",
+    "training_prep": "switch",
+    "logprob_inference_prep": "switch",
+    "data_processing": "data",
+    "reward_calculation": "other",  # the baselines; verdicts are reached while it generates
+    "checkpointing": "checkpoint",
+    "total_validation_time": "eval",
+    "dynamic_sampling": "other",
+}
+"""NeMo-RL's timer -> stage; the metric is `timing/train/<label>`."""
+
+_ROLLOUTS = "nemo_rl.experience.rollouts"
+_GRPO = "nemo_rl.algorithms.grpo"
+_POLICY = "nemo_rl.models.policy.lm_policy:Policy"
+_TIMER = "nemo_rl.utils.timer:Timer"
+
+
+class _Weights:
+    """What a refit moves: told once, when it is prepared."""
+
+    size_bytes = -1
+    version = 0
+
+
+def _begins(call: Call, placement: str) -> None:
+    call.recorder.describe(role="controller", placement=placement)
+    saved = call.argument("grpo_save_state")
+    if isinstance(saved, dict) and "current_step" in saved:
+        call.recorder.step = int(saved["current_step"]) - 1
+
+
+def sync_training_begins(call: Call) -> None:
+    """The driver's loop begins; steps count on from the checkpoint."""
+    config = call.argument("master_config")
+    policy = config["policy"] if isinstance(config, dict) else getattr(config, "policy", {})
+    _begins(call, _PLACEMENTS.get(_colocated(policy), ""))
+
+
+def async_training_begins(call: Call) -> None:
+    """As above, of the asynchronous trainer."""
+    _begins(call, "async")
+
+
+def _colocated(policy: Any) -> Any:
+    """The policy's own word for it, None where it does not say."""
+    found = policy
+    for key in ("generation", "colocated", "enabled"):
+        found = found.get(key) if isinstance(found, dict) else getattr(found, key, None)
+    return found
+
+
+_PLACEMENTS = {True: "colocated", False: "disaggregated"}
+
+
+def refit_prepared(call: Call) -> None:
+    """The names, shapes and types of what a refit will move are known."""
+    described = (call.result or {}).values()
+    sizes = [shape_bytes(*each[:2]) for each in described if isinstance(each, list | tuple)]
+    known = bool(sizes) and None not in sizes
+    _Weights.size_bytes = sum(size for size in sizes if size is not None) if known else -1
+
+
+def refitted(call: Call) -> None:
+    """The engines have new weights."""
+    if call.exception is not None:
+        return
+    _Weights.version += 1
+    call.recorder.version = _Weights.version
+    call.span.set(version=_Weights.version)
+    size = {"bytes": _Weights.size_bytes} if _Weights.size_bytes >= 0 else {}
+    call.span.set(**size)
+    call.row("syncs", version=_Weights.version, role=SyncRole.SOURCE, **size)
+
+
+def sample_begins(call: Call) -> None:
+    """A sample's conversation begins."""
+    call.state = call.row("trajectories")
+
+
+def sample_ends(call: Call) -> None:
+    """A sample's conversation is over: its turns and lengths."""
+    if call.state is None or call.result is None:
+        return
+    told = call.result[1]
+    finish = Finish.LENGTH if told.get("truncated") else Finish.STOP
+    known = {"turns": told.get("turn_count"), "response_tokens": told.get("assistant_tokens")}
+    columns = {name: int(value) for name, value in known.items() if value is not None}
+    call.state.set(end_ns=call.end_ns, finish=finish, **columns)
+
+
+def batch_taken(call: Call) -> None:
+    """The learner asks the buffer: what it generates for is its own version."""
+    call.recorder.version = int(call.argument("current_weight_version"))
+
+
+_figures = logged("metrics", "prefix")
+
+
+def step_logged(call: Call) -> None:
+    """Its figures; what is logged as a step's training also says which one it is."""
+    _figures(call)
+    if call.argument("prefix") == "train" and call.recorder.open_step is not None:
+        step_is(call.recorder, int(call.argument("step")))
+
+
+class NemoRL(TableAdapter):
+    """The adapter for NeMo-RL."""
+
+    framework = "nemo_rl"
+    versions = ">=0.3,<0.8"
+    labels = LABELS
+    calls = (
+        Hook(f"{_GRPO}:grpo_train", before=sync_training_begins),
+        Hook(f"{_GRPO}:async_grpo_train", before=async_training_begins, versions=">=0.4"),
+        Hook(f"{_ROLLOUTS}:run_multi_turn_rollout", "rollout"),
+        Hook(f"{_ROLLOUTS}:run_async_multi_turn_rollout", "rollout"),
+        Hook(
+            f"{_ROLLOUTS}:run_async_nemo_gym_rollout",
+            "rollout",
+            versions=">=0.5",
+        ),
+        Hook(f"{_ROLLOUTS}:run_sample_multi_turn_rollout", before=sample_begins, after=sample_ends),
+        Hook(f"{_ROLLOUTS}:calculate_rewards", "reward"),
+        Hook(f"{_POLICY}.get_reference_policy_logprobs", "reference"),
+        Hook(f"{_POLICY}.get_logprobs", "logprob"),
+        Hook(f"{_POLICY}.train", "train"),
+        Hook(f"{_POLICY}.prepare_refit_info", after=refit_prepared),
+        Hook(f"{_GRPO}:refit_policy_generation", "sync", after=refitted),
+        Hook(
+            "nemo_rl.algorithms.async_utils.replay_buffer:ReplayBufferImpl.sample",
+            before=batch_taken,
+            alternates=("nemo_rl.algorithms.async_utils:ReplayBuffer.sample",),
+            versions=">=0.4",
+        ),
+    )
+    timers = start_stop(
+        f"{_TIMER}.start", f"{_TIMER}.stop", LABELS, lambda call: str(call.argument("label"))
+    )
+    sinks = (Hook("nemo_rl.utils.logger:Logger.log_metrics", before=step_logged),)

@@ -1,0 +1,146 @@
+"""prime-rl: episodes with the span of versions that generated them, weights out and in.
+
+Its trainer is one function without a timer: a step begins where it waits for its batch, and how
+long forward and backward took is among its own figures only. Versions are the trainer's steps.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from rltrace.adapters.table import TableAdapter
+from rltrace.adapters.table.logged import logged
+from rltrace.adapters.table.steps import step_begins, step_is
+from rltrace.adapters.table.weights import parameter_bytes
+from rltrace.hooks.hook import Call, Hook
+from rltrace.hooks.identity import identify
+from rltrace.trace.vocabulary import Fate, Stage, SyncRole
+
+LABELS = {
+    "time/wait_for_batch": "wait",
+    "time/load_data": "data",
+    "time/forward_backward": "train",
+    "time/broadcast_weights": "sync",
+    "time/save_ckpt": "checkpoint",
+}
+"""The trainer's own figures -> stage. They are durations: only a log is read by them."""
+
+_MOST_WAITING = 100_000  # traces that have been generated and not yet trained on
+_waiting: dict[int, Any] = {}  # their rows, by trajectory
+
+
+def episode_stage(call: Call) -> str:
+    """Environments of both kinds run their episodes with the same function."""
+    return "eval" if type(call.self).__name__ == "EvalEnv" else "rollout"
+
+
+def episode_ends(call: Call) -> None:
+    """An episode is back: each of its traces is a sample."""
+    if call.stage != Stage.ROLLOUT:
+        return
+    for trace in getattr(call.result, "traces", ()):
+        number = identify(str(trace.id))
+        row = call.row("trajectories", trajectory=number)
+        if row is not None and len(_waiting) < _MOST_WAITING:
+            _waiting[number] = row
+
+
+def episode_used(call: Call) -> None:
+    """The batch of a step takes an episode: by which versions it was generated, prime-rl says as
+    a span; what trains on it is the step before's."""
+    episode, step = call.argument("episode"), int(call.argument("training_step"))
+    policy = call.function.__globals__["train_work"](episode).policy
+    for trace in getattr(episode, "traces", ()):
+        number = identify(str(trace.id))
+        row = _waiting.pop(number, None)
+        if row is None:
+            continue  # asked once more: prime-rl does for each of its figures
+        if policy is not None:
+            row.set(first_version=int(policy.start), last_version=int(policy.end))
+        call.row("uses", trajectory=number, step=step, version=step - 1, fate=Fate.TRAINED)
+
+
+def update_begins(call: Call) -> None:
+    """The engines are about to take the weights of a step."""
+    call.span.set(version=int(call.argument("next_step")))
+
+
+def update_ends(call: Call) -> None:
+    """The engines have them."""
+    if call.exception is None:
+        version = int(call.argument("next_step"))
+        call.recorder.version = version
+        call.row("syncs", version=version, role=SyncRole.SINK)
+
+
+def broadcast_begins(call: Call) -> None:
+    """The trainer sends the weights of a step: the parameters of its model, which the first rank
+    gathers from all."""
+    version = int(call.argument("step"))
+    call.recorder.version = version
+    step_is(call.recorder, version)
+    call.span.set(version=version)
+    if os.environ.get("RANK", "0") == "0":
+        size = parameter_bytes(call.argument("model"))
+        call.span.set(bytes=size)
+        call.state = call.row("syncs", version=version, role=SyncRole.SOURCE, bytes=size)
+
+
+def broadcast_ends(call: Call) -> None:
+    """They are out."""
+    if call.state is not None and call.exception is None:
+        call.state.set(end_ns=call.end_ns)
+
+
+def batch_awaited(call: Call) -> str:
+    """The first thing that the trainer does in a step."""
+    step_begins(call.recorder.step + 1)
+    return "wait"
+
+
+class PrimeRL(TableAdapter):
+    """The adapter for prime-rl."""
+
+    framework = "prime_rl"
+    versions = ">=0.8,<0.9"
+    labels = LABELS
+    calls = (
+        Hook(
+            "prime_rl.orchestrator.envs:Env.run",
+            episode_stage,
+            stages=("rollout", "eval"),
+            after=episode_ends,
+        ),
+        Hook("prime_rl.orchestrator.utils:episode_staleness", before=episode_used, optional=True),
+        Hook(
+            "prime_rl.orchestrator.watcher:WeightWatcher.apply_policy_update",
+            "sync",
+            phase="load",
+            before=update_begins,
+            after=update_ends,
+        ),
+        *(
+            Hook(
+                f"prime_rl.transports.weights.{kind}:{owner}.broadcast_weights",
+                "sync",
+                phase="transfer",
+                before=broadcast_begins,
+                after=broadcast_ends,
+                alternates=(f"prime_rl.trainer.rl.broadcast.{kind}:{owner}.broadcast_weights",),
+            )
+            for kind, owner in (
+                ("filesystem", "FileSystemWeightBroadcast"),
+                ("nccl", "NCCLWeightBroadcast"),
+            )
+        ),
+        Hook("prime_rl.trainer.rl.data:DataLoader.wait_for_batch", batch_awaited, stages=("wait",)),
+    )
+    sinks = (
+        Hook("prime_rl.monitors:log", before=logged("data"), optional=True),
+        Hook(
+            "prime_rl.utils.monitor.multi:MultiMonitor.log",
+            before=logged("metrics"),
+            optional=True,
+        ),
+    )

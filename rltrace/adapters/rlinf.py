@@ -1,0 +1,93 @@
+"""RLinf: the runner's timer, what its workers compute, weights in buckets.
+
+The workers' own timer finds its label on the call stack, where nothing may come between, so the
+functions that do the work are hooked instead. Inference is one pass for behaviour and reference
+log-probabilities where both are asked for; it is recorded as the former.
+"""
+
+from __future__ import annotations
+
+from rltrace.adapters.table import TableAdapter
+from rltrace.adapters.table.logged import logged
+from rltrace.adapters.table.steps import step_is
+from rltrace.adapters.table.timers import timed_block
+from rltrace.adapters.table.weights import Sending, tensor_bytes
+from rltrace.hooks.hook import Call, Hook
+
+LABELS = {
+    "step": "step",
+    "prepare_data": "data",
+    "sync_weights": "sync",
+    "update_rollout_weights": "sync",
+    "generate_rollouts": "wait",
+    "construct_rollout_batch": "wait",
+    "cal_adv_and_returns": "other",
+    "actor_training": "wait",
+    "eval": "eval",
+    "evaluate": "eval",
+}
+"""Name of the runner's timers -> stage; the metric is `time/<label>`. Generation and training run
+in the workers, where they are seen; the runner waits for them."""
+
+_WORKERS = "rlinf.workers"
+_ROLLOUT = f"{_WORKERS}.rollout"
+_FSDP = f"{_WORKERS}.actor.fsdp_actor_worker:FSDPActor"
+
+
+def weights_begin(call: Call) -> None:
+    """The runner begins a step with the weights; it knows the step's number."""
+    step = getattr(call.self, "global_steps", None)
+    if step is not None:
+        step_is(call.recorder, int(step))
+
+
+def weights_divided(call: Call) -> None:
+    """The model that is about to be sent is divided into buckets."""
+    weights = call.argument("state_dict").values()
+    _sending.add(tensor_bytes(tensor for tensor in weights if hasattr(tensor, "element_size")))
+
+
+_sending = Sending(lambda call: None)  # the reasoning runner counts no versions
+
+
+class RLinf(TableAdapter):
+    """The adapter for RLinf."""
+
+    framework = "rlinf"
+    versions = ">=0.2,<0.5"
+    labels = LABELS
+    calls = (
+        Hook("rlinf.runners.reasoning_runner:ReasoningRunner._sync_weights", before=weights_begin),
+        Hook(f"{_ROLLOUT}.sglang.sglang_worker:SGLangWorker._async_generate_group", "rollout"),
+        Hook(f"{_ROLLOUT}.vllm.vllm_worker:VLLMWorker._async_generate_group", "rollout"),
+        Hook(f"{_ROLLOUT}.hf.huggingface_worker:MultiStepRolloutWorker.generate", "rollout"),
+        Hook(f"{_WORKERS}.env.env_worker:EnvWorker.interact", "env"),
+        Hook(f"{_WORKERS}.reward.reward_worker:RewardWorker._compute_rule_based_rewards", "reward"),
+        Hook(f"{_FSDP}.inference_step", "logprob"),
+        Hook(f"{_FSDP}.training_step", "train"),
+        Hook(f"{_WORKERS}.megatron_worker:MegatronWorker.inference_step", "logprob"),
+        Hook(f"{_WORKERS}.megatron_worker:MegatronWorker.training_step", "train"),
+        Hook(
+            f"{_FSDP}.sync_model_to_rollout",
+            "sync",
+            phase="transfer",
+            before=_sending.begins,
+            after=_sending.ends,
+        ),
+        Hook(
+            f"{_WORKERS}.actor.megatron_actor_worker:MegatronActor.sync_model_to_rollout",
+            "sync",
+            phase="transfer",
+        ),
+        *(
+            Hook(f"{_ROLLOUT}.{worker}.sync_model_from_actor", "sync", phase="load")
+            for worker in (
+                "sglang.sglang_worker:SGLangWorker",
+                "vllm.vllm_worker:VLLMWorker",
+                "hf.huggingface_worker:MultiStepRolloutWorker",
+            )
+        ),
+        Hook(f"{_FSDP}.divide_model_to_bucket", before=weights_divided),
+    )
+    timers = (timed_block("rlinf.utils.distributed:ScopedTimer.__call__", LABELS, "name"),)
+    sinks = (Hook("rlinf.utils.metric_logger:MetricLogger.log", before=logged("data")),)

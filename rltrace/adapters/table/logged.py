@@ -1,0 +1,40 @@
+"""A framework's own figures, taken where it hands them to its logger."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from rltrace.hooks.hook import Call, Reader
+
+
+def logged(argument: str, prefix: str = "") -> Reader:
+    """A reader of the mapping that is passed as `argument` (or a list of such), under its own
+    names; `prefix` is the argument that stands before them, if there is one. NaN is kept: a loss
+    may be."""
+
+    def read(call: Call) -> None:
+        found = call.argument(argument)
+        before = call.argument(prefix) if prefix else ""
+        for figures in found if isinstance(found, list) else [found]:
+            if isinstance(figures, dict):
+                record_figures(call, figures, f"{before}/" if before else "")
+
+    return read
+
+
+def record_figures(call: Call, figures: dict[Any, Any], prefix: str = "") -> None:
+    """Each number of a mapping as a row of `samples`. Numbers of the host only, since reading one
+    off a device would have the job wait for it."""
+    recorder, now = call.recorder, time.monotonic_ns()
+    for name, value in figures.items():
+        if is_number(value):
+            counter = recorder.name(f"{prefix}{name}")
+            recorder.append("samples", time_ns=now, counter=counter, value=float(value))
+
+
+def is_number(value: Any) -> bool:
+    """Whether it is a number of Python's or a single one of NumPy's."""
+    if type(value).__module__ == "numpy":
+        return bool(value.shape == () and value.dtype.kind in "iuf")
+    return isinstance(value, float | int) and not isinstance(value, bool)

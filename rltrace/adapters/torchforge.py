@@ -1,0 +1,73 @@
+"""torchforge: the tracer that its applications time their two loops with.
+
+The loops are closures of the application, where no function can be hooked, and what its actors do
+is behind endpoints. Its tracer names what has been done since the last call, in both loops.
+"""
+
+from __future__ import annotations
+
+import time
+
+from rltrace.adapters.table import TableAdapter
+from rltrace.adapters.table.logged import is_number
+from rltrace.adapters.table.timers import laps
+from rltrace.hooks.hook import Call, Hook
+
+_ROLLOUTS = "main_perf/continuous_rollouts"
+_TRAINING = "main_perf/continuous_training"
+_TRACER = "forge.observability.perf_tracker:Tracer"
+
+LABELS = {
+    _TRAINING: "step",
+    f"{_ROLLOUTS}/data_loading": "data",
+    f"{_ROLLOUTS}/policy_generation": "rollout",
+    f"{_ROLLOUTS}/reward_evaluation": "reward",
+    f"{_ROLLOUTS}/reference_model_calculate_logprobs": "reference",
+    f"{_TRAINING}/waiting_for_buffer": "wait",
+    f"{_TRAINING}/train_step": "train",
+    f"{_TRAINING}/push_weights": "sync",
+    f"{_TRAINING}/update_weights": "sync",
+    f"{_TRAINING}/drop_weights": "sync",
+}
+"""Prefix and name of a lap -> stage; the metric is `<label>/duration_avg_s`."""
+
+
+def metric_recorded(call: Call) -> None:
+    """One figure, under its own name."""
+    value = call.argument("value")
+    if is_number(value):
+        recorder = call.recorder
+        name = recorder.name(str(call.argument("key")))
+        now = time.monotonic_ns()
+        recorder.append("samples", time_ns=now, counter=name, value=float(value))
+
+
+def buffer_swept(call: Call) -> None:
+    """The buffer is told which version trains: it drops what is too old for it."""
+    version = call.argument("curr_policy_version")
+    if version is not None:
+        call.recorder.version = int(version)
+
+
+class Torchforge(TableAdapter):
+    """The adapter for torchforge."""
+
+    framework = "forge.observability"  # others are called forge too
+    labels = LABELS
+    calls = (
+        Hook("forge.actors.replay_buffer:ReplayBuffer._evict", before=buffer_swept),
+        Hook(
+            "forge.actors.trainer.titan:TitanTrainer.forward_backward",
+            "train",
+            alternates=("forge.actors.trainer:RLTrainer.forward_backward",),
+        ),
+    )
+    timers = laps(
+        f"{_TRACER}.start",
+        f"{_TRACER}.step",
+        f"{_TRACER}.stop",
+        LABELS,
+        prefix=lambda call: str(call.self.prefix),
+        name=lambda call: str(call.argument("step_name")),
+    )
+    sinks = (Hook("forge.observability.metrics:record_metric", before=metric_recorded),)

@@ -1,0 +1,132 @@
+"""Every row of a table resolves in the versions that it names: module, function and arguments.
+
+Held to recorded symbol lists, which `record_symbols` makes of source trees. `-v` prints the table:
+one line a framework, version and hook.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rltrace.adapters import find_adapters
+from rltrace.adapters.agentlightning import AgentLightning
+from rltrace.adapters.areal import AReaL
+from rltrace.adapters.nemo_rl import NemoRL
+from rltrace.adapters.prime_rl import PrimeRL
+from rltrace.adapters.relax import Relax
+from rltrace.adapters.rlinf import RLinf
+from rltrace.adapters.rlyx import RLYX
+from rltrace.adapters.roll import Roll
+from rltrace.adapters.slime import Slime
+from rltrace.adapters.table import TableAdapter
+from rltrace.adapters.torchforge import Torchforge
+from rltrace.hooks.hook import Hook, stage_code
+from rltrace.hooks.observing import Observer
+from rltrace.hooks.versions import satisfies
+from tests.adapters.symbols import found_at, reads, symbols, versions
+
+TABLES: tuple[type[TableAdapter], ...] = (
+    Slime, NemoRL, AReaL, Roll, RLinf, AgentLightning, Torchforge, PrimeRL, RLYX, Relax,
+)  # fmt: skip
+CODETIMING = "1.4.0"
+
+ABSENT = {
+    # 0.8.0 and what came after call themselves the same, so no range can tell them apart.
+    "prime_rl": {
+        "prime_rl.orchestrator.utils:episode_staleness",
+        "prime_rl.monitors:log",
+        "prime_rl.utils.monitor.multi:MultiMonitor.log",
+    },
+    # So do versions of ROLL.
+    "roll": {"roll.utils.tracking:TrackioTracker.log"},
+}
+"""Optional hooks that some version does not have."""
+
+
+def package(table: type[TableAdapter]) -> str:
+    """The package that a framework is."""
+    return table.framework.split(".")[0]
+
+
+def rows() -> list[Any]:
+    """One a framework, recorded version and hook that the version is said to have."""
+    found = []
+    for table in TABLES:
+        for version in versions(package(table)):
+            for hook in table.hooks:
+                if satisfies(version, hook.versions):
+                    name = f"{package(table)} {version} {hook.target}"
+                    found.append(pytest.param(table, version, hook, id=name))
+    return found
+
+
+def place_of(table: type[TableAdapter], version: str, hook: Hook) -> list[list[str]]:
+    """The signatures of a hook's targets in a version, of the framework or of its timer."""
+    name = hook.target.split(".")[0]
+    return found_at(hook, name, version if name == package(table) else CODETIMING)
+
+
+@pytest.mark.parametrize(("table", "version", "hook"), rows())
+def test_a_row_resolves_with_the_arguments_that_it_reads(
+    table: type[TableAdapter], version: str, hook: Hook
+) -> None:
+    places = place_of(table, version, hook)
+    if not places:
+        assert hook.optional, f"{version} has none of {hook.targets}"
+        assert hook.target in ABSENT.get(package(table), set())
+    asked = {name for part in (hook.before, hook.after, hook.stage) for name in reads(part)}
+    for kind, *parameters in places:
+        assert asked <= set(parameters), f"{hook.target} has no {asked - set(parameters)}"
+        if hook in table.timers and callable(hook.stage):
+            assert kind == "context manager"
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.framework)
+def test_a_row_outside_its_range_has_no_function(table: type[TableAdapter]) -> None:
+    """A range that is too narrow would hide a function that is there."""
+    hidden = {
+        (version, hook.target)
+        for version in versions(package(table))
+        for hook in table.hooks
+        if not satisfies(version, hook.versions) and place_of(table, version, hook)
+    }
+    assert {target for _, target in hidden} <= SUPERSEDED
+
+
+SUPERSEDED = {
+    # Since 1.0.4 it calls the one that is hooked instead.
+    "areal.engine.fsdp_engine:FSDPEngine._update_bucket_weights_from_distributed",
+}
+"""Functions that a version has and that are hooked in other versions only."""
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.framework)
+def test_stages_are_words_of_the_vocabulary(table: type[TableAdapter]) -> None:
+    assert table.hooks
+    for hook in table.hooks:
+        Observer(hook)
+        assert all(stage_code(word) >= 0 for word in hook.stages)
+    assert all(stage_code(word) >= 0 for word in table.labels.values() if word)
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.framework)
+def test_a_function_has_one_row(table: type[TableAdapter]) -> None:
+    targets = [hook.target for hook in table.hooks]
+    assert len(targets) == len(set(targets))
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.framework)
+def test_wrap_finds_the_table_by_its_entry_point(table: type[TableAdapter]) -> None:
+    assert find_adapters()[table.framework] == f"{table.__module__}:{table.__qualname__}"
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.framework)
+def test_the_versions_that_are_recorded_are_those_that_the_table_fits(
+    table: type[TableAdapter],
+) -> None:
+    recorded = versions(package(table))
+    assert recorded
+    assert all(satisfies(version, table.versions) for version in recorded)
+    assert all(symbols(package(table), version) for version in recorded)

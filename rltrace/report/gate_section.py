@@ -53,7 +53,20 @@ def sections(found: Judgement) -> Iterator[Section]:
 
 def sentence(one: Finding) -> str:
     """What became of a condition, why, and what made it: one paragraph."""
-    return " ".join([f"{one.condition.text}: {_ended(one.because)}", *_made(one), *_more(one)])
+    said = _ended("; ".join([*_amount(one), one.because]))
+    return " ".join([f"{one.condition.text}: {said}", *_normalised(one), *_made(one), *_more(one)])
+
+
+def _amount(one: Finding) -> Iterator[str]:
+    """By how much a regression is one."""
+    if one.outcome == REGRESSION and not math.isnan(one.worse.value):
+        ends = _ends(one.worse, units.share)
+        yield f"{units.share(one.worse.value)} worse" + (f" (95 % {ends})" if ends else "")
+
+
+def _normalised(one: Finding) -> Iterator[str]:
+    if one.normalised:
+        yield f"Compared {_ended(one.normalised)}"
 
 
 def _lines(one: Finding) -> Iterator[str]:
@@ -211,16 +224,11 @@ def _factor(factor: FactorChange, value: float) -> str:
 
 
 def _others(found: Judgement) -> Iterator[str]:
-    for one in found.drift:
-        if one.changed:
-            yield (
-                f"{one.name}: {units.number(one.before)} in the baseline, "
-                f"{units.number(one.after)} here, {_percent(one.ratio)}."
-            )
     if found.differs:
         named = (f"{one.name} {one.before!r} → {one.after!r}" for one in found.differs)
         yield f"Compared all the same, as --normalise says: {'; '.join(named)}."
-    yield from found.notes
+    for note in found.notes:
+        yield _ended(note[:1].upper() + note[1:])
 
 
 def _percent(ratio: Interval) -> str:

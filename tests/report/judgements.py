@@ -29,7 +29,7 @@ HOLDS = Finding(
 WORSE = Finding(
     parse_condition("max-regression", "goodput=3%"), REGRESSION, "goodput fell by 8 %",
     "useful tokens/s", 920.0, 1000.0, Interval(0.92, 0.9, 0.94), Interval(0.08, 0.06, 0.1),
-    0.03, 0.001, 0.002, "", None, None, None, ROLLOUT, PEAK,
+    0.03, 0.001, 0.002, "by token, as tokens a step doubled", None, None, None, ROLLOUT, PEAK,
 )  # fmt: skip
 UNCLEAR = Finding(
     parse_condition("max-regression", "step.p95=10%"), UNSURE, "the noise is 20 %, <b>100 %</b>",
@@ -49,7 +49,7 @@ ALL = Judgement(
     drift=(Drift("tokens a sample", 100.0, 120.0, Interval(1.2, 1.1, 1.3), True),),
     differs=(Difference("devices", 8, 4),),
     between_runs_sd=0.01,
-    notes=("A note with \x07 and 50 %.",),
+    notes=("a note with \x07 and 50 %",),
     alpha=0.05,
 )
 

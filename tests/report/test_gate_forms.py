@@ -27,7 +27,8 @@ def on_terminal(width: int) -> str:
 @pytest.mark.parametrize("width", [60, 100])
 def test_a_terminal_shows_what_made_it_and_what_would_tell(width: int) -> None:
     text = on_terminal(width)
-    assert "regression: max-regression goodput=3%" in text
+    assert "max-regression goodput=3%: 8.0 % worse (95 % 6.0 % to 10 %); goodput fell" in text
+    assert "Compared by token, as tokens a step doubled." in text
     assert "Most of it is rollout: 500 ms a step in the baseline, 550 ms here" in text
     assert "(+6.0 % to +10.0 %)" in text
     assert "peak rate changed most: -8.0 % (-10.0 % to -6.0 %)" in text
@@ -50,6 +51,11 @@ def test_a_terminal_shows_what_made_it_and_what_would_tell(width: int) -> None:
 )
 def test_the_headline_is_the_worst_of_all(findings: list[object], says: str) -> None:
     assert gate_section.headline(only(*findings)) == says  # type: ignore[arg-type]
+
+
+def test_a_sentence_begins_large_and_ends() -> None:
+    *_, others = gate_section.sections(ALL)
+    assert all(line[0].isupper() and line.endswith(".") for line in others.lines)
 
 
 def test_a_run_that_passes_is_said_in_few_lines() -> None:

@@ -80,7 +80,7 @@ def broadcast_begins(call: Call) -> None:
     version = int(call.argument("step"))
     call.recorder.version = version
     step_is(call.recorder, version)
-    call.span.set(version=version)
+    call.span.set(version=version, step=version)
     if os.environ.get("RANK", "0") == "0":
         size = parameter_bytes(call.argument("model"))
         call.span.set(bytes=size)

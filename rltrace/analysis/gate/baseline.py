@@ -15,13 +15,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rltrace.analysis.differing import Difference
-from rltrace.analysis.gate.metrics import LENGTH
+from rltrace.analysis.gate.metrics import LAG, LENGTH, REWARD
 from rltrace.analysis.gate.series import RunSeries, series_of
 from rltrace.analysis.gate.workload import (
     facts_that_differ,
@@ -71,7 +72,7 @@ def make_baseline(runs: Sequence[Run]) -> Baseline:
     for run, series in zip(runs, found, strict=True):
         if not series.size:
             raise RltraceError(f"{run.path} has no complete step")
-    if len({(series.run, series.start_ns) for series in found}) < len(found):
+    if any(one.is_same(other) for one, other in combinations(found, 2)):
         raise RltraceError("a run counts once in a baseline: the same was given twice", WRONG_USAGE)
     return Baseline(
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -184,8 +185,10 @@ def _series(data: dict[str, Any]) -> RunSeries:
     for name, column in columns.items():
         if column.shape != steps.shape:
             raise ValueError(f"column {name} is not as long as the steps")
-        if np.isinf(column).any():
+        negative = name != REWARD and (column < 0).any()
+        lag = name.removeprefix(LAG)
+        if np.isinf(column).any() or negative or (lag != name and not lag.isdigit()):
             raise ValueError(f"column {name} holds figures that cannot be")
-    if LENGTH not in columns or not np.isfinite(columns[LENGTH]).all():
+    if LENGTH not in columns or not (columns[LENGTH] > 0).all():
         raise ValueError("a run without the lengths of its steps")
     return RunSeries(str(data["run"]), int(data["start_ns"]), steps, columns)

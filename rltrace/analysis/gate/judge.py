@@ -81,7 +81,7 @@ def judge(
         if not series.size:
             raise RltraceError(f"{run.path} has no complete step to judge")
     before = () if baseline is None else baseline.runs
-    if any((one.run, one.start_ns) == (two.run, two.start_ns) for one in before for two in judged):
+    if any(one.is_same(two) for one in before for two in judged):
         raise RltraceError("a run cannot be judged by a baseline that it is in", WRONG_USAGE)
     return judge_series(judged, before, conditions, Verdicts(runs), alpha, differs)
 
@@ -184,9 +184,11 @@ def _find(
         return replace(empty, outcome=outcome, because=because)
     outcome = change.outcome(p_adjusted, alpha)
     also = judged.and_also
-    by_token_only = outcome == REGRESSION and also is not None and also.known and (
-        also.outcome(p_adjusted, alpha) != REGRESSION
-    )  # fmt: skip
+    by_token_only = (
+        also is not None
+        and outcome != REGRESSION
+        and change.outcome(change.p_value, alpha) == REGRESSION
+    )
     if by_token_only or (outcome == PASS and not enough(panel)):
         outcome = UNSURE
     shown = change.shown(alpha)

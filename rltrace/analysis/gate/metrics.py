@@ -120,8 +120,7 @@ def find_metric(name: str) -> Metric:
 
 def _quantile(name: str) -> tuple[str, float | None]:
     """`step.p95` -> ("step", 0.95); a name without a percentile as it is."""
-    base, _, last = name.rpartition(".")
-    if last == "max" and base:
-        return base, 1.0
-    found = re.fullmatch(r"p(\d{1,2}(?:\.\d+)?)", last)
-    return (base, float(found[1]) / 100) if found and base else (name, None)
+    if name.endswith(".max"):
+        return name.removesuffix(".max"), 1.0
+    found = re.fullmatch(r"(.+)\.p(\d{1,2}(?:\.\d+)?)", name)
+    return (found[1], float(found[2]) / 100) if found else (name, None)

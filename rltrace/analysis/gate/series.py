@@ -53,6 +53,14 @@ class RunSeries:
         """How many steps."""
         return len(self.steps)
 
+    def is_same(self, other: RunSeries) -> bool:
+        """Whether it is the same run, whatever it is called: no two take the same time in each
+        step (to the digits that a baseline keeps)."""
+        mine, its = self.columns.get(m.LENGTH), other.columns.get(m.LENGTH)
+        if mine is None or its is None or self.size != other.size:
+            return False
+        return self.start_ns == other.start_ns and np.allclose(mine, its, rtol=1e-5, atol=0)
+
 
 def series_of(run: Run) -> RunSeries:
     """The series of `run`; of no step where none was completed."""

@@ -49,14 +49,16 @@ def _first_change(logs: Floats, most: int) -> int:
     for k in first.tolist():
         rest = logs[k:]
         level = float(np.median(rest))
-        spread = 1.4826 * float(np.median(np.abs(rest - level)))
-        rises[k - 1] = before[k - 1] - level
+        robust = 1.4826 * float(np.median(np.abs(rest - level)))
+        spread = max(robust, float(rest.std()) / 2)  # of few different values the median tells 0
+        rises[k - 1] = min(before[k - 1], float(np.median(logs[:k]))) - level  # no single spike
         likeness = _likeness(rest - level) if k > 1 else 1.0
         error = max(spread, 1e-3) * math.sqrt(likeness * (1 / k + 1 / (n - k)))
         scores[k - 1] = rises[k - 1] / error
     scores[rises < _LONGER] = 0.0
-    best = int(np.argmax(scores))
-    return best + 1 if scores[best] > _SURE else 0
+    best = int(np.argmax(scores)) + 1
+    goes_on = best == most > 1  # the level is longer than what was looked at
+    return best if scores[best - 1] > _SURE and not goes_on else 0
 
 
 def _likeness(rest: Floats) -> float:

@@ -1,0 +1,266 @@
+"""Judgements: of made traces whose truth is known, and of simulated jobs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rltrace.analysis.gate.absolute import Verdicts
+from rltrace.analysis.gate.baseline import Baseline, make_baseline, read_baseline, write_baseline
+from rltrace.analysis.gate.conditions import (
+    FORBID,
+    MAX_REGRESSION,
+    MAXIMUM,
+    MINIMUM,
+    WALL,
+    Condition,
+    parse_condition,
+)
+from rltrace.analysis.gate.findings import PASS, REGRESSION, UNSURE, Finding, Judgement
+from rltrace.analysis.gate.judge import judge, judge_series
+from rltrace.trace.errors import (
+    ANSWER_IS_NO,
+    CANNOT_TELL,
+    OK,
+    UNREADABLE,
+    WRONG_USAGE,
+    RltraceError,
+)
+from rltrace.trace.vocabulary import Stage
+from tests.analysis.conftest import Made
+from tests.analysis.gate.simulated import Job, runs_of
+from tests.analysis.handmade import process, run_of
+
+Synthetic = Callable[..., Made]
+
+QUIET = Job(starts=0.004, noise=0.01, stalls=0.0)
+
+
+def limits(*texts: str) -> list[Condition]:
+    return [parse_condition(MAX_REGRESSION, text) for text in texts]
+
+
+def judged(before: Job, after: Job, *texts: str, baselines: int = 5, runs: int = 1) -> Judgement:
+    """The judgement of simulated runs."""
+    return judge_series(
+        runs_of(after, runs, 500), runs_of(before, baselines, 0), limits(*texts), Verdicts(())
+    )
+
+
+def only(judgement: Judgement) -> Finding:
+    (finding,) = judgement.findings
+    return finding
+
+
+def test_an_unchanged_run_passes() -> None:
+    found = judged(QUIET, QUIET, "goodput=3%", "step=3%")
+    assert (found.outcome, found.exit_code) == (PASS, OK)
+    assert found.paired
+    assert found.warmup in ((1,), (2,))  # the second step is not much longer
+    assert "at most" in found.findings[0].because or "no worse" in found.findings[0].because
+
+
+def test_a_slowdown_is_found_with_its_size_stage_and_factor() -> None:
+    found = judged(QUIET, replace(QUIET, slower_rollout=1.1), "goodput=3%")
+    finding = only(found)
+    assert (found.outcome, found.exit_code) == (REGRESSION, ANSWER_IS_NO)
+    true = 1 - 1 / 1.07
+    assert finding.worse.low < true < finding.worse.high
+    assert finding.worse.value == pytest.approx(true, abs=0.02)
+    assert finding.ratio.value == pytest.approx(1 / 1.07, abs=0.02)
+    assert finding.p_value <= found.alpha
+    assert finding.stage is not None
+    assert finding.stage.name == "rollout"
+    assert finding.stage.of_step.low < 0.07 < finding.stage.of_step.high
+    assert finding.stage.busy.value == pytest.approx(1.1, abs=0.03)
+
+
+def test_a_hidden_slowdown_passes_the_gate_of_goodput_and_not_that_of_its_stage() -> None:
+    slower = replace(QUIET, hidden_s=QUIET.hidden_s * 1.08)
+    goodput, stage = judged(QUIET, slower, "goodput=3%", "stage.reward=3%").findings
+    assert goodput.outcome == PASS
+    assert stage.outcome == REGRESSION
+    assert stage.worse.low < 0.08 < stage.worse.high
+
+
+def test_of_a_made_trace_the_hidden_stage_is_named(synthetic: Synthetic, tmp_path: Path) -> None:
+    knobs = {"placement": "async", "jitter": 0.005, "steps": 16}
+    write_baseline(
+        make_baseline([synthetic(seed=n, **knobs)[0] for n in (1, 2, 3)]), tmp_path / "b.json"
+    )
+    baseline = read_baseline(tmp_path / "b.json")
+    slow = synthetic(seed=4, train_s=2.8, **knobs)[0]
+    found = judge([slow], baseline, limits("stage.train=3%", "stage.reference=3%"))
+    train, reference = found.findings
+    assert train.outcome == REGRESSION
+    assert train.stage is not None
+    assert train.stage.name == "train"
+    assert train.worse.low < 0.12 < train.worse.high
+    assert reference.outcome == PASS
+    assert set(found.warmup) == {2}
+
+
+def test_longer_answers_are_no_slowdown_and_it_is_said() -> None:
+    longer = replace(QUIET, tokens=1300, slower=1.3)
+    found = judged(QUIET, longer, "step=3%", "goodput=3%")
+    step, goodput = found.findings
+    assert step.outcome == goodput.outcome == PASS
+    assert step.normalised.startswith("by token")
+    assert step.value > 1.25 * step.baseline
+    assert any("tokens" in note for note in found.notes)
+
+
+def test_longer_answers_do_not_hide_a_slowdown() -> None:
+    found = judged(QUIET, replace(QUIET, tokens=1300, slower=1.3 * 1.1), "step=3%")
+    assert found.outcome == REGRESSION
+    assert only(found).worse.value == pytest.approx(0.1, abs=0.02)
+
+
+def test_fewer_tokens_in_steps_of_the_same_length_cannot_be_told() -> None:
+    found = judged(QUIET, replace(QUIET, tokens=800), "step=3%")
+    assert (found.outcome, found.exit_code) == (UNSURE, CANNOT_TELL)
+    assert "each token takes longer" in only(found).because
+
+
+def test_a_reward_that_no_longer_tells_samples_apart_is_no_slowdown() -> None:
+    found = judged(QUIET, replace(QUIET, signal=0.5), "goodput=3%")
+    finding = only(found)
+    assert finding.outcome == PASS
+    assert "without a signal" in finding.normalised
+    assert finding.value < 0.6 * finding.baseline
+
+
+def test_noise_cannot_be_told_and_what_would_tell_is_said() -> None:
+    noisy = Job(noise=0.1, r=0.0, stalls=0.0, starts=0.0, steps=20)
+    finding = only(judged(noisy, replace(noisy, slower=1.02), "goodput=3%", baselines=3))
+    assert finding.outcome == UNSURE
+    assert finding.more_steps or finding.more_runs or finding.more_baselines
+
+
+def test_few_steps_cannot_be_told() -> None:
+    short = replace(QUIET, steps=4, warm=False)
+    finding = only(judged(short, short, "goodput=3%"))
+    assert finding.outcome == UNSURE
+    assert finding.more_steps == 1
+    assert "settled steps" in finding.because
+
+
+def test_several_runs_are_sharper_than_one() -> None:
+    one = only(judged(Job(), Job(), "goodput=3%", runs=1))
+    four = only(judged(Job(), Job(), "goodput=3%", runs=4))
+    assert four.worse.high - four.worse.low < one.worse.high - one.worse.low
+
+
+def test_one_baseline_run_says_what_it_assumes() -> None:
+    found = judged(QUIET, QUIET, "goodput=3%", baselines=1)
+    assert any("one run in the baseline" in note for note in found.notes)
+
+
+def test_stalls_that_are_new_are_found_though_usual_steps_are_as_they_were() -> None:
+    steady = replace(QUIET, noise=0.005, starts=0.001, steps=60)
+    finding = only(judged(steady, replace(steady, stalls=0.4), "step=3%", runs=2))
+    assert finding.outcome == REGRESSION
+
+
+def test_steps_of_other_numbers_are_compared_all_the_same() -> None:
+    before, after = runs_of(QUIET, 4, 0), runs_of(QUIET, 1, 9)
+    later = [replace(run, steps=run.steps + 1000) for run in after]
+    found = judge_series(later, before, limits("goodput=10%"), Verdicts(()))
+    assert not found.paired
+    assert found.outcome == PASS
+
+
+def test_a_figure_that_nobody_recorded_cannot_be_told() -> None:
+    found = judged(QUIET, QUIET, "sync=3%", "lag.p99=3%")
+    assert {finding.outcome for finding in found.findings} == {UNSURE}
+    assert "did not record sync" in found.findings[0].because
+
+
+def test_more_conditions_do_not_make_more_false_alarms() -> None:
+    one = only(judged(QUIET, QUIET, "goodput=3%"))
+    many = judged(QUIET, QUIET, "goodput=3%", "step=3%", "stage.rollout=3%").findings[0]
+    assert many.p_adjusted >= many.p_value == one.p_value
+
+
+@pytest.fixture(scope="module")
+def known(synthetic: Synthetic) -> Baseline:
+    return make_baseline([synthetic(placement="async", seed=n)[0] for n in (1, 2)])
+
+
+def test_other_hardware_is_refused_or_normalised_when_told(
+    synthetic: Synthetic, known: Baseline
+) -> None:
+    other = synthetic(placement="async", gpus=4)[0]
+    with pytest.raises(RltraceError, match="devices 8 and 4") as error:
+        judge([other], known, limits("goodput=3%"))
+    assert error.value.exit_code == UNREADABLE
+    found = judge([other], known, limits("goodput=30%"), normalise=True)
+    assert {one.name for one in found.differs} >= {"devices"}
+    assert only(found).normalised == "for each device and token"
+    assert found.outcome == PASS  # half the devices did the same work
+
+
+def test_wrong_use_is_told(synthetic: Synthetic, known: Baseline, tmp_path: Path) -> None:
+    run = synthetic(placement="async", seed=3)[0]
+    inside = synthetic(placement="async", seed=1)[0]
+    empty = run_of(tmp_path, process("learner", (Stage.TRAIN, 0, 3)))
+    bound = [parse_condition(MAXIMUM, "step=9")]
+    for runs, baseline, conditions, code in (
+        ([run], known, [], WRONG_USAGE),
+        ([], known, bound, WRONG_USAGE),
+        ([run], None, limits("goodput=3%"), WRONG_USAGE),
+        ([inside], known, limits("goodput=3%"), WRONG_USAGE),
+        ([empty], None, bound, UNREADABLE),
+    ):
+        with pytest.raises(RltraceError) as error:
+            judge(runs, baseline, conditions)
+        assert error.value.exit_code == code
+
+
+def outcomes_of(found: Judgement) -> Sequence[str]:
+    return [finding.outcome for finding in found.findings]
+
+
+def test_bounds_are_facts_of_the_run(synthetic: Synthetic) -> None:
+    run, truth = synthetic(placement="async")
+    settled = truth.steps[2:]
+    train_s = sum(step.tau_s["train"] for step in settled) / len(settled)
+    conditions = [
+        parse_condition(MAXIMUM, f"stage.train={train_s * 1.001}"),
+        parse_condition(MAXIMUM, f"stage.train={train_s * 0.999}"),
+        parse_condition(MINIMUM, "goodput_per_gpu=1"),
+        parse_condition(MINIMUM, "goodput_per_gpu=1e9"),
+        parse_condition(MAXIMUM, "lag.max=2"),
+        parse_condition(MAXIMUM, "lag.p99=1"),
+        parse_condition(MAXIMUM, "sync.gbytes=16"),
+    ]
+    found = judge([run], None, conditions)
+    assert outcomes_of(found) == [PASS, REGRESSION, PASS, REGRESSION, PASS, REGRESSION, PASS]
+    assert found.findings[0].value == pytest.approx(train_s, rel=1e-3)
+    assert math.isnan(found.findings[0].baseline)
+    assert found.exit_code == ANSWER_IS_NO
+
+
+def test_the_wall_and_anti_patterns_are_those_of_the_report(synthetic: Synthetic) -> None:
+    run = synthetic(placement="colocated", reward_s=9.0)[0]
+    conditions = [
+        parse_condition(WALL, "env/reward latency"),
+        parse_condition(WALL, "learner"),
+        parse_condition(FORBID, "full-reload"),
+    ]
+    right, wrong, _ = judge([run], None, conditions).findings
+    assert right.outcome == PASS
+    assert wrong.outcome in (REGRESSION, UNSURE)
+    assert "env/reward latency" in wrong.because
+
+
+def test_an_anti_pattern_is_found(synthetic: Synthetic) -> None:
+    run = synthetic(placement="async", unknown_versions=0.5)[0]
+    for name in ("no-versions", "anti_pattern"):
+        found = only(judge([run], None, [parse_condition(FORBID, name)]))
+        assert found.outcome == REGRESSION
+        assert "version" in found.because

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rltrace.hooks.span_api import span
+from rltrace.hooks.spans import Span
 from rltrace.sync import frames
 from rltrace.sync.blocks import BLOCK_BYTES, block_range, digest
 from rltrace.sync.changes import Bytes
@@ -31,7 +32,7 @@ MOST_DAMAGED = 4
 
 @dataclass
 class Progress:
-    """What bringing a version took so far. Bytes are of payloads and their tables."""
+    """What bringing a version took so far. Bytes are of payloads."""
 
     wire_bytes: int = 0
     buckets: int = 0
@@ -39,6 +40,11 @@ class Progress:
     """Blocks that arrived damaged, once for each time; all were asked for again."""
     broken: int = 0
     """Connections that broke on the way."""
+
+    @property
+    def retries(self) -> int:
+        """How often something had to be asked for again."""
+        return len(self.damaged) + self.broken
 
 
 class Fetch:
@@ -98,7 +104,6 @@ class Fetch:
     def _stream(self, parent: Address, blocks: Sequence[tuple[int, int]], again: bool) -> None:
         manifest = self.held.manifest
         with span("sync", "receive", "transfer", version=manifest.version.counter) as receiving:
-            before = self.progress.wire_bytes
             connection = Connection.open(parent, self._token)
             with self._lock:
                 if self._aborted:
@@ -118,7 +123,7 @@ class Fetch:
                 answer, _ = connection.receive()
                 if answer.get("gone", True):
                     raise GoneError(f"{parent} no longer has version {manifest.version}")
-                self._receive(connection)
+                self._receive(connection, receiving)
             except LinkError:
                 self.progress.broken += 1
                 raise
@@ -126,9 +131,9 @@ class Fetch:
                 with self._lock:
                     self._open.discard(connection)
                 connection.abort()
-                receiving.set(bytes=self.progress.wire_bytes - before)
 
-    def _receive(self, connection: Connection) -> None:
+    def _receive(self, connection: Connection, receiving: Span) -> None:
+        taken_bytes = 0
         base = self._base[0] if self._base else None
         decoder = Decoder()
         scratch = np.empty(BLOCK_BYTES, np.uint8)
@@ -142,9 +147,12 @@ class Fetch:
                 block = frame.first + nth
                 payload = self._payload(connection, block, entry, scratch)
                 self._take(block, frame, entry.encoding, entry.hash, payload, decoder)
+            frame_bytes = sum(entry.length for entry in frame.entries)
+            taken_bytes += frame_bytes
+            receiving.set(bytes=taken_bytes)
             with self._lock:
                 self.progress.buckets += bool(frame.entries)
-                self.progress.wire_bytes += sum(entry.length for entry in frame.entries)
+                self.progress.wire_bytes += frame_bytes
 
     def _payload(
         self, connection: Connection, block: int, entry: frames.Entry, scratch: Bytes

@@ -185,8 +185,11 @@ class Follower(threading.Thread):
             if arriving is None:
                 return
         counter = manifest.version.counter
-        with span("sync", "relay", version=counter, bytes=manifest.bytes):
-            arriving.fetch.run(parent)  # where the parent is lost, another one goes on with it
+        with span("sync", "relay", version=counter, bytes=manifest.bytes) as whole:
+            try:
+                arriving.fetch.run(parent)  # where it is lost, another parent goes on with it
+            finally:
+                whole.set(items=arriving.fetch.progress.retries)
             with span("sync", "flip", "visible", version=counter):
                 self._finish(arriving)
         progress = arriving.fetch.progress

@@ -1,0 +1,115 @@
+"""A learner and the nodes that follow it, for tests: everything in one process, or as commands."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rltrace.sync import Publisher, Subscriber, Version, layout_of
+from rltrace.sync.blocks import BLOCK_BYTES
+from rltrace.sync.following import Received
+from rltrace.sync.relay import Relay
+
+COMMAND = [sys.executable, "-c", "from rltrace.cli import main; main()", "sync", "serve"]
+Weights = dict[str, NDArray[np.generic]]
+
+
+def weights(blocks: int = 6, seed: int = 0) -> Weights:
+    """Noise in 16-bit elements, and a few odd tensors behind."""
+    draws = np.random.default_rng(seed)
+    return {
+        "body": draws.integers(0, 65536, (blocks, BLOCK_BYTES // 2), dtype=np.uint16),
+        "odd": draws.standard_normal((3, 7)).astype(np.float32),
+        "count": np.arange(5, dtype=np.uint8),
+    }
+
+
+def nudge(state: Weights, seed: int, share: float = 0.005) -> None:
+    """Moves a share of the elements to a neighbour."""
+    body = state["body"].reshape(-1)
+    places = np.random.default_rng(seed).integers(0, len(body), int(share * len(body)))
+    body[places] += np.uint16(1)
+    state["count"] += np.uint8(1)
+
+
+class Job:
+    """A learner that publishes `state`, and relays that end with the job."""
+
+    def __init__(self, folder: Path, blocks: int = 6) -> None:
+        self.folder = folder
+        self.state = weights(blocks)
+        self.publisher = Publisher.open(layout_of(self.state), self.place("policy"))
+        self.received: list[Received] = []
+        self._relays: list[Relay] = []
+        self._processes: list[subprocess.Popen[str]] = []
+
+    def place(self, name: str) -> str:
+        """Where a node of that name has its slots."""
+        return f"shm://{self.folder / name}"
+
+    def publish(self, step: int = -1) -> Version:
+        """Publishes the state as it is."""
+        version = self.publisher.publish(self.state, step)
+        assert version is not None
+        return version
+
+    def root(self, fanout: int = 0) -> Relay:
+        """Serves what the learner publishes."""
+        relay = Relay.serve(self.place("policy"), fanout=fanout)
+        self._relays.append(relay)
+        return relay
+
+    def follow(self, parent: str, name: str = "", **wishes: object) -> Relay:
+        """A node that follows another."""
+        relay = Relay.follow(
+            *(parent, self.place(name or f"node-{secrets.token_hex(4)}")),
+            on_received=self.received.append,
+            **wishes,  # type: ignore[arg-type]
+        )
+        self._relays.append(relay)
+        return relay
+
+    def command(self, name: str, parent: str | None = None) -> tuple[subprocess.Popen[str], str]:
+        """A node as a process of its own, and its address."""
+        words = [*COMMAND, self.place(name), "--json"]
+        words += ["--follow", parent] if parent else []
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+        self._processes.append(process)
+        assert process.stdout is not None
+        return process, json.loads(process.stdout.readline())["address"]
+
+    def holds(self, name: str, at_least: Version) -> bool:
+        """Whether a node's workers get the published bits: they pull, checked."""
+        target = {key: np.zeros_like(value) for key, value in self.state.items()}
+        with Subscriber.connect(self.place(name)) as subscriber:
+            subscriber.pull_into(target, at_least, verify=True)
+        return all((target[key] == self.state[key]).all() for key in target)
+
+    def close(self) -> None:
+        """Ends everything."""
+        for process in self._processes:
+            process.kill()
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+        for relay in self._relays:
+            relay.close()
+        self.publisher.close()
+
+
+@contextmanager
+def job(folder: Path, blocks: int = 6) -> Iterator[Job]:
+    """A job that is over with the block."""
+    made = Job(folder, blocks)
+    try:
+        yield made
+    finally:
+        made.close()

@@ -1,0 +1,298 @@
+"""Versions arrive whole over any number of hops, from whoever still has them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rltrace.sync import Publisher, Subscriber, layout_of
+from rltrace.sync.blocks import BLOCK_BYTES
+from tests.sync.proxy import Proxy, until
+from tests.sync.relays import job, nudge
+
+
+def test_a_version_arrives_bit_for_bit_at_the_end_of_a_chain(memory: Path) -> None:
+    with job(memory) as j:
+        first = j.follow(j.root().address, "first")
+        last = j.follow(first.address, "last")
+        version = j.publish(step=7)
+        assert last.wait(version) == version
+        assert last.status.manifest is not None
+        assert last.status.manifest.step == 7
+        assert j.holds("last", version)
+        assert j.holds("first", version)
+
+
+def test_later_versions_travel_as_what_changed(memory: Path) -> None:
+    with job(memory) as j:
+        first = j.follow(j.root().address)
+        last = j.follow(first.address, "last")
+        last.wait(j.publish())
+        for step in range(3):
+            nudge(j.state, step)
+            last.wait(j.publish())
+        assert j.holds("last", j.publish())
+        whole, *changes = [r for r in j.received if r.parent == first.address]
+        assert whole.progress.wire_bytes == whole.manifest.bytes
+        assert [r.manifest.version.counter for r in changes[:3]] == [2, 3, 4]
+        for received in changes:
+            assert received.progress.wire_bytes < 0.01 * received.manifest.bytes
+
+
+def test_versions_can_be_had_whole_only(memory: Path) -> None:
+    with job(memory) as j:
+        node = j.follow(j.root().address, "node", changes=False)
+        for step in range(2):
+            nudge(j.state, step)
+            node.wait(j.publish())
+        assert [r.progress.wire_bytes for r in j.received] == [j.received[0].manifest.bytes] * 2
+
+
+def test_one_that_comes_late_gets_the_latest_from_the_node_that_it_asks(memory: Path) -> None:
+    with job(memory) as j:
+        root = j.root()
+        first = j.follow(root.address)
+        for step in range(3):
+            nudge(j.state, step)
+            version = j.publish()
+        first.wait(version)
+        sent = root.status.sent_bytes
+        late = j.follow(first.address, "late")
+        assert late.wait(version) == version
+        assert j.holds("late", version)
+        assert root.status.sent_bytes == sent
+
+
+def test_a_block_is_passed_on_before_the_version_is_whole(memory: Path) -> None:
+    with job(memory, blocks=24) as j:
+        to_first = Proxy(j.root().address)
+        to_first.gate_after = 4 * BLOCK_BYTES
+        first = j.follow(to_first.address, streams=1)
+        to_last = Proxy(first.address)
+        last = j.follow(to_last.address, "last")
+        version = j.publish()
+        until(lambda: to_last.passed > 3 * BLOCK_BYTES, "blocks at the last node")
+        assert first.status.manifest is None
+        to_first.gate.set()
+        last.wait(version)
+        assert j.holds("last", version)
+
+
+def test_nodes_that_all_follow_the_root_line_up_behind_each_other(memory: Path) -> None:
+    with job(memory) as j:
+        root = j.root(fanout=1)
+        nodes = [j.follow(root.address, fanout=1) for _ in range(4)]
+        version = j.publish()
+        for node in nodes:
+            node.wait(version)
+        nudge(j.state, 1)
+        sent = root.status.sent_bytes
+        version = j.publish()
+        for node in nodes:
+            node.wait(version)
+        assert sorted(node.status.children for node in nodes) == [0, 1, 1, 1]
+        assert root.status.children == 1
+        assert root.status.sent_bytes - sent < 0.01 * j.received[0].manifest.bytes
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_flipped_bits_are_noticed_and_asked_for_again(memory: Path, seed: int) -> None:
+    draws = np.random.default_rng(seed)
+    flips = []
+
+    def flip(data: bytearray, offset: int) -> None:
+        # About once in 400 kB, anywhere: in payloads, entries, headers, messages, greetings.
+        if draws.random() < len(data) / 400e3:
+            flips.append(offset)
+            data[draws.integers(len(data))] ^= 1 << draws.integers(8)
+
+    with job(memory) as j:
+        link = Proxy(j.root().address)
+        node = j.follow(link.address, "node")
+        link.damage = flip
+        for step in range(4):
+            nudge(j.state, step)
+            version = j.publish()
+            assert node.wait(version) == version
+            assert j.holds("node", version)
+        assert flips
+        assert sum(len(r.progress.damaged) + r.progress.broken for r in j.received) > 0
+
+
+def test_a_damaged_delta_is_sent_as_it_is(memory: Path) -> None:
+    with job(memory) as j:
+        link = Proxy(j.root().address)
+        node = j.follow(link.address, "node", streams=1)
+        node.wait(j.publish())
+
+        def flip(data: bytearray, _: int) -> None:
+            if len(data) > 5_000:
+                data[-500] ^= 16
+                link.damage = lambda *_: None
+
+        link.damage = flip
+        nudge(j.state, 1)
+        version = j.publish()
+        node.wait(version)
+        assert j.holds("node", version)
+        progress = j.received[-1].progress
+        assert len(progress.damaged) == 1
+        assert BLOCK_BYTES < progress.wire_bytes < 1.2 * BLOCK_BYTES
+
+
+def test_a_link_that_is_cut_in_the_middle_of_a_bucket_goes_on_where_it_was(memory: Path) -> None:
+    with job(memory, blocks=20) as j:
+        version = j.publish()
+        link = Proxy(j.root().address)
+        link.cut_after = int(2.5 * BLOCK_BYTES)
+        node = j.follow(link.address, "node", streams=1)
+        node.wait(version)
+        assert j.holds("node", version)
+        progress = j.received[0].progress
+        assert progress.broken >= 8  # two whole blocks a connection
+        assert link.passed < 1.3 * progress.wire_bytes + 10 * 2.5 * BLOCK_BYTES
+        assert progress.damaged == []
+
+
+def test_a_parent_that_falls_silent_is_left(memory: Path) -> None:
+    with job(memory, blocks=12) as j:
+        root = j.root()
+        first = j.follow(root.address)
+        link = Proxy(first.address)
+        node = j.follow(link.address, "node")
+        node.wait(j.publish())
+        link.gate_after = 0  # connections stay, and nothing comes
+        j.state = {**j.state, "odd": j.state["odd"] + 1}
+        version = j.publish()
+        assert node.wait(version) == version
+        assert node.status.parent == root.address
+        link.gate.set()
+
+
+def test_when_a_parent_dies_in_mid_transfer_its_child_goes_on_with_the_one_above(
+    memory: Path,
+) -> None:
+    with job(memory, blocks=24) as j:
+        root = j.root()
+        to_root = Proxy(root.address)
+        process, middle = j.command("middle", to_root.address)
+        link = Proxy(middle)
+        node = j.follow(link.address, "node", streams=1)
+        node.wait(j.publish())
+        for body in j.state["body"]:
+            np.random.default_rng(5).shuffle(body)
+        link.gate_after = 8 * BLOCK_BYTES
+        version = j.publish()
+        until(lambda: link.passed > 24 * BLOCK_BYTES + 8 * BLOCK_BYTES, "a part of it to arrive")
+        before = root.status.sent_bytes
+        process.send_signal(signal.SIGKILL)
+        link.close()
+        assert node.wait(version) == version
+        assert j.holds("node", version)
+        assert node.status.parent == to_root.address
+        assert node.status.lost >= 1
+        # The blocks that it had were not sent again. (The middle node took the whole version too.)
+        assert root.status.sent_bytes - before < (24 + 18) * BLOCK_BYTES
+
+
+def test_a_relay_that_was_killed_starts_again_from_its_own_slots(memory: Path) -> None:
+    with job(memory) as j:
+        root = j.root()
+        process, address = j.command("middle", root.address)
+        node = j.follow(address, "node")
+        node.wait(version := j.publish())
+        keeper = Subscriber.connect(j.place("middle"))  # a worker of that host
+        until(lambda: keeper.latest() == version, "the version on the host")
+        process.kill()
+        process.wait()
+        assert j.holds("middle", version)  # the workers there do not need it
+        sent = root.status.sent_bytes
+        nudge(j.state, 1)
+        again, _ = j.command("middle", root.address)
+        version = j.publish()
+        until(lambda: keeper.latest() == version, "the next version on the host")
+        assert j.holds("middle", version)
+        assert node.wait(version) == version
+        assert root.status.sent_bytes - sent < 0.1 * j.received[0].manifest.bytes
+        keeper.close()
+        assert again.poll() is None
+
+
+def test_when_the_learner_restarts_its_nodes_go_on(memory: Path) -> None:
+    with job(memory) as j:
+        node = j.follow(j.root().address, "node")
+        before = j.publish()
+        node.wait(before)
+        j.publisher.close()
+        j.publisher = Publisher.open(layout_of(j.state), j.place("policy"))
+        nudge(j.state, 1)
+        after = j.publish()
+        assert after > before
+        assert node.wait(after) == after
+        assert j.holds("node", after)
+
+
+def test_a_policy_that_changes_its_layout_is_followed(memory: Path) -> None:
+    with job(memory) as j:
+        node = j.follow(j.root().address, "node")
+        node.wait(j.publish())
+        j.publisher.close()
+        j.state["adapter"] = np.ones((16, 3), np.float32)
+        j.publisher = Publisher.open(layout_of(j.state), j.place("policy"))
+        version = j.publish()
+        assert node.wait(version) == version
+        assert j.holds("node", version)
+
+
+def test_memory_that_a_bit_flipped_in_is_not_spread(memory: Path) -> None:
+    with job(memory) as j:
+        root = j.root()
+        first = j.follow(root.address, "first")
+        version = j.publish()
+        first.wait(version)
+        slot = next(
+            path
+            for path in sorted((memory / "first").glob("slot-*.safetensors"))
+            if bytes(j.state["body"][2][:64]) in path.read_bytes()
+        )
+        with slot.open("r+b") as file:
+            at = slot.read_bytes().index(bytes(j.state["body"][2][:64]))
+            file.seek(at)
+            file.write(b"\xff\x00")
+        node = j.follow(first.address, "node")
+        assert node.wait(version) == version
+        assert j.holds("node", version)
+        assert node.status.parent == root.address
+        assert j.received[-1].progress.damaged
+
+
+def test_no_pull_is_torn_or_goes_back_under_back_to_back_publishing(memory: Path) -> None:
+    with job(memory) as j:
+        last = j.follow(j.follow(j.root().address).address, "last")
+        for value in j.state.values():
+            value[...] = 1
+        last.wait(j.publish())
+        target = {key: np.zeros_like(value) for key, value in j.state.items()}
+        seen = []
+        with Subscriber.connect(j.place("last")) as subscriber:
+            for step in range(2, 60):
+                for value in j.state.values():
+                    value[...] = step
+                j.publisher.publish(j.state)
+                seen.append(subscriber.pull_into(target))
+                (only,) = {float(x) for value in target.values() for x in np.unique(value)}
+                assert only == seen[-1].counter or j.publisher.skipped
+        assert seen == sorted(seen, key=lambda version: version.counter)
+        assert len(set(seen)) > 1
+
+
+def test_nothing_is_left_in_shared_memory(memory: Path) -> None:
+    with job(memory) as j:
+        last = j.follow(j.follow(j.root().address, "first").address, "last")
+        last.wait(j.publish())
+        assert {"policy", "first", "last"} <= set(os.listdir(memory))
+    assert not any(path.is_dir() for path in memory.iterdir())

@@ -1,0 +1,249 @@
+"""Who may connect, what is refused, and what a node says when it is of no use."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from rltrace.cli import main
+from rltrace.sync import Publisher, layout_of
+from rltrace.sync.relay import Relay
+from rltrace.sync.wire import TOKEN, Address, Connection, LinkError, RefusedError, token_of
+from rltrace.trace.errors import RltraceError
+from tests.sync.proxy import Proxy, until
+from tests.sync.relays import job, nudge
+
+
+def pair() -> tuple[socket.socket, socket.socket]:
+    listener = socket.create_server(("127.0.0.1", 0))
+    one = socket.create_connection(listener.getsockname())
+    other, _ = listener.accept()
+    listener.close()
+    return one, other
+
+
+def connected(ours: bytes, theirs: bytes) -> tuple[Connection, Connection]:
+    one, other = pair()
+    accepted: list[Connection | Exception] = []
+
+    def accept() -> None:
+        try:
+            accepted.append(Connection.accept(other, theirs))
+        except (LinkError, RefusedError) as error:
+            accepted.append(error)
+
+    thread = threading.Thread(target=accept)
+    thread.start()
+    try:
+        client = Connection(one)
+        client._prove(ours, Address("here", 1, "policy"))
+    finally:
+        thread.join()
+    assert isinstance(accepted[0], Connection)
+    return client, accepted[0]
+
+
+def test_messages_arrive_as_they_were_sent() -> None:
+    client, server = connected(b"secret", b"secret")
+    client.send({"ask": "ü", "n": [1, None]}, b"\0\xff" * 1000)
+    assert server.receive() == ({"ask": "ü", "n": [1, None]}, b"\0\xff" * 1000)
+
+
+def test_another_token_is_refused_by_both_sides() -> None:
+    with pytest.raises(RefusedError, match="another token"):
+        connected(b"secret", b"other")
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda b: b[:10], lambda b: b"X" + b[1:], lambda b: b[:-1] + b"?", lambda _: b""]
+)
+def test_a_message_that_is_damaged_or_cut_short_is_an_error(
+    damage: Callable[[bytes], bytes],
+) -> None:
+    one, other = pair()
+    sender, receiver = Connection(one), Connection(other)
+    kept: list[bytes] = []
+    sender.write = lambda parts: kept.extend(map(bytes, parts))  # type: ignore[method-assign]
+    sender.send({"ask": "watch"})
+    one.sendall(damage(b"".join(kept)))
+    one.close()
+    with pytest.raises(LinkError):
+        receiver.receive()
+
+
+def test_an_enormous_message_is_not_waited_for() -> None:
+    one, other = pair()
+    one.sendall(b"RLTm" + b"\xff" * 16)
+    with pytest.raises(LinkError, match="no message"):
+        Connection(other).receive()
+
+
+def test_a_wait_can_be_aborted() -> None:
+    one, other = pair()
+    waiting = Connection(other, silence_s=60)
+    threading.Timer(0.1, waiting.abort).start()
+    with pytest.raises(LinkError):
+        waiting.read(1)
+    one.close()
+
+
+def test_without_the_token_nothing_is_told(memory: Path) -> None:
+    with job(memory) as j:
+        j.publish()
+        root = j.root()
+        address = Address.parse(root.address)
+        with socket.create_connection((address.host, address.port)) as stranger:
+            stranger.settimeout(10)
+            greeting = stranger.recv(1000)
+            assert len(greeting) == 48
+            stranger.sendall(b"\0" * 64)
+            assert stranger.recv(1000) == b""
+        node = Relay.follow(root.address, j.place("node"), token="another")
+        with node, pytest.raises(RltraceError, match="has another token"):
+            node.wait(1)
+
+
+def test_noise_does_not_end_a_server(memory: Path) -> None:
+    with job(memory) as j:
+        root = j.root()
+        address = Address.parse(root.address)
+        connections = [Connection.open(address, token_of(address.host)) for _ in range(6)]
+        connections[0].write([b"noise" * 1000])
+        connections[1].send({"ask": "watch", "policy": "policy"})
+        connections[2].send({"ask": "watch", "policy": "policy", "serves": 7, "tried": None})
+        connections[3].send({"ask": "get", "policy": "policy", "version": "?"})
+        connections[4].send({"ask": "else", "policy": "policy"})
+        connections[5].write([b"RLTm"])
+        for connection in connections:
+            with pytest.raises(LinkError):
+                connection.receive()
+        assert j.follow(root.address).wait(j.publish()).counter == 1
+
+
+def test_blocks_beyond_the_end_are_refused(memory: Path) -> None:
+    with job(memory) as j:
+        root = j.root()
+        version = j.publish()
+        root.wait(version)
+        asking = Connection.open(Address.parse(root.address), token_of("127.0.0.1"))
+        asking.send(
+            {
+                "ask": "get",
+                "policy": "policy",
+                "version": str(version),
+                "base": None,
+                "blocks": [[0, 1 << 40]],
+                "again": False,
+            }
+        )
+        assert asking.receive()[0] == {"gone": False}
+        with pytest.raises(LinkError):
+            asking.receive()
+
+
+def test_a_node_of_another_policy_says_so(memory: Path) -> None:
+    with job(memory) as j:
+        root = j.root()
+        node = j.follow(root.address.replace("/policy", "/critic"))
+        with pytest.raises(RltraceError, match="it serves the policy policy"):
+            node.wait(1)
+
+
+def test_a_policy_without_digests_is_not_served(memory: Path) -> None:
+    state = {"w": np.zeros(10, np.float32)}
+    where = f"shm://{memory}/plain"
+    publisher = Publisher.open(layout_of(state), where, hashing=False)
+    with publisher, Relay.serve(where) as root:
+        publisher.publish(state)
+        with pytest.raises(RltraceError, match="without hashing"):
+            root.wait(1)
+
+
+def test_two_nodes_that_follow_each_other_do_not_run_in_circles(memory: Path) -> None:
+    with job(memory) as j:
+        root = j.root()
+        link = Proxy(root.address)
+        first = j.follow(link.address, "first")
+        second = j.follow(first.address, "second")
+        second.wait(j.publish())
+        loop = Proxy(second.address)
+        # The one that it followed is gone, and in its place answers its own child.
+        link._parent = Address.parse(second.address)
+        for each in link._sockets:
+            each.close()
+        nudge(j.state, 1)
+        until(lambda: first.status.lost > 0, "the parent to be missed")
+        link._parent = Address.parse(root.address)
+        version = j.publish()
+        assert second.wait(version) == version
+        loop.close()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "shm://policy", "tcp://host/policy", "tcp://host:99999/p", "tcp://host:1", "tcp://:1/p"],
+)
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(RltraceError, match="is no tcp://"):
+        Address.parse(text)
+
+
+@pytest.mark.parametrize("text", ["tcp://a.b:7000/policy", "tcp://[::1]:7000/critic-1"])
+def test_an_address_is_its_text(text: str) -> None:
+    assert str(Address.parse(text)) == text
+
+
+def test_what_others_can_reach_takes_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(TOKEN, raising=False)
+    with pytest.raises(RltraceError, match=f"set {TOKEN}"):
+        token_of("0.0.0.0")
+    monkeypatch.setenv(TOKEN, "secret")
+    assert token_of("0.0.0.0") == b"secret"
+    assert token_of("127.0.0.1", "given") == b"given"
+
+
+def test_processes_of_one_user_share_a_token_for_this_host() -> None:
+    assert token_of("127.0.0.1") == token_of("localhost")
+    assert len(token_of("127.0.0.1")) == 64
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--follow", "nonsense"], "is no tcp://"),
+        (["--listen", "127.0.0.1"], "is no HOST:PORT"),
+        (["--listen", "127.0.0.1:99999"], "is no HOST:PORT"),
+        (["--listen", "0.0.0.0:0"], TOKEN),
+        (["not-a-place"], "says no place for weights"),
+    ],
+)
+def test_the_command_says_what_is_wrong(
+    words: list[str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(TOKEN, raising=False)
+    done = CliRunner().invoke(main, ["sync", "serve", *words])
+    assert done.exit_code == 2
+    assert said in done.output
+
+
+def test_the_command_tells_what_arrives(memory: Path) -> None:
+    with job(memory) as j:
+        root = j.root()
+        process, address = j.command("node", root.address)
+        version = j.publish(step=3)
+        assert process.stdout is not None
+        said = json.loads(process.stdout.readline())
+        assert said["version"] == str(version)
+        assert (said["step"], said["parent"]) == (3, root.address)
+        assert said["bytes"] == said["wire_bytes"] == j.publisher.layout.bytes
+        assert said["damaged_blocks"] == said["broken_connections"] == 0
+        process.terminate()
+        assert process.wait(30) == 0
+        assert Address.parse(address).host == "127.0.0.1"

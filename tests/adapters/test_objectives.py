@@ -82,6 +82,37 @@ def test_verls_corrections_are_known_by_what_they_tolerate(
     assert (prior_for(objective).objective, prior_for(objective).assumed) == (prior, False)
 
 
+class Described:
+    """A recorder that keeps what a process says of itself."""
+
+    def __init__(self) -> None:
+        self.facts: dict[str, Any] = {}
+
+    def describe(self, **facts: Any) -> None:
+        self.facts.update(facts)
+
+
+def told_by(config: Any) -> dict[str, Any]:
+    """What a trainer tells that begins to log with this configuration, which verl hands over as
+    plain dicts."""
+    recorder = Described()
+    verl.tracked(SimpleNamespace(argument={"config": config}.get, recorder=recorder))  # type: ignore[arg-type]
+    return recorder.facts
+
+
+def plain(config: Any) -> Any:
+    if not isinstance(config, SimpleNamespace):
+        return config
+    return {name: plain(value) for name, value in vars(config).items()}
+
+
+def test_a_trainer_that_no_hook_reaches_tells_it_to_verls_logger() -> None:
+    config = plain(nested(DEFAULTS | {WEIGHS: "token"}))
+    assert told_by(config) == {"objective": "decoupled", "updates_per_version": 8}
+    assert told_by({"data": {}, "optim": {}}) == {}  # of supervised fine-tuning
+    assert told_by(None) == {}
+
+
 def test_a_loss_of_which_nothing_is_published_is_named_and_its_prior_assumed() -> None:
     found = of_verl({"actor_rollout_ref.actor.policy_loss.loss_mode": "gspo"})
     assert found["objective"] == "gspo"

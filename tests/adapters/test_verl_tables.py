@@ -20,6 +20,7 @@ from rltrace.adapters.verl import (
     fates,
     forerunner,
     learner,
+    objective,
     rollout,
     weights,
 )
@@ -44,6 +45,7 @@ READS: dict[object, tuple[str, ...]] = {
     fates.rows_arrive: ("prompts",),
     fates.rows_reordered: ("indices",),
     learner.model_built: ("model",),
+    objective.tracked: ("config",),
     learner.batch_given: ("data",),
     weights.weights_updated: ("global_steps",),
     rollout.begins: ("trajectory",),
@@ -103,6 +105,7 @@ SUPERSEDED = {
     "verl.workers.engine.megatron.transformer_impl:MegatronEngine.get_per_tensor_param",
     # 0.8's main_ppo_sync has its trainer where no hook reaches; the others' own functions say it.
     "verl.trainer.ppo.padding_utils:upsample_batch_to_divisible_size",
+    "verl.utils.tracking:Tracking.__init__",
     "verl.utils.tensordict_utils:assign_non_tensor_data",
 }
 """Functions that a version has and that are hooked in other versions only."""

@@ -44,6 +44,7 @@ _DRIVER = (
         per_item=False,
     ),
     Hook("verl.utils.tracking:Tracking.log", before=controller.logged),
+    Hook("verl.utils.tracking:Tracking.__init__", before=objective.tracked, versions=">=0.8,<0.9"),
     Hook(
         f"{_TRAINER}._load_checkpoint",
         before=objective.configured,

@@ -18,16 +18,28 @@ def configured(call: Call) -> None:
     call.recorder.describe(**stated(call.self))
 
 
+def tracked(call: Call) -> None:
+    """A trainer begins to log, and hands its whole configuration over: the only time for 0.8's
+    `main_ppo_sync`, which no hook reaches (`forerunner`). Other trainings have no policy in it."""
+    config = call.argument("config")
+    if _at(config, "actor_rollout_ref.actor") is not None:
+        call.recorder.describe(**_of_config(config))
+
+
 def stated(trainer: Any) -> dict[str, Any]:
     """The facts that `trainer`'s configuration tells; what it does not tell is left out."""
-    config = trainer.config
+    facts = _of_config(trainer.config)
+    drops = _drops_stale(trainer, trainer.config)
+    if drops is not None:
+        facts["drops_stale"] = drops
+    return facts
+
+
+def _of_config(config: Any) -> dict[str, Any]:
     facts: dict[str, Any] = {"objective": _objective(config)}
     updates = _updates_per_version(config)
     if updates is not None:
         facts["updates_per_version"] = updates
-    drops = _drops_stale(trainer, config)
-    if drops is not None:
-        facts["drops_stale"] = drops
     return facts
 
 

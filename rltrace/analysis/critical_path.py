@@ -13,7 +13,7 @@ run at once: the rule of the longer chain looks at each moment, the path at what
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -73,7 +73,8 @@ class PathShare:
 class CriticalPath:
     """The path by stage, the largest share first. `steps_s` has the seconds of each step by stage,
     in the order of the steps; `unknown` among them is what nothing explains. Seconds of a step and
-    shares add up to the whole.
+    shares add up to the whole. `segments` is of how many stretches the whole path is made, which
+    tells who draws it whether all of them can be (0 where it was not followed).
 
     Where samples cannot be followed `is_traced` is false, `because` says why, and the figures are
     those of the exposed rule.
@@ -85,6 +86,7 @@ class CriticalPath:
     shares: tuple[PathShare, ...]
     unknown_share: float
     steps_s: tuple[dict[str, float], ...]
+    segments: int = 0
 
     def seconds_of(self, stage: Stage, places: Sequence[int]) -> Seconds:
         """Seconds of a stage on the path of these steps (places in `Steps.windows`)."""
@@ -110,7 +112,8 @@ def critical_path(
     if isinstance(found, str):
         charged = np.concatenate([breakdown.exposed_s, breakdown.unattributed_s[:, None]], axis=1)
         return _result(steps, breakdown, charged, np.zeros(charged.shape, np.int64), found)
-    return _result(steps, breakdown, *_by_step(found, steps), "")
+    followed = _result(steps, breakdown, *_by_step(found, steps), "")
+    return replace(followed, segments=len(found))
 
 
 def find_path(

@@ -54,8 +54,10 @@ def test_a_learner_that_waits_leads_to_the_sample_it_waited_for(tmp_path: Path) 
 
 
 def test_time_that_nothing_explains_is_unknown(tmp_path: Path) -> None:
-    found = path_of(run_of(tmp_path, *beside()))
+    run = run_of(tmp_path, *beside())
+    found = path_of(run)
     assert found is not None
+    assert found.segments == len(segments_of(run)) > 4
     assert found.unknown_share > 0
     by_stage = {share.stage: share for share in found.shares}
     assert by_stage["unknown"].share == found.unknown_share

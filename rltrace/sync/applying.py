@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rltrace.sync.copying import Workers, copy_bytes, pieces_of
+from rltrace.sync.copying import Workers, copier, pieces_of
 from rltrace.sync.dtypes import code_of, torch_name
 from rltrace.sync.layout import Entry, Layout, Shard, memory_of, named_tensors
 from rltrace.sync.tensors import address_of, is_torch, load, part_of
@@ -22,6 +22,7 @@ class Applier:
         self.layout = layout
         self._workers = workers
         self._pieces = pieces_of(layout)
+        self._copy_bytes = copier(layout.bytes)
         self._numbers = {entry.name: n for n, entry in enumerate(layout.entries)}
         self._numbers |= {alias: self._numbers[name] for alias, name in layout.aliases}
 
@@ -51,7 +52,7 @@ class Applier:
     def apply(self, data: NDArray[np.uint8], plan: Plan) -> None:
         """Copies it all. Errors: whatever the copy to a device raises: then a part is copied."""
         base = int(data.__array_interface__["data"][0])
-        addresses = plan.addresses
+        addresses, copy_bytes = plan.addresses, self._copy_bytes
 
         def copy(block: int) -> None:
             for number, start, offset, length in self._pieces[block]:

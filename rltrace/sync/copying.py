@@ -1,8 +1,8 @@
-"""Moving bytes block by block, and hashing each block while the cache still holds it.
+"""Moving bytes block by block.
 
-The C library copies and xxhash hashes: both with the interpreter's lock released or soon back, so a
-second thread brings what the memory can carry and one core cannot. Blocks are handed out one run at
-a time, so a thread whose core is busy with something else just takes fewer.
+Copying and hashing run with the interpreter's lock released, so a second thread brings what the
+memory can carry and one core cannot. Blocks are handed out one run at a time: a thread whose core
+is busy with something else just takes fewer.
 """
 
 from __future__ import annotations
@@ -18,15 +18,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rltrace.sync.blocks import BLOCK_BYTES, Digests, block_count, block_range, digest
+from rltrace.sync.kernel import compiled
 from rltrace.sync.layout import Layout
 
 _RUN_BLOCKS = 8
 _MOST_THREADS = 4
 
-copy_bytes = ctypes.CDLL(None).memcpy
+_STREAMED_FROM_BYTES = 64 << 20
+"""Weights of this size fit in no cache, so it is better that copies of them pass by all."""
+
+copy_bytes: Callable[[int, int, int], None] = ctypes.CDLL(None).memcpy
 """memcpy(to, from, bytes), by addresses."""
-copy_bytes.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
-copy_bytes.restype = None
+copy_bytes.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)  # type: ignore[attr-defined]
+copy_bytes.restype = None  # type: ignore[attr-defined]
+
+
+def copier(total_bytes: int) -> Callable[[int, int, int], None]:
+    """What copies pieces of that much best: `copy_bytes`, or the compiled kernel's twin of it."""
+    library = compiled() if total_bytes >= _STREAMED_FROM_BYTES else None
+    return copy_bytes if library is None else library.rltrace_copy
 
 
 class Piece(NamedTuple):

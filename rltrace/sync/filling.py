@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rltrace.sync.blocks import BLOCK_BYTES, Digests, block_count, block_range, digest
-from rltrace.sync.copying import Workers, copy_bytes, pieces_of
+from rltrace.sync.copying import Workers, copier, pieces_of
 from rltrace.sync.dtypes import FLOATS, ITEM_BYTES, code_of, torch_name
 from rltrace.sync.layout import Entry, Layout, Shard, memory_of, named_tensors
 from rltrace.sync.tensors import address_of, is_torch, store, torch_view
@@ -19,15 +20,17 @@ from rltrace.trace.errors import WRONG_USAGE, RltraceError
 class Filler:
     """Fills slots of one layout; what can be worked out before is, once."""
 
-    def __init__(self, layout: Layout, workers: Workers, hashing: bool = True) -> None:
+    def __init__(self, layout: Layout, hashing: bool = True) -> None:
         self.layout = layout
         self.hashing = hashing
-        self._workers = workers
         self._pieces = pieces_of(layout)
+        self._copy_bytes = copier(layout.bytes)
         self._numbers = {entry.name: n for n, entry in enumerate(layout.entries)}
         self._tied = dict(layout.aliases)
 
-    def fill(self, weights: Any, data: NDArray[np.uint8], digests: Digests) -> None:
+    def fill(
+        self, weights: Any, data: NDArray[np.uint8], digests: Digests, workers: Workers
+    ) -> None:
         """Copies every tensor of a model or mapping to its place; of an iterable, one after the
         other as it yields them, so that no more than one need exist at a time.
 
@@ -39,12 +42,16 @@ class Filler:
             tensors = {name: (tensor, shard) for name, tensor, shard in named_tensors(weights)}
             self._still_tied(tensors)
             found = ((name, tensor, shard) for name, (tensor, shard) in tensors.items())
-            self._fill_all(dict(self._checked(found)), data, digests)
+            self._fill_all(dict(self._checked(found)), data, digests, workers)
         else:
             self._fill_stream(named_tensors(weights), data, digests)
 
     def _fill_all(
-        self, tensors: Mapping[int, Any], data: NDArray[np.uint8], digests: Digests
+        self,
+        tensors: Mapping[int, Any],
+        data: NDArray[np.uint8],
+        digests: Digests,
+        workers: Workers,
     ) -> None:
         self._all_there(tensors)
         addresses = [0] * len(self._numbers)
@@ -59,9 +66,19 @@ class Filler:
             else:
                 store(tensor, data, entry)
         base, view, total = _base(data), data.data, len(data)
+        copy_bytes, hashing = self._copy_bytes, self.hashing
 
         def copy(block: int) -> None:
-            for number, start, offset, length in self._pieces[block]:
+            pieces = self._pieces[block]
+            if len(pieces) == 1 and addresses[pieces[0].entry]:
+                # Hashed where it comes from: that brings it into the cache that it is copied from.
+                number, start, offset, length = pieces[0]
+                address = addresses[number] + start
+                if hashing:
+                    digests[block] = digest((ctypes.c_uint8 * length).from_address(address))
+                copy_bytes(base + offset, address, length)
+                return
+            for number, start, offset, length in pieces:
                 address = addresses[number]
                 if address:
                     copy_bytes(base + offset, address + start, length)
@@ -70,11 +87,11 @@ class Filler:
                     size = ITEM_BYTES[self.layout.entries[number].dtype]
                     part = slice(start // size, (start + length) // size)
                     to[part].copy_(source[part])
-            if self.hashing:
+            if hashing:
                 start, end = block_range(block, total)
                 digests[block] = digest(view[start:end])
 
-        self._workers.each(len(self._pieces), copy)
+        workers.each(len(self._pieces), copy)
 
     def _fill_stream(
         self,
@@ -92,7 +109,7 @@ class Filler:
             entry = self.layout.entries[number]
             address = address_of(tensor, entry.dtype)
             if address:
-                copy_bytes(base + entry.offset, address, entry.bytes)
+                self._copy_bytes(base + entry.offset, address, entry.bytes)
             else:
                 store(tensor, data, entry)
             first = entry.offset // BLOCK_BYTES

@@ -48,6 +48,8 @@ def compiled() -> ctypes.CDLL | None:
         *(_POINTER, *bytes_and_width),
         *(_POINTER, _POINTER, _COUNT, _POINTER, _COUNT),
     ]
+    library.rltrace_copy.argtypes = [_POINTER, _POINTER, _COUNT]
+    library.rltrace_copy.restype = None
     for name in ("rltrace_find", "rltrace_apply_gaps", "rltrace_apply_bits"):
         getattr(library, name).restype = _COUNT
     return library

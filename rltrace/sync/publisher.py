@@ -21,15 +21,17 @@ class Publisher:
     """Publishes one policy; there is one publisher of it at a time. Never waits for a subscriber
     longer than `patience_s`. Not for several threads at once."""
 
-    def __init__(self, arena: Arena, workers: Workers, hashing: bool, patience_s: float) -> None:
+    def __init__(self, arena: Arena, hashing: bool, threads: int | None, patience_s: float) -> None:
         self.arena = arena
         self.layout = arena.layout
         self.patience_s = patience_s
         self.skipped = 0
         """Versions that were left out because subscribers held every slot."""
-        self._workers = workers
-        self._filler = Filler(arena.layout, workers, hashing)
-        self._behind: ThreadPoolExecutor | None = None
+        self._inline = Workers(threads)
+        # One core is the learner's, which goes on meanwhile.
+        self._behind = Workers(max(1, self._inline.threads - 1))
+        self._filler = Filler(arena.layout, hashing)
+        self._thread: ThreadPoolExecutor | None = None
         self._ticket: Ticket | None = None
 
     @staticmethod
@@ -52,7 +54,7 @@ class Publisher:
         Errors: `RltraceError` where there is a live publisher, or too little memory.
         """
         arena = Arena.create(where, layout, slots, spare, run)
-        return Publisher(arena, Workers(threads), hashing, patience_s)
+        return Publisher(arena, hashing, threads, patience_s)
 
     def publish(self, weights: Any, step: int = -1) -> Version | None:
         """Copies the weights and makes them the latest version; they may change as soon as this
@@ -73,9 +75,9 @@ class Publisher:
         before the ticket's `gate()` has returned: call it right before the next optimizer step, or
         let `gate_before(optimizer)` do that. One that is still under way is waited for first."""
         self.gate()
-        if self._behind is None:
-            self._behind = ThreadPoolExecutor(1, thread_name_prefix="rltrace.sync")
-        future = self._behind.submit(self._publish, weights, step, inline=False)
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="rltrace.sync")
+        future = self._thread.submit(self._publish, weights, step, inline=False)
         self._ticket = Ticket(future)
         return self._ticket
 
@@ -98,9 +100,10 @@ class Publisher:
         try:
             self.gate()
         finally:
-            if self._behind is not None:
-                self._behind.shutdown()
-            self._workers.close()
+            if self._thread is not None:
+                self._thread.shutdown()
+            self._inline.close()
+            self._behind.close()
             self.arena.close()
 
     def __enter__(self) -> Publisher:
@@ -112,6 +115,7 @@ class Publisher:
     def _publish(self, weights: Any, step: int, inline: bool) -> _Done:
         started_ns, size = monotonic_ns(), self.layout.bytes
         counter = self.arena.control.counter + 1
+        workers = self._inline if inline else self._behind
         with span("sync", "publish", version=counter) as whole:
             with span("wait", "a free slot", version=counter):
                 slot = self.arena.write(self.patience_s)
@@ -121,7 +125,7 @@ class Publisher:
             whole.set(bytes=size)
             try:
                 with span("sync", "fill a slot", "transfer", version=counter, bytes=size):
-                    self._filler.fill(weights, slot.data, slot.digests)
+                    self._filler.fill(weights, slot.data, slot.digests, workers)
                 with span("sync", "flip", "visible", version=counter):
                     version = slot.commit(step, hashed=self._filler.hashing)
             except BaseException:

@@ -12,8 +12,9 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from rltrace.sync import Publisher, Shard, Subscriber, layout_of
+from rltrace.sync import Publisher, Shard, Subscriber, copying, layout_of
 from rltrace.sync.blocks import BLOCK_BYTES
+from rltrace.sync.kernel import compiled
 from rltrace.trace.errors import RltraceError
 
 
@@ -276,3 +277,26 @@ def test_no_update_allocates_memory_after_the_first(where: str) -> None:
         subscriber.close()
     pages = 10 * 2 * len(weights["w"]) // resource.getpagesize()
     assert faults < pages / 100
+
+
+def test_the_compiled_copy_gives_what_memcpy_gives() -> None:
+    library = compiled()
+    if library is None:
+        pytest.skip("no C compiler")
+    source = np.random.default_rng(0).integers(0, 256, 9000, dtype=np.uint8)
+    for start, length in ((0, 8192), (0, 8191), (1, 777), (3, 5), (15, 64), (16, 65), (7, 0)):
+        for offset in (0, 1, 16, 63):
+            target = np.zeros_like(source)
+            address = target.ctypes.data + offset
+            library.rltrace_copy(address, source.ctypes.data + start, length)
+            assert np.array_equal(target[offset : offset + length], source[start : start + length])
+            assert not target[:offset].any()
+            assert not target[offset + length :].any()
+
+
+@pytest.mark.parametrize("kernel", [True, False])
+def test_weights_larger_than_the_caches_arrive_bit_for_bit(
+    where: str, kernel: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copying, "_STREAMED_FROM_BYTES", 0 if kernel else 1 << 40)
+    test_a_model_arrives_bit_for_bit(where, threads=2, verify=True)

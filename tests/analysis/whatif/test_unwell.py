@@ -70,7 +70,9 @@ def test_a_run_that_is_well_has_its_list(tmp_path: Path) -> None:
 
 
 def test_no_fix_is_tried_and_a_change_of_ones_own_is_with_the_alarm_first(tmp_path: Path) -> None:
-    path = str(made(tmp_path, framework="rltrace.trainer", **CRASHED))
+    path = str(made(tmp_path, **CRASHED))
+    for file in Path(path, "process").glob("*.json"):
+        file.write_text(json.dumps({**json.loads(file.read_text()), "adapter": "rltrace.trainer"}))
     refused = asked("experiment", path, "--dry-run")
     assert refused.exit_code == 3
     assert SAYS in refused.output

@@ -11,9 +11,10 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,7 +64,8 @@ def places(runs: int) -> Iterator[Place]:
 
 
 def fill(folder: Path, runs: int, say: Callable[[str], None]) -> None:
-    """Runs what is missing of the pools. Errors: `ClickException` where a job fails."""
+    """Runs what is missing of the pools. A job that fails is said, and missing still: the hour is
+    not lost for it."""
     folder.mkdir(parents=True, exist_ok=True)
     missing = [place for place in places(runs) if not place.file(folder).exists()]
     started = time.monotonic()
@@ -74,32 +76,57 @@ def fill(folder: Path, runs: int, say: Callable[[str], None]) -> None:
             rest = f", about {left_s / 60:.0f} min left"
         say(f"{place.load}, {place.pool}, run {place.number + 1} of {runs}{rest}")
         with tempfile.TemporaryDirectory(prefix="gate-", dir="/tmp") as out:
-            with busy_core(place.load == BUSY):
-                run = run_once(place.pool, Path(out))
+            try:
+                run = run_once(place.pool, place.load == BUSY, Path(out))
+            except RuntimeError as error:
+                say(str(error))
+                continue
             kept = place.file(folder)
             write_baseline(make_baseline([rltrace.open_run(run)]), kept.with_suffix(".new"))
             kept.with_suffix(".new").replace(kept)  # all of it, or nothing
 
 
-def run_once(pool: str, out: Path) -> Path:
-    """Runs the job of a pool, traced, in a folder; returns its run. Errors: `ClickException`."""
+def run_once(pool: str, busy: bool, out: Path) -> Path:
+    """Runs the job of a pool, traced, in a folder; returns its run. Beside a busy core where that
+    is asked for, once it has taken its first step. Errors: RuntimeError."""
     words = [sys.executable, str(ROOT / "examples" / "train.py"), "--config", str(JOB)]
     setting = PLANTED[pool]
     if setting:
         slower = load_job(JOB)[setting] * (1 + SLOWDOWN)
         words += [f"--{setting.replace('_', '-')}", f"{slower:g}"]
     wrap = [sys.executable, "-m", "rltrace", "wrap", "--out", str(out / "run"), "--"]
-    done = subprocess.run(
-        [*wrap, *words],
-        env=os.environ | {"RAY_memory_monitor_refresh_ms": "0"},
-        capture_output=True,
-        text=True,
-        timeout=RUN_LIMIT_SECONDS,
-        check=False,
-    )
-    if done.returncode:
-        raise click.ClickException(f"{' '.join(words)}: {done.stderr}")
+    with (out / "log").open("w+") as log, ExitStack() as beside:
+        job = subprocess.Popen(
+            [*wrap, *words],
+            env=os.environ | {"RAY_memory_monitor_refresh_ms": "0"},
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+        limit = threading.Timer(RUN_LIMIT_SECONDS, job.terminate)
+        limit.start()
+        assert job.stdout is not None
+        with job:
+            for line in job.stdout:
+                if line.startswith("step ") and busy:
+                    beside.enter_context(busy_core())
+                    busy = False
+        limit.cancel()
+        if job.returncode:
+            log.seek(0)
+            raise RuntimeError(f"{' '.join(words)}: exit code {job.returncode}\n{log.read()}")
     return out / "run"
+
+
+@contextmanager
+def busy_core() -> Iterator[None]:
+    """Keeps one core busy with other work."""
+    other = subprocess.Popen([sys.executable, "-c", "while True: sum(range(10_000))"])
+    try:
+        yield
+    finally:
+        other.kill()
+        other.wait()
 
 
 def read(folder: Path) -> dict[tuple[str, str], list[Baseline]]:
@@ -116,16 +143,3 @@ def read(folder: Path) -> dict[tuple[str, str], list[Baseline]]:
                 f"{folder} holds {load} {pool} runs of different jobs: take another folder"
             )
     return pools
-
-
-@contextmanager
-def busy_core(on: bool) -> Iterator[None]:
-    """Keeps one core busy with other work."""
-    spin = [sys.executable, "-c", "while True: sum(range(10_000))"]
-    other = subprocess.Popen(spin) if on else None
-    try:
-        yield
-    finally:
-        if other is not None:
-            other.kill()
-            other.wait()

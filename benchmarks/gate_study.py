@@ -39,7 +39,7 @@ from rltrace.analysis.gate.judge import judge_series
 
 GOODPUT = parse_condition(MAX_REGRESSION, "goodput=3%")
 OF_STAGE = parse_condition(MAX_REGRESSION, f"stage.{STAGE[HIDDEN]}=3%")
-BASELINES_A_RUN = 20
+BASELINES_A_RUN = 10
 
 MOST_FALSE_ALARMS, LEAST_FOUND, MOST_UNSURE = 0.05, 0.90, 0.20
 

@@ -7,6 +7,7 @@ restart. Without any step the whole run is one window.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -105,7 +106,7 @@ def steps_of(rows: list[tuple[int, int, int, int]], recorded: tuple[int, int]) -
         window = Window(-1, start, end, -1, False)
         return Steps((window,) if end > start else (), True, in_progress, 0, failed)
     kept = _one_clock(whole)
-    warm = _warmup([end - start for _, start, end, _ in kept])
+    warm = warmup_by_margin([end - start for _, start, end, _ in kept])
     windows = tuple(Window(*row, warmup=i < warm) for i, row in enumerate(kept))
     numbers = [window.step for window in windows if window.step >= 0]
     return Steps(windows, False, in_progress, len(numbers) - len(set(numbers)), failed)
@@ -152,7 +153,7 @@ def _cut_where_the_next_begins(rows: Ints) -> Ints:
     return np.array(kept)
 
 
-def _warmup(lengths: list[int]) -> int:
+def warmup_by_margin(lengths: Sequence[float]) -> int:
     """How many leading steps are out of line with the second half of the run: far from its median
     (by its MAD), or longer than all of it and half as long again as its median. Of few steps only a
     first one that is far beyond all the others."""

@@ -5,7 +5,9 @@ mean of the steps before differs most from the level after (a CUSUM statistic, P
 robust scale as one spike is no level), again in the rest until nothing is found, as binary
 segmentation does; Barrett et al. 2017 (arXiv 1602.00602) and Daly et al. 2020 (doi
 10.1145/3358960.3375791) find steady states and regressions so. Only a *slower* beginning is
-warm-up: what slows down later is what a gate looks for.
+warm-up: what slows down later is what a gate looks for. Where steps differ much a level is hard to
+find, and the rule of the report (`rltrace.analysis.steps`) still tells single steps far beyond all
+others: the longer of both counts.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rltrace.analysis.gate.resampling import Floats
+from rltrace.analysis.steps import warmup_by_margin
 
 LARGEST_SHARE = 1 / 3
 """More leading steps than this are no warm-up but a trend, and count."""
@@ -30,7 +33,7 @@ def warmup_steps(lengths_s: Sequence[Floats]) -> int:
     size = min(len(one) for one in lengths_s)
     logs = np.mean([np.log(np.maximum(one[:size], 1e-9)) for one in lengths_s], axis=0)
     most = int(len(logs) * LARGEST_SHARE)
-    left_out = 0
+    left_out = warmup_by_margin(np.exp(logs).tolist())
     while left_out < most and len(logs) - left_out >= _FEWEST:
         found = _first_change(logs[left_out:], most - left_out)
         if not found:

@@ -367,3 +367,42 @@ def test_json_is_exact_and_harmless(run: Path) -> None:
     assert json.loads(written) == [{"text": "\x1b[31m\x9bé\u202e"}]
     assert written.replace("\n", "").isprintable()
     assert "é" in written
+
+
+@pytest.mark.parametrize("sink", ["| true", "> /dev/full", ">&-"])
+@pytest.mark.parametrize("command", ["report", "ls", "query 'SELECT 1'"])
+def test_an_output_that_nobody_takes_is_no_traceback(run: Path, command: str, sink: str) -> None:
+    words = f"{sys.executable} -m rltrace {command}"
+    target = run.parent if command == "ls" else run
+    script = f"{words} {target} {sink}; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert "Traceback" not in done.stderr
+    full = sink == "> /dev/full"
+    assert done.returncode == (4 if full else 0)
+    assert done.stderr == ("rltrace: no space left on device\n" if full else "")
+
+
+def test_an_encoding_without_our_signs_gets_plain_ones(run: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "rltrace", "report", run],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        check=True,
+    )
+    text = done.stdout.decode("ascii")
+    assert "t_R" in text
+    assert "\\u" not in text
+    told = subprocess.run(
+        [sys.executable, "-m", "rltrace", "query", "--json", "SELECT 'é' AS a", run],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        check=True,
+    )
+    assert json.loads(told.stdout) == [{"a": "é"}]
+
+
+def test_a_query_that_is_no_text_is_wrong_usage(run: Path) -> None:
+    result = invoke("query", "SELECT '\udce9'", run)
+    assert (result.exit_code, len(result.output.splitlines())) == (2, 1)

@@ -9,7 +9,8 @@ from typing import Any
 import click
 
 import rltrace
-from rltrace.cli.options import JSON, RUN, console, print_json
+from rltrace.cli.options import JSON, RUN, print_json
+from rltrace.cli.output import console
 from rltrace.trace.errors import CANNOT_TELL, OK, WRONG_USAGE, RltraceError
 
 

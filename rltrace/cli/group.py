@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import errno
-import io
 import os
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import click
 
+from rltrace.cli import output
 from rltrace.trace.errors import UNREADABLE, WRONG_USAGE, RltraceError
 from rltrace.trace.printable import visible
 
@@ -22,6 +22,14 @@ _GUESSES = re.compile(r"\.? \(?Did you mean (?:one of: )?(.*?)\?\)?$")
 
 class Commands(click.Group):
     """A click group whose failures are one sentence and the exit code of docs/api.md."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """As click's, which takes a closed pipe for a failure."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # `rltrace query ... | head`
+            output.discard()
+            ctx.exit(0)
 
     def main(
         self,
@@ -34,12 +42,13 @@ class Commands(click.Group):
         """As click's, which says the same things in a style of its own."""
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, False, **extra)
-        if isinstance(sys.stdout, io.TextIOWrapper):  # names of a job may hold what no text can
-            sys.stdout.reconfigure(errors="backslashreplace")
+        output.prepare()
         try:
-            code = super().main(args, prog_name, complete_var, False, **extra)
-            if sys.stdout is not None:
-                sys.stdout.flush()
+            try:
+                code = super().main(args, prog_name, complete_var, False, **extra)
+            finally:  # here, where it can be said that nobody takes it
+                if sys.stdout is not None:
+                    sys.stdout.flush()
         except RltraceError as error:
             _fail(str(error), error.exit_code)
         except click.ClickException as error:
@@ -50,16 +59,16 @@ class Commands(click.Group):
         except (click.Abort, KeyboardInterrupt):
             _fail("interrupted", _INTERRUPTED)
         except OSError as error:
-            if error.errno == errno.EPIPE:  # `rltrace query ... | head`
-                _discard_output()
+            output.discard()
+            if isinstance(error, BrokenPipeError):
                 sys.exit(0)
-            _discard_output()
             _fail(_of_file(error), UNREADABLE)
         sys.exit(code if isinstance(code, int) else 0)
 
 
 def _fail(sentence: str, code: int) -> NoReturn:
-    click.echo(f"rltrace: {visible(sentence)}", err=True)
+    with suppress(OSError):  # nobody listens any more
+        click.echo(f"rltrace: {visible(sentence)}", err=True)
     sys.exit(code)
 
 
@@ -72,16 +81,6 @@ def _sentence(error: click.ClickException) -> str:
 
 
 def _of_file(error: OSError) -> str:
-    why = error.strerror or str(error)
-    where = error.filename
+    why, where = error.strerror or str(error), error.filename
+    why = why[:1].lower() + why[1:]
     return f"{os.fsdecode(where)}: {why}" if isinstance(where, (str, bytes)) else why
-
-
-def _discard_output() -> None:
-    """Nobody takes the output: what is still to be flushed, at exit too, must not fail again."""
-    try:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
-    except (OSError, ValueError, AttributeError):
-        pass  # there is no descriptor behind it

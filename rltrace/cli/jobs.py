@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rltrace.cli.options import JSON, RUN, NewFolder, console, print_json, reads_a_run, say
+from rltrace.cli.options import JSON, RUN, NewFolder, print_json, reads_a_run, say
+from rltrace.cli.output import console
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from rltrace.cli.options import JSON, RUN, console, print_json, say
+from rltrace.cli.options import JSON, RUN, print_json, say
+from rltrace.cli.output import console
 
 
 @click.command()

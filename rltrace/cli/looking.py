@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rltrace.cli.options import JSON, RUN, console, one_form, print_json, reads_a_run, say
+from rltrace.cli.options import JSON, RUN, one_form, print_json, reads_a_run, say
+from rltrace.cli.output import console
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.printable import visible_lines
 

@@ -7,16 +7,13 @@ import sys
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 import rltrace
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.printable import visible
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 RUN = click.argument("run", required=False, type=click.Path(path_type=Path))
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -54,13 +51,6 @@ def one_form(asked: dict[str, bool]) -> None:
 def say(text: str, err: bool = False) -> None:
     """Prints a sentence for people, with what a terminal would obey written out."""
     click.echo(visible(text), err=err)
-
-
-def console() -> Console:
-    """Where tables and reports are printed."""
-    from rich.console import Console
-
-    return Console()
 
 
 def print_json(value: object) -> None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 import rltrace
-from rltrace.cli.options import JSON, console, one_form, print_json
+from rltrace.cli.options import JSON, one_form, print_json
+from rltrace.cli.output import console
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 
 if TYPE_CHECKING:
@@ -100,6 +101,10 @@ def _one_statement(sql: str) -> None:
     """Of several, DuckDB would answer the last and say nothing of the others."""
     import duckdb
 
+    try:
+        sql.encode()
+    except UnicodeEncodeError:
+        raise RltraceError("the query is no text in this locale's encoding", WRONG_USAGE) from None
     try:
         number = len(duckdb.extract_statements(sql))
     except duckdb.Error:  # whoever runs it says what is wrong with it

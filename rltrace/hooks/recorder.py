@@ -35,6 +35,7 @@ MANY_NAMES = "(more names)"
 
 MOST_PROBLEMS = 20
 
+_LONGEST_SAID = 500  # characters of a line on stderr
 _PASSING = {errno.EMFILE, errno.ENFILE, errno.EINTR, errno.EAGAIN, errno.ENOMEM}
 
 
@@ -328,8 +329,11 @@ def describe(error: BaseException) -> str:
 
 def _say(text: str) -> None:
     """One line on stderr, straight to the descriptor: sys.stderr may be anybody's by now."""
+    from rltrace.trace.printable import visible  # few processes ever say anything
+
     try:
-        os.write(2, f"rltrace: {text}\n".encode("utf-8", "backslashreplace"))
+        shown = visible(text, _LONGEST_SAID)
+        os.write(2, f"rltrace: {shown}\n".encode("utf-8", "backslashreplace"))
     except OSError:
         pass
 

@@ -136,8 +136,8 @@ def _file(path: Path) -> Iterator[BinaryIO]:
         os.replace(part, path)
     except OSError as error:
         raise RltraceError(
-            f"Cannot write the timeline to {path}: {error.strerror or error}; "
-            "choose another place with -o.",
+            f"cannot write the timeline to {path}: {error.strerror or error}; "
+            "choose another place with -o",
             exit_code=4,
         ) from error
     finally:

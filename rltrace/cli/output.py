@@ -1,0 +1,67 @@
+"""Where commands print: a terminal, a pipe or a file, of whatever encoding."""
+
+from __future__ import annotations
+
+import codecs
+import errno
+import io
+import os
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_PLAIN = dict(
+    zip(
+        "·–—−█▉▊▋▌▍▎▏▁▂▃▄▅▆▇░▒▓─│“”’τΣ×µ²…→±≥≤✓✗",
+        '----###############.:%-|""\'tSxu2~>~><+x',
+        strict=True,
+    )
+)
+"""What stands for our own signs where the encoding has none; one for one, so that columns stand."""
+
+_HANDLER = "rltrace-plain"
+
+
+def prepare() -> None:
+    """Makes stdout take any text: our signs in plain ones where its encoding has none, and what a
+    job calls things (which may be no text at all) with escapes."""
+    codecs.register_error(_HANDLER, _plain)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors=_HANDLER)
+
+
+def discard() -> None:
+    """Nobody takes the output: what is still to be flushed, at exit too, must not fail again."""
+    try:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+    except (OSError, ValueError, AttributeError):
+        pass  # there is no descriptor behind it
+
+
+def console() -> Console:
+    """Where tables and reports are printed."""
+    from rich.console import Console
+
+    class Screen(Console):
+        """A console that leaves a closed pipe to `Commands`, as everything else that is printed."""
+
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+    return Screen()
+
+
+def _plain(error: UnicodeError) -> tuple[str | bytes, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    found = error.object[error.start : error.end]
+    shown = "".join(_PLAIN.get(c) or _escaped(c) for c in found)
+    return shown, error.end
+
+
+def _escaped(c: str) -> str:
+    return c.encode("ascii", "backslashreplace").decode()

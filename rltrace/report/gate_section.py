@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 
 from rltrace.analysis.bootstrap import Interval
-from rltrace.analysis.gate.conditions import FORBID, WALL
+from rltrace.analysis.gate.conditions import FORBID, MAX_REGRESSION, WALL
 from rltrace.analysis.gate.findings import (
     PASS,
     REGRESSION,
@@ -35,17 +35,19 @@ def headline(found: Judgement) -> str:
 
 
 def sections(found: Judgement) -> Iterator[Section]:
-    """The findings, the stages where any is compared, and what else a reader should know."""
+    """The findings, what made it where a comparison failed, and what else a reader should know."""
     yield Section(
         f"Gate: {headline(found)}",
         tuple(line for one in found.findings for line in _lines(one)),
         _grid(found),
         tuple(_rests_on(found)),
     )
-    if found.outcome != PASS and found.stages:
-        yield _stages(found)
-    if found.outcome != PASS and found.factors:
-        yield _factors(found)
+    compared = [one for one in found.findings if one.condition.kind == MAX_REGRESSION]
+    if any(one.outcome != PASS for one in compared):
+        if found.stages:
+            yield _stages(found)
+        if found.factors:
+            yield _factors(found)
     others = tuple(_others(found))
     if others:
         yield Section("What else differs", others)
@@ -245,7 +247,10 @@ def _change(ratio: float) -> str:
 
 
 def _signed_share(share: float) -> str:
-    return units.UNKNOWN if math.isnan(share) else f"{100 * share:+.1f} %"
+    if math.isnan(share):
+        return units.UNKNOWN
+    shown = f"{100 * share:+.1f}"
+    return f"{shown if float(shown) else '0.0'} %"
 
 
 def _ends(interval: Interval, show: Callable[[float], str]) -> str:

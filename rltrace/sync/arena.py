@@ -18,6 +18,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from weakref import finalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +52,8 @@ class Arena:
         self._writer = writer
         self._maps: dict[int, NDArray[np.uint8]] = {}
         self._most_slots = control.slots
+        # Also where nobody closes it: when it is forgotten, or when the process ends well.
+        self._let_go = finalize(self, _let_go, folder, present, writer)
 
     @staticmethod
     def create(
@@ -101,7 +104,10 @@ class Arena:
             if (folder / CONTROL).exists():
                 present = enter(folder)
                 try:
-                    return Arena(folder, Control(folder / CONTROL), present, None)
+                    control = Control(folder / CONTROL)
+                    if not control.retired:
+                        return Arena(folder, control, present, None)
+                    present.release()  # the publisher is about to replace it
                 except FileNotFoundError:  # removed in between
                     present.release()
                     leave(folder)
@@ -154,7 +160,9 @@ class Arena:
     def write(self, patience_s: float = 0.05) -> SlotWrite | None:
         """A free slot to fill. Where readers hold all but the latest, waits that long, then makes a
         spare one; None where there is no more room: leave this version out."""
-        assert self._writer is not None, "an attached arena is read"
+        if self._writer is None or self._writer.fd < 0:
+            said = f"{self.folder.name} is not written by this process, or it was forked since"
+            raise RltraceError(said, WRONG_USAGE)
         deadline = time.monotonic() + patience_s
         while True:
             word = self.control.latest
@@ -181,10 +189,7 @@ class Arena:
     def close(self) -> None:
         """Lets go. The last one out removes the policy: its memory is free again."""
         self._maps.clear()
-        if self._writer is not None:
-            self._writer.release()
-        self._present.release()
-        leave(self.folder)
+        self._let_go()
 
     def _make_slot(self, slot: int) -> None:
         path = slot_path(self.folder, self.control.generation, slot)
@@ -280,22 +285,31 @@ def _take_over(folder: Path, layout: Layout, run: str | None) -> Control:
         old = Control(path)
     except (FileNotFoundError, RltraceError):
         pass  # nothing, or nothing that can be read: it is replaced
-    if old is not None and old.layout.id == layout.id and _slots_stand(folder, old):
+    if old is not None and old.layout.id == layout.id and _stands(folder, old):
         old.epoch += 1
         if run is not None and run != old.run:
             old.latest, old.run = 0, run
         return old
     epoch, counter = (old.epoch + 1, old.counter) if old is not None else (1, 0)
     named = run or (old.run if old is not None else secrets.token_hex(8))
+    if old is not None:
+        old.retire()  # first: readers wait for the new one rather than look for slots that are gone
     for leftover in folder.glob(SLOT_FILES):
         leftover.unlink()
-    new = Control.create(path, layout, named, epoch, counter)
-    if old is not None:
-        old.retire()
-    return new
+    return Control.create(path, layout, named, epoch, counter)
 
 
-def _slots_stand(folder: Path, control: Control) -> bool:
-    """Whether every slot has its file: a writer that was killed while it opened may lack some."""
+def _let_go(folder: Path, present: Lock, writer: Lock | None) -> None:
+    if writer is not None:
+        writer.release()
+    present.release()
+    leave(folder)
+
+
+def _stands(folder: Path, control: Control) -> bool:
+    """Whether it is in use and every slot has its file: a writer may have been killed while it
+    opened."""
+    if control.retired:
+        return False
     paths = [slot_path(folder, control.generation, slot) for slot in range(control.slots)]
     return all(os.path.exists(path) for path in paths)

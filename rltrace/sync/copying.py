@@ -69,6 +69,7 @@ class Workers:
         """`threads`: None for as many as the process has cores, but at most four."""
         self.threads = threads or min(_MOST_THREADS, len(os.sched_getaffinity(0)))
         self._pool: ThreadPoolExecutor | None = None
+        self._pid = os.getpid()
 
     def each(self, blocks: int, do: Callable[[int], None]) -> None:
         """Does it for every block, in no order; raises what `do` first raised, after all threads
@@ -84,6 +85,8 @@ class Workers:
                     do(block)
 
         helpers = min(self.threads, -(-blocks // _RUN_BLOCKS)) - 1
+        if self._pid != os.getpid():  # a forked child has none of its parent's threads
+            self._pool, self._pid = None, os.getpid()
         if helpers > 0 and self._pool is None:
             self._pool = ThreadPoolExecutor(self.threads - 1, thread_name_prefix="rltrace.sync")
         pending = [self._pool.submit(take) for _ in range(helpers)] if self._pool else []

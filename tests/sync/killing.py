@@ -174,4 +174,6 @@ def leases(where: str, count: int) -> dict[str, int]:
 
 if __name__ == "__main__":
     case, place, number = sys.argv[1:]
-    print(json.dumps(globals()[case](place, int(number))))
+    print(json.dumps(globals()[case](place, int(number))), flush=True)
+    if case == "publishers":
+        os.kill(os.getpid(), signal.SIGKILL)  # so that nobody is left to clear up

@@ -184,6 +184,46 @@ def test_what_was_not_hashed_cannot_be_verified(where: str) -> None:
         assert (target["w"] == 1).all()
 
 
+def test_a_forked_child_reads_and_does_not_publish(where: str) -> None:
+    program = f"""
+import os, numpy as np
+from rltrace.sync import Publisher, Subscriber, layout_of
+weights = {{"w": np.ones(8 << 20, dtype=np.uint8)}}
+publisher = Publisher.open(layout_of(weights), {where!r}, threads=2)
+publisher.publish(weights)
+subscriber = Subscriber.connect({where!r}, threads=2)
+subscriber.pull_into(weights)
+if not os.fork():
+    try:
+        publisher.publish(weights)
+    except Exception as error:
+        print(error, flush=True)
+    weights["w"][:] = 0
+    subscriber.pull_into(weights)
+    print(weights["w"].all(), flush=True)
+    os._exit(0)
+os.wait()
+print(publisher.publish(weights).counter)
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    said = done.stdout.splitlines()
+    assert "not written by this process" in said[0], done.stderr
+    assert said[1:] == ["True", "2"]
+
+
+def test_a_process_that_ends_well_without_closing_leaves_nothing(where: str, memory: Path) -> None:
+    program = f"""
+import numpy as np
+from rltrace.sync import Publisher, layout_of
+weights = {{"w": np.ones(5)}}
+publisher = Publisher.open(layout_of(weights), {where!r})
+publisher.publish(weights)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    assert list(memory.iterdir()) == []
+
+
 @pytest.mark.parametrize("place", ["policy", "tcp://host", "shm://", "shm://a b", "shm://../x"])
 def test_a_place_that_is_none_is_refused(place: str) -> None:
     with pytest.raises(RltraceError, match="says no place for weights"):

@@ -40,6 +40,12 @@ def sync() -> None:
     show_default=True,
     help="Connections that bring a version.",
 )
+@click.option(
+    "--gbps",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    help="10⁹ bits a second to send at most, to all children together; 0: no limit.",
+)
 @click.option("--dense", is_flag=True, help="Have versions sent whole, never as changes.")
 @JSON
 def serve(
@@ -49,6 +55,7 @@ def serve(
     fanout: int,
     keep: int,
     streams: int,
+    gbps: float,
     dense: bool,
     as_json: bool,
 ) -> None:
@@ -90,10 +97,10 @@ def serve(
 
     with ended_by_signal() as ended:
         if parent is None:
-            relay = Relay.serve(where, host, int(port), fanout)
+            relay = Relay.serve(where, host, int(port), fanout, gbps)
         else:
             relay = Relay.follow(
-                *(parent, where, host, int(port), fanout, keep, streams, not dense),
+                *(parent, where, host, int(port), fanout, keep, streams, not dense, gbps),
                 on_received=tell,
             )
         with relay:

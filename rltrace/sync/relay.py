@@ -51,18 +51,22 @@ class Relay:
         host: str = "127.0.0.1",
         port: int = 0,
         fanout: int = 0,
+        gbps: float = 0.0,
         token: str | None = None,
     ) -> Relay:
         """Serves what a publisher of this host publishes at `where`, from its slots; one that is
         not there yet is waited for. `fanout` is how many children are taken before further ones are
-        sent to those (0: any number); a `fanout` of 1 on every node makes a chain. `token`: see
-        `token_of`.
+        sent to those (0: any number); a `fanout` of 1 on every node makes a chain. `gbps` is how
+        many 10⁹ bits a second are sent at most, to leave the rest of a link to others (0: as many
+        as can be). `token`: see `token_of`.
 
         Errors: `RltraceError` where nobody can listen there. What else goes wrong is told by
         `wait`, and is `error`.
         """
         shelf = Shelf()
-        server = Server(shelf, folder_of(where).name, host, port, token_of(host, token), fanout)
+        server = Server(
+            shelf, folder_of(where).name, host, port, token_of(host, token), fanout, gbps
+        )
         return Relay(shelf, server, Source(where, shelf, lambda: server.wants_changes))
 
     @staticmethod
@@ -75,6 +79,7 @@ class Relay:
         keep: int = 2,
         streams: int = 2,
         changes: bool = True,
+        gbps: float = 0.0,
         token: str | None = None,
         on_received: Callable[[Received], None] = lambda _: None,
     ) -> Relay:
@@ -92,7 +97,7 @@ class Relay:
         shelf = Shelf()
         nearest: list[Follower] = []
         server = Server(
-            *(shelf, address.policy, host, port, token_of(host, token), fanout),
+            *(shelf, address.policy, host, port, token_of(host, token), fanout, gbps),
             line=lambda: nearest[0].line if nearest else (),
         )
         work = Follower(

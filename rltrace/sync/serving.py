@@ -20,7 +20,7 @@ from rltrace.sync import frames
 from rltrace.sync.frames import BUCKET_BLOCKS, Kind
 from rltrace.sync.shelf import GoneError, Held, Shelf
 from rltrace.sync.version import Version
-from rltrace.sync.wire import HEARTBEAT_S, Address, Connection, LinkError, RefusedError
+from rltrace.sync.wire import HEARTBEAT_S, Address, Connection, LinkError, Pace, RefusedError
 from rltrace.trace.errors import RltraceError
 
 _MOST_WAIT_S = 30.0
@@ -36,8 +36,9 @@ class Node:
 
 class Server:
     """Serves one policy from a shelf. `fanout` is how many children it takes before it sends
-    further ones to those (0: any number). `line` is asked for the nodes above this one, nearest
-    first, which children go to when this one is gone."""
+    further ones to those (0: any number); `gbps` how many 10⁹ bits a second it sends at most, all
+    children together (0: no limit). `line` is asked for the nodes above this one, nearest first,
+    which children go to when this one is gone."""
 
     def __init__(
         self,
@@ -47,11 +48,13 @@ class Server:
         port: int,
         token: bytes,
         fanout: int = 0,
+        gbps: float = 0.0,
         line: Callable[[], Sequence[Node]] = tuple,
     ) -> None:
         self._shelf = shelf
         self._token = token
         self._fanout = fanout
+        self._pace = Pace(gbps)
         self._line = line
         self._children: dict[Connection, str] = {}
         self._connections: set[Connection] = set()
@@ -111,7 +114,7 @@ class Server:
 
     def _serve(self, sock: socket.socket) -> None:
         try:
-            connection = Connection.accept(sock, self._token)
+            connection = Connection.accept(sock, self._token, self._pace)
         except (LinkError, RefusedError):
             return
         with self._lock:
@@ -211,8 +214,9 @@ class Server:
                 held.manifest, changed_from, first, encoded, held.digests, held.data
             )
             connection.write(parts)
-            sent += sum(map(len, itertools.islice(parts, 1, None)))
+            payload_bytes = sum(map(len, itertools.islice(parts, 1, None)))
+            with self._lock:
+                self.sent_bytes += payload_bytes
+            sent += payload_bytes
             first += len(encoded)
-        with self._lock:
-            self.sent_bytes += sent
         return sent

@@ -15,6 +15,9 @@ import re
 import secrets
 import socket
 import struct
+import sys
+import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +36,7 @@ HEARTBEAT_S = 0.5
 STUCK_S = 20.0
 """A receiver that takes nothing for so long is cut off, as what is sent to it has to be held."""
 
+_PACED_BYTES = 256 << 10
 _GREETING = b"rltrace sync 1\n\0"
 _NONCE_BYTES = 32
 _KEEPALIVE = {socket.TCP_KEEPIDLE: 5, socket.TCP_KEEPINTVL: 2, socket.TCP_KEEPCNT: 3}
@@ -108,10 +112,33 @@ def is_loopback(host: str) -> bool:
     return host in ("localhost", "::1") or host.startswith("127.")
 
 
+class Pace:
+    """Holds what all connections of a node send to `gbps` 10⁹ bits a second; 0: no limit."""
+
+    def __init__(self, gbps: float = 0.0) -> None:
+        self.piece_bytes = _PACED_BYTES if gbps else sys.maxsize
+        """The most to be sent at once."""
+        self._bytes_per_s = gbps * 1e9 / 8
+        self._free_at = 0.0
+        self._lock = threading.Lock()
+
+    def sent(self, count: int) -> None:
+        """Waits until the link would be free again after as many bytes."""
+        if self._bytes_per_s:
+            with self._lock:
+                now = time.monotonic()
+                self._free_at = max(now, self._free_at) + count / self._bytes_per_s
+                wait = self._free_at - now
+            time.sleep(wait)
+
+
 class Connection:
     """One authenticated connection. Reads in one thread, writes in one thread."""
 
-    def __init__(self, sock: socket.socket, silence_s: float = SILENCE_S) -> None:
+    def __init__(
+        self, sock: socket.socket, silence_s: float = SILENCE_S, pace: Pace | None = None
+    ) -> None:
+        self._pace = pace or Pace()
         self._sock = sock
         self._silence_s = silence_s
         try:
@@ -142,9 +169,9 @@ class Connection:
         return connection
 
     @staticmethod
-    def accept(sock: socket.socket, token: bytes, silence_s: float = SILENCE_S) -> Connection:
+    def accept(sock: socket.socket, token: bytes, pace: Pace | None = None) -> Connection:
         """The other side of `open`. Errors: `LinkError`, `RefusedError`; then it is closed."""
-        connection = Connection(sock, silence_s)
+        connection = Connection(sock, pace=pace)
         try:
             connection._challenge(token)
         except BaseException:
@@ -195,11 +222,18 @@ class Connection:
 
     def write(self, parts: Sequence[bytes | memoryview]) -> None:
         """Sends all parts, one after the other, from where they lie. Errors: `LinkError`."""
-        left = [memoryview(part).cast("B") for part in parts if len(part)]
+        piece = self._pace.piece_bytes
+        left = [
+            whole[at : at + piece]
+            for part in parts
+            for whole in [memoryview(part).cast("B")]
+            for at in range(0, len(whole), piece)
+        ]
         try:
             self._sock.settimeout(STUCK_S)
             while left:
-                sent = self._sock.sendmsg(left[:64])
+                sent = self._sock.sendmsg(left[: 1 if piece < sys.maxsize else 64])
+                self._pace.sent(sent)
                 while left and sent >= len(left[0]):
                     sent -= len(left.pop(0))
                 if left and sent:

@@ -28,6 +28,9 @@ def weights() -> dict[str, np.ndarray[Any, Any]]:
 
 LAYOUT = layout_of(weights())
 
+held: list[Reader] = []
+"""Those that hold the policy until this process is killed, too."""
+
 
 def publish_next(publisher: Publisher, source: dict[str, np.ndarray[Any, Any]]) -> None:
     for array in source.values():
@@ -116,6 +119,7 @@ def publishers(where: str, count: int) -> dict[str, int]:
         pid = forked(publish)
     kill(pid)
     assert reader is not None
+    held.append(reader)
     return {**reader.counts, "in_copy": in_copy, "slots": reader.subscriber._arena.control.slots}
 
 

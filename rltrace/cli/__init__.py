@@ -28,16 +28,17 @@ def main() -> None:
     rltrace wrap -- python train.py    trace every process of a job, no code changed
     rltrace report                     the verdict on the newest run here
 
+    RUN is a run's directory: without one, the newest in rltrace-runs/ here.
+
     Exit codes: 0 fine, 1 the answer is no, 2 wrong usage, 3 cannot tell, 4 unreadable or missing.
     """
 
 
 for _command in (
-    *(jobs.wrap, jobs.import_log, jobs.experiment),
-    *(looking.report, querying.query, exporting.timeline, looking.info),
-    *(looking.list_runs, looking.doctor, looking.compact),
-    *(asking.whatif, asking.compare, exporting_metrics.export, live.top),
-    *(gating.gate, gating.baseline),
+    *(jobs.wrap, looking.report, live.top, querying.query),
+    *(looking.info, looking.list_runs, looking.doctor),
+    *(asking.whatif, jobs.experiment, asking.compare, gating.gate, gating.baseline),
+    *(exporting.timeline, exporting_metrics.export, jobs.import_log, looking.compact),
     syncing.sync,
 ):
     main.add_command(_command)

@@ -14,7 +14,7 @@ from rltrace.cli.output import console
 from rltrace.trace.errors import CANNOT_TELL, OK, WRONG_USAGE, RltraceError
 
 
-@click.command()
+@click.command(short_help="What a change would gain, as a range.")
 @RUN
 @click.option(
     "--stages",
@@ -80,7 +80,7 @@ def _whatif_source(run: Path | None, stages: Path | None) -> tuple[tuple[str, ..
     return alarms(opened), workload_of(opened)
 
 
-@click.command()
+@click.command(short_help="Which stage made the difference between two runs.")
 @click.argument("before", type=click.Path(path_type=Path))
 @click.argument("after", type=click.Path(path_type=Path))
 @JSON

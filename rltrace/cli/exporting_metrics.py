@@ -10,7 +10,7 @@ import click
 from rltrace.cli.options import JSON, RUN, print_json, say
 
 
-@click.group()
+@click.group(short_help="Metrics for Prometheus, step summaries for TensorBoard.")
 def export() -> None:
     """Hand a run's figures to what jobs are watched with: Prometheus, TensorBoard."""
 

@@ -23,6 +23,10 @@ _GUESSES = re.compile(r"\.? \(?Did you mean (?:one of: )?(.*?)\?\)?$")
 class Commands(click.Group):
     """A click group whose failures are one sentence and the exit code of docs/api.md."""
 
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order in which they were added, not by name."""
+        return list(self.commands)
+
     def invoke(self, ctx: click.Context) -> Any:
         """As click's, which takes a closed pipe for a failure."""
         try:

@@ -26,7 +26,11 @@ class _Wrap(click.Command):
         return super().parse_args(ctx, with_stages_joined(args))
 
 
-@click.command(cls=_Wrap, context_settings={"allow_interspersed_args": False})
+@click.command(
+    cls=_Wrap,
+    context_settings={"allow_interspersed_args": False},
+    short_help="Run a command with every process of it traced.",
+)
 @click.option("--out", type=NewFolder(path_type=Path), help="Run directory to make.")
 @click.option(
     "--hook",
@@ -74,7 +78,7 @@ def wrap(
     sys.exit(wrap_(list(command), out, list(hooks), design, live))
 
 
-@click.command("import")
+@click.command("import", short_help="Make a run of a finished job's log.")
 @click.argument("framework")
 @click.argument("log", type=click.Path(path_type=Path))
 @click.option("--out", type=NewFolder(path_type=Path), help="Run directory to make.")
@@ -103,7 +107,7 @@ def import_log(framework: str, log: Path, out: Path | None, as_json: bool) -> No
     say(f"the run is in {done.path}; next: rltrace report {shlex.quote(done.path)}")
 
 
-@click.command()
+@click.command(short_help="Run a job with a change and without: what did it gain?")
 @RUN
 @click.option("--fix", "number", type=int, metavar="N", help="The verdict's Nth fix.")
 @click.option(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _CHEAPEST, _DEAREST = 1e-4, 1e6  # US$ per device-hour; what is beyond is a slip
 
 
-@click.command()
+@click.command(short_help="Where the step went, and which stage binds.")
 @RUN
 @JSON
 @click.option("--markdown", is_flag=True, help="Print Markdown.")
@@ -121,7 +121,7 @@ def list_runs(folder: Path | None, as_json: bool) -> None:
         listing.render(entries, console())
 
 
-@click.command()
+@click.command(short_help="What rltrace can see here, and what is wrong with RUN.")
 @RUN
 @JSON
 def doctor(run: Path | None, as_json: bool) -> None:
@@ -136,7 +136,7 @@ def doctor(run: Path | None, as_json: bool) -> None:
     sys.exit(0 if findings.healthy else 1)
 
 
-@click.command()
+@click.command(short_help="Turn a run into Parquet, for keeping.")
 @RUN
 @click.option("--delete-segments", is_flag=True, help="Delete the Arrow files afterwards.")
 @JSON

@@ -329,11 +329,14 @@ def describe(error: BaseException) -> str:
 
 def _say(text: str) -> None:
     """One line on stderr, straight to the descriptor: sys.stderr may be anybody's by now."""
-    from rltrace.trace.printable import visible  # few processes ever say anything
-
     try:
-        shown = visible(text, _LONGEST_SAID)
-        os.write(2, f"rltrace: {shown}\n".encode("utf-8", "backslashreplace"))
+        from rltrace.trace.printable import visible  # few processes ever say anything
+
+        text = visible(text, _LONGEST_SAID)
+    except Exception:  # no file can be opened any more: said as it is
+        pass
+    try:
+        os.write(2, f"rltrace: {text}\n".encode("utf-8", "backslashreplace"))
     except OSError:
         pass
 

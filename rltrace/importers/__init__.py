@@ -7,5 +7,20 @@ writes the run.
 
 from __future__ import annotations
 
-IMPORTERS = {"verl": "rltrace.importers.verl", "openrlhf": "rltrace.importers.openrlhf"}
-"""Framework -> module with `read(path) -> ImportedRun`."""
+_FIELD = "rltrace.importers.field"
+
+IMPORTERS = {
+    "verl": "rltrace.importers.verl:read",
+    "openrlhf": "rltrace.importers.openrlhf:read",
+    "slime": f"{_FIELD}:read_slime",
+    "miles": f"{_FIELD}:read_miles",
+    "relax": f"{_FIELD}:read_relax",
+    "nemo-rl": f"{_FIELD}:read_nemo_rl",
+    "areal": f"{_FIELD}:read_areal",
+    "roll": f"{_FIELD}:read_roll",
+    "rlinf": f"{_FIELD}:read_rlinf",
+    "prime-rl": f"{_FIELD}:read_prime_rl",
+    "torchforge": f"{_FIELD}:read_torchforge",
+    "mindspeed-rl": f"{_FIELD}:read_mindspeed_rl",
+}
+"""Framework -> `module:function` that makes an `ImportedRun` of a path."""

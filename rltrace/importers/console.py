@@ -1,5 +1,6 @@
 """Console logs of metrics: `step:3 - timing_s/gen:2.01 - ...`, or a dict that Python printed,
-`Global step 3: {'timing/generation': 2.01, ...}`, somewhere in a line.
+`Global step 3: {'timing/generation': 2.01, ...}` or `perf 3: {...}`, or as JSON behind
+`metrics_tag:`, somewhere in a line.
 
 Around it may be what a terminal and Ray put there: colours, a progress bar, `(TaskRunner pid=7)`,
 `[repeated 2x across cluster]`. Under NumPy 2 a value may read `np.float64(2.01)`.
@@ -15,8 +16,9 @@ from rltrace.importers.log import Record, no_number, number
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _STEP = re.compile(r"(?<![\w/.:])step:(\d+) - (.*)")
-_DICT = re.compile(r"(?<![\w/.:])[Gg]lobal step (\d+): \{(.*)")
-_ITEM = re.compile(r"'([^']*)': ((?:[^,(){}]|\([^()]*\))*)(,|\}|$)")
+_DICT = re.compile(r"(?<![\w/.:])(?:[Gg]lobal step|perf) (\d+): \{(.*)")
+_TAGGED = re.compile(r"metrics_tag: \{\"step\": (\d+), \"metrics\": \{(.*)")
+_ITEM = re.compile(r"['\"]([^'\"]*)['\"]: ((?:[^,(){}]|\([^()]*\))*)(,|\}|$)")
 _NUMPY = re.compile(r"np\.\w+\(([^()]*)\)")
 _REPEATED = re.compile(r"\s*\[repeated \d+x .*$")
 
@@ -32,7 +34,7 @@ def read(
     not_finite, torn = Counter[str](), False
     for line in lines:
         text = _ANSI.sub("", line).rstrip()
-        found = _STEP.search(text) or _DICT.search(text)
+        found = _STEP.search(text) or _DICT.search(text) or _TAGGED.search(text)
         if found is None:
             for name, pattern in settings.items():
                 if name not in said and (match := pattern.search(text)):

@@ -8,7 +8,18 @@ from collections.abc import Mapping
 from rltrace.importers.log import Log
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 
-NAMES: Mapping[str, str] = {"verl": "verl", "openrlhf": "OpenRLHF"}
+NAMES: Mapping[str, str] = {
+    "verl": "verl",
+    "openrlhf": "OpenRLHF",
+    "slime": "slime",
+    "nemo-rl": "NeMo-RL",
+    "areal": "AReaL",
+    "roll": "ROLL",
+    "rlinf": "RLinf",
+    "prime-rl": "prime-rl",
+    "torchforge": "torchforge",
+    "mindspeed-rl": "MindSpeed-RL",
+}
 """Framework -> its name in prose."""
 
 _MARKS: Mapping[str, re.Pattern[str]] = {
@@ -17,19 +28,32 @@ _MARKS: Mapping[str, re.Pattern[str]] = {
         r"(train/)?(timing/(generation|make_experience|ppo_train|broadcast|step_total)"
         r"|(actor|critic)_lr)$"
     ),
+    "slime": re.compile(r"perf/(actor_train|train_wait|rollout|update_weights|log_probs)_time$"),
+    "nemo-rl": re.compile(r"timing/train/"),
+    "areal": re.compile(r"timeperf/"),
+    "roll": re.compile(r"time/step_\w+$"),
+    "rlinf": re.compile(r"time/(generate_rollouts|sync_weights|actor/|cal_adv_and_returns)"),
+    "prime-rl": re.compile(r"time/(forward_backward|wait_for_batch|wait_for_policy)$"),
+    "torchforge": re.compile(r"main_perf/continuous_"),
+    "mindspeed-rl": re.compile(r"timing/(resharding_to_infer|rule_reward|old_log_p)$"),
 }
 """Framework -> what one of its metrics, and none of another's, begins with."""
+
+_LOGS_AS = {"miles": "slime", "relax": "slime"}
+"""Framework -> the one whose names it has kept."""
 
 
 def check_framework(log: Log, framework: str) -> None:
     """Errors: `RltraceError` where the log is another framework's."""
     names = {name for record in log.records for name in record.metrics}
-    if any(_MARKS[framework].match(name) for name in names):
+    own = _LOGS_AS.get(framework, framework)
+    if any(_MARKS[own].match(name) for name in names):
         return
     for other, mark in _MARKS.items():
         if any(mark.match(name) for name in names):
             raise RltraceError(
-                f"{log.path} looks like a log of {NAMES[other]}, not of {NAMES[framework]}: "
+                f"{log.path} looks like a log of {NAMES[other]}, not of "
+                f"{NAMES.get(framework, framework)}: "
                 f"rltrace import {other}",
                 WRONG_USAGE,
             )

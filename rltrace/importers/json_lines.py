@@ -13,6 +13,8 @@ from typing import Any
 
 from rltrace.importers.log import Record, no_number, number
 
+_TIMES = ("time", "timestamp", "_timestamp")  # of a line, where a logger writes it
+_EARLIEST_S, _LATEST_S = 1e9, 1e10  # 2001 and 2286
 _OBJECT = re.compile(r'\s*\{\s*["}]')  # and no dict that Python printed
 
 
@@ -64,9 +66,10 @@ def _record(found: Any, not_finite: Counter[str]) -> Record | None:
     if not isinstance(data, dict):
         return None
     metrics, infinite = dict[str, float](), dict[str, float]()
+    real_ns = next((_real_ns(found[name]) for name in _TIMES if name in found), None)
     for name, value in data.items():
         read = number(value)
-        if name == "step":
+        if name == "step" or (name in _TIMES and _real_ns(value) is not None):
             continue
         if read is not None:
             metrics[str(name)] = read
@@ -74,7 +77,13 @@ def _record(found: Any, not_finite: Counter[str]) -> Record | None:
             not_finite[str(name)] += 1
         if (none := no_number(value)) is not None:
             infinite[str(name)] = none
-    return Record(step, metrics, not_finite=infinite)
+    return Record(step, metrics, real_ns, not_finite=infinite)
+
+
+def _real_ns(value: object) -> int | None:
+    """A Unix time in seconds as nanoseconds; None for what is none."""
+    read = number(value)
+    return round(read * 1e9) if read is not None and _EARLIEST_S < read < _LATEST_S else None
 
 
 def _lines(numbers: list[int]) -> str:

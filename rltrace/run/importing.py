@@ -41,12 +41,13 @@ class Imported:
 def import_log(framework: str, log: Path, out: Path | None = None) -> Imported:
     """Imports `log` into `out`, by default a new directory in `rltrace-runs/`. Errors:
     `RltraceError` for an unknown framework, a log that cannot be used, a place that is taken."""
-    module = IMPORTERS.get(framework)
-    if module is None:
+    target = IMPORTERS.get(framework)
+    if target is None:
         known = ", ".join(IMPORTERS)
         message = f"there is no importer for {framework!r}; there is one for {known}"
         raise RltraceError(message, WRONG_USAGE)
-    run: ImportedRun = import_module(module).read(log)
+    module, _, name = target.partition(":")
+    run: ImportedRun = getattr(import_module(module), name)(log)
     path = new_run_path([log.resolve().name]) if out is None else out
     write_run(path.absolute(), run, rltrace.__version__)
     return _told(path, run)

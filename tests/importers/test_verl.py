@@ -243,7 +243,7 @@ def test_an_import_that_is_interrupted_leaves_no_run(
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ({"step": 1, "data": {"perf/rollout_time": 3.0}}, "no timing_s/.*begins with perf"),
+        ({"step": 1, "data": {"perf/throughput": 3.0}}, "no timing_s/.*begins with perf"),
         ({"step": 1, "data": {"timing_s/gen": 3.0}}, "no timing_s/step"),
         ({"hello": 1}, "holds no metrics of verl"),
     ],

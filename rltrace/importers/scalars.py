@@ -1,0 +1,208 @@
+"""Logs of scalars that a framework writes once a step, by a table of what its timers are called.
+
+A framework's file holds a `Scheme`; this is all that reads it. Durations without a start are laid
+end to end in the order of the framework's loop, and no time of theirs is said to be hidden. What a
+log cannot tell is said to be unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from rltrace.importers.frameworks import check_framework
+from rltrace.importers.log import Log, Record, joined, out_of_order
+from rltrace.importers.reading import Settings, read_log
+from rltrace.importers.run_writer import NEVER_LOGGED, ImportedRun, ImportedStep, Timed
+from rltrace.importers.times import counted, impossible, is_time
+from rltrace.trace.errors import RltraceError
+from rltrace.trace.vocabulary import Stage, word
+
+_ADDED_UP = 1.01
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The timers of a step: metric -> stage. `inside` lie within the step in the order in which the
+    loop runs them, `aside` are what other processes had done before, `after` come between two
+    steps. A metric in `holds` has those of its value within itself: what is left of it is its."""
+
+    inside: Mapping[str, str]
+    aside: Mapping[str, str] = field(default_factory=dict)
+    after: Mapping[str, str] = field(default_factory=dict)
+    holds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a log tells of its trainer: its name, placement ("" for unknown), and the parts."""
+
+    trainer: str
+    placement: str
+    parts: Parts
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """How a framework logs. `step` is the metric with a step's length, `""` where it has none: then
+    a step is as long as its parts together. `previous`: that length is of the step before.
+    `numbers` are metrics that state the step's number, where the log's own counts something else.
+    `trainer` tells the parts from the metrics that there are and their values. `unknown` says what
+    of which stage no log has; `figures` what a metric does not say by its name."""
+
+    framework: str
+    name: str
+    step: str
+    trainer: Callable[[list[Record]], Told]
+    numbers: tuple[str, ...] = ()
+    previous: bool = False
+    unknown: tuple[tuple[Stage | None, str], ...] = ()
+    figures: tuple[tuple[str, str], ...] = ()
+    settings: Settings = field(default_factory=dict)
+
+
+def read(path: Path, scheme: Scheme) -> ImportedRun:
+    """Reads a framework's log. Errors: `RltraceError` when there is nothing of its in it."""
+    return lay_out(read_log(path, scheme.settings), scheme)
+
+
+def lay_out(log: Log, scheme: Scheme) -> ImportedRun:
+    """The run that a log tells of. Errors: `RltraceError` when it is no log of the framework's."""
+    if not log.records:
+        raise RltraceError(f"{log.path} holds no metrics of {scheme.name}: no numbers of a step")
+    check_framework(log, scheme.framework)
+    records, _ = joined(_numbered(log.records, scheme.numbers))
+    told = scheme.trainer(records)
+    parts = told.parts
+    timers = {**parts.inside, **parts.aside, **parts.after}
+    names = {name for record in records for name in record.metrics}
+    if not names & {scheme.step, *timers}:
+        kinds = sorted({name.split("/")[0] for name in names})
+        raise RltraceError(
+            f"{log.path} is no log of {scheme.name}'s trainer: it has no timer of its (what it has "
+            f"begins with {', '.join(kinds[:6]) or 'nothing'})"
+        )
+    lengths = _lengths(records, scheme)
+    steps = tuple(
+        _step(record, length, parts, scheme)
+        for record, length in zip(records, lengths, strict=True)
+    )
+    odd = impossible(records, lambda name: name in timers or name == scheme.step)
+    return ImportedRun(
+        framework=scheme.framework,
+        version="",
+        trainer=told.trainer,
+        placement=told.placement,
+        steps=steps,
+        not_logged=tuple(_not_logged(scheme, timers, names)),
+        notes=tuple((name, what) for name, what in scheme.figures if name in names),
+        log_notes=(
+            *(f"skipped: {what}" for what in log.skipped),
+            *_oddities(records, steps, scheme, odd),
+        ),
+        log=log.path,
+        kind=log.kind,
+        changed_ns=log.changed_ns,
+    )
+
+
+def _numbered(records: tuple[Record, ...], numbers: tuple[str, ...]) -> Iterator[Record]:
+    """The records, each at the step that it states, if records do state one: then those that do
+    not are of something else (of an optimizer's update, say) and left out."""
+    stated = any(name in record.metrics for record in records for name in numbers)
+    for record in records:
+        found = [int(record.metrics[name]) for name in numbers if name in record.metrics]
+        if found:
+            yield replace(record, step=found[0], metrics=_without(record.metrics, numbers))
+        elif not stated:
+            yield record
+
+
+def _without(metrics: dict[str, float], names: tuple[str, ...]) -> dict[str, float]:
+    return {name: value for name, value in metrics.items() if name not in names}
+
+
+def _lengths(records: list[Record], scheme: Scheme) -> list[float | None]:
+    """How long each step took, in seconds, as far as the log has it."""
+    found = [record.metrics.get(scheme.step) for record in records]
+    if scheme.previous:
+        found = [*found[1:], None]
+    return [value if value and is_time(value) else None for value in found]
+
+
+def _step(record: Record, length: float | None, parts: Parts, scheme: Scheme) -> ImportedStep:
+    def timed(timers: Mapping[str, str]) -> tuple[Timed, ...]:
+        found = ((name, stage, _own(record, name, parts.holds)) for name, stage in timers.items())
+        return tuple(Timed(Stage[stage.upper()], name, took) for name, stage, took in found if took)
+
+    inside = timed(parts.inside)
+    seconds = length
+    if seconds is None and inside and not (scheme.step and not scheme.previous):
+        seconds = sum(part.seconds for part in inside)
+    known = seconds is not None
+    return ImportedStep(
+        number=record.step,
+        seconds=seconds,
+        before=timed(parts.aside) if known else (),
+        inside=inside if known else (),
+        after=timed(parts.after) if known else (),
+        counters=record.readings,
+        real_ns=record.real_ns,
+    )
+
+
+def _own(record: Record, name: str, holds: Mapping[str, tuple[str, ...]]) -> float:
+    """How long a timer ran without those that ran within it, in seconds; 0 where not at all."""
+    took = record.metrics.get(name, -1.0)
+    if not is_time(took):
+        return 0.0
+    within = sum(max(record.metrics.get(inner, 0.0), 0.0) for inner in holds.get(name, ()))
+    return max(took - within, 0.0)
+
+
+def _not_logged(
+    scheme: Scheme, timers: Mapping[str, str], names: set[str]
+) -> Iterator[tuple[Stage | None, str]]:
+    said = {stage for stage, _ in scheme.unknown}
+    seen = {Stage[stage.upper()] for name, stage in timers.items() if name in names}
+    yield from ((stage, why) for stage, why in scheme.unknown if stage not in seen)
+    for stage in dict.fromkeys(Stage[stage.upper()] for stage in timers.values()):
+        if stage not in seen and stage not in said and stage <= Stage.SWITCH:
+            own = [name for name, of in timers.items() if of == word(stage)]
+            yield stage, f"the log has no {' or '.join(own[:3])}"
+    yield None, "lag and length of each trajectory (counters: what the framework has of a step)"
+    yield from ((None, what) for what in NEVER_LOGGED)
+
+
+def _oddities(
+    records: list[Record],
+    steps: tuple[ImportedStep, ...],
+    scheme: Scheme,
+    odd_times: Mapping[str, int],
+) -> Iterator[str]:
+    end = "when each was logged" if steps[0].real_ns else "the log's last change, gaps unknown"
+    yield (
+        "times are laid out from durations, and nothing is said to overlap: the order in a step "
+        f"is {scheme.name}'s, its end is {end}"
+    )
+    if not scheme.step:
+        yield "a step is as long as its timers together: what runs between them is in none"
+    if odd_times:
+        yield f"timers that show what no clock can are left out: {counted(odd_times)}"
+    untimed = [str(step.number) for step in steps if step.seconds is None]
+    if untimed:
+        more = f" and {len(untimed) - 5} more" if len(untimed) > 5 else ""
+        yield "steps whose length is not known, of which only counters are kept: " + (
+            f"{', '.join(untimed[:5])}{more}"
+        )
+    over = [
+        str(step.number)
+        for step in steps
+        if sum(part.seconds for part in step.inside) > _ADDED_UP * (step.seconds or 0.0) + 1e-3
+    ]
+    if over:
+        yield f"steps with timers that add up to more than the step: {', '.join(over[:5])}"
+    late = out_of_order(records)
+    if late:
+        yield f"step {late[0]} stands after step {late[1]}: kept in the order of the log"

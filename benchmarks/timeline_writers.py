@@ -81,16 +81,18 @@ def rows_of(timeline: Path) -> tuple[list[Row], list[bytes]]:
     categories = {entry.iid: entry.name for entry in texts.event_categories}
     titles = {entry.iid: entry.name for entry in texts.debug_annotation_names}
     words = {entry.iid: entry.str.decode() for entry in texts.debug_annotation_string_values}
+    now = next(p.clock_snapshot.clocks[0].timestamp for p in trace.packet)
     for packet in trace.packet:
         if packet.HasField("track_descriptor"):
             descriptors.append(packet.track_descriptor.SerializeToString())
         if not packet.HasField("track_event"):
             continue
         event = packet.track_event
+        now += packet.timestamp  # each tells the time since the last
         notes = [(titles[note.name_iid], _value(note, words)) for note in event.debug_annotations]
         category = categories[event.category_iids[0]] if event.category_iids else ""
         name, reading = names.get(event.name_iid, ""), event.double_counter_value
-        where = (packet.timestamp, event.type, event.track_uuid)
+        where = (now, event.type, event.track_uuid)
         rows.append((*where, name, category, notes, list(event.flow_ids), reading))
     return rows, descriptors
 

@@ -42,7 +42,8 @@ class NodeClock:
         unix = times_ns + np.int64(self.base_ns)
         if len(self.at_ns) > 1:
             unix += np.rint(np.interp(times_ns, self.at_ns, self.correction_ns)).astype(np.int64)
-        return np.where(times_ns > 0, unix, times_ns)
+        np.copyto(unix, times_ns, where=times_ns <= 0)
+        return unix
 
 
 @dataclass(frozen=True)

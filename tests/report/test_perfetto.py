@@ -20,7 +20,7 @@ from rltrace.report.perfetto.findings import find
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.run import Run
 from rltrace.trace.run_dir import create_run
-from tests.report.timelines import DURATIONS, VERSIONS, awkward
+from tests.report.timelines import DURATIONS, VERSIONS, awkward, events
 
 
 @pytest.fixture
@@ -41,8 +41,8 @@ def test_the_packets_make_a_well_formed_trace(run: Run, tmp_path: Path) -> None:
     stacks: dict[int, list[int]] = defaultdict(list)
     durations: list[int] = []
     ends_of_arrows = Counter[int]()
-    last = 0
-    for packet in read(tmp_path / "t.pftrace").packet:
+    trace = read(tmp_path / "t.pftrace")
+    for packet in trace.packet:
         if packet.HasField("interned_data"):
             texts = {entry.iid for entry in packet.interned_data.event_names}
         if packet.HasField("track_descriptor"):
@@ -51,17 +51,14 @@ def test_the_packets_make_a_well_formed_trace(run: Run, tmp_path: Path) -> None:
             described.add(track.uuid)
             processes.update([track.process.pid] if track.HasField("process") else [])
             threads.update([track.thread.tid] if track.HasField("thread") else [])
-        if packet.HasField("track_event"):
-            event = packet.track_event
-            assert packet.timestamp >= last
-            last = packet.timestamp
-            assert event.track_uuid in described
-            ends_of_arrows.update(event.flow_ids)
-            if event.type == TrackEvent.TYPE_SLICE_BEGIN:
-                assert event.name_iid in texts
-                stacks[event.track_uuid].append(packet.timestamp)
-            elif event.type == TrackEvent.TYPE_SLICE_END:
-                durations.append(packet.timestamp - stacks[event.track_uuid].pop())
+        assert not packet.HasField("track_event") or packet.track_event.track_uuid in described
+    for moment, event in events(trace):
+        ends_of_arrows.update(event.flow_ids)
+        if event.type == TrackEvent.TYPE_SLICE_BEGIN:
+            assert event.name_iid in texts
+            stacks[event.track_uuid].append(moment)
+        elif event.type == TrackEvent.TYPE_SLICE_END:
+            durations.append(moment - stacks[event.track_uuid].pop())
     assert max(processes.values()) == max(threads.values()) == 1, "made-up ids are unique"
     assert sum(len(stack) for stack in stacks.values()) == 1, "one span never ended"
     recorded = run.sql(DURATIONS).fetchall()[0][0]

@@ -15,6 +15,7 @@ from rltrace.report.perfetto import write
 from rltrace.trace.run import Run
 from rltrace.trace.run_dir import create_run
 from rltrace.trace.vocabulary import Fate, SyncRole
+from tests.report.timelines import events
 
 US = 1000
 AGAIN = 1000  # when the second attempt began, us
@@ -51,12 +52,11 @@ def test_a_sample_leads_to_the_version_that_was_made_of_it(tmp_path: Path) -> No
     trace = Trace.FromString((tmp_path / "t.pftrace").read_bytes())
     texts = next(p.interned_data for p in trace.packet if p.HasField("interned_data"))
     names = {entry.iid: entry.name for entry in texts.event_names}
-    first = min(p.timestamp for p in trace.packet if p.HasField("track_event"))
+    first, _ = next(events(trace))
     arrows: dict[int, list[tuple[str, int]]] = defaultdict(list)
-    for packet in trace.packet:
-        event = packet.track_event
+    for moment, event in events(trace):
         for arrow in event.flow_ids:
-            moment_us = (packet.timestamp - first) // US + 100  # the first update begins at 100
+            moment_us = (moment - first) // US + 100  # the first update begins at 100
             arrows[arrow].append((names[event.name_iid], moment_us))
     expected = []
     for attempt in (0, AGAIN):

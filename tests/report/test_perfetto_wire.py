@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
     DebugAnnotation,
     Trace,
@@ -10,33 +11,72 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
     TrackEvent,
 )
 
-from rltrace.report.perfetto.wire import fixed64, integer, merge, nested, record
+from rltrace.report.perfetto.wire import (
+    Bytes,
+    Fixed64,
+    Part,
+    Record,
+    Varints,
+    fixed64,
+    fixed64s,
+    integer,
+    merge,
+    nested,
+)
 
-LIMITS = [0, 1, 127, 128, 16383, 16384, 2**32, 2**63 - 1, -1, -(2**63)]
+LIMITS = [*(n for bits in range(0, 63, 7) for n in (2**bits - 1, 2**bits)), 2**63 - 1]
 
 
-def test_columns_of_any_integers_read_back() -> None:
-    values = np.array(LIMITS, np.int64)
-    rows = record(integer(DebugAnnotation, "int_value", values), len(values))
-    assert [DebugAnnotation.FromString(r.tobytes()).int_value for r in rows] == LIMITS
+def laid(parts: list[Part], rows: int) -> Bytes:
+    every = np.arange(rows)
+    return Record(parts).lay(every, every)
 
 
-def test_small_integers_take_few_bytes() -> None:
-    assert record(integer(TrackEvent, "name_iid", np.array([1, 100])), 2).shape == (2, 2)
+@pytest.mark.parametrize("most", range(1, len(LIMITS) + 1))
+def test_columns_of_any_integers_read_back(most: int) -> None:
+    values = LIMITS[:most]
+    rows = laid(integer(DebugAnnotation, "int_value", Varints(np.array(values))), most)
+    assert [DebugAnnotation.FromString(r.tobytes()).int_value for r in rows] == values
+
+
+def test_negative_ones_read_back() -> None:
+    values = [-1, 5, -(2**63), 2**56, 2**63 - 1]
+    rows = laid(integer(DebugAnnotation, "int_value", Varints(np.array(values))), len(values))
+    assert [DebugAnnotation.FromString(r.tobytes()).int_value for r in rows] == values
+
+
+def test_small_integers_take_few_bytes_whatever_stands_where_nothing_is_known() -> None:
+    values, known = np.array([1, -1, 100]), np.array([True, False, True])
+    record = Record(integer(TrackEvent, "name_iid", Varints(values, known)))
+    rows = record.lay(np.array([0, 2]), np.array([0, 1]))
+    assert rows.shape == (2, 2)
+    assert [TrackEvent.FromString(r.tobytes()).name_iid for r in rows] == [1, 100]
 
 
 def test_doubles_read_back_bit_for_bit() -> None:
     values = np.array([0.1, -1e300, np.inf])
-    rows = record(fixed64(TrackEvent, "double_counter_value", values), 3)
+    rows = laid(fixed64(TrackEvent, "double_counter_value", Fixed64(values)), 3)
     read = [TrackEvent.FromString(r.tobytes()).double_counter_value for r in rows]
     assert read == values.tolist()
 
 
-def test_records_of_different_widths_merge_in_order() -> None:
-    packets = {
-        places: nested(Trace, "packet", integer(TracePacket, "timestamp", np.array(values)))
-        for places, values in (((0, 3), [5, 6]), ((1, 2), [2**40, 2**41]))
-    }
-    merged = merge([(np.array(p), record(parts, 2)) for p, parts in packets.items()], 4)
+def test_a_repeated_field_takes_its_values_from_where_each_row_says() -> None:
+    ids, first = np.arange(100, 110), np.array([7, 0, 3])
+    rows = laid(fixed64s(TrackEvent, "flow_ids", ids, first, 3), 3)
+    read = [list(TrackEvent.FromString(r.tobytes()).flow_ids) for r in rows]
+    assert read == [[107, 108, 109], [100, 101, 102], [103, 104, 105]]
+
+
+def test_messages_of_different_widths_merge_in_order() -> None:
+    time = Varints(np.array([5, 6, 7, 8]))
+
+    def packets(sizes: list[int], rows: list[int], places: list[int]) -> tuple[np.ndarray, Bytes]:
+        size = integer(TracePacket, "trusted_uid", Varints(np.array(sizes)))
+        parts = nested(Trace, "packet", [*size, *integer(TracePacket, "timestamp", time)])
+        at = np.array(places)
+        return at, Record(parts, time).lay(np.array(rows), at)
+
+    merged = merge([packets([1, 2], [1, 0], [0, 3]), packets([2**30, 2**29], [0, 1], [1, 2])], 4)
     trace = Trace.FromString(merged.tobytes())
-    assert [p.timestamp for p in trace.packet] == [5, 2**40, 2**41, 6]
+    assert [p.timestamp for p in trace.packet] == [5, 6, 7, 8]
+    assert [p.trusted_uid for p in trace.packet] == [2, 2**30, 2**29, 1]

@@ -22,6 +22,7 @@ from rltrace.report.perfetto.torch_profile import files_of, read
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.run import Run
 from rltrace.trace.run_dir import create_run
+from tests.report.timelines import events
 
 torch = pytest.importorskip("torch")
 
@@ -109,13 +110,14 @@ def test_it_stands_in_the_process_that_it_is_of(
     profile = read(trace[0])
     counts = write(run, tmp_path / "t.pftrace", None, [profile])
     assert (counts.profiled, counts.arrows) == (len(profile), len(profile.arrows))
-    packets = Trace.FromString((tmp_path / "t.pftrace").read_bytes()).packet
+    timeline = Trace.FromString((tmp_path / "t.pftrace").read_bytes())
+    packets = timeline.packet
     tracks = [p.track_descriptor for p in packets if p.HasField("track_descriptor")]
     names = {t.uuid: t.process.process_name for t in tracks if t.HasField("process")}
     of_torch = [t for t in tracks if t.name.startswith("torch: ")]
     assert of_torch
     assert {names[t.parent_uuid].split()[0] for t in of_torch} == {"learner"}
-    begun = sorted(p.timestamp for p in packets if p.track_event.name_iid)
+    begun = sorted(moment for moment, event in events(timeline) if event.name_iid)
     node = run.processes[0].node
     clock = run.clock_of(node)
     assert clock is not None
@@ -154,9 +156,10 @@ def test_the_clock_of_another_node_is_put_right(
         event["pid"] = there.pid if event["pid"] == os.getpid() else event["pid"]
     (tmp_path / "node1.json").write_text(json.dumps(document))
     write(run, tmp_path / "t.pftrace", None, [read(tmp_path / "node1.json")])
-    packets = Trace.FromString((tmp_path / "t.pftrace").read_bytes()).packet
+    timeline = Trace.FromString((tmp_path / "t.pftrace").read_bytes())
+    packets = timeline.packet
     of_torch = {p.track_descriptor.uuid for p in packets if "torch: " in p.track_descriptor.name}
-    begun = [p.timestamp for p in packets if p.track_event.track_uuid in of_torch]
+    begun = [moment for moment, event in events(timeline) if event.track_uuid in of_torch]
     bound_ns = 10**6  # far more than the exchanges leave open, far less than the clocks differ
     assert abs(min(begun) - moment) < bound_ns
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from time import monotonic_ns
+
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
 import rltrace
 from rltrace.hooks.identity import identify
@@ -29,6 +32,20 @@ VERSIONS = """
     FROM raw_syncs WHERE version >= 0 GROUP BY version
 """
 """The versions on their way, of a run that was not started again."""
+
+
+def events(trace: Trace) -> Iterator[tuple[int, TrackEvent]]:
+    """The events of a timeline and when they are, Unix ns: each tells the time since the last."""
+    state = next(p for p in trace.packet if p.HasField("trace_packet_defaults"))
+    clock = state.trace_packet_defaults.timestamp_clock_id
+    snapshot = next(p.clock_snapshot for p in trace.packet if p.HasField("clock_snapshot"))
+    (own,) = (c for c in snapshot.clocks if c.clock_id == clock)
+    assert own.is_incremental
+    now = own.timestamp
+    for packet in trace.packet:
+        if packet.HasField("track_event"):
+            now += packet.timestamp
+            yield now, packet.track_event
 
 
 def awkward(directory: Path) -> Run:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
     DebugAnnotation,
     Trace,
@@ -21,16 +21,19 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 
 from rltrace.report.perfetto.numbering import factor
 from rltrace.report.perfetto.scene import Note, Points, Slices
-from rltrace.report.perfetto.tracks import OPEN, Ints, RowNumbers, outer_first
+from rltrace.report.perfetto.tracks import OPEN, Ints, outer_first
 from rltrace.report.perfetto.wire import (
     Bytes,
+    Column,
+    Fixed64,
     Part,
+    Record,
+    Varints,
     fixed64,
     fixed64s,
     integer,
     merge,
     nested,
-    record,
 )
 
 SEQUENCE = 1
@@ -38,183 +41,157 @@ SEQUENCE = 1
 
 _AT_ONCE = 1 << 17  # events: enough for numpy to be quick, few enough to need only megabytes
 
-Records = list[tuple[Ints, Bytes]]
-"""Positions among the events asked for, and the record of each."""
-
 
 def in_time_order(slices: Sequence[Slices], points: Points) -> Iterator[Bytes]:
-    """All events as encoded packets; writing the chunks one after the other makes the trace."""
-    series = _series(slices, points)
-    if not series:
-        return
-    times = [s.time() for s in series]
-    sizes = [len(time) for time in times]
-    first = np.cumsum([0, *sizes])
-    order = np.argsort(np.concatenate(times), kind="stable")
-    kind_of = np.repeat(np.arange(len(series), dtype=np.uint16), sizes)
-    del times
+    """All events as encoded packets; writing the chunks one after the other makes the trace. The
+    timestamp of each says how long after the one before it, the first says 0."""
+    shapes = _Shapes()
+    events = _events(shapes, slices, points)
+    time = np.concatenate([e.time for e in events])
+    order = np.argsort(time, kind="stable")
+    time = time[order]
+    time[1:] -= time[:-1].copy()
+    time[:1] = 0
+    since = Varints(time)
+    del time
+    records = [_packet(event, since) for event in shapes.events]
+    row_of = np.concatenate([e.row for e in events])
+    shape_of = np.concatenate([e.shape for e in events])
+    if len(records) < 1 << 16:
+        shape_of = shape_of.astype(np.uint16)  # so few are sorted by counting
     for at in range(0, len(order), _AT_ONCE):
         chunk = order[at : at + _AT_ONCE]
-        kinds = kind_of[chunk]
-        records: Records = []
-        for kind, one in enumerate(series):
-            places = np.flatnonzero(kinds == kind)
-            if len(places):
-                rows = chunk[places] - first[kind]
-                records += [(places[p], r) for p, r in one.encode(rows)]
-        yield merge(records, len(chunk))
-
-
-class _Series(Protocol):
-    """Events of one kind; at equal times they keep their order."""
-
-    def time(self) -> Ints: ...
-
-    def encode(self, rows: Ints) -> Records: ...
-
-    def __len__(self) -> int: ...
-
-
-def _series(slices: Sequence[Slices], points: Points) -> list[_Series]:
-    """Everything to write. A stable sort by time keeps the order of this list at equal times."""
-    ends: list[_Series] = []
-    begins: list[_Series] = []
-    for s in slices:
-        everything = np.arange(len(s), dtype=np.int32)
-        if s.moments:
-            begins.append(_Edges(s, everything, TrackEvent.TYPE_INSTANT))
-            continue
-        flat = s.end == s.start
-        ends.append(_Edges(s, everything[~flat & (s.end != OPEN)], TrackEvent.TYPE_SLICE_END))
-        begun = everything[~flat]
-        begun = begun[outer_first(s.start[begun], s.end[begun])]
-        begins.append(_Flat(s, everything[flat]))
-        begins.append(_Edges(s, begun, TrackEvent.TYPE_SLICE_BEGIN))
-    return [x for x in (*ends, *begins, _Readings(points)) if len(x)]
+        shape = shape_of[chunk]
+        together = np.argsort(shape, kind="stable")
+        counts = np.bincount(shape, minlength=len(records))
+        alike = np.split(together, np.cumsum(counts)[:-1])
+        yield merge(
+            [
+                (places, record.lay(row_of[chunk[places]], places + at))
+                for record, places in zip(records, alike, strict=True)
+                if len(places)
+            ],
+            len(chunk),
+        )
 
 
 @dataclass(frozen=True)
-class _Edges:
-    """The begins, the ends, or the moments of some slices."""
+class _Events:
+    """Events in the order that they keep at equal times: Unix ns, the row of the columns that each
+    takes its values from, and the number of its shape."""
 
-    slices: Slices
-    which: RowNumbers
-    kind: int
-
-    def __len__(self) -> int:
-        return len(self.which)
-
-    def time(self) -> Ints:
-        """Unix ns."""
-        is_end = self.kind == TrackEvent.TYPE_SLICE_END
-        return (self.slices.end if is_end else self.slices.start)[self.which]
-
-    def encode(self, rows: Ints) -> Records:
-        which = self.which[rows]
-        if self.kind == TrackEvent.TYPE_SLICE_END:
-            event = _edge(self.slices, which, self.kind)
-            return [(np.arange(len(rows)), _packets(self.slices.end[which], event))]
-        records: Records = []
-        for same, notes, arrows in _alike(self.slices, which):
-            event = _edge(self.slices, which[same], self.kind, notes, arrows)
-            records.append((same, _packets(self.slices.start[which[same]], event)))
-        return records
+    time: Ints
+    row: NDArray[np.int32]
+    shape: NDArray[np.int32]
 
 
-class _Flat:
-    """Slices of no length: each begin is followed by its end."""
+class _Shapes:
+    """The shapes that events have: each is the fields of a TrackEvent."""
 
-    def __init__(self, slices: Slices, which: RowNumbers) -> None:
-        kinds = (TrackEvent.TYPE_SLICE_BEGIN, TrackEvent.TYPE_SLICE_END)
-        self._sides = [_Edges(slices, which, kind) for kind in kinds]
+    def __init__(self) -> None:
+        self.events: list[list[Part]] = []
 
-    def __len__(self) -> int:
-        return 2 * len(self._sides[0])
-
-    def time(self) -> Ints:
-        """Unix ns."""
-        return np.repeat(self._sides[0].time(), 2)
-
-    def encode(self, rows: Ints) -> Records:
-        records: Records = []
-        for nth, side in enumerate(self._sides):
-            places = np.flatnonzero(rows % 2 == nth)
-            if len(places):
-                records += [(places[p], r) for p, r in side.encode(rows[places] // 2)]
-        return records
+    def add(self, event: list[Part]) -> int:
+        """The number of a new shape."""
+        self.events.append(event)
+        return len(self.events) - 1
 
 
-class _Readings:
-    """Counter readings."""
+def _events(shapes: _Shapes, slices: Sequence[Slices], points: Points) -> list[_Events]:
+    """Everything to write. A stable sort by time keeps the order of this list at equal times."""
+    ends: list[_Events] = []
+    begins: list[_Events] = []
+    for s in slices:
+        known = _Known(s)
+        rows = np.arange(len(s), dtype=np.int32)
+        if s.moments:
+            shape = known.shapes(shapes, TrackEvent.TYPE_INSTANT)
+            begins.append(_Events(s.start, rows, shape))
+            continue
+        shape = known.shapes(shapes, TrackEvent.TYPE_SLICE_BEGIN)
+        end = shapes.add(known.where(TrackEvent.TYPE_SLICE_END))
+        flat = s.end == s.start
+        ended = rows[~flat & (s.end != OPEN)]
+        ends.append(_Events(s.end[ended], ended, np.full(len(ended), end, np.int32)))
+        whole = rows[flat]
+        both = np.column_stack([shape[whole], np.full(len(whole), end, np.int32)])
+        begins.append(_Events(np.repeat(s.start[whole], 2), np.repeat(whole, 2), both.ravel()))
+        begun = rows[~flat]
+        begun = begun[outer_first(s.start[begun], s.end[begun])]
+        begins.append(_Events(s.start[begun], begun, shape[begun]))
+    count = len(points.time)
+    reading = shapes.add(_reading(points))
+    every = np.arange(count, dtype=np.int32)
+    return [*ends, *begins, _Events(points.time, every, np.full(count, reading, np.int32))]
 
-    def __init__(self, points: Points) -> None:
-        self._points = points
 
-    def __len__(self) -> int:
-        return len(self._points.time)
+class _Known:
+    """What is known of slices: those of which the same is known have events of one shape."""
 
-    def time(self) -> Ints:
-        """Unix ns."""
-        return self._points.time
+    def __init__(self, slices: Slices) -> None:
+        self._slices = slices
+        self._track = Varints(slices.track)
+        self._category = Varints(slices.category)
+        self._name = Varints(slices.name)
+        self._notes = [_values(note) for note in slices.notes]
 
-    def encode(self, rows: Ints) -> Records:
-        event = [
-            *integer(TrackEvent, "type", TrackEvent.TYPE_COUNTER),
-            *integer(TrackEvent, "track_uuid", self._points.track[rows]),
-            *fixed64(TrackEvent, "double_counter_value", self._points.value[rows]),
+    def where(self, kind: int) -> list[Part]:
+        """The fields of an end, which says only of which track."""
+        track = integer(TrackEvent, "track_uuid", self._track)
+        return [*integer(TrackEvent, "type", kind), *track]
+
+    def shapes(self, shapes: _Shapes, kind: int) -> NDArray[np.int32]:
+        """The shape of the begin of each slice."""
+        notes = self._slices.notes
+        known = self._slices.known.astype(np.int64)
+        if self._slices.flows is not None:
+            known |= self._slices.flows.count << len(notes)
+        patterns, pattern = factor(known)
+        numbers = [
+            shapes.add(self._begin(kind, what, what >> len(notes))) for what in patterns.tolist()
         ]
-        return [(np.arange(len(rows)), _packets(self._points.time[rows], event))]
+        return np.array(numbers, np.int32)[pattern]
 
-
-def _alike(slices: Slices, which: RowNumbers) -> Iterator[tuple[Ints, list[Note], int]]:
-    """Slices of which the same things are known: their records have the same fields."""
-    known = slices.known[which].astype(np.int64)
-    if slices.flows is not None:
-        known |= slices.flows.count[which] << len(slices.notes)
-    patterns, pattern = factor(known)
-    for nth, what in enumerate(patterns.tolist()):
-        notes = [note for bit, note in enumerate(slices.notes) if what >> bit & 1]
-        same = np.arange(len(which)) if len(patterns) == 1 else np.flatnonzero(pattern == nth)
-        yield same, notes, what >> len(slices.notes)
-
-
-def _edge(
-    slices: Slices, which: RowNumbers, kind: int, notes: Sequence[Note] = (), arrows: int = 0
-) -> list[Part]:
-    """The fields of a track event: an end says only where, a begin also what."""
-    event = [
-        *integer(TrackEvent, "type", kind),
-        *integer(TrackEvent, "track_uuid", slices.track[which]),
-    ]
-    if kind == TrackEvent.TYPE_SLICE_END:
+    def _begin(self, kind: int, known: int, arrows: int) -> list[Part]:
+        event = self.where(kind)
+        event += integer(TrackEvent, "category_iids", self._category)
+        event += integer(TrackEvent, "name_iid", self._name)
+        for bit, (note, values) in enumerate(zip(self._slices.notes, self._notes, strict=True)):
+            if known >> bit & 1:
+                event += nested(TrackEvent, "debug_annotations", _annotation(note, values))
+        flows = self._slices.flows
+        if arrows and flows is not None:
+            event += fixed64s(TrackEvent, "flow_ids", flows.ids, flows.first, arrows)
         return event
-    event += integer(TrackEvent, "category_iids", slices.category[which])
-    event += integer(TrackEvent, "name_iid", slices.name[which])
-    for note in notes:
-        event += nested(TrackEvent, "debug_annotations", _annotation(note, which))
-    if arrows and slices.flows is not None:
-        ids = slices.flows.first[which][:, None] + np.arange(arrows)
-        event += fixed64s(TrackEvent, "flow_ids", slices.flows.ids[ids])
-    return event
+
+
+def _values(note: Note) -> Column:
+    return Fixed64(note.values) if note.kind == "double" else Varints(note.values, note.known)
 
 
 _VALUE_FIELDS = {"integer": "int_value", "word": "string_value_iid"}
 
 
-def _annotation(note: Note, which: RowNumbers) -> list[Part]:
+def _annotation(note: Note, values: Column) -> list[Part]:
     title = integer(DebugAnnotation, "name_iid", note.title)
-    values = note.values[which]
     if note.kind == "double":
         return title + fixed64(DebugAnnotation, "double_value", values)
     return title + integer(DebugAnnotation, _VALUE_FIELDS[note.kind], values)
 
 
-def _packets(time: Ints, event: Sequence[Part]) -> Bytes:
-    """One packet a row."""
+def _reading(points: Points) -> list[Part]:
+    return [
+        *integer(TrackEvent, "type", TrackEvent.TYPE_COUNTER),
+        *integer(TrackEvent, "track_uuid", Varints(points.track)),
+        *fixed64(TrackEvent, "double_counter_value", Fixed64(points.value)),
+    ]
+
+
+def _packet(event: Sequence[Part], since: Varints) -> Record:
     packet = [
-        *integer(TracePacket, "timestamp", time),
-        *nested(TracePacket, "track_event", event),
         *integer(TracePacket, "trusted_packet_sequence_id", SEQUENCE),
         *integer(TracePacket, "sequence_flags", TracePacket.SEQ_NEEDS_INCREMENTAL_STATE),
+        *integer(TracePacket, "timestamp", since),
+        *nested(TracePacket, "track_event", event),
     ]
-    return record(nested(Trace, "packet", packet), len(time))
+    return Record(nested(Trace, "packet", packet), since)

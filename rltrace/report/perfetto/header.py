@@ -16,21 +16,27 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 from rltrace.report.perfetto.events import SEQUENCE
 from rltrace.report.perfetto.scene import Interned, Scene, Track
 
+_SINCE_LAST = 64
+"""The clock of the events, the first id that a sequence may give to one of its own."""
+
 
 def header(scene: Scene, start: int) -> bytes:
     """They, for events from `start` (Unix ns) on. All tracks and texts have to be known by now."""
     trace = Trace()
-    clocks = trace.packet.add().clock_snapshot
-    # Events carry Unix time: the trace's own clock and real time are said to agree.
+    clocks = trace.packet.add(trusted_packet_sequence_id=SEQUENCE).clock_snapshot
+    # The trace's own clock is Unix time: it and real time are said to agree.
     for clock in (BUILTIN_CLOCK_BOOTTIME, BUILTIN_CLOCK_MONOTONIC, BUILTIN_CLOCK_REALTIME):
         clocks.clocks.add(clock_id=clock, timestamp=start)
+    clocks.clocks.add(clock_id=_SINCE_LAST, timestamp=start, is_incremental=True)
     clocks.primary_trace_clock = BUILTIN_CLOCK_BOOTTIME
 
-    texts = trace.packet.add(
+    state = trace.packet.add(
         trusted_packet_sequence_id=SEQUENCE,
         sequence_flags=TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
         | TracePacket.SEQ_NEEDS_INCREMENTAL_STATE,
-    ).interned_data
+    )
+    state.trace_packet_defaults.timestamp_clock_id = _SINCE_LAST
+    texts = state.interned_data
     _intern(scene.categories, texts.event_categories.add)
     _intern(scene.names, texts.event_names.add)
     _intern(scene.titles, texts.debug_annotation_names.add)

@@ -23,7 +23,8 @@ class Rows:
         self._columns: dict[str, NDArray[Any]] = run.sql(query).fetchnumpy()
         self.start = self["start_ns"]
         end = self["end_ns"]
-        self.end = np.where(end < 0, OPEN, np.maximum(end, self.start))
+        self.end = np.maximum(end, self.start)
+        self.end[end < 0] = OPEN
 
     def __getitem__(self, column: str) -> NDArray[Any]:
         return np.ma.getdata(self._columns[column])

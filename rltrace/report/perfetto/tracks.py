@@ -7,7 +7,6 @@ intervals on as few tracks as hold them without overlap.
 
 from __future__ import annotations
 
-import heapq
 from typing import Any
 
 import numpy as np
@@ -31,22 +30,22 @@ def pack(start: Ints, end: Ints) -> Ints:
     # An interval of no length still takes its instant, or a thousand at one time would share a row.
     until = np.maximum(end, start + 1)
     order = np.argsort(start, kind="stable")
-    rows = np.zeros(len(start), np.int64)
-    begin, end = start[order], until[order]
-    if (begin[1:] >= end[:-1]).all():
-        return rows
-    taken = []
-    busy: list[tuple[int, int]] = []
-    for begins, ends in zip(begin.tolist(), end.tolist(), strict=True):
-        if busy and busy[0][0] <= begins:
-            row = busy[0][1]
-            heapq.heapreplace(busy, (ends, row))
-        else:
-            row = len(busy)
-            heapq.heappush(busy, (ends, row))
-        taken.append(row)
-    rows[order] = taken
-    return rows
+    begin, until = start[order], until[order]
+    place = np.arange(len(start))
+    if (begin[1:] >= until[:-1]).all():
+        return np.zeros(len(start), np.int64)
+    by_end = np.argsort(until, kind="stable")
+    busy = place + 1 - np.searchsorted(until[by_end], begin, side="right")
+    rows = np.maximum.accumulate(busy)  # in use so far
+    # Rows fall free in the order of the ends: the n-th that takes one over follows the n-th to end.
+    follows = np.flatnonzero(np.diff(rows, prepend=0) == 0)
+    first = place.copy()  # on the row of each
+    first[follows] = by_end[follows - rows[follows]]
+    while (first != (before := first[first])).any():
+        first = before
+    packed = np.empty(len(start), np.int64)
+    packed[order] = rows[first] - 1
+    return packed
 
 
 def nest(lane: Ints, start: Ints, end: Ints, order: Ints | None = None) -> Ints:

@@ -1,8 +1,9 @@
 """Protobuf wire format for whole columns: a million packets laid down by a few numpy stores.
 
-A record is the same message for many rows, so every row of one record has one width: varints are
-padded with continuation bytes to the width that the column's largest value needs (legal protobuf,
-and the trace processor reads it). Records of different widths are then merged in time order.
+A `Record` is the same message for many rows, so all its rows have one width: varints are padded
+with continuation bytes to what the column's largest value needs (legal protobuf, and the trace
+processor reads it). A column is encoded once, as a whole; a row is then the copy of a template, and
+one store for each column. Records of different widths are merged in the order of time.
 Field numbers come from the official descriptors, never from a copy of them.
 """
 
@@ -10,34 +11,86 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+_AT_ONCE = 1 << 15  # values: what is made of them on the way stays in a processor's cache
+
 Bytes = NDArray[np.uint8]
-"""Shape (rows, width): one encoded field or message a row."""
+"""Shape (rows, width): one encoded message a row."""
+
+
+class Column(Protocol):
+    """Encoded values, `width` bytes a row."""
+
+    width: int
+
+    def store(self, into: Bytes, at: int, rows: NDArray[Any]) -> None:
+        """Lays the values of `rows` down, from byte `at` of each row of `into` on."""
 
 
 class Varints:
-    """A column of integers as varints of one width; a negative one takes ten bytes (int64)."""
+    """Integers as varints of 1, 2, 4, 8 or 10 bytes; a negative one takes ten (int64). Rows that
+    are not `known` may hold anything: no record asks for them."""
+
+    def __init__(self, values: NDArray[Any], known: NDArray[np.bool_] | None = None) -> None:
+        asked: Any = True if known is None else known
+        low = int(values.min(initial=0, where=asked))
+        bits = 64 if low < 0 else int(values.max(initial=0, where=asked)).bit_length()
+        self.width = next(w for w in (1, 2, 4, 8, 10) if bits <= 7 * w)
+        self._words = np.empty(len(values), f"<u{min(self.width, 8)}")
+        self._last = np.empty(len(values) if self.width == 10 else 0, "<u2")
+        for at in range(0, len(values), _AT_ONCE):
+            part = slice(at, at + _AT_ONCE)
+            self._words[part] = _spread(values[part].astype(self._words.dtype))
+            if self.width == 10:
+                self._words[part] |= np.uint64(1 << 63)
+                rest = values[part].astype(np.int64).view(np.uint64) >> np.uint64(56)
+                self._last[part] = (
+                    rest & np.uint64(127) | np.uint64(128) | rest >> np.uint64(7) << np.uint64(8)
+                )
+
+    def store(self, into: Bytes, at: int, rows: NDArray[Any]) -> None:
+        """See `Column`."""
+        _place(into, at, self._words.dtype)[:] = self._words[rows]
+        if self.width == 10:
+            _place(into, at + 8, self._last.dtype)[:] = self._last[rows]
+
+
+class Fixed64:
+    """Eight bytes of each value as they are: a fixed64 or double."""
+
+    width = 8
 
     def __init__(self, values: NDArray[Any]) -> None:
-        self._values = values.astype(np.int64, copy=False).view(np.uint64)
-        largest = int(self._values.max()) if len(values) else 0
-        self.width = max(1, -(-largest.bit_length() // 7))
+        self._values = values
+        self._kind = values.dtype.newbyteorder("<")
 
-    def store(self, into: Bytes) -> None:
-        """Lays the rows down. Shape (rows, `width`)."""
-        rest = self._values
-        for i in range(self.width):
-            if i:
-                rest = rest >> np.uint64(7)
-            more = 128 if i < self.width - 1 else 0
-            np.bitwise_or(rest.astype(np.uint8), np.uint8(more), out=into[:, i])
+    def store(self, into: Bytes, at: int, rows: NDArray[Any]) -> None:
+        """See `Column`."""
+        _place(into, at, self._kind)[:] = self._values[rows]
 
 
-Part = bytes | Bytes | Varints
+class Repeated64:
+    """A repeated fixed64 field: the `count` values from `first[row]` on, each with its tag."""
+
+    def __init__(self, tag: bytes, values: NDArray[Any], first: NDArray[Any], count: int) -> None:
+        self._tag, self._values, self._first, self._count = tag, values, first, count
+        self.width = count * (len(tag) + 8)
+
+    def store(self, into: Bytes, at: int, rows: NDArray[Any]) -> None:
+        """See `Column`."""
+        step = len(self._tag) + 8
+        into[:, at : at + self.width] = np.frombuffer(self._tag.ljust(step) * self._count, np.uint8)
+        first = self._first[rows]
+        for nth in range(self._count):
+            place = _place(into, at + nth * step + len(self._tag), np.dtype("<u8"))
+            place[:] = self._values[first + nth]
+
+
+Part = bytes | Column
 """A piece of a record: the same bytes in every row, or one value a row."""
 
 _VARINT, _FIXED64, _LENGTH = 0, 1, 2
@@ -59,29 +112,22 @@ def _tag(message: Any, field: str, kind: int) -> bytes:
     return varint(number << 3 | kind)
 
 
-def integer(message: Any, field: str, values: int | NDArray[Any]) -> list[Part]:
+def integer(message: Any, field: str, values: int | Column) -> list[Part]:
     """A varint field of a protobuf message class: a constant, or one value a row."""
     tag = _tag(message, field, _VARINT)
-    return [tag + varint(values)] if isinstance(values, int) else [tag, Varints(values)]
+    return [tag + varint(values)] if isinstance(values, int) else [tag, values]
 
 
-def fixed64(message: Any, field: str, values: NDArray[Any]) -> list[Part]:
-    """A fixed64 or double field: eight bytes a row, taken over as they are."""
-    tag = _tag(message, field, _FIXED64)
-    little = np.ascontiguousarray(values).astype(values.dtype.newbyteorder("<"), copy=False)
-    return [tag, little.view(np.uint8).reshape(-1, 8)]
+def fixed64(message: Any, field: str, values: Column) -> list[Part]:
+    """A fixed64 or double field."""
+    return [_tag(message, field, _FIXED64), values]
 
 
-def fixed64s(message: Any, field: str, values: NDArray[Any]) -> list[Part]:
-    """A repeated fixed64 field with equally many values in each row. Shape (rows, values)."""
-    tag, numbers = fixed64(message, field, values)
-    assert isinstance(tag, bytes)
-    assert isinstance(numbers, np.ndarray)
-    rows, count = values.shape
-    out = np.empty((rows, count, len(tag) + 8), np.uint8)
-    out[:, :, : len(tag)] = np.frombuffer(tag, np.uint8)
-    out[:, :, len(tag) :] = numbers.reshape(rows, count, 8)
-    return [out.reshape(rows, -1)]
+def fixed64s(
+    message: Any, field: str, values: NDArray[Any], first: NDArray[Any], count: int
+) -> list[Part]:
+    """A repeated fixed64 field: of each row the `count` values from `first` on."""
+    return [Repeated64(_tag(message, field, _FIXED64), values, first, count)]
 
 
 def nested(message: Any, field: str, parts: Sequence[Part]) -> list[Part]:
@@ -90,44 +136,41 @@ def nested(message: Any, field: str, parts: Sequence[Part]) -> list[Part]:
     return [tag + varint(sum(map(_width, parts))), *parts]
 
 
-def record(parts: Sequence[Part], rows: int) -> Bytes:
-    """The parts side by side, for each row. Shape (rows, width)."""
-    parts = _fewer(parts)
-    out = np.empty((rows, sum(map(_width, parts))), np.uint8)
-    at = 0
-    for part in parts:
-        width = _width(part)
-        place = out[:, at : at + width]
-        if isinstance(part, Varints):
-            part.store(place)
-        else:
-            place[:] = np.frombuffer(part, np.uint8) if isinstance(part, bytes) else part
-        at += width
-    return out
+class Record:
+    """The parts of a message side by side. `in_time` is the one column that has a value for each
+    place in the order of time."""
+
+    def __init__(self, parts: Sequence[Part], in_time: Column | None = None) -> None:
+        self._columns: list[tuple[int, Column]] = []
+        self._in_time = in_time
+        self._template = bytearray()
+        for part in parts:
+            if isinstance(part, bytes):
+                self._template += part
+            else:
+                self._columns.append((len(self._template), part))
+                self._template += bytes(part.width)
+
+    def lay(self, rows: NDArray[Any], places: NDArray[Any]) -> Bytes:
+        """The message for each of `rows`, which stand at `places`. Shape (rows, width)."""
+        out = np.frombuffer(self._template * len(rows), np.uint8)
+        out = out.reshape(len(rows), len(self._template))
+        for at, column in self._columns:
+            column.store(out, at, places if column is self._in_time else rows)
+        return out
 
 
-def _fewer(parts: Sequence[Part]) -> list[Part]:
-    """The same parts, where what is the same in every row stands together."""
-    fewer: list[Part] = []
-    for part in parts:
-        if isinstance(part, bytes) and fewer and isinstance(fewer[-1], bytes):
-            fewer[-1] += part
-        else:
-            fewer.append(part)
-    return fewer
+def merge(messages: Sequence[tuple[NDArray[np.int64], Bytes]], count: int) -> Bytes:
+    """Messages of different widths in one order: `(places, rows)` puts `rows[i]` at `places[i]`.
 
-
-def merge(records: Sequence[tuple[NDArray[np.int64], Bytes]], count: int) -> Bytes:
-    """Records of different widths in one order: `(places, rows)` puts `rows[i]` at `places[i]`.
-
-    The places of all records together are 0 .. count-1, each once. Returns a flat array of bytes.
+    The places of all together are 0 .. count-1, each once. Returns a flat array of bytes.
     """
     widths = np.zeros(count, np.int64)
-    for places, rows in records:
+    for places, rows in messages:
         widths[places] = rows.shape[1]
     ends = np.cumsum(widths)
     out = np.empty(int(ends[-1]) if count else 0, np.uint8)
-    for places, rows in records:
+    for places, rows in messages:
         # Seen as one item of that width at every byte, a row is a single copy.
         item = np.dtype((np.void, rows.shape[1]))
         items = np.ndarray(len(out) - rows.shape[1] + 1, item, out.data, strides=1)
@@ -135,7 +178,37 @@ def merge(records: Sequence[tuple[NDArray[np.int64], Bytes]], count: int) -> Byt
     return out
 
 
+_SEVEN_BITS = {
+    1: [],
+    2: [(0x7F, 0x3F80, 1)],
+    4: [(0x3FFF, 0xFFFC000, 2), (0x7F007F, 0x3F803F80, 1)],
+    8: [
+        (0xFFFFFFF, 0xFFFFFFF0000000, 4),
+        (0x3FFF00003FFF, 0xFFFC0000FFFC000, 2),
+        (0x7F007F007F007F, 0x3F803F803F803F80, 1),
+    ],
+}
+"""By bytes of a word: the bits that stay and those that move up, until each byte has seven."""
+
+
+def _spread(words: NDArray[Any]) -> NDArray[Any]:
+    """A number a word as the varint of that many bytes, the first of which is the lowest."""
+    size, kind = words.itemsize, words.dtype.type
+    for stay, move, by in _SEVEN_BITS[size]:
+        moved = words & kind(move)
+        moved <<= kind(by)
+        words &= kind(stay)
+        words |= moved
+    if size > 1:
+        words |= kind(0x8080808080808080 >> (72 - 8 * size))
+    return words
+
+
+def _place(into: Bytes, at: int, kind: np.dtype[Any]) -> NDArray[Any]:
+    """Byte `at` of each row, and the next, as one number."""
+    words: NDArray[Any] = np.ndarray(len(into), kind, into.data, at, into.strides[:1])
+    return words
+
+
 def _width(part: Part) -> int:
-    if isinstance(part, bytes):
-        return len(part)
-    return part.width if isinstance(part, Varints) else part.shape[1]
+    return len(part) if isinstance(part, bytes) else part.width

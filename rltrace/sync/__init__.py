@@ -30,6 +30,7 @@ from rltrace.sync.arena import Arena
 from rltrace.sync.commit import commit_together
 from rltrace.sync.layout import Layout, Shard, layout_of
 from rltrace.sync.publisher import Publisher, Ticket
+from rltrace.sync.relay import Relay
 from rltrace.sync.subscriber import PoisonedError, Subscriber
 from rltrace.sync.verifying import DamagedError
 from rltrace.sync.version import Manifest, Version
@@ -42,6 +43,7 @@ __all__ = [
     "Manifest",
     "PoisonedError",
     "Publisher",
+    "Relay",
     "Shard",
     "Subscriber",
     "Ticket",

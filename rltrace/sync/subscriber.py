@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic_ns
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rltrace.hooks.span_api import span
 from rltrace.sync.applying import Applier
@@ -21,6 +21,9 @@ from rltrace.trace.errors import CANNOT_TELL, WRONG_USAGE, RltraceError
 
 _Answer = TypeVar("_Answer")
 
+if TYPE_CHECKING:
+    from rltrace.sync.joining import Joined
+
 _POLL_S = 0.0005
 _AGAIN_S = 1.0
 
@@ -32,13 +35,17 @@ class PoisonedError(RltraceError):
 class Subscriber:
     """Receives one policy. Not for several threads at once."""
 
-    def __init__(self, where: str, arena: Arena, workers: Workers) -> None:
+    def __init__(
+        self, where: str, arena: Arena, workers: Workers, joined: Joined | None = None
+    ) -> None:
         self.where = where
         self.applied: Manifest | None = None
         """What was last applied here."""
         self.poisoned = False
         """Whether applying has failed, so that the model holds parts of two versions."""
         self._arena = arena
+        self._place = where if joined is None else joined.place
+        self._joined = joined
         self._workers = workers
         self._applier = Applier(arena.layout, workers)
         self._staged: _Staged | None = None
@@ -48,11 +55,21 @@ class Subscriber:
         where: str = "shm://policy", timeout_s: float = 60.0, threads: int | None = None
     ) -> Subscriber:
         """Waits for a publisher that has yet to open the policy. `threads` copy at a time; None: as
-        many as there are cores, at most four.
+        many as there are cores, at most four. `tcp://host:port/policy`, where a relay serves it, is
+        followed by a relay of this host, which all subscribers here share: it is started for them.
 
         Errors: `RltraceError` where there is none in time.
         """
-        return Subscriber(where, Arena.attach(where, timeout_s), Workers(threads))
+        if not where.startswith("tcp://"):
+            return Subscriber(where, Arena.attach(where, timeout_s), Workers(threads))
+        from rltrace.sync.joining import Joined
+
+        joined = Joined(where)
+        try:
+            return Subscriber(where, joined.attach(timeout_s), Workers(threads), joined)
+        except BaseException:
+            joined.close()
+            raise
 
     @property
     def layout(self) -> Layout:
@@ -166,6 +183,8 @@ class Subscriber:
         self.abort()
         self._workers.close()
         self._arena.close()
+        if self._joined is not None:
+            self._joined.close()
 
     def __enter__(self) -> Subscriber:
         return self
@@ -210,7 +229,7 @@ class Subscriber:
             except LayoutChangedError:
                 self.abort()
                 self._arena.close()
-                self._arena = Arena.attach(self.where, _AGAIN_S)
+                self._arena = Arena.attach(self._place, _AGAIN_S)
                 self._applier = Applier(self._arena.layout, self._workers)
 
     def _record(self, manifest: Manifest, started_ns: int, stall_ns: int) -> None:

@@ -1,0 +1,72 @@
+"""A subscriber of another host's policy pulls as from one of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rltrace.sync import Subscriber
+from rltrace.sync.joining import _files, place_of
+from rltrace.sync.locks import Lock
+from rltrace.sync.place import folder_of
+from rltrace.trace.errors import RltraceError
+from tests.sync.proxy import until
+from tests.sync.relays import Job, job, nudge
+
+
+def pulled(subscriber: Subscriber, j: Job, at_least: int) -> bool:
+    """Whether what it pulls is what was published."""
+    target = {key: np.zeros_like(value) for key, value in j.state.items()}
+    subscriber.pull_into(target, at_least, verify=True)
+    return all((target[key] == j.state[key]).all() for key in target)
+
+
+def relay_of(place: str) -> int:
+    """The process that holds the relay's lock, of this user's children or strays."""
+    mine = str(_files(place)[1])
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if any(os.readlink(fd) == mine for fd in (process / "fd").iterdir()):
+                return int(process.name)
+        except OSError:
+            continue
+    return 0
+
+
+def test_subscribers_of_a_host_share_one_relay_that_is_replaced_and_ends(memory: Path) -> None:
+    with job(memory) as j:
+        root = j.root()
+        j.publish()
+        place = place_of(root.address)
+        first, second = (Subscriber.connect(root.address) for _ in range(2))
+        assert pulled(first, j, 1)
+        assert pulled(second, j, 1)
+        assert root.status.children == 1
+
+        os.kill(relay_of(place), signal.SIGKILL)
+        assert pulled(first, j, 1)  # nobody needs it for what is there
+        nudge(j.state, 1)
+        j.publish()
+        assert pulled(first, j, 2)
+        assert pulled(second, j, 2)
+
+        first.close()
+        second.close()
+        until(lambda: Lock.take(_files(place)[1]) is not None, "the relay to end")
+        until(lambda: not folder_of(place).exists(), "its memory to be free")
+
+
+def test_an_address_where_the_policy_is_not_served_is_an_error(memory: Path) -> None:
+    with job(memory) as j:
+        other = j.root().address.replace("/policy", "/critic")
+        with pytest.raises(RltraceError, match="it serves the policy policy"):
+            Subscriber.connect(other)
+
+
+def test_nobody_there_is_an_error_in_time() -> None:
+    with pytest.raises(RltraceError, match=r"nothing came from .* within"):
+        Subscriber.connect("tcp://127.0.0.1:9/policy", timeout_s=0.2)

@@ -21,7 +21,7 @@ from rltrace.hooks import recorder as recording
 from rltrace.hooks.recorder import Recorder
 from rltrace.run.closing import close_run
 from rltrace.run.exchange import Server, measure, own_addresses
-from rltrace.run.host import read_host
+from rltrace.run.host import cpu_model, read_host
 from rltrace.run.lifetime import Lifetime
 from rltrace.run.nvml import Devices, NoGpu
 from rltrace.trace.clock import boot_id, monotonic_ns, node_id, pair
@@ -38,7 +38,8 @@ LAST_WORDS_S = 5.0
 def main(run_dir: str) -> None:
     """Runs the agent of this node until the run is over."""
     _let_go()
-    recorder = recording.start(run_dir, role="agent", cores=len(os.sched_getaffinity(0)))
+    cores = len(os.sched_getaffinity(0))
+    recorder = recording.start(run_dir, role="agent", cores=cores, cpu=cpu_model())
     if recorder is None:
         return
     agent = Agent(run_dir, recorder)

@@ -28,5 +28,15 @@ def read_host() -> Iterator[tuple[str, int, float]]:
     yield "host/memory_total_bytes", _NODE, _kib(memory, b"MemTotal")
 
 
+def cpu_model() -> str:
+    """What the node's processors are called; empty where the system does not tell."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            names = (line.partition(":")[2].strip() for line in file if line[:10] == "model name")
+            return next(names, "")
+    except OSError:
+        return ""
+
+
 def _kib(memory: dict[bytes, bytes], key: bytes) -> float:
     return int(memory.get(key, b"0").split()[0]) * 1024.0

@@ -69,6 +69,11 @@ def test_it_reads_the_node_and_ends_with_the_job(tmp_path: Path) -> None:
         "SELECT DISTINCT value FROM samples WHERE counter = 'host/memory_total_bytes'"
     ).fetchall()
     assert total == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    (agent,) = [process for process in opened.processes if process.role == "agent"]
+    assert agent.facts["cores"] == len(os.sched_getaffinity(0))
+    cpu = agent.facts["cpu"]
+    assert cpu in Path("/proc/cpuinfo").read_text()
+    assert cpu or "model name" not in Path("/proc/cpuinfo").read_text()
     pairs = [line for line in clock_lines(run, node_id()) if line["kind"] == "pair"]
     assert len(pairs) >= 2
     assert all(abs(p["real_ns"] - time.time_ns()) < 60e9 for p in pairs)

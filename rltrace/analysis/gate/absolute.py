@@ -52,7 +52,7 @@ def find_absolute(condition: Condition, panel: Panel, verdicts: Verdicts) -> Fin
 
 def _of_bound(condition: Condition, panel: Panel) -> Finding:
     metric = find_metric(condition.subject)
-    values = panel.figures(metric).values
+    values = panel.values(metric)
     value = float(np.mean(values))
     if math.isnan(value):
         because = f"nobody recorded {metric.name} ({metric.says})"

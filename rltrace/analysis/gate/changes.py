@@ -13,7 +13,7 @@ from rltrace.analysis.gate.contrast import TAU, Contrast, contrast
 from rltrace.analysis.gate.findings import Drift, FactorChange, StageChange
 from rltrace.analysis.gate.metrics import HIGHER, Metric
 from rltrace.analysis.gate.panel import Figures, Panel
-from rltrace.analysis.gate.series import WORK
+from rltrace.analysis.gate.series import HOST, WORK
 
 LEVEL = 0.95
 _DRIFT_LEVEL = 0.99
@@ -29,6 +29,7 @@ of whole runs, and not of steps."""
 
 TOKENS_OF_STEP = "tokens a step"
 SIGNAL_SHARE = "tokens with a signal"
+HOST_CORES = "cores busy on the hosts"
 _WORK = (
     ("samples a step", m.SAMPLES, m.STEPS),
     ("tokens a sample", m.GENERATED, m.SAMPLES),
@@ -36,13 +37,16 @@ _WORK = (
     ("tokens trained on a step", m.TRAINED, m.STEPS),
     (SIGNAL_SHARE, m.USEFUL, m.TRAINED),
     ("reward of a verdict", m.REWARD, m.STEPS),
+    (HOST_CORES, HOST, m.LENGTH),
 )
+"""What a step did, and beside what: other programs on the host are no work of it, and make no
+figure normal, but take its cores."""
 
 
 def stage_changes(panel: Panel) -> tuple[StageChange, ...]:
     """Each stage's part of the change of the step, the largest first."""
     names = sorted({n for run in panel.runs for n in run.columns if n.startswith(m.EXPOSED)})
-    step = panel.figures(rate("step", m.LENGTH, m.STEPS)).values
+    step = panel.values(rate("step", m.LENGTH, m.STEPS))
     whole = float(step[: panel.baseline].mean())
     found = []
     for column in names:
@@ -112,7 +116,10 @@ def _means(panel: Panel, figures: Figures) -> tuple[float, float]:
 
 def _or_none(figures: Figures) -> Figures:
     """A stage that a run does not have took no time there."""
-    return Figures(np.nan_to_num(figures.values), np.nan_to_num(figures.draws))
+    values, draws = figures.values, figures.draws
+    return Figures(
+        np.where(np.isfinite(values), values, 0.0), np.where(np.isfinite(draws), draws, 0.0)
+    )
 
 
 def _mapped(change: Contrast, by: Callable[[float], float]) -> Interval:

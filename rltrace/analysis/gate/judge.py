@@ -27,7 +27,6 @@ from rltrace.analysis.gate.changes import (
 from rltrace.analysis.gate.conditions import MAX_REGRESSION, Condition
 from rltrace.analysis.gate.contrast import TAU, Contrast, contrast
 from rltrace.analysis.gate.findings import (
-    PASS,
     REGRESSION,
     UNSURE,
     Drift,
@@ -176,7 +175,7 @@ def _find(
     seen: _Seen, condition: Condition, judged: Judged, p_adjusted: float, alpha: float
 ) -> Finding:
     metric, change, panel = judged.metric, judged.change, seen.panel
-    values = panel.figures(metric).values
+    values = panel.values(metric)
     base, value = (float(x.mean()) for x in (values[: panel.baseline], values[panel.baseline :]))
     empty = replace(finding(condition, UNSURE, "", metric.unit, value), baseline=base)
     if not change.known:
@@ -189,7 +188,7 @@ def _find(
         and outcome != REGRESSION
         and change.outcome(change.p_value, alpha) == REGRESSION
     )
-    if by_token_only or (outcome == PASS and not enough(panel)):
+    if by_token_only or not enough(panel):
         outcome = UNSURE
     shown = change.shown(alpha)
     low_high = shown.interval(LEVEL)

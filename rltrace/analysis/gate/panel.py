@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -56,9 +56,14 @@ class Panel:
         """How many steps of each run count."""
         return tuple(len(rows) for rows in self.rows)
 
+    def values(self, metric: Metric) -> Floats:
+        """The figure of each run, in the metric's unit."""
+        none = tuple(counts[:0] for counts in self.counts)
+        return replace(self, counts=none).figures(metric).values
+
     def figures(self, metric: Metric, usual: bool = False) -> Figures:
-        """The figure of each run, in the metric's unit; `usual`: without the stalls of a rate's
-        seconds."""
+        """The figure of each run, in the metric's unit, and of each in each draw; `usual`: without
+        the stalls of a rate's seconds."""
         names = {metric.of, metric.per}
         if metric.of == m.LAG:
             names = {name for run in self.runs for name in run.columns if name.startswith(m.LAG)}
@@ -184,19 +189,19 @@ def _quantile(values: Floats, weights: Floats, share: float) -> Floats:
         return np.asarray(ordered[last], np.float64)
     n = len(values)
     below = np.cumsum(weights, axis=1) / np.maximum(weights.sum(axis=1, keepdims=True), 1)
-    grid, chance = _beta((n + 1) * share, (n + 1) * (1 - share))
-    reached = np.interp(below, grid, chance)
+    chance = _beta((n + 1) * share, (n + 1) * (1 - share))
+    reached = chance[np.rint(below * (len(chance) - 1)).astype(np.int64)]
     parts = np.diff(reached, axis=1, prepend=0.0)
     return np.asarray(parts @ ordered, np.float64)
 
 
-def _beta(a: float, b: float) -> tuple[Floats, Floats]:
-    """The distribution function of a beta distribution, on a grid."""
+def _beta(a: float, b: float) -> Floats:
+    """The distribution function of a beta distribution, on an even grid from 0 to 1."""
     grid = np.linspace(0.0, 1.0, 4001)
     inner = (grid[1:] + grid[:-1]) / 2
     logs = (a - 1) * np.log(inner) + (b - 1) * np.log1p(-inner)
     density = np.exp(logs - logs.max())
-    return grid, np.append(0.0, np.cumsum(density) / density.sum())
+    return np.append(0.0, np.cumsum(density) / density.sum())
 
 
 def _lags(columns: dict[str, Floats], weights: Floats, metric: Metric) -> Floats | None:

@@ -29,9 +29,10 @@ from rltrace.trace.vocabulary import Stage, word
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
 
-WORK = "work_s"
+WORK, HOST = "work_s", "host_busy_core_s"
 MOST_STEPS = 400
 """Of a longer run the last ones are kept: its warm-up is long behind."""
+_READINGS_NS = 3_000_000_000  # the node's agent reads its counters every second
 MOST_LAG = 64
 """Lags are counted one by one up to this one, and all larger ones with it."""
 
@@ -80,6 +81,7 @@ def series_of(run: Run) -> RunSeries:
         **_busy(breakdown),
         **_lags(run, steps),
         **_syncs(run, steps),
+        **_host(run, steps),
     }
     kept = {n: c[-MOST_STEPS:] for n, c in columns.items() if not np.isnan(c).all()}
     return RunSeries(name, began, numbers[-MOST_STEPS:], kept)
@@ -145,6 +147,25 @@ def _syncs(run: Run, steps: Steps) -> dict[str, Seconds]:
     if kept and all(u.bytes >= 0 for u in kept):
         columns[m.SYNC_BYTES] = np.bincount(place, [float(u.bytes) for u in kept], size)
     return columns
+
+
+def _host(run: Run, steps: Steps) -> dict[str, Seconds]:
+    """Core-seconds in which anything ran on the hosts, of the job or not; none where no node's
+    readings span the steps."""
+    rows = run.sql("""
+        select node, time_ns, value
+        from raw_samples join names on names.id = counter join processes using (process)
+        where text = 'host/cpu_busy_seconds' and time_ns > 0 and isfinite(value) order by time_ns
+    """).fetchall()
+    edges = np.array([*(w.start_ns for w in steps.windows), steps.windows[-1].end_ns], np.int64)
+    total = np.zeros(len(steps.windows))
+    nodes = {node for node, _, _ in rows}
+    for node in nodes:
+        read = np.array([(at, busy) for of, at, busy in rows if of == node], np.float64)
+        if read[0, 0] > edges[0] + _READINGS_NS or read[-1, 0] < edges[-1] - _READINGS_NS:
+            return {}
+        total += np.diff(np.interp(edges.astype(np.float64), read[:, 0], read[:, 1]))
+    return {HOST: total} if nodes else {}
 
 
 def _placed(times: Ints, steps: Steps) -> tuple[Ints, Ints]:

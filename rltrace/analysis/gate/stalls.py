@@ -22,9 +22,9 @@ _MOST_ZEROS = 0.2  # a stage that is not in each step has no usual length
 def without_stalls(seconds: Sequence[Floats], paired: bool) -> list[Floats]:
     """The columns of seconds of some runs with the stalls cut to the longest usual value. `paired`
     columns are of the same steps: usual is then relative to what the runs share."""
-    if any((one <= 0).mean() > _MOST_ZEROS for one in seconds if len(one)):
+    if any(not len(one) or (~(one > 0)).mean() > _MOST_ZEROS for one in seconds):
         return list(seconds)
-    logs = [np.log(np.maximum(one, 1e-9)) for one in seconds]
+    logs = [np.log(np.maximum(np.nan_to_num(one), 1e-9)) for one in seconds]
     pattern = _shared(np.stack(logs)) if paired else None
     rests = [one if pattern is None else one - pattern for one in logs]
     levels = [float(np.median(one)) for one in rests]

@@ -7,8 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from rltrace.analysis.gate import metrics as m
 from rltrace.analysis.gate.absolute import Verdicts
 from rltrace.analysis.gate.baseline import Baseline, make_baseline, read_baseline, write_baseline
 from rltrace.analysis.gate.conditions import (
@@ -22,6 +24,7 @@ from rltrace.analysis.gate.conditions import (
 )
 from rltrace.analysis.gate.findings import PASS, REGRESSION, UNSURE, Finding, Judgement
 from rltrace.analysis.gate.judge import judge, judge_series
+from rltrace.analysis.gate.series import RunSeries
 from rltrace.trace.errors import (
     ANSWER_IS_NO,
     CANNOT_TELL,
@@ -141,9 +144,10 @@ def test_noise_cannot_be_told_and_what_would_tell_is_said() -> None:
     assert finding.more_steps or finding.more_runs or finding.more_baselines
 
 
-def test_few_steps_cannot_be_told() -> None:
+@pytest.mark.parametrize("slower", [1.0, 2.0])
+def test_few_steps_cannot_be_told(slower: float) -> None:
     short = replace(QUIET, steps=4, warm=False)
-    finding = only(judged(short, short, "goodput=3%"))
+    finding = only(judged(short, replace(short, slower=slower), "goodput=3%"))
     assert finding.outcome == UNSURE
     assert finding.more_steps == 1
     assert "settled steps" in finding.because
@@ -184,6 +188,38 @@ def test_more_conditions_do_not_make_more_false_alarms() -> None:
     one = only(judged(QUIET, QUIET, "goodput=3%"))
     many = judged(QUIET, QUIET, "goodput=3%", "step=3%", "stage.rollout=3%").findings[0]
     assert many.p_adjusted >= many.p_value == one.p_value
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("seed", range(12))
+def test_any_figures_get_an_answer(seed: int) -> None:
+    random = np.random.default_rng(seed)
+
+    def worn(run: RunSeries) -> RunSeries:
+        columns = {}
+        for name, column in run.columns.items():
+            gone = random.random()
+            if name == m.LENGTH or gone < 0.4:
+                columns[name] = column
+            elif gone < 0.8:
+                worth = random.choice([0.0, math.nan], size=run.size)
+                columns[name] = np.where(random.random(run.size) < gone, worth, column)
+        size = int(random.integers(1, run.size + 1))
+        kept = {name: column[:size] for name, column in columns.items()}
+        kept[f"{m.LAG}{random.integers(3)}"] = random.integers(0, 2, size).astype(np.float64)
+        return replace(run, steps=run.steps[:size], columns=kept)
+
+    before = [worn(run) for run in runs_of(replace(QUIET, steps=12), 3, 0)]
+    after = [worn(run) for run in runs_of(replace(QUIET, steps=12), 1, 9)]
+    texts = [f"{name}=3%" for name in (
+        "goodput", "goodput_per_gpu", "throughput", "step", "step.p95", "lag", "lag.p99", "lag.max",
+        "sync", "stage.train", "stage.train.p50", "exposed.rollout", "reward", "ess",
+    )]  # fmt: skip
+    bounds = [parse_condition(MAXIMUM, "lag.p99=1"), parse_condition(MINIMUM, "ess=0.5")]
+    found = judge_series(after, before, [*limits(*texts), *bounds], Verdicts(()))
+    assert len(found.findings) == len(texts) + 2
+    assert all(finding.because for finding in found.findings)
+    assert {finding.outcome for finding in found.findings} <= {PASS, REGRESSION, UNSURE}
 
 
 @pytest.fixture(scope="module")

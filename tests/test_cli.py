@@ -406,3 +406,28 @@ def test_an_encoding_without_our_signs_gets_plain_ones(run: Path) -> None:
 def test_a_query_that_is_no_text_is_wrong_usage(run: Path) -> None:
     result = invoke("query", "SELECT '\udce9'", run)
     assert (result.exit_code, len(result.output.splitlines())) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "unneeded"),
+    [
+        (["--help"], {"rich", "numpy", "duckdb", "pyarrow", "pygments"}),
+        (["ls", "."], {"numpy", "duckdb", "pyarrow"}),
+        (["info", "run"], {"duckdb", "scipy"}),
+        (["wrap", "-h"], {"rich", "numpy", "duckdb", "pyarrow"}),
+    ],
+)
+def test_a_small_command_loads_little(run: Path, arguments: list[str], unneeded: set[str]) -> None:
+    code = (
+        "import sys; from rltrace.cli import main\n"
+        "try: main(sys.argv[1:])\n"
+        "finally: print(*sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=run.parent,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert not unneeded & set(done.stderr.split())

@@ -9,9 +9,12 @@ from __future__ import annotations
 import os
 import socket
 import time
+from typing import TYPE_CHECKING
 
 from rltrace.trace.clock import node_id
-from rltrace.trace.processes import Process
+
+if TYPE_CHECKING:
+    from rltrace.trace.processes import Process
 
 _TICK_NS = 10**9 // os.sysconf("SC_CLK_TCK")
 _SLACK_NS = 10**9  # a tick, and how far the two clocks of a sleep may be off

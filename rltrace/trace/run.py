@@ -10,21 +10,18 @@ import json
 import re
 from functools import cached_property
 from pathlib import Path
-from typing import Any
-
-import duckdb
-import numpy as np
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from rltrace.trace import run_dir
-from rltrace.trace.alignment import NodeClock, Pair, align, read_clock_files
+from rltrace.trace.alignment import NodeClock
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
-from rltrace.trace.manifest import Manifest, read_manifest
-from rltrace.trace.parents import roles_of_parents
-from rltrace.trace.processes import Process, described
+from rltrace.trace.files import Columns, RunFiles
+from rltrace.trace.processes import Process
 from rltrace.trace.schema import SCHEMA_VERSION, TABLES
-from rltrace.trace.segments import NUMPY_KINDS, Segment, read_segments
 from rltrace.trace.views import BASES, LAGS, view_statements
+
+if TYPE_CHECKING:
+    import duckdb
 
 
 def open_run(path: str | Path) -> Run:
@@ -50,18 +47,24 @@ class Run:
                 f"{path} was written with trace schema {version}, this rltrace reads up to "
                 f"{SCHEMA_VERSION}: upgrade rltrace-toolkit"
             )
-        self.problems: list[dict[str, Any]] = []
-        self._manifest: Manifest | None = read_manifest(path)
+        self._files = RunFiles(path, self.meta)
+        self._columns: dict[str, Columns] = {}
         self._loaded: set[str] = set()
-        self._rows: dict[str, int] = {}
-        self._database = duckdb.connect()
-        self._read_processes()
-        self._read_problem_files()
+
+    @property
+    def processes(self) -> list[Process]:
+        """The traced processes; one whose file is missing is known once its rows are read."""
+        return self._files.processes
+
+    @property
+    def problems(self) -> list[dict[str, Any]]:
+        """What is wrong with the run, as far as its tables were read."""
+        return self._files.problems
 
     @property
     def is_compacted(self) -> bool:
         """Whether the tables come from Parquet files."""
-        return self._manifest is not None
+        return self._files.manifest is not None
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
@@ -80,6 +83,8 @@ class Run:
                     self._load(table)
                 if name == "lags":
                     self._database.execute(LAGS)
+        import duckdb
+
         try:
             relation = self._database.sql(query)
         except duckdb.Error as error:
@@ -93,12 +98,13 @@ class Run:
 
     def clock_of(self, node: str) -> NodeClock | None:
         """How a node's monotonic clock maps to the run's time; None where it is not known."""
-        return self._clocks.get(node)
+        return self._files.clocks.get(node)
 
     def rows(self, table: str) -> int:
         """Number of stored rows of a table."""
-        self._load(table)
-        return self._rows[table]
+        if self._files.manifest is not None:
+            return self._files.manifest.rows[table]
+        return len(self._read(table)[-1])
 
     @cached_property
     def spans(self) -> duckdb.DuckDBPyRelation:
@@ -130,50 +136,24 @@ class Run:
         """The `samples` view."""
         return self.sql("FROM samples")
 
-    def _problem(self, what: str, target: str, detail: str) -> None:
-        self.problems.append({"what": what, "target": target, "detail": detail})
+    @cached_property
+    def _database(self) -> duckdb.DuckDBPyConnection:
+        """In memory; made when something is asked of it, since duckdb and pyarrow take 0.2 s."""
+        import duckdb
 
-    def _read_json_files(self, folder: str) -> dict[str, dict[str, Any]]:
-        found = {}
-        for path in sorted((self.path / folder).glob("*.json")):
-            try:
-                loaded = json.loads(path.read_text("utf-8"))
-                found[path.stem] = {**loaded}
-            except (OSError, ValueError, TypeError) as error:
-                self._problem("unreadable-file", f"{folder}/{path.name}", str(error))
-        return found
+        database = duckdb.connect()
+        self._publish_processes(database)
+        self._publish_names(database)
+        return database
 
-    def _read_processes(self) -> None:
-        facts = self._read_json_files(run_dir.PROCESS)
-        pairs, exchanges, bad_lines = read_clock_files(self.path / run_dir.CLOCKS)
-        for line in bad_lines:
-            self._problem("unreadable-line", f"{run_dir.CLOCKS}/{line}", "skipped")
-        for fact in facts.values():
-            clock = fact.get("clock")
-            if isinstance(clock, dict) and not {"monotonic_ns", "real_ns"} - set(clock):
-                pair: Pair = (clock["monotonic_ns"], clock["real_ns"], clock.get("bracket_ns", 0))
-                pairs.setdefault(str(fact.get("node")), []).append(pair)
-        self._clocks: dict[str, NodeClock] = align(str(self.meta.get("node")), pairs, exchanges)
-        self.processes: list[Process] = []
-        self._numbers: dict[str, int] = {}
-        order = sorted(facts, key=lambda w: (facts[w].get("start_ns") or 0, w))
-        if self._manifest is not None:
-            order = self._manifest.processes
-            self.problems += self._manifest.problems
-        parents = roles_of_parents(facts)
-        for who in order:
-            self._add_process(who, facts.get(who, {}), parents.get(who))
-        self._names: dict[str, int] = {}
-        self._publish_processes()
-        self._publish_names()
+    def _read(self, name: str) -> Columns:
+        if name not in self._columns:
+            self._columns[name] = self._files.columns(name)
+        return self._columns[name]
 
-    def _add_process(self, who: str, facts: dict[str, Any], child_of: str | None = None) -> Process:
-        process = described(len(self.processes), who, facts, self._clocks, child_of)
-        self.processes.append(process)
-        self._numbers[who] = process.number
-        return process
+    def _publish_processes(self, database: duckdb.DuckDBPyConnection) -> None:
+        import pyarrow as pa
 
-    def _publish_processes(self) -> None:
         rows = self.processes
         columns = {
             "process": pa.array([p.number for p in rows], pa.int32()),
@@ -189,101 +169,42 @@ class Run:
             "start_ns": pa.array([p.start_ns for p in rows], pa.int64()),
             "clock_bound_ns": pa.array([p.clock_bound_ns for p in rows], pa.int64()),
         }
-        self._database.register("processes", pa.table(columns))
+        database.register("processes", pa.table(columns))
 
-    def _publish_names(self) -> None:
-        if self._manifest is not None:
-            source = f"read_parquet({_quoted(self._manifest.names)})"
-            self._database.execute(f"CREATE OR REPLACE VIEW names AS FROM {source}")
+    def _publish_names(self, database: duckdb.DuckDBPyConnection) -> None:
+        if self._files.manifest is not None:
+            source = f"read_parquet({_quoted(self._files.manifest.names)})"
+            database.execute(f"CREATE OR REPLACE VIEW names AS FROM {source}")
             return
-        columns = {
-            "id": pa.array(self._names.values(), pa.int32()),
-            "text": pa.array(self._names.keys(), pa.string()),
-        }
-        self._database.register("names", pa.table(columns))
+        import pyarrow as pa
 
-    def _read_problem_files(self) -> None:
-        for path in sorted((self.path / run_dir.PROBLEMS).glob("*.jsonl")):
-            for line in path.read_text("utf-8", "replace").splitlines():
-                try:
-                    self.problems.append({**json.loads(line), "who": path.stem})
-                except (ValueError, TypeError):
-                    self._problem("unreadable-line", f"{run_dir.PROBLEMS}/{path.name}", "skipped")
+        columns = {
+            "id": pa.array(self._files.names.values(), pa.int32()),
+            "text": pa.array(self._files.names.keys(), pa.string()),
+        }
+        database.register("names", pa.table(columns))
 
     def _load(self, name: str) -> None:
         if name in self._loaded:
             return
         self._loaded.add(name)
-        if self._manifest is not None:
-            source = f"read_parquet({_quoted(self._manifest.tables[name])})"
+        if self._files.manifest is not None:
+            source = f"read_parquet({_quoted(self._files.manifest.tables[name])})"
             self._database.execute(f"CREATE OR REPLACE VIEW raw_{name} AS FROM {source}")
-            self._rows[name] = self._manifest.rows[name]
         else:
-            self._load_segments(name)
+            self._register(name)
         for statement in view_statements(TABLES[name]):
             self._database.execute(statement)
 
-    def _load_segments(self, name: str) -> None:
-        table = TABLES[name]
-        parts: list[list[np.ndarray[Any, Any]]] = []
-        for segment in read_segments(self.path / name, table):
-            if segment.problem:
-                self._problem("torn-file", f"{name}/{segment.path.name}", segment.problem)
-            if segment.rows:
-                parts.append(self._translated(name, segment))
-        kinds = [NUMPY_KINDS[c.kind] for c in table.columns] + [np.int32]
-        columns = (
-            [np.concatenate(column) for column in zip(*parts, strict=True)]
-            if parts
-            else [np.empty(0, kind) for kind in kinds]
-        )
-        names = [c.name for c in table.columns] + ["process"]
+    def _register(self, name: str) -> None:
+        import pyarrow as pa
+
+        columns = self._read(name)
+        names = [c.name for c in TABLES[name].columns] + ["process"]
         loaded = pa.table({n: pa.array(c) for n, c in zip(names, columns, strict=True)})
-        self._rows[name] = loaded.num_rows
         self._database.register(f"raw_{name}", loaded)
-        self._publish_names()
-        self._publish_processes()
-
-    def _translated(self, name: str, segment: Segment) -> list[np.ndarray[Any, Any]]:
-        """Columns of a segment with aligned times and global name ids, and its process number."""
-        number = self._numbers.get(segment.who)
-        if number is None:
-            self._problem("no-process-file", segment.who, "its clock and role are unknown")
-            number = self._add_process(segment.who, {}).number
-        clock = self._clocks.get(self.processes[number].node)
-        columns = []
-        for column, values in zip(TABLES[name].columns, segment.columns, strict=True):
-            if column.is_time and clock is not None:
-                columns.append(clock.to_unix(values))
-            elif column.is_name:
-                columns.append(self._global_names(segment.who, values))
-            else:
-                columns.append(values)
-        columns.append(np.full(segment.rows, number, np.int32))
-        return columns
-
-    def _global_names(self, who: str, ids: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        table = self._name_table(who)
-        highest = int(ids.max(initial=-1))
-        if highest >= len(table):
-            missing = [self._names.setdefault("?", len(self._names))] * (highest + 1 - len(table))
-            table = np.concatenate([table, np.array(missing, np.int32)])
-        lookup = np.concatenate([table, np.array([-1], np.int32)])
-        return lookup[np.where(ids < 0, -1, ids)]
-
-    def _name_table(self, who: str) -> np.ndarray[Any, Any]:
-        known: dict[int, str] = {}
-        path = self.path / run_dir.NAMES / f"{who}.jsonl"
-        if path.exists():
-            for line in path.read_text("utf-8", "replace").splitlines():
-                try:
-                    number, text = json.loads(line)
-                    known[int(number)] = str(text).encode("utf-8", "replace").decode()
-                except (ValueError, TypeError):
-                    self._problem("unreadable-line", f"{run_dir.NAMES}/{path.name}", "skipped")
-        texts = [known.get(i, "?") for i in range(max(known, default=-1) + 1)]
-        ids = [self._names.setdefault(text, len(self._names)) for text in texts]
-        return np.array(ids, np.int32)
+        self._publish_names(self._database)  # the table may bring new ones
+        self._publish_processes(self._database)
 
 
 def _quoted(path: Path) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,10 +13,13 @@ from click.testing import CliRunner
 
 import rltrace
 from benchmarks.make_trace import Workload, make
+from rltrace.analysis.critical_path import PathSegment
 from rltrace.analysis.summary import Summary, summarize
 from rltrace.cli import main
 from rltrace.report import html, units
+from rltrace.report.html import timeline_part
 from rltrace.report.html.slices import read_slices
+from rltrace.report.html.timeline_part import thinned
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage
@@ -169,6 +174,45 @@ def test_short_slices_are_merged_and_none_is_lost(tmp_path: Path) -> None:
     assert (few.count == 1).sum() >= long.sum()
     for stage in np.unique(whole.stage):
         assert few.count[few.stage == stage].sum() == (whole.stage == stage).sum()
+
+
+def test_slices_are_those_between_two_moments(tmp_path: Path) -> None:
+    spans = (("before", 0, 1), ("into", 1, 3), ("in", 3, 4), ("out of", 4, 9), ("after", 7, 9))
+    worker = process("rollout")
+    for name, begin_s, end_s in (*spans, ("open", 5, -1)):
+        worker.span(between(begin_s, end_s), name, Stage.ROLLOUT, 0)
+    run = run_of(tmp_path, worker, end_real_ns=at(30))
+    found = read_slices(run, at(2), at(6))
+    texts = dict(run.sql("select id, text from names").fetchall())
+    ends = dict(zip((texts[n] for n in found.name.tolist()), found.end_ns.tolist(), strict=True))
+    assert ends == {"into": at(3), "in": at(4), "out of": at(9), "open": at(6)}
+    assert found.of == len(found) == 4
+
+
+def test_a_path_of_very_many_stretches_is_thinned_and_keeps_its_longest() -> None:
+    lengths = [1, 1, 5, 1, 1, 1] * 50
+    ends = list(itertools.accumulate(lengths))
+    path = [
+        PathSegment(end - length, end, Stage.TRAIN if length > 1 else Stage.SYNC, 0, "")
+        for length, end in zip(lengths, ends, strict=True)
+    ]
+    assert thinned(path, len(path)) == path
+    few = thinned(path, 50)
+    assert len(few) <= 50
+    assert (few[0].start_ns, few[-1].end_ns) == (path[0].start_ns, path[-1].end_ns)
+    assert all(one.end_ns == other.start_ns for one, other in itertools.pairwise(few))
+    assert {segment.stage for segment in few} == {Stage.TRAIN}
+
+
+def test_the_page_says_where_its_path_is_thinned(
+    pages: Pages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, summary, _ = pages("one-step-off")
+    monkeypatch.setattr(timeline_part, "MOST_PATH", 5)
+    page = html.render(run, summary)
+    _, columns = data_of(parse(page))
+    assert 0 < len(columns["pathStart"]) <= 5
+    assert re.search(r"The critical path has \d+\sstretches and \d\sare drawn", page)
 
 
 def test_nobodys_words_are_markup(tmp_path: Path, pages: Pages) -> None:

@@ -98,9 +98,16 @@ class Watched:
     server: Prometheus
 
     def last(self, query: str) -> list[tuple[dict[str, str], float]]:
-        """The labels and the value of each series now."""
-        found = self.server.api("query", query=query)["result"]
-        return [(series["metric"], float(series["value"][1])) for series in found]
+        """The labels and the value of each series now. A scrape that failed, as one may on a busy
+        machine, leaves none until the next."""
+        found: list[Any] = []
+
+        def series() -> bool:
+            found[:] = self.server.api("query", query=query)["result"]
+            return bool(found)
+
+        self.until(query, series)
+        return [(one["metric"], float(one["value"][1])) for one in found]
 
     def values(self, expression: Expression) -> list[list[float]]:
         """The values of each series in the last seconds."""

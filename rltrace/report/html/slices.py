@@ -31,7 +31,7 @@ _COARSEST = 1 << 8  # from these on lanes do not keep them apart
 class Slices:
     """A row each; -1: unknown. `count` slices stand behind one, `busy_ns` is how long they lasted
     together; `name` is the id of the first one's. `merged_below_ns`: shorter ones were merged with
-    neighbours of the same stage (0: none were); `of` is how many there are in the run."""
+    neighbours of the same stage (0: none were); `of` is how many there were before."""
 
     process: Ints
     kind: Ints
@@ -54,9 +54,9 @@ class Slices:
 
 
 def read_slices(run: Run, since_ns: int, until_ns: int, most: int = MOST) -> Slices:
-    """All slices of `run` that begin between two moments (Unix ns), merged until at most `most` are
-    left. One that never ended lasts until the second."""
-    rows = _ROWS.format(until=until_ns)
+    """All slices of `run` that last between two moments (Unix ns), or on into that time or out of
+    it, merged until at most `most` are left. One that never ended lasts until the second moment."""
+    rows = _ROWS.format(since=since_ns, until=until_ns)
     of = int(run.sql(f"select count(*) from ({rows})").fetchall()[0][0])
     if of <= most:
         return _read(run, _WHOLE.format(rows=rows), 0, of)
@@ -71,26 +71,23 @@ def read_slices(run: Run, since_ns: int, until_ns: int, most: int = MOST) -> Sli
         parts //= 2
 
 
+_UNTIL = "case when end_ns < 0 then {until} else greatest(start_ns, end_ns) end"
+
 _ROWS = f"""
-    select process, {SPAN} as kind, lane, name, stage, start_ns,
-           case when end_ns < 0 then {{until}} else greatest(start_ns, end_ns) end as end_ns,
-           step, version, tokens, (end_ns < 0)::int as is_open
-    from raw_spans where start_ns > 0 and stage <> {int(Stage.STEP)}
-    union all
-    select process, {TRAJECTORY}, 0, -1, {int(Stage.ROLLOUT)}, start_ns,
-           case when end_ns < 0 then {{until}} else greatest(start_ns, end_ns) end,
-           -1, first_version, response_tokens, (end_ns < 0)::int
-    from raw_trajectories where start_ns > 0
-    union all
-    select process, {VERDICT}, 0, component, {int(Stage.REWARD)}, start_ns,
-           case when end_ns < 0 then {{until}} else greatest(start_ns, end_ns) end,
-           -1, -1, -1, (end_ns < 0)::int
-    from raw_rewards where start_ns > 0
-    union all
-    select process, {UPDATE}, 0, -1, {int(Stage.SYNC)}, start_ns,
-           case when end_ns < 0 then {{until}} else greatest(start_ns, end_ns) end,
-           -1, version, -1, (end_ns < 0)::int
-    from raw_syncs where start_ns > 0"""
+    select *, (recorded_ns < 0)::int as is_open from (
+        select process, {SPAN} as kind, lane, name, stage, start_ns, {_UNTIL} as end_ns,
+               end_ns as recorded_ns, step, version, tokens
+        from raw_spans where stage <> {int(Stage.STEP)}
+        union all
+        select process, {TRAJECTORY}, 0, -1, {int(Stage.ROLLOUT)}, start_ns, {_UNTIL},
+               end_ns, -1, first_version, response_tokens from raw_trajectories
+        union all
+        select process, {VERDICT}, 0, component, {int(Stage.REWARD)}, start_ns, {_UNTIL},
+               end_ns, -1, -1, -1 from raw_rewards
+        union all
+        select process, {UPDATE}, 0, -1, {int(Stage.SYNC)}, start_ns, {_UNTIL},
+               end_ns, -1, version, -1 from raw_syncs)
+    where start_ns > 0 and start_ns <= {{until}} and end_ns >= {{since}}"""
 
 _WHOLE = "select *, 1 as count, end_ns - start_ns as busy_ns from ({rows})"
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,9 +27,11 @@ if TYPE_CHECKING:
     from rltrace.trace.processes import Process
     from rltrace.trace.run import Run
 
+MOST_PATH = 20_000
+"""More stretches of the critical path than this are drawn as that many."""
+
 _TICKS = 1 << 28
 _MOST_NAMES = 4_000
-_MOST_PATH = 20_000
 _PATH_UNKNOWN = len(Stage)
 _ORDER = ("", "driver", "controller", "trainer", "learner")
 _LATE = 9
@@ -42,15 +47,17 @@ def timeline_part(material: Material) -> tuple[Part, dict[str, Any], Columns]:
     slices = _in_order_of_roles(slices, material.run)
     rows = lay_out(slices)
     about, columns = _data(material, slices, rows)
-    path = _path(material)
+    stretches = _path(material)
+    path = thinned(stretches, MOST_PATH)
     if path:
         columns |= _path_columns(path, material.since_ns, about["tick_ns"])
-    shown = picture(_picture(material, slices, path))
+    shown = picture(_picture(material, slices, bool(path)))
     said = [
         "Click on it, then turn the wheel to zoom and drag to move; or hold Ctrl and turn the "
         "wheel. Keys: arrows move, + and − zoom, 0 shows all, [ and ] go to the step before and "
         "the next, Esc leaves.",
         *_merged(slices),
+        *_thinned(stretches, path),
         "`rltrace timeline` writes all of it for ui.perfetto.dev, with arrows between samples.",
     ]
     return part("timeline", title, title, shown, notes(said)), about, columns
@@ -162,10 +169,35 @@ def _path(material: Material) -> tuple[PathSegment, ...]:
         return ()
     breakdown = break_down(material.activity, material.steps)
     found = find_path(material.run, material.activity, material.steps, breakdown)
-    return () if isinstance(found, str) or len(found) > _MOST_PATH else found
+    return () if isinstance(found, str) else found
 
 
-def _path_columns(path: tuple[PathSegment, ...], since_ns: int, tick: int) -> Columns:
+def thinned(path: Sequence[PathSegment], most: int) -> list[PathSegment]:
+    """A path of at most `most` stretches: where there are more, of those that begin in one equal
+    part of the time the longest one stands for all of them."""
+    if len(path) <= most:
+        return list(path)
+    first, last = path[0].start_ns, path[-1].end_ns
+    width = max(1, -(-(last - first) // most))
+    thin = []
+    for _, alike in itertools.groupby(path, lambda s: min((s.start_ns - first) // width, most - 1)):
+        stretches = list(alike)
+        longest = max(stretches, key=lambda s: s.end_ns - s.start_ns)
+        ends = {"start_ns": stretches[0].start_ns, "end_ns": stretches[-1].end_ns}
+        thin.append(replace(longest, **ends))
+    return thin
+
+
+def _thinned(path: Sequence[PathSegment], drawn: Sequence[PathSegment]) -> list[str]:
+    if len(drawn) == len(path):
+        return []
+    return [
+        f"The critical path has {units.count(len(path))} stretches and {units.count(len(drawn))} "
+        "are drawn: of neighbours the longest one stands for all."
+    ]
+
+
+def _path_columns(path: Sequence[PathSegment], since_ns: int, tick: int) -> Columns:
     stage = [_PATH_UNKNOWN if s.stage is None else int(s.stage) for s in path]
     return {
         "pathStart": narrow(_ticks([s.start_ns for s in path], since_ns, tick)),
@@ -174,7 +206,7 @@ def _path_columns(path: tuple[PathSegment, ...], since_ns: int, tick: int) -> Co
     }
 
 
-def _picture(material: Material, slices: Slices, path: tuple[PathSegment, ...]) -> Picture:
+def _picture(material: Material, slices: Slices, has_path: bool) -> Picture:
     stages = [word(Stage(code)) for code in np.unique(slices.stage) if code in set(Stage)]
     seen = [stage for stage in COLOURED if stage in stages]
     rows = []
@@ -195,7 +227,7 @@ def _picture(material: Material, slices: Slices, path: tuple[PathSegment, ...]) 
                 *(units.seconds(s) if s else "" for s in spent),
             )
         )
-    what = "steps, the critical path, and " if path else "steps and "
+    what = "steps, the critical path, and " if has_path else "steps and "
     return Picture(
         key="timeline-picture",
         title="Every process",

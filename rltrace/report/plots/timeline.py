@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rltrace.analysis.activity import read_activity
 from rltrace.report.html.rows import lay_out
-from rltrace.report.html.slices import KINDS, Slices, read_slices
+from rltrace.report.html.slices import KINDS, read_slices
 from rltrace.report.plots.paper import axes, colour, nothing, stage_legend
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.vocabulary import Stage, word
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from rltrace.trace.run import Run
 
 _MOST = 20_000
-_MOST_READ = 400_000
 _GAP = 0.25
 _TALLEST = 14.0
 
@@ -40,7 +38,7 @@ def timeline(
     begin_ns, end_ns = activity.first_ns, activity.last_ns
     first = begin_ns + round(since_s * 1e9)
     last = min(end_ns, begin_ns + round(min(until_s, 1e9) * 1e9))
-    slices = _between(run, (begin_ns, end_ns), first, last) if last > first else None
+    slices = read_slices(run, first, last, _MOST) if last > first else None
     rows = lay_out(slices) if slices is not None else None
     if slices is None or rows is None or not len(rows):
         return nothing(axes(ax, 12, 2), "nothing was recorded in this time")
@@ -69,18 +67,6 @@ def timeline(
     )
     stage_legend(ax, [word(stage) for stage in Stage if word(stage) in seen])
     return ax
-
-
-def _between(run: Run, whole: tuple[int, int], first: int, last: int) -> Slices:
-    """What went on between two moments (Unix ns) of the whole trace, the finer the shorter."""
-    shown = (last - first) / (whole[1] - whole[0])
-    slices = read_slices(run, *whole, min(_MOST_READ, round(_MOST / shown)))
-    inside = (slices.start_ns < last) & (slices.end_ns > first)
-    columns = {f.name: getattr(slices, f.name) for f in fields(slices)}
-    kept: dict[str, Any] = {
-        name: v[inside] for name, v in columns.items() if isinstance(v, np.ndarray)
-    }
-    return replace(slices, **kept)
 
 
 def _seconds(start: np.ndarray, end: np.ndarray, zero_ns: int) -> list[tuple[float, float]]:

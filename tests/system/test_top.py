@@ -87,7 +87,7 @@ def test_a_live_run_of_the_trainer_and_its_end_by_kill_9(
     assert re.search(r"controller \(pid \d+ on .*\) ended in ", killed)
 
     terminal.type("q")
-    left = terminal.until(lambda _: terminal.exit_code() is not None)
+    left = terminal.until(lambda _: terminal.exit_code() is not None, 300)
     assert terminal.exit_code() == 0
     assert "run: killed by SIGKILL (kill -9)" in left
 

@@ -85,10 +85,9 @@ def drift_of(panel: Panel) -> tuple[Drift, ...]:
         change = contrast(panel, figures)
         if not change.known:
             continue
-        same = panel.paired and not np.ptp(figures.values) and not change.chance
         sure = change.interval(_DRIFT_LEVEL).excludes(0.0) and abs(change.value) > _ALIKE
-        ratio = Interval(1.0, 1.0, 1.0) if same else _mapped(change, math.exp)
-        found.append(Drift(name, *_means(panel, figures), ratio, bool(sure and not same)))
+        ratio = _mapped(change, math.exp)
+        found.append(Drift(name, *_means(panel, figures), ratio, sure))
     return tuple(found)
 
 

@@ -34,6 +34,7 @@ from rltrace.analysis.gate.student import quantile, tail
 TAU = 0.01
 """Standard deviation between starts of the same job, as a share of the figure."""
 FREEDOM = 2.0
+_EXACT = 1e-18  # a variance that is none but for rounding
 _MOST_FREEDOM = 4.0  # of the prior, however many steps say what chance does in one run
 
 
@@ -60,7 +61,10 @@ class Contrast:
 
     def chance_of_more(self, than: float, sign: int) -> float:
         """The p-value of "`sign` times the difference is at most `than`", one-sided."""
-        return tail((sign * self.value - than) / self.error, self.freedom)
+        beyond = sign * self.value - than
+        if not self.error > 0:
+            return 0.0 if beyond > _EXACT else 1.0
+        return tail(beyond / self.error, self.freedom)
 
     def bound(self, probability: float) -> float:
         """What the difference does not exceed with this confidence."""
@@ -85,6 +89,8 @@ def contrast(panel: Panel, figures: Figures, tau: float = TAU, logs: bool = True
         return Contrast(math.nan, math.nan, 1.0, m, k, math.nan, math.nan, 0)
     chance_m, chance_k = _chance(panel, draws - values)
     base, judged = values[:m], values[m:]
+    if chance_m < _EXACT:  # bytes of an update, a share of 1: what no start changes
+        tau, chance_m = 0.0, 0.0
     prior = tau * tau + chance_m
     freedom = FREEDOM
     if prior > 0:

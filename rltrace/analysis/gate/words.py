@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rltrace.analysis.gate.findings import PASS, REGRESSION, UNSURE
 from rltrace.analysis.gate.metrics import Metric
 from rltrace.analysis.gate.panel import FEWEST, Panel
-from rltrace.analysis.gate.regression import MISS, Change, share_worse
+from rltrace.analysis.gate.regression import MISS, Change, Needed, needed, share_worse
 from rltrace.analysis.gate.views import View
 
 
@@ -57,14 +57,17 @@ def because_of(judged: Judged, outcome: str, by_token_only: bool, panel: Panel) 
         return "usual steps are not worse, but the run stalls more"
     measured = share_worse(change.sign * change.usual.value, better)
     towards = "worse" if measured >= 0 else "better"
+    hopeless = needed(change) == Needed()
+    beyond_noise = ", and no number of runs that one makes would tell" if hopeless else ""
     if measured > limit:
         return (
             f"{100 * measured:.1f} % worse is beyond {100 * limit:g} %, and may be chance: the "
-            "noise is too large"
+            f"noise is too large{beyond_noise}"
         )
     return (
         f"measured {100 * abs(measured):.1f} % {towards}, and by chance it may be up to "
         f"{100 * most:.1f} % worse: the noise is too large for a limit of {100 * limit:g} %"
+        f"{beyond_noise}"
     )
 
 

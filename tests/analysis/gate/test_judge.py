@@ -144,6 +144,29 @@ def test_noise_cannot_be_told_and_what_would_tell_is_said() -> None:
     assert finding.more_steps or finding.more_runs or finding.more_baselines
 
 
+def test_what_no_number_of_runs_would_tell_is_said() -> None:
+    finding = only(judged(Job(), Job(), "goodput=0.05%"))
+    assert finding.outcome == UNSURE
+    assert (finding.more_steps, finding.more_runs, finding.more_baselines) == (None, None, None)
+    assert "no number of runs" in finding.because
+
+
+def test_a_figure_that_no_start_changes_is_judged_exactly() -> None:
+    before, after = runs_of(QUIET, 1, 0), runs_of(QUIET, 1, 9)
+    sends = np.full(QUIET.steps, 1e9)
+    for factor, outcome in ((1.0, PASS), (1.02, PASS), (1.04, REGRESSION)):
+        runs = [
+            [
+                replace(run, columns={**run.columns, m.SYNC_BYTES: sends * k, m.SYNCS: sends / 1e9})
+                for run in side
+            ]
+            for side, k in ((after, factor), (before, 1.0))
+        ]
+        found = judge_series(*runs, limits("sync.gbytes=3%"), Verdicts(()))
+        assert only(found).outcome == outcome
+        assert only(found).worse.value == pytest.approx(factor - 1)
+
+
 @pytest.mark.parametrize("slower", [1.0, 2.0])
 def test_few_steps_cannot_be_told(slower: float) -> None:
     short = replace(QUIET, steps=4, warm=False)

@@ -82,18 +82,28 @@ def wrap(
 @click.argument("framework")
 @click.argument("log", type=click.Path(path_type=Path))
 @click.option("--out", type=NewFolder(path_type=Path), help="Run directory to make.")
+@click.option(
+    "--map",
+    "mapping",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="What the names in a generic trace mean (TOML).",
+)
 @JSON
-def import_log(framework: str, log: Path, out: Path | None, as_json: bool) -> None:
+def import_log(
+    framework: str, log: Path, out: Path | None, mapping: Path | None, as_json: bool
+) -> None:
     """Make a run of a finished job's LOG: `rltrace import verl metrics.jsonl`.
 
-    FRAMEWORK is verl or openrlhf. LOG is JSON lines, a console log, a TensorBoard event file, a
-    `run-*.wandb`, or a directory of one of the last two.
+    FRAMEWORK is one of docs/frameworks.md, or chrome or otlp for a trace of anything with --map.
+    LOG is JSON lines, a console log, a TensorBoard event file, a `run-*.wandb`, a directory of one
+    of the last two, or a trace that the framework itself wrote.
     """
     from dataclasses import asdict
 
     from rltrace.run.importing import import_log as import_log_
 
-    done = import_log_(framework, log, out)
+    done = import_log_(framework, log, out, mapping)
     if as_json:
         print_json(asdict(done))
         return

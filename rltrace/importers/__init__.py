@@ -13,14 +13,20 @@ IMPORTERS = {
     "verl": "rltrace.importers.verl:read",
     "openrlhf": "rltrace.importers.openrlhf:read",
     "slime": f"{_FIELD}:read_slime",
-    "miles": f"{_FIELD}:read_miles",
+    "miles": "rltrace.importers.miles:read",
     "relax": f"{_FIELD}:read_relax",
     "nemo-rl": f"{_FIELD}:read_nemo_rl",
-    "areal": f"{_FIELD}:read_areal",
+    "areal": "rltrace.importers.areal:read",
     "roll": f"{_FIELD}:read_roll",
     "rlinf": f"{_FIELD}:read_rlinf",
     "prime-rl": f"{_FIELD}:read_prime_rl",
     "torchforge": f"{_FIELD}:read_torchforge",
     "mindspeed-rl": f"{_FIELD}:read_mindspeed_rl",
+    "torchtitan": "rltrace.importers.torchtitan:read",
+    "chrome": "rltrace.importers.chrome:read",
+    "otlp": "rltrace.importers.otlp:read",
 }
 """Framework -> `module:function` that makes an `ImportedRun` of a path."""
+
+MAPPED = ("chrome", "otlp")
+"""Formats of anybody's traces: their readers take a file that says what the names in them mean."""

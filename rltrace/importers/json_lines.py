@@ -13,7 +13,7 @@ from typing import Any
 
 from rltrace.importers.log import Record, no_number, number
 
-_TIMES = ("time", "timestamp", "_timestamp")  # of a line, where a logger writes it
+_TIMES = ("time", "timestamp", "_timestamp", "ts")  # of a line, where a logger writes it
 _EARLIEST_S, _LATEST_S = 1e9, 1e10  # 2001 and 2286
 _OBJECT = re.compile(r'\s*\{\s*["}]')  # and no dict that Python printed
 
@@ -62,7 +62,7 @@ def _record(found: Any, not_finite: Counter[str]) -> Record | None:
         step = int(step)
     if not isinstance(step, int) or isinstance(step, bool):
         return None
-    data = found.get("data", found)
+    data = found.get("data", found.get("metrics", found))
     if not isinstance(data, dict):
         return None
     metrics, infinite = dict[str, float](), dict[str, float]()

@@ -19,18 +19,15 @@ from pathlib import Path
 from typing import Any
 
 from rltrace.analysis.coverage import NOT_LOGGED
+from rltrace.importers.placed import Placed, write_placed
+from rltrace.importers.process_writer import ProcessWriter
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.run_dir import (
-    NAMES,
     PROBLEMS,
-    PROCESS,
     append_line,
     create_run,
     update_run_json,
-    write_json,
 )
-from rltrace.trace.schema import TABLES
-from rltrace.trace.segment import TableWriter
 from rltrace.trace.vocabulary import STEP_SPAN, Stage
 
 WHO = "imported"
@@ -78,8 +75,9 @@ class ImportedStep:
 @dataclass(frozen=True)
 class ImportedRun:
     """Everything that is known of a run. `placement` is one of `composition.PLACEMENTS`, empty for
-    unknown. `not_logged` are pairs of a stage (None: no one stage) and what of it is unknown;
-    `notes` are pairs of a metric or place and what is to be known of it."""
+    unknown. `placed` is what a log with times holds: then there are no steps to lay out, and those
+    that it has are spans. `not_logged` are pairs of a stage (None: no one stage) and what of it is
+    unknown; `notes` are pairs of a metric or place and what is to be known of it."""
 
     framework: str
     version: str
@@ -92,6 +90,7 @@ class ImportedRun:
     log: str
     kind: str
     changed_ns: int
+    placed: Placed | None = None
 
 
 def write_run(path: Path, run: ImportedRun, version: str) -> None:
@@ -118,26 +117,21 @@ def write_run(path: Path, run: ImportedRun, version: str) -> None:
 
 def _write(path: Path, run: ImportedRun) -> None:
     began_ns, ended_ns = run.changed_ns, run.changed_ns
-    writer = _Writer(path)
-    for step, start_ns in _starts(run):
-        end_ns = _step(writer, step, start_ns)
-        began_ns, ended_ns = min(began_ns, start_ns), end_ns
     imported = {"log": run.log, "kind": run.kind, "trainer": run.trainer}
-    write_json(
-        f"{path}/{PROCESS}/{WHO}.json",
-        {
-            "who": WHO,
-            "host": WHO,
-            "node": WHO,
-            "role": "trainer loop",
-            "adapter": run.framework,
-            "placement": run.placement or None,
-            "start_ns": began_ns,
-            # What is stored as monotonic time is Unix time already.
-            "clock": {"monotonic_ns": began_ns, "real_ns": began_ns, "bracket_ns": 0},
-            "imported": imported,
-        },
-    )
+    facts = {
+        "adapter": run.framework,
+        "placement": run.placement or None,
+        "imported": imported,
+    }
+    if run.placed is not None:
+        began_ns, ended_ns = run.placed.began_ns, run.placed.ended_ns
+        write_placed(path, run.placed, WHO, **facts)
+    else:
+        writer = ProcessWriter(path, WHO)
+        for step, start_ns in _starts(run):
+            end_ns = _step(writer, step, start_ns)
+            began_ns, ended_ns = min(began_ns, start_ns), end_ns
+        writer.describe(began_ns, host=WHO, node=WHO, role="trainer loop", **facts)
     for problem in _problems(run):
         append_line(f"{path}/{PROBLEMS}/{WHO}.jsonl", problem)
     update_run_json(
@@ -150,41 +144,6 @@ def _write(path: Path, run: ImportedRun) -> None:
         wrap_pid=None,
         imported=imported,
     )
-
-
-class _Writer:
-    """The tables of the one process, and its names."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._names: dict[str, int] = {}
-        self._tables = {
-            name: TableWriter(TABLES[name], f"{path}/{name}", WHO) for name in ("spans", "samples")
-        }
-
-    def span(
-        self, start_ns: int, end_ns: int, name: str, stage: Stage, step: int, lane: int
-    ) -> None:
-        """A span; `lane` is 0 but for one that overlaps its neighbours."""
-        self._tables["spans"].append(
-            start_ns=start_ns,
-            end_ns=end_ns,
-            name=self._name(name),
-            stage=int(stage),
-            step=step,
-            lane=lane,
-        )
-
-    def reading(self, time_ns: int, counter: str, value: float) -> None:
-        """A reading of a counter."""
-        self._tables["samples"].append(time_ns=time_ns, counter=self._name(counter), value=value)
-
-    def _name(self, text: str) -> int:
-        known = self._names.get(text)
-        if known is None:
-            known = self._names[text] = len(self._names)
-            append_line(f"{self._path}/{NAMES}/{WHO}.jsonl", [known, text])
-        return known
 
 
 def _starts(run: ImportedRun) -> Iterator[tuple[ImportedStep, int]]:
@@ -208,7 +167,7 @@ def _ns(seconds: float) -> int:
     return round(seconds * 1e9)
 
 
-def _step(writer: _Writer, step: ImportedStep, start_ns: int) -> int:
+def _step(writer: ProcessWriter, step: ImportedStep, start_ns: int) -> int:
     """Writes one step; returns when it is over."""
     end_ns = start_ns + _ns(step.seconds or 0.0)
     if step.seconds is not None:

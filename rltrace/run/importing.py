@@ -8,11 +8,11 @@ from importlib import import_module
 from pathlib import Path
 
 import rltrace
-from rltrace.importers import IMPORTERS
+from rltrace.importers import IMPORTERS, MAPPED
 from rltrace.importers.run_writer import ImportedRun, write_run
 from rltrace.run.location import new_run_path
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
-from rltrace.trace.vocabulary import word
+from rltrace.trace.vocabulary import Stage, word
 
 
 @dataclass(frozen=True)
@@ -38,26 +38,39 @@ class Imported:
     log_notes: tuple[str, ...]
 
 
-def import_log(framework: str, log: Path, out: Path | None = None) -> Imported:
-    """Imports `log` into `out`, by default a new directory in `rltrace-runs/`. Errors:
-    `RltraceError` for an unknown framework, a log that cannot be used, a place that is taken."""
+def import_log(
+    framework: str, log: Path, out: Path | None = None, mapping: Path | None = None
+) -> Imported:
+    """Imports `log` into `out`, by default a new directory in `rltrace-runs/`. `mapping` says what
+    the names of a generic trace mean. Errors: `RltraceError` for an unknown framework, a log that
+    cannot be used, a mapping that is missing or not wanted, a place that is taken."""
     target = IMPORTERS.get(framework)
     if target is None:
         known = ", ".join(IMPORTERS)
         message = f"there is no importer for {framework!r}; there is one for {known}"
         raise RltraceError(message, WRONG_USAGE)
     module, _, name = target.partition(":")
-    run: ImportedRun = getattr(import_module(module), name)(log)
+    read = getattr(import_module(module), name)
+    if mapping is not None and framework not in MAPPED:
+        message = f"{framework} names its own stages: --map is for {' and '.join(MAPPED)}"
+        raise RltraceError(message, WRONG_USAGE)
+    if mapping is None and framework in MAPPED:
+        message = f"what the names in {log} mean has to be said: give a file with --map"
+        raise RltraceError(message, WRONG_USAGE)
+    run: ImportedRun = read(log) if mapping is None else read(log, mapping)
     path = new_run_path([log.resolve().name]) if out is None else out
     write_run(path.absolute(), run, rltrace.__version__)
     return _told(path, run)
 
 
 def _told(path: Path, run: ImportedRun) -> Imported:
+    spans = () if run.placed is None else run.placed.spans
     timed = [step.number for step in run.steps if step.seconds is not None]
+    timed += sorted(span.step for span in spans if span.stage == Stage.STEP)
     stages = Counter(
         word(t.stage) for step in run.steps for t in (*step.before, *step.inside, *step.after)
     )
+    stages.update(word(span.stage) for span in spans if span.stage != Stage.STEP)
     return Imported(
         path=str(path),
         framework=run.framework,

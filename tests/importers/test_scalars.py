@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import rltrace
-from rltrace.importers import IMPORTERS
+from rltrace.importers import IMPORTERS, MAPPED
 from rltrace.run.importing import Imported, import_log
 from rltrace.trace.errors import RltraceError
 
@@ -252,7 +252,7 @@ def test_a_torn_last_line_costs_that_line(tmp_path: Path) -> None:
     assert any("the last one, is torn" in note for note in done.log_notes)
 
 
-@pytest.mark.parametrize("framework", IMPORTERS)
+@pytest.mark.parametrize("framework", sorted(IMPORTERS.keys() - set(MAPPED)))
 def test_every_importer_says_what_is_wrong_with_an_empty_log(
     tmp_path: Path, framework: str
 ) -> None:
@@ -260,3 +260,5 @@ def test_every_importer_says_what_is_wrong_with_an_empty_log(
     log.write_text("", "utf-8")
     with pytest.raises(RltraceError, match="is empty"):
         import_log(framework, log, tmp_path / "run")
+    with pytest.raises(RltraceError, match=r"does not exist|No such file"):
+        import_log(framework, tmp_path / "missing.jsonl", tmp_path / "run")

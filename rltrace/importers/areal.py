@@ -1,0 +1,191 @@
+"""AReaL: its perf tracer's events (Chrome's, as JSON lines), its session traces, or its figures.
+
+Events are timed from when their process began to trace, so only one process's can be read at once.
+Sessions are timed by the wall clock: those of all ranks are, and each is a trajectory with its
+phases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rltrace.hooks.identity import identify
+from rltrace.importers import chrome
+from rltrace.importers.field import read_areal
+from rltrace.importers.json_text import read_objects
+from rltrace.importers.placed import Names, PlacedRow, PlacedSpan, Process
+from rltrace.importers.run_writer import ImportedRun
+from rltrace.importers.traced import traced_run
+from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.vocabulary import Fate, Finish, Stage
+
+NAMES = Names(
+    {
+        "train.rollout": "wait",
+        "train.critic_values": "value",
+        "train.ref_logp": "reference",
+        "train.teacher_logp": "reference",
+        "train.recompute_logp": "logprob",
+        "train.compute_advantage": "other",
+        "train.ppo_update": "train",
+        "train.train_step": "train",
+        "train.critic_train_step": "train",
+        "train.update_weights": "sync",
+        "train.save": "checkpoint",
+        "train.checkpoint_for_recover": "checkpoint",
+        "train.recover": "checkpoint",
+        "train.eval": "eval",
+        "train.clear_batches": "other",
+        "train.log_stats": "other",
+    },
+    framework="areal",
+    placement="async",
+    steps=("global_step",),
+)
+"""Event -> stage. Generation is in the sessions."""
+
+_PHASES = {"generate": Stage.ROLLOUT, "reward": Stage.REWARD, "toolcall": Stage.ENV}
+_FINISHES = {"accepted": Finish.STOP, "failed": Finish.ERROR, "dropped": Finish.ABORT}
+_DROPPED = {"rejected": Fate.FILTERED, "dropped": Fate.STALE, "failed": Fate.FAILED}
+
+
+def read(path: Path) -> ImportedRun:
+    """Reads a file of events, sessions (or a folder of these), or figures. Errors: `RltraceError`
+    where there is nothing of AReaL's in it."""
+    if path.is_dir():
+        sessions = sorted(path.rglob("sessions*.jsonl"))
+        traces = sorted(path.rglob("traces*.jsonl"))
+        if sessions:
+            return _read_sessions(path, sessions)
+        if len(traces) > 1:
+            shown = ", ".join(file.name for file in traces[:5])
+            said = f"{path} holds events of several processes, each with a clock of its own: name "
+            raise RltraceError(f"{said}one of {shown}", WRONG_USAGE)
+        if traces:
+            return read(traces[0])
+        return read_areal(path)
+    kind = _kind(path)
+    if kind == "sessions":
+        return _read_sessions(path, [path])
+    if kind == "events":
+        objects = read_objects(path)
+        events = [*objects.objects, *_steps(objects.objects)]
+        names = Names({**NAMES.stages, "step": "step"}, "areal", "async", NAMES.steps)
+        return chrome.lay_out(path, replace(objects, objects=events), names, "perf tracer")
+    return read_areal(path)
+
+
+def _kind(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            start = file.read(4096)
+    except OSError:
+        return ""
+    if b'"submit_ts"' in start:
+        return "sessions"
+    return "events" if b'"ph"' in start else ""
+
+
+def _steps(events: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """A step of each number: from the first to the last of its `train.*` events."""
+    extents: dict[tuple[Any, int], list[float]] = {}
+    for event in events:
+        arguments = event.get("args")
+        number = arguments.get("global_step") if isinstance(arguments, dict) else None
+        if event.get("ph") == "X" and isinstance(number, int) and _is_of_trainer(event):
+            start, length = float(event["ts"]), float(event["dur"])
+            extent = extents.setdefault((event.get("pid"), number), [start, start + length])
+            extent[:] = [min(extent[0], start), max(extent[1], start + length)]
+    for (pid, number), (start, end) in extents.items():
+        yield {
+            "ph": "X",
+            "name": "step",
+            "pid": pid,
+            "tid": "steps",
+            "ts": start,
+            "dur": end - start,
+            "args": {"global_step": number},
+        }
+
+
+def _is_of_trainer(event: dict[str, Any]) -> bool:
+    return str(event.get("name", "")).startswith("train.")
+
+
+def _read_sessions(path: Path, files: list[Path]) -> ImportedRun:
+    spans: list[PlacedSpan] = []
+    rows: list[PlacedRow] = []
+    notes: list[str] = []
+    changed_ns = unfinished = 0
+    for file in files:
+        objects = read_objects(file)
+        notes += [f"{file.name}: {note}" for note in objects.notes]
+        changed_ns = max(changed_ns, objects.changed_ns)
+        for session in objects.objects:
+            if not _number(session.get("submit_ts")):
+                continue
+            unfinished += not _number(session.get("finalized_ts"))
+            rank = session.get("rank")
+            process = Process(
+                f"rank {rank}",
+                str(session.get("role") or "rollout"),
+                rank=rank if isinstance(rank, int) else None,
+            )
+            spans += _phases(session, process)
+            rows += _rows(session, process)
+    if unfinished:
+        notes.append(f"{unfinished} sessions that had not ended: the phases that had are kept")
+    return traced_run(
+        path,
+        "areal",
+        "sessions",
+        "session traces",
+        spans,
+        changed_ns,
+        rows=rows,
+        placement="async",
+        unknown=((Stage.TRAIN, "sessions are of samples"), (Stage.SYNC, "sessions are of samples")),
+        notes=(*notes, "sessions have no step: the run is one window"),
+    )
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _phases(session: dict[str, Any], process: Process) -> Iterator[PlacedSpan]:
+    phases = session.get("phases")
+    for name, entries in (phases if isinstance(phases, dict) else {}).items():
+        stage = _PHASES.get(name)
+        for entry in entries if isinstance(entries, list) and stage is not None else ():
+            start_s, end_s = entry.get("start_ts"), entry.get("end_ts")
+            if _number(start_s) and _number(end_s) and stage is not None:
+                lane = chrome.lane_of(session.get("session_id"))
+                yield PlacedSpan(
+                    process, lane, name, stage, round(start_s * 1e9), round(end_s * 1e9)
+                )
+
+
+def _rows(session: dict[str, Any], process: Process) -> Iterator[PlacedRow]:
+    """The trajectory, and what became of it where that is told: nothing says what was trained."""
+    number = identify(f"areal session {session.get('rank')} {session.get('session_id')}")
+    columns = {
+        "start_ns": round(session["submit_ts"] * 1e9),
+        "trajectory": number,
+        "group": identify(f"areal task {session.get('task_id')}"),
+    }
+    ended_s, status = session.get("finalized_ts"), str(session.get("status"))
+    if _number(ended_s) and ended_s is not None:
+        columns["end_ns"] = round(ended_s * 1e9)
+    if status in _FINISHES:
+        columns["finish"] = int(_FINISHES[status])
+    tools_s = session.get("toolcall_s")
+    if _number(tools_s) and tools_s is not None:
+        columns["env_ns"] = round(tools_s * 1e9)
+    yield PlacedRow(process, "trajectories", columns)
+    if status in _DROPPED and "end_ns" in columns:
+        fate = {"time_ns": columns["end_ns"], "fate": int(_DROPPED[status])}
+        yield PlacedRow(process, "uses", {"trajectory": number, **fate})

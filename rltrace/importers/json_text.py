@@ -1,0 +1,97 @@
+"""JSON of traces: one object, an array, or objects one after another; whole or cut short."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rltrace.trace.errors import RltraceError
+
+_BETWEEN = re.compile(r"[\s,\]]*")
+_ARRAY = re.compile(r'"traceEvents"\s*:\s*\[')
+
+
+@dataclass(frozen=True)
+class Objects:
+    """The objects of a file, what stands beside them where they are in one, and what is to be said
+    of it. `changed_ns` is when the file was last written (Unix ns)."""
+
+    objects: list[dict[str, Any]]
+    beside: dict[str, Any]
+    notes: tuple[str, ...]
+    changed_ns: int
+
+
+def read_objects(path: Path, array: str = "") -> Objects:
+    """The objects of a file, of a whole one those in its `array`, if it is one with such. Errors:
+    `RltraceError` for one that is missing, empty or without any."""
+    try:
+        data = path.read_bytes()
+        changed_ns = path.stat().st_mtime_ns
+    except OSError as error:
+        raise RltraceError(f"{path} cannot be read: {error.strerror or error}") from None
+    if data.startswith(b"\x1f\x8b"):
+        try:
+            data = gzip.decompress(data)
+        except (OSError, EOFError):
+            raise RltraceError(f"{path} is gzip that ends too early") from None
+    text = data.decode("utf-8-sig", "replace").strip()
+    if not text:
+        raise RltraceError(f"{path} is empty: there is nothing to import")
+    try:
+        whole = json.loads(text)
+    except ValueError:
+        return _pieces(path, text, array, changed_ns)
+    if isinstance(whole, dict) and isinstance(whole.get(array), list):
+        beside = {name: value for name, value in whole.items() if name != array}
+        return Objects(_dicts(whole[array]), beside, (), changed_ns)
+    found = _dicts(whole if isinstance(whole, list) else [whole])
+    return Objects(found, {}, (), changed_ns)
+
+
+def _pieces(path: Path, text: str, array: str, changed_ns: int) -> Objects:
+    """Objects one after another, as in lines or in an array whose end is missing."""
+    start = _ARRAY.search(text) if array == "traceEvents" else None
+    found: list[dict[str, Any]] = []
+    skipped = 0
+    at = start.end() if start else len(text) - len(text.lstrip("["))
+    for value in _objects(text, at):
+        if value is None:
+            skipped += 1
+        elif isinstance(value, dict):
+            found.append(value)
+    if not found:
+        raise RltraceError(f"{path} is no JSON of a trace: no whole object is in it")
+    notes = (f"skipped: {skipped} piece{'s' * (skipped > 1)} that is no whole object",) * bool(
+        skipped
+    )
+    return Objects(found, {}, notes, changed_ns)
+
+
+def _objects(text: str, at: int) -> Iterator[Any]:
+    """Values from a place on; None for a piece that is none, up to the next line."""
+    decoder = json.JSONDecoder()
+    while True:
+        between = _BETWEEN.match(text, at)
+        at = between.end() if between else at
+        if at >= len(text) or (text[at] == "}" and not text[at + 1 :].strip("}\n ")):
+            return
+        try:
+            value, at = decoder.raw_decode(text, at)
+        except ValueError:
+            line = text.find("\n", at)
+            yield None
+            if line < 0:
+                return
+            at = line + 1
+            continue
+        yield value
+
+
+def _dicts(values: list[Any]) -> list[dict[str, Any]]:
+    return [value for value in values if isinstance(value, dict)]

@@ -1,0 +1,90 @@
+"""miles: the dashboard's log of phases (JSON lines), or its figures, which are named as slime's.
+
+A phase is an interval of the timer on one process. One that was still running when it was written
+comes again when it is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from rltrace.adapters.slime import LABELS
+from rltrace.importers.field import read_miles
+from rltrace.importers.json_text import read_objects
+from rltrace.importers.placed import Names, PlacedSpan, Process
+from rltrace.importers.run_writer import ImportedRun
+from rltrace.importers.traced import traced_run
+from rltrace.trace.vocabulary import Stage
+
+_SHOWN = {**LABELS, "update_weights": "sync", "train": "", "generate": "rollout", "eval": "eval"}
+NAMES = Names({name: stage for name, stage in _SHOWN.items() if stage}, framework="miles")
+"""Phase -> stage."""
+
+_ROLES = {"train": "learner", "rollout_manager": "rollouter"}
+_PHASES = "phases"
+
+
+def read(path: Path) -> ImportedRun:
+    """Reads a file of phases, a dashboard's folder, or else a log of figures. Errors:
+    `RltraceError` where there is nothing of miles' in it."""
+    files = _phase_files(path)
+    return _read_phases(path, files) if files else read_miles(path)
+
+
+def _phase_files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        try:
+            with path.open("rb") as file:
+                return [path] if b'"t0"' in file.read(4096) else []
+        except OSError:
+            return []  # whoever reads it as figures says why
+    return sorted([*path.rglob(f"{_PHASES}.jsonl"), *path.rglob(f"{_PHASES}/*.jsonl")])
+
+
+def _read_phases(path: Path, files: list[Path]) -> ImportedRun:
+    lines: list[dict[str, Any]] = []
+    notes: list[str] = []
+    changed_ns = 0
+    for file in files:
+        objects = read_objects(file)
+        lines += objects.objects
+        notes += [f"{file.name}: {note}" for note in objects.notes]
+        changed_ns = max(changed_ns, objects.changed_ns)
+    return traced_run(
+        path,
+        "miles",
+        "dashboard",
+        "JSON lines of phases",
+        _spans(lines),
+        changed_ns,
+        unknown=((Stage.REWARD, "no phase of its own"), (Stage.ENV, "no phase of its own")),
+        notes=(*notes, "phases have no step: a step lasts from one rollout to the next"),
+    )
+
+
+def _spans(lines: list[dict[str, Any]]) -> Iterator[PlacedSpan]:
+    generations = []
+    for line in lines:
+        start_s, end_s, name = line.get("t0"), line.get("t1"), str(line.get("name", ""))
+        stage = NAMES.stage_of(name)
+        if not isinstance(start_s, int | float) or not isinstance(end_s, int | float):
+            continue
+        if stage is None or end_s < start_s:
+            continue
+        rank, role = line.get("rank"), str(line.get("role", ""))
+        process = Process(
+            f"{role} {rank}",
+            _ROLES.get(role, role),
+            str(line.get("node", "")),
+            rank if isinstance(rank, int) else None,
+        )
+        span = PlacedSpan(process, 0, name, stage, round(start_s * 1e9), round(end_s * 1e9))
+        if stage == Stage.ROLLOUT:
+            generations.append(span)
+        yield span
+    generations.sort(key=lambda span: span.start_ns)
+    for first, then in pairwise(generations):
+        yield PlacedSpan(first.process, 1, "step", Stage.STEP, first.start_ns, then.start_ns)

@@ -1,0 +1,165 @@
+"""What a log places in time: spans and trajectories with a beginning and an end, by process."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from rltrace.importers.process_writer import ProcessWriter
+from rltrace.importers.toml_file import read_toml
+from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.vocabulary import STEP_SPAN, Stage
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process of the job, as far as the log tells; `rank` is None where it does not."""
+
+    name: str
+    role: str = ""
+    host: str = ""
+    rank: int | None = None
+
+
+@dataclass(frozen=True)
+class PlacedSpan:
+    """A span of a process; times are Unix ns, `step` is -1 where it is not known."""
+
+    process: Process
+    lane: int
+    name: str
+    stage: Stage
+    start_ns: int
+    end_ns: int
+    step: int = -1
+
+
+@dataclass(frozen=True)
+class PlacedRow:
+    """A row of another table of a process."""
+
+    process: Process
+    table: str
+    columns: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Placed:
+    """All that a log places."""
+
+    spans: tuple[PlacedSpan, ...]
+    rows: tuple[PlacedRow, ...] = ()
+
+    @property
+    def began_ns(self) -> int:
+        """When the first span began."""
+        return min(span.start_ns for span in self.spans)
+
+    @property
+    def ended_ns(self) -> int:
+        """When the last span ended."""
+        return max(span.end_ns for span in self.spans)
+
+
+@dataclass(frozen=True)
+class Names:
+    """What the spans of a log are: name -> stage, where `*` and `?` stand for anything. `"step"`
+    is a learner step; a name that is not there is not imported. `steps` are the attributes that
+    may hold a step's number, `roles` the roles of processes by their names."""
+
+    stages: Mapping[str, str]
+    framework: str = "trace"
+    placement: str = ""
+    steps: tuple[str, ...] = ("step", "global_step")
+    roles: Mapping[str, str] = field(default_factory=dict)
+
+    def stage_of(self, name: str) -> Stage | None:
+        """The stage of a span, None for one that is left out."""
+        found = self.stages.get(name) or _matching(self.stages, name)
+        return Stage[found.upper()] if found else None
+
+    def role_of(self, process: str) -> str:
+        """The role of a process, empty for unknown."""
+        return self.roles.get(process) or _matching(self.roles, process) or ""
+
+    def step_of(self, attributes: Mapping[str, object], name: str = "") -> int:
+        """The step that a span's attributes state, or, after `#`, its name; -1 for none."""
+        for key in self.steps:
+            value = attributes.get(key)
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                return int(value)
+            if isinstance(value, str) and value.isdigit():
+                return int(value)
+        numbered = re.search(r"#(\d+)$", name)
+        return int(numbered[1]) if numbered else -1
+
+
+def _matching(patterns: Mapping[str, str], name: str) -> str | None:
+    return next((v for pattern, v in patterns.items() if fnmatchcase(name, pattern)), None)
+
+
+def read_names(path: Path) -> Names:
+    """A mapping file. Errors: `RltraceError` for one that cannot be used."""
+    found = read_toml(path)
+    unknown = found.keys() - {"framework", "placement", "steps", "stages", "roles"}
+    stages = found.get("stages")
+    if unknown or not isinstance(stages, dict) or not stages:
+        odd = ", ".join(sorted(unknown))
+        what = f"has no {odd}" if unknown else "needs a table [stages]"
+        raise RltraceError(f"{path} is no mapping: a mapping {what}", WRONG_USAGE)
+    words = {member.name.lower() for member in Stage}
+    for name, stage in stages.items():
+        if stage not in words:
+            known = ", ".join(sorted(words))
+            raise RltraceError(
+                f"{path} maps {name!r} to {stage!r}, which is no stage: there are {known}",
+                WRONG_USAGE,
+            )
+    return Names(
+        stages=stages,
+        framework=str(found.get("framework", Names.framework)),
+        placement=str(found.get("placement", "")),
+        steps=tuple(map(str, found.get("steps", ("step", "global_step")))),
+        roles={str(name): str(role) for name, role in found.get("roles", {}).items()},
+    )
+
+
+def numbered(spans: Iterable[PlacedSpan]) -> tuple[PlacedSpan, ...]:
+    """The spans in the order of time. Steps without a number are counted from 0, in the process
+    that has them, if no step has one."""
+    ordered = sorted(spans, key=lambda span: (span.start_ns, -span.end_ns))
+    steps = [span for span in ordered if span.stage == Stage.STEP]
+    if any(span.step >= 0 for span in steps):
+        return tuple(ordered)
+    counted: dict[Process, int] = {}
+    result = []
+    for span in ordered:
+        number = span.step
+        if span.stage == Stage.STEP:
+            number = counted.get(span.process, -1) + 1
+            counted[span.process] = number
+        result.append(PlacedSpan(**{**vars(span), "step": number}))
+    return tuple(result)
+
+
+def write_placed(path: Path, placed: Placed, node: str, **facts: object) -> None:
+    """Writes a process each into a run directory."""
+    writers: dict[Process, ProcessWriter] = {}
+    began_ns = placed.began_ns
+    for process in dict.fromkeys([s.process for s in placed.spans]):
+        who = f"{node}-{len(writers)}"
+        writers[process] = writer = ProcessWriter(path, who)
+        known = {} if process.rank is None else {"rank": process.rank}
+        role = process.role or process.name
+        host = process.host or node
+        writer.describe(began_ns, node=node, host=host, role=role, **known, **facts)
+    for span in placed.spans:
+        name = STEP_SPAN if span.stage == Stage.STEP else span.name
+        writers[span.process].span(
+            span.start_ns, span.end_ns, name, span.stage, span.step, span.lane
+        )
+    for row in placed.rows:
+        writers[row.process].row(row.table, **row.columns)

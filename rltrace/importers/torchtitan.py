@@ -1,0 +1,115 @@
+"""torchtitan's structured log: JSON lines of each rank, `<span>_end` with how long it took.
+
+A span is known by its end: the line's own time, and its duration in milliseconds. What has begun
+and not ended is left out. A folder holds one file a rank; all are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rltrace.importers.chrome import lane_of
+from rltrace.importers.json_text import read_objects
+from rltrace.importers.placed import Names, PlacedSpan, Process
+from rltrace.importers.run_writer import ImportedRun
+from rltrace.importers.traced import traced_run
+from rltrace.trace.errors import RltraceError
+from rltrace.trace.vocabulary import Stage
+
+NAMES = Names(
+    {
+        "train_step": "step",
+        "generate": "rollout",
+        "vllm_engine_step_burst": "rollout",
+        "rollout_group": "rollout",
+        "score_group": "reward",
+        "score_single_rollout": "reward",
+        "wait_for_training_batch": "wait",
+        "take_finalized": "wait",
+        "router_drain_wait": "wait",
+        "blocking_trainer_push_model_state_dict": "wait",
+        "blocking_generator_pull_model_state_dict": "wait",
+        "forward_backward": "train",
+        "fwd_bwd": "train",
+        "optim_step": "train",
+        "Optimizer": "train",
+        "push_model_state_dict": "sync",
+        "pull_model_state_dict": "sync",
+        "trainer_push_model_state_dict": "sync",
+        "generator_pull_model_state_dict": "sync",
+        "batcher_pack": "data",
+        "training_sample_builder": "data",
+        "post_dataloading_process": "data",
+        "checkpoint_save": "checkpoint",
+        "save_checkpoint": "checkpoint",
+        "eval": "eval",
+        "validate": "eval",
+        "gc_collect": "other",
+    },
+    framework="torchtitan",
+)
+"""Span -> stage. The controller times what its actors do as well; their own spans are these too,
+in their own processes."""
+
+_WAITED_FOR = frozenset({"generate", "forward_backward", "optim_step", "rollout_group"})
+"""What the controller only waits for: its actors do it."""
+
+
+def read(path: Path) -> ImportedRun:
+    """Reads a file or a folder of them. Errors: `RltraceError` where there is no span of
+    torchtitan's."""
+    files = sorted(path.rglob("*.jsonl")) if path.is_dir() else [path]
+    if not files:
+        raise RltraceError(f"{path} holds no *.jsonl of torchtitan's structured log")
+    spans: list[PlacedSpan] = []
+    notes: list[str] = []
+    changed_ns = 0
+    for file in files:
+        objects = read_objects(file)
+        notes += [f"{file.name}: {note}" for note in objects.notes]
+        changed_ns = max(changed_ns, objects.changed_ns)
+        spans += _spans(objects.objects)
+    return traced_run(
+        path,
+        "torchtitan",
+        "structured log",
+        "JSON lines of spans",
+        spans,
+        changed_ns,
+        unknown=((Stage.ENV, "no span of its own"),),
+        notes=notes,
+    )
+
+
+def _spans(lines: list[dict[str, Any]]) -> Iterator[PlacedSpan]:
+    for line in lines:
+        name, took_ms, end_us = line.get("log_type_name"), line.get("value"), line.get("time_us")
+        if not isinstance(name, str) or not name.endswith("_end"):
+            continue
+        if not isinstance(took_ms, int | float) or not isinstance(end_us, int):
+            continue
+        name = name.removesuffix("_end")
+        stage = NAMES.stage_of(name)
+        if stage is None:
+            continue
+        source, rank = str(line.get("source", "")), line.get("rank")
+        if source == "controller" and name in _WAITED_FOR:
+            stage = Stage.WAIT
+        process = Process(
+            f"{source} {rank}",
+            source,
+            str(line.get("host_name", "")),
+            rank if isinstance(rank, int) else None,
+        )
+        step = line.get("step")
+        yield PlacedSpan(
+            process=process,
+            lane=lane_of(line.get("task_name", line.get("tid"))),
+            name=name,
+            stage=stage,
+            start_ns=end_us * 1000 - round(took_ms * 1e6),
+            end_ns=end_us * 1000,
+            step=step if isinstance(step, int) else -1,
+        )

@@ -1,0 +1,52 @@
+"""A run from a log that has its own times: what all readers of such logs share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import chain
+from pathlib import Path
+
+from rltrace.importers.placed import Placed, PlacedRow, PlacedSpan, numbered
+from rltrace.importers.run_writer import ImportedRun
+from rltrace.trace.errors import RltraceError
+from rltrace.trace.vocabulary import Stage
+
+UNKNOWN = (
+    "which samples were trained on",
+    "bytes and phases of weight movement",
+    "devices",
+)
+"""What no such log tells."""
+
+
+def traced_run(
+    path: Path,
+    framework: str,
+    trainer: str,
+    kind: str,
+    spans: Iterable[PlacedSpan],
+    changed_ns: int,
+    *,
+    rows: Iterable[PlacedRow] = (),
+    placement: str = "",
+    unknown: Iterable[tuple[Stage | None, str]] = (),
+    notes: Iterable[str] = (),
+) -> ImportedRun:
+    """The run of what a log places. Errors: `RltraceError` where it places nothing."""
+    placed = Placed(numbered(spans), tuple(rows))
+    if not placed.spans:
+        raise RltraceError(f"{path} holds no span of {framework} that has a beginning and an end")
+    return ImportedRun(
+        framework=framework,
+        version="",
+        trainer=trainer,
+        placement=placement,
+        steps=(),
+        not_logged=tuple(chain(unknown, ((None, what) for what in UNKNOWN))),
+        notes=(),
+        log_notes=tuple(notes),
+        log=str(path),
+        kind=kind,
+        changed_ns=changed_ns,
+        placed=placed,
+    )

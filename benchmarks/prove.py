@@ -46,6 +46,9 @@ RUN_LIMIT_SECONDS = 600
 LEAST_STEPS = 16
 """Of a job whose figures are compared: what one step differs from another is then known well."""
 
+STEPS = {"sparse-reward": 64}
+"""Where more are needed: one group in fourteen has a signal, and only these count."""
+
 WIDEST = 0.10
 """Half the width of a predicted range, as a share of a step."""
 
@@ -101,7 +104,7 @@ def prove(name: str, pairs: tuple[int, int], folder: Path, say: experiment.Say) 
     wall = Wall.of(FILES / f"{name}.toml")
     say(f"{name}: traced run")
     run, books = folder / "run", folder / "ledger.json"
-    steps = max(LEAST_STEPS, int(wall.job["steps"]))
+    steps = max(STEPS.get(name, LEAST_STEPS), int(wall.job["steps"]))
     _wrap(run, "--config", str(wall.path), "--steps", str(steps), "--ledger", str(books))
     summary = summarize(rltrace.open_run(run))
     first = summary.verdict.first

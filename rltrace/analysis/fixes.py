@@ -124,6 +124,10 @@ def _fix(
     elif move.lever == "samples":
         gain = samples_gain(successes(seen), float(values[0].removeprefix("x")))
         why = "" if gain else "too few groups succeed to tell how chances differ between prompts"
+        if gain is not None and predict is not None:
+            found = _replayed(predict, move.lever, values[0])
+        if gain is not None and found is not None:
+            lever, gain = f"{move.lever}={values[0]}", gain.and_then(found.goodput_gain)
     elif move.lever and predict is not None:
         for value in values:
             try:
@@ -140,6 +144,13 @@ def _fix(
     if found is not None:
         why = ""
     return _made(move, settings, values, lever, found, gain, why, current)
+
+
+def _replayed(predict: _Predict, lever: str, value: str) -> Prediction | None:
+    try:
+        return predict([(lever, value)])
+    except RltraceError:
+        return None
 
 
 def not_yet(
@@ -219,7 +230,8 @@ def _made(
     first = settings[0] if settings else None
     rests: tuple[str, ...] = found.rests_on if found else ()
     if gain is not None and move.lever == "samples":
-        rests = ("a chance of success for each prompt, drawn from one beta distribution",)
+        beta = "a chance of success for each prompt, drawn from one beta distribution"
+        rests = (beta, *(rests or ("a sample costs what it costs now",)))
     elif gain is not None:
         rests = ("ESS falls with each version of lag by one factor (low end) or faster (high end)",)
     return Fix(
@@ -233,7 +245,7 @@ def _made(
         lever=lever,
         gain=found.gain if found else None,
         goodput_gain=gain if gain is not None else found.goodput_gain if found else None,
-        verdict=found.verdict if found else "faster" if gain is not None else "",
+        verdict="faster" if gain is not None else found.verdict if found else "",
         no_number=why if found is None and gain is None else "",
         rests_on=rests,
         effort=move.effort,

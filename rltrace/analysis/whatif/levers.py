@@ -20,6 +20,7 @@ _NAMED = (
           placing.rollout_workers, ("x2",)),
     Lever("learner_workers", "training devices, a number or a factor like x2",
           placing.learner_workers, ("x2",)),
+    Lever("samples", "samples of each prompt, a number or a factor like x2", samples.samples, ()),
     Lever("slots", "sequences that a worker runs at once", samples.slots, ("x2",)),
     Lever("chunks", "parts in which the learner takes a batch as it comes", placing.chunks, ("4",)),
     Lever("no_barrier", "generation never waits for its longest sample", placing.no_barrier, ON),

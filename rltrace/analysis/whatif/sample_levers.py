@@ -13,7 +13,7 @@ import numpy as np
 
 from rltrace.analysis.whatif.constants import Constants
 from rltrace.analysis.whatif.lever import check, factor_of, needs, number
-from rltrace.analysis.whatif.workload import Workload
+from rltrace.analysis.whatif.workload import Batch, Workload
 
 
 def slots(load: Workload, value: str, constants: Constants) -> Workload:
@@ -55,6 +55,40 @@ def repack(load: Workload, value: str, constants: Constants) -> Workload:
         load,
         engine=replace(engine, pooled=True),
         rest_s=load.rest_s + constants["migration_s"] * (load.placement != "async"),
+    )
+
+
+def samples(load: Workload, value: str, constants: Constants) -> Workload:
+    sizes = [len(b.group) / len(set(b.group)) for b in load.batches if b.group]
+    needs(bool(sizes), "the samples of a prompt are not known")
+    mean = sum(sizes) / len(sizes)
+    factor = max(1, round(mean * factor_of(value, mean))) / mean
+    note = (
+        "more samples of a prompt are like those there are; the learner's time grows with them"
+    )
+    return replace(
+        load,
+        batches=tuple(_resized(batch, factor) for batch in load.batches),
+        serial_s={s: tuple(x * factor for x in series) for s, series in load.serial_s.items()},
+        reference_s=load.reference_s * factor,
+        useful_share=load.useful_share * factor,
+        rests_on=(*load.rests_on, note),
+    )
+
+
+def _resized(batch: Batch, factor: float) -> Batch:
+    """The batch with `factor` times the samples in each group, the same ones again in turn."""
+    places: list[int] = []
+    members: dict[int, list[int]] = {}
+    for place, group in enumerate(batch.group):
+        members.setdefault(group, []).append(place)
+    for own in members.values():
+        places += [own[k % len(own)] for k in range(max(1, round(factor * len(own))))]
+    return Batch(
+        batch.tokens[places],
+        batch.env_s[places],
+        batch.verdict_s[places],
+        tuple(batch.group[place] for place in places),
     )
 
 

@@ -14,7 +14,7 @@ from benchmarks.published import MEDIAN_ERROR, WORST_ERROR, rows
 from rltrace.analysis.whatif.constants import Constants
 from rltrace.analysis.whatif.lever import NotApplicable
 from rltrace.analysis.whatif.levers import LEVERS
-from rltrace.analysis.whatif.predict import Source, predict, ranked
+from rltrace.analysis.whatif.predict import Estimate, Source, predict, ranked
 from rltrace.analysis.whatif.replay import replay
 from rltrace.analysis.whatif.workload import Engine, Sync
 from rltrace.cli import main
@@ -139,6 +139,21 @@ def test_without_gpus_a_pass_beside_training_takes_cores_from_it() -> None:
     assert apart.gain.middle == pytest.approx(8 / 6)
     assert 1 < shared.gain.low < shared.gain.middle < apart.gain.middle
     assert any("shared_cores" in sentence for sentence in shared.rests_on)
+
+
+def test_more_samples_of_a_prompt_cost_what_those_there_are_cost() -> None:
+    load = workload(batch([1, 3, 2, 2]), train_s=4, rest_s=1)
+    found = predict(lambda constants: load, [("samples", "x2")])
+    before, after = 3 + 4 + 1, 3 + 8 + 1  # sequences run at once, and the rest stays
+    assert found.gain.middle == pytest.approx(before / after)
+    assert found.goodput_gain.middle == pytest.approx(2 * before / after)
+
+
+def test_gains_that_know_nothing_of_each_other_multiply() -> None:
+    both = Estimate(1.0, 2.0, 4.0).and_then(Estimate(1.5, 3.0, 3.0))
+    assert both.middle == 6
+    assert both.low == pytest.approx(3.0 / 2**0.4142, rel=1e-3)
+    assert both.high == pytest.approx(12.0)
 
 
 def test_processes_that_are_no_gpus_do_not_take_over_each_others_work() -> None:

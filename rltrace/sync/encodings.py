@@ -48,6 +48,18 @@ class Encoder:
         self._zstd = zstandard.ZstdCompressor(
             level=1, write_content_size=False, write_checksum=False
         )
+        # Gaps and steps repeat by chance only: what counts is how often each symbol comes.
+        self._symbols = zstandard.ZstdCompressor(
+            compression_params=zstandard.ZstdCompressionParameters(
+                strategy=zstandard.STRATEGY_FAST,
+                window_log=17,
+                hash_log=10,
+                chain_log=6,
+                search_log=1,
+                min_match=7,
+                write_content_size=False,
+            )
+        )
 
     def encode(self, old: Bytes, new: Bytes, width: int) -> tuple[Encoding, bytes | Bytes]:
         """How `new` travels to where `old` is, and its payload: at most as long as `new`. `width`
@@ -86,7 +98,7 @@ class Encoder:
     def _shorter(self, data: Bytes) -> bytes | memoryview:
         if len(data) < _LEAST:
             return data.data
-        compressed = self._zstd.compress(data.data)
+        compressed = self._symbols.compress(data.data)
         return compressed if len(compressed) < len(data) else data.data
 
     def _planes(self, old: Bytes, new: Bytes, width: int) -> bytes | None:

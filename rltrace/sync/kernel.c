@@ -74,44 +74,78 @@ INLINE uint64_t line_at(const uint8_t *a, const uint8_t *b, int64_t at, int64_t 
     return elements(differing(x, y), width);
 }
 
+/* Where the three streams are being written. */
+struct streams {
+    uint8_t *gaps, *steps, *wide;
+    int64_t expected; /* the position after the last change */
+};
+
+INLINE void write_change(struct streams *to, const uint8_t *old, const uint8_t *new, int64_t byte,
+                         int width, uint8_t *bits) {
+    int64_t position = byte / width;
+    if (bits) {
+        bits[position >> 3] |= (uint8_t)(0x80 >> (position & 7)); /* numpy's order */
+    } else {
+        int64_t gap = position - to->expected;
+        to->expected = position + 1;
+        for (; gap >= 255; gap -= 255) *to->gaps++ = 255;
+        *to->gaps++ = (uint8_t)gap;
+    }
+    uint64_t step = zigzag(load(new + byte, width) - load(old + byte, width), width) - 1;
+    if (step < 255) {
+        *to->steps++ = (uint8_t)step;
+    } else {
+        *to->steps++ = 255;
+        memcpy(to->wide, new + byte, width);
+        to->wide += width;
+    }
+}
+
+/* Lines are looked at some at a time, without a branch, and those that differ gone through after:
+ * whether one does cannot be foreseen, and half of the time went into guessing it. */
+#define SOME 32
+
 INLINE int64_t find(const uint8_t *old, const uint8_t *new, int64_t bytes, int width, uint8_t *bits,
                     uint8_t *gaps, uint8_t *steps, uint8_t *wide, int64_t most, int64_t *counts) {
-    uint8_t *g = gaps, *s = steps, *w = wide;
-    int64_t expected = 0;
-    for (int64_t at = 0; at < bytes; at += LINE) {
-        uint64_t mask = line_at(old, new, at, bytes, width);
-        while (mask) {
-            int64_t byte = at + __builtin_ctzll(mask), position = byte / width;
-            mask &= mask - 1;
-            if (bits) {
-                bits[position >> 3] |= (uint8_t)(0x80 >> (position & 7)); /* numpy's order */
-            } else {
-                int64_t gap = position - expected;
-                expected = position + 1;
-                for (; gap >= 255; gap -= 255) *g++ = 255;
-                *g++ = (uint8_t)gap;
+    struct streams to = {gaps, steps, wide, 0};
+    for (int64_t at = 0; at < bytes; at += SOME * LINE) {
+        uint64_t masks[SOME];
+        uint8_t lines[SOME];
+        int differ = 0, left = (int)((bytes - at + LINE - 1) / LINE);
+        if (left >= SOME && at + SOME * LINE <= bytes) {
+            for (int i = 0; i < SOME; i++) {
+                uint64_t mask = elements(differing(old + at + i * LINE, new + at + i * LINE), width);
+                masks[differ] = mask;
+                lines[differ] = (uint8_t)i;
+                differ += mask != 0;
             }
-            uint64_t value = load(new + byte, width);
-            uint64_t step = zigzag(value - load(old + byte, width), width) - 1;
-            if (step < 255) {
-                *s++ = (uint8_t)step;
-            } else {
-                *s++ = 255;
-                memcpy(w, new + byte, width);
-                w += width;
+        } else {
+            for (int i = 0; i < left; i++) {
+                uint64_t mask = line_at(old, new, at + i * LINE, bytes, width);
+                masks[differ] = mask;
+                lines[differ] = (uint8_t)i;
+                differ += mask != 0;
             }
         }
-        if (s - steps > most) return TOO_MANY;
+        for (int i = 0; i < differ; i++) {
+            uint64_t mask = masks[i];
+            int64_t line = at + lines[i] * LINE;
+            do {
+                write_change(&to, old, new, line + __builtin_ctzll(mask), width, bits);
+                mask &= mask - 1;
+            } while (mask);
+        }
+        if (to.steps - steps > most) return TOO_MANY;
     }
-    counts[GAPS] = g - gaps;
-    counts[STEPS] = s - steps;
-    counts[WIDE] = (w - wide) / width;
+    counts[GAPS] = to.gaps - gaps;
+    counts[STEPS] = to.steps - steps;
+    counts[WIDE] = (to.wide - wide) / width;
     return 0;
 }
 
 /* `bits` is zeroed by the caller, or NULL for gaps. `gaps` holds bytes / width * 256 / 255 + 1
- * bytes, `steps` bytes / width, `wide` as many bytes as the buffers; `most` changes are written,
- * and those of one line more. */
+ * bytes, `steps` bytes / width, `wide` as many bytes as the buffers: that is enough for any. It stops
+ * soon after `most` changes. */
 int64_t rltrace_find(const uint8_t *old, const uint8_t *new, int64_t bytes, int width, uint8_t *bits,
                      uint8_t *gaps, uint8_t *steps, uint8_t *wide, int64_t most, int64_t *counts) {
     switch (width) {

@@ -7,7 +7,7 @@ the same job), `panel` (which steps), `stalls`, `settling` and `resampling`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -47,6 +47,7 @@ from rltrace.analysis.gate.regression import (
 from rltrace.analysis.gate.series import RunSeries, series_of
 from rltrace.analysis.gate.views import view_of
 from rltrace.analysis.gate.words import Judged, because_of, enough, without_ratio
+from rltrace.analysis.gate.workload import VERSIONS
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 
 if TYPE_CHECKING:
@@ -68,13 +69,21 @@ def judge(
     regression, over all conditions together; `normalise` compares across other hardware and
     settings, per device and token. Errors: `RltraceError` (wrong usage) without a condition or
     without a baseline that one needs; (unreadable) for a run without a complete step, and where
-    hardware, framework or settings are not the baseline's and `normalise` is not set."""
+    hardware, framework or settings are not the baseline's and `normalise` is not set. Another
+    version of a framework may be what is judged: it is said, and not refused."""
     if not runs or not conditions:
         raise RltraceError("a gate needs a run and a condition to hold it to", WRONG_USAGE)
     compared = [one for one in conditions if one.kind == MAX_REGRESSION]
     if compared and baseline is None:
         raise RltraceError(f"{compared[0].text} needs a baseline to compare with", WRONG_USAGE)
-    differs = () if baseline is None else _differences(runs, baseline, normalise)
+    found = () if baseline is None else _differences(runs, baseline)
+    versions = tuple(one for one in found if one.name in VERSIONS)
+    foreign = tuple(one for one in found if one not in versions)
+    if foreign and not normalise:
+        raise RltraceError(
+            "the baseline is of other hardware, software or work (baseline and run: "
+            f"{told(foreign)}); make one here, or allow it with --normalise"
+        )
     judged = [series_of(run) for run in runs]
     for run, series in zip(runs, judged, strict=True):
         if not series.size:
@@ -82,19 +91,12 @@ def judge(
     before = () if baseline is None else baseline.runs
     if any(one.is_same(two) for one in before for two in judged):
         raise RltraceError("a run cannot be judged by a baseline that it is in", WRONG_USAGE)
-    return judge_series(judged, before, conditions, Verdicts(runs), alpha, differs)
+    judgement = judge_series(judged, before, conditions, Verdicts(runs), alpha, foreign)
+    return replace(judgement, notes=(*_of_versions(versions), *judgement.notes))
 
 
-def _differences(
-    runs: Sequence[Run], baseline: Baseline, normalise: bool
-) -> tuple[Difference, ...]:
-    """What differs, where that is allowed."""
-    found = {d.name: d for run in runs for d in differences(run, baseline)}
-    if found and not normalise:
-        raise RltraceError(
-            "the baseline is of other hardware, software or work (baseline and run: "
-            f"{told(list(found.values()))}); make one here, or allow it with --normalise"
-        )
+def _differences(runs: Sequence[Run], baseline: Baseline) -> tuple[Difference, ...]:
+    found = {one.name: one for run in runs for one in differences(run, baseline)}
     return tuple(found.values())
 
 
@@ -233,6 +235,11 @@ def _worse(shown: Contrast, change: Change) -> Interval:
     ends = (change.sign * x for x in (found.value, found.low, found.high))
     value, one, other = (share_worse(x, change.metric.better) for x in ends)
     return Interval(value, min(one, other), max(one, other))
+
+
+def _of_versions(differs: Sequence[Difference]) -> Iterator[str]:
+    for one in differs:
+        yield f"{one.name} differs: {one.before} in the baseline, {one.after} in the run"
 
 
 def _notes(seen: _Seen) -> tuple[str, ...]:

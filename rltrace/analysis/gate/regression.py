@@ -10,6 +10,14 @@
 Testing "not worse than the limit" for a regression too would leave most of what lies just beyond it
 untold: with an error of 1 % and a limit of 3 %, a slowdown of 5 % is then found in 60 % of cases,
 and in 97 % as it is here.
+
+Simulated (tests/analysis/gate/test_rates.py: 40 steps that differ by 3 % from their neighbours' and
+2 % of which stall, starts that differ by 0.8 %, a limit of 3 %, 300 gates each):
+
+    runs in the baseline    1       3       5       10
+    false alarms            0 %     0 %     1 %     0 %
+    5 % slower, found       71 %    94 %    96 %    96 %
+    unchanged, not told     42 %    19 %    13 %    11 %
 """
 
 from __future__ import annotations

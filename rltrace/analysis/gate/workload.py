@@ -25,6 +25,9 @@ _LENGTH = (
 """Settings with one of `_NO_WORK` among the words of their name say where things go, or which
 samples are drawn; those of `_LENGTH` how long the job goes on. Neither is the work of a step."""
 
+VERSIONS = ("framework version", "python")
+"""What may be just the change that is judged: told, and no reason to refuse."""
+
 Facts = Mapping[str, Any]
 
 

@@ -263,6 +263,17 @@ def test_other_hardware_is_refused_or_normalised_when_told(
     assert found.outcome == PASS  # half the devices did the same work
 
 
+def test_another_version_of_the_framework_is_judged_and_said(
+    synthetic: Synthetic, known: Baseline
+) -> None:
+    run = synthetic(placement="async", seed=3)[0]
+    upgraded = replace(known, framework={**known.framework, "python": "3.1"})
+    found = judge([run], upgraded, limits("stage.train=30%"))
+    assert found.differs == ()
+    assert any(note.startswith("python differs: 3.1 in the baseline") for note in found.notes)
+    assert only(found).normalised == ""
+
+
 def test_wrong_use_is_told(synthetic: Synthetic, known: Baseline, tmp_path: Path) -> None:
     run = synthetic(placement="async", seed=3)[0]
     inside = synthetic(placement="async", seed=1)[0]

@@ -47,8 +47,8 @@ _BY_HAND = {signal.SIGINT, signal.SIGTERM}
 @dataclass(frozen=True)
 class Alarm:
     """One thing that is wrong: its kind ("crash", "failed steps", "hang", "lost process", "stall",
-    "restart", "reward", "verdicts", "not finite"), how grave it is (`ALARM` or `NOTE`), and a
-    sentence."""
+    "restart", "reward", "verdicts", "not finite", "clocks"), how grave it is (`ALARM` or `NOTE`),
+    and a sentence."""
 
     kind: str
     severity: str
@@ -89,6 +89,7 @@ def health(
         *_reward(reward),
         *_verdicts(run),
         *_not_finite(run, steps, fresh),
+        *_backwards(run),
     ]
     return Health(tuple(sorted(found, key=lambda alarm: alarm.severity != ALARM)))
 
@@ -306,6 +307,23 @@ def _diverged(one: Diverged) -> Alarm:
     readings = f"{one.not_finite} of {one.readings} reading{'s' * (one.readings != 1)}"
     says = f"{one.counter} was NaN or infinite in {readings}{when}"
     return Alarm("not finite", ALARM if one.grave else NOTE, says)
+
+
+def _backwards(run: Run) -> list[Alarm]:
+    """Rows that no order of events explains: clocks of nodes that could not be aligned, or that
+    were set while the job ran."""
+    counts = {
+        table: run.sql(
+            f"select count(*) from raw_{table} where start_ns > 0 and end_ns >= 0 "
+            "and end_ns < start_ns"
+        ).fetchall()[0][0]
+        for table in ("spans", "trajectories", "rewards", "syncs")
+    }
+    found = ", ".join(f"{n} of {table}" for table, n in counts.items() if n)
+    if not found:
+        return []
+    says = f"rows that end before they begin, which count nowhere ({found}): clocks out of order"
+    return [Alarm("clocks", NOTE, says)]
 
 
 def _verdicts(run: Run) -> list[Alarm]:

@@ -20,6 +20,9 @@ from rltrace.analysis.walls.wall import (
 )
 from rltrace.trace.vocabulary import Stage, word
 
+_IN_EVERY_STEP = (Stage.ROLLOUT, Stage.TRAIN)
+"""Work without which there is no step: spans of it that lie in none are wrong."""
+
 
 def stage_wall(
     seen: Seen,
@@ -44,6 +47,13 @@ def stage_wall(
     if not n:
         why = "no complete step was recorded, so nothing is known of what a step waits for"
         return Wall(name, CANNOT_TELL, UNKNOWN, symptom, why, evidence, ("spans of stage step",))
+    if any(row.stage in _IN_EVERY_STEP for row in present) and not any(
+        row.tau_s.mean > 0 for row in present
+    ):
+        outside = " and ".join(row.name for row in present)
+        why = f"{outside} was recorded, but never within a steady step"
+        missing = (*missing, f"why {outside} lies outside of the steps: clocks out of order?")
+        return Wall(name, CANNOT_TELL, UNKNOWN, symptom, why, evidence, missing)
     put_right = [one for stage, one in corrections(seen).items() if stage in stages]
     noise = math.hypot(*(one.share.half_width * part for one in put_right))
     cost = _widened(share_of_steps(relief_s, seen.steps_s), noise)

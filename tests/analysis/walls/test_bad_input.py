@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import json
 from pathlib import Path
 from typing import Any
 
-from rltrace.analysis.summary import Summary
-from rltrace.analysis.walls.wall import NAMES, ROLLOUT
+import pytest
+from rich.console import Console
+
+from benchmarks.synthetic.played import Process
+from rltrace.analysis.summary import Summary, summarize
+from rltrace.analysis.walls.wall import (
+    ENV_REWARD,
+    FRESHNESS,
+    LEARNER,
+    NAMES,
+    OBSERVABILITY,
+    ROLLOUT,
+    SPARSE_REWARD,
+    TAIL,
+    WEIGHTS,
+)
+from rltrace.analysis.whatif.of_run import workload_of
+from rltrace.analysis.whatif.predict import ranked
+from rltrace.report import terminal
+from rltrace.report.to_json import plain
+from rltrace.trace.errors import RltraceError
 from rltrace.trace.vocabulary import Stage
-from tests.analysis.handmade import at, process, rows
-from tests.analysis.walls.walled import STEPS, job, samples, summary_of, walls_of
+from tests.analysis.handmade import at, process, rows, run_of
+from tests.analysis.walls.walled import STEPS, job, samples, summary_of, uses, verdicts, walls_of
 
 
 def nobody_can_tell(found: Summary, *words: str) -> None:
@@ -77,6 +99,107 @@ def test_samples_that_end_before_they_begin(tmp_path: Path) -> None:
     found = summary_of(tmp_path, job(rollout=8, train=2), wrong)
     assert found.verdict.first is not None
     assert found.verdict.first.name == ROLLOUT
+
+
+LONG = [2.0, 3.0, 4.0, 8.0]
+
+
+def engine(**columns: Any) -> Process:
+    """Four samples a step, each with a verdict."""
+    return verdicts(samples(process("rollout"), LONG, **columns), 4, lambda n, i: i % 2)
+
+
+def moved(by_s: float) -> Process:
+    """Generation that another node's clock puts elsewhere."""
+    spans = [(Stage.ROLLOUT, 10 * n + by_s, 10 * n + 8 + by_s) for n in range(STEPS)]
+    return process("rollout", *spans)
+
+
+def backwards(*stages: Any) -> Process:
+    """Spans that end before they begin."""
+    return process(
+        "rollout", *((stage, 10 * n + 8, 10 * n) for n in range(STEPS) for stage in stages)
+    )
+
+
+STEP_0 = (("step", 0), 0, -1)
+FAILS = [(("step", n), 10 * n, -1) for n in range(STEPS)]
+
+
+@pytest.mark.parametrize(
+    ("processes", "meta", "first", "unknown"),
+    [
+        pytest.param(
+            [job(rollout=8, train=2),
+             uses(engine(first_version=-1, last_version=-1), 4, version=-1)],
+            {}, ROLLOUT, {FRESHNESS: "the policy version of each sample"}, id="no versions",
+        ),
+        pytest.param(
+            [job(rollout=8, train=2)],
+            {}, ROLLOUT,
+            {TAIL: "the trajectories' begin and end", SPARSE_REWARD: "the group of each sample",
+             FRESHNESS: "the policy version", OBSERVABILITY: "a hook where an episode ends"},
+            id="no trajectories",
+        ),
+        pytest.param(
+            [job(rollout=8), engine()],
+            {}, ROLLOUT,
+            {LEARNER: "logprob, value, train", WEIGHTS: "spans of stage sync",
+             ENV_REWARD: "spans of stage env"},
+            id="no training seen",
+        ),
+        pytest.param(
+            [job(train=2)], {}, None, {ROLLOUT: "spans of stage rollout"}, id="no generation seen"
+        ),
+        pytest.param([job(train=2), moved(-1000)], {}, None, {ROLLOUT: "clocks out of order"},
+                     id="generation before the job"),
+        pytest.param([job(train=2), backwards(Stage.ROLLOUT)], {}, None,
+                     {ROLLOUT: "clocks out of order"}, id="generation backwards"),
+        pytest.param([backwards(("step", 0), Stage.ROLLOUT)], {}, None,
+                     {ROLLOUT: "spans of stage step"}, id="steps backwards"),
+        pytest.param(
+            [process("driver", (("step", 0), 0, 10), (Stage.ROLLOUT, 0, 8))],
+            {}, None, {FRESHNESS: "the policy version"}, id="one step",
+        ),
+        pytest.param(
+            [process("driver", STEP_0, (Stage.ROLLOUT, 0, 5))],
+            {"exit_code": 3, "end_real_ns": at(6)}, None, {ROLLOUT: "spans of stage step"},
+            id="died in its first step",
+        ),
+        pytest.param(
+            [process("driver", STEP_0, (Stage.ROLLOUT, 1, -1))],
+            {"exit_code": None, "end_real_ns": at(600)}, None, {ROLLOUT: "spans of stage step"},
+            id="stuck in its first step",
+        ),
+        pytest.param([process("driver", *FAILS, (Stage.ROLLOUT, 0, 5))], {}, None,
+                     {ROLLOUT: "spans of stage step"}, id="every step failed"),
+        pytest.param([], {}, None, dict.fromkeys(NAMES, ""), id="nothing"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_told_is_said_and_nothing_else_is_claimed(
+    tmp_path: Path,
+    processes: list[Process],
+    meta: dict[str, Any],
+    first: str | None,
+    unknown: dict[str, str],
+) -> None:
+    """And neither the report nor a what-if of it ends in anything but an answer."""
+    run = run_of(tmp_path, *processes, **meta)
+    found = summarize(run)
+    assert (found.verdict.first and found.verdict.first.name) == first
+    for name, word in unknown.items():
+        wall = walls_of(found)[name]
+        assert (wall.confidence, wall.cost.known) == ("cannot tell", False)
+        assert word in " ".join(wall.missing)
+    if first is None:
+        assert found.verdict.confidence == "cannot tell"
+        assert found.verdict.because
+        assert found.verdict.would_tell
+        assert found.verdict.fixes == ()
+    assert "Infinity" not in json.dumps(plain(found))
+    terminal.render(found, Console(file=io.StringIO(), width=100))
+    with contextlib.suppress(RltraceError):
+        ranked(workload_of(run))
 
 
 def test_a_log_of_durations_does_not_tell_what_ran_at_once(tmp_path: Path) -> None:

@@ -22,7 +22,17 @@ _MOST_STOPPED = 3
 _MOST_FIGURES = 4
 _OF_STAGES = (ROLLOUT, TAIL, ENV_REWARD, LEARNER, WEIGHTS)
 # The others stand below.
-_OF_HEALTH = ("hang", "failed steps", "reward", "restart", "stall", "lost process", "verdicts", "not finite", "clocks")
+_OF_HEALTH = (
+    "hang",
+    "failed steps",
+    "reward",
+    "restart",
+    "stall",
+    "lost process",
+    "verdicts",
+    "not finite",
+    "clocks",
+)
 
 _WHEN_STOPPED = ("was in progress, when the job was ended, since", "that")
 _UNWELL = {

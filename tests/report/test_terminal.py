@@ -226,7 +226,11 @@ def test_on_cpu_goodput_is_by_core_and_has_no_dollars(summary: Summaries) -> Non
         ("crashed", ["the job failed (exit code 1)", "torn-file (", "aligned within"]),
         (
             "hung",
-            ["(signal 9, SIGKILL)", "step 1 in progress since 3 min 18 s", "without a sign of life"],
+            [
+                "(signal 9, SIGKILL)",
+                "step 1 in progress since 3 min 18 s",
+                "without a sign of life",
+            ],
         ),
         ("many lags", ["0 to 3", "36 to 39"]),
     ],

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 _STATED = ("placement", "objective", "updates_per_version")
 _NO_WORK = (
-    "seed", "name", "dir", "path", "file", "logger", "logging", "log", "wandb", "project",
-    "experiment", "output", "out", "save", "tracker", "port", "host", "address", "run",
+    "seed", "dir", "path", "file", "logger", "logging", "log", "wandb", "tensorboard", "project",
+    "experiment", "run", "tracker", "port", "host", "address",
 )  # fmt: skip
 _LENGTH = (
     "steps", "max_steps", "total_steps", "total_training_steps", "num_train_epochs", "epochs",

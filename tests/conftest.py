@@ -45,18 +45,25 @@ def record(run_path: Path) -> Record:
     recorder itself: how `wrap` brings one into a process is tested in test_ways_in."""
 
     def go(program: str, check: bool = True, **env: str) -> subprocess.CompletedProcess[str]:
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("RLTRACE_")}
-        environment |= {"RECORD_INTO": str(run_path), **env}
-        done = subprocess.run(
-            [sys.executable, "-c", _PREAMBLE + program],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        if check:
-            assert done.returncode == 0, done.stderr
-        return done
+        return recorded(run_path, program, check, **env)
 
     return go
+
+
+def recorded(
+    run: Path, program: str, check: bool = True, **env: str
+) -> subprocess.CompletedProcess[str]:
+    """Runs a program that records into a run directory."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("RLTRACE_")}
+    environment |= {"RECORD_INTO": str(run), **env}
+    done = subprocess.run(
+        [sys.executable, "-c", _PREAMBLE + program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    if check:
+        assert done.returncode == 0, done.stderr
+    return done

@@ -1,0 +1,41 @@
+"""A small run, recorded once, of which every test has a copy of its own."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from rltrace.cli import main
+from rltrace.trace.run_dir import create_run
+from tests.conftest import recorded
+
+PROGRAM = """
+for n in range(5):
+    with rltrace.step(n):
+        with rltrace.span("rollout"):
+            with rltrace.trajectory(f"t{n}", version=n) as t: t.finish(response_tokens=5, version=n)
+        with rltrace.span("train"): rltrace.use(f"t{n}", version=n, tokens=5)
+"""
+
+
+def invoke(*arguments: object) -> Result:
+    """Runs `rltrace ARGUMENTS` in this process."""
+    return CliRunner().invoke(main, [str(a) for a in arguments])
+
+
+@pytest.fixture(scope="session")
+def small_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Five steps; not to be written into."""
+    path = tmp_path_factory.mktemp("small") / "run"
+    create_run(str(path), ["python", "train.py"], {}, "test")
+    recorded(path, PROGRAM)
+    return path
+
+
+@pytest.fixture
+def run(tmp_path: Path, small_run: Path) -> Path:
+    """A run of five steps."""
+    return Path(shutil.copytree(small_run, tmp_path / "run"))

@@ -1,0 +1,89 @@
+"""`rltrace ls` and `info`: what is said of runs, and which one is meant where none is named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import invoke
+
+
+def test_commands_default_to_the_run_that_began_last(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "rltrace-runs"
+    folder.mkdir()
+    run.rename(folder / "by-name-before-all-others")
+    for name, started in (("20200101-000000-old", 5), ("z-older", 3), ("zz-broken", None)):
+        (folder / name).mkdir()
+        (folder / name / "run.json").write_text(json.dumps({"start_real_ns": started}))
+    monkeypatch.chdir(tmp_path)
+    result = invoke("query", "--csv", "SELECT count(*) AS n FROM steps")
+    assert result.output == "n\n5\n"
+    listed = json.loads(invoke("ls", "--json").output)
+    names = ["zz-broken", "z-older", "20200101-000000-old", "by-name-before-all-others"]
+    assert [Path(entry["path"]).name for entry in listed] == names
+    assert "unreadable" in listed[0]["problem"]
+
+
+def test_a_folder_that_does_not_exist_has_no_runs(tmp_path: Path) -> None:
+    result = invoke("ls", tmp_path / "nowhere")
+    assert result.exit_code == 4
+    assert len(result.output.strip().splitlines()) == 1
+
+
+def test_info_bears_a_run_file_of_other_types(run: Path) -> None:
+    told = {"id": 5, "command": 3, "start_real_ns": "x", "exit_code": "y", "schema_version": 1}
+    (run / "run.json").write_text(json.dumps(told))
+    assert invoke("info", run).exit_code == 0
+
+
+def test_without_any_run_the_way_to_one_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = invoke("report")
+    assert result.exit_code == 4
+    assert "rltrace wrap -- " in result.output
+    assert invoke("ls").exit_code == 0
+
+
+def test_info_counts_what_is_there(run: Path) -> None:
+    found = json.loads(invoke("info", "--json", run).output)
+    assert found["rows"]["spans"] == 15
+    assert found["rows"]["trajectories"] == 5
+    assert found["nodes"] == 1
+    assert len(found["processes"]) == 1
+
+
+def test_one_length_of_a_run_is_told_everywhere(run: Path) -> None:
+    """What is read of the node after the command has ended does not count."""
+    told = json.loads((run / "run.json").read_text())
+    told |= {"end_real_ns": told["start_real_ns"] + 12_340_000_000, "exit_code": 0}
+    (run / "run.json").write_text(json.dumps(told))
+    assert json.loads(invoke("ls", "--json", run.parent).output)[0]["seconds"] == 12.34
+    assert json.loads(invoke("info", "--json", run).output)["seconds"] == 12.34
+    assert json.loads(invoke("report", "--json", run).output)["run"]["lasted_s"] == 12.34
+    for command in (("ls", run.parent), ("info", run), ("report", run)):
+        assert "12.3 s" in invoke(*command).output
+    assert "lasted 12.3 s" in invoke("report", run).output
+
+
+def test_a_run_that_cannot_be_read_is_listed_as_such(run: Path) -> None:
+    (run / "run.json").write_text('{"id": ')
+    (listed,) = json.loads(invoke("ls", "--json", run.parent).output)
+    assert (listed["start_real_ns"], listed["seconds"]) == (None, None)
+    _, line = invoke("ls", run.parent).output.splitlines()
+    assert "1970" not in line
+    assert "unreadable: run.json cannot be read" in line
+
+
+def test_every_run_is_one_line(run: Path) -> None:
+    told = json.loads((run / "run.json").read_text())
+    told["command"] = ["/a/long/way/to/python", "train.py\n\x1b[31m", "x" * 500]
+    (run / "run.json").write_text(json.dumps(told))
+    lines = invoke("ls", run.parent).output.splitlines()
+    assert len(lines) == 2
+    assert "python 'train.py\\n\\x1b[31m'" in lines[1] or "/a/long/way" in lines[1]

@@ -1,0 +1,105 @@
+"""How a command ends and prints, whatever takes its output."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import invoke
+
+
+def test_names_that_no_text_can_hold_are_written_out(tmp_path: Path) -> None:
+    """Half a surrogate pair, a terminal's escape, what looks like markup, a name without end."""
+    script = tmp_path / "job.py"
+    script.write_text(
+        "import rltrace\n"
+        "with rltrace.step(0):\n"
+        "    for name in ('\\ud800lone', '[/x]', '\\x1b[31mred', 'x' * 5000):\n"
+        "        with rltrace.span(name):\n"
+        "            pass\n"
+    )
+    run = tmp_path / "run"
+    words = [sys.executable, "-m", "rltrace"]
+    subprocess.run(
+        [*words, "wrap", "--out", run, "--", sys.executable, script],
+        check=True,
+        capture_output=True,
+    )
+    for command in (["info"], ["info", "--json"], ["report"], ["report", "--json"]):
+        done = subprocess.run([*words, *command, run], capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr.decode()
+    told = subprocess.run([*words, "info", run], capture_output=True, check=True).stdout.decode()
+    assert "\\ud800lone" in told
+    assert "[/x]" in told
+    assert "\x1b[31m" not in told
+    assert max(map(len, told.splitlines())) < 1000
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--bogus",),
+        ("reprot",),
+        ("report", "--jsno"),
+        ("top", "--interval", "soon"),
+        ("info", "a", "b"),
+        ("import", "verl"),
+        ("compare", "a"),
+        ("export", "nothing"),
+    ],
+    ids=" ".join,
+)
+def test_a_wrong_command_line_is_one_sentence_like_any_other(arguments: tuple[str, ...]) -> None:
+    result = invoke(*arguments)
+    assert result.exit_code == 2
+    (line,) = result.output.splitlines()
+    assert line.startswith("rltrace: ")
+    assert line[len("rltrace: ")].islower() or not line[len("rltrace: ")].isalpha()
+    assert not line.endswith(".")
+
+
+def test_json_is_exact_and_harmless(run: Path) -> None:
+    sql = "SELECT chr(27) || '[31m' || chr(155) || 'é' || chr(8238) AS text"
+    written = invoke("query", "--json", sql, run).output
+    assert json.loads(written) == [{"text": "\x1b[31m\x9bé\u202e"}]
+    assert written.replace("\n", "").isprintable()
+    assert "é" in written
+
+
+@pytest.mark.parametrize("sink", ["| true", "> /dev/full", ">&-"])
+@pytest.mark.parametrize("command", ["report", "ls", "query 'SELECT 1'"])
+def test_an_output_that_nobody_takes_is_no_traceback(run: Path, command: str, sink: str) -> None:
+    words = f"{sys.executable} -m rltrace {command}"
+    target = run.parent if command == "ls" else run
+    script = f"{words} {target} {sink}; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert "Traceback" not in done.stderr
+    full = sink == "> /dev/full"
+    assert done.returncode == (4 if full else 0)
+    assert done.stderr == ("rltrace: no space left on device\n" if full else "")
+
+
+def test_an_encoding_without_our_signs_gets_plain_ones(run: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "rltrace", "report", run],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        check=True,
+    )
+    text = done.stdout.decode("ascii")
+    assert "t_R" in text
+    assert "\\u" not in text
+    told = subprocess.run(
+        [sys.executable, "-m", "rltrace", "query", "--json", "SELECT 'é' AS a", run],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        check=True,
+    )
+    assert json.loads(told.stdout) == [{"a": "é"}]

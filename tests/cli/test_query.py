@@ -1,0 +1,111 @@
+"""`rltrace query`: what it asks, of which run, and what it answers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import invoke
+
+
+def test_off_a_terminal_a_query_never_breaks_a_line(run: Path) -> None:
+    lines = invoke("query", "SELECT * FROM trajectories", run).output.splitlines()
+    assert len(lines) == 1 + 5
+
+
+def test_what_json_has_no_word_for_is_null_in_a_query(run: Path) -> None:
+    sql = "SELECT 'nan'::double AS a, '-inf'::double AS b, 1.5::double AS c"
+    result = invoke("query", sql, run, "--json")
+    assert json.loads(result.output) == [{"a": None, "b": None, "c": 1.5}]
+    assert "NaN" not in result.output
+    assert invoke("query", sql, run, "--json", "--csv").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["SELEC", "SELECT nope FROM spans", "SELECT 1/'x' FROM spans", "SELECT 1; SELECT 2"],
+)
+def test_a_wrong_query_is_one_sentence(run: Path, query: str) -> None:
+    result = invoke("query", query, run)
+    assert result.exit_code == 2
+    assert len(result.output.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("sql", ["SELECT 1 AS n", "@tail_by_step", "from steps", "(SELECT 2 AS n)"])
+def test_the_run_stands_before_a_query_or_behind_it(run: Path, sql: str) -> None:
+    behind, before = invoke("query", sql, run, "--csv"), invoke("query", run, "--csv", sql)
+    assert behind.exit_code == 0, behind.output
+    assert before.output == behind.output
+
+
+@pytest.mark.parametrize("words", [("nowhere", "SELECT 1"), ("SELECT 1", "nowhere")])
+def test_a_query_of_a_run_that_is_not_there_names_the_run(words: tuple[str, ...]) -> None:
+    result = invoke("query", *words)
+    assert (result.exit_code, len(result.output.splitlines())) == (4, 1)
+    assert "nowhere does not exist" in result.output
+
+
+def test_a_run_alone_is_no_query(run: Path) -> None:
+    result = invoke("query", run)
+    assert (result.exit_code, len(result.output.splitlines())) == (2, 1)
+    assert str(run) in result.output
+    assert invoke("query", "SELECT 1", run, "more").exit_code == 2
+
+
+def test_times_with_a_zone_are_text(run: Path) -> None:
+    """As Python's own they would need pytz."""
+    sql = "SELECT 1 AS t, to_timestamp(0) AS t, [to_timestamp(0)] AS several"
+    (line,) = invoke("query", "--csv", sql, run).output.splitlines()[1:]
+    number, moment, several = line.split(",")
+    assert number == "1"
+    assert moment.startswith(("1970-01-01", "1969-12-31"))
+    assert moment in several
+    assert invoke("query", sql, run, "--json").exit_code == invoke("query", sql, run).exit_code == 0
+
+
+def test_named_queries_are_listed_without_a_run(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    listed = json.loads(invoke("query", "--list", "--json").output)
+    lines = invoke("query", "--list").output.splitlines()
+    assert len(lines) == len(listed) > 20
+    for one, line in zip(listed, lines, strict=True):
+        assert line.rstrip().split(maxsplit=1) == [one["name"], one["explains"]]
+
+
+def test_a_query_is_asked_by_its_name_or_from_a_file(run: Path, tmp_path: Path) -> None:
+    (row,) = json.loads(invoke("query", "@tail_by_finish", run, "--json").output)
+    assert row["trajectories"] == 5
+    own = tmp_path / "own.sql"
+    own.write_text(invoke("query", "--show", "@tail_by_finish").output)
+    assert json.loads(invoke("query", f"@{own}", run, "--json").output) == [row]
+    own.write_bytes(b"\xff")
+    for path in (own, tmp_path / "none.sql"):
+        result = invoke("query", f"@{path}", run)
+        assert (result.exit_code, len(result.output.splitlines())) == (4, 1)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(), ("@slow",), ("--show", "SELECT 1"), ("--list", "@tail_by_finish"), ("--list", "--csv")],
+)
+def test_what_is_no_named_query_is_one_sentence(arguments: tuple[str, ...]) -> None:
+    result = invoke("query", *arguments)
+    assert result.exit_code == 2
+    assert len(result.output.strip().splitlines()) == 1
+
+
+def test_query_speaks_json_and_csv(run: Path) -> None:
+    query = "SELECT step, 'a,b' AS text, NULL AS nothing FROM steps ORDER BY step LIMIT 2"
+    assert json.loads(invoke("query", "--json", query, run).output) == [
+        {"step": 0, "text": "a,b", "nothing": None},
+        {"step": 1, "text": "a,b", "nothing": None},
+    ]
+    assert invoke("query", "--csv", query, run).output.splitlines()[1] == '0,"a,b",'
+
+
+def test_a_query_that_is_no_text_is_wrong_usage(run: Path) -> None:
+    result = invoke("query", "SELECT '\udce9'", run)
+    assert (result.exit_code, len(result.output.splitlines())) == (2, 1)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltrace.analysis.activity import read_activity
+from rltrace.analysis.alarm import ALARM
 from rltrace.analysis.devices import count_devices
 from rltrace.analysis.freshness import freshness
-from rltrace.analysis.health import ALARM, health
+from rltrace.analysis.health import health
 from rltrace.analysis.recorded import recorded_until
 from rltrace.analysis.reward_curve import reward_curve
 from rltrace.analysis.stages import break_down

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rltrace.analysis.alarm import ALARM
 from rltrace.analysis.current import current_settings
 from rltrace.analysis.fixes import Fix, fixes_for
 from rltrace.analysis.framework import framework_of
-from rltrace.analysis.health import ALARM, Health
+from rltrace.analysis.health import Health
 from rltrace.analysis.lint import Lint, lint
 from rltrace.analysis.readiness import Control, readiness
 from rltrace.analysis.walls.queues import Queues, queues

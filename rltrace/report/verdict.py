@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from rltrace.analysis.alarm import ALARM
 from rltrace.analysis.binding import ALIKE, INSUFFICIENT, LIKELY, Binding
-from rltrace.analysis.health import ALARM
 from rltrace.analysis.summary import Summary
 from rltrace.analysis.verdict import Verdict
 from rltrace.analysis.walls.cost import stages_of

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rltrace.analysis.health import ALARM, NOTE, Health
+from rltrace.analysis.alarm import ALARM, NOTE
+from rltrace.analysis.health import Health
 from rltrace.analysis.summary import summarize
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Fate, Outcome, Stage
@@ -110,9 +111,9 @@ def test_steps_that_an_exception_left_are_failed_ones(
     tmp_path: Path, failed: tuple[int, ...], severity: str, words: str
 ) -> None:
     run = run_of(tmp_path, process("driver", *failing(*failed, of=20)), end_real_ns=at(1000))
-    run.problems += [
+    run.problems.extend(
         {"what": "step-failed", "target": str(n), "detail": f"ValueError: {n}"} for n in failed
-    ]
+    )
     found = summarize(run)
     assert found.coverage.problems == ()
     assert kinds(found.health) == [("failed steps", severity)]

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 import rltrace
-from rltrace.analysis.probe import Probe, ProbedStage, Regression, regress, usable_steps
+from rltrace.analysis.probe import Probe, ProbedStage
+from rltrace.analysis.probe_regression import Regression, regress, usable_steps
 from rltrace.analysis.regression import UNKNOWN, Estimate, Floats, fit
 from rltrace.analysis.summary import Summary, summarize
 from rltrace.hooks.doses import Design

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from rltrace.analysis.alarm import ALARM, Alarm
 from rltrace.analysis.freshness import LagBound
-from rltrace.analysis.health import ALARM, Alarm, Health
+from rltrace.analysis.health import Health
 from rltrace.analysis.summary import Summary, summarize
 from rltrace.report import terminal, to_json
 from rltrace.trace.vocabulary import Stage

@@ -9,16 +9,17 @@ equal number of devices they are the same, else only the latter two compare.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
+from rltrace.analysis.whatif.basis import otherwise, rest, rests_on, sentences
 from rltrace.analysis.whatif.bound import walls
 from rltrace.analysis.whatif.constants import Constants, table
 from rltrace.analysis.whatif.lever import Lever, NotApplicable
 from rltrace.analysis.whatif.levers import LEVERS, lever
 from rltrace.analysis.whatif.pools import merged
 from rltrace.analysis.whatif.replay import Replay, replay
-from rltrace.analysis.whatif.workload import OVERLAPPING, Workload
+from rltrace.analysis.whatif.workload import Workload
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
 
 Source = Callable[[Constants], Workload]
@@ -28,8 +29,6 @@ FASTER, SLOWER, NO_GAIN, UNSURE = "faster", "slower", "no gain", "may be either"
 _ALIKE = 0.02  # gains of less are none
 _Z95 = 1.96
 _SPLITS = 24
-_SOME_REST = 0.01  # of the step in no span; less is not worth a sentence
-_MUCH_REST = 0.05
 _LEAST_ERROR = 0.06
 """What a replay errs by, as a logarithm, even where that of the run as it was happens to fit: the
 median over 24 runs of the built-in trainer in all placements."""
@@ -123,7 +122,7 @@ def baseline(source: Source) -> Baseline:
     step_s = played.step_s if math.isnan(load.measured_step_s) else load.measured_step_s
     return Baseline(
         step_s, played.step_s, load.placement, load.devices, walls(load, played), played.lags,
-        (*load.rests_on, *_rest(load, load), *_sentences(constants)),
+        (*load.rests_on, *rest(load, load), *sentences(constants)),
     )  # fmt: skip
 
 
@@ -183,7 +182,7 @@ def _predict(cases: _Cases, moves: Sequence[tuple[str, str]]) -> Prediction:
             down = [d + min(0.0, by) ** 2 for d, by in zip(down, moves_by, strict=True)]
             up = [u + max(0.0, by) ** 2 for u, by in zip(up, moves_by, strict=True)]
     gains = middle  # of the answer before any other
-    for instead, then in _otherwise(before, after):
+    for instead, then in otherwise(before, after):
         ends = _gains(before, base, instead, then)
         moved_by = [math.log(g / m) / 2 for g, m in zip(ends, gains, strict=True)]
         middle = (middle[0] * math.exp(moved_by[0]), middle[1] * math.exp(moved_by[1]))
@@ -220,7 +219,7 @@ def _predict(cases: _Cases, moves: Sequence[tuple[str, str]]) -> Prediction:
         mean_lag=played.mean_lag,
         stale_share=played.stale_share,
         walls=walls(after, played),
-        rests_on=_rests_on(before, after, constants),
+        rests_on=rests_on(before, after, constants),
     )
 
 
@@ -268,33 +267,6 @@ def _gains(before: Workload, base: Replay, after: Workload, played: Replay) -> t
     return gain, gain * useful / more
 
 
-def _may_drop(before: Workload, after: Workload) -> bool:
-    """Whether the job becomes asynchronous, and does not say what it then does with what comes too
-    late. How long its samples take was measured (a tail that was stated as a shape does not tell
-    how many come too late)."""
-    becomes = after.placement == "async" != before.placement
-    return before.steps > 0 and becomes and before.drops_stale is None
-
-
-def _rest_may_hold_up(before: Workload, after: Workload) -> bool:
-    """Whether what takes turns comes to run at once, and much of the measured step is in no span:
-    of that nobody knows whether generation goes on beside it."""
-    begins = after.placement in OVERLAPPING and before.placement not in OVERLAPPING
-    return before.steps > 0 and begins and after.rest_s > _MUCH_REST * before.measured_step_s
-
-
-def _otherwise(before: Workload, after: Workload) -> Iterator[tuple[Workload, Replay]]:
-    """What else may come of the levers where the run does not tell. The answer is in the middle of
-    both, and its range has both."""
-    if _may_drop(before, after):
-        other = replace(after, drops_stale=True)
-        yield other, replay(other)
-    if _rest_may_hold_up(before, after):
-        other = replace(after, rest_s=0.0)
-        played = replay(other)
-        yield other, replace(played, step_s=played.step_s + after.rest_s)
-
-
 def _noise(load: Workload) -> float:
     """Logarithm of the factor within which the mean of the measured steps is known."""
     if not load.steps:
@@ -310,36 +282,3 @@ def _verdict(gain: Estimate) -> str:
     if abs(gain.middle - 1) <= _ALIKE:
         return NO_GAIN
     return UNSURE if gain.low < 1 < gain.high else FASTER if gain.middle > 1 else SLOWER
-
-
-def _rests_on(before: Workload, after: Workload, constants: Constants) -> tuple[str, ...]:
-    sentences = list(dict.fromkeys((*before.rests_on, *after.rests_on)))
-    if before.steps:
-        sentences.append(
-            f"{before.steps} measured steps; replayed as they were, before any fit, they take "
-            f"{100 * math.expm1(before.model_error):+.1f} %"
-        )
-    sentences += _rest(before, after)
-    if before.shared and not after.shared:
-        own = " : ".join(f"{after.devices[pool]:g}" for pool in ("rollout", "train"))
-        sentences.append(f"devices are split {own} (rollout : training)")
-    if _may_drop(before, after):
-        sentences.append(
-            "samples that come too late are dropped, or trained on: the range has both"
-        )
-    return (*sentences, *_sentences(constants))
-
-
-def _rest(before: Workload, after: Workload) -> list[str]:
-    """What becomes of the time in no span."""
-    share = before.rest_s / before.measured_step_s if before.measured_step_s else math.nan
-    if not share > _SOME_REST:
-        return []
-    says = f"{100 * share:.0f} % of the step is in no stage that was seen, and stays as it is"
-    if _rest_may_hold_up(before, after):
-        return [f"{says}: beside generation, or holding it up, and the range has both"]
-    return [says if after.rest_s >= before.rest_s else f"{says}, in part"]
-
-
-def _sentences(constants: Constants) -> tuple[str, ...]:
-    return tuple(table()[name].sentence() for name in constants.used)

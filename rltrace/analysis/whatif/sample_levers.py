@@ -63,9 +63,7 @@ def samples(load: Workload, value: str, constants: Constants) -> Workload:
     needs(bool(sizes), "the samples of a prompt are not known")
     mean = sum(sizes) / len(sizes)
     factor = max(1, round(mean * factor_of(value, mean))) / mean
-    note = (
-        "more samples of a prompt are like those there are; the learner's time grows with them"
-    )
+    note = "more samples of a prompt are like those there are; the learner's time grows with them"
     return replace(
         load,
         batches=tuple(_resized(batch, factor) for batch in load.batches),

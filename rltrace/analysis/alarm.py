@@ -1,0 +1,28 @@
+"""One thing that is wrong with a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+ALARM = "alarm"
+NOTE = "note"
+
+STALL_TIMES = 3.0
+"""A step that takes this many times the usual one stalled."""
+
+LOST_SHARE = 0.1
+"""What cost less of the run than this is a note."""
+
+NAMED = 5
+"""Steps that a sentence names."""
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """One thing that is wrong: its kind ("crash", "failed steps", "hang", "lost process", "stall",
+    "restart", "reward", "verdicts", "not finite", "clocks"), how grave it is (`ALARM` or `NOTE`),
+    and a sentence."""
+
+    kind: str
+    severity: str
+    says: str

@@ -1,0 +1,154 @@
+"""Whether a job gets on, and how it ended: crashes, failed steps, hangs, lost processes."""
+
+from __future__ import annotations
+
+import re
+import signal
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rltrace.analysis.activity import Activity
+from rltrace.analysis.alarm import ALARM, LOST_SHARE, NAMED, NOTE, STALL_TIMES, Alarm
+from rltrace.analysis.coverage import STEP_FAILED
+from rltrace.analysis.steps import Steps
+from rltrace.trace.liveness import Liveness
+from rltrace.trace.vocabulary import Stage
+
+if TYPE_CHECKING:
+    from rltrace.trace.run import Run
+
+_SILENT_S = 30.0
+"""A first step in which nothing begins or ends for so long may be stuck, where it is silent for
+`STALL_TIMES` times as long as it worked."""
+_NO_HANG = (Stage.STEP, Stage.WAIT, Stage.OTHER)
+_BY_HAND = {signal.SIGINT, signal.SIGTERM}
+
+
+def crash(run: Run, steps: Steps) -> list[Alarm]:
+    code = run.meta.get("exit_code")
+    done = 0 if steps.whole_run else len(steps.windows)
+    plural = f"{done} complete step{'s' * (done != 1)}"
+    when = f"after {plural}" if done else "before its first step was complete"
+    if steps.in_progress:
+        last = steps.in_progress[-1][0]
+        error = _errors(run).get(last)
+        when = f"in step {last}{f' ({error})' if error else ''}, {when}"
+    if not isinstance(code, int):
+        says = f"the job ended {when}, and nobody saw how: killed, or the machine went down"
+        return [Alarm("crash", NOTE if done else ALARM, says)] if _killed_unseen(run) else []
+    if code == 0:
+        return []
+    number = -code if code < 0 else code - 128
+    how = f"signal {number}" if code < 0 else f"exit code {code}"
+    if number in list(signal.Signals):
+        how = f"{how}, {signal.Signals(number).name}"
+    asked = run.meta.get("signals")
+    by_hand = [s for s in asked if s in _BY_HAND] if isinstance(asked, list) else []
+    if by_hand and number not in _BY_HAND:  # it took Ctrl-C, and ended with a code of its own
+        how = f"{signal.Signals(by_hand[0]).name}, then {how}"
+    if number in _BY_HAND or by_hand:
+        return [Alarm("crash", NOTE, f"the job was ended from outside ({how})")]
+    return [Alarm("crash", ALARM, f"the job failed ({how}) {when}")]
+
+
+def _killed_unseen(run: Run) -> bool:
+    """Whether the job is over although whoever was to see it end did not."""
+    if run.meta.get("imported") or not isinstance(run.meta.get("command_pid"), int):
+        return False
+    if run.meta.get("end_real_ns") is not None:  # the agent wrote it
+        return True
+    return Liveness().of_command(run.meta) is False
+
+
+def failed(run: Run, steps: Steps) -> list[Alarm]:
+    """Steps that an exception left, and the job went on: they are in no figure of a step."""
+    errors = _errors(run)
+    numbers = [number for number, _, _ in steps.failed]
+    if not run.meta.get("exit_code"):  # else it is what the job failed of
+        numbers += [number for number, _ in steps.in_progress if number in errors]
+    if not numbers:
+        return []
+    known = [errors[number] for number in numbers if number in errors]
+    why = f" ({known[0]})" if known else ""
+    begun = len(numbers) + (0 if steps.whole_run else len(steps.windows))
+    shown = ", ".join(map(str, numbers[:NAMED])) + " …" * (len(numbers) > NAMED)
+    severity = ALARM if len(numbers) >= LOST_SHARE * begun else NOTE
+    says = f"{len(numbers)} of {begun} steps ({shown}) failed{why}"
+    return [Alarm("failed steps", severity, f"{says}: no figure of a step has them in it")]
+
+
+def _errors(run: Run) -> dict[int, str]:
+    """The exceptions that steps were left by, by their number."""
+    found = [problem for problem in run.problems if problem.get("what") == STEP_FAILED]
+    return {
+        int(str(problem["target"])): str(problem.get("detail") or "")
+        for problem in reversed(found)
+        if re.fullmatch(r"-?\d+", str(problem.get("target")))
+    }
+
+
+def hang(run: Run, steps: Steps, usual_s: float, until_ns: int) -> list[Alarm]:
+    if np.isnan(usual_s) and not steps.whole_run:  # too few: by the longest, with its warm-up
+        usual_s = max((window.length_s for window in steps.windows), default=float("nan"))
+    errors, least_s = _errors(run), STALL_TIMES * usual_s
+    if run.meta.get("exit_code"):  # to end takes a job some seconds, too
+        least_s = max(least_s, _SILENT_S)
+    last = steps.windows[-1].end_ns if steps.windows and not steps.whole_run else 0
+    return [
+        Alarm(
+            "hang",
+            ALARM,
+            f"step {number} had been in progress for {(until_ns - start) / 1e9 / usual_s:.0f} "
+            "times the usual step when the recording ended",
+        )
+        for number, start in steps.in_progress
+        if number not in errors and start >= last and (until_ns - start) / 1e9 > least_s
+    ]
+
+
+def stuck_in_the_first(run: Run, activity: Activity, steps: Steps, until_ns: int) -> list[Alarm]:
+    """No step tells how long one takes: what tells is that nothing happens any more."""
+    if not steps.none_complete:
+        return []
+    number, start = steps.in_progress[-1]
+    if number in _errors(run):
+        return []
+    sign = max(start, activity.last_ns)
+    worked_s, silent_s = (sign - start) / 1e9, (until_ns - sign) / 1e9
+    if silent_s < max(_SILENT_S, STALL_TIMES * worked_s):
+        return []
+    names = dict.fromkeys(s.name for s in activity.open_spans if s.stage is not Stage.STEP)
+    inside = ", ".join(f"“{name}”" for name in [*names][-NAMED:])
+    return [
+        Alarm(
+            "hang",
+            ALARM,
+            f"step {number}, the first, had not ended after {(until_ns - start) / 1e9:.0f} s, and "
+            f"for the last {silent_s:.0f} s nothing began or ended: it is stuck in "
+            f"{inside or 'no span'}" + (", unless that takes so long" if inside else ""),
+        )
+    ]
+
+
+def lost(run: Run, activity: Activity, usual_s: float, until_ns: int) -> list[Alarm]:
+    """Processes that fell silent in the middle of their work while others went on."""
+    role_of = {process.number: process.role or "a process" for process in run.processes}
+    silent = {
+        span.process: span
+        for span in activity.open_spans
+        if span.stage not in _NO_HANG
+        and (activity.last_ns - span.last_sign_ns) / 1e9 > STALL_TIMES * usual_s
+    }
+    by_role: dict[str, list[str]] = {}
+    for number, span in silent.items():
+        by_role.setdefault(role_of.get(number, "a process"), []).append(span.name)
+    return [
+        Alarm(
+            "lost process",
+            ALARM,
+            f"{len(names)} of role {role} fell silent in “{names[0]}” and the job went on "
+            f"for more than {STALL_TIMES:g} usual steps",
+        )
+        for role, names in by_role.items()
+    ]

@@ -1,0 +1,74 @@
+"""What a prediction rests on, and what else may come of the levers where the run does not tell."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from rltrace.analysis.whatif.constants import Constants, table
+from rltrace.analysis.whatif.replay import Replay, replay
+from rltrace.analysis.whatif.workload import OVERLAPPING, Workload
+
+_SOME_REST = 0.01  # of the step in no span; less is not worth a sentence
+_MUCH_REST = 0.05
+
+
+def otherwise(before: Workload, after: Workload) -> Iterator[tuple[Workload, Replay]]:
+    """What else may come of the levers where the run does not tell. The answer is in the middle of
+    both, and its range has both."""
+    if _may_drop(before, after):
+        other = replace(after, drops_stale=True)
+        yield other, replay(other)
+    if _rest_may_hold_up(before, after):
+        other = replace(after, rest_s=0.0)
+        played = replay(other)
+        yield other, replace(played, step_s=played.step_s + after.rest_s)
+
+
+def rests_on(before: Workload, after: Workload, constants: Constants) -> tuple[str, ...]:
+    """What an answer rests on, in sentences."""
+    said = list(dict.fromkeys((*before.rests_on, *after.rests_on)))
+    if before.steps:
+        said.append(
+            f"{before.steps} measured steps; replayed as they were, before any fit, they take "
+            f"{100 * math.expm1(before.model_error):+.1f} %"
+        )
+    said += rest(before, after)
+    if before.shared and not after.shared:
+        own = " : ".join(f"{after.devices[pool]:g}" for pool in ("rollout", "train"))
+        said.append(f"devices are split {own} (rollout : training)")
+    if _may_drop(before, after):
+        said.append("samples that come too late are dropped, or trained on: the range has both")
+    return (*said, *sentences(constants))
+
+
+def rest(before: Workload, after: Workload) -> list[str]:
+    """What becomes of the time in no span."""
+    share = before.rest_s / before.measured_step_s if before.measured_step_s else math.nan
+    if not share > _SOME_REST:
+        return []
+    says = f"{100 * share:.0f} % of the step is in no stage that was seen, and stays as it is"
+    if _rest_may_hold_up(before, after):
+        return [f"{says}: beside generation, or holding it up, and the range has both"]
+    return [says if after.rest_s >= before.rest_s else f"{says}, in part"]
+
+
+def sentences(constants: Constants) -> tuple[str, ...]:
+    """The constants that were used."""
+    return tuple(table()[name].sentence() for name in constants.used)
+
+
+def _may_drop(before: Workload, after: Workload) -> bool:
+    """Whether the job becomes asynchronous, and does not say what it then does with what comes too
+    late. How long its samples take was measured (a tail that was stated as a shape does not tell
+    how many come too late)."""
+    becomes = after.placement == "async" != before.placement
+    return before.steps > 0 and becomes and before.drops_stale is None
+
+
+def _rest_may_hold_up(before: Workload, after: Workload) -> bool:
+    """Whether what takes turns comes to run at once, and much of the measured step is in no span:
+    of that nobody knows whether generation goes on beside it."""
+    begins = after.placement in OVERLAPPING and before.placement not in OVERLAPPING
+    return before.steps > 0 and begins and after.rest_s > _MUCH_REST * before.measured_step_s

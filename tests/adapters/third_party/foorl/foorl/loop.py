@@ -1,0 +1,33 @@
+"""Its training loop."""
+
+from __future__ import annotations
+
+from foorl.timing import seconds, timed
+
+
+class Engine:
+    """Generates, and takes weights."""
+
+    def load(self, weights: bytes, version: int) -> None:
+        """Takes weights."""
+
+
+class Logger:
+    """Logs the figures of a step."""
+
+    def log(self, figures: dict[str, float]) -> None:
+        """Logs."""
+
+
+def train(steps: int) -> None:
+    """Trains."""
+    engine, logger = Engine(), Logger()
+    for step in range(steps):
+        with timed("total"):
+            with timed("idle/queue"):
+                pass
+            with timed("generate"):
+                pass
+            with timed("sync"):
+                engine.load(bytes(1000), version=step + 1)
+        logger.log({**seconds, "reward": 0.5})

@@ -9,7 +9,6 @@ from rltrace.analysis.gate.findings import PASS, REGRESSION, UNSURE
 from rltrace.analysis.gate.metrics import Metric
 from rltrace.analysis.gate.panel import FEWEST, Panel
 from rltrace.analysis.gate.regression import MISS, Change, Needed, needed, share_worse
-from rltrace.analysis.gate.views import View
 
 
 @dataclass(frozen=True)
@@ -17,7 +16,7 @@ class Judged:
     """A condition's figure as it is judged, and what has to have regressed with it."""
 
     metric: Metric
-    view: View
+    normalised: str
     change: Change
     and_also: Change | None
 

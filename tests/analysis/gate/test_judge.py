@@ -137,6 +137,15 @@ def test_a_reward_that_no_longer_tells_samples_apart_is_no_slowdown() -> None:
     assert finding.value < 0.6 * finding.baseline
 
 
+def test_what_samples_were_drawn_is_kept_out_where_that_is_sharper() -> None:
+    other_work = replace(QUIET, seed=None, work=0.3)
+    found = judged(other_work, replace(other_work, slower=1.1), "step=3%", "stage.train=3%")
+    step, train = found.findings
+    assert step.normalised == "by token, which is sharper"
+    assert train.normalised == ""
+    assert train.worse.low < 0.1 < train.worse.high
+
+
 def test_noise_cannot_be_told_and_what_would_tell_is_said() -> None:
     noisy = Job(noise=0.1, r=0.0, stalls=0.0, starts=0.0, steps=20)
     finding = only(judged(noisy, replace(noisy, slower=1.02), "goodput=3%", baselines=3))

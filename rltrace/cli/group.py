@@ -86,5 +86,6 @@ def _sentence(error: click.ClickException) -> str:
 
 def _of_file(error: OSError) -> str:
     why, where = error.strerror or str(error), error.filename
-    why = why[:1].lower() + why[1:]
-    return f"{os.fsdecode(where)}: {why}" if isinstance(where, (str, bytes)) else why
+    if isinstance(where, (str, bytes)):
+        return f"{os.fsdecode(where)}: {why}"
+    return why[:1].lower() + why[1:]

@@ -179,7 +179,7 @@ def experiment(
         *plan.sentences(),
         *experiment_section.expected(change.predicted, change.metric),
     ):
-        say(line, err=True)
+        say(line, err=as_json or not dry_run)
     if dry_run:
         if as_json:
             print_json({**to_json.plain(plan), "folder": str(plan.folder), "runs": plan.runs()})

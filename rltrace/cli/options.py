@@ -15,7 +15,6 @@ import rltrace
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.printable import visible
 
-RUN = click.argument("run", required=False, type=click.Path(path_type=Path))
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -27,6 +26,19 @@ class NewFolder(click.Path):
         if value == "":
             raise RltraceError("--out is empty: name the run directory to make", WRONG_USAGE)
         return super().convert(value, param, ctx)
+
+
+class RunFolder(click.Path):
+    """A run's path that is not empty: `"$UNSET"` means neither the newest run nor this folder."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """The path. Errors: `RltraceError` where it is empty."""
+        if value == "":
+            raise RltraceError("RUN is empty: name a run, or leave it out", WRONG_USAGE)
+        return super().convert(value, param, ctx)
+
+
+RUN = click.argument("run", required=False, type=RunFolder(path_type=Path))
 
 
 def reads_a_run(function: Callable[..., None]) -> Callable[..., None]:

@@ -202,6 +202,8 @@ def plan(
     if all(_same(given(words, form, o), stated.get(o), v) for o, v in change.settings.items()):
         raise RltraceError(f"the job has {change.name} already: nothing to try", CANNOT_TELL)
     where = folder or new_run_path([f"experiment-{run.path.name}"], Path.cwd() / RUNS_FOLDER)
+    if where.exists() and (not where.is_dir() or any(where.iterdir())):
+        raise RltraceError(f"{where} is there already: name a new directory", WRONG_USAGE)
     cwd = str(run.meta.get("cwd") or Path.cwd())
     most = max(pairs, most_pairs or pairs)
     return Plan(change, words, after, framework, cwd, where.absolute(), pairs, most)

@@ -32,7 +32,7 @@ from rltrace.trace.manifest import Manifest, read_manifest, segment_bytes
 from rltrace.trace.names import FollowedNames
 from rltrace.trace.parents import roles_of_parents
 from rltrace.trace.processes import Process, described
-from rltrace.trace.schema import SCHEMA_VERSION, TABLES, Table
+from rltrace.trace.schema import TABLES, Table
 
 _ALIGN_EVERY_S = 60.0
 _STREAM = ".arrows"
@@ -66,10 +66,7 @@ class Follower:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.meta: dict[str, Any] = run_dir.read_run_json(str(path))
-        version = self.meta.get("schema_version")
-        if not isinstance(version, int) or version > SCHEMA_VERSION:
-            raise RltraceError(f"{path} has trace schema {version}: `rltrace info` says more")
+        self.meta: dict[str, Any] = run_dir.read_described(str(path))
         self.processes: list[Process] = []
         self.problems: dict[str, str] = {}
         self.gone = False

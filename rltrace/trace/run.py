@@ -17,7 +17,7 @@ from rltrace.trace.alignment import NodeClock
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.files import Columns, RunFiles
 from rltrace.trace.processes import Process
-from rltrace.trace.schema import SCHEMA_VERSION, TABLES
+from rltrace.trace.schema import TABLES
 from rltrace.trace.views import BASES, LAGS, view_statements
 
 if TYPE_CHECKING:
@@ -38,15 +38,7 @@ class Run:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.meta = run_dir.read_run_json(str(path))
-        version = self.meta.get("schema_version")
-        if not isinstance(version, int):
-            raise RltraceError(f"{path}/{run_dir.RUN_FILE} states no schema version: no run")
-        if version > SCHEMA_VERSION:
-            raise RltraceError(
-                f"{path} was written with trace schema {version}, this rltrace reads up to "
-                f"{SCHEMA_VERSION}: upgrade rltrace-toolkit"
-            )
+        self.meta = run_dir.read_described(str(path))
         self._files = RunFiles(path, self.meta)
         self._columns: dict[str, Columns] = {}
         self._loaded: set[str] = set()

@@ -110,6 +110,21 @@ def read_run_json(path: str) -> dict[str, Any]:
     return loaded
 
 
+def read_described(path: str) -> dict[str, Any]:
+    """As `read_run_json`, of a run that this rltrace can read. Errors: RltraceError also for one
+    that states no schema or a newer one."""
+    told = read_run_json(path)
+    version = told.get("schema_version")
+    if not isinstance(version, int):
+        raise RltraceError(f"{path}/{RUN_FILE} states no schema version: no run")
+    if version > SCHEMA_VERSION:
+        raise RltraceError(
+            f"{path} was written with trace schema {version}, this rltrace reads up to "
+            f"{SCHEMA_VERSION}: upgrade rltrace-toolkit"
+        )
+    return told
+
+
 def update_run_json(path: str, **fields: Any) -> None:
     """Changes fields of run.json; only `wrap` and the agent call this. Errors: as reading."""
     write_json(f"{path}/{RUN_FILE}", {**read_run_json(path), **fields})

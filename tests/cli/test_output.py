@@ -50,6 +50,7 @@ def test_names_that_no_text_can_hold_are_written_out(tmp_path: Path) -> None:
         ("info", "a", "b"),
         ("import", "verl"),
         ("compare", "a"),
+        ("report", ""),
         ("export", "nothing"),
     ],
     ids=" ".join,

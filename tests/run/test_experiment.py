@@ -196,7 +196,7 @@ def test_a_dry_run_runs_nothing(traced: Path, tmp_path: Path) -> None:
     words = ["experiment", str(traced), "--set", "max_lag=1", "--dry-run"]
     done = rltrace_([*words, "--out", str(tmp_path / "x")])
     assert done.returncode == 0
-    assert "--max-lag 1" in done.stderr
+    assert "--max-lag 1" in done.stdout
     assert not (tmp_path / "x").exists()
 
 
@@ -240,6 +240,15 @@ def test_a_dry_run_is_told_in_json_too(tmp_path: Path) -> None:
     assert [(run["pair"], run["variant"]) for run in told["runs"]] == [(1, "before"), (1, "after")]
     assert told["runs"][1]["command"][-2:] == ["--max-lag", "1"]
     assert not (tmp_path / "x").exists()
+
+
+def test_runs_that_are_there_are_not_taken_for_those_of_an_experiment(tmp_path: Path) -> None:
+    (tmp_path / "x" / "1-before").mkdir(parents=True)
+    words = ["experiment", str(of_trainer(tmp_path)), "--set", "max_lag=1"]
+    done = CliRunner().invoke(main, [*words, "--out", str(tmp_path / "x")])
+    assert done.exit_code == 2
+    assert "is there already: name a new directory" in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_what_the_job_has_already_is_no_experiment(traced: Path) -> None:

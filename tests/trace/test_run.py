@@ -13,6 +13,7 @@ import pytest
 
 import rltrace
 from rltrace.trace.errors import UNREADABLE, WRONG_USAGE, RltraceError
+from rltrace.trace.follow import Follower
 from rltrace.trace.parquet import compact, delete_segments
 from rltrace.trace.run_dir import update_run_json
 from tests.conftest import Record
@@ -185,10 +186,11 @@ def test_what_is_no_run_is_said_in_one_sentence(
 ) -> None:
     if content is not None:
         (tmp_path / "run.json").write_text(content)
-    with pytest.raises(RltraceError, match=said) as caught:
-        rltrace.open_run(tmp_path)
-    assert caught.value.exit_code == UNREADABLE
-    assert "\n" not in str(caught.value)
+    for read in (rltrace.open_run, Follower):
+        with pytest.raises(RltraceError, match=said) as caught:
+            read(tmp_path)
+        assert caught.value.exit_code == UNREADABLE
+        assert "\n" not in str(caught.value)
 
 
 def test_a_missing_directory_is_said(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -141,7 +141,8 @@ def _file(path: Path) -> Iterator[BinaryIO]:
             exit_code=4,
         ) from error
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):  # where nothing can be written, there is nothing to remove
+            part.unlink(missing_ok=True)
 
 
 def _add_processes(scene: Scene, run: Run) -> None:

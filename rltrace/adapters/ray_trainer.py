@@ -159,7 +159,8 @@ def _received(call: Call) -> None:
 def _sync(call: Call, role: SyncRole, manifest: Any, stall_ns: int) -> None:
     moved = {"version": manifest.version, "bytes": manifest.bytes}
     call.span.set(**moved)
-    call.row("syncs", role=role, stall_ns=stall_ns, transport=Transport.OBJECT_STORE, **moved)
+    if call.self.config.sync == "naive":  # the others record their own
+        call.row("syncs", role=role, stall_ns=stall_ns, transport=Transport.OBJECT_STORE, **moved)
 
 
 _TRAINER = "rltrace.trainer"

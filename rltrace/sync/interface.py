@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from rltrace.sync.flat import Entry
@@ -22,7 +20,7 @@ class Manifest:
     """One published version: what it holds, where it lies, and the bytes that a reader reads."""
 
     version: int
-    layout: tuple[Entry, ...]
+    layout: tuple[Entry, ...]  # of the buffer that is fetched; () where none is
     bytes: int
     location: Any  # of the transport's own kind; subscribers of the same transport understand it
 
@@ -40,13 +38,13 @@ class Publisher(Protocol):
 class Subscriber(Protocol):
     """A rollout worker's side, in two parts: the first may run beside generation."""
 
-    def fetch(self, manifest: Manifest) -> NDArray[np.uint8]:
-        """Brings a published version to this process; nothing is overwritten yet."""
+    def fetch(self, manifest: Manifest) -> Any:
+        """Brings a published version near this process: what `load` takes. Nothing is overwritten
+        yet."""
 
-    def load(
-        self, buffer: NDArray[np.uint8], manifest: Manifest, state: Mapping[str, Tensor]
-    ) -> None:
-        """Overwrites the tensors of `state` with what was fetched.
+    def load(self, fetched: Any, manifest: Manifest, state: Mapping[str, Tensor]) -> int:
+        """Overwrites the tensors of `state`. Returns the version that they have now: the
+        manifest's, or one that has come after it.
 
         Errors: `ValueError` where names, shapes or types differ; then nothing was overwritten.
         """

@@ -53,7 +53,8 @@ class ObjectStoreSubscriber:
         return buffer
 
     def load(
-        self, buffer: NDArray[np.uint8], manifest: Manifest, state: Mapping[str, Tensor]
-    ) -> None:
+        self, fetched: NDArray[np.uint8], manifest: Manifest, state: Mapping[str, Tensor]
+    ) -> int:
         """As `Subscriber.load`."""
-        unpack(buffer, manifest.layout, state)
+        unpack(fetched, manifest.layout, state)
+        return manifest.version

@@ -114,19 +114,19 @@ class Publisher:
 
     def _publish(self, weights: Any, step: int, inline: bool) -> _Done:
         started_ns, size = monotonic_ns(), self.layout.bytes
-        counter = self.arena.control.counter + 1
+        number = step if step >= 0 else self.arena.control.counter + 1
         workers = self._inline if inline else self._behind
-        with span("sync", "publish", version=counter) as whole:
-            with span("wait", "a free slot", version=counter):
+        with span("sync", "publish", version=number) as whole:
+            with span("wait", "a free slot", version=number):
                 slot = self.arena.write(self.patience_s)
             if slot is None:
                 self.skipped += 1
                 return _Done(None, None)
             whole.set(bytes=size)
             try:
-                with span("sync", "fill a slot", "transfer", version=counter, bytes=size):
+                with span("sync", "fill a slot", "transfer", version=number, bytes=size):
                     self._filler.fill(weights, slot.data, slot.digests, workers)
-                with span("sync", "flip", "visible", version=counter):
+                with span("sync", "flip", "visible", version=number):
                     version = slot.commit(step, hashed=self._filler.hashing)
             except BaseException:
                 slot.abort()
@@ -134,7 +134,7 @@ class Publisher:
         root = self.arena.control.manifest(slot.slot).root if self._filler.hashing else None
         stall_ns = monotonic_ns() - started_ns if inline else None
         blocks = len(slot.digests)
-        row = moved("source", started_ns, counter, size, size, blocks, root, stall_ns)
+        row = moved("source", started_ns, number, size, size, blocks, root, stall_ns)
         return _Done(version, row)
 
 

@@ -127,7 +127,7 @@ class Subscriber:
         with span("sync", "pull") as whole:
             lease = self._lease(None)
             try:
-                whole.set(version=lease.manifest.version.counter, bytes=self.layout.bytes)
+                whole.set(version=lease.manifest.number, bytes=self.layout.bytes)
                 if verify:
                     self._verify(lease)
                 self._apply(lease, weights)
@@ -193,10 +193,9 @@ class Subscriber:
         self.close()
 
     def _apply(self, lease: Lease, weights: Any) -> None:
-        counter = lease.manifest.version.counter
         plan = self._applier.plan(weights)
         self.poisoned = True
-        with span("sync", "load", "load", version=counter, bytes=self.layout.bytes):
+        with span("sync", "load", "load", version=lease.manifest.number, bytes=self.layout.bytes):
             try:
                 self._applier.apply(lease.data, plan)
             except Exception:
@@ -211,7 +210,7 @@ class Subscriber:
         self.applied = lease.manifest
 
     def _verify(self, lease: Lease) -> None:
-        with span("sync", "verify", version=lease.manifest.version.counter):
+        with span("sync", "verify", version=lease.manifest.number):
             verify(self._arena, lease, self._workers)
 
     def _lease(self, version: Version | None) -> Lease:
@@ -235,7 +234,7 @@ class Subscriber:
     def _record(self, manifest: Manifest, started_ns: int, stall_ns: int) -> None:
         size, blocks = manifest.bytes, len(self._arena.control.digests(0))
         root = None if manifest.root == NO_ROOT else manifest.root
-        moved("sink", started_ns, manifest.version.counter, size, size, blocks, root, stall_ns)
+        moved("sink", started_ns, manifest.number, size, size, blocks, root, stall_ns)
 
 
 @dataclass

@@ -71,6 +71,12 @@ class Manifest:
     bytes: int
     root: str
 
+    @property
+    def number(self) -> int:
+        """What the job calls the version, and the trace with it: the learner's step where it was
+        told, else the counter."""
+        return self.step if self.step >= 0 else self.version.counter
+
     def to_json(self) -> str:
         """One line of text."""
         return json.dumps({**asdict(self), "version": str(self.version)}, sort_keys=True)

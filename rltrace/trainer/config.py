@@ -15,6 +15,7 @@ from typing import Any
 PLACEMENTS = ("colocated", "disaggregated", "one-step-off", "async")
 TASKS = ("sort", "reverse", "copy", "repeat", "expression", "lookup")
 OBJECTIVES = ("grpo", "decoupled", "tis")
+SYNCS = ("naive", "bucketed")
 
 
 class TrainerError(Exception):
@@ -92,6 +93,11 @@ class TrainerConfig:
     )
     timeout: float = _setting(0.0, "A trajectory is aborted after this; 0: never.", "SECONDS")
 
+    # weights
+    sync: str = _setting(
+        "naive", "How weights travel: naive (Ray's object store), bucketed (shared memory)."
+    )
+
     # causes of walls
     reward_latency: float = _setting(0.0, "Time that one verdict takes at least.", "SECONDS")
     env_latency: float = _setting(0.0, "Mean time of a tool call.", "SECONDS")
@@ -136,7 +142,7 @@ class TrainerConfig:
         _require(abs(self.seed) < 2**63, "seed must fit into 64 bits", self.seed)
         for name, known in (
             ("placement", PLACEMENTS), ("task", TASKS), ("objective", OBJECTIVES),
-            ("reference_side", ("actor", "learner")),
+            ("reference_side", ("actor", "learner")), ("sync", SYNCS),
         ):  # fmt: skip
             value = getattr(self, name)
             _require(value in known, f"{name} must be one of {', '.join(known)}", value)

@@ -12,13 +12,13 @@ import torch
 from numpy.typing import NDArray
 
 from rltrace.sync.interface import Manifest
-from rltrace.sync.object_store import ObjectStorePublisher
 from rltrace.trainer import grpo
 from rltrace.trainer.config import TrainerConfig
 from rltrace.trainer.model import next_token_log_probs
 from rltrace.trainer.objective import objective
 from rltrace.trainer.policy import Weights, policy_of
 from rltrace.trainer.trajectory import Sample, TrainReport, Trajectory, Use, use_of
+from rltrace.trainer.transport import publisher_of
 
 LogProbs = list[NDArray[np.float32]]
 """Log-probabilities of the generated tokens, an array a trajectory."""
@@ -46,7 +46,7 @@ class Learner:
         self.optimizer = torch.optim.AdamW(
             self.model.parameters(), lr=config.learning_rate, betas=(0.9, 0.99), weight_decay=0.0
         )
-        self.publisher = ObjectStorePublisher()
+        self.publisher = publisher_of(config)
         self.version = 0
 
     def old_log_probs(self, trajectories: Sequence[Trajectory]) -> LogProbs:

@@ -14,13 +14,13 @@ from collections.abc import Sequence as Many
 import numpy as np
 
 from rltrace.sync.interface import Manifest
-from rltrace.sync.object_store import ObjectStoreSubscriber
 from rltrace.trainer.config import TrainerConfig
 from rltrace.trainer.engine import Engine, Sequence
 from rltrace.trainer.environment import Environment, ToolFailed
 from rltrace.trainer.policy import Weights, policy_of
 from rltrace.trainer.task import Task, task_of
 from rltrace.trainer.trajectory import Request, Trajectory
+from rltrace.trainer.transport import subscriber_of
 
 
 class RolloutWorker:
@@ -31,7 +31,7 @@ class RolloutWorker:
         self.index = index
         self.task = task_of(config)
         self.environment = Environment(config)
-        self.subscriber = ObjectStoreSubscriber(config.link_gbps)
+        self.subscriber = subscriber_of(config)
         self.engine = Engine(
             policy_of(config, weights),
             config.max_running,
@@ -92,12 +92,12 @@ class RolloutWorker:
         """
         if manifest.version <= self.engine.version:
             return 0  # overtaken: nothing to wait for
-        buffer = await asyncio.to_thread(self.subscriber.fetch, manifest)
+        fetched = await asyncio.to_thread(self.subscriber.fetch, manifest)
         if not self.config.partial_rollout:
             await self.engine.drain()
         if manifest.version > self.engine.version:
-            self.subscriber.load(buffer, manifest, self.engine.model.state_dict())
-            self.engine.renew(manifest.version)
+            state = self.engine.model.state_dict()
+            self.engine.renew(self.subscriber.load(fetched, manifest, state))
         return manifest.bytes
 
 

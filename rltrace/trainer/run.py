@@ -16,15 +16,19 @@ from rltrace.trainer.crew import Crew, hire
 from rltrace.trainer.ledger import Ledger, StepRecord
 from rltrace.trainer.placement import PLACEMENTS
 from rltrace.trainer.policy import initial_weights, policy_of
+from rltrace.trainer.transport import forget_weights
 
 
 def run(config: TrainerConfig, on_step: Callable[[StepRecord], None], ledger: Ledger) -> None:
     """Trains in a Ray session; as `rltrace.trainer.train`."""
     ledger.parameters = sum(p.numel() for p in policy_of(config).parameters())
     checkpoint = Checkpoint(config)
-    with ray_session(config) as own, reserved(config, own) as places:
-        crew = hire(config, ray.put(initial_weights(config)), places)
-        asyncio.run(_train(config, crew, ledger, checkpoint, on_step))
+    try:
+        with ray_session(config) as own, reserved(config, own) as places:
+            crew = hire(config, ray.put(initial_weights(config)), places)
+            asyncio.run(_train(config, crew, ledger, checkpoint, on_step))
+    finally:
+        forget_weights(config)
 
 
 async def _train(

@@ -114,5 +114,5 @@ class _Fetching:
     def fetch(self, manifest: Manifest) -> NDArray[np.uint8]:
         return self.transport.fetch(manifest)
 
-    def load(self, *arguments: Any) -> None:
-        self.subscriber.load(*arguments)
+    def load(self, *arguments: Any) -> int:
+        return int(self.subscriber.load(*arguments))

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import ray
 
+from rltrace.sync.place import shared_memory
 from rltrace.trainer import Ledger, TrainerError, crew, train
 from rltrace.trainer.reward import RewardWorker
 from tests.trainer.conftest import SMALL
@@ -46,6 +47,16 @@ def test_a_job_that_generates_all_the_time_keeps_its_bound(max_lag: int) -> None
     ledger = run(placement="async", max_lag=max_lag, steps=8, recompute_old=True, retokenize=True)
     assert max(lags(ledger)) <= max_lag
     assert all(record.optimizer_updates > 0 for record in ledger.steps)
+
+
+@pytest.mark.parametrize("placement", ["colocated", "async"])
+def test_weights_through_shared_memory_make_the_same_job(colocated: Ledger, placement: str) -> None:
+    ledger = run(sync="bucketed", placement=placement)
+    if placement == "colocated":
+        assert training(ledger) == training(colocated)
+    assert max(lags(ledger)) <= SMALL.max_lag
+    assert sum(record.sync_bytes for record in ledger.steps) > 0
+    assert not list(shared_memory().glob("trainer-*"))
 
 
 class Broken(RewardWorker):

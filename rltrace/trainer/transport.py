@@ -1,0 +1,46 @@
+"""How the weights of a job travel from its learner to its rollout workers."""
+
+from __future__ import annotations
+
+import secrets
+import time
+
+from ray.util.placement_group import get_current_placement_group
+
+from rltrace.sync.interface import Publisher, Subscriber
+from rltrace.sync.leftovers import reclaim
+from rltrace.sync.object_store import ObjectStorePublisher, ObjectStoreSubscriber
+from rltrace.sync.place import shared_memory
+from rltrace.sync.shared_memory import SharedMemoryPublisher, SharedMemorySubscriber
+from rltrace.trainer.config import TrainerConfig
+
+_NAME = "trainer"
+_LOOKS, _PAUSE_S = 20, 0.1
+
+
+def publisher_of(config: TrainerConfig) -> Publisher:
+    """The learner's side."""
+    return ObjectStorePublisher() if config.sync == "naive" else SharedMemoryPublisher(_place())
+
+
+def subscriber_of(config: TrainerConfig) -> Subscriber:
+    """A rollout worker's side; it hears of the place with the first version."""
+    if config.sync == "naive":
+        return ObjectStoreSubscriber(config.link_gbps)
+    return SharedMemorySubscriber(config.link_gbps)
+
+
+def forget_weights(config: TrainerConfig) -> None:
+    """Frees the memory of weights whose actors are gone; those of a cluster that goes on take a
+    moment to end."""
+    for _ in range(_LOOKS if config.sync != "naive" else 0):
+        reclaim(shared_memory())
+        if not any(shared_memory().glob(f"{_NAME}-*")):
+            return
+        time.sleep(_PAUSE_S)
+
+
+def _place() -> str:
+    """The same for a learner that takes another one's place, another one for each run."""
+    group = get_current_placement_group()
+    return f"shm://{_NAME}-{group.id.hex() if group else secrets.token_hex(8)}"

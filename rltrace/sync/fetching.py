@@ -24,7 +24,7 @@ from rltrace.sync.encodings import BadBlock, Decoder, Encoding
 from rltrace.sync.frames import BUCKET_BLOCKS, Frame, Kind
 from rltrace.sync.shelf import GoneError, Held
 from rltrace.sync.version import Version
-from rltrace.sync.wire import Address, Connection, LinkError
+from rltrace.sync.wire import Address, Connection, LinkError, RefusedError
 
 MOST_DAMAGED = 4
 """So many times damaged blocks are asked for anew before it is another parent's turn."""
@@ -103,8 +103,11 @@ class Fetch:
 
     def _stream(self, parent: Address, blocks: Sequence[tuple[int, int]], again: bool) -> None:
         manifest = self.held.manifest
-        with span("sync", "receive", "transfer", version=manifest.version.counter) as receiving:
-            connection = Connection.open(parent, self._token)
+        with span("sync", "receive", "transfer", version=manifest.number) as receiving:
+            try:
+                connection = Connection.open(parent, self._token)
+            except RefusedError as error:  # it was let in before: what it said was damaged
+                raise LinkError(str(error)) from error
             with self._lock:
                 if self._aborted:
                     connection.abort()

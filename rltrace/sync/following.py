@@ -20,7 +20,7 @@ from rltrace.sync.recording import moved
 from rltrace.sync.serving import Node
 from rltrace.sync.shelf import GoneError, Held, Shelf
 from rltrace.sync.version import Manifest
-from rltrace.sync.wire import HEARTBEAT_S, Address, Connection, LinkError
+from rltrace.sync.wire import HEARTBEAT_S, Address, Connection, LinkError, RefusedError
 from rltrace.trace.errors import RltraceError
 
 _AGAIN_S = 0.1
@@ -94,6 +94,7 @@ class Follower(threading.Thread):
         """Until `stop`, or an error that somebody has to look at."""
         tried: list[str] = []
         candidates = [str(self._first)]
+        refusals = 0
         try:
             while not self._ended.is_set():
                 if not candidates:
@@ -109,7 +110,11 @@ class Follower(threading.Thread):
                     self._follow(Address.parse(address), tried)
                 except _Elsewhere as elsewhere:
                     candidates = [*elsewhere.addresses, address]
-                except LinkError:
+                except (LinkError, RefusedError) as error:
+                    # Once it has been let in, or at first, a refusal may be damage on the way.
+                    refusals += isinstance(error, RefusedError)
+                    if isinstance(error, RefusedError) and not self.line[0].id and refusals > 2:
+                        raise
                     tried.append(address)
                     if self.line[0].address == address:
                         self.lost += 1
@@ -184,17 +189,16 @@ class Follower(threading.Thread):
             arriving = self._begin(manifest, layout, digests)
             if arriving is None:
                 return
-        counter = manifest.version.counter
-        with span("sync", "relay", version=counter, bytes=manifest.bytes) as whole:
+        with span("sync", "relay", version=manifest.number, bytes=manifest.bytes) as whole:
             try:
                 arriving.fetch.run(parent)  # where it is lost, another parent goes on with it
             finally:
                 whole.set(items=arriving.fetch.progress.retries)
-            with span("sync", "flip", "visible", version=counter):
+            with span("sync", "flip", "visible", version=manifest.number):
                 self._finish(arriving)
         progress = arriving.fetch.progress
         moved(
-            *("relay", arriving.started_ns, counter, manifest.bytes, progress.wire_bytes),
+            *("relay", arriving.started_ns, manifest.number, manifest.bytes, progress.wire_bytes),
             *(progress.buckets, manifest.root, 0, "tcp"),
         )
         seconds = (monotonic_ns() - arriving.started_ns) / 1e9

@@ -179,7 +179,7 @@ class Server:
             return
         connection.send({"gone": False})
         try:
-            with span("sync", "send", "transfer", version=version.counter) as sending:
+            with span("sync", "send", "transfer", version=held.manifest.number) as sending:
                 sent = 0
                 for first, end in message["blocks"]:
                     if not 0 <= first <= end <= len(held.digests):

@@ -88,8 +88,8 @@ class Source(threading.Thread):
         if before is None:
             return
         if encodes:
-            version = lease.manifest.version.counter
-            with span("sync", "find changes", "convert", version=version, bytes=len(fresh.data)):
+            number = lease.manifest.number
+            with span("sync", "find changes", "convert", version=number, bytes=len(fresh.data)):
                 for block, width in enumerate(widths_of(fresh.layout)):
                     if self._ended.is_set():
                         return

@@ -39,6 +39,7 @@ STUCK_S = 20.0
 _PACED_BYTES = 256 << 10
 _GREETING = b"rltrace sync 1\n\0"
 _NONCE_BYTES = 32
+_WELCOME, _REFUSED = b"+", b"-"
 _KEEPALIVE = {socket.TCP_KEEPIDLE: 5, socket.TCP_KEEPINTVL: 2, socket.TCP_KEEPCNT: 3}
 _MESSAGE = struct.Struct("<4sIIQ")  # magic, bytes of JSON, bytes of the blob, xxh3-64 of both
 _MAGIC = b"RLTm"
@@ -140,7 +141,6 @@ class Connection:
     ) -> None:
         self._pace = pace or Pace()
         self._sock = sock
-        self._silence_s = silence_s
         try:
             self.peer = str(sock.getpeername()[0])
             """The other side's host."""
@@ -151,7 +151,10 @@ class Connection:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in _KEEPALIVE.items():
             sock.setsockopt(socket.IPPROTO_TCP, option, value)
-        sock.settimeout(silence_s)
+        # The kernel's own timeouts: Python's would look before each piece whether there is one.
+        sock.settimeout(None)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(silence_s))
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(STUCK_S))
 
     @staticmethod
     def open(address: Address, token: bytes, silence_s: float = SILENCE_S) -> Connection:
@@ -186,11 +189,9 @@ class Connection:
         ours = secrets.token_bytes(_NONCE_BYTES)
         nonces = greeting[len(_GREETING) :] + ours
         self.write([ours + _proof(token, b"client", nonces)])
-        try:
-            proof = self.read(32)
-        except LinkError:
-            proof = b""
-        if not hmac.compare_digest(proof, _proof(token, b"server", nonces)):
+        # An end without a verdict is no refusal: the other side may just have died.
+        refused = self.read(1) != _WELCOME
+        if refused or not hmac.compare_digest(self.read(32), _proof(token, b"server", nonces)):
             raise RefusedError(f"{address} has another token: set {TOKEN} to the same one")
 
     def _challenge(self, token: bytes) -> None:
@@ -199,18 +200,21 @@ class Connection:
         answer = self.read(_NONCE_BYTES + 32)
         nonces = nonce + answer[:_NONCE_BYTES]
         if not hmac.compare_digest(answer[_NONCE_BYTES:], _proof(token, b"client", nonces)):
+            self.write([_REFUSED])
             raise RefusedError("a client had another token")
-        self.write([_proof(token, b"server", nonces)])
+        self.write([_WELCOME, _proof(token, b"server", nonces)])
 
     def read_into(self, target: memoryview) -> None:
         """Fills `target`. Errors: `LinkError`; it may then be filled in part."""
         at = 0
         try:
             while at < len(target):
-                count = self._sock.recv_into(target[at:])
+                count = self._sock.recv_into(target[at:], flags=socket.MSG_WAITALL)
                 if not count:
                     raise LinkError("the other side has closed the connection")
                 at += count
+        except BlockingIOError as error:
+            raise LinkError("the other side has fallen silent") from error
         except OSError as error:
             raise LinkError(f"the connection broke: {error}") from error
 
@@ -230,7 +234,6 @@ class Connection:
             for at in range(0, len(whole), piece)
         ]
         try:
-            self._sock.settimeout(STUCK_S)
             while left:
                 sent = self._sock.sendmsg(left[: 1 if piece < sys.maxsize else 64])
                 self._pace.sent(sent)
@@ -238,7 +241,6 @@ class Connection:
                     sent -= len(left.pop(0))
                 if left and sent:
                     left[0] = left[0][sent:]
-            self._sock.settimeout(self._silence_s)
         except OSError as error:
             raise LinkError(f"the connection broke: {error}") from error
 
@@ -264,12 +266,14 @@ class Connection:
 
     def wait_readable(self) -> None:
         """Waits for the other side to say something, for as long as it likes."""
-        self._sock.settimeout(None)
-        try:
-            self._sock.recv(1, socket.MSG_PEEK)
-            self._sock.settimeout(self._silence_s)
-        except OSError as error:
-            raise LinkError(f"the connection broke: {error}") from error
+        while True:
+            try:
+                self._sock.recv(1, socket.MSG_PEEK)
+                return
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                raise LinkError(f"the connection broke: {error}") from error
 
     def abort(self) -> None:
         """Ends it now, also under a thread that waits for it; once is enough."""
@@ -278,6 +282,10 @@ class Connection:
         except OSError:
             pass  # it was not connected any more
         self._sock.close()
+
+
+def _timeval(seconds: float) -> bytes:
+    return struct.pack("@ll", int(seconds), int(seconds % 1 * 1e6))
 
 
 def _proof(token: bytes, side: bytes, nonces: bytes) -> bytes:

@@ -61,6 +61,14 @@ def test_another_token_is_refused_by_both_sides() -> None:
         connected(b"secret", b"other")
 
 
+def test_a_side_that_ends_without_a_verdict_has_not_refused() -> None:
+    one, other = pair()
+    other.sendall(b"rltrace sync 1\n\0" + bytes(32))
+    other.shutdown(socket.SHUT_WR)
+    with pytest.raises(LinkError):
+        Connection(one)._prove(b"secret", Address("here", 1, "policy"))
+
+
 @pytest.mark.parametrize(
     "damage", [lambda b: b[:10], lambda b: b"X" + b[1:], lambda b: b[:-1] + b"?", lambda _: b""]
 )
@@ -104,6 +112,7 @@ def test_without_the_token_nothing_is_told(memory: Path) -> None:
             greeting = stranger.recv(1000)
             assert len(greeting) == 48
             stranger.sendall(b"\0" * 64)
+            assert stranger.recv(1000) == b"-"
             assert stranger.recv(1000) == b""
         node = Relay.follow(root.address, j.place("node"), token="another")
         with node, pytest.raises(RltraceError, match="has another token"):

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from rltrace.analysis.chains import Chain, Seconds
 from rltrace.analysis.devices import Described
+from rltrace.analysis.framework import is_laid_out
 from rltrace.analysis.stages import Breakdown
 from rltrace.analysis.staleness import Staleness
 from rltrace.analysis.steps import Steps
@@ -154,9 +155,7 @@ def stated_placement(run: Described) -> tuple[str, str] | None:
 
 def _untold(run: Run) -> tuple[str, str] | None:
     """A log of durations does not tell what ran at once."""
-    return (
-        ("placement unknown", "the log tells durations only") if run.meta.get("imported") else None
-    )
+    return ("placement unknown", "the log tells durations only") if is_laid_out(run) else None
 
 
 def _detected(

@@ -1,4 +1,4 @@
-"""Which framework a run is of."""
+"""Which framework a run is of, and whether its times are real."""
 
 from __future__ import annotations
 
@@ -15,3 +15,10 @@ def framework_of(run: Described) -> tuple[str, str]:
     imported = run.meta.get("imported")
     name = imported.get("trainer") if isinstance(imported, dict) else None
     return str(name or run.meta.get("framework") or ""), ""
+
+
+def is_laid_out(run: Described) -> bool:
+    """Whether the run was made of a log of durations: when what ran within a step, and so what ran
+    at once, is not known then. A log may have had times of its own, which were kept."""
+    imported = run.meta.get("imported")
+    return bool(imported) and not (isinstance(imported, dict) and imported.get("placed"))

@@ -15,6 +15,7 @@ from rltrace.analysis.composition import Composition, compose
 from rltrace.analysis.coverage import Coverage, coverage
 from rltrace.analysis.critical_path import CriticalPath, critical_path, telling
 from rltrace.analysis.devices import AGENT, count_devices
+from rltrace.analysis.framework import is_laid_out
 from rltrace.analysis.freshness import Freshness, freshness
 from rltrace.analysis.goodput import Goodput, goodput
 from rltrace.analysis.group_signal import GroupSignal, group_signal
@@ -143,7 +144,7 @@ def summarize(
     activity = read_activity(run)
     steps = find_steps(run, (activity.first_ns, activity.last_ns))
     breakdown = break_down(activity, steps)
-    rows = stage_rows(activity, steps, breakdown, overlap_known=not run.meta.get("imported"))
+    rows = stage_rows(activity, steps, breakdown, overlap_known=not is_laid_out(run))
     lags = staleness(run)
     until = recorded_until(run, activity)
     steady = list(steps.steady)
@@ -176,7 +177,7 @@ def summarize(
         devices=count_devices(run),
         kept=captured(run),
         workload=source(Constants()) if source else None,
-        overlap_known=not run.meta.get("imported"),
+        overlap_known=not is_laid_out(run),
         followed=followed,
         probe=probe,
     )

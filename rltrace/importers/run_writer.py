@@ -117,7 +117,9 @@ def write_run(path: Path, run: ImportedRun, version: str) -> None:
 
 def _write(path: Path, run: ImportedRun) -> None:
     began_ns, ended_ns = run.changed_ns, run.changed_ns
-    imported = {"log": run.log, "kind": run.kind, "trainer": run.trainer}
+    imported: dict[str, object] = {"log": run.log, "kind": run.kind, "trainer": run.trainer}
+    if run.placed is not None:
+        imported["placed"] = True
     facts = {
         "adapter": run.framework,
         "placement": run.placement or None,

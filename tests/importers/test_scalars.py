@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import rltrace
+from rltrace.analysis.framework import is_laid_out
 from rltrace.importers import IMPORTERS, MAPPED
 from rltrace.run.importing import Imported, import_log
 from rltrace.trace.errors import RltraceError
@@ -164,6 +165,7 @@ def test_slime_s_generation_beside_training_ends_before_the_step_s_own_work(tmp_
     log = write(tmp_path / "log.jsonl", SLIME_ASYNC)
     done, run = imported(tmp_path, "slime", log)
     assert done.trainer == "train_async.py"
+    assert is_laid_out(run)
     ends = "SELECT max(end_ns) FROM spans WHERE stage = 'rollout' AND step = 1"
     begins = "SELECT min(start_ns) FROM spans WHERE stage = 'wait' AND step = 1"
     [(end,)], [(begin,)] = run.sql(ends).fetchall(), run.sql(begins).fetchall()

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import rltrace
+from rltrace.analysis.framework import is_laid_out
 from rltrace.run.importing import import_log
 from rltrace.trace.errors import RltraceError
 
@@ -150,6 +151,7 @@ def test_torchtitan_s_spans_end_where_their_line_says(tmp_path: Path) -> None:
         text = "\n".join(map(json.dumps, lines))
         (folder / f"{name}.global_rank_0.x.jsonl").write_text(f"{text}\n", "utf-8")
     done = import_log("torchtitan", folder, tmp_path / "run")
+    assert not is_laid_out(rltrace.open_run(done.path))
     assert spans(done.path) == [
         ("step", "step", 2, 5_000_000),
         ("forward_backward", "wait", 2, 2_000_000),  # the controller only waits for its actors

@@ -26,6 +26,12 @@ The parts, and what each promises to the others:
 
 from __future__ import annotations
 
+try:
+    import xxhash  # noqa: F401
+except ModuleNotFoundError:
+    _said = "rltrace.sync needs xxhash: pip install 'rltrace-toolkit[sync]'"
+    raise ModuleNotFoundError(_said, name="xxhash") from None
+
 from rltrace.sync.arena import Arena
 from rltrace.sync.commit import commit_together
 from rltrace.sync.layout import Layout, Shard, layout_of

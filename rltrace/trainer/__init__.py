@@ -32,7 +32,7 @@ def train(
     try:
         from rltrace.trainer.run import run
     except ModuleNotFoundError as missing:
-        if missing.name not in ("torch", "ray"):
+        if missing.name not in ("torch", "ray", "xxhash"):
             raise
         raise TrainerError(
             f"the trainer needs {missing.name}: pip install 'rltrace-toolkit[trainer]'"

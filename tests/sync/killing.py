@@ -1,7 +1,7 @@
 """Forks publishers and subscribers, kills some at random moments, and counts what the others see.
 Every element of version n is n, so a mixture of two versions shows.
 
-    python -m tests.sync.killing readers|publishers|subscribers|leases WHERE COUNT
+    python -m tests.sync.killing readers|publishers|subscribers|leases|ranks WHERE COUNT
 """
 
 from __future__ import annotations
@@ -13,11 +13,22 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing import Pipe
+from threading import Timer
 from typing import Any
 
 import numpy as np
 
-from rltrace.sync import Publisher, Subscriber, Version, layout_of
+from rltrace.sync import (
+    PoisonedError,
+    Publisher,
+    Subscriber,
+    Version,
+    commit_together,
+    layout_of,
+)
+from rltrace.trace.errors import RltraceError
 
 SHAPES = {"first": (300_000,), "second": (701,), "third": (100_000,)}
 
@@ -174,6 +185,78 @@ def leases(where: str, count: int) -> dict[str, int]:
             publish_next(publisher, source)
             published += publisher.arena.control.counter - last
     return {"skipped": skipped, "published_after": published}
+
+
+class Rank:
+    """A rank in a process of its own, behind a pipe."""
+
+    def __init__(self, where: str) -> None:
+        self.pipe, theirs = Pipe()
+
+        def serve() -> None:
+            self.pipe.close()
+            subscriber, held = Subscriber.connect(where, threads=1), weights()
+            while True:
+                what, version = theirs.recv()
+                if what == "stage":
+                    theirs.send(subscriber.stage(held, version))
+                elif what == "commit":
+                    theirs.send(subscriber.commit())
+                elif what == "abort":
+                    theirs.send(subscriber.abort())
+                else:
+                    theirs.send({float(x) for a in held.values() for x in (a.min(), a.max())})
+
+        self.pid = forked(serve)
+        theirs.close()
+
+    def ask(self, what: str, version: Version | None = None) -> Any:
+        self.pipe.send((what, version))
+        return self.pipe.recv()
+
+    def stage(self, version: Version) -> Any:
+        return self.ask("stage", version)
+
+    def commit(self) -> Any:
+        return self.ask("commit")
+
+    def abort(self) -> None:
+        self.ask("abort")
+
+
+def ranks(where: str, count: int) -> dict[str, int]:
+    """One of three ranks is killed while they take a version on together. The others are either
+    both at the old version, where the leader was told that none has changed, or both at the new."""
+    source, seen = weights(), {"none": 0, "all": 0, "others": 0, "mixed": 0}
+    with Publisher.open(LAYOUT, where, spare=3, threads=1) as publisher:
+        publish_next(publisher, source)
+        for _ in range(count):
+            three = [Rank(where) for _ in range(3)]
+            first = publisher.arena.latest()
+            assert first is not None
+            commit_together(three, first)
+            publish_next(publisher, source)
+            new = publisher.arena.latest()
+            assert new is not None
+            killer = Timer(random.random() * 0.006, os.kill, (three[1].pid, signal.SIGKILL))
+            killer.start()
+            try:
+                commit_together(three, new)
+                outcome, expected = "all", new
+            except PoisonedError:
+                outcome, expected = "others", new
+            except RltraceError:
+                outcome, expected = "none", first
+            seen[outcome] += 1
+            held = [three[n].ask("values") for n in (0, 2)]
+            seen["mixed"] += held != [{float(expected.counter)}] * 2
+            killer.join()
+            for rank in three:
+                with suppress(ProcessLookupError):
+                    os.kill(rank.pid, signal.SIGKILL)
+                os.waitpid(rank.pid, 0)
+                rank.pipe.close()
+    return seen
 
 
 if __name__ == "__main__":

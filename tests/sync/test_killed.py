@@ -56,3 +56,9 @@ def test_a_lease_ends_with_its_process(where: str, memory: Path) -> None:
     seen = counted("leases", where, 5)
     assert seen == {"skipped": 5, "published_after": 5}
     assert list(memory.iterdir()) == []
+
+
+def test_ranks_change_together_or_not_at_all_though_one_is_killed(where: str) -> None:
+    seen = counted("ranks", where, 12)
+    assert seen["none"] + seen["others"] > 0
+    assert seen["mixed"] == 0

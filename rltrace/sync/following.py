@@ -210,7 +210,7 @@ class Follower(threading.Thread):
         if self._layout is None or self._layout.id != layout.id or self.arena is None:
             self._take_slots(layout, manifest)
             newest = self._newest()
-            if newest is not None and newest.manifest.version == manifest.version:
+            if newest is not None and newest.manifest.version >= manifest.version:
                 return None  # it was there, from before this process
         assert self.arena is not None
         slot = self.arena.write(_SLOT_PATIENCE_S)
@@ -243,8 +243,8 @@ class Follower(threading.Thread):
         if lease is None:
             return
         known = lease.manifest
-        is_good = known.version.run == manifest.version.run and known.version <= manifest.version
-        if not is_good or not np.array_equal(digests_of(lease.data), lease.digests):
+        is_of_run = known.version.run == manifest.version.run
+        if not is_of_run or not np.array_equal(digests_of(lease.data), lease.digests):
             lease.release()
             return
         memory = _Memory(lease)

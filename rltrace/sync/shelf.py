@@ -19,6 +19,9 @@ from rltrace.sync.delta import DENSE, Encoded
 from rltrace.sync.layout import Layout
 from rltrace.sync.version import Manifest, Version
 
+_MOST_KEPT = 0.25
+"""The share of a version's bytes that its changes may take in memory beside it."""
+
 
 class GoneError(Exception):
     """A version that is no longer held here, or will not become whole."""
@@ -47,6 +50,7 @@ class Held:
         self.base: Version | None = None
         """The version that `encoded` are changes of; None where there are none."""
         self._encoded: list[Encoded | None] = []
+        self._encoded_bytes = 0
         self._let_go = let_go
         self._users = 0
         self._dropped = self._gone = False
@@ -94,10 +98,13 @@ class Held:
             self.base = base
 
     def put(self, block: int, encoded: Encoded = DENSE) -> None:
-        """A block is in its place and verified; `encoded` is how it can be passed on."""
+        """A block is in its place and verified; `encoded` is how it can be passed on. What cannot
+        be kept is passed on as it is: changes are few, or not worth their memory."""
         with self._changed:
             if self.base is not None:
-                self._encoded[block] = encoded
+                self._encoded_bytes += len(encoded.payload)
+                fits = self._encoded_bytes <= _MOST_KEPT * len(self.data)
+                self._encoded[block] = encoded if fits else DENSE
             self.have[block] = True
             self._changed.notify_all()
 

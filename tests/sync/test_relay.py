@@ -222,6 +222,46 @@ def test_a_relay_that_was_killed_starts_again_from_its_own_slots(memory: Path) -
         assert again.poll() is None
 
 
+def test_one_that_has_a_newer_version_than_its_parent_keeps_it(memory: Path) -> None:
+    with job(memory) as j:
+        root = j.root()
+        link = Proxy(root.address)
+        slow = j.follow(link.address, "slow")
+        node = j.follow(root.address, "node")
+        first = j.publish()
+        slow.wait(first)
+        node.wait(first)
+        link.close()
+        nudge(j.state, 1)
+        version = j.publish()
+        node.wait(version)
+        with Subscriber.connect(j.place("node")) as worker:
+            node.close()
+            again = j.follow(slow.address, "node")
+            assert again.wait(version) == version
+            until(lambda: slow.status.children == 1, "it to follow")
+            assert worker.latest() == version
+            assert again.error is None
+        assert slow.status.manifest is not None
+        assert slow.status.manifest.version == first
+
+
+def test_changes_that_are_not_worth_their_memory_are_passed_on_as_blocks(memory: Path) -> None:
+    with job(memory) as j:
+        first = j.follow(j.root().address)
+        last = j.follow(first.address, "last")
+        last.wait(j.publish())
+        bits = np.random.default_rng(1).integers(0, 1 << 10, j.state["body"].shape, np.uint16)
+        j.state["body"] ^= bits  # ten of sixteen bits of every element
+        version = j.publish()
+        last.wait(version)
+        assert j.holds("last", version)
+        size = j.publisher.layout.bytes
+        assert len(j.received) == 4
+        for received in j.received[2:]:
+            assert 0.75 * size < received.progress.wire_bytes < 0.95 * size  # some fit, most do not
+
+
 def test_when_the_learner_restarts_its_nodes_go_on(memory: Path) -> None:
     with job(memory) as j:
         node = j.follow(j.root().address, "node")

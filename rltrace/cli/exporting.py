@@ -68,7 +68,8 @@ def _show(path: Path, folder: Path, browser: bool) -> None:
     from rltrace.report.perfetto.serving import serving
 
     with serving(path, folder) as address:
-        say(f"{address} (Ctrl-C ends it)", err=True)
+        say(address, err=True)  # a line of its own, to be copied whole
+        say("Ctrl-C ends it", err=True)
         if browser:
             webbrowser.open(address)
         try:

@@ -27,6 +27,7 @@ def head_part(summary: Summary) -> Part:
         tag("p", "Verdict ", tag("span", said, class_=f"chip {mood}"), class_="eyebrow"),
         tag("h1", prose(verdict.headline(summary)), id="verdict-heading"),
         _warnings(summary),
+        _advice(summary),
         tag(
             "div",
             _evidence(summary),
@@ -42,11 +43,15 @@ def head_part(summary: Summary) -> Part:
     return Part("verdict", "Verdict", body)
 
 
+def _advice(summary: Summary) -> Html:
+    """What to do, before why: who has five seconds reads this."""
+    said = [one for one in verdict.evidence(summary) if one.startswith(_ADVICE)]
+    return join(*(tag("p", sentence(one), class_="advice") for one in said))
+
+
 def _evidence(summary: Summary) -> Html:
-    sentences = [
-        tag("li", sentence(one), class_="advice" if one.startswith(_ADVICE) else None)
-        for one in verdict.evidence(summary)
-    ]
+    said = [one for one in verdict.evidence(summary) if not one.startswith(_ADVICE)]
+    sentences = [tag("li", sentence(one)) for one in said]
     return tag("ul", *sentences, class_="evidence") if sentences else NOTHING
 
 

@@ -21,6 +21,7 @@ from rltrace.report.layout import Column, Grid, Section, listed
 
 MARKS = {PASS: "✓", REGRESSION: "✗", UNSURE: "?"}
 _MOST_STAGES = 8
+_LEAST_SEEN = 1e-3  # of the longest stage; of what is shorter there is nothing to see
 
 
 def headline(found: Judgement) -> str:
@@ -172,8 +173,10 @@ def _steps(steps: tuple[int, ...], warmup: tuple[int, ...]) -> str:
 
 
 def _stages(found: Judgement) -> Section:
-    shown = sorted(found.stages, key=lambda one: -abs(one.after_s - one.before_s))[:_MOST_STAGES]
-    scale = units.scale(max(max(one.before_s, one.after_s) for one in shown))
+    longest = max(max(one.before_s, one.after_s) for one in found.stages)
+    seen = [one for one in found.stages if max(one.before_s, one.after_s) > _LEAST_SEEN * longest]
+    shown = sorted(seen, key=lambda one: -abs(one.after_s - one.before_s))[:_MOST_STAGES]
+    scale = units.scale(longest)
     rows = tuple(
         (
             one.name,
@@ -191,11 +194,11 @@ def _stages(found: Judgement) -> Section:
         Column("this run", right=True),
         Column("of the step", right=True),
         Column("95 %", right=True, least_width=60),
-        Column("busy", right=True, least_width=60),
+        Column("busy", right=True, least_width=88),
     )
     notes = (
-        "Means of a step. of the step: what the stage adds to the baseline's. busy: the seconds "
-        "that it ran, hidden behind others or not.",
+        "Means of a step. of the step: what the stage adds to the baseline's. busy, on wide pages: "
+        "by how much the seconds changed that it ran, hidden behind others or not.",
     )
     return Section("Stages", (), Grid(columns, rows), notes)
 

@@ -27,6 +27,8 @@ _MOST_THREADS = 4
 _STREAMED_FROM_BYTES = 64 << 20
 """Weights of this size fit in no cache, so it is better that copies of them pass by all."""
 
+_SHORT_BYTES = 240  # inputs up to this are hashed by other rules, which the kernel does not have
+
 copy_bytes: Callable[[int, int, int], None] = ctypes.CDLL(None).memcpy
 """memcpy(to, from, bytes), by addresses."""
 copy_bytes.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)  # type: ignore[attr-defined]
@@ -37,6 +39,29 @@ def copier(total_bytes: int) -> Callable[[int, int, int], None]:
     """What copies pieces of that much best: `copy_bytes`, or the compiled kernel's twin of it."""
     library = compiled() if total_bytes >= _STREAMED_FROM_BYTES else None
     return copy_bytes if library is None else library.rltrace_copy
+
+
+def hashing_copier(total_bytes: int) -> Callable[[int, int, int], int]:
+    """As `copier`; what it returns copies one block to an address that is a multiple of 16, and
+    returns its digest."""
+    copy_plain = copier(total_bytes)
+    library = compiled() if total_bytes >= _STREAMED_FROM_BYTES else None
+
+    def copy(to: int, source: int, length: int) -> int:
+        # Hashed where it comes from: that brings it into the cache that it is copied from.
+        found = digest((ctypes.c_uint8 * length).from_address(source))
+        copy_plain(to, source, length)
+        return found
+
+    if library is None:
+        return copy
+    copy_at_once: Callable[[int, int, int], int] = library.rltrace_copy_hashed
+
+    def stream(to: int, source: int, length: int) -> int:
+        one_pass = length > _SHORT_BYTES and to % 16 == 0
+        return copy_at_once(to, source, length) if one_pass else copy(to, source, length)
+
+    return stream
 
 
 class Piece(NamedTuple):

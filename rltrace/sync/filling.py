@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rltrace.sync.blocks import BLOCK_BYTES, Digests, block_count, block_range, digest
-from rltrace.sync.copying import Workers, copier, pieces_of
+from rltrace.sync.copying import Workers, copier, hashing_copier, pieces_of
 from rltrace.sync.dtypes import FLOATS, ITEM_BYTES, code_of, torch_name
 from rltrace.sync.layout import Entry, Layout, Shard, memory_of, named_tensors
 from rltrace.sync.tensors import address_of, is_torch, store, torch_view
@@ -25,6 +24,7 @@ class Filler:
         self.hashing = hashing
         self._pieces = pieces_of(layout)
         self._copy_bytes = copier(layout.bytes)
+        self._copy_hashed = hashing_copier(layout.bytes)
         self._numbers = {entry.name: n for n, entry in enumerate(layout.entries)}
         self._tied = dict(layout.aliases)
 
@@ -66,17 +66,16 @@ class Filler:
             else:
                 store(tensor, data, entry)
         base, view, total = _base(data), data.data, len(data)
-        copy_bytes, hashing = self._copy_bytes, self.hashing
+        copy_bytes, copy_hashed, hashing = self._copy_bytes, self._copy_hashed, self.hashing
 
         def copy(block: int) -> None:
             pieces = self._pieces[block]
             if len(pieces) == 1 and addresses[pieces[0].entry]:
-                # Hashed where it comes from: that brings it into the cache that it is copied from.
                 number, start, offset, length = pieces[0]
-                address = addresses[number] + start
                 if hashing:
-                    digests[block] = digest((ctypes.c_uint8 * length).from_address(address))
-                copy_bytes(base + offset, address, length)
+                    digests[block] = copy_hashed(base + offset, addresses[number] + start, length)
+                else:
+                    copy_bytes(base + offset, addresses[number] + start, length)
                 return
             for number, start, offset, length in pieces:
                 address = addresses[number]

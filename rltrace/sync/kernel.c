@@ -1,6 +1,6 @@
-/* Finds and applies the elements that changed between two buffers, and copies past the caches. Every
- * function has a twin in changes.py or copying.py that gives the same bytes; this one is compiled
- * where there is a compiler.
+/* Finds and applies the elements that changed between two buffers, and copies past the caches, also
+ * hashing. Every function has a twin that gives the same bytes (changes.py, memcpy, xxhash); this one
+ * is compiled where there is a compiler.
  *
  * A changed element is written as its gap to the one before (a byte, 255 = "255 more, go on") and
  * its step: the difference of the bit patterns, zigzagged, less one (a byte, 255 = "the new value
@@ -227,4 +227,104 @@ void rltrace_copy(uint8_t *to, const uint8_t *from, int64_t count) {
     _mm_sfence();
 #endif
     memcpy(to, from, count);
+}
+
+/* xxh3-64 with seed 0, of data that is copied past the caches on the way: what is hashed has just
+ * been loaded to be stored, so it hardly costs anything. Constants and steps are those of xxHash's
+ * specification (doc/xxhash_spec.md in its repository, XXH3 for long inputs). */
+#define PRIME32_1 0x9E3779B1u
+#define PRIME64_1 0x9E3779B185EBCA87u
+enum { STRIPES = 16, SECRET = 192, AT_LAST = SECRET - LINE, AT_MERGE = 11 };
+
+static const uint8_t secret[SECRET] = {
+    0xb8, 0xfe, 0x6c, 0x39, 0x23, 0xa4, 0x4b, 0xbe, 0x7c, 0x01, 0x81, 0x2c, 0xf7, 0x21, 0xad, 0x1c,
+    0xde, 0xd4, 0x6d, 0xe9, 0x83, 0x90, 0x97, 0xdb, 0x72, 0x40, 0xa4, 0xa4, 0xb7, 0xb3, 0x67, 0x1f,
+    0xcb, 0x79, 0xe6, 0x4e, 0xcc, 0xc0, 0xe5, 0x78, 0x82, 0x5a, 0xd0, 0x7d, 0xcc, 0xff, 0x72, 0x21,
+    0xb8, 0x08, 0x46, 0x74, 0xf7, 0x43, 0x24, 0x8e, 0xe0, 0x35, 0x90, 0xe6, 0x81, 0x3a, 0x26, 0x4c,
+    0x3c, 0x28, 0x52, 0xbb, 0x91, 0xc3, 0x00, 0xcb, 0x88, 0xd0, 0x65, 0x8b, 0x1b, 0x53, 0x2e, 0xa3,
+    0x71, 0x64, 0x48, 0x97, 0xa2, 0x0d, 0xf9, 0x4e, 0x38, 0x19, 0xef, 0x46, 0xa9, 0xde, 0xac, 0xd8,
+    0xa8, 0xfa, 0x76, 0x3f, 0xe3, 0x9c, 0x34, 0x3f, 0xf9, 0xdc, 0xbb, 0xc7, 0xc7, 0x0b, 0x4f, 0x1d,
+    0x8a, 0x51, 0xe0, 0x4b, 0xcd, 0xb4, 0x59, 0x31, 0xc8, 0x9f, 0x7e, 0xc9, 0xd9, 0x78, 0x73, 0x64,
+    0xea, 0xc5, 0xac, 0x83, 0x34, 0xd3, 0xeb, 0xc3, 0xc5, 0x81, 0xa0, 0xff, 0xfa, 0x13, 0x63, 0xeb,
+    0x17, 0x0d, 0xdd, 0x51, 0xb7, 0xf0, 0xda, 0x49, 0xd3, 0x16, 0x55, 0x26, 0x29, 0xd4, 0x68, 0x9e,
+    0x2b, 0x16, 0xbe, 0x58, 0x7d, 0x47, 0xa1, 0xfc, 0x8f, 0xf8, 0xb8, 0xd1, 0x7a, 0xd0, 0x31, 0xce,
+    0x45, 0xcb, 0x3a, 0x8f, 0x95, 0x16, 0x04, 0x28, 0xaf, 0xd7, 0xfb, 0xca, 0xbb, 0x4b, 0x40, 0x7e,
+};
+
+#if defined(__SSE2__)
+typedef struct { __m128i lanes[4]; } State;
+
+INLINE void stripe(State *state, const uint8_t *from, const uint8_t *key, uint8_t *to) {
+    for (int i = 0; i < 4; i++) {
+        __m128i data = _mm_loadu_si128((const __m128i *)from + i);
+        __m128i mixed = _mm_xor_si128(data, _mm_loadu_si128((const __m128i *)key + i));
+        __m128i product = _mm_mul_epu32(mixed, _mm_srli_epi64(mixed, 32));
+        __m128i swapped = _mm_shuffle_epi32(data, _MM_SHUFFLE(1, 0, 3, 2));
+        state->lanes[i] = _mm_add_epi64(_mm_add_epi64(state->lanes[i], swapped), product);
+        if (to) _mm_stream_si128((__m128i *)to + i, data);
+    }
+}
+
+INLINE void scramble(State *state) {
+    const __m128i prime = _mm_set1_epi32((int)PRIME32_1);
+    for (int i = 0; i < 4; i++) {
+        __m128i x = _mm_xor_si128(state->lanes[i], _mm_srli_epi64(state->lanes[i], 47));
+        x = _mm_xor_si128(x, _mm_loadu_si128((const __m128i *)(secret + AT_LAST) + i));
+        __m128i high = _mm_mul_epu32(_mm_srli_epi64(x, 32), prime);
+        state->lanes[i] = _mm_add_epi64(_mm_mul_epu32(x, prime), _mm_slli_epi64(high, 32));
+    }
+}
+#else
+typedef struct { uint64_t lanes[8]; } State;
+
+INLINE uint64_t word(const uint8_t *at) {
+    uint64_t x;
+    memcpy(&x, at, 8);
+    return x;
+}
+
+INLINE void stripe(State *state, const uint8_t *from, const uint8_t *key, uint8_t *to) {
+    for (int i = 0; i < 8; i++) {
+        uint64_t data = word(from + 8 * i), mixed = data ^ word(key + 8 * i);
+        state->lanes[i ^ 1] += data;
+        state->lanes[i] += (mixed & 0xFFFFFFFF) * (mixed >> 32);
+    }
+    if (to) memcpy(to, from, LINE);
+}
+
+INLINE void scramble(State *state) {
+    for (int i = 0; i < 8; i++) {
+        uint64_t x = state->lanes[i] ^ state->lanes[i] >> 47;
+        state->lanes[i] = (x ^ word(secret + AT_LAST + 8 * i)) * PRIME32_1;
+    }
+}
+#endif
+
+/* `to` is a multiple of 16; `count` is more than 240: shorter inputs are hashed by other rules. */
+uint64_t rltrace_copy_hashed(uint8_t *to, const uint8_t *from, int64_t count) {
+    uint64_t lanes[8] = {0xC2B2AE3D, PRIME64_1, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9,
+                         0x85EBCA77C2B2AE63, 0x85EBCA77, 0x27D4EB2F165667C5, PRIME32_1};
+    State state;
+    memcpy(&state, lanes, sizeof state);
+    int64_t stripes = (count - 1) / LINE;
+    for (int64_t n = 0; n < stripes; n++) {
+        __builtin_prefetch(from + (n + 16) * LINE);
+        stripe(&state, from + n * LINE, secret + 8 * (n % STRIPES), to + n * LINE);
+        if (n % STRIPES == STRIPES - 1) scramble(&state);
+    }
+    memcpy(to + stripes * LINE, from + stripes * LINE, count - stripes * LINE);
+    stripe(&state, from + count - LINE, secret + AT_LAST - 7, 0);
+#if defined(__SSE2__)
+    _mm_sfence();
+#endif
+    memcpy(lanes, &state, sizeof state);
+    uint64_t hash = (uint64_t)count * PRIME64_1;
+    for (int i = 0; i < 8; i += 2) {
+        uint64_t key[2];
+        memcpy(key, secret + AT_MERGE + 8 * i, sizeof key);
+        __uint128_t product = (__uint128_t)(lanes[i] ^ key[0]) * (lanes[i + 1] ^ key[1]);
+        hash += (uint64_t)product ^ (uint64_t)(product >> 64);
+    }
+    hash = (hash ^ hash >> 37) * 0x165667919E3779F9;
+    return hash ^ hash >> 32;
 }

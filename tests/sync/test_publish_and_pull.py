@@ -13,7 +13,7 @@ import torch
 from safetensors.numpy import load_file
 
 from rltrace.sync import Publisher, Shard, Subscriber, copying, layout_of
-from rltrace.sync.blocks import BLOCK_BYTES
+from rltrace.sync.blocks import BLOCK_BYTES, digest
 from rltrace.sync.kernel import compiled
 from rltrace.trace.errors import RltraceError
 
@@ -292,6 +292,22 @@ def test_the_compiled_copy_gives_what_memcpy_gives() -> None:
             assert np.array_equal(target[offset : offset + length], source[start : start + length])
             assert not target[:offset].any()
             assert not target[offset + length :].any()
+
+
+def test_the_compiled_digest_is_that_of_xxhash() -> None:
+    library = compiled()
+    if library is None:
+        pytest.skip("no C compiler")
+    source = np.random.default_rng(0).integers(0, 256, BLOCK_BYTES + 1, dtype=np.uint8)
+    target = np.zeros(BLOCK_BYTES + 64, dtype=np.uint8)
+    start = -target.ctypes.data % 16
+    for length in (241, 256, 257, 1023, 1024, 1025, 1088, 2049, BLOCK_BYTES - 1, BLOCK_BYTES):
+        target[:] = 0
+        address, data = target.ctypes.data + start, source[1 : length + 1]
+        found = library.rltrace_copy_hashed(address, data.ctypes.data, length)
+        assert found == digest(data.data), length
+        assert np.array_equal(target[start : start + length], data), length
+        assert not target[start + length :].any()
 
 
 @pytest.mark.parametrize("kernel", [True, False])

@@ -35,7 +35,7 @@ _HEADER = struct.Struct("<BBIIII")
 _PLACES, _STEPS = 1, 2
 _LEAST = 64  # fewer bytes are not worth a compressor's call
 _WORTH = 0.9  # of the bytes: what an xor must come to, as it is slow to apply
-_SAMPLE_BYTES = 32 << 10
+_PIECES, _PIECE_BYTES = 8, 4 << 10  # of a sample
 
 
 class Encoder:
@@ -74,6 +74,8 @@ class Encoder:
         changes = self._finder.gaps(old, new, width, most=elements // 8)
         encoding = Encoding.GAPS
         if changes is None:
+            if self._is_noise(old, new, width):
+                return Encoding.DENSE, new
             encoding = Encoding.BITS
             changes = self._finder.bits(old, new, width, most=elements)
         assert changes is not None  # there cannot be more than all
@@ -101,14 +103,30 @@ class Encoder:
         compressed = self._symbols.compress(data.data)
         return compressed if len(compressed) < len(data) else data.data
 
+    def _is_noise(self, old: Bytes, new: Bytes, width: int) -> bool:
+        """Whether, by a sample, nothing is gained from knowing `old`."""
+        old, new = _sample(old), _sample(new)
+        changes = self._finder.bits(old, new, width, most=len(new))
+        assert changes is not None
+        return changes.bytes >= len(new) and not self._pays(old, new, width)
+
+    def _pays(self, old: Bytes, new: Bytes, width: int) -> bool:
+        return len(self._zstd.compress(_split(old ^ new, width).data)) <= _WORTH * len(new)
+
     def _planes(self, old: Bytes, new: Bytes, width: int) -> bytes | None:
         """The xor's bytes, the first of all elements first; None where a sample says that it does
         not get shorter."""
-        sample = min(len(new), _SAMPLE_BYTES // width * width)
-        planes = _split(old[:sample] ^ new[:sample], width)
-        if len(self._zstd.compress(planes.data)) > _WORTH * sample:
+        if not self._pays(_sample(old), _sample(new), width):
             return None
         return bytes([width]) + self._zstd.compress(_split(old ^ new, width).data)
+
+
+def _sample(data: Bytes) -> Bytes:
+    """Pieces from all over a block, whole elements; a short block itself."""
+    if len(data) < 2 * _PIECES * _PIECE_BYTES:
+        return data
+    stride = len(data) // _PIECES // _PIECE_BYTES * _PIECE_BYTES
+    return np.concatenate([data[i * stride :][:_PIECE_BYTES] for i in range(_PIECES)])
 
 
 def _split(data: Bytes, width: int) -> Bytes:

@@ -83,6 +83,15 @@ def test_the_smallest_form_is_chosen() -> None:
     assert roundtrip(old, block(seed=9), 2) == (Encoding.DENSE, BLOCK)
 
 
+def test_a_block_that_is_new_in_part_only_is_not_taken_for_noise() -> None:
+    old = block(length=8 * BLOCK)
+    new = old.copy()
+    new[: 3 * BLOCK] = block(seed=9, length=3 * BLOCK)
+    encoding, size = roundtrip(old, new, 2)
+    assert encoding != Encoding.DENSE
+    assert size < 4.5 * BLOCK
+
+
 def test_changes_far_apart_and_at_both_ends_arrive() -> None:
     old = block()
     new = old.copy()

@@ -17,6 +17,9 @@ from rltrace.trace.printable import visible
 
 _INTERRUPTED = 128 + 2  # what a shell says of a program that Ctrl-C ended
 
+_DUCKDB_INTERRUPTED = "Query interrupted"
+"""What DuckDB makes of Ctrl-C while it works."""
+
 _GUESSES = re.compile(r"\.? \(?Did you mean (?:one of: )?(.*?)\?\)?$")
 
 
@@ -61,6 +64,10 @@ class Commands(click.Group):
                 sys.exit(WRONG_USAGE)
             _fail(_sentence(error), WRONG_USAGE)
         except (click.Abort, KeyboardInterrupt):
+            _fail("interrupted", _INTERRUPTED)
+        except RuntimeError as error:
+            if str(error) != _DUCKDB_INTERRUPTED:
+                raise
             _fail("interrupted", _INTERRUPTED)
         except OSError as error:
             output.discard()

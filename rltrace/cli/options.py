@@ -34,7 +34,9 @@ class RunFolder(click.Path):
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         """The path. Errors: `RltraceError` where it is empty."""
         if value == "":
-            raise RltraceError("the name of the run is empty: give one, or leave it out", WRONG_USAGE)
+            raise RltraceError(
+                "the name of the run is empty: give it or leave it out", WRONG_USAGE
+            )
         return super().convert(value, param, ctx)
 
 

@@ -104,3 +104,24 @@ def test_an_encoding_without_our_signs_gets_plain_ones(run: Path) -> None:
         check=True,
     )
     assert json.loads(told.stdout) == [{"a": "é"}]
+
+
+def test_ctrl_c_ends_a_query_without_a_traceback(run: Path) -> None:
+    """While DuckDB works, which takes the signal itself."""
+    sql = "SELECT count(*) FROM range(1000000000000) a WHERE hash(a.range) = 1"
+    code = (
+        "import os, signal, sys, threading, duckdb\n"
+        "from rltrace.cli import main\n"
+        "begun = threading.Timer(2, os.kill, (os.getpid(), signal.SIGINT))\n"
+        "begun.start()\n"
+        "main(sys.argv[1:])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "query", sql, run],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.stderr.strip() == "rltrace: interrupted"
+    assert done.returncode == 130

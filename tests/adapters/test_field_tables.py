@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rltrace.adapters import find_adapters
+from rltrace.adapters import find_adapters, slime
 from rltrace.adapters.agentlightning import AgentLightning
 from rltrace.adapters.areal import AReaL
 from rltrace.adapters.nemo_rl import NemoRL
@@ -21,6 +21,8 @@ from rltrace.adapters.rlyx import RLYX
 from rltrace.adapters.roll import Roll
 from rltrace.adapters.slime import Slime
 from rltrace.adapters.table import TableAdapter
+from rltrace.adapters.table.logged import logged
+from rltrace.adapters.table.weights import Sending
 from rltrace.adapters.torchforge import Torchforge
 from rltrace.hooks.hook import Hook, stage_code
 from rltrace.hooks.observing import Observer
@@ -81,6 +83,13 @@ def test_a_row_resolves_with_the_arguments_that_it_reads(
         assert asked <= set(parameters), f"{hook.target} has no {asked - set(parameters)}"
         if hook in table.timers and callable(hook.stage):
             assert kind == "context manager"
+
+
+def test_what_a_reader_asks_for_is_found_in_its_code() -> None:
+    assert set(reads(slime.sample_begins)) == {"sample", "evaluation"}
+    assert set(reads(logged("metrics", "prefix"))) == {"metrics", "prefix"}
+    assert set(reads(logged("metrics"))) == {"metrics"}
+    assert set(reads(Sending(lambda call: None).bucket("tensors"))) == {"tensors"}
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.framework)

@@ -32,6 +32,8 @@ in the workers, where they are seen; the runner waits for them."""
 _WORKERS = "rlinf.workers"
 _ROLLOUT = f"{_WORKERS}.rollout"
 _FSDP = f"{_WORKERS}.actor.fsdp_actor_worker:FSDPActor"
+_EMBODIED = f"{_WORKERS}.actor.embodied_fsdp_actor_worker:EmbodiedFSDPActor"
+_EMBODIED_BEFORE = f"{_WORKERS}.actor.fsdp_actor_worker:EmbodiedFSDPActor"  # until 0.3
 
 
 def weights_begin(call: Call) -> None:
@@ -65,6 +67,17 @@ class RLinf(TableAdapter):
         Hook(f"{_WORKERS}.reward.reward_worker:RewardWorker._compute_rule_based_rewards", "reward"),
         Hook(f"{_FSDP}.inference_step", "logprob"),
         Hook(f"{_FSDP}.training_step", "train"),
+        Hook(
+            f"{_EMBODIED}.run_training",
+            "train",
+            alternates=(f"{_EMBODIED_BEFORE}.run_training",),
+        ),
+        Hook(
+            f"{_EMBODIED}.sync_model_to_rollout",
+            "sync",
+            phase="transfer",
+            alternates=(f"{_EMBODIED_BEFORE}.sync_model_to_rollout",),
+        ),
         Hook(f"{_WORKERS}.megatron_worker:MegatronWorker.inference_step", "logprob"),
         Hook(f"{_WORKERS}.megatron_worker:MegatronWorker.training_step", "train"),
         Hook(

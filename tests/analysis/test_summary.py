@@ -96,12 +96,14 @@ def test_a_stage_that_a_hook_missed_says_so(tmp_path: Path) -> None:
 
 def test_problems_are_told_apart_by_what_is_said_of_them(tmp_path: Path) -> None:
     run = run_of(tmp_path, process("driver", (Stage.TRAIN, 0, 1)))
-    run.problems += [
-        {"what": "hook-failed", "target": "a:f", "detail": "cannot be replaced"},
-        {"what": "hook-failed", "target": "b:g", "detail": "no module b"},
-        {"what": "hook-failed", "target": "c:h", "detail": "cannot be replaced"},
-        *({"what": "torn-file", "target": str(n), "detail": "cut"} for n in range(10)),
-    ]
+    run.problems.extend(
+        [
+            {"what": "hook-failed", "target": "a:f", "detail": "cannot be replaced"},
+            {"what": "hook-failed", "target": "b:g", "detail": "no module b"},
+            {"what": "hook-failed", "target": "c:h", "detail": "cannot be replaced"},
+            *({"what": "torn-file", "target": str(n), "detail": "cut"} for n in range(10)),
+        ]
+    )
     found = {(p.what, p.detail): p for p in summarize(run).coverage.problems}
     assert found["hook-failed", "cannot be replaced"].targets == ("a:f", "c:h")
     assert found["hook-failed", "no module b"].targets == ("b:g",)
@@ -113,7 +115,7 @@ def test_a_recording_that_stopped_is_told_with_its_process(tmp_path: Path) -> No
     run = run_of(tmp_path, process("rollout", (Stage.ROLLOUT, 0, 1)))
     (worker,) = (p for p in run.processes if p.role == "rollout")
     said = {"what": "recording-stopped", "who": worker.who, "detail": "disk full"}
-    run.problems += [{**said, "real_ns": at(7)}, {**said, "who": "nobody"}]
+    run.problems.extend([{**said, "real_ns": at(7)}, {**said, "who": "nobody"}])
     first, second = summarize(run).coverage.stopped
     assert (first.role, first.pid, first.detail) == ("rollout", worker.pid, "disk full")
     assert first.after_s == pytest.approx(7)

@@ -110,16 +110,18 @@ def words_of(found: Summary, width: int = 100) -> str:
 
 def test_what_is_incomplete_is_said_at_the_top(tmp_path: Path) -> None:
     run = run_of(tmp_path, *(process("rollout", rank=rank) for rank in range(5)))
-    run.problems += [
-        {
-            "what": "recording-stopped",
-            "who": worker.who,
-            "real_ns": at(7),
-            "detail": "No space left on device",
-        }
-        for worker in run.processes
-        if worker.role == "rollout"
-    ]
+    run.problems.extend(
+        [
+            {
+                "what": "recording-stopped",
+                "who": worker.who,
+                "real_ns": at(7),
+                "detail": "No space left on device",
+            }
+            for worker in run.processes
+            if worker.role == "rollout"
+        ]
+    )
     text = words_of(summarize(run))
     pid = run.processes[0].pid
     warning = (

@@ -40,6 +40,7 @@ from rltrace.analysis.fixes import Fix
 from rltrace.analysis.summary import Summary, summarize
 from rltrace.analysis.trial import CONFIRMED, Trial
 from rltrace.run import experiment
+from rltrace.run.change import change_of_fix
 from rltrace.trace.errors import RltraceError
 
 RUN_LIMIT_SECONDS = 600
@@ -116,7 +117,7 @@ def prove(name: str, pairs: tuple[int, int], folder: Path, say: experiment.Say) 
     if fix is None:
         why = "; ".join(summary.verdict.alarms) or "no fix has a setting and a prediction"
         return Row(name, wall.wall, named, evidence, "", None, why)
-    change = experiment.change_of_fix([fix], 1)
+    change = change_of_fix([fix], 1)
     say(f"{name}: {change.name}")
     try:
         least, most = pairs

@@ -156,22 +156,23 @@ def experiment(
     nobody can tell.
     """
     from rltrace.report import experiment_section, to_json
+    from rltrace.run import change as change_
     from rltrace.run import experiment as experiment_
 
     if number is not None and words:
         raise RltraceError("give --fix or --set, not both", WRONG_USAGE)
-    experiment_.refuse_what_takes_no_settings(run)
+    change_.refuse_what_takes_no_settings(run)
     unwell: tuple[str, ...] = ()
     if words:
         from rltrace.analysis.alarms import alarms
 
-        change, unwell = experiment_.change_of_words(words), alarms(run)
+        change, unwell = change_.change_of_words(words), alarms(run)
     else:
         from rltrace.analysis.summary import summarize
 
         found_by = summarize(run).verdict
-        experiment_.refuse_unwell(found_by.alarms)
-        change = experiment_.change_of_fix(found_by.fixes, number)
+        change_.refuse_unwell(found_by.alarms)
+        change = change_.change_of_fix(found_by.fixes, number)
     plan = experiment_.plan(run, change, pairs, out, most_pairs)
     warned = (f"the run is not well: {alarm}" for alarm in unwell)
     for line in (

@@ -34,9 +34,7 @@ class RunFolder(click.Path):
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         """The path. Errors: `RltraceError` where it is empty."""
         if value == "":
-            raise RltraceError(
-                "the name of the run is empty: give it or leave it out", WRONG_USAGE
-            )
+            raise RltraceError("the name of the run is empty: give it or leave it out", WRONG_USAGE)
         return super().convert(value, param, ctx)
 
 

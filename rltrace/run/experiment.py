@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,30 +23,18 @@ from typing import TYPE_CHECKING, Any
 import rltrace
 from rltrace.analysis.command_form import elsewhere, form_of, given, refuse_unknown, with_settings
 from rltrace.analysis.trial import CANNOT_TELL as UNCLEAR
-from rltrace.analysis.trial import GOODPUT, STEP, Pace, Trial, pace, trial
-from rltrace.analysis.whatif.predict import Estimate
+from rltrace.analysis.trial import Pace, Trial, pace, trial
+from rltrace.run.change import Change, framework_of, same, stated_settings
 from rltrace.run.location import RUNS_FOLDER, new_run_path
 from rltrace.trace.errors import CANNOT_TELL, WRONG_USAGE, RltraceError
 
 if TYPE_CHECKING:
-    from rltrace.analysis.fixes import Fix
     from rltrace.trace.run import Run
 
 BEFORE, AFTER = "before", "after"
 _PATIENCE_S = 30.0  # for a job that was interrupted to end
 
 Say = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Change:
-    """Settings to change, and what that is predicted to gain (None: nobody knows). `metric` says in
-    what: "step" or "goodput"."""
-
-    name: str
-    settings: Mapping[str, Any]
-    predicted: Estimate | None = None
-    metric: str = STEP
 
 
 @dataclass(frozen=True)
@@ -111,80 +99,6 @@ class Plan:
         return f", up to {2 * self.most_pairs} while nobody can tell," if more else ""
 
 
-def framework_of(run: Run) -> str:
-    """The framework of a run: the one whose adapter was used. Empty where none was."""
-    named = [str(p.adapter) for p in run.processes if p.adapter]
-    return named[0] if named else str(run.meta.get("framework") or "")
-
-
-def stated_settings(run: Run) -> Mapping[str, Any]:
-    """The job's settings as far as a process states them."""
-    for process in run.processes:
-        stated = process.facts.get("settings")
-        if isinstance(stated, dict):
-            return stated
-    return {}
-
-
-def refuse_what_takes_no_settings(run: Run) -> None:
-    """Errors: `RltraceError` where nobody knows how the job of `run` would be told of a change."""
-    if not run.meta.get("imported"):  # which has no command: `plan` says so
-        form_of(framework_of(run))
-
-
-def refuse_unwell(alarms: Sequence[str]) -> None:
-    """Errors: `RltraceError` for a run that is not well: what it gained would mean nothing."""
-    if alarms:
-        raise RltraceError(
-            f"the run is not well, repair that before anything is tuned: {'; '.join(alarms)} "
-            "(--set tries a change of yours all the same)",
-            CANNOT_TELL,
-        )
-
-
-def change_of_fix(fixes: Sequence[Fix], number: int | None) -> Change:
-    """The change that a fix of the verdict stands for: the `number`th (from 1) or, without one, the
-    first whose setting is known and whose gain is predicted. Errors: `RltraceError`."""
-    if number is not None:
-        if not 1 <= number <= len(fixes):
-            raise RltraceError(f"there are {len(fixes)} fixes, not {number}", WRONG_USAGE)
-        chosen = fixes[number - 1]
-        if not chosen.setting:
-            raise RltraceError(
-                f"no option of this framework makes the move {chosen.move!r}: give --set",
-                CANNOT_TELL,
-            )
-    else:
-        able = [fix for fix in fixes if fix.setting and not _is_rule(fix.value)]
-        predicted = [fix for fix in able if fix.goodput_gain is not None]
-        if not able:
-            raise RltraceError(
-                "the verdict has no fix with a setting to try: give --set option=value", CANNOT_TELL
-            )
-        chosen = (predicted or able)[0]
-    if _is_rule(chosen.value):
-        raise RltraceError(
-            f"{chosen.setting} should be {chosen.value} of what it is, which the run does not "
-            "state: give --set option=value",
-            CANNOT_TELL,
-        )
-    settings = {**dict(chosen.needs), chosen.setting: chosen.value}
-    if chosen.gain is not None:
-        return Change(_named(chosen.move, settings), settings, chosen.gain, STEP)
-    return Change(_named(chosen.move, settings), settings, chosen.goodput_gain, GOODPUT)
-
-
-def change_of_words(words: Sequence[str]) -> Change:
-    """The change that `option=value` words stand for. Errors: `RltraceError`."""
-    settings: dict[str, Any] = {}
-    for word in words:
-        option, equals, value = word.partition("=")
-        if not equals or not option:
-            raise RltraceError(f"--set {word!r} must be OPTION=VALUE", WRONG_USAGE)
-        settings[option] = _value(value)
-    return Change(", ".join(words), settings)
-
-
 def plan(
     run: Run, change: Change, pairs: int, folder: Path | None, most_pairs: int | None = None
 ) -> Plan:
@@ -199,7 +113,7 @@ def plan(
     stated = stated_settings(run)
     refuse_unknown(change.settings, form, stated)
     after = tuple(with_settings(words, form, change.settings))
-    if all(_same(given(words, form, o), stated.get(o), v) for o, v in change.settings.items()):
+    if all(same(given(words, form, o), stated.get(o), v) for o, v in change.settings.items()):
         raise RltraceError(f"the job has {change.name} already: nothing to try", CANNOT_TELL)
     where = folder or new_run_path([f"experiment-{run.path.name}"], Path.cwd() / RUNS_FOLDER)
     if where.exists() and (not where.is_dir() or any(where.iterdir())):
@@ -280,33 +194,9 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 def _check_applied(run: Run, change: Change) -> None:
     stated = stated_settings(run)
     for option, value in change.settings.items():
-        if option in stated and not _same(None, stated[option], value):
+        if option in stated and not same(None, stated[option], value):
             raise RltraceError(
                 f"the job ran with {option} = {stated[option]!r}, not {value!r}: its command does "
                 "not take the setting",
                 CANNOT_TELL,
             )
-
-
-def _same(text: str | None, stated: object, value: object) -> bool:
-    known = _value(text) if text is not None else stated
-    return known is not None and (known == value or str(known) == str(value))
-
-
-def _is_rule(value: object) -> bool:
-    """Whether it is a rule such as "x2" or "p95" that could not be worked out."""
-    return isinstance(value, str) and value[:1] in ("x", "p") and value[1:].isdigit()
-
-
-def _value(text: str) -> Any:
-    """A number or a boolean where the text is one."""
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    for kind in (int, float):
-        with suppress(ValueError):
-            return kind(text)
-    return text
-
-
-def _named(move: str, settings: Mapping[str, Any]) -> str:
-    return f"{move} ({', '.join(f'{o}={v}' for o, v in settings.items())})"

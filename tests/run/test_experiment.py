@@ -22,7 +22,8 @@ from rltrace.analysis.trial import Pace, trial
 from rltrace.analysis.whatif.predict import Estimate
 from rltrace.cli import main
 from rltrace.run import experiment
-from rltrace.run.experiment import Change, Plan
+from rltrace.run.change import Change, change_of_fix, change_of_words, stated_settings
+from rltrace.run.experiment import Plan
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.vocabulary import Stage
 from rltrace.trainer.config import TrainerConfig
@@ -90,27 +91,27 @@ def test_the_first_fix_with_a_setting_and_a_prediction_is_tried() -> None:
         FakeFix("objective", "tis"),
         FakeFix("placement", "async", GAIN, GAIN, {"max_lag": 2}),
     ]
-    change = experiment.change_of_fix(fixes, None)
+    change = change_of_fix(fixes, None)
     assert change.settings == {"max_lag": 2, "placement": "async"}
     assert (change.predicted, change.metric) == (GAIN, "step")
-    assert experiment.change_of_fix(fixes, 3).predicted is None
+    assert change_of_fix(fixes, 3).predicted is None
     for number, why in ((1, "no option"), (2, "give --set"), (9, "there are 4")):
         with pytest.raises(RltraceError, match=why):
-            experiment.change_of_fix(fixes, number)
+            change_of_fix(fixes, number)
     with pytest.raises(RltraceError, match="no fix with a setting"):
-        experiment.change_of_fix(fixes[:2], None)
+        change_of_fix(fixes[:2], None)
 
 
 def test_a_gain_that_only_goodput_shows_is_measured_in_goodput() -> None:
     fixes: Any = [FakeFix("max_lag", 1, None, GAIN)]
-    assert experiment.change_of_fix(fixes, None).metric == "goodput"
+    assert change_of_fix(fixes, None).metric == "goodput"
 
 
 def test_words_are_settings() -> None:
-    change = experiment.change_of_words(["a.b=2", "x=true", "y=0.5", "z=async"])
+    change = change_of_words(["a.b=2", "x=true", "y=0.5", "z=async"])
     assert change.settings == {"a.b": 2, "x": True, "y": 0.5, "z": "async"}
     with pytest.raises(RltraceError, match="OPTION=VALUE"):
-        experiment.change_of_words(["max_lag"])
+        change_of_words(["max_lag"])
 
 
 def pace(step_s: float, tokens_per_s: float = math.nan) -> Pace:
@@ -178,7 +179,7 @@ def test_a_real_experiment(traced: Path, tmp_path: Path) -> None:
     found = json.loads(done.stdout)
     assert len(found["pairs"]) == 1
     assert found["gain"]["value"] > 1  # 0.2 s for each of four verdicts are gone
-    stated = experiment.stated_settings(rltrace.open_run(out / "1-after"))
+    stated = stated_settings(rltrace.open_run(out / "1-after"))
     assert stated["reward_latency"] == 0.0
     compared = compare(*(rltrace.open_run(out / f"1-{name}") for name in ("before", "after")))
     assert [(d.name, d.before, d.after) for d in compared.settings] == [

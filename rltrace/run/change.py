@@ -1,0 +1,127 @@
+"""A change that an experiment tries: which settings, and what they are predicted to gain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rltrace.analysis.command_form import form_of
+from rltrace.analysis.trial import GOODPUT, STEP
+from rltrace.analysis.whatif.predict import Estimate
+from rltrace.trace.errors import CANNOT_TELL, WRONG_USAGE, RltraceError
+
+if TYPE_CHECKING:
+    from rltrace.analysis.fixes import Fix
+    from rltrace.trace.run import Run
+
+
+@dataclass(frozen=True)
+class Change:
+    """Settings to change, and what that is predicted to gain (None: nobody knows). `metric` says in
+    what: "step" or "goodput"."""
+
+    name: str
+    settings: Mapping[str, Any]
+    predicted: Estimate | None = None
+    metric: str = STEP
+
+
+def change_of_fix(fixes: Sequence[Fix], number: int | None) -> Change:
+    """The change that a fix of the verdict stands for: the `number`th (from 1) or, without one, the
+    first whose setting is known and whose gain is predicted. Errors: `RltraceError`."""
+    if number is not None:
+        if not 1 <= number <= len(fixes):
+            raise RltraceError(f"there are {len(fixes)} fixes, not {number}", WRONG_USAGE)
+        chosen = fixes[number - 1]
+        if not chosen.setting:
+            raise RltraceError(
+                f"no option of this framework makes the move {chosen.move!r}: give --set",
+                CANNOT_TELL,
+            )
+    else:
+        able = [fix for fix in fixes if fix.setting and not _is_rule(fix.value)]
+        predicted = [fix for fix in able if fix.goodput_gain is not None]
+        if not able:
+            raise RltraceError(
+                "the verdict has no fix with a setting to try: give --set option=value", CANNOT_TELL
+            )
+        chosen = (predicted or able)[0]
+    if _is_rule(chosen.value):
+        raise RltraceError(
+            f"{chosen.setting} should be {chosen.value} of what it is, which the run does not "
+            "state: give --set option=value",
+            CANNOT_TELL,
+        )
+    settings = {**dict(chosen.needs), chosen.setting: chosen.value}
+    if chosen.gain is not None:
+        return Change(_named(chosen.move, settings), settings, chosen.gain, STEP)
+    return Change(_named(chosen.move, settings), settings, chosen.goodput_gain, GOODPUT)
+
+
+def change_of_words(words: Sequence[str]) -> Change:
+    """The change that `option=value` words stand for. Errors: `RltraceError`."""
+    settings: dict[str, Any] = {}
+    for word in words:
+        option, equals, value = word.partition("=")
+        if not equals or not option:
+            raise RltraceError(f"--set {word!r} must be OPTION=VALUE", WRONG_USAGE)
+        settings[option] = _value(value)
+    return Change(", ".join(words), settings)
+
+
+def refuse_what_takes_no_settings(run: Run) -> None:
+    """Errors: `RltraceError` where nobody knows how the job of `run` would be told of a change."""
+    if not run.meta.get("imported"):  # which has no command: `plan` says so
+        form_of(framework_of(run))
+
+
+def refuse_unwell(alarms: Sequence[str]) -> None:
+    """Errors: `RltraceError` for a run that is not well: what it gained would mean nothing."""
+    if alarms:
+        raise RltraceError(
+            f"the run is not well, repair that before anything is tuned: {'; '.join(alarms)} "
+            "(--set tries a change of yours all the same)",
+            CANNOT_TELL,
+        )
+
+
+def framework_of(run: Run) -> str:
+    """The framework of a run: the one whose adapter was used. Empty where none was."""
+    named = [str(p.adapter) for p in run.processes if p.adapter]
+    return named[0] if named else str(run.meta.get("framework") or "")
+
+
+def stated_settings(run: Run) -> Mapping[str, Any]:
+    """The job's settings as far as a process states them."""
+    for process in run.processes:
+        stated = process.facts.get("settings")
+        if isinstance(stated, dict):
+            return stated
+    return {}
+
+
+def same(text: str | None, stated: object, value: object) -> bool:
+    """Whether a setting has a value already: as the command line has it (`text`), or as stated."""
+    known = _value(text) if text is not None else stated
+    return known is not None and (known == value or str(known) == str(value))
+
+
+def _is_rule(value: object) -> bool:
+    """Whether it is a rule such as "x2" or "p95" that could not be worked out."""
+    return isinstance(value, str) and value[:1] in ("x", "p") and value[1:].isdigit()
+
+
+def _value(text: str) -> Any:
+    """A number or a boolean where the text is one."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return text
+
+
+def _named(move: str, settings: Mapping[str, Any]) -> str:
+    return f"{move} ({', '.join(f'{o}={v}' for o, v in settings.items())})"

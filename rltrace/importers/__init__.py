@@ -27,7 +27,7 @@ IMPORTERS = {
     "chrome": "rltrace.importers.chrome:read",
     "otlp": "rltrace.importers.otlp:read",
 }
-"""Framework -> `module:function` that makes an `ImportedRun` of a path."""
+"""Framework -> `module:function` (`module`: its `read`) that makes an `ImportedRun` of a path."""
 
 MAPPED = ("chrome", "otlp")
 """Formats of anybody's traces: their readers take a file that says what the names in them mean."""

@@ -50,7 +50,7 @@ def import_log(
         message = f"there is no importer for {framework!r}; there is one for {known}"
         raise RltraceError(message, WRONG_USAGE)
     module, _, name = target.partition(":")
-    read = getattr(import_module(module), name)
+    read = getattr(import_module(module), name or "read")
     if mapping is not None and framework not in MAPPED:
         message = f"{framework} names its own stages: --map is for {' and '.join(MAPPED)}"
         raise RltraceError(message, WRONG_USAGE)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from typing import Any
-
+from rltrace.adapters.table.logged import record_figures
 from rltrace.adapters.verl.tables import LABELS, SEEN_BY_CALL, SEEN_ELSEWHERE
 from rltrace.hooks.hook import Call
 
@@ -25,18 +23,8 @@ def timer_named(call: Call) -> None:
 
 
 def logged(call: Call) -> None:
-    """The figures of a step that verl logs, under its own names, NaN among them: a loss may be.
-    Numbers of the host only, since reading one off a device would have the job wait for it."""
-    recorder, now = call.recorder, time.monotonic_ns()
-    for name, value in (call.argument("data") or {}).items():
-        if _is_number(value):
-            recorder.append("samples", time_ns=now, counter=recorder.name(name), value=float(value))
-
-
-def _is_number(value: Any) -> bool:
-    if type(value).__module__ == "numpy":
-        return value.shape == () and value.dtype.kind in "iuf"
-    return isinstance(value, float | int) and not isinstance(value, bool)
+    """The figures of a step that verl logs, under its own names."""
+    record_figures(call, call.argument("data") or {})
 
 
 def resumed(call: Call) -> None:

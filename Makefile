@@ -21,7 +21,7 @@ OPENRLHF_VERSIONS := 0.9.1 0.9.6 0.9.9 0.10.1 0.10.2 0.11.2
 # The system tests stand on the environment of the others, and add to it: see the script.
 SYSTEM := .venvs/system-$(shell cat pins/system.* tests/system/install.sh | sha256sum | cut -c1-12)
 
-.PHONY: demo test test-verl test-openrlhf frameworks test-system lint types check bench prove gate-study gate-self clean
+.PHONY: demo test test-verl test-openrlhf frameworks test-system lint types check bench bench-sync prove gate-study gate-self clean
 
 demo: $(READY)
 	$(BIN)/rltrace wrap -- $(BIN)/python examples/train.py
@@ -61,6 +61,13 @@ check: lint types test
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks
+
+# Weights on their way: against this machine's memory, a paced link and the entropy of the changes.
+SYNC_BENCHMARKS := sync_local sync_relay sync_delta sync_kills
+bench-sync: $(READY)
+	missed=; for name in $(SYNC_BENCHMARKS); do echo; echo $$name; \
+		$(BIN)/python -m benchmarks.$$name || missed="$$missed $$name"; done; \
+		test -z "$$missed" || { echo "missed:$$missed"; exit 1; }
 
 # Is the verdict right? Each wall is named, probed and its fix tried, on a quiet machine and on one
 # that does other work: about an hour each. ONLY="rollout weights": these walls only.

@@ -51,9 +51,9 @@ class Finder:
     def __init__(self, largest: int) -> None:
         self._library = compiled()
         if self._library is not None:
-            self._places = np.zeros(largest * 256 // 255 + 64, np.uint8)
-            self._steps = np.zeros(largest + 64, np.uint8)
-            self._wide = np.zeros(largest + 64, np.uint8)
+            self._places = np.empty(largest * 256 // 255 + 64, np.uint8)
+            self._steps = np.empty(largest + 64, np.uint8)
+            self._wide = np.empty(largest + 64, np.uint8)
             self._counts = np.zeros(3, np.int64)
             self._addresses = [
                 a.ctypes.data for a in (self._places, self._steps, self._wide, self._counts)

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import rltrace
 from rltrace.analysis.framework import is_laid_out
+from rltrace.cli import main
 from rltrace.run.importing import import_log
-from rltrace.trace.errors import RltraceError
+from rltrace.trace.errors import WRONG_USAGE, RltraceError
 
 BASE_NS = 1_800_000_000_000_000_000
 MAPPING = """
@@ -259,3 +261,18 @@ def test_what_cannot_be_used_is_one_sentence(
     with pytest.raises(RltraceError, match=said):
         import_log(framework, log, tmp_path / "run", None if mapped is None else mapping)
     assert not (tmp_path / "run").exists()
+
+
+def test_the_command_takes_a_mapping(tmp_path: Path, mapping: Path) -> None:
+    log = tmp_path / "trace.json"
+    log.write_text(json.dumps(EVENTS), "utf-8")
+    words = ["import", "chrome", str(log)]
+    taken = ["--map", str(mapping), "--out", str(tmp_path / "run"), "--json"]
+    done = CliRunner().invoke(main, [*words, *taken])
+    assert done.exit_code == 0
+    told = json.loads(done.output)
+    assert (told["framework"], told["steps"], told["stages"]) == (
+        "my-rl", 1, {"rollout": 2, "train": 1}
+    )  # fmt: skip
+    without = CliRunner().invoke(main, words)
+    assert (without.exit_code, len(without.output.splitlines())) == (WRONG_USAGE, 1)

@@ -59,7 +59,6 @@ def test_the_newest_run_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     ("words", "code", "said"),
     [
         (["no-such-run"], 4, "does not exist"),
-        (["--once", "--json"], 2, "give one of --once and --json"),
         (["--interval", "0"], 2, "0.1<=x<=3600"),
     ],
 )

@@ -12,6 +12,7 @@ set -eu
 : "${BASELINE:=baseline.json}" # where the baseline is kept
 : "${RUNS:=5}"                 # of the job, in a baseline
 : "${TRACES:=rltrace-runs}"    # where the traces go
+: "${REPORT:=gate.xml}"        # the answer as JUnit XML
 : "${GATE:=}"                  # further options of `rltrace gate`
 
 step=${1:-}
@@ -32,7 +33,7 @@ check)
     # On GitHub the answer also goes to the summary of the run and beside the change.
     github=${GITHUB_ACTIONS:+--github}
     # shellcheck disable=SC2086 # GATE holds several words
-    rltrace gate "$TRACES/change" --baseline "$BASELINE" --junit gate.xml $github $GATE
+    rltrace gate "$TRACES/change" --baseline "$BASELINE" --junit "$REPORT" $github $GATE
     ;;
 *)
     echo "gate.sh: $step is neither baseline nor check" >&2

@@ -233,7 +233,7 @@ def test_an_import_that_is_interrupted_leaves_no_run(
     def stopped(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rltrace.importers.run_writer.write_json", stopped)
+    monkeypatch.setattr("rltrace.importers.process_writer.write_json", stopped)
     log = json_lines(tmp_path / "log", (1, metrics()))
     with pytest.raises(KeyboardInterrupt):
         import_log("verl", log, tmp_path / "runs" / "run")
@@ -269,7 +269,7 @@ def test_every_reader_of_traces_takes_the_run(tmp_path: Path) -> None:
     assert "train" in {row["stage"] for row in json.loads(found.output)}
     for words in (["report"], ["report", "--json"], ["timeline"], ["info"], ["compact"]):
         assert run_cli(*words, run).exit_code == 0
-    assert "imported, 31.4 s" in run_cli("info", run).output
+    assert "imported, lasted 31.4 s" in run_cli("info", run).output
     assert json.loads(run_cli("doctor", run, "--json").output)["problems"] == []
 
 

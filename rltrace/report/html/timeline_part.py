@@ -183,8 +183,8 @@ def thinned(path: Sequence[PathSegment], most: int) -> list[PathSegment]:
     for _, alike in itertools.groupby(path, lambda s: min((s.start_ns - first) // width, most - 1)):
         stretches = list(alike)
         longest = max(stretches, key=lambda s: s.end_ns - s.start_ns)
-        ends = {"start_ns": stretches[0].start_ns, "end_ns": stretches[-1].end_ns}
-        thin.append(replace(longest, **ends))
+        begin, end = stretches[0].start_ns, stretches[-1].end_ns
+        thin.append(replace(longest, start_ns=begin, end_ns=end))
     return thin
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rltrace.cli.options import JSON, one_form, print_json
+from rltrace.cli.output import console
 
 if TYPE_CHECKING:
     from rltrace.analysis.gate.findings import Judgement
@@ -99,13 +100,11 @@ def _print(found: Judgement, markdown: bool, as_json: bool) -> None:
     elif markdown:
         click.echo(gate_forms.to_markdown(found))
     else:
-        from rich.console import Console
-
         from rltrace.report import terminal
 
-        console = Console()
+        page = console()
         for section in gate_section.sections(found):
-            terminal.show(section, console)
+            terminal.show(section, page)
 
 
 def _tell_github(found: Judgement, err: bool) -> None:

@@ -84,6 +84,14 @@ def box(x: float, y: float, width: float, height: float, css: str, **more: objec
     return tag("rect", x=x, y=y, width=max(width, 0.5), height=max(height, 0.0), class_=css, **more)
 
 
+def hits(left: float, width: float, count: int, top: float, bottom: float) -> Html:
+    """What is pointed at: `count` columns side by side from `left` on, told by their rows."""
+    columns = (
+        box(left + n * width, top, width, bottom - top, "hit", data_row=n) for n in range(count)
+    )
+    return tag("g", *columns, class_="hits")
+
+
 def boxes(parts: Iterable[tuple[float, float, float, float]], css: str) -> Html:
     """Many rectangles (x, y, width, height) of one kind as a single path."""
     shape = "".join(

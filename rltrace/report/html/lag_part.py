@@ -12,9 +12,9 @@ from rltrace.report.freshness_section import curve_section, staleness_section
 from rltrace.report.html.drawing import (
     WIDTH,
     Axis,
-    box,
     boxes,
     drawing,
+    hits,
     label,
     line,
     percent,
@@ -66,7 +66,6 @@ def _history(history: LagHistory) -> Picture:
     bottom = top + row * len(names)
     wide = (right - left) / max(FEWEST_BARS, len(history.steps))
     cells: dict[tuple[str, int], list[tuple[float, float, float, float]]] = {}
-    hits = []
     for n, step in enumerate(history.steps):
         for m, count in enumerate([*step.counts, *([step.unknown] if has_unknown else [])]):
             if not count:
@@ -76,7 +75,6 @@ def _history(history: LagHistory) -> Picture:
             y = bottom - row * (m + 1)
             place = (left + n * wide, y + 1, max(0.6, wide - min(1.0, wide / 8)), row - 2)
             cells.setdefault((kind, degree), []).append(place)
-        hits.append(box(left + n * wide, top, wide, bottom - top, "hit", data_row=n))
     every = max(1, len(history.steps) // 10)
     steps = [numbered([step.first, step.last]) for step in history.steps]
     return Picture(
@@ -104,7 +102,7 @@ def _history(history: LagHistory) -> Picture:
                 if history.steps[n].first >= 0
             ),
             label((left + right) / 2, bottom + 31, "step", "middle", "tick"),
-            tag("g", *hits, class_="hits"),
+            hits(left, wide, len(history.steps), top, bottom),
             title="Share of trajectories by lag and step",
         ),
         columns=("step", "trajectories", *(f"lag {name}" if name != _UNKNOWN else name
@@ -132,7 +130,7 @@ def _curve(points: list[LagPoint], fresh: Freshness) -> Picture:
     left, right, top, bottom, height = 62.0, WIDTH - 10, 10.0, 170.0, 206.0
     wide = (right - left) / len(points)
     y = Axis(0, 1, bottom, top)
-    drawn, hits = [], []
+    drawn = []
     for n, point in enumerate(points):
         x = left + (n + 0.5) * wide
         drawn.append(_estimate(x - 6, y, point.ess_share, point.ess_low, point.ess_high, "s-train"))
@@ -140,7 +138,6 @@ def _curve(points: list[LagPoint], fresh: Freshness) -> Picture:
             _estimate(x + 6, y, point.clip_share, point.clip_low, point.clip_high, "s-sync")
         )
         drawn.append(label(x, bottom + 16, str(point.lag), "middle", "tick"))
-        hits.append(box(left + n * wide, top, wide, bottom - top, "hit", data_row=n))
     bound = fresh.bound
     return Picture(
         key="lag-cost",
@@ -155,7 +152,7 @@ def _curve(points: list[LagPoint], fresh: Freshness) -> Picture:
             line(left, y(bound.clip_limit), right, y(bound.clip_limit), "limit s-sync"),
             *drawn,
             label((left + right) / 2, height - 2, "lag, policy versions", "middle", "tick"),
-            tag("g", *hits, class_="hits"),
+            hits(left, wide, len(points), top, bottom),
             title="Effective sample size and clip share by lag",
         ),
         columns=("lag", "ESS", "ESS 95 %", "clipped", "clipped 95 %", "n"),

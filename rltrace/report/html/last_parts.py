@@ -14,8 +14,8 @@ from rltrace.report.coverage_section import coverage_section
 from rltrace.report.html.drawing import (
     WIDTH,
     Axis,
-    box,
     drawing,
+    hits,
     label,
     line,
     polyline,
@@ -87,8 +87,7 @@ def _reward(reward: RewardCurve) -> Picture:
             *(label(placed[n][0], bottom + 16, steps[n], "middle", "tick")
               for n in range(0, len(bars), every)),
             label((left + right) / 2, height - 2, "step", "middle", "tick"),
-            tag("g", *(box(x(n), top, wide, bottom - top, "hit", data_row=n)
-                       for n in range(len(bars))), class_="hits"),
+            hits(left, wide, len(bars), top, bottom),
             title="Mean reward of each step",
         ),
         columns=("step", "reward", "verdicts", f"{reward.device or 'device'}-hours until then"),

@@ -19,6 +19,7 @@ from rltrace.report.html.drawing import (
     box,
     boxes,
     drawing,
+    hits,
     label,
     line,
     percent,
@@ -162,7 +163,7 @@ def _each_step(times: Sequence[StepTimes]) -> Picture:
     x, y = Axis(0, max(FEWEST_BARS, len(bars)), left, _RIGHT), Axis(0, top, bottom, 14)
     gap = min(1.5, 0.15 * (x(1) - left))
     parts: dict[str, list[tuple[float, float, float, float]]] = {name: [] for name in stages}
-    cut, hits = [], []
+    cut = []
     for n, values in enumerate(means):
         at, wide = x(n) + gap / 2, x(1) - left - gap
         base = 0.0
@@ -173,7 +174,6 @@ def _each_step(times: Sequence[StepTimes]) -> Picture:
             base += value
         if base > top * 1.0001:
             cut.append(label(at + wide / 2, 10, "▲", "middle", "tick"))
-        hits.append(box(x(n), 0, x(1) - left, bottom, "hit", data_row=n))
     seconds = ticks(0, top, 5)
     every = max(1, len(bars) // 10)
     slow = sum(time.warmup for time in times)
@@ -199,7 +199,7 @@ def _each_step(times: Sequence[StepTimes]) -> Picture:
                 for n in range(0, len(bars), every)
             ),
             label((left + _RIGHT) / 2, height - 2, "step", "middle", "tick"),
-            tag("g", *hits, class_="hits"),
+            hits(left, x(1) - left, len(bars), 0, bottom),
             title="Length of each step by the stage that held it up",
         ),
         columns=("step", "seconds", *stages),

@@ -13,6 +13,7 @@ from rltrace.report.html.drawing import (
     box,
     boxes,
     drawing,
+    hits,
     label,
     line,
     seconds_of,
@@ -20,7 +21,6 @@ from rltrace.report.html.drawing import (
     y_axis,
 )  # fmt: skip
 from rltrace.report.html.groups import FEWEST_BARS, groups, numbered
-from rltrace.report.html.markup import tag
 from rltrace.report.html.material import MOST_BARS, Material
 from rltrace.report.html.parts import Part, Picture, legend, missing, of_section, part, picture
 from rltrace.report.sections import syncs_section
@@ -115,8 +115,7 @@ def _each(updates: tuple[Update, ...]) -> Picture:
             *(label(x(n) + wide / 2, bottom + 15, named[n], "middle", "tick")
               for n in range(0, len(bars), every)),
             label((left + right) / 2, height - 2, "policy version", "middle", "tick"),
-            tag("g", *(box(x(n), high, wide, bottom - high, "hit", data_row=n)
-                       for n in range(len(bars))), class_="hits"),
+            hits(left, wide, len(bars), high, bottom),
             title="Seconds of each weight update",
         ),
         columns=("version", "seconds", "bytes", "GB/s"),

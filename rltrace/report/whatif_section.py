@@ -21,7 +21,7 @@ def unwell(alarms: Sequence[str]) -> str:
 
 
 def one(base: Baseline, found: Prediction, alarms: Sequence[str] = ()) -> Section:
-    """The answer to one question: these levers, moved together; below what is wrong with the run."""
+    """The answer to one question: these levers moved together, below what is wrong with the run."""
     warned = [f"The run is not well: {alarm}." for alarm in alarms]
     if alarms:
         warned.append("What follows is worth as much as its steps are.")

@@ -109,7 +109,7 @@ def _stalls(steps: Steps, breakdown: Breakdown, usual_s: float) -> list[Alarm]:
             "stall",
             ALARM if share >= LOST_SHARE else NOTE,
             f"{len(stalled)} {word_} ({numbers}{dots}) took more than {STALL_TIMES:g} times the "
-            f"usual one, most of it {where}: {share:.0%} of the steady time",
+            f"usual one, most of it {where}: {100 * share:.0f} % of the steady time",
         )
     ]
 

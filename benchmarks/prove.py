@@ -302,8 +302,8 @@ def main(
             place.mkdir(parents=True)
             try:
                 row = prove(name, (pairs, most), place, lambda line: click.echo(line, err=True))
-            except click.ClickException as error:  # an hour's other rows are worth keeping
-                row = _failed(name, error.message)
+            except (click.ClickException, subprocess.TimeoutExpired) as error:
+                row = _failed(name, str(error))  # an hour's other rows are worth keeping
             rows.append(row)
     if as_json:
         click.echo(json.dumps([_plain(row) for row in rows], indent=1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -90,6 +91,16 @@ def test_a_block_is_read_in_elements_of_most_of_it() -> None:
     assert widths_of(layout) == [2, 4, 1]
 
 
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Threads that share busy cores wait for each other in each of many small steps."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("one_thread")
 def test_a_thousand_steps_of_adamw_arrive_bit_for_bit() -> None:
     draws = torch.Generator().manual_seed(0)
     master = torch.nn.Parameter(0.02 * torch.randn(12_000, generator=draws))

@@ -53,7 +53,8 @@ class RunFacts:
     """What the run is. `recorded_s` goes on to the last event, `lasted_s` (None: its end was not
     seen) to the end of the command; `ended` is whether `wrap` saw it end; `exit_code` None: it did
     not. `processes` are those of the job, `roles` has the agents too. `imported` names the log that
-    an imported run was made of (empty for a traced one): its processes are not the job's."""
+    an imported run was made of (empty for a traced one): its processes are not the job's.
+    `laid_out` is whether that log told durations only, and not when they began."""
 
     id: str
     path: str
@@ -70,6 +71,7 @@ class RunFacts:
     roles: tuple[tuple[str, int], ...]
     spans: int
     imported: str
+    laid_out: bool
 
 
 @dataclass(frozen=True)
@@ -274,6 +276,7 @@ def _facts(run: Run, activity: Activity, until: int) -> RunFacts:
         roles=tuple(sorted(roles.items(), key=lambda item: (-item[1], item[0]))),
         spans=sum(activity.spans_of_stage.values()),
         imported=_imported(meta.get("imported")),
+        laid_out=is_laid_out(run),
     )
 
 

@@ -87,7 +87,7 @@ def _waterfall(shapes: StepShapes, summary: Summary) -> Picture:
         key="waterfall",
         title="When each stage runs in a step" if not whole_run else "When each stage runs",
         says="The stronger, the more of that moment any process is in the stage."
-        + (LAID_OUT if summary.run.imported else ""),
+        + (LAID_OUT if summary.run.laid_out else ""),
         around=_step_chooser(shapes, summary),
         drawing=drawing(
             height,

@@ -233,7 +233,7 @@ def _picture(material: Material, slices: Slices, has_path: bool) -> Picture:
         title="Every process",
         says=f"From above: {what}a group of rows for each process: its spans by lane, then its "
         "trajectories, verdicts and weight updates."
-        + (LAID_OUT if material.summary.run.imported else ""),
+        + (LAID_OUT if material.summary.run.laid_out else ""),
         around=stage_legend(seen),
         drawing=_frame(),
         is_tool=True,

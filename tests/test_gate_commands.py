@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 
 from benchmarks.make_trace import Workload, make
 from rltrace.cli import main
+from rltrace.trace.run_dir import update_run_json
 
 # Steps that are all but alike: what is at stake here is the answer and not the statistics.
 JOB = Workload(
@@ -26,6 +27,7 @@ RUNS = {
     "short": replace(JOB, seed=9, steps=2, warmup_steps=0),
     "again": replace(JOB, seed=10),
     "other": replace(JOB, seed=11, gpus=8),
+    "crashed": replace(JOB, seed=12),
 }
 
 
@@ -39,6 +41,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     for name, load in RUNS.items():
         make(folder / name, load)
+    update_run_json(str(folder / "crashed"), exit_code=1)
     kept = [folder / f"base-{n}" for n in range(4)]
     result = invoke("baseline", *kept, "-o", folder / "baseline.json")
     assert result.exit_code == 0, result.output
@@ -92,6 +95,38 @@ def test_a_slower_stage_is_named_with_how_much_it_made(runs: Path) -> None:
     text = gate(runs, "slow").output
     assert "regression" in text
     assert "Most of it is rollout" in " ".join(text.split())
+
+
+NOT_WELL = "the run is not well: the job failed (exit code 1) after 30 complete steps"
+
+
+def test_a_run_that_is_not_well_is_a_regression_in_every_form(runs: Path, tmp_path: Path) -> None:
+    xml = tmp_path / "gate.xml"
+    shown = gate(runs, "crashed", "--max-regression", "goodput=90%")
+    assert shown.exit_code == 1
+    assert f"regression: {NOT_WELL}" in " ".join(shown.output.split())
+    told = gate(runs, "crashed", "--json", "--github", "--junit", xml)
+    answer = json.loads(told.stdout)
+    assert (answer["outcome"], answer["exit_code"]) == ("regression", 1)
+    assert answer["unwell"] == [NOT_WELL]
+    assert answer["headline"].startswith(f"regression: {NOT_WELL}")
+    assert NOT_WELL[1:] in told.stderr.splitlines()[0]
+    case = ElementTree.parse(xml).getroot()[0][0]
+    assert NOT_WELL[1:] in str(case.find("failure").get("message"))  # type: ignore[union-attr]
+    markdown = gate(runs, "crashed", "--markdown").output
+    assert markdown.startswith(f"## Gate: regression: {NOT_WELL}")
+    both = gate(runs, "unchanged", runs / "crashed")
+    assert both.exit_code == 1
+    assert "crashed is not well" in " ".join(both.output.split())
+
+
+def test_no_run_is_held_to_one_that_is_not_well(runs: Path, tmp_path: Path) -> None:
+    refused = invoke("baseline", runs / "crashed", "-o", tmp_path / "one.json")
+    assert refused.exit_code == 4
+    assert "the job failed (exit code 1)" in refused.output
+    assert not (tmp_path / "one.json").exists()
+    kept = invoke("baseline", runs / "crashed", "-o", tmp_path / "one.json", "--anyway")
+    assert kept.exit_code == 0
 
 
 def test_other_hardware_is_compared_when_told_to(runs: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltrace.analysis.activity import read_activity
-from rltrace.analysis.alarm import ALARM
+from rltrace.analysis.alarm import ALARM, Alarm
 from rltrace.analysis.devices import count_devices
 from rltrace.analysis.freshness import freshness
 from rltrace.analysis.health import health
@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 
 def alarms(run: Run) -> tuple[str, ...]:
     """The alarms of `run` in sentences, as its report has them; none where it is well."""
+    return tuple(alarm.says for alarm in grave(run))
+
+
+def grave(run: Run) -> tuple[Alarm, ...]:
+    """The alarms of `run` with their kinds."""
     activity = read_activity(run)
     steps = find_steps(run, (activity.first_ns, activity.last_ns))
     breakdown = break_down(activity, steps)
@@ -33,4 +38,4 @@ def alarms(run: Run) -> tuple[str, ...]:
         freshness(run, staleness(run)),
         recorded_until(run, activity),
     )
-    return tuple(alarm.says for alarm in found.alarms if alarm.severity == ALARM)
+    return tuple(alarm for alarm in found.alarms if alarm.severity == ALARM)

@@ -64,8 +64,9 @@ def gate(
     """Did goodput regress? `rltrace gate --baseline baseline.json --max-regression goodput=3%`
 
     Several runs of the same code are judged together. What is not given is as in rltrace.toml or
-    pyproject.toml. Exits with 0 where the run passes, 1 where it regressed, 3 where the steps there
-    are cannot tell, 2 where it was asked wrongly, 4 where data are missing or unreadable.
+    pyproject.toml. Exits with 0 where the run passes, 1 where it regressed or is not well (it
+    crashed, say), 3 where the steps there are cannot tell, 2 where it was asked wrongly, 4 where
+    data are missing or unreadable.
     """
     from rltrace.analysis.gate.conditions import FORBID, MAX_REGRESSION, MAXIMUM, MINIMUM, WALL
     from rltrace.run import gating
@@ -121,8 +122,9 @@ def _tell_github(found: Judgement, err: bool) -> None:
 @click.command(short_help="Keep what runs did, for `gate` to hold others to.")
 @click.argument("runs", metavar="[RUN]...", nargs=-1, type=_FILE)
 @click.option("-o", "--output", type=_FILE, metavar="FILE", required=True, help="File to write.")
+@click.option("--anyway", is_flag=True, help="Keep runs that are not well, too.")
 @JSON
-def baseline(runs: tuple[Path, ...], output: Path, as_json: bool) -> None:
+def baseline(runs: tuple[Path, ...], output: Path, anyway: bool, as_json: bool) -> None:
     """Keep what runs did, for `rltrace gate` to hold others to: small JSON, to commit.
 
     Give several runs of the same job: what differs from one to the next is what a gate has to see
@@ -131,7 +133,7 @@ def baseline(runs: tuple[Path, ...], output: Path, as_json: bool) -> None:
     from rltrace.run import gating
     from rltrace.run.location import find_run
 
-    made = gating.keep_baseline(runs or [find_run(None)], output)
+    made = gating.keep_baseline(runs or [find_run(None)], output, anyway=anyway)
     steps = [run.size for run in made.runs]
     if as_json:
         print_json({"path": str(output), "runs": [run.run for run in made.runs], "steps": steps})

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from rltrace.analysis.gate.findings import PASS, REGRESSION, UNSURE, Finding, Judgement
+from rltrace.analysis.gate.findings import PASS, REGRESSION, UNSURE, Judgement
 from rltrace.report import gate_section, markdown, to_json
 from rltrace.trace.errors import RltraceError
 
@@ -45,8 +45,9 @@ def as_json(found: Judgement) -> dict[str, Any]:
 
 def to_junit(found: Judgement) -> str:
     """A test suite with a case for each condition: a regression fails it, what cannot be told is an
-    error of it."""
-    outcomes = [one.outcome for one in found.findings]
+    error of it. A run that is not well is a case that failed, too."""
+    unwell = gate_section.unwell(found)
+    outcomes = [*(REGRESSION for _ in unwell), *(one.outcome for one in found.findings)]
     counts = {
         "tests": str(len(outcomes)),
         "failures": str(outcomes.count(REGRESSION)),
@@ -55,22 +56,24 @@ def to_junit(found: Judgement) -> str:
     }
     suites = ElementTree.Element("testsuites")
     suite = ElementTree.SubElement(suites, "testsuite", {"name": "rltrace gate", **counts})
+    for says in unwell:
+        _case(suite, "the run is well", REGRESSION, says)
     for one in found.findings:
-        _case(suite, one)
+        _case(suite, one.condition.text, one.outcome, gate_section.sentence(one))
     ElementTree.indent(suites)
     text = ElementTree.tostring(suites, encoding="unicode")
     return f'<?xml version="1.0" encoding="utf-8"?>\n{text}\n'
 
 
-def _case(suite: ElementTree.Element, one: Finding) -> None:
-    name = {"classname": "rltrace.gate", "name": _xml(one.condition.text)}
+def _case(suite: ElementTree.Element, what: str, outcome: str, says: str) -> None:
+    name = {"classname": "rltrace.gate", "name": _xml(what)}
     case = ElementTree.SubElement(suite, "testcase", name)
-    said = _xml(gate_section.sentence(one))
-    if one.outcome == PASS:
+    said = _xml(says)
+    if outcome == PASS:
         ElementTree.SubElement(case, "system-out").text = said
         return
-    kind = "failure" if one.outcome == REGRESSION else "error"
-    told = {"type": one.outcome, "message": said}
+    kind = "failure" if outcome == REGRESSION else "error"
+    told = {"type": outcome, "message": said}
     ElementTree.SubElement(case, kind, told).text = said
 
 
@@ -80,12 +83,18 @@ def _xml(text: str) -> str:
 
 
 def annotation_lines(found: Judgement) -> Iterator[str]:
-    """A line for each condition that does not hold, which GitHub shows beside the change."""
+    """A line for each run that is not well and each condition that does not hold, which GitHub
+    shows beside the change."""
+    for says in gate_section.unwell(found):
+        yield _annotation(REGRESSION, says)
     for one in found.findings:
         if one.outcome in _COMMANDS:
-            title = f"rltrace gate, {one.outcome}"
-            said = gate_section.sentence(one)
-            yield f"::{_COMMANDS[one.outcome]} title={_property(title)}::{_data(said)}"
+            yield _annotation(one.outcome, gate_section.sentence(one))
+
+
+def _annotation(outcome: str, says: str) -> str:
+    title = f"rltrace gate, {outcome}"
+    return f"::{_COMMANDS[outcome]} title={_property(title)}::{_data(says)}"
 
 
 def _data(text: str) -> str:

@@ -32,14 +32,21 @@ def headline(found: Judgement) -> str:
         return "pass: " + (
             "the condition holds" if number == 1 else f"all {number} conditions hold"
         )
-    return f"{found.outcome}: {listed([one.condition.text for one in decisive])}"
+    parts = [
+        *found.unwell,
+        *([listed([one.condition.text for one in decisive])] if decisive else []),
+    ]
+    return f"{found.outcome}: {'; '.join(parts)}"
 
 
 def sections(found: Judgement) -> Iterator[Section]:
     """The findings, what made it where a comparison failed, and what else a reader should know."""
     yield Section(
         f"Gate: {headline(found)}",
-        tuple(line for one in found.findings for line in _lines(one)),
+        (
+            *(f"{MARKS[REGRESSION]} {line}" for line in unwell(found)),
+            *(line for one in found.findings for line in _lines(one)),
+        ),
         _grid(found),
         tuple(_rests_on(found)),
     )
@@ -52,6 +59,11 @@ def sections(found: Judgement) -> Iterator[Section]:
     others = tuple(_others(found))
     if others:
         yield Section("What else differs", others)
+
+
+def unwell(found: Judgement) -> tuple[str, ...]:
+    """A sentence for each run that is not well."""
+    return tuple(_ended(says[:1].upper() + says[1:]) for says in found.unwell)
 
 
 def sentence(one: Finding) -> str:

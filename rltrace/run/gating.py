@@ -27,13 +27,13 @@ def gate(runs: Sequence[Path], settings: GateSettings) -> Judgement:
     return judge(opened, baseline, asked.conditions, normalise=bool(asked.normalise))
 
 
-def keep_baseline(runs: Sequence[Path], path: Path) -> Baseline:
-    """Makes a baseline of runs and writes it. Errors: `RltraceError`, as `make_baseline`, and where
-    it cannot be written."""
+def keep_baseline(runs: Sequence[Path], path: Path, *, anyway: bool = False) -> Baseline:
+    """Makes a baseline of runs and writes it; `anyway`: of runs that are not well, too. Errors:
+    `RltraceError`, as `make_baseline`, and where it cannot be written."""
     from rltrace.analysis.gate.baseline import make_baseline, write_baseline
 
     if path.is_dir():
         raise RltraceError(f"{path} is a directory: name the file to write", WRONG_USAGE)
-    made = make_baseline([rltrace.open_run(run) for run in runs])
+    made = make_baseline([rltrace.open_run(run) for run in runs], anyway=anyway)
     write_baseline(made, path)
     return made

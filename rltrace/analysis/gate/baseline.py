@@ -24,6 +24,7 @@ import numpy as np
 from rltrace.analysis.differing import Difference
 from rltrace.analysis.gate.metrics import LAG, LENGTH, REWARD
 from rltrace.analysis.gate.series import RunSeries, series_of
+from rltrace.analysis.gate.unwell import wrong_with
 from rltrace.analysis.gate.workload import (
     facts_that_differ,
     framework_facts,
@@ -54,10 +55,10 @@ class Baseline:
     runs: tuple[RunSeries, ...]
 
 
-def make_baseline(runs: Sequence[Run]) -> Baseline:
+def make_baseline(runs: Sequence[Run], *, anyway: bool = False) -> Baseline:
     """The baseline of these runs of one workload on one kind of hardware. Errors: `RltraceError`
     (wrong usage) where they differ in it, are the same run or are too many, (unreadable) where one
-    has no complete step."""
+    has no complete step, or is not well and `anyway` is not set."""
     if not 1 <= len(runs) <= MOST_RUNS:
         raise RltraceError(f"a baseline is made of 1 to {MOST_RUNS} runs", WRONG_USAGE)
     of_first = _facts(runs[0])
@@ -72,6 +73,9 @@ def make_baseline(runs: Sequence[Run]) -> Baseline:
     for run, series in zip(runs, found, strict=True):
         if not series.size:
             raise RltraceError(f"{run.path} has no complete step")
+        why = "" if anyway else wrong_with(run)
+        if why:
+            raise RltraceError(f"{run.path} is not well, and no run to hold others to: {why}")
     if any(one.is_same(other) for one, other in combinations(found, 2)):
         raise RltraceError("a run counts once in a baseline: the same was given twice", WRONG_USAGE)
     return Baseline(

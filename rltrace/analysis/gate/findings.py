@@ -91,7 +91,9 @@ class Judgement:
     run and `baseline_steps` those of each run of the baseline; `warmup` and `baseline_warmup` how
     many before them were left out. `paired`: the same step numbers were compared. `differs` are
     hardware, framework and settings that differ (only where `normalise` allowed it). `notes` are
-    sentences that a reader should know. `alpha` is the false-alarm rate over all conditions."""
+    sentences that a reader should know. `alpha` is the false-alarm rate over all conditions.
+    `unwell` is a sentence for each judged run that is not well: whatever its figures, it does not
+    pass."""
 
     findings: tuple[Finding, ...]
     steps: tuple[int, ...]
@@ -106,10 +108,14 @@ class Judgement:
     between_runs_sd: float
     notes: tuple[str, ...]
     alpha: float
+    unwell: tuple[str, ...] = ()
 
     @property
     def outcome(self) -> str:
-        """A regression of any is one of all; else what cannot be told of any."""
+        """A regression of any, or a run that is not well, is one of all; else what cannot be told
+        of any."""
+        if self.unwell:
+            return REGRESSION
         outcomes = {finding.outcome for finding in self.findings}
         for one in (REGRESSION, UNSURE):
             if one in outcomes:

@@ -45,6 +45,7 @@ from rltrace.analysis.gate.regression import (
     share_worse,
 )
 from rltrace.analysis.gate.series import RunSeries, series_of
+from rltrace.analysis.gate.unwell import unwell, wrong_with
 from rltrace.analysis.gate.views import view_of
 from rltrace.analysis.gate.words import Judged, because_of, enough, without_ratio
 from rltrace.analysis.gate.workload import VERSIONS
@@ -70,7 +71,8 @@ def judge(
     settings, per device and token. Errors: `RltraceError` (wrong usage) without a condition or
     without a baseline that one needs; (unreadable) for a run without a complete step, and where
     hardware, framework or settings are not the baseline's and `normalise` is not set. Another
-    version of a framework may be what is judged: it is said, and not refused."""
+    version of a framework may be what is judged: it is said, and not refused. A run that is not
+    well is a regression."""
     if not runs or not conditions:
         raise RltraceError("a gate needs a run and a condition to hold it to", WRONG_USAGE)
     compared = [one for one in conditions if one.kind == MAX_REGRESSION]
@@ -87,12 +89,19 @@ def judge(
     judged = [series_of(run) for run in runs]
     for run, series in zip(runs, judged, strict=True):
         if not series.size:
-            raise RltraceError(f"{run.path} has no complete step to judge")
+            why = wrong_with(run)
+            raise RltraceError(
+                f"{run.path} has no complete step to judge" + (f": {why}" if why else "")
+            )
     before = () if baseline is None else baseline.runs
     if any(one.is_same(two) for one in before for two in judged):
         raise RltraceError("a run cannot be judged by a baseline that it is in", WRONG_USAGE)
     judgement = judge_series(judged, before, conditions, Verdicts(runs), alpha, foreign)
-    return replace(judgement, notes=(*_of_versions(versions), *judgement.notes))
+    return replace(
+        judgement,
+        notes=(*_of_versions(versions), *judgement.notes),
+        unwell=unwell(runs),
+    )
 
 
 def _differences(runs: Sequence[Run], baseline: Baseline) -> tuple[Difference, ...]:

@@ -27,6 +27,7 @@ _FEWEST_STEPS = 10
 _SURE = 4.0  # standard errors
 _LARGE = 0.5
 _WINDOW = 3
+_ROUNDING = 1e-9  # of a reward: means of the same verdicts differ by less
 
 
 @dataclass(frozen=True)
@@ -110,12 +111,14 @@ def reward_curve(run: Run, steps: Steps, devices: Devices) -> RewardCurve | None
 
 
 def _line(x: Floats, y: Floats) -> tuple[float, float, float]:
-    """Slope of a straight line and its 95 % interval."""
+    """Slope of a straight line and its 95 % interval; all 0 where nothing changes but digits."""
     n = len(x)
     centred = x - x.mean()
     squares = float((centred**2).sum())
     if n < 3 or not squares > 0:
         return math.nan, math.nan, math.nan
+    if float(np.ptp(y)) <= _ROUNDING * float(np.abs(y).max()):
+        return 0.0, 0.0, 0.0
     slope = float((centred * y).sum()) / squares
     left = y - y.mean() - slope * centred
     half = t95(n - 2) * math.sqrt(float((left**2).sum()) / (n - 2) / squares)

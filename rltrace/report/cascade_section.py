@@ -55,6 +55,9 @@ def _trend(reward: RewardCurve) -> Iterator[str]:
     low, high = reward.gain_low, reward.gain_high
     if math.isnan(low):
         return
+    if low == high == 0:
+        yield "It does not change."
+        return
     interval = (
         f"{units.number(reward.gain_per_device_hour)} a {reward.device}-hour "
         f"(95 % {units.number(low)} to {units.number(high)})"

@@ -16,6 +16,7 @@ from rltrace.analysis.summary import Summary, summarize
 from rltrace.report import terminal, to_json
 from rltrace.trace.vocabulary import Stage
 from tests.analysis.handmade import at, process, run_of
+from tests.analysis.walls.walled import job, samples, summary_of, verdicts
 from tests.report.summaries import Summaries
 
 
@@ -104,3 +105,15 @@ def test_the_reward_stands_beside_the_speed(summary: Summaries) -> None:
     assert "GPU-hours;" in text
     assert "steps an hour." in text
     assert "groups carry a signal" in text
+
+
+def test_a_reward_that_is_always_the_same_does_not_change(tmp_path: Path) -> None:
+    driver = samples(job(rollout=6, train=4), [5.0, 4.0, 3.0])
+    # A third of 0.1 + 0.2 + 0.3 and of 0.3 + 0.2 + 0.1 are not the same number.
+    found = summary_of(
+        tmp_path, verdicts(driver, 3, lambda n, i: (0.1, 0.2, 0.3)[i if n % 2 else 2 - i])
+    )
+    text = words_of(found)
+    assert "after 6 steps" in text
+    assert "It does not change." in text
+    assert not [word for word in ("It rises", "It falls", "No trend") if word in text]

@@ -12,6 +12,8 @@ from rltrace.analysis.playbook import Move, Setting, moves, settings_for
 from rltrace.analysis.walls.env_reward import TOOLS
 from rltrace.analysis.walls.sparse_reward import successes
 from rltrace.analysis.walls.wall import ENV_REWARD, FRESHNESS, Seen, Wall
+from rltrace.analysis.whatif.lever import ON
+from rltrace.analysis.whatif.levers import LEVERS
 from rltrace.analysis.whatif.predict import Estimate, Prediction, Source, predictor
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.vocabulary import Stage, word
@@ -29,10 +31,12 @@ class Fix:
     `gain` is the step now over the step then, `goodput_gain` the same in useful tokens for each
     device-second; None where nothing predicts it, then `no_number` says why. `verdict` is "faster",
     "slower", "no gain", "may be either" or "" without a prediction; `rests_on` is its basis.
-    `lever` is what was moved, as on `rltrace whatif --lever`."""
+    `lever` is what was moved, as on `rltrace whatif --lever`, and `size` how far, in words (empty
+    where there is nothing to say, or nothing was moved)."""
 
     wall: str
     move: str
+    size: str
     setting: str
     value: Any
     needs: Mapping[str, Any]
@@ -48,6 +52,11 @@ class Fix:
     risk: str
     watch: str
     source: str
+
+    @property
+    def sized(self) -> str:
+        """The move and how far: "more reward workers (x4)"."""
+        return f"{self.move} ({self.size})" if self.size else self.move
 
     @property
     def worth(self) -> float:
@@ -237,6 +246,7 @@ def _made(
     return Fix(
         wall=move.wall,
         move=move.move,
+        size=_size(move, lever),
         setting=first.option if first else "",
         value=_value(first, values, current) if first else None,
         needs=first.needs if first else {},
@@ -253,6 +263,15 @@ def _made(
         watch=move.watch,
         source=move.source,
     )
+
+
+def _size(move: Move, lever: str) -> str:
+    """How far the lever was moved, in words."""
+    name, _, value = lever.partition("=")
+    if move.size and value:
+        return move.size.format(value=value)
+    is_switch = name in LEVERS and LEVERS[name].tries == ON
+    return value if _is_amount(value) and not is_switch else ""
 
 
 def _value(setting: Setting, values: tuple[str, ...], current: Mapping[str, Any]) -> Any:

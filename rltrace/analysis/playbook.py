@@ -21,7 +21,8 @@ else:
 class Move:
     """One thing to do against a wall. `stage` is the one that it changes (empty: any). `lever` and
     `values` are what predicts it (empty: nothing does); `effort` is 1 (an option), 2 (several, or
-    devices) or 3 (another program or model)."""
+    devices) or 3 (another program or model). `size` says how far a value moves it, with `{value}`
+    for the value (empty: an amount speaks for itself)."""
 
     wall: str
     move: str
@@ -32,6 +33,7 @@ class Move:
     watch: str
     source: str
     stage: str = ""
+    size: str = ""
 
 
 @dataclass(frozen=True)

@@ -146,7 +146,7 @@ def _advice(found: Verdict) -> Iterator[str]:
     best = next((fix for fix in found.fixes if fix.worth > 0), None)
     if best is not None:
         how = f" ({setting_words(best)})" if best.setting else ""
-        yield f"first: {best.move}{how}, {gain_words(best.goodput_gain)} goodput per device"
+        yield f"first: {best.sized}{how}, {gain_words(best.goodput_gain)} goodput per device"
 
 
 def _stage_evidence(summary: Summary) -> Iterator[str]:

@@ -138,7 +138,7 @@ def fixes_section(verdict: Verdict) -> Section | None:
         lines.append("Do nothing: none of the known moves is predicted to gain anything.")
     rows = tuple(
         (
-            f"{number}. {fix.move}",
+            f"{number}. {fix.sized}",
             setting_words(fix),
             gain_words(fix.gain),
             gain_words(fix.goodput_gain),

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from pathlib import Path
+
+from rich.console import Console
 
 from rltrace.analysis.fixes import not_yet
 from rltrace.analysis.playbook import moves, settings_for
 from rltrace.analysis.summary import Summary, summarize
+from rltrace.report import markdown, terminal
+from rltrace.report.html.advice import fixes_part
 from rltrace.report.verdict import evidence
 from rltrace.report.walls_section import fixes_section, gain_words
-from tests.analysis.handmade import run_of
-from tests.analysis.walls.walled import job, samples, summary_of, verdicts
+from tests.analysis.handmade import rows, run_of
+from tests.analysis.walls.walled import STEPS, job, samples, summary_of, uses, verdicts
 
 
 def moves_of(found: Summary) -> list[str]:
@@ -66,9 +71,35 @@ def test_the_box_and_the_table_have_one_figure_and_the_numbers_of_an_experiment(
     assert section is not None
     assert section.grid is not None
     for number, (fix, row) in enumerate(zip(found.verdict.fixes, section.grid.rows), 1):  # noqa: B905 (five are shown)
-        assert row[0] == f"{number}. {fix.move}"
+        assert row[0] == f"{number}. {fix.sized}"
     first = next(line for line in evidence(found) if line.startswith("first: "))
-    assert first.endswith(f"{section.grid.rows[0][3]} per device")
+    assert first.endswith(f"{section.grid.rows[0][3]} goodput per device")
+
+
+def test_a_fix_says_how_far_its_lever_was_moved(tmp_path: Path) -> None:
+    driver = samples(job(rollout=2, reward=6, train=2), [2.0, 2.0, 2.0, 2.0])
+    begins = [10 * n + 2 + 1.5 * i for n in range(STEPS) for i in range(4)]
+    rows(
+        driver,
+        "rewards",
+        start_s=begins,
+        end_s=[begin + 1.5 for begin in begins],
+        trajectory=[1000 * n + i + 1 for n in range(STEPS) for i in range(4)],
+        value=[float(i % 2) for _ in range(STEPS) for i in range(4)],
+        outcome=[0] * len(begins),
+    )
+    found = summary_of(tmp_path, uses(driver, 4))
+    sized = [fix.sized for fix in found.verdict.fixes]
+    assert "cache verdicts (half of them)" in sized
+    # What is there or is not has no size.
+    assert "do not wait for the slowest verdicts" in sized
+    assert sized[0] == "more reward workers (x4)"
+    assert [line for line in evidence(found) if line.startswith(f"first: {sized[0]}")]
+    out = io.StringIO()
+    terminal.render(found, Console(file=out, width=120))
+    page = str(fixes_part(found.verdict).body)
+    for shown in (out.getvalue(), markdown.render(found), page):
+        assert "1. more reward workers (x4)" in shown
 
 
 def test_what_a_prediction_is_for_is_set_whatever_the_run_has() -> None:

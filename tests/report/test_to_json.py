@@ -23,7 +23,7 @@ KEYS = {
         *("headline", "evidence", "do_nothing"),
     },
     "critical_path": {
-        *("is_traced", "because", "steps", "shares", "unknown_share", "steps_s"),
+        *("is_traced", "because", "steps", "shares", "unknown_share", "steps_s", "segments"),
     },
     "composition": {
         *("placement", "placement_source", "formula", "steps", "measured_s", "composed_s"),

@@ -11,20 +11,17 @@ from pathlib import Path
 
 import numpy as np
 
-from rltrace.analysis.codes import stage_of
 from rltrace.analysis.composition import stated_placement
 from rltrace.analysis.devices import AGENT, Devices, count_devices
+from rltrace.analysis.live.gathered import Gathered
 from rltrace.analysis.live.job import job_of
-from rltrace.analysis.live.kept import Kept
-from rltrace.analysis.live.readings import Readings
 from rltrace.analysis.live.roles import dead_in_the_middle, roles_now, slowest
 from rltrace.analysis.live.snapshot import Job, Snapshot, StepNow, Window
-from rltrace.analysis.live.totals import Counting
 from rltrace.analysis.live.window import Recorded, window_of
 from rltrace.analysis.steps import Steps, steps_of
+from rltrace.trace.errors import RltraceError
 from rltrace.trace.follow import Follower, Rows
 from rltrace.trace.liveness import Liveness
-from rltrace.trace.schema import TABLES
 from rltrace.trace.vocabulary import Stage
 
 LAST_STEPS = 10
@@ -37,7 +34,7 @@ _STEPLESS_S = 60.0
 _STEPLESS_EVERY_NS = 5 * 10**9  # figures of the last minute are made this often
 _LOOK_BACK_STEPS = 32  # a sample may have been generated this many steps before it is trained on
 _SLOWEST = 8
-_SAMPLE_TABLES = ("trajectories", "rewards", "uses")
+_NEVER_NS = np.iinfo(np.int64).max
 
 
 class LiveState:
@@ -45,31 +42,41 @@ class LiveState:
     there is no run. Call `poll` now and then, and `snapshot` for what is known."""
 
     def __init__(self, path: Path, last: int = LAST_STEPS) -> None:
+        self._path = path
         self._last = last
-        self._follower = Follower(path)
         self._liveness = Liveness()
-        self._alive: dict[int, bool | None] = {}
         self._job_alive: bool | None = None
-        self._kept = {name: Kept(table) for name, table in TABLES.items()}
-        self._counting = Counting()
-        self._readings = Readings()
-        self._spans_of: dict[tuple[Stage, int], int] = {}
-        self._last_sign_ns: dict[int, int] = {}
-        self._recording: set[int] = set()
-        self._first_ns = 0
-        self._step_rows: list[tuple[int, int, int, int]] = []
+        self._start(Follower(path))
+
+    def poll(self) -> None:
+        """Reads what is new. Where a step shows up that began before what was forgotten, the run
+        is read again: steps may be recorded when they are over, and rows in any order."""
+        self._read()
+        if not self._gathered.reach_back(self._since(), self._samples_since()):
+            try:
+                self._start(Follower(self._path))
+            except RltraceError:
+                return  # it was deleted meanwhile
+        self._forget()
+
+    def _start(self, follower: Follower) -> None:
+        """Reads all there is. Nothing is forgotten before it is: at the first look steps may be
+        missing whose rows are there, or rows whose steps are."""
+        self._follower = follower
+        self._gathered = Gathered()
+        self._alive: dict[int, bool | None] = {}
         self._looked_at: tuple[int, list[tuple[int, int, int, int]]] = (-1, [])
         self._steps = Steps((), True, (), 0)
+        self._steps_open_since_ns = _NEVER_NS
         self._window: Window | None = None
         self._stale = 0  # how often the window is to be computed again
         self._devices = Devices("", 0, "", "")
         self._now_ns = 0
         self._job = self._job_now()
-        self.poll()
-        self.poll()  # what ended a moment ago is known to be complete at the second look
+        self._read()
+        self._read()  # what ended a moment ago is known to be complete at the second look
 
-    def poll(self) -> None:
-        """Reads what is new."""
+    def _read(self) -> None:
         self._look_for_life()
         over = self._job_alive is False or self._follower.meta.get("end_real_ns") is not None
         ended = frozenset(
@@ -80,14 +87,17 @@ class LiveState:
         )
         new = self._follower.poll(ended)
         self._now_ns = self._follower.now_ns()
-        self._take_in(new)
+        if len(new["spans"]) or not self._devices.kind:
+            self._devices = count_devices(self._follower)
+        self._gathered.add(new, *map(self._follower.unfinished, ("spans", "trajectories")))
         self._job = self._job_now()
         self._find_steps()
+        if self._adds_to_the_window(new):
+            self._stale = max(self._stale, 1)
         if self._stale > 0:
             self._stale -= 1
             recorded = self._recorded(self._since(), self._samples_since())
             self._window = window_of(recorded, self._steps, self._last)
-            self._forget()
 
     def snapshot(self) -> Snapshot:
         """What is known as of the last `poll`."""
@@ -103,10 +113,12 @@ class LiveState:
             placement=(stated_placement(follower) or ("", ""))[0],
             step=self._step_now(job),
             window=self._window,
-            totals=self._counting.totals(0 if self._steps.whole_run else len(self._steps.windows)),
+            totals=self._gathered.counting.totals(
+                0 if self._steps.whole_run else len(self._steps.windows)
+            ),
             roles=roles_now(
                 follower.processes,
-                self._recording,
+                self._gathered.recording,
                 self._alive,
                 open_spans,
                 generating,
@@ -119,9 +131,9 @@ class LiveState:
             waiting_for_first_token=int(waiting.sum()),
             slowest=slowest(follower.processes, generating, now, _SLOWEST),
             devices=self._devices,
-            readings=self._readings.now(follower),
+            readings=self._gathered.readings.now(follower),
             dead=dead_in_the_middle(
-                follower, self._alive, self._unended("spans"), self._last_sign_ns, now
+                follower, self._alive, self._unended("spans"), self._gathered.last_sign_ns, now
             ),
             processes=sum(process.role != AGENT for process in follower.processes),
             problems=len(follower.problems),
@@ -134,87 +146,66 @@ class LiveState:
         if self._job_alive is not False:
             self._job_alive = self._liveness.of_command(self._follower.meta)
 
-    def _take_in(self, new: dict[str, Rows]) -> None:
-        if len(new["spans"]) or not self._devices.kind:
-            self._devices = count_devices(self._follower)
-        self._counting.add(new)
-        self._readings.add(new["samples"])
-        for name, rows in new.items():
-            self._recording |= set(np.unique(rows["process"]).tolist())
-            if name != "samples":
-                self._kept[name].add(rows)
-        open_spans, generating = map(self._follower.unfinished, ("spans", "trajectories"))
-        for rows in (open_spans, generating):
-            self._recording |= set(np.unique(rows["process"]).tolist())
-        for rows in (new["spans"], open_spans):
-            for number in np.unique(rows["process"]).tolist():
-                mine = rows["process"] == number
-                latest = max(int(rows["start_ns"][mine].max()), int(rows["end_ns"][mine].max()))
-                self._last_sign_ns[number] = max(self._last_sign_ns.get(number, 0), latest)
-        spans = new["spans"]
-        if len(spans):
-            first_ns = int(spans["start_ns"].min())
-            self._first_ns = min(self._first_ns or first_ns, first_ns)
-        kinds, counts = np.unique(
-            np.stack([spans["process"], spans["stage"]]).astype(np.int64),
-            axis=1,
-            return_counts=True,
-        )
-        for number, code, count in zip(*kinds.tolist(), counts.tolist(), strict=True):
-            which = (stage_of(code), number)
-            self._spans_of[which] = self._spans_of.get(which, 0) + count
-        done = spans.where(spans["stage"] == Stage.STEP)
-        if len(done):
-            columns = (done[c].tolist() for c in ("step", "start_ns", "end_ns", "process"))
-            self._step_rows += zip(*columns, strict=True)
-
     def _find_steps(self) -> None:
         """Brings the steps up to date, and says when the window is to be computed again: when there
         is a new step, and once more when what ended with it has come in."""
         open_ = self._follower.unfinished("spans")
-        open_ = open_.where((open_["stage"] == Stage.STEP) & (open_["end_ns"] < 0))
+        open_ = open_.where(open_["stage"] == Stage.STEP)
+        self._steps_open_since_ns = int(open_["start_ns"].min(initial=_NEVER_NS))
+        open_ = open_.where(open_["end_ns"] < 0)
         columns = (open_[c].tolist() for c in ("step", "start_ns", "end_ns", "process"))
         begun = [*zip(*columns, strict=True)]
-        looked_at = (len(self._step_rows), begun)
-        if not self._step_rows:  # the last minute is another one at each look
+        looked_at = (len(self._gathered.step_rows), begun)
+        if not self._gathered.step_rows:  # the last minute is another one at each look
             looked_at = (self._now_ns // _STEPLESS_EVERY_NS, begun)
         if looked_at == self._looked_at:
             return
         self._looked_at = looked_at
-        rows = sorted([*self._step_rows, *begun], key=lambda row: row[1])
-        stepless_ns = max(self._first_ns, self._now_ns - int(_STEPLESS_S * 1e9))
+        rows = sorted([*self._gathered.step_rows, *begun], key=lambda row: row[1])
+        stepless_ns = max(self._gathered.first_ns, self._now_ns - int(_STEPLESS_S * 1e9))
         before = self._steps
         self._steps = steps_of(rows, (stepless_ns, self._now_ns))
         if self._steps.windows != before.windows:
             self._stale = 2
 
+    def _adds_to_the_window(self, new: dict[str, Rows]) -> bool:
+        """Whether rows came in late: of a step that is in the window already. Once the job is over
+        there is no next step with which what reaches into the last one would be taken in."""
+        if self._window is None or self._steps.whole_run:
+            return False
+        tables = [rows for name, rows in new.items() if name != "samples" and len(rows)]
+        ends = [rows["end_ns" if "end_ns" in rows.columns else "time_ns"] for rows in tables]
+        until_ns = self._window.until_ns
+        return any(self._job.is_over or int(end.min()) <= until_ns for end in ends)
+
     def _since(self) -> int:
-        """From when on the window needs spans."""
+        """From when on the window needs spans, or the one of the first step that ends will."""
         if self._steps.whole_run or not self._steps.windows:
-            return self._now_ns - int(_STEPLESS_S * 1e9)
+            return min(self._now_ns - int(_STEPLESS_S * 1e9), self._steps_open_since_ns)
         return self._steps.windows[max(0, len(self._steps.windows) - self._last - 1)].start_ns
 
     def _samples_since(self) -> int:
         """From when on the window needs samples and what became of them."""
         windows = self._steps.windows
         if self._steps.whole_run or not windows:
-            return self._now_ns - int(10 * _STEPLESS_S * 1e9)
+            return min(self._now_ns - int(10 * _STEPLESS_S * 1e9), self._steps_open_since_ns)
         first = len(windows) - self._last - _LOOK_BACK_STEPS
         return windows[first].start_ns if first > 0 else 0
 
     def _recorded(self, since_ns: int, samples_ns: int) -> Recorded:
         """Spans and syncs since a moment, samples and what became of them since another."""
+        kept = self._gathered.kept
         return Recorded(
             {
-                "spans": self._kept["spans"].since(since_ns, self._lasting("spans")),
-                "syncs": self._kept["syncs"].since(since_ns, self._follower.unfinished("syncs")),
-                "trajectories": self._kept["trajectories"].since(
+                "spans": kept["spans"].since(since_ns, self._lasting("spans")),
+                "syncs": kept["syncs"].since(since_ns, self._follower.unfinished("syncs")),
+                "trajectories": kept["trajectories"].since(
                     samples_ns, self._lasting("trajectories")
                 ),
-                "rewards": self._kept["rewards"].since(samples_ns, self._lasting("rewards")),
-                "uses": self._kept["uses"].since(samples_ns),
+                "rewards": kept["rewards"].since(samples_ns, self._lasting("rewards")),
+                "uses": kept["uses"].since(samples_ns),
             },
-            self._spans_of,
+            self._gathered.spans_of,
         )
 
     def _lasting(self, table: str) -> Rows:
@@ -227,7 +218,7 @@ class LiveState:
             if self._lives(number):
                 end[place] = self._now_ns
             elif table == "spans":
-                end[place] = self._last_sign_ns.get(number, int(rows["start_ns"][place]))
+                end[place] = self._gathered.last_sign_ns.get(number, int(rows["start_ns"][place]))
         return Rows({**rows.columns, "end_ns": end})
 
     def _lives(self, number: int) -> bool:
@@ -251,8 +242,8 @@ class LiveState:
             self._follower.meta,
             self._follower.gone,
             self._job_alive,
-            any(p.number in self._recording for p in job_processes),
-            max(self._last_sign_ns.values(), default=0),
+            any(p.number in self._gathered.recording for p in job_processes),
+            max(self._gathered.last_sign_ns.values(), default=0),
             self._now_ns,
         )
 
@@ -268,20 +259,16 @@ class LiveState:
     def _queue(self) -> int | None:
         """Samples that may still be met: those that are older than any that the learner trains on
         were dropped, or filtered, and nobody said so."""
-        if not self._counting.learner_tells:
+        if not self._gathered.counting.learner_tells:
             return None
         windows, window = self._steps.windows, self._window
         if window is None or self._steps.whole_run:
-            return self._counting.waiting(window.since_ns if window else 0)
+            return self._gathered.counting.waiting(window.since_ns if window else 0)
         lag = max(0, window.lags.largest) if window.lags else 1
         since_ns = windows[-min(lag, len(windows))].start_ns if lag else windows[-1].end_ns
-        return self._counting.waiting(since_ns)
+        return self._gathered.counting.waiting(since_ns)
 
     def _forget(self) -> None:
         """Drops rows that no later window will need."""
         busy_ns = self._now_ns - int(BUSY_OVER_S * 1e9)
-        for name in ("spans", "syncs"):
-            self._kept[name].drop_before(min(self._since(), busy_ns))
-        for name in _SAMPLE_TABLES:
-            self._kept[name].drop_before(self._samples_since())
-        self._counting.forget_waiting(self._samples_since())
+        self._gathered.forget(min(self._since(), busy_ns), self._samples_since())

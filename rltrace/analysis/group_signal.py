@@ -2,7 +2,7 @@
 
 A group-relative advantage (GRPO, RLOO) is zero for all of a group whose rewards are equal, so such
 a group was generated and judged for nothing. Whether the prompts were too hard or too easy shows in
-the reward that these groups got.
+the reward that these groups got. A group with a reward that is NaN carries none either.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def group_signal(run: Run) -> GroupSignal | None:
             from raw_rewards r join generated g using (trajectory)
             where r.start_ns > 0 and isfinite(value) and "group" <> -1 group by "group")
         select count(*), count(*) filter (signal), avg(reward), avg(reward) filter (not signal)
-        from signals join rewarded using ("group")
+        from signals left join rewarded using ("group")
     """).fetchall()[0]
     if not groups:
         return None

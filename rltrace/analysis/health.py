@@ -15,7 +15,7 @@ import numpy as np
 from rltrace.analysis.activity import Activity
 from rltrace.analysis.alarm import ALARM, LOST_SHARE, NAMED, NOTE, STALL_TIMES, Alarm
 from rltrace.analysis.freshness import Freshness
-from rltrace.analysis.not_finite import Diverged, diverged
+from rltrace.analysis.not_finite import Diverged, diverged, not_numbers
 from rltrace.analysis.progress import crash, failed, hang, lost, stuck_in_the_first
 from rltrace.analysis.reward_curve import RewardCurve
 from rltrace.analysis.stages import Breakdown
@@ -142,17 +142,28 @@ def _not_finite(run: Run, steps: Steps, fresh: Freshness) -> list[Alarm]:
     rewards = run.sql("select count(*) from raw_rewards where start_ns > 0 and isinf(value)")
     if count := rewards.fetchall()[0][0]:
         alarms.append(f"infinite rewards: {count}")
+    verdicts = not_numbers(run, steps)
     return [
+        *([_not_numbers(verdicts)] if verdicts else []),
         *(Alarm("not finite", ALARM, text) for text in alarms),
         *(_diverged(one) for one in diverged(run, steps)),
     ]
 
 
-def _diverged(one: Diverged) -> Alarm:
-    when = "" if one.first_step is None else f", first in step {one.first_step}"
-    readings = f"{one.not_finite} of {one.readings} reading{'s' * (one.readings != 1)}"
-    says = f"{one.counter} was NaN or infinite in {readings}{when}"
+def _not_numbers(one: Diverged) -> Alarm:
+    verdicts = f"{one.not_finite} of {one.readings} verdict{'s' * (one.readings != 1)}"
+    says = f"the reward was NaN in {verdicts}{_first(one)}"
     return Alarm("not finite", ALARM if one.grave else NOTE, says)
+
+
+def _diverged(one: Diverged) -> Alarm:
+    readings = f"{one.not_finite} of {one.readings} reading{'s' * (one.readings != 1)}"
+    says = f"{one.counter} was NaN or infinite in {readings}{_first(one)}"
+    return Alarm("not finite", ALARM if one.grave else NOTE, says)
+
+
+def _first(one: Diverged) -> str:
+    return "" if one.first_step is None else f", first in step {one.first_step}"
 
 
 def _backwards(run: Run) -> list[Alarm]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rltrace.analysis.no_number import GIVEN_NAN
 from rltrace.analysis.steps import Steps
 
 if TYPE_CHECKING:
@@ -49,6 +50,20 @@ def diverged(run: Run, steps: Steps) -> tuple[Diverged, ...]:
         Diverged(name, n, bad, _step_at(steps, at_ns), not last_ok or bad >= max(2, _MANY * n))
         for name, n, bad, at_ns, last_ok in rows
     )
+
+
+def not_numbers(run: Run, steps: Steps) -> Diverged | None:
+    """The verdicts that did not fail and are NaN all the same; None where there is none."""
+    verdicts, bad, at_ns, last_bad = run.sql(f"""
+        select count(*), count(*) filter (bad), min(end_ns) filter (bad), arg_max(bad, end_ns)
+        from (select end_ns, {GIVEN_NAN} as bad, value from raw_rewards
+              where start_ns > 0 and end_ns > 0)
+        where bad or not isnan(value)
+    """).fetchall()[0]
+    if not bad:
+        return None
+    grave = bool(last_bad) or bad >= max(2, _MANY * verdicts)
+    return Diverged("rewards", verdicts, bad, _step_at(steps, at_ns), grave)
 
 
 def _step_at(steps: Steps, time_ns: int) -> int | None:

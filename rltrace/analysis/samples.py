@@ -7,6 +7,7 @@ be told apart and each count as a sample.
 
 from __future__ import annotations
 
+from rltrace.analysis.no_number import GIVEN_NAN
 from rltrace.trace.vocabulary import Fate
 
 _COLUMNS = """
@@ -41,14 +42,16 @@ TRAINED_SAMPLES = f"""{SAMPLES},
         where f.fate = {int(Fate.TRAINED)})"""
 """Opens a query with `trained`: one row for each sample that was trained on."""
 
-SIGNALS = """
+SIGNALS = f"""
     signals as (
         select "group", bool_or(differs) as signal
-        from (select "group", component, max(value) > min(value) as differs,
+        from (select "group", component,
+                     max(value) > min(value) and not bool_or(isnan(value)) as differs,
                      count(distinct trajectory) as samples
               from raw_rewards r join generated g using (trajectory)
-              where r.start_ns > 0 and not isnan(value) and "group" <> -1
+              where r.start_ns > 0 and (not isnan(value) or {GIVEN_NAN}) and "group" <> -1
               group by "group", component)
         where samples > 1 group by "group")"""
 """Another table: groups with at least two verdicts, and whether any component of the reward differs
-between them. Where none does, a group-relative advantage (GRPO, RLOO) is zero for all."""
+between them; one that is NaN (`no_number`) does not. Where none does, a group-relative advantage
+(GRPO, RLOO) is zero for all, or no number."""

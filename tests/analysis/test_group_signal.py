@@ -48,5 +48,17 @@ def test_the_interval_holds_what_few_groups_can_tell(tmp_path: Path) -> None:
     assert math.isnan(found.reward_without)
 
 
+def test_a_group_with_a_reward_that_is_no_number_carries_no_signal(tmp_path: Path) -> None:
+    actor = process("rollout")
+    rows(actor, "trajectories", start_s=[1.0] * 6, end_s=[2.0] * 6, trajectory=list(range(6)),
+         group=[1, 1, 2, 2, 3, 3])  # fmt: skip
+    value = [math.nan, math.nan, math.nan, 1.0, 0.0, 1.0]
+    rows(actor, "rewards", start_s=[3.0] * 6, end_s=[3.0] * 6, trajectory=list(range(6)),
+         value=value, outcome=[0] * 6)  # fmt: skip
+    found = group_signal(run_of(tmp_path, actor))
+    assert found is not None
+    assert (found.groups, found.with_signal) == (3, 1)
+
+
 def test_without_verdicts_or_groups_nothing_is_said(tmp_path: Path) -> None:
     assert group_signal(run_of(tmp_path)) is None

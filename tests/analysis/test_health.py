@@ -289,6 +289,33 @@ def test_figures_that_are_not_finite(tmp_path: Path) -> None:
     assert "queue" not in says
 
 
+UNKNOWN = np.array([-1], np.int64).view(np.float64)[0]
+
+
+@pytest.mark.parametrize(
+    ("bad", "value", "outcome", "expected"),
+    [
+        (range(6, 12), np.nan, Outcome.OK, [("not finite", ALARM)]),
+        ([11], np.nan, Outcome.OK, [("not finite", ALARM)]),
+        ([3], np.nan, Outcome.OK, [("not finite", NOTE)]),  # it has come back
+        (range(6, 12), UNKNOWN, Outcome.OK, []),  # nobody said what the verdict was
+        (range(8, 12), np.nan, Outcome.ERROR, []),  # a verdict that failed is none
+    ],
+)
+def test_rewards_that_are_given_as_nan_are_no_unknown_ones(
+    tmp_path: Path, bad: Any, value: float, outcome: int, expected: list[tuple[str, str]]
+) -> None:
+    driver = process("driver", *steps(*[10] * 6))
+    places = range(12)
+    rows(driver, "rewards", start_s=[5 * n + 1 for n in places], end_s=[5 * n + 2 for n in places],
+         trajectory=list(places), value=[value if n in bad else n % 2 for n in places],
+         outcome=[outcome if n in bad else Outcome.OK for n in places])  # fmt: skip
+    found = health_of(run_of(tmp_path, driver)).alarms
+    assert [(alarm.kind, alarm.severity) for alarm in found] == expected
+    if expected and len(bad) > 1:
+        assert found[0].says == "the reward was NaN in 6 of 12 verdicts, first in step 3"
+
+
 def logged(path: Path, **by_counter: list[float]) -> Run:
     """A run that logs these figures at the end of its steps, one a step."""
     driver = process("driver", *steps(*[10] * max(map(len, by_counter.values()))))

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from rltrace.analysis.goodput import Trained
 from rltrace.analysis.intervals import Bools, Ints
 from rltrace.analysis.live.snapshot import Lags
+from rltrace.analysis.no_number import given_nan
 from rltrace.trace.follow import Rows
 from rltrace.trace.vocabulary import Fate
 
@@ -169,7 +170,8 @@ def _signals(samples: Samples, rewards: Rows) -> tuple[Ints, Ints]:
     place = samples.place(rewards["trajectory"])
     value = rewards["value"]
     group = np.where(place >= 0, _at(samples.group, place), -1)
-    kept = np.flatnonzero((group != -1) & ~np.isnan(value))
+    known = ~np.isnan(value) | given_nan(value, rewards["outcome"])
+    kept = np.flatnonzero((group != -1) & known)
     if not len(kept):
         return np.empty(0, np.int64), np.empty(0, np.int64)
     group, component, place = group[kept], rewards["component"][kept], place[kept]

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+import numpy as np
+
 from rltrace.analysis.codes import named
 from rltrace.analysis.meters.distribution import (
     LAG_VERSIONS,
@@ -22,6 +24,7 @@ from rltrace.analysis.meters.distribution import (
     VERDICT_S,
     Distribution,
 )
+from rltrace.analysis.no_number import given_nan
 from rltrace.trace.follow import Rows
 from rltrace.trace.vocabulary import Fate, Finish, Outcome
 
@@ -46,12 +49,20 @@ class _Sample:
 
 @dataclass
 class _Rewards:
-    """The rewards of one component in a group: do they differ, and between several samples?"""
+    """The rewards of one component in a group: do they differ, between several samples, and are
+    they numbers?"""
 
     trajectory: int
     least: float
     most: float
     several: bool = False
+    numbers: bool = True
+
+    def add(self, trajectory: int, value: float) -> None:
+        """One more; NaN: it was given as that."""
+        self.several |= self.trajectory != trajectory
+        self.numbers &= not math.isnan(value)
+        self.least, self.most = min(self.least, value), max(self.most, value)
 
 
 class SampleMeter:
@@ -135,15 +146,15 @@ class SampleMeter:
             self.verdict_s.add([(row["end_ns"] - row["start_ns"]) / 1e9])
         sample = self._samples.get(row["trajectory"])
         value = row["value"]
-        if sample is None or sample.group == -1 or math.isnan(value):
+        if sample is None or sample.group == -1:
+            return
+        if math.isnan(value) and not given_nan(np.array(value), np.array(row["outcome"])):
             return
         components = self._groups.setdefault(sample.group, {})
-        seen = components.get(row["component"])
-        if seen is None:
-            components[row["component"]] = _Rewards(row["trajectory"], value, value)
-            return
-        seen.several |= seen.trajectory != row["trajectory"]
-        seen.least, seen.most = min(seen.least, value), max(seen.most, value)
+        seen = components.setdefault(
+            row["component"], _Rewards(row["trajectory"], math.inf, -math.inf)
+        )
+        seen.add(row["trajectory"], value)
 
     def _used(self, row: _Row) -> None:
         self.waiting_since_ns.pop(row["trajectory"], None)
@@ -180,7 +191,7 @@ class SampleMeter:
     def _signal(self, group: int) -> bool | None:
         """Whether the rewards of a group differ; None where fewer than two samples were judged."""
         rewards = [r for r in self._groups.get(group, {}).values() if r.several]
-        return any(r.most > r.least for r in rewards) if rewards else None
+        return any(r.numbers and r.most > r.least for r in rewards) if rewards else None
 
 
 def _each(rows: Rows, *columns: str) -> list[_Row]:

@@ -1,0 +1,29 @@
+"""Verdicts that are NaN because the job gave that, told from those that nobody knows.
+
+An unknown float is a NaN of all ones in the trace; one that was computed, or written
+`float("nan")`, has other bits. A group with such a verdict teaches nothing: its mean is NaN, and so
+is the advantage of each of its samples.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rltrace.analysis.intervals import Bools
+from rltrace.trace.vocabulary import Outcome
+
+_UNKNOWN = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
+
+GIVEN_NAN = f"""(outcome = {int(Outcome.OK)} and case when isnan(value)
+    then value::bit <> '{"1" * 64}'::bit else false end)"""
+"""In SQL over `raw_rewards`: whether a verdict that did not fail is a NaN that the job gave."""
+
+
+def given_nan(value: NDArray[Any], outcome: NDArray[Any]) -> Bools:
+    """The same of columns (`value` is float64)."""
+    bits = np.ascontiguousarray(value, np.float64).view(np.uint64)
+    given: Bools = (outcome == Outcome.OK) & np.isnan(value) & (bits != _UNKNOWN)
+    return given

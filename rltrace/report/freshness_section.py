@@ -226,7 +226,7 @@ class _Bar:
 
 def _lag_bars(lags: Staleness) -> list[_Bar]:
     """Trajectories by lag, and lags that only tokens have; put together in ranges where there are
-    many."""
+    many. What is unknown has a bar of its own, so that both columns add up."""
     counts = {one.lag: one.trajectories for one in lags.by_first_token}
     by_token = [span.least for span in lags.by_token.spans if span.least is not None]
     known = [lag for lag in counts if lag is not None] + by_token
@@ -239,8 +239,8 @@ def _lag_bars(lags: Staleness) -> list[_Bar]:
             n = sum(counts.get(lag, 0) for lag in within)
             if n or lags.by_token.share(first, within[-1])[1] > 0:
                 bars.append(_Bar(first, within[-1], n))
-    if None in counts:
-        bars.append(_Bar(None, None, counts[None]))
+    if None in counts or lags.by_token.known_tokens < lags.by_token.tokens:
+        bars.append(_Bar(None, None, counts.get(None, 0)))
     return bars
 
 

@@ -278,6 +278,22 @@ def test_tokens_of_several_versions_are_shown_as_what_their_share_can_be(tmp_pat
     assert "25 % (0 to 75)" in shown  # of lag 1, at which no trajectory is by its first token
 
 
+@pytest.mark.parametrize("unknown", [1, 2])
+def test_tokens_whose_lag_nobody_knows_have_a_row(tmp_path: Path, unknown: int) -> None:
+    """Their trajectories may have one all the same: it goes by the first token's version."""
+    learner = process("learner", *turns(4, 4, 4, 4, 4))
+    rows(learner, "trajectories", start_s=[1, 1], end_s=[2, 2], trajectory=[1, 2],
+         first_version=[5, 5], last_version=[5 if unknown == 1 else -1, -1],
+         response_tokens=[100, 100])  # fmt: skip
+    rows(learner, "uses", time_s=[4, 4], trajectory=[1, 2], version=[5, 5], fate=[0, 0])
+    section = rendered(summarize(run_of(tmp_path, learner)), 100).partition("Staleness")[2]
+    lines = [line.split() for line in section.partition("Unknown is not zero")[0].splitlines()]
+    [zero] = [line for line in lines if line[:1] == ["0"]]
+    [none] = [line for line in lines if line[:1] == ["unknown"]]
+    assert zero[-5:] == ["2", "100", "%", "50" if unknown == 1 else "0", "%"]
+    assert none[-5:] == ["0", "0", "%", "50" if unknown == 1 else "100", "%"]
+
+
 @pytest.mark.parametrize(
     ("kind", "lines", "says"),
     [

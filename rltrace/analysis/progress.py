@@ -12,6 +12,7 @@ from rltrace.analysis.activity import Activity
 from rltrace.analysis.alarm import ALARM, LOST_SHARE, NAMED, NOTE, STALL_TIMES, Alarm
 from rltrace.analysis.coverage import STEP_FAILED
 from rltrace.analysis.steps import Steps
+from rltrace.analysis.stuck import Silence, Stuck, last_silence, stuck_in
 from rltrace.trace.liveness import Liveness
 from rltrace.trace.vocabulary import Stage
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 _SILENT_S = 30.0
 """A first step in which nothing begins or ends for so long may be stuck, where it is silent for
 `STALL_TIMES` times as long as it worked."""
+_STUCK_TIMES = 10.0
+"""A span of a step in progress that took this many usual steps was stuck, however the job ended."""
+_KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 _NO_HANG = (Stage.STEP, Stage.WAIT, Stage.OTHER)
 _BY_HAND = {signal.SIGINT, signal.SIGTERM}
 
@@ -91,20 +95,35 @@ def _errors(run: Run) -> dict[int, str]:
 def hang(run: Run, steps: Steps, usual_s: float, until_ns: int) -> list[Alarm]:
     if np.isnan(usual_s) and not steps.whole_run:  # too few: by the longest, with its warm-up
         usual_s = max((window.length_s for window in steps.windows), default=float("nan"))
-    errors, least_s = _errors(run), STALL_TIMES * usual_s
-    if run.meta.get("exit_code"):  # to end takes a job some seconds, too
-        least_s = max(least_s, _SILENT_S)
+    if np.isnan(usual_s):
+        return []
+    errors, least_s, ending_s = _errors(run), STALL_TIMES * usual_s, 0.0
+    code = run.meta.get("exit_code")
+    if code in _KILLED:
+        least_s = min(max(least_s, _SILENT_S), _STUCK_TIMES * usual_s)
+    elif code:  # to end takes a job some seconds, too
+        least_s, ending_s = max(least_s, _SILENT_S), _SILENT_S
     last = steps.windows[-1].end_ns if steps.windows and not steps.whole_run else 0
-    return [
-        Alarm(
-            "hang",
-            ALARM,
-            f"step {number} had been in progress for {(until_ns - start) / 1e9 / usual_s:.0f} "
-            "times the usual step when the recording ended",
+    found = []
+    for number, start in steps.in_progress:
+        if number in errors or start < last:
+            continue
+        open_until_ns = until_ns - int(ending_s * 1e9)
+        inside = stuck_in(run, start, STALL_TIMES * usual_s, open_until_ns)
+        stuck = inside is not None and inside.seconds > _STUCK_TIMES * usual_s
+        if stuck or (until_ns - start) / 1e9 > least_s:
+            found.append(_hang(number, (until_ns - start) / 1e9 / usual_s, inside))
+    return found
+
+
+def _hang(number: int, times: float, inside: Stuck | None) -> Alarm:
+    says = f"step {number} had been in progress for {times:.0f} times the usual step when the "
+    says += "recording ended"
+    if inside is not None:
+        says += (
+            f", {inside.seconds:.{0 if inside.seconds >= 10 else 1}f} s of it in “{inside.name}”"
         )
-        for number, start in steps.in_progress
-        if number not in errors and start >= last and (until_ns - start) / 1e9 > least_s
-    ]
+    return Alarm("hang", ALARM, says)
 
 
 def stuck_in_the_first(run: Run, activity: Activity, steps: Steps, until_ns: int) -> list[Alarm]:
@@ -115,11 +134,18 @@ def stuck_in_the_first(run: Run, activity: Activity, steps: Steps, until_ns: int
     if number in _errors(run):
         return []
     sign = max(start, activity.last_ns)
-    worked_s, silent_s = (sign - start) / 1e9, (until_ns - sign) / 1e9
+    names = tuple(s.name for s in activity.open_spans if s.stage is not Stage.STEP)
+    silence: Silence | None = Silence(sign, until_ns, names)
+    if run.meta.get("exit_code") and (until_ns - sign) / 1e9 < _SILENT_S:
+        silence = last_silence(run, start)  # Ctrl-C ended what was open
+    if silence is None:
+        return []
+    worked_s = (silence.since_ns - start) / 1e9
+    silent_s = (silence.until_ns - silence.since_ns) / 1e9
     if silent_s < max(_SILENT_S, STALL_TIMES * worked_s):
         return []
-    names = dict.fromkeys(s.name for s in activity.open_spans if s.stage is not Stage.STEP)
-    inside = ", ".join(f"“{name}”" for name in [*names][-NAMED:])
+    names = silence.names
+    inside = ", ".join(f"“{name}”" for name in [*dict.fromkeys(names)][-NAMED:])
     return [
         Alarm(
             "hang",

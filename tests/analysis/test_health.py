@@ -168,6 +168,54 @@ def test_a_step_that_never_ends_is_a_hang_by_the_measure_of_the_usual_ones(tmp_p
     assert going_on.well
 
 
+SIGNALLED: dict[str, Any] = {"exit_code": 130, "signals": [2]}
+
+
+@pytest.mark.parametrize(
+    ("meta", "spans"),
+    [
+        (SIGNALLED, [(Stage.REWARD, 60, 185)]),  # Ctrl-C has ended it
+        ({"exit_code": 124}, [(Stage.REWARD, 60, 185)]),  # `timeout -s INT`
+        ({"exit_code": 137}, [(Stage.REWARD, 60, -1)]),
+        ({"exit_code": 143}, [(Stage.REWARD, 60, -1)]),
+        ({"exit_code": 137}, []),
+    ],
+)
+def test_a_hang_is_one_however_it_was_ended(
+    tmp_path: Path, meta: dict[str, Any], spans: list[tuple[Any, ...]]
+) -> None:
+    driver = process("driver", *steps(*[10] * 6), (("step", 6), 60, -1), *spans)
+    found = health_of(run_of(tmp_path, driver, end_real_ns=at(187), **meta)).alarms
+    (hang,) = (alarm for alarm in found if alarm.kind == "hang")
+    assert hang.severity == ALARM
+    assert "step 6 had been in progress for 13 times the usual step" in hang.says
+    assert ("of it in “reward”" in hang.says) == bool(spans)
+
+
+def test_a_short_hang_that_ctrl_c_ended_is_seen_and_a_short_end_is_none(tmp_path: Path) -> None:
+    usual, begun = [0.1] * 8, (("step", 8), 0.8, -1)
+    hung = process("driver", *steps(*usual), begun, (Stage.REWARD, 0.8, 8))
+    found = health_of(run_of(tmp_path, hung, end_real_ns=at(8.2), **SIGNALLED))
+    assert kinds(found)[0] == ("hang", ALARM)
+    assert "7.2 s of it in “reward”" in found.alarms[0].says
+    for n, stage in enumerate([Stage.REWARD, Stage.EVAL]):  # at work, or at what takes long
+        ends_s = 1 if stage is Stage.REWARD else 8
+        driver = process("driver", *steps(*usual), begun, (stage, 0.8, ends_s))
+        assert health_of(run_of(tmp_path / str(n), driver, end_real_ns=at(9), **SIGNALLED)).well
+
+
+@pytest.mark.parametrize(("until_s", "stuck"), [(20, False), (60, True)])
+def test_a_first_step_that_ctrl_c_ended_while_stuck(
+    tmp_path: Path, until_s: float, stuck: bool
+) -> None:
+    spans = [(("step", 0), 0, -1), (Stage.DATA, 0, 5), (Stage.ROLLOUT, 5, until_s)]
+    driver = process("driver", *spans)
+    found = health_of(run_of(tmp_path, driver, end_real_ns=at(until_s + 1), **SIGNALLED))
+    assert (("hang", ALARM) in kinds(found)) == stuck
+    if stuck:
+        assert "stuck in “rollout”" in found.alarms[0].says
+
+
 def test_few_steps_tell_a_hang_by_the_longest(tmp_path: Path) -> None:
     driver = process("driver", *steps(30, 10), (("step", 2), 40, -1))
     assert kinds(health_of(run_of(tmp_path, driver, end_real_ns=at(131)))) == [("hang", ALARM)]

@@ -7,14 +7,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import rltrace
 
 README = Path(__file__).parents[2] / "README.md"
+API = README.parent / "docs" / "api.md"
 
 HOOKED = """
 def generate(): return [1, 2, 3]
 def update(tokens): return sum(tokens)
-for _ in range(4): update(generate())
+def one_step(): update(generate())
+for _ in range(4): one_step()
 """
 
 
@@ -33,15 +37,21 @@ def test_the_loop_of_the_readme_is_recorded(tmp_path: Path) -> None:
     assert sorted(found.fetchall()) == expected
 
 
-def test_functions_of_a_script_are_hooked_from_the_command_line(tmp_path: Path) -> None:
-    text = README.read_text("utf-8")
-    hooks = re.findall(r'--hook "(\S+)"', text)
-    assert len(hooks) == 2
+@pytest.mark.parametrize("document", [README, API], ids=lambda path: path.name)
+def test_functions_of_a_script_are_hooked_from_the_command_line(
+    tmp_path: Path, document: Path
+) -> None:
+    hooks = re.findall(r'--hook "(\S+)"', document.read_text("utf-8"))
+    assert len(hooks) == 3
     (tmp_path / "loop.py").write_text(HOOKED)
     arguments = [word for hook in hooks for word in ("--hook", hook)]
     run = rltrace.open_run(wrap(tmp_path, *arguments, "--", sys.executable, "loop.py"))
     found = run.sql("SELECT stage, name, count(*) FROM spans GROUP BY ALL ORDER BY 1").fetchall()
-    assert [(stage, count) for stage, _, count in found] == [("rollout", 4), ("train", 4)]
+    counts = [(stage, count) for stage, _, count in found]
+    assert counts == [("rollout", 4), ("step", 4), ("train", 4)]
+    assert run.sql("SELECT DISTINCT step FROM steps ORDER BY 1").fetchall() == [
+        (0,), (1,), (2,), (3,),
+    ]  # fmt: skip
 
 
 def test_the_commands_of_the_readme_exist() -> None:

@@ -17,7 +17,16 @@ from rltrace.analysis.walls.long_tail import long_tail
 from rltrace.analysis.walls.observability import observability
 from rltrace.analysis.walls.rollout import rollout
 from rltrace.analysis.walls.sparse_reward import sparse_reward
-from rltrace.analysis.walls.wall import CANNOT_TELL, LIKELY, ROLLOUT, TAIL, WEAK, Seen, Wall
+from rltrace.analysis.walls.wall import (
+    CANNOT_TELL,
+    LIKELY,
+    ROLLOUT,
+    SAY_STEPS,
+    TAIL,
+    WEAK,
+    Seen,
+    Wall,
+)
 from rltrace.analysis.walls.weights import weights
 from rltrace.trace.vocabulary import Stage, word
 
@@ -77,7 +86,7 @@ def rank(seen: Seen) -> Ranking:
         because = f"no complete step was recorded: step {number} was begun and has no end"
         return nothing(because, "a longer run, where that step still works; else why it does not")
     if seen.steps.whole_run:
-        return nothing("no complete step was recorded", "spans of stage step: a longer run")
+        return nothing("no step was recorded", f"saying what a step is, with {SAY_STEPS}")
     if n < FEWEST_STEPS:
         few = f"{n} steady step{'s' * (n != 1)}, at least {FEWEST_STEPS} are needed"
         return nothing(few, "more steps")

@@ -10,6 +10,7 @@ from rltrace.analysis.walls.held_up import corrections, is_measured
 from rltrace.analysis.walls.wall import (
     CANNOT_TELL,
     LIKELY,
+    SAY_STEPS,
     UNKNOWN,
     WEAK,
     Cost,
@@ -46,7 +47,10 @@ def stage_wall(
         return Wall(name, CANNOT_TELL, UNKNOWN, symptom, why, (), (*missing, _hook_for(stages)))
     if not n:
         why = "no complete step was recorded, so nothing is known of what a step waits for"
-        return Wall(name, CANNOT_TELL, UNKNOWN, symptom, why, evidence, ("spans of stage step",))
+        steps = "spans of stage step"
+        if not seen.steps.none_complete:
+            steps = f"{steps} ({SAY_STEPS})"
+        return Wall(name, CANNOT_TELL, UNKNOWN, symptom, why, evidence, (steps,))
     if any(row.stage in _IN_EVERY_STEP for row in present) and not any(
         row.tau_s.mean > 0 for row in present
     ):

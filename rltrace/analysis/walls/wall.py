@@ -43,6 +43,9 @@ NAMES = (
 
 LIKELY, WEAK, CANNOT_TELL = "likely", "weak", "cannot tell"
 
+SAY_STEPS = "`--hook module:function=step`, or `rltrace.step(n)` in the loop"
+"""What a run without any step lacks. A longer one would have none either."""
+
 
 @dataclass(frozen=True)
 class Cost:

@@ -51,7 +51,16 @@ def test_an_empty_run(tmp_path: Path) -> None:
 
 def test_a_run_without_steps(tmp_path: Path) -> None:
     driver = process("driver", (Stage.ROLLOUT, 0, 6), (Stage.TRAIN, 6, 8))
-    nobody_can_tell(summary_of(tmp_path, driver), "no complete step", "stage step")
+    found = summary_of(tmp_path, driver)
+    nobody_can_tell(found, "no step was recorded", "--hook module:function=step", "rltrace.step(n)")
+    assert "longer run" not in " ".join(found.verdict.would_tell)
+
+
+def test_a_run_whose_every_step_failed(tmp_path: Path) -> None:
+    """It has said what a step is."""
+    found = summary_of(tmp_path, process("driver", *FAILS, (Stage.ROLLOUT, 0, 5)))
+    nobody_can_tell(found, "no complete step was recorded", "why it does not")
+    assert "--hook" not in " ".join(found.verdict.would_tell)
 
 
 def test_one_step(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from benchmarks.synthetic.workload import Workload
 from rltrace.analysis.activity import read_activity
 from rltrace.analysis.goodput import trained_in
 from rltrace.analysis.intervals import union
+from rltrace.analysis.live.state import LiveState
 from rltrace.analysis.meters.distribution import Distribution
 from rltrace.analysis.meters.of_run import RunMeters
 from rltrace.analysis.meters.stage_time import StageTime
@@ -70,6 +71,31 @@ def test_a_recorded_run_reads_as_its_report(tmp_path: Path, placement: str, budg
         (r, n, bytes_) for r, n, bytes_ in moved
     ]
     assert meters.weights.version == run.sql("SELECT max(version) FROM syncs").fetchall()[0][0]
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_groups_with_a_reward_that_is_nan_are_of_no_use_to_anyone(
+    tmp_path: Path, compacted: bool
+) -> None:
+    driver = process("driver", (("step", 0), 0, 10), (Stage.TRAIN, 0, 10))
+    ids = list(range(6))
+    rows(driver, "trajectories", start_s=[1] * 6, end_s=[2] * 6, trajectory=ids,
+         group=[1, 1, 2, 2, 3, 3], response_tokens=[7] * 6)  # fmt: skip
+    rows(driver, "rewards", start_s=[2] * 6, end_s=[3] * 6, trajectory=ids, outcome=[0] * 6,
+         value=[np.nan, np.nan, 1.0, np.nan, 0.0, 1.0])  # fmt: skip
+    rows(driver, "uses", time_s=[4] * 6, trajectory=ids, fate=[Fate.TRAINED] * 6,
+         tokens=[7] * 6)  # fmt: skip
+    run = run_of(tmp_path, driver)
+    samples, shown = RunMeters(run.path).samples, LiveState(run.path).snapshot()
+    assert (samples.trained_tokens, samples.useful_tokens) == (42, 14)
+    assert shown.window is not None
+    assert shown.window.trained.useful_known_tokens == 14
+    if compacted:
+        compact(run)
+        delete_segments(run.path)
+        run = rltrace.open_run(run.path)
+    trained = trained_in(run, 0, _ALWAYS, float("inf"))
+    assert (trained.tokens, trained.useful_tokens, trained.useful_known_tokens) == (42, 14, 14)
 
 
 def test_a_compacted_run_reads_the_same(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -154,6 +156,17 @@ def test_builders_get_their_files(
     assert summary.read_text().startswith("before\n## Gate: regression")
     suite = ElementTree.parse(tmp_path / "out/gate.xml").getroot()[0]
     assert suite.get("failures") == "1"
+
+
+def test_the_answer_stands_where_nobody_reads_on(runs: Path, tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    words = ["gate", runs / "slow", "--max", "step=0.001", "--junit", tmp_path / "gate.xml"]
+    with os.fdopen(writing, "wb") as nobody:
+        command = [sys.executable, "-m", "rltrace", *map(str, words)]
+        done = subprocess.run(command, stdout=nobody, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (1, b"")
+    assert (tmp_path / "gate.xml").exists()
 
 
 def test_the_json_stays_json_beside_annotations(runs: Path) -> None:

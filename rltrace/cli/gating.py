@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rltrace.cli.options import JSON, one_form, print_json
-from rltrace.cli.output import console
+from rltrace.cli.output import console, discard
 
 if TYPE_CHECKING:
     from rltrace.analysis.gate.findings import Judgement
@@ -83,7 +83,10 @@ def gate(
     }
     asked = stated(words, baseline, normalise).over(read_settings(Path.cwd()))
     found = gating.gate(runs or [find_run(None)], asked)
-    _print(found, markdown, as_json)
+    try:
+        _print(found, markdown, as_json)
+    except BrokenPipeError:  # `rltrace gate ... | head`: the answer is the exit code
+        discard()
     if junit is not None:
         from rltrace.report import gate_forms
 

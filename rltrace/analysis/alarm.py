@@ -8,7 +8,7 @@ ALARM = "alarm"
 NOTE = "note"
 
 STALL_TIMES = 3.0
-"""A step that takes this many times the usual one stalled."""
+"""A step that takes this many times the usual one stalled, unless both are very short."""
 
 LOST_SHARE = 0.1
 """What cost less of the run than this is a note."""

@@ -34,6 +34,9 @@ ON_DEVICE = (
 )
 _ON_CPU = (Stage.REWARD,)  # of a process that holds no device, verdicts are no work of a device
 
+UNKNOWN_ROLE = "unknown"
+"""In a pool's roles: a process that works there did not say what it is."""
+
 
 @dataclass(frozen=True)
 class Pool:
@@ -116,10 +119,10 @@ def _pools(
 ) -> tuple[Ints, list[tuple[str, ...]]]:
     """`(pool of each device, roles of each pool)`."""
     # What a process starts beside itself (an engine's core, a compiler) is there for its role.
-    role_of = {p.number: p.role or p.child_of or "unknown" for p in run.processes}
+    role_of = {p.number: p.role or p.child_of or UNKNOWN_ROLE for p in run.processes}
     roles_on: list[set[str]] = [set() for _ in range(devices)]
     for process, device in pairs:
-        roles_on[device].add(role_of.get(process, "unknown"))
+        roles_on[device].add(role_of.get(process, UNKNOWN_ROLE))
     kinds = [tuple(sorted(roles)) for roles in roles_on]
     pools = sorted(set(kinds))
     return np.array([pools.index(kind) for kind in kinds], np.int64), pools

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from rltrace.trace.run import Run
 
 _FEWEST_STEPS = 3
+_LEAST_STALL_S = 0.1
+"""What is less than this beyond the usual is the scheduler's doing on a busy machine, no stall."""
+
 _MOST_FAILED = 0.5
 _NO_STALL = (Stage.EVAL, Stage.CHECKPOINT)  # they are long by nature
 
@@ -87,7 +90,8 @@ def _own_s(breakdown: Breakdown) -> np.ndarray[tuple[int], np.dtype[np.float64]]
 def _stalls(steps: Steps, breakdown: Breakdown, usual_s: float) -> list[Alarm]:
     steady = [i for i in steps.steady if not steps.whole_run]
     own_s = _own_s(breakdown)
-    stalled = [i for i in steady if own_s[i] > STALL_TIMES * usual_s]
+    least_s = max(STALL_TIMES * usual_s, usual_s + _LEAST_STALL_S)
+    stalled = [i for i in steady if own_s[i] > least_s]
     while stalled and stalled[0] == steady[0]:  # slow first steps are warm-up, in a short run too
         stalled, steady = stalled[1:], steady[1:]
     if not stalled:

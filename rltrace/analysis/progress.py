@@ -159,7 +159,7 @@ def stuck_in_the_first(run: Run, activity: Activity, steps: Steps, until_ns: int
 
 def lost(run: Run, activity: Activity, usual_s: float, until_ns: int) -> list[Alarm]:
     """Processes that fell silent in the middle of their work while others went on."""
-    role_of = {process.number: process.role or "a process" for process in run.processes}
+    role_of = {process.number: process.role for process in run.processes}
     silent = {
         span.process: span
         for span in activity.open_spans
@@ -168,12 +168,13 @@ def lost(run: Run, activity: Activity, usual_s: float, until_ns: int) -> list[Al
     }
     by_role: dict[str, list[str]] = {}
     for number, span in silent.items():
-        by_role.setdefault(role_of.get(number, "a process"), []).append(span.name)
+        by_role.setdefault(role_of.get(number) or "", []).append(span.name)
     return [
         Alarm(
             "lost process",
             ALARM,
-            f"{len(names)} of role {role} fell silent in “{names[0]}” and the job went on "
+            f"{len(names)} process{'es' * (len(names) != 1)}{f' of role {role}' * bool(role)} "
+            f"fell silent in “{names[0]}” and the job went on "
             f"for more than {STALL_TIMES:g} usual steps",
         )
         for role, names in by_role.items()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from rltrace.analysis.busy import UNKNOWN_ROLE
 from rltrace.analysis.cascade import Cascade, Factor
 from rltrace.analysis.group_signal import GroupSignal
 from rltrace.analysis.reward_curve import RewardCurve
@@ -110,6 +111,11 @@ def _rate(value: float, device: str) -> str:
     return units.UNKNOWN if math.isnan(value) else f"{units.count(value)} /{device}-s"
 
 
+def _of_roles(roles: tuple[str, ...]) -> str:
+    known = [role for role in roles if role != UNKNOWN_ROLE]
+    return f" of {' + '.join(known)}" if known else ""
+
+
 def _interval(factor: Factor) -> str:
     if math.isnan(factor.low) or factor.low == factor.high:
         return ""
@@ -138,8 +144,8 @@ def _notes(cascade: Cascade) -> Iterator[str]:
     if cascade.pools:
         counted = "device" if cascade.efficiency_of == "GPU" else cascade.efficiency_of
         pools = [
-            f"{units.plural(pool.devices, counted)} of {' + '.join(pool.roles)} "
-            f"{units.share(pool.busy_share)}"
+            f"{units.plural(pool.devices, counted)}{_of_roles(pool.roles)} "
+            f"for {units.share(pool.busy_share)} of the time"
             for pool in cascade.pools
         ]
         yield f"Working in the steps: {', '.join(pools)}."

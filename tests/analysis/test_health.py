@@ -155,6 +155,14 @@ def test_a_stall_says_when_where_and_what_it_cost(
     assert "in train" in found.alarms[0].says
 
 
+@pytest.mark.parametrize(("longer_s", "stalls"), [(0.09, []), (0.11, [("stall", ALARM)])])
+def test_what_the_scheduler_takes_from_very_short_steps_is_no_stall(
+    tmp_path: Path, longer_s: float, stalls: list[tuple[str, str]]
+) -> None:
+    lengths = [0.002] * 12 + [0.002 + longer_s] + [0.002] * 12
+    assert kinds(health_of(run_of(tmp_path, process("driver", *steps(*lengths))))) == stalls
+
+
 def test_slow_first_steps_of_a_short_run_are_no_stall(tmp_path: Path) -> None:
     """Below five steps none is left out as warm-up, and the first is slow all the same."""
     assert health_of(run_of(tmp_path, process("driver", *steps(60, 10, 10, 10)))).alarms == ()
@@ -245,13 +253,18 @@ def test_a_first_step_in_which_nothing_happens_any_more_is_stuck(
     assert "where that step still works" in " ".join(found.verdict.would_tell)
 
 
-def test_a_process_that_fell_silent_while_the_job_went_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("role", "says"), [("rollout", "1 process of role rollout fell"), ("", "1 process fell")]
+)
+def test_a_process_that_fell_silent_while_the_job_went_on(
+    tmp_path: Path, role: str, says: str
+) -> None:
     driver = process("driver", *steps(*[10] * 12))
-    worker = process("rollout", (Stage.ROLLOUT, 0, 5), (Stage.ROLLOUT, 20, -1))
+    worker = process(role, (Stage.ROLLOUT, 0, 5), (Stage.ROLLOUT, 20, -1))
     waits = process("reward", (Stage.REWARD, 0, 5), (Stage.WAIT, 5, -1))
     found = health_of(run_of(tmp_path, driver, worker, waits))
     assert kinds(found) == [("lost process", ALARM)]
-    assert "1 of role rollout" in found.alarms[0].says
+    assert found.alarms[0].says.startswith(says)
 
 
 def test_restarts(tmp_path: Path) -> None:

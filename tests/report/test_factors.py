@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from rltrace.analysis.health import Health
 from rltrace.analysis.summary import Summary, summarize
 from rltrace.report import terminal, to_json
 from rltrace.trace.vocabulary import Stage
-from tests.analysis.handmade import at, process, run_of
+from tests.analysis.handmade import at, process, run_of, turns
 from tests.analysis.walls.walled import job, samples, summary_of, verdicts
 from tests.report.summaries import Summaries
 
@@ -34,7 +35,13 @@ def test_each_factor_is_shown_and_their_product(summary: Summaries) -> None:
         assert factor.name in text
     assert "goodput the product" in text
     assert "were no stage's work" in text
-    assert "Working in the steps: 4 devices of learner" in text
+    assert re.search(r"Working in the steps: 4 devices of learner for \d+ % of the time", text)
+
+
+def test_devices_of_no_known_role_are_of_none(tmp_path: Path) -> None:
+    driver = process("", *turns(4, 4, 4, 4))
+    text = words_of(summarize(run_of(tmp_path, driver)))
+    assert "unknown" not in text.partition("Working in the steps: ")[2].partition(".")[0]
 
 
 def test_what_is_unknown_is_named_and_not_zero(tmp_path: Path) -> None:

@@ -86,7 +86,8 @@ class AdapterCheck:
 
 @dataclass(frozen=True)
 class Findings:
-    """Everything that `examine` found. `problems` are those of the run that was named."""
+    """Everything that `examine` found. `problems` are those of the run that was named:
+    of its recording, and of its job."""
 
     checks: tuple[Check, ...]
     adapters: tuple[AdapterCheck, ...]
@@ -94,7 +95,8 @@ class Findings:
 
     @property
     def healthy(self) -> bool:
-        """Whether a job would be traced as it should be here, and the run, if named, was."""
+        """Whether a job would be traced as it should be here, and the run, if named, was and is
+        well."""
         adapters = (a for a in self.adapters if a.installed is not None)
         return (
             all(check.ok is not False for check in self.checks)
@@ -197,6 +199,8 @@ def _installed(framework: str, distributions: Any) -> str | None:
 
 
 def _problems(path: Path) -> Iterator[str]:
+    from rltrace.analysis.alarms import alarms
+
     run = rltrace.open_run(path)
     for table in TABLES:
         run.rows(table)  # a file that is cut is found when it is read
@@ -210,6 +214,7 @@ def _problems(path: Path) -> Iterator[str]:
                 str(v) for k, v in problem.items() if k in ("target", "name", "stage", "detail")
             ]
             yield " ".join([what.replace("-", " ") + ":", *rest])
+    yield from alarms(run)  # what went wrong with the job itself
 
 
 def to_json(findings: Findings) -> dict[str, Any]:

@@ -15,6 +15,8 @@ from rltrace.hooks.hook import Adapter, Hook
 from rltrace.run import doctor
 from rltrace.run.source_check import NO, UNKNOWN, YES, module_file, resolves, source_version
 from rltrace.trace.errors import RltraceError
+from rltrace.trace.vocabulary import Stage
+from tests.analysis.handmade import process, run_of, turns
 
 SOURCES = {
     "rlt_src/__init__.py": "__version__ = '1.4'\nraise RuntimeError('never imported')",
@@ -157,11 +159,20 @@ def test_a_folder_that_cannot_be_written_to_is_told(
 def test_it_tells_what_is_wrong_with_a_run(run_path: Path, tmp_path: Path) -> None:
     line = {"what": "hook-missing", "target": "a:b", "stage": "reference", "detail": "no b in a"}
     harmless = {"what": "no-gpu", "detail": "none"}
-    for process in ("one", "two"):
+    for who in ("one", "two"):
         lines = f"{json.dumps(line)}\n{json.dumps(harmless)}\n"
-        (run_path / "problems" / f"{process}.jsonl").write_text(lines)
+        (run_path / "problems" / f"{who}.jsonl").write_text(lines)
     findings = doctor.examine(run_path)
     assert findings.problems == ("hook missing: a:b reference no b in a",)
     assert not findings.healthy
     with pytest.raises(RltraceError):
         doctor.examine(tmp_path / "no-run")
+
+
+def test_it_tells_what_went_wrong_with_the_job(tmp_path: Path) -> None:
+    worker = process("reward", (Stage.REWARD, 0, 5), (Stage.REWARD, 20, -1))
+    run = run_of(tmp_path, process("driver", *turns(*[4] * 12)), worker)
+    findings = doctor.examine(run.path)
+    assert len(findings.problems) == 1
+    assert findings.problems[0].startswith("1 process of role reward fell silent")
+    assert not findings.healthy

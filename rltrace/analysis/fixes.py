@@ -94,7 +94,10 @@ def fixes_for(
         if move.wall in names and (not move.stage or move.stage in stages)
     ]
     kept = [fix for fix in found if fix and (fix.setting or fix.goodput_gain is not None)]
-    return tuple(sorted(kept, key=lambda fix: (_rank(fix), -fix.worth, fix.effort)))
+    once: dict[tuple[str, str, str], Fix] = {}  # a move may be against two walls that bind
+    for fix in kept:
+        once.setdefault((fix.move, fix.setting, fix.lever), fix)
+    return tuple(sorted(once.values(), key=lambda fix: (_rank(fix), -fix.worth, fix.effort)))
 
 
 def _rank(fix: Fix) -> int:

@@ -22,7 +22,8 @@ class Move:
     """One thing to do against a wall. `stage` is the one that it changes (empty: any). `lever` and
     `values` are what predicts it (empty: nothing does); `effort` is 1 (an option), 2 (several, or
     devices) or 3 (another program or model). `size` says how far a value moves it, with `{value}`
-    for the value (empty: an amount speaks for itself)."""
+    for the value (empty: an amount speaks for itself). `settings_of` is the wall under which the
+    settings have this move (empty: its own)."""
 
     wall: str
     move: str
@@ -34,6 +35,7 @@ class Move:
     source: str
     stage: str = ""
     size: str = ""
+    settings_of: str = ""
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ def settings_for(framework: str, version: str, move: Move) -> tuple[Setting, ...
     made = [
         setting.in_version(version)
         for setting in frameworks().get(framework, ())
-        if (setting.wall, setting.move) == (move.wall, move.move)
+        if (setting.wall, setting.move) == (move.settings_of or move.wall, move.move)
         and satisfies(version, setting.versions)
     ]
     return tuple(sorted(made, key=lambda setting: bool(setting.config)))

@@ -14,7 +14,7 @@ from rltrace.analysis.walls.wall import ENV_REWARD, LEARNER, ROLLOUT, TAIL, WEIG
 from rltrace.report import units
 from rltrace.report.damage_lines import damage_lines
 from rltrace.report.layout import labelled, listed
-from rltrace.report.walls_section import figure_words, gain_words, setting_words
+from rltrace.report.walls_section import against, figure_words, gain_words, setting_words
 from rltrace.trace.vocabulary import Stage
 
 _WAIT_SHARE = 0.05
@@ -141,7 +141,7 @@ def _measured(found: Verdict) -> Iterator[str]:
 
 def _advice(found: Verdict) -> Iterator[str]:
     if found.do_nothing:
-        yield "do nothing: no known move is predicted to gain anything"
+        yield f"do nothing: no known move against {against(found)} is predicted to gain anything"
         return
     best = next((fix for fix in found.fixes if fix.worth > 0), None)
     if best is not None:

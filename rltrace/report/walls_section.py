@@ -135,7 +135,10 @@ def fixes_section(verdict: Verdict) -> Section | None:
     )
     lines = []
     if verdict.do_nothing:
-        lines.append("Do nothing: none of the known moves is predicted to gain anything.")
+        lines.append(
+            f"Do nothing: none of the known moves against {against(verdict)} is predicted to gain "
+            "anything. `rltrace whatif` tries every lever, whatever it is against."
+        )
     rows = tuple(
         (
             f"{number}. {fix.sized}",
@@ -147,6 +150,11 @@ def fixes_section(verdict: Verdict) -> Section | None:
     )
     grid = Grid(columns, rows) if rows else None
     return Section("What to do", tuple(lines), grid, tuple(_fix_notes(shown, verdict)))
+
+
+def against(verdict: Verdict) -> str:
+    """The walls that the fixes are against."""
+    return listed([wall.name for wall in verdict.binding])
 
 
 def setting_words(fix: Fix) -> str:

@@ -11,11 +11,13 @@ from rich.console import Console
 from rltrace.analysis.fixes import not_yet
 from rltrace.analysis.playbook import moves, settings_for
 from rltrace.analysis.summary import Summary, summarize
+from rltrace.analysis.walls.wall import LEARNER, ROLLOUT
 from rltrace.report import markdown, terminal
 from rltrace.report.html.advice import fixes_part
 from rltrace.report.verdict import evidence
 from rltrace.report.walls_section import fixes_section, gain_words
-from tests.analysis.handmade import rows, run_of
+from rltrace.trace.vocabulary import Stage
+from tests.analysis.handmade import process, rows, run_of
 from tests.analysis.walls.walled import STEPS, job, samples, summary_of, uses, verdicts
 
 
@@ -43,6 +45,43 @@ def test_a_stage_that_was_not_seen_is_not_changed(tmp_path: Path) -> None:
     assert "drop the reference pass" not in without
     driver = job(rollout=2, reference=4, train=4)
     assert "drop the reference pass" in moves_of(summary_of(tmp_path / "with", driver))
+
+
+def test_a_loop_of_its_own_whose_learner_binds_is_told_what_the_what_if_predicts(
+    tmp_path: Path,
+) -> None:
+    """A generator and a learner in a process each, which take turns; no framework has settings."""
+    spans = [(Stage.ROLLOUT, 10 * n, 10 * n + 4) for n in range(STEPS)]
+    trains = [(Stage.TRAIN, 10 * n + 4, 10 * n + 10) for n in range(STEPS)]
+    steps = [(("step", n), 10 * n, 10 * n + 10) for n in range(STEPS)]
+    parts = process("rollout", *spans), process("learner", *steps, *trains)
+    found = summarize(run_of(tmp_path, *parts)).verdict
+    assert found.first is not None
+    assert found.first.name == LEARNER
+    gains = {fix.lever: fix.goodput_gain.middle for fix in found.fixes if fix.goodput_gain}
+    assert gains["placement=one-step-off"] > 1.1
+    assert gains["train_speed=1.5"] > 1.1
+    assert not found.do_nothing
+
+
+def test_a_move_against_two_walls_is_one_fix(tmp_path: Path) -> None:
+    spans = [(Stage.ROLLOUT, 10 * n, 10 * n + 5) for n in range(STEPS)]
+    trains = [(Stage.TRAIN, 10 * n + 5, 10 * n + 10) for n in range(STEPS)]
+    steps = [(("step", n), 10 * n, 10 * n + 10) for n in range(STEPS)]
+    found = summary_of(tmp_path, process("rollout", *spans), process("learner", *steps, *trains))
+    assert {wall.name for wall in found.verdict.binding} == {LEARNER, ROLLOUT}
+    assert moves_of(found).count("overlap generation with training") == 1
+
+
+def test_to_do_nothing_is_said_of_the_walls_that_bind(tmp_path: Path) -> None:
+    found = slow_verdicts(tmp_path)
+    none = replace(found.verdict, fixes=(), idle=("score beside other work",))
+    section = fixes_section(none)
+    assert section is not None
+    assert "none of the known moves against env/reward latency is" in section.lines[0]
+    told = list(evidence(replace(found, verdict=none)))
+    wanted = "do nothing: no known move against env/reward latency is predicted to gain anything"
+    assert wanted in told
 
 
 def test_a_critic_is_dropped_only_where_there_is_one(tmp_path: Path) -> None:

@@ -53,7 +53,8 @@ def option(name: str) -> str:
 def other(field: dataclasses.Field[Any]) -> list[object]:
     """An option that sets a field to something else than its default, and what that is."""
     name, default = option(field.name), field.default
-    words = {"placement": "async", "task": "copy", "objective": "tis", "reference_side": "learner"}
+    words = {"placement": "async", "task": "copy", "objective": "tis", "reference_side": "learner",
+             "sync": "bucketed"}  # fmt: skip
     if isinstance(default, bool):
         return [[f"--no-{name[2:]}" if default else name], not default]
     if isinstance(default, str):

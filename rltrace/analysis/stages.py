@@ -65,7 +65,7 @@ def break_down(activity: Activity, steps: Steps) -> Breakdown:
     steps_s = (ends - starts) / 1e9
     slices = activity.slices(activity.first_ns, activity.last_ns + 1)
     step, mask, seconds = _together(
-        [_pieces(stages, starts, ends, since, until) for since, until, stages in slices]
+        [cut_steps(stages, starts, ends, since, until) for since, until, stages in slices]
     )
     n = len(steps_s)
     tau_s = np.zeros((n, STAGES))
@@ -126,11 +126,11 @@ def stage_rows(
     return tuple(rows)
 
 
-def _pieces(
+def cut_steps(
     stages: Intervals, starts: Ints, ends: Ints, since: int, until: int
 ) -> tuple[Ints, Ints, Seconds]:
     """`(step, set of running stages, seconds)` between two moments, one row for each set that
-    occurs in a step."""
+    occurs in a step; the intervals of a stage do not overlap."""
     bit = np.left_shift(1, stages.group)
     edge = np.zeros(len(starts), np.int64)
     times = np.concatenate([stages.start, stages.end, starts, ends]).clip(since, until)

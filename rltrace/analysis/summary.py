@@ -15,6 +15,7 @@ from rltrace.analysis.composition import Composition, compose
 from rltrace.analysis.coverage import Coverage, coverage
 from rltrace.analysis.critical_path import CriticalPath, critical_path, telling
 from rltrace.analysis.devices import AGENT, count_devices
+from rltrace.analysis.for_samples import for_samples_s
 from rltrace.analysis.framework import is_laid_out
 from rltrace.analysis.freshness import Freshness, freshness
 from rltrace.analysis.goodput import Goodput, goodput
@@ -181,6 +182,9 @@ def summarize(
         workload=source(Constants()) if source else None,
         overlap_known=not is_laid_out(run),
         followed=followed,
+        overlap_s=(
+            for_samples_s(run, activity, steps, breakdown) if followed else breakdown.overlap_s
+        ),
         probe=probe,
     )
     return Summary(

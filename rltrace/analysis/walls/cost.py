@@ -8,7 +8,8 @@ for stages that take w of A.
 Exposed time is charged by which chain runs alone for longer in a step, so it may name stages that
 nothing waited for. Where the critical path was followed through chains that overlap, a stage's time
 on it takes the place of its exposed time: what is not on the path can make no step shorter, and
-what is on it still no more than the other chain allows. A share that a probe put right
+what is on it still no more than the other chain allows, of which only the work on samples counts:
+a process that audits in the background holds nobody up. A share that a probe put right
 (`rltrace.analysis.walls.held_up`) stands as it was measured: what ran alone, by which it was found
 to be wrong, is no bound for it.
 """
@@ -21,7 +22,6 @@ import numpy as np
 
 from rltrace.analysis.binding import RESOURCE_OF
 from rltrace.analysis.chains import Chain, Seconds
-from rltrace.analysis.stages import Breakdown
 from rltrace.analysis.walls.held_up import corrections, held_up_s
 from rltrace.analysis.walls.wall import TAIL, Seen
 from rltrace.trace.vocabulary import Stage
@@ -46,13 +46,14 @@ def relief_s(seen: Seen, stages: Iterable[Stage]) -> Seconds:
         else:
             by_chain.setdefault(breakdown.chain_of[stage], []).append(stage)
     for chain, members in by_chain.items():
-        relief += np.minimum(held_up_s(seen, members), _alone_s(breakdown, chain)[steady])
+        relief += np.minimum(held_up_s(seen, members), _alone_s(seen, chain)[steady])
     return relief
 
 
-def _alone_s(breakdown: Breakdown, chain: Chain) -> Seconds:
+def _alone_s(seen: Seen, chain: Chain) -> Seconds:
     """How long a chain ran while the other one did not."""
+    breakdown = seen.breakdown
     if chain is Chain.WEIGHTS:
         return np.full(len(breakdown.steps_s), np.inf)
-    alone: Seconds = np.maximum(0.0, breakdown.chain_s[:, chain] - breakdown.overlap_s)
+    alone: Seconds = np.maximum(0.0, breakdown.chain_s[:, chain] - seen.overlap_s)
     return alone

@@ -10,7 +10,16 @@ import pytest
 from rltrace.analysis.walls.wall import ENV_REWARD, LEARNER, ROLLOUT, TAIL, WEIGHTS
 from rltrace.trace.vocabulary import Fate, Stage
 from tests.analysis.handmade import process, rows
-from tests.analysis.walls.walled import STEP_S, STEPS, job, samples, summary_of, turns, walls_of
+from tests.analysis.walls.walled import (
+    STEP_S,
+    STEPS,
+    job,
+    samples,
+    summary_of,
+    turns,
+    uses,
+    walls_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -186,3 +195,26 @@ def test_verdicts_beside_generation_cost_what_a_step_loses_without_them(tmp_path
     assert row.exposed_s.mean == pytest.approx(6)
     assert wall.cost.share == pytest.approx(0.3, abs=0.03)
     assert "replay" in wall.because
+
+
+def test_a_process_in_the_background_hides_no_wall(tmp_path: Path) -> None:
+    """Stages take turns, for 3 s, 4 s and 3 s, beside an audit that is in `reward` all the time."""
+    costs = {}
+    for name, audit in (("without", []), ("with", [(Stage.REWARD, 0, 10 * STEPS)])):
+        driver = samples(job(rollout=3, reward=4, train=3), [3.0, 3.0, 3.0, 3.0])
+        begins = [10 * n + 3.0 + i for n in range(STEPS) for i in range(4)]
+        rows(
+            uses(driver, 4),
+            "rewards",
+            start_s=begins,
+            end_s=[begin + 1 for begin in begins],
+            trajectory=[1000 * n + i + 1 for n in range(STEPS) for i in range(4)],
+            value=[float(i % 2) for _ in range(STEPS) for i in range(4)],
+            outcome=[0] * len(begins),
+        )
+        walls = walls_of(summary_of(tmp_path / name, driver, process("auditor", *audit)))
+        costs[name] = {wall: walls[wall].cost.share for wall in (LEARNER, ENV_REWARD, ROLLOUT)}
+    assert costs["without"] == pytest.approx(
+        {LEARNER: 0.3, ENV_REWARD: 0.4, ROLLOUT: 0.3}, abs=0.01
+    )
+    assert costs["with"] == pytest.approx(costs["without"], abs=0.01)

@@ -242,7 +242,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "rltrace-test", str(folder)]
     if os.getuid() or subprocess.run(mount, check=False, capture_output=True).returncode:
-        pytest.skip("only root can mount a small file system")
+        pytest.skip("a file system of 4 MiB takes mount(8), which only root may")
     yield folder
     subprocess.run(["umount", str(folder)], check=True)
 

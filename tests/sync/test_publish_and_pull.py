@@ -14,8 +14,8 @@ from safetensors.numpy import load_file
 
 from rltrace.sync import Publisher, Shard, Subscriber, copying, layout_of
 from rltrace.sync.blocks import BLOCK_BYTES, digest
-from rltrace.sync.kernel import compiled
 from rltrace.trace.errors import RltraceError
+from tests.sync.compiling import the_kernel
 
 
 class Model(torch.nn.Module):
@@ -280,9 +280,7 @@ def test_no_update_allocates_memory_after_the_first(where: str) -> None:
 
 
 def test_the_compiled_copy_gives_what_memcpy_gives() -> None:
-    library = compiled()
-    if library is None:
-        pytest.skip("no C compiler")
+    library = the_kernel()
     source = np.random.default_rng(0).integers(0, 256, 9000, dtype=np.uint8)
     for start, length in ((0, 8192), (0, 8191), (1, 777), (3, 5), (15, 64), (16, 65), (7, 0)):
         for offset in (0, 1, 16, 63):
@@ -295,9 +293,7 @@ def test_the_compiled_copy_gives_what_memcpy_gives() -> None:
 
 
 def test_the_compiled_digest_is_that_of_xxhash() -> None:
-    library = compiled()
-    if library is None:
-        pytest.skip("no C compiler")
+    library = the_kernel()
     source = np.random.default_rng(0).integers(0, 256, BLOCK_BYTES + 1, dtype=np.uint8)
     target = np.zeros(BLOCK_BYTES + 64, dtype=np.uint8)
     start = -target.ctypes.data % 16

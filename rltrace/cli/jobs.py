@@ -51,6 +51,11 @@ class _Wrap(click.Command):
 )
 @click.option("--probe-seed", type=int, help="Draws the steps.  [default: a random one]")
 @click.option("--live", is_flag=True, help="Say on stderr what each step took and did.")
+@click.option(
+    "--log-steps",
+    is_flag=True,
+    help="Put that into what the job itself logs to Weights & Biases, too (docs/dashboards.md).",
+)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def wrap(
     out: Path | None,
@@ -59,6 +64,7 @@ def wrap(
     probe_budget: str | None,
     probe_seed: int | None,
     live: bool,
+    log_steps: bool,
     command: tuple[str, ...],
 ) -> None:
     """Run COMMAND with every process of it traced: `rltrace wrap -- python train.py`."""
@@ -75,7 +81,7 @@ def wrap(
         raise RltraceError(
             "give the command to trace: `rltrace wrap -- python train.py`", WRONG_USAGE
         )
-    sys.exit(wrap_(list(command), out, list(hooks), design, live))
+    sys.exit(wrap_(list(command), out, list(hooks), design, live, log_steps))
 
 
 @click.command("import", short_help="Make a run of a finished job's log.")

@@ -41,9 +41,12 @@ submitted it has ended, and the run with it."""
 PROBE_VARIABLE = "RLTRACE_PROBE"
 """Environment variable with the design of the probe (`rltrace.hooks.doses`), if the run has one."""
 
+LOG_STEPS_VARIABLE = "RLTRACE_LOG_STEPS"
+"""Set where the figures of steps are to go into what the job logs (`rltrace.hooks.wandb_rows`)."""
+
 CARRIED = (
     *(RUN_VARIABLE, ADAPTERS_VARIABLE, HOOKS_VARIABLE, PYTHON_VARIABLE, MAIN_VARIABLE),
-    PROBE_VARIABLE,
+    *(PROBE_VARIABLE, LOG_STEPS_VARIABLE),
 )
 """What a process that does not inherit the environment has to be given, beside `PYTHONPATH`."""
 
@@ -156,6 +159,8 @@ def _boot(run_dir: str) -> None:
         _finder.after("asyncio", lambda _: watch_asyncio())
         _watch_adapters(_finder)
         _watch_user_hooks(_finder, running)
+        if os.environ.get(LOG_STEPS_VARIABLE):
+            _watch_wandb(_finder, run_dir)
 
 
 def _place() -> dict[str, Any]:
@@ -272,6 +277,15 @@ def _watch_ray(finder: Finder) -> None:
     finder.after("ray._private.worker", clusters)
     finder.after("ray._private.utils", actor_options)
     finder.after("ray.dashboard.modules.job.sdk", jobs)
+
+
+def _watch_wandb(finder: Finder, run_dir: str) -> None:
+    def runs(module: Any) -> None:
+        from rltrace.hooks.wandb_rows import patch
+
+        patch(module, run_dir)
+
+    finder.after("wandb.sdk.wandb_run", runs)
 
 
 def _start_agent(run_dir: str) -> None:

@@ -10,13 +10,15 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rltrace.hooks.boot import (
     DETACHED_VARIABLE,
     HOOKS_VARIABLE,
+    LOG_STEPS_VARIABLE,
     MAIN_VARIABLE,
     PROBE_VARIABLE,
 )
@@ -29,12 +31,16 @@ from rltrace.run.closing import (
     job_processes,
     unused_hooks,
 )
-from rltrace.run.live_lines import LiveLines
+from rltrace.run.each_step import EachStep
 from rltrace.run.location import RUNS_FOLDER, is_newest
 from rltrace.run.opening import make_run, start_agent, traced_environment, why_elsewhere
+from rltrace.run.step_figures import StepFigures
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.printable import visible
 from rltrace.trace.run_dir import RUN_FILE, RUN_VARIABLE, read_run_json, update_run_json
+
+if TYPE_CHECKING:
+    from rltrace.analysis.live.snapshot import StepDone
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 
@@ -45,12 +51,14 @@ def wrap(
     hooks: Sequence[str] = (),
     probe: Design | None = None,
     live: bool = False,
+    log_steps: bool = False,
 ) -> int:
     """Runs the command and returns its exit code, 128 + n when signal n ended it, 127 when there is
     no such command, 126 when it cannot be executed.
 
     `out` is the run directory to make (by default a new one in `rltrace-runs/`), `hooks` are the
-    user's own as `"module:qualname=stage"`, `probe` delays stages, `live` says a line a step.
+    user's own as `"module:qualname=stage"`, `probe` delays stages, `live` says a line a step,
+    `log_steps` puts the figures of steps into what the job logs.
     Errors: `RltraceError` for wrong usage.
     """
     if not command:
@@ -66,6 +74,8 @@ def wrap(
             _say("--probe: this joins the outer run, which alone can be probed")
         if live:
             _say("--live: this joins the outer run, which says its own steps")
+        if log_steps:
+            _say("--log-steps: this joins the outer run, whose steps are logged if it was asked to")
         return _run(program, command, traced_environment(outer, hooks), None)
     run_dir = _make_run(command, out, hooks, probe)
     if run_dir is None:
@@ -73,17 +83,20 @@ def wrap(
     start_agent(run_dir)
     shown = os.path.relpath(run_dir)
     environment = traced_environment(str(run_dir), hooks)
-    environment.pop(PROBE_VARIABLE, None)  # an outer run's
+    for name in (PROBE_VARIABLE, LOG_STEPS_VARIABLE):
+        environment.pop(name, None)  # an outer run's
     if probe is not None:
         environment[PROBE_VARIABLE] = probe.text()
         _say(
             f"probing {', '.join(probe.stages)}: doses of {100 * probe.dose:g} % in a quarter of "
             f"the steps, so at most {100 * probe.budget:g} % of the job's time (seed {probe.seed})"
         )
-    lines = LiveLines(run_dir, _say) if live else None
-    code = _run(program, command, environment, run_dir, lines)
-    if lines is not None:
-        lines.finish()
+    if log_steps:
+        environment[LOG_STEPS_VARIABLE] = "1"
+    steps = _each_step(run_dir, live, log_steps)
+    code = _run(program, command, environment, run_dir, steps)
+    if steps is not None:
+        steps.finish()
     _finish(run_dir, code, shown, out, hooks)
     return code
 
@@ -124,7 +137,7 @@ def _outer_run() -> str | None:
     if over and (DETACHED_VARIABLE not in os.environ or not Path(outer, RUN_FILE).exists()):
         for name in (
             *(RUN_VARIABLE, HOOKS_VARIABLE, MAIN_VARIABLE, DETACHED_VARIABLE),
-            PROBE_VARIABLE,
+            *(PROBE_VARIABLE, LOG_STEPS_VARIABLE),
         ):
             os.environ.pop(name, None)
         return None
@@ -147,19 +160,35 @@ def _make_run(
     return path
 
 
+def _each_step(run_dir: Path, live: bool, log_steps: bool) -> EachStep | None:
+    """What is told of each step, if anything was asked for."""
+    tell: list[Callable[[StepDone], None]] = []
+    if live:
+        tell.append(_say_line)
+    if log_steps:
+        tell.append(StepFigures(run_dir))
+    return EachStep(run_dir, tell, _say) if tell else None
+
+
+def _say_line(step: StepDone) -> None:
+    from rltrace.report.live_line import line
+
+    _say(line(step))
+
+
 def _run(
     program: str,
     command: list[str],
     environment: dict[str, str],
     run_dir: Path | None,
-    lines: LiveLines | None = None,
+    steps: EachStep | None = None,
 ) -> int:
     def started(pid: int) -> None:
         if run_dir is not None:
             with suppress(OSError, RltraceError):  # said when the run is completed
                 update_run_json(str(run_dir), command_pid=pid)
-        if lines is not None:  # here the signals that are waited for are blocked
-            lines.start()
+        if steps is not None:  # here the signals that are waited for are blocked
+            steps.start()
 
     signals: list[int] = []
     try:

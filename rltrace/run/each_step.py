@@ -1,27 +1,38 @@
-"""`rltrace wrap --live`: one line on stderr for each step of the job.
+"""Telling of each step of a job while it runs: for `rltrace wrap --live` and `--log-steps`.
 
 A thread of `wrap`'s own follows the run. The job comes first: whatever goes wrong here is said once
-and ends the lines, not the job.
+and ends the telling, not the job.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rltrace.analysis.live.snapshot import StepDone
 
 _INTERVAL_S = 1.0
-_LAST_STEPS = 100  # of more steps between two looks the first ones get no line
+_LAST_STEPS = 100  # of more steps between two looks the first ones are not told
 
 
-class LiveLines:
-    """Says what each step of the run in `path` took and did, as it ends."""
+class EachStep:
+    """Calls each of `tell` with each step of the run in `path`, as it ends; `say` is told what goes
+    wrong."""
 
-    def __init__(self, path: Path, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        tell: Sequence[Callable[[StepDone], None]],
+        say: Callable[[str], None],
+    ) -> None:
         self._path = path
+        self._tell = tell
         self._say = say
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="rltrace-live", daemon=True)
+        self._thread = threading.Thread(target=self._follow, name="rltrace-steps", daemon=True)
 
     def start(self) -> None:
         """Begins. The thread takes over which signals are blocked: all that `wrap` waits for have
@@ -29,7 +40,7 @@ class LiveLines:
         self._thread.start()
 
     def finish(self) -> None:
-        """The job is over: says what is left to say."""
+        """The job is over: tells what is left to tell."""
         self._over.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -37,10 +48,9 @@ class LiveLines:
     def _follow(self) -> None:
         try:
             from rltrace.analysis.live.state import LiveState
-            from rltrace.report.live_line import line
 
             state = LiveState(self._path, last=_LAST_STEPS)
-            said_until_ns = settled_until_ns = 0
+            told_until_ns = settled_until_ns = 0
             while True:
                 over = self._over.wait(_INTERVAL_S)
                 state.poll()
@@ -52,10 +62,11 @@ class LiveLines:
                 # What ends with a step comes in by the next look.
                 until_ns = latest_ns if over else settled_until_ns
                 for step in recent:
-                    if said_until_ns < step.end_ns <= until_ns:
-                        self._say(line(step))
-                said_until_ns, settled_until_ns = max(said_until_ns, until_ns), latest_ns
+                    if told_until_ns < step.end_ns <= until_ns:
+                        for tell in self._tell:
+                            tell(step)
+                told_until_ns, settled_until_ns = max(told_until_ns, until_ns), latest_ns
                 if over:
                     return
         except Exception as error:  # the job goes on
-            self._say(f"--live stopped: {type(error).__name__}: {error}")
+            self._say(f"no more is said of steps: {type(error).__name__}: {error}")

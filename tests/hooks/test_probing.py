@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,64 +14,15 @@ import pytest
 import rltrace
 from rltrace.hooks import decorate, observing, probing, span_api
 from rltrace.hooks.delaying import Delays
-from rltrace.hooks.doses import BLOCK, DEFAULT_STAGES, STAGES, Design
+from rltrace.hooks.doses import Design
 from rltrace.hooks.hook import Hook
 from rltrace.hooks.observing import Observer
 from rltrace.hooks.recorder import Recorder
-from rltrace.hooks.step_file import StepFile
 from rltrace.hooks.wrapping import Patch
-from rltrace.trace.vocabulary import Stage
-from tests.hooks.conftest import WRAP, clean_environment
 
 WORK_S = 0.02
 EARLIER_NS = 3600 * 10**9
 """A probe that began an hour ago has a budget for whatever a test does."""
-
-
-def dosed_steps(design: Design, stage: str, count: int) -> list[int]:
-    return [place for place in range(count) if stage in design.doses(place)]
-
-
-# --- the design -----------------------------------------------------------------------------------
-
-
-def test_each_stage_is_dosed_once_in_every_block_after_the_first() -> None:
-    design = Design(STAGES, 0.05, seed=3)
-    for stage in STAGES:
-        places = dosed_steps(design, stage, 100 * BLOCK)
-        assert [place // BLOCK for place in places] == list(range(1, 100))
-        assert {place % BLOCK for place in places} == set(range(BLOCK))
-    given = [dose for place in range(BLOCK, 100 * BLOCK) for dose in design.doses(place).values()]
-    assert sum(given) / (99 * BLOCK) / len(STAGES) == pytest.approx(design.budget)
-
-
-def test_stages_and_seeds_draw_for_themselves() -> None:
-    design, other = Design((), 0.05, seed=3), Design((), 0.05, seed=4)
-    drawn = {stage: tuple(dosed_steps(design, stage, 400)) for stage in DEFAULT_STAGES}
-    assert len(set(drawn.values())) == len(DEFAULT_STAGES)
-    assert dosed_steps(other, "train", 400) != dosed_steps(design, "train", 400)
-    together = set(drawn["rollout"]) & set(drawn["train"])
-    assert 10 < len(together) < 40  # of 99: a quarter
-
-
-def test_a_design_is_the_same_in_the_process_that_reads_it() -> None:
-    design = Design(("train", "rollout"), 0.1, seed=12)
-    again = Design.of(design.text())
-    assert [again.doses(n) for n in range(400)] == [design.doses(n) for n in range(400)]
-
-
-@pytest.mark.parametrize(
-    ("stages", "budget", "said"),
-    [(("wait",), 0.05, "'wait' is none"), ((), 0.2, "at most 12.5 %"), ((), 0.0, "more than 0 %")],
-)
-def test_a_design_that_cannot_be_is_refused(
-    stages: tuple[str, ...], budget: float, said: str
-) -> None:
-    with pytest.raises(ValueError, match=said):
-        Design(stages, budget, 1)
-
-
-# --- doses in a process ---------------------------------------------------------------------------
 
 
 class Always(Design):
@@ -127,8 +77,6 @@ def hooked(functions: dict[str, Callable[..., Any]], **stages: Any) -> SimpleNam
 
 def busy(seconds: float = WORK_S) -> None:
     """Works that long, by the clock that doses go by."""
-    import time
-
     time.sleep(seconds)
 
 
@@ -169,14 +117,17 @@ def test_only_the_outer_call_of_a_stage_is_dosed_and_only_for_its_own_time(
 
     functions = {"episode": episode, "engine": busy, "tool": lambda: busy(4 * WORK_S)}
     owner = hooked(functions, episode="rollout", engine="rollout", tool="env")
+    began = time.perf_counter()
     owner.episode()
+    lasted_s = time.perf_counter() - began
     worked = dict(
         rltrace.open_run(Path(recorder.run_dir))
         .sql("select counter, sum(value) from samples where counter like '%worked' group by 1")
         .fetchall()
     )
-    assert 2 * WORK_S <= worked["probe/rollout/worked"] < 4 * WORK_S  # the tool's is not in it
+    assert worked["probe/rollout/worked"] >= 2 * WORK_S
     assert worked["probe/env/worked"] >= 4 * WORK_S
+    assert sum(worked.values()) <= lasted_s - sum(slept(recorder).values())  # nothing counts twice
 
 
 def test_a_coroutine_is_delayed_while_others_go_on(probed: Delays, recorder: Recorder) -> None:
@@ -374,7 +325,7 @@ def test_short_calls_add_up_to_doses_worth_a_sleep(probed: Delays, recorder: Rec
 
 
 def test_the_budget_is_kept(probed: Delays, recorder: Recorder) -> None:
-    probed.steps._numbers[0] += EARLIER_NS  # it has just begun: nothing can be afforded
+    probed.steps._numbers[0] += 2 * EARLIER_NS  # it has yet to begin: nothing can be afforded
     owner = hooked({"generate": busy}, generate="rollout")
     owner.generate()
     assert slept(recorder) == {"rollout": 0}
@@ -389,8 +340,9 @@ def test_calls_at_once_are_paid_for_once(probed: Delays, recorder: Recorder) -> 
     async def main() -> None:
         await asyncio.gather(*(owner.tool() for _ in range(100)))
 
-    # A dose of 0.4 costs 8 ms of the 28 that these calls take: 10 % of the last 100 ms or more.
-    probed.steps._numbers[0] += EARLIER_NS - 20 * round(WORK_S * 1e9)
+    # A dose of 0.4 costs 8 ms of the 28 that these calls take, and one for each call 800 ms: the
+    # last 2 s or more afford 200 ms.
+    probed.steps._numbers[0] += EARLIER_NS - 100 * round(WORK_S * 1e9)
     owner = hooked({"tool": tool}, tool="env")
     asyncio.run(main())
     rows = rltrace.open_run(Path(recorder.run_dir)).sql(
@@ -406,105 +358,3 @@ def test_other_steps_and_stages_are_left_alone(probed: Delays, recorder: Recorde
     probed.steps.publish(8)  # no stage is dosed there
     owner.generate()
     assert slept(recorder) == {}
-
-
-def test_no_step_no_dose(tmp_path: Path) -> None:
-    steps = StepFile(str(tmp_path))
-    assert steps.place() == -1
-    steps.publish(40)
-    steps.publish(42)
-    assert StepFile(str(tmp_path)).place() == 2  # another process
-
-
-def test_a_stage_of_the_vocabulary_can_be_delayed_or_is_no_work() -> None:
-    assert {stage.name.lower() for stage in Stage} - set(STAGES) == {"wait", "other", "step"}
-
-
-# --- jobs -----------------------------------------------------------------------------------------
-
-ROLLOUT = """
-import sys, time, rltrace
-for line in sys.stdin:
-    with rltrace.span("rollout"):
-        time.sleep(0.02)
-    print("done", flush=True)
-"""
-LOOP = f"""
-import subprocess, sys, time, rltrace
-child = subprocess.Popen(
-    [sys.executable, "-c", {ROLLOUT!r}], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-)
-for number in range(100, 124):
-    rltrace.step(number)
-    child.stdin.write("go\\n")
-    child.stdin.flush()
-    child.stdout.readline()
-    with rltrace.span("train"):
-        time.sleep(0.02)
-child.stdin.close()
-child.wait()
-print([m for m in sys.modules if m.startswith("rltrace.hooks.prob")])
-"""
-
-
-def wrapped(folder: Path, *options: str) -> tuple[subprocess.CompletedProcess[str], Path]:
-    script, run = folder / "loop.py", folder / "run"
-    script.write_text(LOOP)
-    done = subprocess.run(
-        [*WRAP, "--out", str(run), *options, "--", sys.executable, str(script)],
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done, run
-
-
-def test_all_processes_dose_the_same_steps(tmp_path: Path) -> None:
-    done, path = wrapped(tmp_path, "--probe", "rollout", "train", "--probe-seed", "5")
-    assert "at most 5 % of the job's time (seed 5)" in done.stderr
-    run = rltrace.open_run(path)
-    assert run.meta["settings"]["probe"]["stages"] == ["rollout", "train"]
-    design = Design(("rollout", "train"), 0.05, 5)
-    for stage in design.stages:
-        rows = run.sql(
-            "select distinct k.step from samples s join steps k "
-            "on s.time_ns between k.start_ns and k.end_ns "
-            f"where counter = 'probe/{stage}/slept' and value > 0 order by 1"
-        ).fetchall()
-        assert [step - 100 for (step,) in rows] == dosed_steps(design, stage, 24)
-    slept_s = run.sql(
-        "select sum(value) from samples where counter like 'probe/%/slept' group by process"
-    ).fetchall()
-    lasted_s = run.sql("select sum(seconds) from steps").fetchall()[0][0]
-    assert len(slept_s) == 2
-    assert all(total <= 0.05 * lasted_s for (total,) in slept_s)
-
-
-def test_a_run_that_is_not_probed_has_nothing_of_it(tmp_path: Path) -> None:
-    done, path = wrapped(tmp_path)
-    assert done.stdout.strip() == "[]"
-    run = rltrace.open_run(path)
-    assert "probe" not in run.meta["settings"]
-    found = run.sql("select count(*) from samples where counter like 'probe/%'").fetchall()
-    assert found == [(0,)]
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (("--probe", "wait"), "'wait' is none of the stages that can be delayed"),
-        (("--probe", "--probe-budget", "50%"), "at most 12.5 %, not 50"),
-        (("--probe", "--probe-budget", "some"), "a share such as 5% or 0.05, not 'some'"),
-        (("--probe-seed", "4"), "go with --probe"),
-    ],
-)
-def test_wrong_options_are_one_sentence(options: tuple[str, ...], said: str) -> None:
-    done = subprocess.run(
-        [*WRAP, *options, "--", "true"], capture_output=True, text=True, check=False, timeout=60
-    )
-    assert done.returncode == 2
-    assert said in done.stderr
-    assert done.stderr.count("\n") == 1

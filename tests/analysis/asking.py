@@ -1,0 +1,19 @@
+"""Asking one of the queries that come with rltrace."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rltrace.analysis.named_queries import named_query
+from rltrace.trace.run import Run
+
+
+def ask(run: Run, name: str) -> list[dict[str, Any]]:
+    """The rows of a query, by column."""
+    relation = run.sql(named_query(name).sql)
+    return [dict(zip(relation.columns, row, strict=True)) for row in relation.fetchall()]
+
+
+def columns(found: list[dict[str, Any]], *names: str) -> list[tuple[Any, ...]]:
+    """These columns of rows."""
+    return [tuple(row[name] for name in names) for row in found]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,12 +16,35 @@ from rltrace.hooks import recorder as recording
 from rltrace.trace.run_dir import create_run
 
 Record = Callable[..., subprocess.CompletedProcess[str]]
+MadeOnce = Callable[[str, Callable[[Path], object]], Path]
 
 _PREAMBLE = """
 import os, sys, rltrace
 from rltrace.hooks import recorder
 recorder.start(os.environ["RECORD_INTO"])
 """
+
+
+@pytest.fixture(scope="session")
+def made_once(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> MadeOnce:
+    """`made_once(name, make)`: a folder that `make(folder)` fills, once in a test session, whichever
+    of its processes (`pytest -n`) asks first; the others wait for it. Not to be written into."""
+    base = tmp_path_factory.getbasetemp()
+    if hasattr(request.config, "workerinput"):  # a worker of pytest-xdist has a folder in the base
+        base = base.parent
+
+    def folder_of(name: str, make: Callable[[Path], object]) -> Path:
+        folder, done = base / f"once-{name}", base / f"once-{name}.done"
+        with open(base / f"once-{name}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not done.exists():
+                shutil.rmtree(folder, ignore_errors=True)  # of one that failed
+                folder.mkdir()
+                make(folder)
+                done.touch()
+        return folder
+
+    return folder_of
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 import rltrace
+from rltrace.adapters.openrlhf import agents, controller, engine, fates, training
 from rltrace.trace.run import Run
+from tests.conftest import MadeOnce
 from tests.hooks.conftest import WRAP, clean_environment
 
 TRAIN = Path(__file__).parents[2] / "examples/train.py"
@@ -94,15 +96,29 @@ def train(folder: Path, settings: dict[str, Any], traced: bool = True) -> dict[s
 
 
 @pytest.fixture(scope="session")
-def traced_job(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Traced]:
+def traced_job(made_once: MadeOnce) -> Callable[[str], Traced]:
     """The traced job of a name."""
     known: dict[str, Traced] = {}
 
     def job(name: str) -> Traced:
         if name not in known:
-            folder = tmp_path_factory.mktemp(name)
-            ledger = train(folder, SMALL | JOBS[name])
+            folder = made_once(f"job-{name}", lambda folder: train(folder, SMALL | JOBS[name]))
+            ledger = json.loads((folder / "ledger.json").read_text())
             known[name] = Traced(rltrace.open_run(folder / "run"), ledger)
         return known[name]
 
     return job
+
+
+@pytest.fixture
+def fresh_openrlhf() -> Iterator[None]:
+    """What the OpenRLHF adapter keeps in a process is as each process begins with."""
+    engine._update.clear()
+    engine._done.clear()
+    engine._spent_ns.update(dict.fromkeys(engine._spent_ns, 0))
+    controller._loop.__dict__.clear()
+    fates._filtering.clear()
+    training._models.clear()
+    agents._watched.clear()
+    yield
+    controller._loop.__dict__.clear()

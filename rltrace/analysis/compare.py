@@ -204,7 +204,7 @@ def _factors(a: _Side, b: _Side) -> tuple[FactorChange, ...]:
     by_step = {
         "placement efficiency": rate_ratio((x.work_s, x.length_s), (y.work_s, y.length_s)),
         "useful share": rate_ratio(
-            (x.useful_tokens, x.generated_tokens), (y.useful_tokens, y.generated_tokens)
+            (x.useful_tokens, x.decided_tokens), (y.useful_tokens, y.decided_tokens)
         ),
         "freshness weight": ratio(_known(x.ess), _known(y.ess)),
         "peak rate": rate_ratio((_work(x), x.work_s), (_work(y), y.work_s)),

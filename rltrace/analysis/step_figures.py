@@ -12,7 +12,7 @@ from rltrace.analysis.busy import Busy
 from rltrace.analysis.chains import Seconds
 from rltrace.analysis.intervals import Ints
 from rltrace.analysis.lag_curve import ess_by_step, ratio_sums
-from rltrace.analysis.samples import SIGNALS, TRAINED_SAMPLES
+from rltrace.analysis.samples import SAMPLES, SIGNALS, TRAINED_SAMPLES
 from rltrace.analysis.stages import Breakdown
 from rltrace.analysis.steps import Steps
 from rltrace.trace.vocabulary import Stage, word
@@ -28,8 +28,11 @@ class StepFigures:
     """Figures by steady step. `length_s` is from its begin to that of the next step; `parts_s` are
     exposed seconds by stage (with "wait", "unattributed" and "between steps") that add up to it.
     Tokens and samples are those that ended, or were trained on, in that time; NaN everywhere where
-    nobody recorded any. `ess` is ESS / N, `reward` the mean verdict, `work_s` the device-seconds of
-    work (NaN: unknown)."""
+    nobody recorded any. `decided_tokens` are those whose fate was decided in it, useful ones among
+    them: of samples that the learner trained on or dropped then, and of those that ended then and
+    never met it. (A job that generates ahead trains in its last step and generates nothing, so
+    useful tokens over those generated in the same steps may be more than 1.) `ess` is ESS / N,
+    `reward` the mean verdict, `work_s` the device-seconds of work (NaN: unknown)."""
 
     length_s: Seconds
     parts_s: dict[str, Seconds]
@@ -37,6 +40,7 @@ class StepFigures:
     generated_samples: Seconds
     trained_tokens: Seconds
     useful_tokens: Seconds
+    decided_tokens: Seconds
     ess: Seconds
     reward: Seconds
     work_s: Seconds
@@ -76,6 +80,7 @@ def step_figures(
         generated_samples=samples,
         trained_tokens=trained,
         useful_tokens=useful,
+        decided_tokens=_decided(run, edges),
         ess=_ess(run, [w.step for w in windows]),
         reward=_reward(run, edges),
         work_s=unknown if work is None else work.work_s[steady],
@@ -130,6 +135,19 @@ def _trained(run: Run, edges: Edges) -> tuple[Seconds, Seconds]:
         ("tokens", "useful"),
     )
     return trained, useful
+
+
+def _decided(run: Run, edges: Edges) -> Seconds:
+    (tokens,) = _sums(
+        run,
+        f"""{SAMPLES}
+            select coalesce(f.time_ns, g.end_ns) as at,
+                   coalesce(f.tokens, g.response_tokens, 0)::double as tokens
+            from generated g full join fates f on g.trajectory = f.trajectory""",
+        edges,
+        ("tokens",),
+    )
+    return tokens
 
 
 def _reward(run: Run, edges: Edges) -> Seconds:

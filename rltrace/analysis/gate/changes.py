@@ -21,11 +21,12 @@ _ALIKE = 0.02  # work that differs by less is as it was
 
 _FACTORS = (
     ("placement efficiency", WORK, m.DEVICES),
-    ("useful share", m.USEFUL, m.GENERATED),
-    ("peak rate", m.GENERATED, WORK),
+    ("useful share", m.USEFUL, m.DECIDED),
+    ("peak rate", m.DECIDED, WORK),
 )
 """Goodput per device over settled steps is their product. Availability and the freshness weight are
-of whole runs, and not of steps."""
+of whole runs, and not of steps. Tokens count in the step that decided what became of them: what a
+job generates ahead of its steps is no share of what it trains on in them."""
 
 TOKENS_OF_STEP = "tokens a step"
 SIGNAL_SHARE = "tokens with a signal"

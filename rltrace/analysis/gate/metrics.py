@@ -15,7 +15,7 @@ from rltrace.trace.vocabulary import Stage, word
 
 LENGTH, STEPS, DEVICES = "length_s", "steps", "devices"
 USEFUL, TRAINED, GENERATED = "useful_tokens", "trained_tokens", "generated_tokens"
-SAMPLES = "generated_samples"
+SAMPLES, DECIDED = "generated_samples", "decided_tokens"
 BUSY, EXPOSED, LAG = "busy.", "exposed.", "lag."
 SYNC_S, SYNC_BYTES, SYNCS = "sync_s", "sync_bytes", "syncs"
 REWARD, ESS = "reward", "ess"

@@ -100,6 +100,7 @@ def _of_figures(figures: StepFigures, devices: int) -> dict[str, Seconds]:
         m.SAMPLES: figures.generated_samples,
         m.TRAINED: figures.trained_tokens,
         m.USEFUL: figures.useful_tokens,
+        m.DECIDED: figures.decided_tokens,
         m.REWARD: figures.reward,
         m.ESS: figures.ess,
         WORK: figures.work_s,

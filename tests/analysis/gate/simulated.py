@@ -67,6 +67,7 @@ def run_of(job: Job, number: int) -> RunSeries:
         m.SAMPLES: np.full(job.steps, 50.0),
         m.TRAINED: tokens,
         m.USEFUL: tokens * job.signal,
+        m.DECIDED: tokens,
         m.EXPOSED + "rollout": rollout,
         m.EXPOSED + "train": train,
         m.BUSY + "rollout": rollout,

@@ -22,7 +22,7 @@ import click
 
 import rltrace
 from benchmarks.measuring import Check, Result
-from benchmarks.walls import FILES, ROOT
+from benchmarks.walls import FILES, ROOT, ended_well
 from rltrace.analysis.probe import HALF_WIDTH, Probe, ProbedStage
 from rltrace.analysis.summary import Summary, summarize
 
@@ -76,7 +76,8 @@ def probe_wall(
     name: str, steps: int | None = None, seed: int = 1, out: Path | None = None
 ) -> Probed:
     """Runs a wall's job under a probe of all stages, once more where `steps` are not given and were
-    too few. Errors: `ClickException` when it fails."""
+    too few; a run that is in `out` and ended well is taken instead. Errors: `ClickException` when
+    it fails."""
     found = _probe(name, STEPS[name] if steps is None else steps, seed, out)
     more = found.stage.more_steps_for(HALF_WIDTH)
     if steps is not None or not more:
@@ -91,6 +92,8 @@ def probe_wall(
 def _probe(name: str, count: int, seed: int, out: Path | None) -> Probed:
     with tempfile.TemporaryDirectory() as folder:
         run = out or Path(folder, "run")
+        if ended_well(run):
+            return probed(name, run)
         options = ["--probe", "--probe-budget", BUDGET, "--probe-seed", str(seed)]
         job = [str(ROOT / "examples" / "train.py"), "--config", str(FILES / f"{name}.toml")]
         wrap = [sys.executable, "-m", "rltrace", "wrap", "--out", str(run), *options, "--"]

@@ -11,7 +11,9 @@ the verdict's first that has a setting and a prediction) is applied in turns wit
 the measured gain must lie inside the predicted range, which may be at most ±10 points wide. Gains
 are shares of what a step (or a useful, fresh token) costs.
 
-`--loaded` does so while other work keeps all cores busy.
+`--loaded` does so while other work keeps all cores busy. `--keep` leaves the runs in a folder; what
+is there already and ended well is judged as it is, and not run again: after an interruption, and
+when the verdict has changed but the jobs have not.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from rich.table import Table
 
 import rltrace
 from benchmarks.probing import STAGE_OF, probe_wall
-from benchmarks.walls import FILES, ROOT, Wall
+from benchmarks.walls import FILES, ROOT, Wall, ended_well
 from rltrace.analysis.fixes import Fix
 from rltrace.analysis.summary import Summary, summarize
 from rltrace.analysis.trial import CONFIRMED, Trial
@@ -106,7 +108,8 @@ def prove(name: str, pairs: tuple[int, int], folder: Path, say: experiment.Say) 
     say(f"{name}: traced run")
     run, books = folder / "run", folder / "ledger.json"
     steps = max(STEPS.get(name, LEAST_STEPS), int(wall.job["steps"]))
-    _wrap(run, "--config", str(wall.path), "--steps", str(steps), "--ledger", str(books))
+    if not ended_well(run):
+        _wrap(run, "--config", str(wall.path), "--steps", str(steps), "--ledger", str(books))
     summary = summarize(rltrace.open_run(run))
     first = summary.verdict.first
     named = first.name if first else summary.verdict.because
@@ -122,7 +125,7 @@ def prove(name: str, pairs: tuple[int, int], folder: Path, say: experiment.Say) 
     try:
         least, most = pairs
         where = folder / "experiment"
-        plan = experiment.plan(rltrace.open_run(run), change, least, where, most)
+        plan = experiment.plan(rltrace.open_run(run), change, least, where, most, resume=True)
         found = experiment.carry_out(plan, lambda line: say(f"{name}: {line}"))
     except RltraceError as error:
         return Row(name, wall.wall, named, evidence, change.name, None, str(error))
@@ -287,7 +290,9 @@ def _plain(row: Row) -> dict[str, Any]:
 @click.option("--pairs", default=3, show_default=True, type=click.IntRange(min=2))
 @click.option("--up-to", "most", default=9, show_default=True, help="Pairs, while none can tell.")
 @click.option("--loaded", is_flag=True, help="While other work keeps all cores busy.")
-@click.option("--keep", type=click.Path(path_type=Path), help="Leave the runs in this folder.")
+@click.option(
+    "--keep", type=click.Path(path_type=Path), help="Leave the runs here; take what is there."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def main(
     names: tuple[str, ...], pairs: int, most: int, loaded: bool, keep: Path | None, as_json: bool
@@ -299,7 +304,7 @@ def main(
         rows = []
         for name in names or NAMES:
             place = where / (f"{name}-loaded" if loaded else name)
-            place.mkdir(parents=True)
+            place.mkdir(parents=True, exist_ok=True)
             try:
                 row = prove(name, (pairs, most), place, lambda line: click.echo(line, err=True))
             except (click.ClickException, subprocess.TimeoutExpired) as error:

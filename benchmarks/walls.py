@@ -25,6 +25,7 @@ from typing import Any
 import click
 import numpy as np
 
+import rltrace
 from benchmarks.measuring import Check, Result, ratio_interval, spread, take_turns
 
 if sys.version_info >= (3, 11):
@@ -80,6 +81,11 @@ class Wall:
         """How many times better `figure` is than `base`."""
         better, worse = (base, figure) if self.metric == "step" else (figure, base)
         return better / worse if worse else math.inf
+
+
+def ended_well(run: Path) -> bool:
+    """Whether a traced run is there, whole, and its job said that all was well."""
+    return run.is_dir() and rltrace.open_run(run).meta.get("exit_code") == 0
 
 
 @dataclass

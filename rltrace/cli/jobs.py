@@ -56,6 +56,9 @@ class _Wrap(click.Command):
     is_flag=True,
     help="Put that into what the job itself logs to Weights & Biases, too (docs/dashboards.md).",
 )
+@click.option(
+    "--sync", is_flag=True, help="Move OpenRLHF's weights by rltrace.sync (docs/sync.md)."
+)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def wrap(
     out: Path | None,
@@ -65,6 +68,7 @@ def wrap(
     probe_seed: int | None,
     live: bool,
     log_steps: bool,
+    sync: bool,
     command: tuple[str, ...],
 ) -> None:
     """Run COMMAND with every process of it traced: `rltrace wrap -- python train.py`."""
@@ -81,7 +85,7 @@ def wrap(
         raise RltraceError(
             "give the command to trace: `rltrace wrap -- python train.py`", WRONG_USAGE
         )
-    sys.exit(wrap_(list(command), out, list(hooks), design, live, log_steps))
+    sys.exit(wrap_(list(command), out, list(hooks), design, live, log_steps, sync))
 
 
 @click.command("import", short_help="Make a run of a finished job's log.")
@@ -142,6 +146,7 @@ def import_log(
     help="Go on while nobody can tell, until there are so many.",
 )
 @click.option("--out", type=NewFolder(path_type=Path), help="Directory to make for the runs.")
+@click.option("--resume", is_flag=True, help="Go on in that directory: keep its finished runs.")
 @click.option("--dry-run", is_flag=True, help="Say what would be run, and run nothing.")
 @JSON
 @reads_a_run
@@ -152,6 +157,7 @@ def experiment(
     pairs: int,
     most_pairs: int | None,
     out: Path | None,
+    resume: bool,
     dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -167,6 +173,8 @@ def experiment(
 
     if number is not None and words:
         raise RltraceError("give --fix or --set, not both", WRONG_USAGE)
+    if resume and out is None:
+        raise RltraceError("--resume goes on in a directory: name it with --out", WRONG_USAGE)
     change_.refuse_what_takes_no_settings(run)
     unwell: tuple[str, ...] = ()
     if words:
@@ -179,7 +187,7 @@ def experiment(
         found_by = summarize(run).verdict
         change_.refuse_unwell(found_by.alarms)
         change = change_.change_of_fix(found_by.fixes, number)
-    plan = experiment_.plan(run, change, pairs, out, most_pairs)
+    plan = experiment_.plan(run, change, pairs, out, most_pairs, resume=resume)
     warned = (f"the run is not well: {alarm}" for alarm in unwell)
     for line in (
         *warned,

@@ -55,9 +55,10 @@ def change_of_fix(fixes: Sequence[Fix], number: int | None) -> Change:
             CANNOT_TELL,
         )
     settings = {**dict(chosen.needs), chosen.setting: chosen.value}
-    if chosen.gain is not None:
-        return Change(_named(chosen.move, settings), settings, chosen.gain, STEP)
-    return Change(_named(chosen.move, settings), settings, chosen.goodput_gain, GOODPUT)
+    name = _named(chosen.move, settings)
+    if chosen.gain is not None and not _pays_by_longer_steps(chosen):
+        return Change(name, settings, chosen.gain, STEP)
+    return Change(name, settings, chosen.goodput_gain, GOODPUT)
 
 
 def change_of_words(words: Sequence[str]) -> Change:
@@ -106,6 +107,13 @@ def same(text: str | None, stated: object, value: object) -> bool:
     """Whether a setting has a value already: as the command line has it (`text`), or as stated."""
     known = _value(text) if text is not None else stated
     return known is not None and (known == value or str(known) == str(value))
+
+
+def _pays_by_longer_steps(fix: Fix) -> bool:
+    """Whether its steps take longer and are worth it (more samples, more of which teach): then only
+    goodput, which is noisier, shows what it gains."""
+    step, goodput = fix.gain, fix.goodput_gain
+    return step is not None and goodput is not None and step.middle < 1 < goodput.middle
 
 
 def _is_rule(value: object) -> bool:

@@ -3,11 +3,13 @@
 The job is run by its own command (run.json has it), in its own directory, each time under
 `rltrace wrap` into a run of its own. Order: before, after, after, before, ... so that a host that
 gets busier takes from both alike. What is run is said first; what the job writes (checkpoints,
-ledgers) goes to the experiment's directory where the framework's options allow it.
+ledgers) goes to the experiment's directory where the framework's options allow it. One that was
+interrupted goes on with the runs that it has.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import shlex
 import signal
@@ -40,7 +42,8 @@ Say = Callable[[str], None]
 @dataclass(frozen=True)
 class Plan:
     """What will be run: the command before and after, in `cwd`, alternating for `pairs` pairs, and
-    on while nobody can tell until there are `most_pairs`, each time into a folder of `folder`."""
+    on while nobody can tell until there are `most_pairs`, each time into a folder of `folder`. With
+    `resume` the runs that are there and ended well are not made again."""
 
     change: Change
     before: tuple[str, ...]
@@ -50,6 +53,7 @@ class Plan:
     folder: Path
     pairs: int
     most_pairs: int
+    resume: bool = False
 
     def order(self) -> list[tuple[int, str]]:
         """Pair and variant of each run that there will be: before, after, after, before, ..."""
@@ -100,10 +104,16 @@ class Plan:
 
 
 def plan(
-    run: Run, change: Change, pairs: int, folder: Path | None, most_pairs: int | None = None
+    run: Run,
+    change: Change,
+    pairs: int,
+    folder: Path | None,
+    most_pairs: int | None = None,
+    *,
+    resume: bool = False,
 ) -> Plan:
     """How the job of `run` is run with a change and without. Errors: `RltraceError` where its
-    command is not known or cannot take the settings."""
+    command is not known or cannot take the settings, or the folder is in use and not resumed."""
     command = run.meta.get("command")
     if run.meta.get("imported") or not isinstance(command, list) or not command:
         raise RltraceError("the run does not say by which command it was made", CANNOT_TELL)
@@ -116,11 +126,12 @@ def plan(
     if all(same(given(words, form, o), stated.get(o), v) for o, v in change.settings.items()):
         raise RltraceError(f"the job has {change.name} already: nothing to try", CANNOT_TELL)
     where = folder or new_run_path([f"experiment-{run.path.name}"], Path.cwd() / RUNS_FOLDER)
-    if where.exists() and (not where.is_dir() or any(where.iterdir())):
-        raise RltraceError(f"{where} is there already: name a new directory", WRONG_USAGE)
+    if where.exists() and (not where.is_dir() or (not resume and any(where.iterdir()))):
+        said = f"{where} is there already: name a new directory, or go on in it with --resume"
+        raise RltraceError(said, WRONG_USAGE)
     cwd = str(run.meta.get("cwd") or Path.cwd())
     most = max(pairs, most_pairs or pairs)
-    return Plan(change, words, after, framework, cwd, where.absolute(), pairs, most)
+    return Plan(change, words, after, framework, cwd, where.absolute(), pairs, most, resume)
 
 
 def carry_out(plan: Plan, say: Say) -> Trial:
@@ -144,7 +155,10 @@ def _paced(plan: Plan, pair: int, variant: str, say: Say) -> Pace:
     began = time.monotonic()
     nth = 2 * pair + plan.turn(pair).index(variant) + 1
     say(f"run {nth} of {2 * max(plan.pairs, pair + 1)}: {variant} ...")
-    _run_once(plan, pair, variant)
+    if plan.resume and _is_there(plan, pair, variant):
+        say("  it is there already")
+    else:
+        _run_once(plan, pair, variant)
     run = rltrace.open_run(plan.run_path(pair, variant))
     if variant == AFTER:
         _check_applied(run, plan.change)
@@ -152,6 +166,21 @@ def _paced(plan: Plan, pair: int, variant: str, say: Say) -> Pace:
     took = time.monotonic() - began
     say(f"  {1000 * found.step_s:,.0f} ms a step, {len(found.steps_s)} steps ({took:.0f} s)")
     return found
+
+
+def _is_there(plan: Plan, pair: int, variant: str) -> bool:
+    """Whether that run was made and ended well; one that did not is put aside."""
+    path = plan.run_path(pair, variant)
+    if not path.exists():
+        return False
+    meta = rltrace.open_run(path).meta
+    if meta.get("command") != plan.command(pair, variant):
+        raise RltraceError(f"{path} is a run of another command: name a new directory", WRONG_USAGE)
+    if meta.get("exit_code") == 0:
+        return True
+    aside = (path.with_name(f"{path.name}-unfinished-{n}") for n in itertools.count(1))
+    path.rename(next(name for name in aside if not name.exists()))
+    return False
 
 
 def _run_once(plan: Plan, pair: int, variant: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
@@ -102,9 +103,20 @@ def test_the_first_fix_with_a_setting_and_a_prediction_is_tried() -> None:
         change_of_fix(fixes[:2], None)
 
 
-def test_a_gain_that_only_goodput_shows_is_measured_in_goodput() -> None:
-    fixes: Any = [FakeFix("max_lag", 1, None, GAIN)]
-    assert change_of_fix(fixes, None).metric == "goodput"
+@pytest.mark.parametrize(
+    ("step", "metric"),
+    [
+        (None, "goodput"),
+        (Estimate(0.5, 0.6, 0.7), "goodput"),  # more samples a step, more of which teach
+        (Estimate(1.1, 1.2, 1.3), "step"),
+    ],
+)
+def test_a_gain_that_only_goodput_shows_is_measured_in_goodput(
+    step: Estimate | None, metric: str
+) -> None:
+    fixes: Any = [FakeFix("samples", 24, step, GAIN)]
+    change = change_of_fix(fixes, None)
+    assert (change.metric, change.predicted) == (metric, step if metric == "step" else GAIN)
 
 
 def test_words_are_settings() -> None:
@@ -191,6 +203,28 @@ def test_a_real_experiment(traced: Path, tmp_path: Path) -> None:
     assert compared.devices == ()
     assert books.read_bytes() == before  # what the job writes went elsewhere
     assert (out / "output/1-after/ledger.json").exists()
+    again = rltrace_([*words, "--out", str(out), "--json", "--resume"])
+    assert again.stderr.count("it is there already") == 2
+    assert json.loads(again.stdout) == found
+
+
+def test_only_runs_that_ended_well_are_kept(tmp_path: Path) -> None:
+    command = ("python", "train.py")
+    plan = Plan(Change("", {"max_lag": 1}), command, command, "rltrace.trainer", "/",
+                tmp_path / "x", 2, 2, resume=True)  # fmt: skip
+    for pair, variant, code in ((0, "before", 0), (0, "after", 1), (1, "after", None)):
+        made = run_of(tmp_path / f"{pair}-{variant}", process("driver", (("step", 0), 0, 9)),
+                      command=[*plan.command(pair, variant)], exit_code=code)  # fmt: skip
+        plan.run_path(pair, variant).parent.mkdir(exist_ok=True)
+        made.path.rename(plan.run_path(pair, variant))
+    there = [experiment._is_there(plan, *each) for each in plan.order()]
+    assert there == [True, False, False, False]
+    assert {path.name for path in plan.folder.iterdir()} == {
+        "1-before", "1-after-unfinished-1", "2-after-unfinished-1"
+    }  # fmt: skip
+    other = dataclasses.replace(plan, before=("python", "other.py"))
+    with pytest.raises(RltraceError, match="another command"):
+        experiment._is_there(other, 0, "before")
 
 
 def test_a_dry_run_runs_nothing(traced: Path, tmp_path: Path) -> None:

@@ -1,0 +1,97 @@
+"""GPUs and how they are joined: the table of data sheets, overridable."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, fields, replace
+from functools import cache
+
+from rltrace.analysis.plan.constants import packaged
+from rltrace.trace.errors import WRONG_USAGE, RltraceError
+
+_COUNTED = re.compile(r"(\d+)\s*[x×]\s*(.+)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU. `near_gb_per_s` is to another one of its node, `far_gb_per_s` of its own network
+    adapter, `host_gb_per_s` to the host's memory, each one way; `node` how many a node holds."""
+
+    name: str
+    tflops: float
+    memory_gb: float
+    memory_tb_per_s: float
+    near_gb_per_s: float
+    far_gb_per_s: float
+    host_gb_per_s: float
+    node: int
+
+    @property
+    def peak(self) -> float:
+        """Dense bf16, FLOP/s."""
+        return self.tflops * 1e12
+
+    @property
+    def memory_bytes(self) -> float:
+        """Bytes of one GPU."""
+        return self.memory_gb * 1e9
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes/s of its memory."""
+        return self.memory_tb_per_s * 1e12
+
+    def link(self, devices: float) -> float:
+        """Bytes/s, one way, that a GPU has to the others of a group of so many."""
+        return 1e9 * (self.near_gb_per_s if devices <= self.node else self.far_gb_per_s)
+
+
+def counted(text: str) -> tuple[int, Gpu]:
+    """`32xH100` -> 32 and the GPU. Errors: `RltraceError`, one sentence, for anything else."""
+    found = _COUNTED.fullmatch(text.strip())
+    if not found:
+        raise RltraceError(f"--gpus must be like 32xH100, not {text!r}", WRONG_USAGE)
+    count = int(found[1])
+    if count < 1:
+        raise RltraceError(f"--gpus {text!r} are no GPUs: at least one is needed", WRONG_USAGE)
+    return count, gpu(found[2])
+
+
+def gpu(name: str) -> Gpu:
+    """The GPU of that name. Errors: `RltraceError` with the names there are."""
+    found = _known().get(_key(name))
+    if found is None:
+        names = ", ".join(entry["name"] for entry in packaged("hardware")["gpu"])
+        raise RltraceError(
+            f"the GPU {name!r} is not in the table ({names}): state it in a workload file, [gpu]",
+            WRONG_USAGE,
+        )
+    return found
+
+
+def changed(base: Gpu, values: dict[str, float]) -> Gpu:
+    """A GPU with other figures. Errors: `RltraceError` for what is none of them."""
+    known = [field.name for field in fields(Gpu) if field.name != "name"]
+    for key, value in values.items():
+        if key not in known:
+            raise RltraceError(f"[gpu] has no {key}; known are {', '.join(known)}", WRONG_USAGE)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            raise RltraceError(f"[gpu] {key} must be a number above 0, not {value!r}", WRONG_USAGE)
+        if not math.isfinite(value):
+            raise RltraceError(f"[gpu] {key} must be finite, not {value!r}", WRONG_USAGE)
+    return replace(base, **values)  # type: ignore[arg-type]
+
+
+def _key(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower().removeprefix("nvidia"))
+
+
+@cache
+def _known() -> dict[str, Gpu]:
+    found = {}
+    for entry in packaged("hardware")["gpu"]:
+        one = Gpu(**{key: value for key, value in entry.items() if key != "also"})
+        for name in (one.name, *entry.get("also", ())):
+            found[_key(name)] = one
+    return found

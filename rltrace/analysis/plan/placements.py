@@ -1,0 +1,282 @@
+"""The placements of a workload, side by side: each is a workload of the what-if replay, on pools
+split as suits it best."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from rltrace.analysis.plan.constants import PlanConstants
+from rltrace.analysis.plan.costs import Learner, Rollout, env_seconds, learner, rollout
+from rltrace.analysis.plan.memory import TrainingMemory, training_memory
+from rltrace.analysis.plan.spec import Spec
+from rltrace.analysis.plan.weights import Movement, movement, switch_s
+from rltrace.analysis.whatif.replay import Replay, replay
+from rltrace.analysis.whatif.workload import Batch, Engine, Sync, Workload
+from rltrace.trace.errors import ANSWER_IS_NO, RltraceError
+
+COLOCATED, PARTIAL = "colocated", "colocated, partial rollout"
+DISAGGREGATED, ONE_STEP_OFF = "disaggregated", "one-step-off"
+ASYNC, TRAJECTORY, THREE_POOLS = "async", "trajectory-level async", "three pools"
+
+_GROUPS, _GROUP, _BATCHES = 8, 8, 4
+_SPLITS = 24
+_IN_FLIGHT = 1.5
+_CHUNKS = 4
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A placement: the replay's name for it, whether devices are shared, the lag that it cannot do
+    without, and what it is in words."""
+
+    name: str
+    played: str
+    shared: bool
+    least_lag: float
+    says: str
+
+
+KINDS = (
+    Kind(COLOCATED, "colocated", True, 0, "all GPUs generate, then all train"),
+    Kind(PARTIAL, "colocated", True, 1, "the same; a batch is full with the first groups that end"),
+    Kind(DISAGGREGATED, "disaggregated", False, 0, "pools of their own that take turns"),
+    Kind(ONE_STEP_OFF, "one-step-off", False, 1, "the next batch is generated while one trains"),
+    Kind(ASYNC, "async", False, 1, "generation never waits for a batch, within the lag bound"),
+    Kind(TRAJECTORY, "async", False, 1,
+         "each trajectory on its own: partial rollout, repacking, weights through relays"),
+    Kind(THREE_POOLS, "async", False, 1,
+         "the same, and environments in a pool that is large enough"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Costs of a placement on one split. `exposed_sync_s` is the part of an update that nothing
+    hides, `rest_s` the time of a step in no stage."""
+
+    kind: Kind
+    devices: dict[str, int]
+    rollout: Rollout
+    learner: Learner
+    memory: TrainingMemory
+    sync: Movement | None
+    switch_s: float
+    switch_says: str
+    exposed_sync_s: float
+    rest_s: float
+
+    @property
+    def step_s(self) -> float:
+        """The step in closed form: what takes turns adds up, of what overlaps the longer counts."""
+        learner_s = self.learner.total_s + self.rest_s
+        if self.kind.played == "async":
+            return max(self.rollout.throughput_s, learner_s) + self.exposed_sync_s
+        actors_s = self.rollout.reward_s
+        partial = self.kind.name == PARTIAL
+        actors_s += self.rollout.throughput_s if partial else self.rollout.barrier_s
+        if self.kind.played == "one-step-off":
+            return max(actors_s, learner_s) + self.exposed_sync_s
+        return actors_s + learner_s + self.exposed_sync_s + self.switch_s
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A placement on its best split. `load` is what was replayed, `played` what came of it."""
+
+    parts: Parts
+    load: Workload
+    played: Replay
+
+    @property
+    def kind(self) -> Kind:
+        """Which placement it is."""
+        return self.parts.kind
+
+    @property
+    def step_s(self) -> float:
+        """Seconds of a step."""
+        return self.played.step_s
+
+
+class Pools:
+    """Costs of pools of any size, each worked out once. Errors are kept and raised again."""
+
+    def __init__(self, spec: Spec, constants: PlanConstants) -> None:
+        self.spec, self.constants = spec, constants
+        self._known: dict[tuple[str, int], Rollout | Learner | TrainingMemory | RltraceError] = {}
+
+    def rollout(self, devices: int) -> Rollout:
+        """Generation on so many GPUs. Errors: `RltraceError` where no engine fits."""
+        gpu = self.spec.rollout_gpu if devices < self.spec.gpus else None
+        found = self._once(
+            "rollout", devices, lambda: rollout(self.spec, devices, self.constants, gpu)
+        )
+        assert isinstance(found, Rollout)
+        return found
+
+    def learner(self, devices: int) -> tuple[Learner, TrainingMemory]:
+        """Training on so many GPUs, and its memory. Errors: `RltraceError` where nothing fits."""
+        memory = self._once(
+            "memory", devices, lambda: training_memory(self.spec, devices, self.constants)
+        )
+        learns = self._once("learner", devices, lambda: learner(self.spec, devices, self.constants))
+        assert isinstance(learns, Learner)
+        assert isinstance(memory, TrainingMemory)
+        return learns, memory
+
+    def _once(
+        self, what: str, devices: int, work: Callable[[], Rollout | Learner | TrainingMemory]
+    ) -> Rollout | Learner | TrainingMemory:
+        if (what, devices) not in self._known:
+            try:
+                self._known[what, devices] = work()
+            except RltraceError as error:
+                self._known[what, devices] = error
+        found = self._known[what, devices]
+        if isinstance(found, RltraceError):
+            raise found
+        return found
+
+
+def place(pools: Pools, kind: Kind) -> Placed:
+    """The placement on its best split, replayed.
+
+    Errors: `RltraceError` where no split of the GPUs holds it.
+    """
+    parts = best_parts(pools, kind)
+    load = workload(pools.spec, parts)
+    return Placed(parts, load, replay(load))
+
+
+def best_parts(pools: Pools, kind: Kind) -> Parts:
+    """Costs on the best split, by the step in closed form."""
+    total = pools.spec.gpus
+    if kind.shared:
+        return parts_of(pools, kind, total)
+    found: Parts | None = None
+    why: RltraceError | None = None
+    for generating in splits(pools.spec):
+        try:
+            one = parts_of(pools, kind, generating)
+        except RltraceError as error:
+            why = why or error
+            continue
+        if found is None or one.step_s < found.step_s:
+            found = one
+    if found is None:
+        raise why or RltraceError("one GPU cannot be split into two pools", ANSWER_IS_NO)
+    return found
+
+
+def splits(spec: Spec) -> list[int]:
+    """Devices for generation that are tried."""
+    total = spec.gpus
+    if not math.isnan(spec.split):
+        return [min(total - 1, max(1, round(spec.split * total)))] if total > 1 else []
+    counts = {max(1, round(total * i / _SPLITS)) for i in range(1, _SPLITS)}
+    if total > spec.gpu.node:  # in halves of nodes
+        unit = spec.gpu.node // 2
+        counts = {max(unit, round(count / unit) * unit) for count in counts}
+    return sorted(count for count in counts if 0 < count < total)
+
+
+def parts_of(pools: Pools, kind: Kind, generating: int) -> Parts:
+    """Costs on one split (all devices, where they are shared). Errors: `RltraceError` where it does
+    not fit."""
+    spec, constants = pools.spec, pools.constants
+    made = pools.rollout(generating)
+    rest_s = constants["step_overhead_s"]
+    if kind.shared:
+        learns, memory = pools.learner(generating)
+        # Beside the engine's share there is little room: training's state moves out and in.
+        room = (1 - constants["engine_memory_share"]) * spec.gpu.memory_bytes
+        seconds, says = switch_s(
+            spec.model, spec.gpu, generating, memory.state_bytes > room, constants
+        )
+        return Parts(
+            kind, {"shared": generating}, made, learns, memory, None, seconds, says, 0.0, rest_s
+        )
+    learns, memory = pools.learner(spec.gpus - generating)
+    streams = kind.name in (TRAJECTORY, THREE_POOLS)
+    mechanism = spec.sync or ("relay" if streams else "bucketed")
+    update = movement(mechanism, spec.model, constants, generating)
+    # Relays take a copy from the learner and do the rest beside it.
+    exposed_s = min(memory.stall_s, update.seconds) if streams else update.seconds
+    devices = {"rollout": generating, "train": spec.gpus - generating}
+    return Parts(kind, devices, made, learns, memory, update, 0.0, "", exposed_s, rest_s)
+
+
+def workload(spec: Spec, parts: Parts) -> Workload:
+    """The input of the replay: a small batch that stands for the whole one, on one engine that
+    stands for all."""
+    made, kind = parts.rollout, parts.kind
+    group = min(spec.group, _GROUP)
+    groups = max(1, min(spec.prompts, _GROUPS * _GROUP // group))
+    n = groups * group
+    scale = spec.samples / n
+    engine = made.engine
+    batches = tuple(_batch(spec, made, groups, group, seed, kind) for seed in range(_BATCHES))
+    tokens = float(np.mean([batch.tokens.sum() for batch in batches]))
+    prefill = engine.prefill_s * spec.prompts / made.engines
+    slots = made.engines * engine.slots / scale
+    judges = max(1, round(spec.environment.judges / scale))
+    async_ = kind.played == "async"
+    sync = Sync()
+    if parts.sync is not None:
+        hidden = 1 - parts.exposed_sync_s / parts.sync.seconds if parts.sync.seconds else 0.0
+        sync = Sync(parts.sync.seconds, hidden, parts.sync.bytes, parts.sync.mechanism)
+    return Workload(
+        placement=kind.played,
+        batches=batches,
+        engine=Engine(
+            workers=1.0,
+            slots=max(1.0, slots),
+            token_s=engine.token_s,
+            shared_token_s=engine.shared_token_s * scale / made.engines + prefill / tokens,
+            pooled=True,
+            stands_for=scale / made.engines,
+        ),
+        serial_s={stage: (seconds,) for stage, seconds in parts.learner.serial_s.items()},
+        rest_s=parts.rest_s,
+        switch_s=parts.switch_s,
+        reward_workers=judges,
+        scoring="sample" if spec.environment.reward_s else "group",
+        chunks=_CHUNKS if async_ else 1,
+        sync=sync,
+        lag_bound=max(kind.least_lag, spec.lag_bound),
+        in_flight=_IN_FLIGHT if kind.name == PARTIAL else 1.0,
+        keeps_unfinished=kind.name == PARTIAL,
+        devices={pool: float(count) for pool, count in parts.devices.items()},
+        useful_tokens=spec.response_tokens * spec.keep_share,
+        usd_per_device_hour=spec.usd_per_hour,
+        parameters=spec.model.parameters,
+    )
+
+
+def _batch(spec: Spec, made: Rollout, groups: int, group: int, seed: int, kind: Kind) -> Batch:
+    n = groups * group
+    env = spec.environment
+    slower = 1.0
+    if math.isfinite(env.workers) and kind.name != THREE_POOLS:
+        slower = max(1.0, spec.samples / env.workers)
+    scale = spec.samples / n
+    judges = max(1, round(env.judges / scale))
+    return Batch(
+        tokens=made.lengths.batch(groups, group, spec.samples, seed).ravel(),
+        env_s=env_seconds(env, n, seed) * slower,
+        # Fewer judges stand for all of them, at the same rate.
+        verdict_s=np.full(n, env.reward_s * judges * scale / env.judges),
+        group=tuple(np.repeat(np.arange(groups), group).tolist()),
+    )
+
+
+def usd_per_hour(spec: Spec, devices: dict[str, int]) -> float:
+    """What the pools cost an hour; NaN where a price is not known."""
+    if spec.rollout_gpu is not None and "rollout" in devices:
+        of_rollout = devices["rollout"] * spec.rollout_usd_per_hour
+        return of_rollout + devices["train"] * spec.usd_per_hour
+    return sum(devices.values()) * spec.usd_per_hour

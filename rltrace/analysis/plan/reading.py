@@ -1,0 +1,299 @@
+"""A workload file, or the same as flags, made into a workload: checked, every default said."""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+from rltrace.analysis.plan import shapes
+from rltrace.analysis.plan.hardware import Gpu, changed, counted, gpu
+from rltrace.analysis.plan.shapes import Shape
+from rltrace.analysis.plan.spec import STALENESS, Environment, Spec
+from rltrace.analysis.plan.training import Layout
+from rltrace.analysis.prices import table_price
+from rltrace.analysis.whatif.sync import MECHANISMS
+from rltrace.trace.errors import WRONG_USAGE, RltraceError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+STACKS = ("hf", "fsdp", "megatron", "nvidia")
+Tables = dict[str, dict[str, Any]]
+
+_SHAPE = ("layers", "hidden", "heads", "kv_heads", "head_dim", "experts", "chosen", "latent")
+_GPU = ("tflops", "memory_gb", "memory_tb_per_s", "near_gb_per_s", "far_gb_per_s",
+        "host_gb_per_s", "node")  # fmt: skip
+KEYS: dict[str, tuple[str, ...]] = {
+    "": ("name", "note", "staleness"),
+    "model": ("name", "parameters", "active", *_SHAPE),
+    "gpus": ("count", "kind", "usd_per_hour", "split", "rollout_kind", "rollout_usd_per_hour"),
+    "gpu": _GPU,
+    "batch": ("prompts", "group", "updates", "epochs", "keep_share"),
+    "lengths": ("prompt_tokens", "mean_tokens", "cap_tokens", "variation", "within_share"),
+    "environment": ("calls", "latency_s", "variation", "failures", "timeout_s", "workers"),
+    "reward": ("latency_s", "workers"),
+    "passes": ("reference", "logprob", "critic"),
+    "sync": ("mechanism",),
+    "engine": ("tensor", "sequences"),
+    "training": ("tensor", "pipeline", "expert"),
+    "prefers": ("stack", "multimodal", "own_agent"),
+}
+"""What a workload file may hold."""
+
+_TEXTS = {"name", "note", "kind", "rollout_kind", "mechanism", "stack", "split", "staleness",
+          "parameters", "active"}  # fmt: skip
+_FLAGS = {"reference", "logprob", "critic", "multimodal", "own_agent"}
+_WHOLE = {"count", "prompts", "group", "updates", "workers", "tensor", "pipeline", "expert"}
+_ABOVE_ZERO = {"mean_tokens", "cap_tokens", "epochs", "usd_per_hour", "rollout_usd_per_hour",
+               "sequences"}  # fmt: skip
+_TIME = re.compile(r"([0-9]*\.?[0-9]+)\s*(ms|s|min|m|h)?")
+_SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, None: 1.0}
+
+
+def read_workload(path: Path) -> Tables:
+    """The tables of a workload file. Errors: `RltraceError`, one sentence."""
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RltraceError(f"cannot read {path}: {error.strerror}") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise RltraceError(f"{path} is no TOML file: {error}", WRONG_USAGE) from None
+    found: Tables = {"": {}}
+    for key, value in data.items():
+        if isinstance(value, Mapping):
+            found[key] = dict(value)
+        else:
+            found[""][key] = value
+    return found
+
+
+def merged(tables: Tables, flags: Tables) -> Tables:
+    """A file's tables with what flags say instead."""
+    names = dict.fromkeys((*tables, *flags))
+    return {name: {**tables.get(name, {}), **flags.get(name, {})} for name in names}
+
+
+def seconds(text: str, what: str) -> float:
+    """`8s`, `250ms`, `2min` -> seconds. Errors: `RltraceError` for what is no time."""
+    found = _TIME.fullmatch(text.strip())
+    if not found:
+        raise RltraceError(f"{what} must be a time like 8s or 250ms, not {text!r}", WRONG_USAGE)
+    return float(found[1]) * _SECONDS[found[2]]
+
+
+def spec_of(tables: Tables, where: str) -> Spec:
+    """The workload that tables state. `where` names them in errors.
+
+    Errors: `RltraceError`, one sentence, for what makes no sense.
+    """
+    for table, values in tables.items():
+        _check(table, values, where)
+    assumed: list[str] = []
+
+    def number(table: str, key: str, otherwise: float, says: str = "") -> float:
+        value = tables.get(table, {}).get(key)
+        if value is None and says:
+            assumed.append(says)
+        return otherwise if value is None else float(value)
+
+    def flag(key: str, table: str = "passes", otherwise: bool = False) -> bool:
+        return bool(tables.get(table, {}).get(key, otherwise))
+
+    model = _model(tables.get("model", {}), where)
+    count, kind = _gpus(tables, where)
+    mean = number("lengths", "mean_tokens", math.nan)
+    if math.isnan(mean):
+        _refuse(where, "how long are responses? Give --mean-tokens (lengths.mean_tokens)")
+    cap = number("lengths", "cap_tokens", math.nan)
+    if math.isnan(cap):
+        cap = 4 * mean
+        assumed.append(f"responses are cut at {cap:,.0f} tokens, four times their mean")
+    if not cap > mean:
+        _refuse(where, f"the cap of {cap:,.0f} tokens is not above the mean of {mean:,.0f}")
+    prompts = int(number("batch", "prompts", 128, "128 prompts a step"))
+    group = int(number("batch", "group", 8, "8 samples of each prompt"))
+    updates = int(number("batch", "updates", 1, "one optimizer update a step"))
+    lag = _lag(tables.get("", {}).get("staleness"), where, assumed)
+    price, priced = _price(tables.get("gpus", {}), kind, "usd_per_hour")
+    other = tables.get("gpus", {}).get("rollout_kind")
+    rollout_gpu = gpu(str(other)) if other else None
+    rollout_usd = math.nan
+    if rollout_gpu is not None:
+        rollout_usd, more = _price(tables["gpus"], rollout_gpu, "rollout_usd_per_hour")
+        priced = f"{priced}; {more}"
+    if updates > prompts * group:
+        _refuse(where, f"{updates} optimizer updates cannot share {prompts * group} samples")
+    return Spec(
+        name=str(tables.get("", {}).get("name", model.name)),
+        model=model,
+        gpu=kind,
+        gpus=count,
+        prompts=prompts,
+        group=group,
+        mean_tokens=mean,
+        cap_tokens=cap,
+        prompt_tokens=number("lengths", "prompt_tokens", 512, "prompts of 512 tokens"),
+        variation=number("lengths", "variation", math.nan),
+        within_share=number("lengths", "within_share", math.nan),
+        updates=updates,
+        epochs=number("batch", "epochs", 1),
+        reference=flag("reference"),
+        logprob=flag("logprob", otherwise=True),
+        critic=flag("critic"),
+        lag_bound=lag,
+        sync=str(tables.get("sync", {}).get("mechanism", "")),
+        split=_split(tables.get("gpus", {}).get("split"), count, where),
+        slots=number("engine", "sequences", math.nan),
+        rollout_ways=int(number("engine", "tensor", 0)),
+        layout=Layout(
+            int(number("training", "tensor", 0)),
+            int(number("training", "pipeline", 1)),
+            int(number("training", "expert", 1)),
+        ),
+        environment=_environment(tables, where),
+        usd_per_hour=price,
+        priced=priced,
+        rollout_gpu=rollout_gpu,
+        rollout_usd_per_hour=rollout_usd,
+        stack=str(tables.get("prefers", {}).get("stack", "")),
+        multimodal=flag("multimodal", "prefers"),
+        own_agent=flag("own_agent", "prefers"),
+        keep_share=number("batch", "keep_share", 1),
+        assumed=tuple(assumed),
+    )
+
+
+def _model(values: Mapping[str, Any], where: str) -> Shape:
+    if not values.get("name") and not values.get("parameters"):
+        _refuse(where, "which model? Give --model, or --params like 70B")
+    size = str(values.get("parameters", ""))
+    active = str(values.get("active", ""))
+    name = str(values.get("name", ""))
+    if name and not size:
+        found = shapes.by_name(name)
+    else:
+        total = shapes.parameters(size)
+        some = shapes.parameters(active, "--active") if active else math.nan
+        if some > total:
+            _refuse(where, f"{active} active parameters are more than all {size}")
+        found = shapes.by_size(total, some)
+        found = replace(found, name=name) if name else found
+    own: dict[str, Any] = {key: int(values[key]) for key in _SHAPE if key in values}
+    if any(value < 0 or (value < 1 and key in _SHAPE[:5]) for key, value in own.items()):
+        _refuse(where, f"[model] sizes must be above 0, not {own}")
+    return replace(found, **own, source=f"{found.source}; some by hand") if own else found
+
+
+def _gpus(tables: Tables, where: str) -> tuple[int, Gpu]:
+    values = tables.get("gpus", {})
+    if "kind" not in values:
+        _refuse(where, "how many GPUs of which kind? Give --gpus, like 32xH100")
+    if "count" in values:
+        count, kind = int(values["count"]), gpu(str(values["kind"]))
+        if count < 1:
+            _refuse(where, f"{count} GPUs are none: at least one is needed")
+    else:
+        count, kind = counted(str(values["kind"]))
+    return count, changed(kind, tables.get("gpu", {}))
+
+
+def _split(value: object, count: int, where: str) -> float:
+    if value is None:
+        return math.nan
+    left, colon, right = str(value).partition(":")
+    try:
+        part = float(left) / count if colon else float(left)
+        adds_up = not colon or float(left) + float(right) == count
+    except ValueError:
+        part, adds_up = math.nan, False
+    if not adds_up or not 0 < part < 1:
+        _refuse(where, f"the split {value!r} must be a part like 0.75, or counts that add up to "
+                f"{count} like {count - count // 4}:{count // 4}")  # fmt: skip
+    return part
+
+
+def _lag(value: object, where: str, assumed: list[str]) -> float:
+    if value is None:
+        assumed.append("strictly on policy is not asked for: a lag of up to 2 versions is allowed")
+        return STALENESS["bounded"]
+    if str(value) in STALENESS:
+        return STALENESS[str(value)]
+    try:
+        bound = float(str(value))
+    except ValueError:
+        bound = math.nan
+    if not (bound >= 0 and math.isfinite(bound)):
+        words = ", ".join(STALENESS)
+        _refuse(where, f"staleness must be {words} or a number of versions, not {value!r}")
+    return bound
+
+
+def _price(values: Mapping[str, Any], kind: Gpu, key: str) -> tuple[float, str]:
+    if key in values:
+        return float(values[key]), f"{kind.name} at US$ {float(values[key]):g} an hour, as stated"
+    found = table_price(kind.name)
+    if found is None:
+        return math.nan, f"{kind.name} has no price in the table"
+    says = f"{kind.name} at US$ {found.usd_per_hour:g} an hour ({found.low_usd_per_hour:g} to "
+    return found.usd_per_hour, f"{says}{found.high_usd_per_hour:g}, {found.date}; {found.source})"
+
+
+def _environment(tables: Tables, where: str) -> Environment:
+    env, reward = tables.get("environment", {}), tables.get("reward", {})
+    latency = float(env.get("latency_s", 0))
+    calls = float(env.get("calls", 1 if latency else 0))
+    failures = float(env.get("failures", 0))
+    if not 0 <= failures < 1:
+        _refuse(where, f"environment.failures is a share of the calls below 1, not {failures:g}")
+    return Environment(
+        calls=calls if latency else 0.0,
+        latency_s=latency,
+        variation=float(env.get("variation", 1)),
+        failures=failures,
+        timeout_s=float(env.get("timeout_s", math.nan)),
+        workers=float(env.get("workers", math.inf)),
+        reward_s=float(reward.get("latency_s", 0)),
+        judges=int(reward.get("workers", 64)),
+    )
+
+
+def _check(table: str, values: Mapping[str, Any], where: str) -> None:
+    if table not in KEYS:
+        _refuse(where, f"there is no table [{table}]; known are {', '.join(filter(None, KEYS))}")
+    for key, value in values.items():
+        name = f"{table}.{key}" if table else key
+        if key not in KEYS[table]:
+            _refuse(where, f"there is no {name}; known are {', '.join(KEYS[table])}")
+        if key in _TEXTS:
+            continue
+        if key in _FLAGS:
+            if not isinstance(value, bool):
+                _refuse(where, f"{name} must be true or false, not {value!r}")
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            _refuse(where, f"{name} must be a number, not {value!r}")
+        if not math.isfinite(value) or value < 0:
+            _refuse(where, f"{name} must not be negative or infinite, and is {value}")
+        if key in _WHOLE and (value < 1 or value != round(value)):
+            _refuse(where, f"{name} must be a whole number, 1 or more, not {value:g}")
+        if key in _ABOVE_ZERO and not value:
+            _refuse(where, f"{name} must be above 0")
+        if key in ("within_share", "keep_share") and not 0 < value <= 1:
+            _refuse(where, f"{name} is a part, above 0 and up to 1, not {value:g}")
+    mechanism = values.get("mechanism") if table == "sync" else None
+    if mechanism is not None and mechanism not in MECHANISMS:
+        _refuse(where, f"sync.mechanism must be one of {', '.join(MECHANISMS)}, not {mechanism!r}")
+    stack = values.get("stack") if table == "prefers" else None
+    if stack is not None and stack not in STACKS:
+        _refuse(where, f"prefers.stack must be one of {', '.join(STACKS)}, not {stack!r}")
+
+
+def _refuse(where: str, why: str) -> NoReturn:
+    raise RltraceError(f"{where}: {why}" if where else why, WRONG_USAGE)

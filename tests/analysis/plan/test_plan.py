@@ -1,0 +1,194 @@
+"""Plans: placements side by side, the law of the fixed budget, ranges, walls; and workloads that
+make no sense."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from rltrace.analysis.plan.constants import PlanConstants
+from rltrace.analysis.plan.placements import (
+    ASYNC,
+    COLOCATED,
+    KINDS,
+    PARTIAL,
+    THREE_POOLS,
+    Kind,
+    Pools,
+    parts_of,
+    place,
+)
+from rltrace.analysis.plan.plan import Plan, plan, quick
+from rltrace.analysis.plan.reading import merged, seconds, spec_of
+from rltrace.analysis.walls.wall import ENV_REWARD, LEARNER, NAMES, ROLLOUT, TAIL
+from rltrace.trace.errors import RltraceError
+from tests.analysis.plan.made import SHORT, spec
+
+KIND = {kind.name: kind for kind in KINDS}
+
+
+@pytest.fixture(scope="module")
+def bounded() -> Plan:
+    return plan(spec(top={"staleness": "bounded"}))
+
+
+def test_all_placements_are_compared_at_equal_gpus(bounded: Plan) -> None:
+    assert {row.name for row in bounded.rows} == {kind.name for kind in KINDS} - {THREE_POOLS}
+    for row in bounded.rows:
+        assert sum(row.devices.values()) == 16
+        assert row.tokens_per_gpu_s == pytest.approx(64 * 16 * 1000 / (row.step_s * 16), rel=1e-6)
+        assert row.tokens_per_usd == pytest.approx(row.tokens_per_gpu_s * 3600 / 2.5)
+
+
+def test_the_replay_takes_as_long_as_the_closed_form_says(bounded: Plan) -> None:
+    pools = Pools(bounded.spec, PlanConstants())
+    for name in (COLOCATED, "disaggregated", "one-step-off", ASYNC):
+        placed = place(pools, KIND[name])
+        assert placed.step_s == pytest.approx(placed.parts.step_s, rel=0.1), name
+
+
+def test_strict_staleness_allows_only_what_is_on_policy() -> None:
+    found = plan(spec(top={"staleness": "strict"}))
+    assert found.best.name in (COLOCATED, "disaggregated")
+    assert found.best.mean_lag == 0
+    assert {row.name for row in found.rows if row.allowed} == {COLOCATED, "disaggregated"}
+
+
+def test_most_lags_keep_within_the_bound(bounded: Plan) -> None:
+    """It counts what is begun: a group of long samples may come later than that."""
+    for row in bounded.rows:
+        assert sum(row.lags.values()) == pytest.approx(1)
+        assert row.mean_lag <= 2
+        assert sum(share for lag, share in row.lags.items() if lag <= 2) > 0.7
+
+
+def test_splitting_a_pool_gains_nothing_where_all_scales() -> None:
+    """The longer of g / x and t / (1 - x) is never below g + t."""
+    perfect = {
+        "half_efficiency_tokens": 0.0, "step_overhead_s": 0.0, "switch_fixed_s": 0.0,
+        "communication_exposed": 0.0, "sync_latency_s": 0.0, "bucketed_tensor_s": 0.0,
+        "bucketed_link_gb_per_s": 1e9, "reshard_link_share": 1e9, "decode_overhead_s": 0.0,
+        "hop_latency_near_s": 0.0, "log_deviation": 0.0,
+    }  # fmt: skip
+    one = spec(
+        batch={"prompts": 4096, "group": 16}, lengths={"cap_tokens": 1500},
+        engine={"tensor": 1, "sequences": 256}, training={"tensor": 1},
+    )  # fmt: skip
+    pools = Pools(one, PlanConstants(perfect))
+    shared = parts_of(pools, KIND[COLOCATED], 16)
+    whole = shared.rollout.throughput_s + shared.learner.total_s
+    for x in range(1, 16):
+        split = parts_of(pools, Kind("async", "async", False, 1, ""), x)
+        assert split.rollout.throughput_s == pytest.approx(
+            shared.rollout.throughput_s * 16 / x, rel=0.01
+        )
+        assert split.step_s >= whole * 0.995
+
+
+def test_a_range_holds_the_step(bounded: Plan) -> None:
+    assert bounded.step_s.low < bounded.best.step_s < bounded.step_s.high
+    assert any("train_mfu" in line for line in bounded.rests_on)
+
+
+def test_walls_are_all_named_and_those_that_a_shape_cannot_tell_come_last(bounded: Plan) -> None:
+    assert {wall.name for wall in bounded.walls.walls} == set(NAMES)
+    shares = [wall.share for wall in bounded.walls.walls]
+    known = [share for share in shares if not math.isnan(share)]
+    assert known == sorted(known, reverse=True)
+    assert all(math.isnan(share) for share in shares[len(known) :])
+
+
+@pytest.mark.parametrize(
+    ("changes", "wall"),
+    [
+        ({"lengths": {"mean_tokens": 200, "cap_tokens": 1000, "prompt_tokens": 4000},
+          "batch": {"prompts": 512}, "passes": {"critic": True}}, LEARNER),
+        ({"lengths": {"mean_tokens": 6000, "cap_tokens": 60000}, "batch": {"prompts": 4}}, TAIL),
+        ({"lengths": {"mean_tokens": 6000, "cap_tokens": 7000, "variation": 0.1},
+          "batch": {"prompts": 8}}, ROLLOUT),
+        ({"reward": {"latency_s": 20, "workers": 32}}, ENV_REWARD),
+        ({"environment": {"latency_s": 30, "calls": 10}}, ENV_REWARD),
+    ],
+    ids=["learner", "tail", "rollout", "verdicts", "tools"],
+)  # fmt: skip
+def test_the_wall_is_what_the_workload_is_made_of(changes: dict[str, Any], wall: str) -> None:
+    found = plan(spec(top={"staleness": "strict"}, **changes))
+    assert found.walls.binding[0].name == wall
+
+
+def test_a_batch_that_waits_for_nobody_has_no_tail() -> None:
+    found = plan(spec(top={"staleness": "loose"}, batch={"prompts": 4}))
+    tail = next(wall for wall in found.walls.walls if wall.name == TAIL)
+    assert (tail.share == 0) == (
+        found.best.name not in (COLOCATED, "disaggregated", "one-step-off")
+    )
+    assert found.best.name != COLOCATED
+
+
+def test_tools_bring_a_third_pool_and_say_how_large_it_is() -> None:
+    found = plan(spec(environment={"latency_s": 30, "calls": 10, "workers": 64}))
+    rows = {row.name: row for row in found.rows}
+    assert rows[THREE_POOLS].step_s < rows["trajectory-level async"].step_s
+    assert found.env_places == pytest.approx(64 * 16 * 300 / found.best.step_s)
+
+
+def test_a_point_of_a_sweep_is_the_plan(bounded: Plan) -> None:
+    row, walls = quick(bounded.spec)
+    assert row == bounded.best
+    assert walls.walls[0].name == bounded.walls.walls[0].name
+
+
+def test_a_plan_that_fits_nowhere_says_why() -> None:
+    with pytest.raises(RltraceError, match="does not fit"):
+        plan(spec(model={"name": "Llama-3.1-405B"}, gpus={"kind": "8xH100"}))
+
+
+def test_a_single_gpu_has_nothing_to_split() -> None:
+    found = plan(spec(model={"name": "Qwen2.5-0.5B"}, gpus={"kind": "1xH100"}))
+    assert found.best.name in (COLOCATED, PARTIAL)
+    refused = {row.name: row.refused for row in found.rows if row.refused}
+    assert refused[ASYNC] == "one GPU cannot be split into two pools"
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"gpus": {"kind": "0xH100"}}, "at least one is needed"),
+        ({"lengths": {"cap_tokens": 500}}, "not above the mean"),
+        ({"model": {"name": "gpt-9"}}, "is not in the table"),
+        ({"batch": {"prompts": 0}}, "whole number, 1 or more"),
+        ({"batch": {"prompts": 1.5}}, "whole number"),
+        ({"lengths": {"mean_tokens": -1}}, "negative"),
+        ({"lengths": {"mean_tokens": "long"}}, "must be a number"),
+        ({"": {"staleness": "some"}}, "strict, bounded, loose"),
+        ({"sync": {"mechanism": "pigeon"}}, "naive, bucketed"),
+        ({"prefers": {"stack": "tf"}}, "megatron"),
+        ({"environment": {"latency_s": 1, "failures": 1}}, "below 1"),
+        ({"gpus": {"split": "9:9"}}, "add up to 16"),
+        ({"batch": {"updates": 5000}}, "cannot share"),
+        ({"lengths": {"max": 3}}, "there is no lengths.max"),
+        ({"colour": {"x": 1}}, r"there is no table \[colour\]"),
+        ({"passes": {"critic": 1}}, "true or false"),
+        ({"model": {"parameters": "big", "name": ""}}, "a number like 7B"),
+        ({"model": {"parameters": "7B", "active": "9B", "name": ""}}, "more than all"),
+        ({"gpu": {"tflops": 0}}, "above 0"),
+    ],
+)
+def test_nonsense_is_refused_in_one_sentence(changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(RltraceError, match=says) as error:
+        spec_of(merged(SHORT, changes), "")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("text", [("8s", 8.0), ("250ms", 0.25), ("2min", 120.0), ("3", 3.0)])
+def test_times_are_read(text: tuple[str, float]) -> None:
+    assert seconds(text[0], "--env-latency") == text[1]
+
+
+def test_defaults_are_said() -> None:
+    bare = {"model": SHORT["model"], "gpus": SHORT["gpus"], "lengths": {"mean_tokens": 1000}}
+    says = " ".join(spec_of(bare, "").assumed)
+    for word in ("4,000 tokens", "128 prompts", "8 samples", "512 tokens", "2 versions"):
+        assert word in says

@@ -9,6 +9,7 @@ from rltrace.cli import (
     asking,
     exporting,
     exporting_metrics,
+    exporting_spans,
     gating,
     jobs,
     live,
@@ -33,6 +34,8 @@ def main() -> None:
     Exit codes: 0 fine, 1 the answer is no, 2 wrong usage, 3 cannot tell, 4 unreadable or missing.
     """
 
+
+exporting_metrics.export.add_command(exporting_spans.otlp)
 
 for _command in (
     *(jobs.wrap, looking.report, live.top, querying.query),

@@ -10,9 +10,9 @@ import click
 from rltrace.cli.options import JSON, RUN, print_json, say
 
 
-@click.group(short_help="Metrics for Prometheus, step summaries for TensorBoard.")
+@click.group(short_help="For Prometheus, TensorBoard and OpenTelemetry.")
 def export() -> None:
-    """Hand a run's figures to what jobs are watched with: Prometheus, TensorBoard."""
+    """Hand a run's figures to what jobs are watched with."""
 
 
 @export.command()

@@ -31,3 +31,6 @@ IMPORTERS = {
 
 MAPPED = ("chrome", "otlp")
 """Formats of anybody's traces: their readers take a file that says what the names in them mean."""
+
+NEEDS_MAPPING = ("chrome",)
+"""Those of them that cannot do without; what rltrace exported over OTLP says it itself."""

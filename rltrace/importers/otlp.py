@@ -8,23 +8,30 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from rltrace.importers import otlp_own
 from rltrace.importers.chrome import lane_of
-from rltrace.importers.json_text import read_objects
-from rltrace.importers.placed import Names, PlacedSpan, Process, read_names
+from rltrace.importers.json_text import Objects, read_objects
+from rltrace.importers.placed import Names, PlacedRow, PlacedSpan, Process, read_names
 from rltrace.importers.run_writer import ImportedRun
 from rltrace.importers.times import counted
 from rltrace.importers.traced import traced_run
-from rltrace.trace.errors import RltraceError
+from rltrace.trace.errors import WRONG_USAGE, RltraceError
+
+_Found = tuple[dict[str, Any], dict[str, Any]]
+"""The attributes of what sent a span, and the span."""
 
 
-def read(path: Path, mapping: Path) -> ImportedRun:
-    """Reads exported spans by a mapping. Errors: `RltraceError` for what is no export, or no
-    mapping, or where none of the names in the mapping is in the export."""
-    names = read_names(mapping)
+def read(path: Path, mapping: Path | None = None) -> ImportedRun:
+    """Reads exported spans by a mapping; what rltrace exported needs none. Errors: `RltraceError`
+    for what is no export, or no mapping, or where none of the names in the mapping is in the
+    export."""
     objects = read_objects(path)
     found = list(_spans(objects.objects))
     if not found:
         raise RltraceError(f"{path} is no OTLP JSON of spans: no resourceSpans with spans in it")
+    if mapping is None:
+        return _own(path, objects, found)
+    names = read_names(mapping)
     left_out = Counter(span["name"] for _, span in found if names.stage_of(span["name"]) is None)
     spans = [span for each in found if (span := _placed(*each, names)) is not None]
     if not spans:
@@ -44,7 +51,45 @@ def read(path: Path, mapping: Path) -> ImportedRun:
     )
 
 
-def _spans(exports: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+def _own(path: Path, objects: Objects, found: list[_Found]) -> ImportedRun:
+    """The run that rltrace exported."""
+    spans: list[PlacedSpan] = []
+    others: list[PlacedRow] = []
+    frameworks: Counter[str] = Counter()
+    placements: Counter[str] = Counter()
+    damaged = 0
+    for about, span in found:
+        try:
+            row = otlp_own.row(about, span, _attributes(span))
+        except (KeyError, TypeError, ValueError):
+            damaged += 1
+            continue
+        if isinstance(row, PlacedSpan):
+            spans.append(row)
+        elif row is not None:
+            others.append(row)
+        frameworks.update(str(v) for k, v in about.items() if k == "rltrace.framework")
+        placements.update(str(v) for k, v in about.items() if k == "rltrace.placement")
+    if not spans:
+        raise RltraceError(
+            f"what the names in {path} mean has to be said: give a file with --map", WRONG_USAGE
+        )
+    ((framework, _),) = frameworks.most_common(1) or (("trace", 0),)
+    return traced_run(
+        path,
+        framework,
+        framework,
+        "OTLP JSON of rltrace",
+        spans,
+        objects.changed_ns,
+        rows=others,
+        placement=next(iter(placements), ""),
+        never_told=("devices",),
+        notes=(*objects.notes, *([f"{damaged} spans that are damaged: left out"] * (damaged > 0))),
+    )
+
+
+def _spans(exports: list[dict[str, Any]]) -> Iterator[_Found]:
     """Each span with the attributes of what sent it."""
     for export in exports:
         for resource in _list(export, "resourceSpans"):

@@ -26,7 +26,8 @@ class Process:
 
 @dataclass(frozen=True)
 class PlacedSpan:
-    """A span of a process; times are Unix ns, `step` is -1 where it is not known."""
+    """A span of a process; times are Unix ns, `step` is -1 where it is not known, `more` are other
+    columns that are."""
 
     process: Process
     lane: int
@@ -35,15 +36,16 @@ class PlacedSpan:
     start_ns: int
     end_ns: int
     step: int = -1
+    more: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class PlacedRow:
-    """A row of another table of a process."""
+    """A row of another table of a process; a text is a name."""
 
     process: Process
     table: str
-    columns: Mapping[str, int]
+    columns: Mapping[str, float | str]
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,8 @@ def write_placed(path: Path, placed: Placed, node: str, **facts: object) -> None
     """Writes a process each into a run directory."""
     writers: dict[Process, ProcessWriter] = {}
     began_ns = placed.began_ns
-    for process in dict.fromkeys([s.process for s in placed.spans]):
+    of = [s.process for s in placed.spans] + [r.process for r in placed.rows]
+    for process in dict.fromkeys(of):
         who = f"{node}-{len(writers)}"
         writers[process] = writer = ProcessWriter(path, who)
         known = {} if process.rank is None else {"rank": process.rank}
@@ -159,7 +162,7 @@ def write_placed(path: Path, placed: Placed, node: str, **facts: object) -> None
     for span in placed.spans:
         name = STEP_SPAN if span.stage == Stage.STEP else span.name
         writers[span.process].span(
-            span.start_ns, span.end_ns, name, span.stage, span.step, span.lane
+            span.start_ns, span.end_ns, name, span.stage, span.step, span.lane, **span.more
         )
     for row in placed.rows:
         writers[row.process].row(row.table, **row.columns)

@@ -28,9 +28,16 @@ class ProcessWriter:
         write_json(f"{self._path}/{PROCESS}/{self._who}.json", facts)
 
     def span(
-        self, start_ns: int, end_ns: int, name: str, stage: Stage, step: int, lane: int
+        self,
+        start_ns: int,
+        end_ns: int,
+        name: str,
+        stage: Stage,
+        step: int,
+        lane: int,
+        **more: int,
     ) -> None:
-        """A span; spans of a lane follow or contain each other."""
+        """A span; spans of a lane follow or contain each other. `more` are columns as they are."""
         self._table("spans").append(
             start_ns=start_ns,
             end_ns=end_ns,
@@ -38,15 +45,17 @@ class ProcessWriter:
             stage=int(stage),
             step=step,
             lane=lane,
+            **more,
         )
 
     def reading(self, time_ns: int, counter: str, value: float) -> None:
         """A reading of a counter."""
         self._table("samples").append(time_ns=time_ns, counter=self._name(counter), value=value)
 
-    def row(self, table: str, **columns: int) -> None:
-        """A row of another table."""
-        self._table(table).append(**columns)
+    def row(self, table: str, **columns: float | str) -> None:
+        """A row of another table; a text is a name."""
+        numbers = {c: self._name(v) if isinstance(v, str) else v for c, v in columns.items()}
+        self._table(table).append(**numbers)
 
     def _table(self, name: str) -> TableWriter:
         if name not in self._tables:

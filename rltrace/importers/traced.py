@@ -30,6 +30,7 @@ def traced_run(
     rows: Iterable[PlacedRow] = (),
     placement: str = "",
     unknown: Iterable[tuple[Stage | None, str]] = (),
+    never_told: Iterable[str] = UNKNOWN,
     notes: Iterable[str] = (),
 ) -> ImportedRun:
     """The run of what a log places. Errors: `RltraceError` where it places nothing."""
@@ -42,7 +43,7 @@ def traced_run(
         trainer=trainer,
         placement=placement,
         steps=(),
-        not_logged=tuple(chain(unknown, ((None, what) for what in UNKNOWN))),
+        not_logged=tuple(chain(unknown, ((None, what) for what in never_told))),
         notes=(),
         log_notes=tuple(notes),
         log=str(path),

@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 
 import rltrace
-from rltrace.importers import IMPORTERS, MAPPED
+from rltrace.importers import IMPORTERS, MAPPED, NEEDS_MAPPING
 from rltrace.importers.run_writer import ImportedRun, write_run
 from rltrace.run.location import new_run_path
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
@@ -54,7 +54,7 @@ def import_log(
     if mapping is not None and framework not in MAPPED:
         message = f"{framework} names its own stages: --map is for {' and '.join(MAPPED)}"
         raise RltraceError(message, WRONG_USAGE)
-    if mapping is None and framework in MAPPED:
+    if mapping is None and framework in NEEDS_MAPPING:
         message = f"what the names in {log} mean has to be said: give a file with --map"
         raise RltraceError(message, WRONG_USAGE)
     run: ImportedRun = read(log) if mapping is None else read(log, mapping)

@@ -6,13 +6,9 @@ Times are Unix ns. The few packets that describe tracks and texts are made by th
 
 from __future__ import annotations
 
-import gzip
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, cast
 
 import numpy as np
 
@@ -26,7 +22,7 @@ from rltrace.report.perfetto.profiles import merged
 from rltrace.report.perfetto.scene import Points, Scene, Slices
 from rltrace.report.perfetto.torch_profile import Profile
 from rltrace.report.perfetto.tracks import OPEN
-from rltrace.trace.errors import RltraceError
+from rltrace.report.whole_file import whole_file
 from rltrace.trace.run import Run
 
 
@@ -114,35 +110,11 @@ def write(
 def _write(scene: Scene, path: Path, slices: Sequence[Slices], points: Points) -> int:
     slices = [s for s in slices if len(s)]
     starts = [int(x.min()) for x in (*(s.start for s in slices), points.time) if len(x)]
-    with _file(path) as file:
+    with whole_file(path, "the timeline") as file:
         file.write(header(scene, min(starts, default=0)))
         for events in in_time_order(slices, points):
             file.write(events.data)
     return path.stat().st_size
-
-
-@contextmanager
-def _file(path: Path) -> Iterator[BinaryIO]:
-    """The file to write; it takes its place only once it is whole."""
-    part = path.with_name(path.name + ".part")
-    try:
-        with part.open("wb") as plain:
-            if path.name.endswith(".gz"):
-                # Level 1: a third larger than level 9 and ten times quicker.
-                with gzip.GzipFile("", "wb", 1, plain, mtime=0) as packed:
-                    yield cast(BinaryIO, packed)
-            else:
-                yield plain
-        os.replace(part, path)
-    except OSError as error:
-        raise RltraceError(
-            f"cannot write the timeline to {path}: {error.strerror or error}; "
-            "choose another place with -o",
-            exit_code=4,
-        ) from error
-    finally:
-        with suppress(OSError):  # where nothing can be written, there is nothing to remove
-            part.unlink(missing_ok=True)
 
 
 def _add_processes(scene: Scene, run: Run) -> None:

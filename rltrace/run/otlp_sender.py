@@ -1,0 +1,95 @@
+"""Handing a run's spans to a collector of OpenTelemetry over HTTP, in OTLP's JSON."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from rltrace.report.otlp import Exported, requests
+from rltrace.trace.errors import ANSWER_IS_NO, UNREADABLE, WRONG_USAGE, RltraceError
+from rltrace.trace.run import Run
+
+_PATH = "/v1/traces"
+_TIMEOUT_S = 30.0
+_TRIES = 5
+_LATER = (429, 502, 503, 504)  # what OTLP/HTTP says to try again
+_LONGEST_WAIT_S = 30.0
+
+
+def send(run: Run, endpoint: str, headers: Mapping[str, str]) -> tuple[str, Exported]:
+    """Sends a run to the collector at `endpoint`, with the path or without; where to, and what.
+    Errors: `RltraceError` where that is no URL, where nobody answers, where it refuses, and where
+    it took part of it only."""
+    sender, exported = _Sender(endpoint, headers), Exported()
+    for request in requests(run, exported):
+        sender.post(request)
+    if sender.rejected:
+        raise RltraceError(
+            f"{sender.url} did not take {sender.rejected:,} of {exported.total:,} spans: "
+            f"{sender.said or 'it does not say why'}",
+            ANSWER_IS_NO,
+        )
+    return sender.url, exported
+
+
+class _Sender:
+    """Posts requests to a collector; `rejected` are the spans that it did not take, `said` why."""
+
+    def __init__(self, endpoint: str, headers: Mapping[str, str]) -> None:
+        parts = urlsplit(endpoint)
+        if parts.scheme not in ("http", "https") or not parts.netloc:
+            message = f"--endpoint {endpoint}: give a URL, e.g. http://127.0.0.1:4318"
+            raise RltraceError(message, WRONG_USAGE)
+        path = parts.path.rstrip("/")
+        path = path if path.endswith(_PATH) else path + _PATH
+        self.url = parts._replace(path=path).geturl()
+        self.rejected = 0
+        self.said = ""
+        self._headers = {
+            "Content-Type": "application/json",
+            "Content-Encoding": "gzip",
+            **headers,
+        }
+
+    def post(self, request: Mapping[str, Any]) -> None:
+        """Sends one request, again where the collector says later. Errors: `RltraceError` where it
+        cannot be reached or refuses."""
+        body = gzip.compress(json.dumps(request, allow_nan=False).encode(), 1)
+        for left in reversed(range(_TRIES)):
+            post = urllib.request.Request(self.url, body, self._headers, method="POST")
+            try:
+                with urllib.request.urlopen(post, timeout=_TIMEOUT_S) as answer:
+                    self._partly(answer.read())
+                return
+            except urllib.error.HTTPError as error:
+                if error.code not in _LATER or not left:
+                    said = error.read(500).decode("utf-8", "replace").strip()
+                    message = f"{self.url} answered {error.code} {error.reason}: {said}".rstrip(
+                        ": "
+                    )
+                    raise RltraceError(message, UNREADABLE) from None
+                time.sleep(_wait_s(error.headers.get("Retry-After"), _TRIES - left))
+            except OSError as error:
+                why = getattr(error, "reason", error)
+                raise RltraceError(f"{self.url} cannot be reached: {why}", UNREADABLE) from None
+
+    def _partly(self, answer: bytes) -> None:
+        """A collector that took all says nothing, or an empty object."""
+        try:
+            partly = json.loads(answer or b"{}").get("partialSuccess") or {}
+            self.rejected += int(partly.get("rejectedSpans", 0))
+            self.said = str(partly.get("errorMessage") or self.said)
+        except (ValueError, AttributeError):
+            return  # it took them, and told so in another form (protobuf)
+
+
+def _wait_s(said: str | None, tried: int) -> float:
+    """As long as the collector says, else twice as long each time."""
+    wished = float(said) if said and said.isdigit() else 0.5 * 2**tried
+    return min(wished, _LONGEST_WAIT_S)

@@ -1,0 +1,197 @@
+"""A run over OTLP: what is exported is the run, and can be imported again."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import rltrace
+from rltrace.cli import main
+from rltrace.report.otlp import Exported, requests, write
+from rltrace.run.importing import import_log
+from rltrace.run.otlp_sender import send
+from rltrace.trace.errors import ANSWER_IS_NO, RltraceError
+from rltrace.trace.run import Run
+from rltrace.trace.schema import TABLES
+from tests.report.everything import everything
+
+KINDS = ("spans", "trajectories", "rewards", "uses", "syncs")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """An asynchronous run with all that there is."""
+    return rltrace.open_run(everything(tmp_path_factory.mktemp("otlp") / "run"))
+
+
+@pytest.fixture(scope="module")
+def spans(run: Run) -> list[dict[str, Any]]:
+    """All spans that it is exported as."""
+    return [span for request in requests(run, Exported()) for span in of_request(request)]
+
+
+def of_request(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The spans of a request."""
+    for resource in request["resourceSpans"]:
+        for scope in resource["scopeSpans"]:
+            yield from scope["spans"]
+
+
+def known(span: dict[str, Any]) -> dict[str, Any]:
+    """Its attributes."""
+    return {a["key"]: next(iter(a["value"].values())) for a in span.get("attributes", ())}
+
+
+def one(run: Run, query: str) -> Any:
+    """The one value that a query gives."""
+    ((value,),) = run.sql(query).fetchall()
+    return value
+
+
+def ended(table: str) -> str:
+    """The rows that have an end."""
+    return f"FROM {table}" + ("" if table == "uses" else " WHERE end_ns IS NOT NULL")
+
+
+def test_every_row_that_has_ended_is_a_span(run: Run, spans: list[dict[str, Any]]) -> None:
+    counted = Counter(known(span)["rltrace.table"] for span in spans)
+    assert counted == {t: one(run, f"SELECT count(*) {ended(t)}") for t in KINDS}
+    took = Counter[str]()
+    for span in spans:
+        length_ns = int(span["endTimeUnixNano"]) - int(span["startTimeUnixNano"])
+        took[known(span)["rltrace.table"]] += length_ns
+    for table in ("spans", "trajectories", "rewards", "syncs"):
+        query = f"SELECT sum(end_ns - start_ns) {ended(table)}"
+        assert took[table] == one(run, query)
+
+
+def test_traces_hang_together(run: Run, spans: list[dict[str, Any]]) -> None:
+    ids = {(span["traceId"], span["spanId"]) for span in spans}
+    assert len(ids) == len(spans)
+    assert all(len(trace) == 32 and len(span) == 16 for trace, span in ids)
+    children = [span for span in spans if "parentSpanId" in span]
+    assert all((span["traceId"], span["parentSpanId"]) in ids for span in children)
+    links = [link for span in spans for link in span.get("links", ())]
+    steps = {
+        (span["traceId"], span["spanId"]): int(known(span)["rltrace.step"])
+        for span in spans
+        if known(span).get("rltrace.stage") == "step"
+    }
+    assert len(steps) == one(run, "SELECT count(*) FROM steps")
+    for link in links:
+        assert steps[link["traceId"], link["spanId"]] == int(known(link)["rltrace.step"])
+    trained = "SELECT count(DISTINCT (trajectory, step)) FROM lags WHERE fate = 'trained'"
+    assert len(links) == one(run, trained) > 0
+
+
+def test_a_trajectory_has_the_names_of_the_conventions(
+    run: Run, spans: list[dict[str, Any]]
+) -> None:
+    made = [known(s) for s in spans if known(s)["rltrace.table"] == "trajectories"]
+    assert {a["gen_ai.operation.name"] for a in made} <= {"text_completion", "invoke_agent"}
+    said = sum(int(a.get("gen_ai.usage.output_tokens", 0)) for a in made)
+    query = f"SELECT sum(response_tokens) {ended('trajectories')}"
+    assert said == one(run, query)
+    for attributes in made:  # what is not known is not there
+        assert not any("NULL" in str(v) or v in ("-1", "None") for v in attributes.values())
+
+
+@pytest.mark.parametrize("name", ["spans.jsonl", "spans.jsonl.gz"])
+def test_it_can_be_imported_again_row_by_row(run: Run, tmp_path: Path, name: str) -> None:
+    write(run, tmp_path / name)
+    again = rltrace.open_run(import_log("otlp", tmp_path / name, tmp_path / "again").path)
+    for table in KINDS:
+        columns = ", ".join(f'"{column.name}"' for column in TABLES[table].columns)
+        query = f"SELECT {columns} {ended(table)} ORDER BY ALL"
+        if table == "spans":  # a step has a name of its own in every run
+            query = query.replace('"name"', "CASE stage WHEN 'step' THEN 'step' ELSE name END")
+        assert again.sql(query).fetchall() == run.sql(query).fetchall()
+    roles = "SELECT role, rank, count(*) FROM spans GROUP BY ALL ORDER BY ALL"
+    assert again.sql(roles).fetchall() == run.sql(roles).fetchall()
+    assert again.meta["framework"] == (run.meta["framework"] or "trace")
+
+
+@contextmanager
+def collector(*answers: tuple[int, str]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """A collector that gives these answers in turn, the last one from then on; its address, and
+    what it took."""
+    taken: list[dict[str, Any]] = []
+    left = list(answers)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            code, text = left.pop(0) if len(left) > 1 else left[0]
+            if self.path != "/v1/traces" or self.headers["Content-Type"] != "application/json":
+                code, text = 404, "no such thing"
+            if code == 200:
+                taken.append(json.loads(gzip.decompress(body)))
+                taken[-1]["token"] = self.headers["X-Token"]
+            self.send_response(code)
+            self.send_header("Retry-After", "0")
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Nothing is told."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", taken
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_a_collector_gets_all_spans(run: Run, spans: list[dict[str, Any]]) -> None:
+    with collector((503, ""), (200, "{}")) as (address, taken):
+        words = ["export", "otlp", str(run.path), "--endpoint", address, "--header", "X-Token=a=b"]
+        done = CliRunner().invoke(main, [*words, "--json"])
+        assert done.exit_code == 0, done.output
+    assert [span for request in taken for span in of_request(request)] == spans
+    assert {request["token"] for request in taken} == {"a=b"}
+    assert sum(json.loads(done.output)["spans"].values()) == len(spans)
+    assert len({len(request["resourceSpans"]) for request in taken}) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "said"),
+    [
+        ((400, "a bad request"), 4, "answered 400 Bad Request: a bad request"),
+        ((200, '{"partialSuccess": {"rejectedSpans": "2", "errorMessage": "full"}}'), 1, "full"),
+    ],
+)
+def test_a_collector_that_refuses(run: Run, answer: tuple[int, str], code: int, said: str) -> None:
+    with collector(answer) as (address, _), pytest.raises(RltraceError, match=said) as refused:
+        send(run, f"{address}/v1/traces/", {})
+    assert refused.value.exit_code == code
+    assert (code == ANSWER_IS_NO) == ("did not take" in str(refused.value))
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--endpoint", "localhost:4318"], 2, "give a URL"),
+        (["--endpoint", "http://127.0.0.1:1"], 4, "cannot be reached"),
+        (["--header", "a=b"], 2, "goes with --endpoint"),
+        (["--endpoint", "http://x", "--header", "b"], 2, "NAME=VALUE"),
+        (["--endpoint", "http://x", "-o", "y"], 2, "not both"),
+        (["-o", "no/such/folder/x"], 4, "choose another place with -o"),
+    ],
+)
+def test_wrong_usage_is_one_sentence(run: Run, words: list[str], code: int, said: str) -> None:
+    done = CliRunner().invoke(main, ["export", "otlp", str(run.path), *words])
+    assert (done.exit_code, said in done.output) == (code, True), done.output
+    assert "Traceback" not in done.output

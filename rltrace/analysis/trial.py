@@ -30,11 +30,13 @@ _NONE = 0.02  # gains of less are none
 class Pace:
     """How fast a run was over its steady steps. `steps_s` are seconds from the begin of a step to
     that of the next one; `step_s` is their mean. `effective_tokens_per_s` are useful tokens,
-    weighted by freshness; NaN where nobody said what was trained on."""
+    weighted by freshness, `tokens_per_sample` response tokens of what was trained on; NaN where
+    nobody said what that was."""
 
     steps_s: tuple[float, ...]
     step_s: float
     effective_tokens_per_s: float
+    tokens_per_sample: float = math.nan
 
 
 def pace(run: Run) -> Pace:
@@ -48,19 +50,22 @@ def pace(run: Run) -> Pace:
     ends = [*begins[1:], steady[-1].end_ns]
     steps_s = tuple((b - a) / 1e9 for a, b in zip(begins, ends, strict=True))
     tokens = goodput(run, steps, None)
-    effective = math.nan
-    if tokens is not None and tokens.window_s:
+    effective = length = math.nan
+    if tokens is not None and tokens.window_s and tokens.trained.samples:
         weight = freshness(run, staleness(run)).weight
         effective = tokens.trained.useful_tokens / tokens.window_s * weight
-    return Pace(steps_s, float(np.mean(steps_s)), effective)
+        length = tokens.trained.tokens / tokens.trained.samples
+    return Pace(steps_s, float(np.mean(steps_s)), effective, length)
 
 
 @dataclass(frozen=True)
 class Trial:
     """What a change gained: the step before over the step after, or effective tokens a second after
-    over before (`metric`), over all `pairs` (before, after). `predicted` is None where nothing
-    predicts it. `answer` is "confirmed", "refuted" or "cannot tell" with a prediction, and "gains",
-    "loses", "no gain" or "cannot tell" without one; `because` says why."""
+    over before (`metric`), over all `pairs` (before, after). Effective tokens are compared at the
+    lengths of before: a policy that learns to answer in half the words does the same work.
+    `predicted` is None where nothing predicts it. `answer` is "confirmed", "refuted" or "cannot
+    tell" with a prediction, and "gains", "loses", "no gain" or "cannot tell" without one; `because`
+    says why."""
 
     metric: str
     pairs: tuple[tuple[Pace, Pace], ...]
@@ -73,6 +78,14 @@ class Trial:
     def saved(self) -> Interval:
         """The gain as a share of what a step, or an effective token, cost before."""
         return Interval(*(1 - 1 / g for g in (self.gain.value, self.gain.low, self.gain.high)))
+
+    @property
+    def lengths(self) -> float:
+        """Response tokens a sample after over before; NaN where nobody said."""
+        ratios = [
+            after.tokens_per_sample / before.tokens_per_sample for before, after in self.pairs
+        ]
+        return float(np.mean(ratios)) if ratios else math.nan
 
     @property
     def predicted_saved(self) -> Interval | None:
@@ -99,9 +112,14 @@ def _gain(pairs: tuple[tuple[Pace, Pace], ...], metric: str) -> Interval:
             return ratio(after.steps_s, before.steps_s)
         ratios = [a.step_s / b.step_s for a, b in known]
     else:
-        rates = [(a.effective_tokens_per_s, b.effective_tokens_per_s) for a, b in pairs]
+        rates = [(_samples_per_s(a), _samples_per_s(b)) for a, b in pairs]
         ratios = [b / a for a, b in rates if a > 0 and b > 0]
     return mean_ratio(ratios) if ratios else UNKNOWN
+
+
+def _samples_per_s(pace: Pace) -> float:
+    """Effective tokens a second as samples of that run's mean length."""
+    return pace.effective_tokens_per_s / pace.tokens_per_sample
 
 
 def _answer(gain: Interval, predicted: Estimate | None) -> tuple[str, str]:

@@ -22,6 +22,8 @@ EXIT_CODES = {
     trial.CANNOT_TELL: CANNOT_TELL,
 }
 
+_SAME_LENGTH = 0.02
+
 _OF = {trial.STEP: "of a step's time", trial.GOODPUT: "of what a useful, fresh token costs"}
 
 
@@ -58,6 +60,10 @@ def _lines(found: Trial) -> Iterator[str]:
     predicted = found.predicted_saved
     if predicted is not None:
         yield f"Predicted: {_range(predicted.low, predicted.high)}."
+    if found.metric == trial.GOODPUT and abs(found.lengths - 1) > _SAME_LENGTH:
+        longer = "longer" if found.lengths > 1 else "shorter"
+        by = units.share(abs(found.lengths - 1))
+        yield f"Samples became {by} {longer}, which is neither gain nor loss: compared per sample."
     yield f"{found.answer[0].upper()}{found.answer[1:]}: {found.because}."
 
 

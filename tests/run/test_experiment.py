@@ -127,7 +127,7 @@ def test_words_are_settings() -> None:
 
 
 def pace(step_s: float, tokens_per_s: float = math.nan) -> Pace:
-    return Pace((step_s, step_s * 1.001) * 5, step_s, tokens_per_s)
+    return Pace((step_s, step_s * 1.001) * 5, step_s, tokens_per_s, 100.0)
 
 
 @pytest.mark.parametrize(
@@ -148,6 +148,15 @@ def test_the_answer(after: tuple[float, ...], predicted: Estimate | None, answer
     found = trial(tuple((pace(2.0), pace(s)) for s in after), "step", predicted)
     assert found.answer == answer
     assert found.because
+
+
+def test_shorter_answers_are_no_loss() -> None:
+    before = Pace((1.0, 1.0), 1.0, 300.0, 60.0)
+    pairs = tuple((before, Pace((1.0, 1.0), 1.0, tokens_per_s, length))
+                  for tokens_per_s, length in ((600.0, 40.0), (610.0, 41.0)))  # fmt: skip
+    found = trial(pairs, "goodput", None)
+    assert found.gain.value == pytest.approx(3.0, rel=0.01)
+    assert found.lengths == pytest.approx(40.5 / 60)
 
 
 def test_gains_as_shares_of_the_cost() -> None:

@@ -18,10 +18,16 @@ OPENRLHF := .venvs/openrlhf-$(shell sha256sum < $(OPENRLHF_PINS) | cut -c1-12)
 OPENRLHF_PIP := $(OPENRLHF)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps
 OPENRLHF_VERSIONS := 0.9.1 0.9.6 0.9.9 0.10.1 0.10.2 0.11.2
 
+# And TRL.
+TRL_PINS := pins/trl.txt
+TRL := .venvs/trl-$(shell sha256sum < $(TRL_PINS) | cut -c1-12)
+TRL_PIP := $(TRL)/bin/python -m pip install --quiet --disable-pip-version-check
+TRL_VERSIONS := 0.28.0 1.0.0 1.6.0 1.9.0 1.16.0
+
 # The system tests stand on the environment of the others, and add to it: see the script.
 SYSTEM := .venvs/system-$(shell cat pins/system.* tests/system/install.sh | sha256sum | cut -c1-12)
 
-.PHONY: demo test test-verl test-openrlhf frameworks test-system lint types check bench bench-sync prove gate-study gate-self clean
+.PHONY: demo test test-verl test-openrlhf test-trl frameworks test-system lint types check bench bench-sync prove gate-study gate-self clean
 
 demo: $(READY)
 	$(BIN)/rltrace wrap -- $(BIN)/python examples/train.py
@@ -41,8 +47,13 @@ test-openrlhf: $(OPENRLHF)/.ready
 		TORCH_EXTENSIONS_DIR=$(CURDIR)/$(OPENRLHF)/extensions $(OPENRLHF)/bin/python -m pytest \
 		tests/openrlhf $(wildcard tests/adapters/test_openrlhf_*.py)
 
+# And of TRL; QUICK=1: the kinds of jobs that differ most.
+test-trl: $(TRL)/.ready
+	RLTRACE_TRL_SOURCES=$(CURDIR)/$(TRL)/sources $(TRL)/bin/python -m pytest \
+		tests/trl $(wildcard tests/adapters/test_trl_*.py)
+
 # The frameworks themselves, which take long to install and need no test to have passed.
-frameworks: $(VERL)/.verl $(OPENRLHF)/.openrlhf
+frameworks: $(VERL)/.verl $(OPENRLHF)/.openrlhf $(TRL)/.trl
 
 # What people look at, in the real programs: Perfetto's engine and UI, Chromium, Prometheus, tmux.
 # TESTS="tests/system/test_x.py -k name": these only.
@@ -135,6 +146,23 @@ $(OPENRLHF)/.openrlhf:
 
 $(OPENRLHF)/.ready: $(OPENRLHF)/.openrlhf pyproject.toml
 	$(OPENRLHF_PIP) --editable .
+	touch $@
+
+# torch first here too, and sources to be read only.
+$(TRL)/.trl:
+	@echo "installing TRL into $(TRL) (some minutes, one and a half gigabytes)"
+	rm -rf $(TRL)
+	$$(command -v $(PYTHON) || command -v python3) -m venv $(TRL)
+	$(TRL_PIP) --constraint $(TRL_PINS) torch
+	$(TRL_PIP) --constraint $(TRL_PINS) trl peft aiohttp requests tensorboard
+	for version in $(TRL_VERSIONS); do \
+		$(TRL_PIP) --no-deps --no-compile --target $(TRL)/sources/$$version trl==$$version \
+			|| exit 1; \
+	done
+	touch $@
+
+$(TRL)/.ready: $(TRL)/.trl pyproject.toml
+	$(TRL_PIP) --constraint $(TRL_PINS) --editable . pytest
 	touch $@
 
 $(SYSTEM)/.system: | $(READY)

@@ -1,0 +1,153 @@
+"""Samples that the trainer generates itself, a batch at a time (GRPO, RLOO).
+
+All samples of a batch begin together. When the last turn of one has come back it is complete: the
+ones of a batch without tools end together too, whatever each took, since neither transformers nor
+TRL's call of vLLM tells them apart.
+"""
+
+from __future__ import annotations
+
+import os
+from itertools import count, pairwise
+from typing import Any
+
+from rltrace.adapters.trl.buffer import buffer
+from rltrace.adapters.trl.samples import Sample
+from rltrace.hooks.hook import Call
+from rltrace.hooks.identity import identify
+from rltrace.trace.vocabulary import Finish
+
+_next = count().__next__
+
+
+class _Generating:
+    """The batch that is being generated: when each turn began and ended."""
+
+    turns_ns: list[tuple[int, int]] = []  # noqa: RUF012
+
+
+def begins(call: Call) -> None:
+    """A batch of prompts is about to be generated for: `_generate(prompts)`, on every rank."""
+    trainer, recorder = call.self, call.recorder
+    _Generating.turns_ns = []
+    if not trainer.model.training:
+        return
+    prompts = call.argument("prompts")
+    number, rank = _next(), int(trainer.accelerator.process_index)
+    job, each = _job(recorder.who), max(int(trainer.num_generations), 1)
+    version = int(trainer.state.global_step)
+    call.state = []
+    for place, prompt in enumerate(prompts, rank * len(prompts)):
+        trajectory = identify(f"{job}/{number}/{place}")
+        row = call.row(
+            "trajectories",
+            trajectory=trajectory,
+            group=identify(f"{job}/{number}/group/{place // each}"),
+            prompt=identify(str(prompt)),
+            first_version=version,
+        )
+        call.state.append((trajectory, row))
+
+
+def _job(who: str) -> str:
+    """What the ranks of a job have in common, for ids that they share."""
+    if int(os.environ.get("WORLD_SIZE", "1")) < 2:
+        return who
+    return f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+
+
+def turn_stage(call: Call) -> str:
+    """One call of the engine. In a job with a vLLM server the first rank asks for all."""
+    trainer = call.self
+    if not trainer.model.training:
+        return "eval"
+    return "rollout" if _asks(trainer, trainer.accelerator) else "wait"
+
+
+def engine_stage(call: Call) -> str:
+    """The same, in TRL's own client of vLLM, for whomever it serves."""
+    return "rollout" if _asks(call.self, call.self.accelerator) else "wait"
+
+
+def _asks(owner: Any, accelerator: Any) -> bool:
+    mode = getattr(owner, "mode", None) or getattr(owner, "vllm_mode", None)
+    uses_server = mode == "server" and getattr(owner, "use_vllm", True)
+    return bool(accelerator.is_main_process or not uses_server)
+
+
+def turn_ends(call: Call) -> None:
+    """A turn of all samples that had one has come back."""
+    _Generating.turns_ns.append((call.start_ns, call.end_ns))
+
+
+def own_rollout(call: Call) -> str | None:
+    """A function of the user's may generate in place of TRL."""
+    if getattr(call.self, "rollout_func", None) is None:
+        return None
+    return "rollout" if call.self.model.training else "eval"
+
+
+def ends(call: Call) -> None:
+    """The batch is there: `(prompt ids, completion ids, ...)`, with the mask of what tools said
+    third and the completions fourth in GRPO, the completions third in RLOO."""
+    rows, trainer = call.state, call.self
+    if rows is None:
+        return
+    buffer.made = buffer.shuffled = None
+    if call.exception is not None:
+        for _, row in rows:
+            _set(row, end_ns=call.end_ns, finish=Finish.ERROR)
+        return
+    prompts, completions, *rest = call.result
+    masks, said = rest[:2] if len(rest) > 1 else (None, rest[0])
+    over, samples = _ends_of_text(trainer), []
+    for place, (trajectory, row) in enumerate(rows):
+        ids = completions[place]
+        tokens = len(ids) if masks is None else sum(masks[place])
+        sample = Sample(trajectory, len(prompts[place]), tokens)
+        complete = len(ids) > 0 and ids[-1] in over
+        sample.masked = bool(trainer.mask_truncated_completions) and not complete
+        samples.append(sample)
+        _set(
+            row,
+            prompt_tokens=sample.prompt_tokens,
+            response_tokens=tokens,
+            last_version=int(trainer.state.global_step),
+            finish=Finish.STOP if complete else Finish.LENGTH,
+            token_ids=1,
+            logprobs=int(trainer.use_vllm),
+            **_times(_turns(said[place]), call.end_ns),
+        )
+    buffer.made = samples
+
+
+def _turns(completion: Any) -> int:
+    """How often the policy was asked for a sample: a conversation says so, a text is one turn."""
+    if not isinstance(completion, list):
+        return 1
+    return sum(isinstance(m, dict) and m.get("role") == "assistant" for m in completion) or 1
+
+
+def _times(turns: int, end_ns: int) -> dict[str, int]:
+    """When the last of a sample's turns came back, and what lay between them: tools."""
+    made = _Generating.turns_ns[:turns]
+    if not made:  # by a function of the user's
+        return {"end_ns": end_ns, "turns": turns}
+    between = sum(after[0] - before[1] for before, after in pairwise(made))
+    return {"end_ns": made[-1][1], "turns": len(made), "env_ns": between}
+
+
+def _ends_of_text(trainer: Any) -> set[int]:
+    """The tokens after which TRL takes a sample for complete. 0.28 to 1.0 keep them themselves,
+    1.16 knows several."""
+    tokenizer = getattr(trainer, "_tokenizer", None)
+    ends = getattr(trainer, "eos_token_ids", None)
+    if ends is None:
+        ends = [trainer.eos_token_id if tokenizer is None else tokenizer.eos_token_id]
+    pad = trainer.pad_token_id if tokenizer is None else tokenizer.pad_token_id
+    return {*ends, pad}
+
+
+def _set(row: Any, **columns: int) -> None:
+    if row is not None:
+        row.set(**columns)

@@ -1,0 +1,126 @@
+"""Online DPO: two samples of a prompt, which its training step generates, judges and trains on.
+
+A batch of n prompts is 2 n samples, all first ones before all second ones. How long they are TRL
+knows on the host where it hands them to reward functions; with a judge (before 1.6) it does not.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from itertools import count
+from typing import Any
+
+from rltrace.adapters.trl.loop import loop
+from rltrace.adapters.trl.samples import Sample
+from rltrace.adapters.trl.verdicts import verdict
+from rltrace.hooks.hook import Call
+from rltrace.hooks.identity import identify
+from rltrace.trace.vocabulary import Finish, Outcome
+
+_next = count().__next__
+
+
+class _Pairs:
+    """The samples of the running step, with their rows."""
+
+    made: list[tuple[Sample, Any]] = []  # noqa: RUF012
+
+
+def begins(call: Call) -> None:
+    """Two samples of each prompt are about to be generated."""
+    trainer, prompts = call.self, call.argument("prompts")
+    number, version = _next(), int(trainer.state.global_step)
+    job = call.recorder.who  # a prompt's samples are of one rank
+    _Pairs.made = []
+    for place in range(2 * len(prompts)):
+        prompt = prompts[place % len(prompts)]
+        sample = Sample(identify(f"{job}/{number}/{place}"), -1, -1)
+        row = call.row(
+            "trajectories",
+            trajectory=sample.id,
+            group=identify(f"{job}/{number}/group/{place % len(prompts)}"),
+            prompt=identify(str(prompt)),
+            first_version=version,
+        )
+        _Pairs.made.append((sample, row))
+
+
+def ends(call: Call) -> None:
+    """They are there: `(prompt ids, prompt mask, completion ids, completion mask, ...)`, which are
+    tensors; they are read where they are on the host."""
+    if call.exception is not None:
+        _set_all(end_ns=call.end_ns, finish=Finish.ERROR)
+        return
+    _set_all(end_ns=call.end_ns, turns=1, last_version=int(call.self.state.global_step))
+    mask = call.result[1]
+    if mask.device.type == "cpu":
+        for (sample, row), tokens in zip(_Pairs.made, mask.sum(1).tolist(), strict=True):
+            sample.prompt_tokens = int(tokens)
+            if row is not None:
+                row.set(prompt_tokens=sample.prompt_tokens)
+    loop.micro = [sample for sample, _ in _Pairs.made]
+
+
+def _set_all(**columns: int) -> None:
+    for _, row in _Pairs.made:
+        if row is not None:
+            row.set(**columns)
+
+
+def judged(call: Call) -> None:
+    """The functions have been asked: one number for each sample, their weighted sum."""
+    trainer, lists = call.self, call.argument("completion_ids_list")
+    if lists is None or len(lists) != len(_Pairs.made):
+        return
+    ends_of_text = _ends_of_text(trainer)
+    values = None if call.exception is not None else call.result.tolist()
+    name, times_ns = _component(trainer), (call.start_ns, call.end_ns)
+    for place, (sample, row) in enumerate(_Pairs.made):
+        sample.tokens, complete = _length(lists[place], *ends_of_text)
+        if row is not None:
+            finish = Finish.STOP if complete else Finish.LENGTH
+            row.set(response_tokens=sample.tokens, finish=finish)
+        value = math.nan if values is None else float(values[place])
+        outcome = Outcome.ERROR if values is None else Outcome.OK
+        verdict(call, sample.id, name, times_ns, value, outcome)
+
+
+def _length(ids: list[int], ends: set[int], pad: int) -> tuple[int, bool]:
+    """Tokens of a sample that is filled up to the longest, and whether it came to its end. The end
+    of the text may be what it is filled up with."""
+    for place, token in enumerate(ids):
+        if token in ends:
+            return place + 1, True
+    tokens = len(ids)
+    while tokens and ids[tokens - 1] == pad:
+        tokens -= 1
+    return tokens, False
+
+
+def _ends_of_text(trainer: Any) -> tuple[set[int], int]:
+    tokenizer = getattr(trainer, "_tokenizer", None) or trainer.processing_class
+    tokenizer = getattr(tokenizer, "tokenizer", tokenizer)
+    ends = getattr(trainer, "eos_token_ids", None) or [tokenizer.eos_token_id]
+    return set(ends), tokenizer.pad_token_id
+
+
+def _component(trainer: Any) -> str:
+    functions = trainer.reward_funcs
+    if len(functions) == 1:
+        return str(getattr(functions[0], "__name__", type(functions[0]).__name__))
+    return f"sum of {len(functions)} functions"
+
+
+def forward(call: Call) -> str | None:
+    """The policy's forward belongs to training; the other one is the reference."""
+    del call
+    return None if sys.modules["torch"].is_grad_enabled() else "reference"
+
+
+def generation_stage(call: Call) -> str:
+    """In a job with a vLLM server the first rank asks for all."""
+    trainer = call.self
+    server = getattr(trainer, "vllm_mode", "") == "server" and trainer.args.use_vllm
+    return "wait" if server and os.environ.get("RANK", "0") != "0" else "rollout"

@@ -1,0 +1,227 @@
+"""Samples in the process that generates for an asynchronous trainer (a thread of it before 1.6).
+
+A conversation is one task of asyncio's, in which its turns are awaited: a context variable says to
+which one they belong. What becomes of it reaches the trainer pickled, through a queue, with no room
+for an id: both ends make the same one of what a sample is (`Ids`).
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from asyncio import CancelledError
+from contextvars import ContextVar
+from itertools import count
+from typing import Any
+
+from rltrace.adapters.trl.verdicts import write_verdicts
+from rltrace.hooks.hook import Call
+from rltrace.hooks.identity import identify
+from rltrace.trace.vocabulary import Finish, Stage
+
+_next = count().__next__
+_MOST = 100_000  # samples that wait to be judged, or whose likes may still come
+
+
+class Conversation:
+    """One sample in the making."""
+
+    __slots__ = ("columns", "completion", "env_ns", "finish", "row", "turns")
+
+    def __init__(self, row: Any) -> None:
+        self.row = row
+        self.turns = self.env_ns = 0
+        self.finish = -1
+        self.completion: Any = None
+        self.columns: dict[str, int] = {}  # of a row, for one more
+
+
+_current: ContextVar[Conversation | None] = ContextVar("rltrace_trl_conversation", default=None)
+_waiting: dict[int, Conversation] = {}  # for their verdicts, by their messages
+
+
+def started(call: Call) -> None:
+    """The process is one that generates."""
+    if call.exception is None:
+        call.recorder.describe(role="rollout")
+
+
+def begins(call: Call) -> None:
+    """A conversation begins."""
+    version = call.recorder.version = int(call.self.model_version)
+    prompt = call.argument("prompt") or (call.argument("row") or {}).get("prompt")
+    columns = {"first_version": version, "prompt": identify(str(prompt))}
+    call.state = Conversation(call.row("trajectories", **columns))
+    call.state.columns = {**columns, "start_ns": call.start_ns}
+    _current.set(call.state)
+
+
+def asks(call: Call) -> None:
+    """A turn is asked for."""
+    call.recorder.version = int(call.self.model_version)
+    call.span.set(version=call.recorder.version)
+
+
+def turn_ends(call: Call) -> None:
+    """A turn has come back: its tokens, and with their log-probs in GRPO."""
+    conversation = _current.get()
+    if call.exception is not None:
+        return
+    ids = call.result[0] if isinstance(call.result, tuple) else call.result
+    call.span.set(items=1, tokens=len(ids))
+    if conversation is not None:
+        conversation.turns += 1
+        conversation.finish = _finish(call.self, ids)
+
+
+def _finish(loop: Any, ids: list[int]) -> int:
+    ends = getattr(loop, "eos_token_ids", None) or [loop.tokenizer.eos_token_id]
+    if ids and ids[-1] in ends:
+        return Finish.STOP
+    return Finish.LENGTH if len(ids) >= loop.max_tokens else -1
+
+
+def tools_end(call: Call) -> None:
+    """The tools of a turn have been called."""
+    conversation = _current.get()
+    if conversation is not None:
+        conversation.env_ns += call.end_ns - call.start_ns
+
+
+def ends(call: Call) -> None:
+    """A conversation is over: its messages come first in what it gives."""
+    conversation = call.state
+    _complete(call, conversation)
+    if call.exception is None and conversation.row is not None:
+        conversation.completion = call.result[0]
+        if len(_waiting) < _MOST:
+            _waiting[id(conversation.completion)] = conversation
+
+
+def ends_judged(call: Call) -> None:
+    """A sample for distillation is over, and what its teacher says of it is there."""
+    conversation, sample = call.state, call.result
+    _complete(call, conversation)
+    if sample is not None and conversation.row is not None:
+        conversation.row.set(**_of_sample(sample))
+
+
+def _complete(call: Call, conversation: Conversation) -> None:
+    if conversation.row is None:
+        return
+    columns = {"end_ns": call.end_ns, "env_ns": conversation.env_ns}
+    if call.exception is not None:
+        cancelled = isinstance(call.exception, CancelledError)
+        columns["finish"] = Finish.ABORT if cancelled else Finish.ERROR
+    else:
+        columns |= {"last_version": int(call.self.model_version), "turns": conversation.turns}
+        if conversation.finish >= 0:
+            columns["finish"] = conversation.finish
+    conversation.row.set(**columns)
+    conversation.columns |= columns
+
+
+# --- verdicts
+
+
+class _Scoring:
+    """The group that is being judged: one at a time."""
+
+    functions: dict[int, str] = {}  # noqa: RUF012  # reward function -> its name
+    times_ns: dict[str, tuple[int, int]] = {}  # noqa: RUF012
+
+
+def judging(call: Call) -> None:
+    """A group is about to be judged."""
+    worker = call.self
+    pairs = zip(worker.reward_funcs, worker.reward_func_names, strict=False)
+    _Scoring.functions = {id(function): name for function, name in pairs}
+    _Scoring.times_ns = {}
+
+
+def function_begins(call: Call) -> None:
+    """Something is about to run in a thread; a plain reward function does."""
+    name = _Scoring.functions.get(id(call.argument("func")))
+    if name is not None:
+        call.state = (name, call.recorder.begin(call.recorder.name(name), Stage.REWARD))
+
+
+def function_ends(call: Call) -> None:
+    """It is over."""
+    if call.state is not None:
+        name, span = call.state
+        span.end()
+        _Scoring.times_ns[name] = (call.start_ns, call.end_ns)
+
+
+def judged(call: Call) -> None:
+    """The samples of a group, as they go to the trainer. A conversation whose tokens do not add up
+    to one row is several samples, each with a part of it."""
+    _Scoring.functions = {}
+    if call.exception is not None:
+        return
+    group = identify(f"{call.recorder.who}/group/{_next()}")
+    times_ns = dict.fromkeys(call.self.reward_func_names, (call.start_ns, call.end_ns))
+    times_ns |= _Scoring.times_ns
+    told: set[int] = set()
+    for sample in call.result:
+        place = id(sample.completion)
+        conversation = _waiting.get(place)
+        if conversation is None:
+            continue
+        columns = {"group": group, "logprobs": 1, **_of_sample(sample)}
+        if place in told:
+            call.recorder.append("trajectories", **conversation.columns, **columns)
+        else:
+            conversation.row.set(**columns)
+        told.add(place)
+        names = call.self.reward_func_names
+        values = {name: sample.metrics.get(f"rewards/{name}", math.nan) for name in names}
+        write_verdicts(call, columns["trajectory"], values, times_ns)
+    for place in told:
+        del _waiting[place]
+
+
+def _of_sample(sample: Any) -> dict[str, int]:
+    prompt, response = lengths(sample)
+    return {
+        "trajectory": _ids.of(sample),
+        "prompt_tokens": prompt,
+        "response_tokens": response,
+        "token_ids": 1,
+    }
+
+
+# --- what both ends of the queue make of a sample
+
+
+def lengths(sample: Any) -> tuple[int, int]:
+    """Tokens before the first that the policy made, and those that it made; what tools said is
+    none of either. The mask is an array since 1.16, a list before."""
+    mask = sample.completion_mask
+    if isinstance(mask, list):
+        return mask.index(1) if 1 in mask else len(mask), sum(mask)
+    made = int(mask.sum())
+    return int(mask.argmax()) if made else len(mask), made
+
+
+class Ids:
+    """The ids of samples at one end of the queue: of its version, its tokens and, where that is not
+    all, of how many like it came before. The queue keeps their order."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, int] = {}  # how often a sample has come, by what it is
+
+    def of(self, sample: Any) -> int:
+        """A sample's id; asked for once a sample."""
+        ids = sample.input_ids
+        content = array("q", ids) if isinstance(ids, list) else ids
+        key = identify(f"{sample.model_version}/".encode() + content.tobytes())
+        before = self._seen.pop(key, 0)
+        self._seen[key] = before + 1
+        if len(self._seen) > _MOST:
+            del self._seen[next(iter(self._seen))]
+        return identify(f"{key}/{before}")
+
+
+_ids = Ids()

@@ -1,0 +1,133 @@
+"""Weights on their way from the trainer to vLLM: a server's, the trainer's own engine's, or those
+of an asynchronous trainer's server.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from rltrace.adapters.table.weights import shape_bytes, tensor_bytes
+from rltrace.hooks.hook import Call
+from rltrace.trace.vocabulary import SyncRole, Transport
+
+
+class _Update:
+    """The update that this process is sending: what has gone out so far, -1 for nothing."""
+
+    bytes = -1
+    tensors = 0
+    transport: int = Transport.NCCL
+
+    def clear(self) -> None:
+        """A new one begins."""
+        self.bytes, self.tensors, self.transport = -1, 0, Transport.NCCL
+
+    def add(self, size_bytes: int) -> None:
+        """One more tensor."""
+        self.bytes = max(self.bytes, 0) + size_bytes
+        self.tensors += 1
+
+
+_update = _Update()
+
+
+def begins(call: Call) -> None:
+    """A trainer begins to update an engine."""
+    del call
+    _update.clear()
+
+
+def described(call: Call) -> None:
+    """Tensors that are about to be sent, as `(name, type, shape)`."""
+    for _, dtype, shape in call.argument("metadata"):
+        size = shape_bytes(shape, dtype)
+        if size is not None:
+            _update.add(size)
+
+
+def tensor_sent(call: Call) -> None:
+    """One tensor is about to be sent; of a client that sends several at once `described` tells."""
+    if not hasattr(call.self, "update_named_params"):
+        _update.add(tensor_bytes([call.argument("weights")]))
+
+
+def ends(call: Call) -> None:
+    """The engine has the weights of the updates so far. In a job with a server only the first rank
+    sends; an engine of the trainer's own is given all parameters on each rank."""
+    owner, recorder = call.self, call.recorder
+    if call.exception is not None:
+        return
+    mode = getattr(owner, "mode", None) or getattr(owner, "vllm_mode", None)
+    if mode == "colocate":
+        _update.transport = Transport.IN_PROCESS
+        for size in _pushed(owner.model):
+            _update.add(size)
+    call.span.set(version=recorder.version)
+    _row(call, recorder.version)
+
+
+def _pushed(model: Any) -> list[int]:
+    """Bytes of the tensors that an engine is given: those of a PEFT model with its adapter merged.
+    What a wrapper of FSDP's first version holds is cut into pieces and stays unknown."""
+    if type(model).__name__ == "FullyShardedDataParallel":
+        return []
+    prefix = getattr(model, "prefix", None) if hasattr(model, "peft_config") else None
+    return [
+        int(getattr(parameter, "ds_numel", None) or parameter.numel())
+        * int(parameter.element_size())
+        for name, parameter in model.named_parameters()
+        if not (prefix and (prefix in name or "original_module" in name))
+    ]
+
+
+def _row(call: Call, version: int) -> None:
+    if _update.bytes < 0:
+        return
+    call.span.set(bytes=_update.bytes, items=_update.tensors)
+    call.row(
+        "syncs",
+        role=SyncRole.SOURCE,
+        version=version,
+        stall_ns=call.end_ns - call.start_ns,  # it does nothing else meanwhile
+        bytes=_update.bytes,
+        buckets=_update.tensors,
+        transport=_update.transport,
+    )
+
+
+def streamed(call: Call) -> None:
+    """An asynchronous trainer has gathered one tensor, which the first rank sends."""
+    size = tensor_bytes([call.result[1]])
+    call.span.set(bytes=size, items=1)
+    if os.environ.get("RANK", "0") == "0":
+        _update.add(size)
+
+
+def adapter_saved(call: Call) -> None:
+    """An adapter has been written to where the server reads it."""
+    if call.exception is None and call.argument("accelerator").is_main_process:
+        _update.transport = Transport.FILE
+        for entry in os.scandir(call.argument("dest_dir")):
+            if entry.name.endswith((".safetensors", ".bin")):
+                _update.add(entry.stat().st_size)
+
+
+def published(call: Call) -> None:
+    """The server has a new version, by TRL's count, which only the first rank keeps."""
+    trainer, recorder = call.self, call.recorder
+    if call.exception is not None:
+        return
+    main = trainer.accelerator.is_main_process
+    recorder.version = int(trainer.model_version) if main else max(recorder.version, 0) + 1
+    call.span.set(version=recorder.version)
+    if main:
+        if _update.transport == Transport.NCCL and not _is_trls(trainer):
+            _update.transport = -1
+        _row(call, recorder.version)
+
+
+def _is_trls(trainer: Any) -> bool:
+    """Whether TRL's own client sends, and not one of the user's."""
+    sender = getattr(trainer, "weight_transfer", None) or getattr(trainer, "rollout_worker", None)
+    return type(sender).__module__.split(".")[0] == "trl"

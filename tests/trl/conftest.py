@@ -1,0 +1,35 @@
+"""Traced jobs of TRL, one of each kind, each run once for all tests."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.trl.jobs import JOBS, QUICK, Finished, make_assets, train
+
+ASKED = QUICK if os.environ.get("QUICK") else tuple(JOBS)
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Model and tokenizer."""
+    if importlib.util.find_spec("trl") is None:
+        pytest.skip("TRL is not installed here: make test-trl")
+    return make_assets(tmp_path_factory.mktemp("assets") / "model")
+
+
+@pytest.fixture(scope="session")
+def finished(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Finished]:
+    """The finished job of a name, traced."""
+    known: dict[str, Finished] = {}
+
+    def job(name: str) -> Finished:
+        if name not in known:
+            known[name] = train(JOBS[name], model, tmp_path_factory.mktemp(name))
+        return known[name]
+
+    return job

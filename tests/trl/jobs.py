@@ -1,0 +1,154 @@
+"""TRL jobs as a user starts them, traced, and what they leave."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import rltrace
+from rltrace.trace.run import Run
+from tests.hooks.conftest import WRAP, clean_environment
+
+JOB = Path(__file__).with_name("job") / "train.py"
+LIMIT_S = 900  # of one job, which takes half a minute on an idle core
+
+EACH = 4
+"""Samples of a prompt."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A way to run TRL: the kind of trainer, its options, and what the job reads."""
+
+    kind: str
+    steps: int = 4
+    options: tuple[str, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+    ranks: int = 1
+
+    def option(self, name: str, default: int) -> int:
+        """A whole number among the options."""
+        found = dict(option.split("=", 1) for option in self.options)
+        return int(found.get(name, default))
+
+    @property
+    def updates_of_a_batch(self) -> int:
+        """How many updates a generated batch serves; it is as large as two micro-batches need."""
+        return self.option("steps_per_generation", 2) * self.option("num_iterations", 1) // 2
+
+
+REUSED = ("num_iterations=2", "steps_per_generation=4")
+
+JOBS: Mapping[str, Job] = {
+    "grpo": Job("grpo"),
+    "async": Job("async", steps=6),
+    "rloo": Job("rloo", options=("num_iterations=2",)),
+    "reused": Job("grpo", steps=8, options=REUSED),
+    "server": Job("server", steps=8, options=REUSED),
+    "ranks": Job("grpo", options=("num_iterations=2",), ranks=2),
+    "pairs": Job("pairs", steps=3),
+}
+QUICK = ("grpo", "async", "rloo", "ranks")
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A finished job: what TRL logged, what the job's own code stamped and, if traced, the run."""
+
+    job: Job
+    folder: Path
+    code: int = 0
+
+    @cached_property
+    def run(self) -> Run:
+        """The trace."""
+        return rltrace.open_run(self.folder / "run")
+
+    @property
+    def log(self) -> str:
+        """All that the job printed."""
+        return (self.folder / "log").read_text(errors="replace")
+
+    @cached_property
+    def metrics(self) -> dict[int, dict[str, Any]]:
+        """TRL's own figures by step."""
+        state = json.loads((self.folder / "out/log.json").read_text())
+        return {line["step"]: line for line in state["log_history"] if "train_runtime" not in line}
+
+    def stamps(self, what: str) -> list[dict[str, Any]]:
+        """What the job's own code wrote down, in order of its start."""
+        files = (self.folder / "stamps").glob(f"{what}-*.jsonl")
+        found = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+        return sorted(found, key=lambda line: line["start_ns"])
+
+    def rows(self, query: str) -> list[Any]:
+        """The rows of a query on the trace; bare values where it has one column."""
+        found = self.run.sql(query).fetchall()
+        return [row[0] if len(row) == 1 else row for row in found]
+
+
+def train(
+    job: Job, model: Path, folder: Path, traced: bool = True, code: int | None = 0
+) -> Finished:
+    """Runs a job in a folder, by default traced into `run` there, until it ends with `code` (None:
+    whatever it ends with)."""
+    for name in ("stamps", "out"):
+        (folder / name).mkdir(parents=True)
+    wrap = [*WRAP, "--out", str(folder / "run"), "--"] if traced else []
+    launch = [sys.executable]
+    if job.ranks > 1:
+        launch += ["-m", "accelerate.commands.launch", "--cpu", "--num_machines=1"]
+        launch += [f"--num_processes={job.ranks}", "--mixed_precision=no", "--dynamo_backend=no"]
+        launch += [f"--main_process_port={_free_port()}"]
+    arguments = [job.kind, str(model), str(folder / "out"), f"max_steps={job.steps}", *job.options]
+    environment = clean_environment(
+        TRL_JOB_STAMPS=str(folder / "stamps"),
+        OMP_NUM_THREADS="1",  # a tiny model is fastest on one
+        HF_HUB_OFFLINE="1",
+        HF_HOME=str(folder / "hf"),
+        **dict(job.environment),
+    )
+    command = [*wrap, *launch, str(JOB), *arguments]
+    ended = Finished(job, folder, _run(command, folder, environment))
+    assert code is None or ended.code == code, ended.log[-8000:]
+    return ended
+
+
+def _free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])
+
+
+def _run(command: list[str], folder: Path, environment: dict[str, str]) -> int:
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=environment,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            return process.wait(LIMIT_S)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait(30)
+            raise
+
+
+def make_assets(folder: Path) -> Path:
+    """Model and tokenizer; no network."""
+    maker = Path(__file__).with_name("make_assets.py")
+    subprocess.run([sys.executable, str(maker), str(folder)], check=True, env=clean_environment())
+    return folder

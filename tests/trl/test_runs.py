@@ -1,0 +1,384 @@
+"""What a trace of a real TRL run counts is what TRL and the job's own stamps count.
+
+Times are held to containment here: what a part of the job says of itself lies within the span that
+watches it. How far apart the two ends are is measured in benchmarks/trl_stages.py, as no test may
+depend on how busy a machine is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from rltrace.analysis.activity import read_activity
+from rltrace.analysis.stages import break_down
+from rltrace.analysis.steps import find_steps
+from tests.trl.conftest import ASKED
+from tests.trl.jobs import EACH, JOBS, Finished
+
+UPDATE = 8
+"""Samples of an update of one rank: two micro-batches of four."""
+
+CLOCKS_NS = 1_000_000  # between the job's clock and the trace's, which may drift in a run
+
+
+@pytest.fixture(params=JOBS)
+def job(request: pytest.FixtureRequest, finished: Callable[[str], Finished]) -> Finished:
+    """Each of the jobs, traced."""
+    if request.param not in ASKED:
+        pytest.skip("QUICK=1 asks for some kinds of jobs")
+    return finished(request.param)
+
+
+@pytest.fixture
+def own(job: Finished) -> Finished:
+    """A job whose trainer generates itself, and judges with several functions."""
+    if is_(job, "async", "pairs"):
+        pytest.skip("another trainer")
+    return job
+
+
+@pytest.fixture
+def apart(job: Finished) -> Finished:
+    """The job whose samples come from a process of their own."""
+    if not is_(job, "async"):
+        pytest.skip("another trainer")
+    return job
+
+
+def is_(job: Finished, *names: str) -> bool:
+    """Whether it is one of these."""
+    return job.job in [JOBS[name] for name in names]
+
+
+def steps(job: Finished) -> range:
+    """The numbers of its steps."""
+    return range(1, job.job.steps + 1)
+
+
+def test_every_hook_found_its_target_and_could_read(job: Finished) -> None:
+    assert [problem for problem in job.run.problems if problem["what"] != "no-gpu"] == []
+
+
+def test_steps_are_trls_steps(job: Finished) -> None:
+    found = job.rows("SELECT step, start_ns, end_ns FROM steps ORDER BY start_ns")
+    assert [step for step, _, _ in found] == list(job.metrics) == list(steps(job))
+    for (_, _, end_ns), (_, start_ns, _) in pairwise(found):
+        assert end_ns == start_ns
+
+
+def test_its_own_figures_are_there_once(job: Finished) -> None:
+    for step, metrics in job.metrics.items():
+        found = job.rows(
+            "SELECT counter, value FROM samples JOIN steps ON time_ns BETWEEN start_ns AND"
+            f" steps.end_ns WHERE steps.step = {step} AND device IS NULL"
+        )
+        told = {
+            name: float(value)
+            for name, value in metrics.items()
+            if isinstance(value, float | int) and name != "step"
+        }
+        assert {name: value for name, value in found if name in told} == told
+        assert Counter(name for name, _ in found if name in told).most_common(1)[0][1] == 1
+
+
+# --- trainers that generate themselves
+
+
+def test_every_sample_is_one_trajectory_with_its_tokens(own: Finished) -> None:
+    count, distinct, groups = own.rows(
+        'SELECT count(*), count(DISTINCT trajectory), count(DISTINCT "group") FROM trajectories'
+    )[0]
+    made = own.stamps("made")
+    assert count == distinct == sum(len(stamp["tokens"]) for stamp in made) == EACH * groups
+    found = Counter(own.rows("SELECT first_version, response_tokens FROM trajectories"))
+    assert found == Counter((s["step"], tokens) for s in made for tokens in s["tokens"])
+    assert own.rows("SELECT count(*) FROM trajectories WHERE first_version <> last_version") == [0]
+
+
+def test_a_group_is_the_samples_of_a_prompt(own: Finished) -> None:
+    found = own.rows('SELECT count(*), count(DISTINCT prompt) FROM trajectories GROUP BY "group"')
+    assert set(found) == {(EACH, 1)}
+
+
+def test_a_step_trains_on_the_samples_that_its_loss_is_of(own: Finished) -> None:
+    """Each sample is known by the reward that its tokens give, in shuffled and reused batches."""
+    trained = own.stamps("trained")
+    for step in steps(own):
+        values = Counter(
+            own.rows(
+                "SELECT value FROM uses JOIN rewards USING (trajectory)"
+                f" WHERE step = {step} AND fate = 'trained' AND component = 'identity'"
+            )
+        )
+        mine = [stamp for stamp in trained if stamp["step"] == step - 1]
+        assert values == Counter(sample for stamp in mine for sample in stamp["samples"])
+        assert values.total() == UPDATE * own.job.ranks
+        tokens = own.rows(f"SELECT tokens FROM uses WHERE step = {step}")
+        assert Counter(tokens) == Counter(n for stamp in mine for n in stamp["tokens"])
+
+
+def test_the_lag_of_a_sample_is_the_updates_since_it_was_made(own: Finished) -> None:
+    made = {sample: s["step"] for s in own.stamps("made") for sample in s["samples"]}
+    expected = Counter(
+        stamp["step"] - made[sample]
+        for stamp in own.stamps("trained")
+        for sample in stamp["samples"]
+    )
+    assert Counter(own.rows("SELECT lag FROM lags WHERE fate = 'trained'")) == expected
+    assert sorted(expected) == list(range(own.job.updates_of_a_batch))
+    assert len(set(expected.values())) == 1  # a batch serves all its updates alike
+
+
+def test_verdicts_are_those_that_the_functions_gave(own: Finished) -> None:
+    assert own.rows("SELECT DISTINCT outcome FROM rewards") == ["ok"]
+    given: dict[str, Counter[float]] = {"identity": Counter(), "some": Counter()}
+    for stamp in own.stamps("reward"):
+        given[stamp["function"]].update(v for v in stamp["values"] if v is not None)
+    for name, values in given.items():
+        assert Counter(own.rows(f"SELECT value FROM rewards WHERE component = '{name}'")) == values
+    [joined] = own.rows("SELECT count(*) FROM rewards JOIN trajectories USING (trajectory)")
+    assert joined == sum(values.total() for values in given.values())
+
+
+def test_verdicts_add_up_to_the_means_that_trl_logs(own: Finished) -> None:
+    for step, metrics in own.metrics.items():
+        if "rewards/identity/mean" not in metrics:
+            continue  # no batch was generated
+        for name in ("identity", "some"):
+            [mean] = own.rows(
+                "SELECT avg(value) FROM rewards JOIN trajectories USING (trajectory)"
+                f" WHERE first_version = {step - 1} AND component = '{name}'"
+            )
+            assert mean == pytest.approx(metrics[f"rewards/{name}/mean"], rel=1e-5)
+
+
+def test_how_samples_end_is_what_trl_logs(own: Finished) -> None:
+    for step, metrics in own.metrics.items():
+        if "completions/clipped_ratio" in metrics:
+            ends = own.rows(f"SELECT finish FROM trajectories WHERE first_version = {step - 1}")
+            assert ends.count("length") / len(ends) == metrics["completions/clipped_ratio"]
+
+
+def test_each_function_has_a_span_as_long_as_it_ran(own: Finished) -> None:
+    for name in ("identity", "some"):
+        spans = own.rows(f"SELECT count(*) FROM spans WHERE name = '{name}' AND stage = 'reward'")
+        assert spans == [sum(stamp["function"] == name for stamp in own.stamps("reward"))]
+        inside(
+            [stamp for stamp in own.stamps("reward") if stamp["function"] == name],
+            own.rows(f"SELECT start_ns, end_ns FROM rewards WHERE component = '{name}'"),
+        )
+
+
+def test_the_stages_that_only_some_jobs_have(own: Finished) -> None:
+    found = set(own.rows("SELECT DISTINCT stage FROM spans"))
+    assert found >= {"rollout", "reward", "reference", "train", "data", "other", "step"}
+    # Log-probs are recomputed where a batch outlives an update; the weights then move with vLLM.
+    again = own.job.updates_of_a_batch > 1 or is_(own, "rloo", "server")
+    assert ("logprob" in found) == again == bool(own.stamps("logprob"))
+    assert ("sync" in found) == is_(own, "server")
+
+
+def test_workers_see_what_was_generated(own: Finished) -> None:
+    """Rows and tokens of the forward passes, rank by rank."""
+    total = own.rows("SELECT sum(prompt_tokens + response_tokens) FROM trajectories")
+    for stage in ("reference", "logprob"):
+        stamps = own.stamps(stage)
+        if stamps:
+            [(rows, tokens)] = own.rows(
+                f"SELECT sum(items), sum(tokens) FROM spans WHERE stage = '{stage}'"
+            )
+            assert rows == sum(stamp["rows"] for stamp in stamps)
+            assert [tokens] == total
+
+
+def test_weights_for_a_server_are_counted_to_the_byte(own: Finished) -> None:
+    loads = own.stamps("load")
+    assert bool(loads) == is_(own, "server")
+    sources = own.rows("SELECT version, bytes, buckets FROM syncs ORDER BY version")
+    every = own.job.updates_of_a_batch
+    assert sources == [(i * every, s["bytes"], s["tensors"]) for i, s in enumerate(loads)]
+
+
+def test_ranks_say_who_they_are_and_only_the_first_counts_steps(own: Finished) -> None:
+    learners = [process for process in own.run.processes if process.role == "learner"]
+    assert sorted(process.rank for process in learners) == list(range(own.job.ranks))
+    assert {process.facts["objective"] for process in learners} == {
+        "decoupled" if is_(own, "server") else "ppo"
+    }
+    placement = "disaggregated" if is_(own, "server") else "colocated"
+    assert {process.facts["placement"] for process in learners} == {placement}
+    assert own.rows("SELECT DISTINCT rank FROM spans WHERE stage = 'step'") == [0]
+    for rank in range(own.job.ranks):
+        assert own.rows(f"SELECT count(*) FROM uses WHERE rank = {rank}") == [
+            UPDATE * own.job.steps
+        ]
+        numbers = own.rows(
+            f"SELECT DISTINCT step FROM spans WHERE stage = 'train' AND rank = {rank} ORDER BY step"
+        )
+        assert numbers == list(steps(own))
+
+
+# --- the asynchronous trainer
+
+
+def test_every_request_is_seen_where_it_is_made(apart: Finished) -> None:
+    """Those that were still running when the worker was stopped never came back."""
+    answered = Counter(stamp["tokens"] for stamp in apart.stamps("request"))
+    seen = Counter(
+        apart.rows(
+            "SELECT tokens FROM spans WHERE role = 'rollout' AND stage = 'rollout'"
+            " AND tokens IS NOT NULL"
+        )
+    )
+    assert seen <= answered
+    assert answered.total() - seen.total() <= 16  # what may be in flight
+
+
+def test_every_judged_sample_has_tokens_group_and_verdicts(apart: Finished) -> None:
+    given = [stamp for stamp in apart.stamps("reward") if stamp["function"] == "identity"]
+    values = Counter(value for stamp in given for value in stamp["values"])
+    found = Counter(apart.rows("SELECT value FROM rewards WHERE component = 'identity'"))
+    assert found <= values
+    assert values.total() - found.total() <= EACH  # a group that was being judged at the end
+    groups = apart.rows(
+        'SELECT count(*) FROM trajectories WHERE "group" IS NOT NULL GROUP BY "group"'
+    )
+    assert set(groups) == {EACH}
+    [tokens] = apart.rows(
+        "SELECT count(*) FROM trajectories JOIN rewards USING (trajectory)"
+        " WHERE component = 'identity' AND response_tokens > 0 AND prompt_tokens > 0"
+    )
+    assert tokens == found.total()
+
+
+def test_a_step_trains_on_as_many_samples_and_tokens_as_trl_says(apart: Finished) -> None:
+    for step, metrics in apart.metrics.items():
+        [(samples, tokens, known)] = apart.rows(
+            "SELECT count(*), sum(uses.tokens), count(response_tokens) FROM uses"
+            " LEFT JOIN trajectories USING (trajectory)"
+            f" WHERE step = {step} AND fate = 'trained'"
+        )
+        assert samples == known == metrics["batch/samples_per_step"] == UPDATE
+        assert tokens == metrics["batch/trained_tokens_per_step"]
+
+
+def test_what_was_too_old_is_told(apart: Finished) -> None:
+    dropped = sum(m.get("sample/dropped_stale_total") or 0 for m in apart.metrics.values())
+    [stale] = apart.rows("SELECT count(*) FROM uses WHERE fate = 'stale' AND step >= 1")
+    # What is dropped while the last update is under way is in no log of TRL's any more.
+    assert dropped <= stale
+
+
+def test_versions_are_the_servers(apart: Finished) -> None:
+    """A sample begins with the version that the server has, or one that it is about to have: the
+    number goes up when it has taken the weights."""
+    loads = apart.stamps("load")
+    assert apart.rows("SELECT version, bytes, buckets FROM syncs ORDER BY version") == [
+        (stamp["version"], stamp["bytes"], stamp["tensors"]) for stamp in loads
+    ]
+    assert len(loads) == apart.job.steps + 1
+    versions = apart.rows("SELECT DISTINCT version FROM uses WHERE fate = 'trained' ORDER BY 1")
+    assert versions == list(steps(apart))
+    lags = apart.rows("SELECT lag FROM lags WHERE fate = 'trained'")
+    assert None not in lags
+    # TRL bounds it where it takes a sample out of the queue, one micro-batch ahead.
+    assert 0 <= min(lags) <= max(lags) <= 2 + 1
+
+
+def test_lag_where_it_trains_is_never_below_what_trl_says_of_the_queue(apart: Finished) -> None:
+    """TRL has a group's version for all its samples, which some begin after."""
+    first: dict[Any, int] = {}
+    for group, version in apart.rows('SELECT "group", first_version FROM trajectories'):
+        first[group] = min(version, first.get(group, version))
+    for step, metrics in apart.metrics.items():
+        ages = [
+            version - first[group]
+            for version, group in apart.rows(
+                'SELECT version, "group" FROM uses JOIN trajectories USING (trajectory)'
+                f" WHERE step = {step} AND fate = 'trained'"
+            )
+        ]
+        assert max(ages) >= metrics["sample/staleness_max"] - 1
+        assert min(ages) >= 0
+
+
+def test_processes_say_what_they_are(apart: Finished) -> None:
+    roles = Counter(process.role for process in apart.run.processes)
+    assert roles["learner"] == roles["rollout"] == 1
+    facts = next(p.facts for p in apart.run.processes if p.role == "learner")
+    assert (facts["placement"], facts["drops_stale"]) == ("async", True)
+    assert facts["updates_per_version"] == 1
+
+
+def test_the_stages_of_an_asynchronous_run(apart: Finished) -> None:
+    found = {
+        role: set(apart.rows(f"SELECT DISTINCT stage FROM spans WHERE role = '{role}'"))
+        for role in ("learner", "rollout")
+    }
+    assert found["learner"] >= {"train", "sync", "wait", "step"}
+    assert found["rollout"] >= {"rollout", "reward"}
+    assert "rollout" not in found["learner"]
+
+
+# --- online DPO
+
+
+def test_pairs_are_groups_of_two(finished: Callable[[str], Finished]) -> None:
+    if "pairs" not in ASKED:
+        pytest.skip("QUICK=1 asks for some kinds of jobs")
+    job = finished("pairs")
+    groups = job.rows('SELECT count(*), count(DISTINCT prompt) FROM trajectories GROUP BY "group"')
+    assert set(groups) == {(2, 1)}
+    assert len(groups) == UPDATE * job.job.steps
+    values = Counter(v for stamp in job.stamps("reward") for v in stamp["values"])
+    assert Counter(job.rows("SELECT value FROM rewards")) == values
+    assert Counter(job.rows("SELECT lag FROM lags")) == {0: 2 * UPDATE * job.job.steps}
+    assert job.rows("SELECT count(*) FROM trajectories WHERE response_tokens > 0") == [
+        2 * UPDATE * job.job.steps
+    ]
+    assert job.rows("SELECT count(*) FROM spans WHERE stage = 'reference'") == [2 * job.job.steps]
+
+
+# --- all of them
+
+
+def inside(stamps: list[dict[str, Any]], around: list[tuple[int, int]]) -> None:
+    """Each stamp lies within one of these intervals."""
+    for stamp in stamps:
+        assert any(
+            start_ns <= stamp["start_ns"] + CLOCKS_NS and stamp["end_ns"] <= end_ns + CLOCKS_NS
+            for start_ns, end_ns in around
+        )
+
+
+@pytest.mark.parametrize(
+    ("what", "stage"),
+    [
+        ("generate", "rollout"),
+        ("request", "rollout"),
+        ("reward", "reward"),
+        ("reference", "reference"),
+        ("logprob", "logprob"),
+        ("load", "sync"),
+    ],
+)
+def test_what_the_job_says_of_itself_lies_within_what_watches_it(
+    job: Finished, what: str, stage: str
+) -> None:
+    spans = job.rows(f"SELECT start_ns, end_ns FROM spans WHERE stage = '{stage}'")
+    last = max((end_ns for _, end_ns in spans if end_ns is not None), default=0)
+    stamps = [stamp for stamp in job.stamps(what) if stamp["start_ns"] < last]
+    whole = [(start_ns, end_ns or 1 << 62) for start_ns, end_ns in spans]
+    inside(stamps, whole)
+
+
+def test_next_to_nothing_of_the_steps_after_the_first_is_unattributed(job: Finished) -> None:
+    activity = read_activity(job.run)
+    windows = find_steps(job.run, (activity.first_ns, activity.last_ns))
+    found = break_down(activity, windows)
+    assert sum(found.unattributed_s[1:]) <= 0.03 * sum(found.steps_s[1:])

@@ -7,12 +7,16 @@ import json
 import click
 
 from rltrace.cli.options import JSON
+from rltrace.cli.sync_bench import bench
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 
 
 @click.group()
 def sync() -> None:
     """Move weights from the learner to rollout workers."""
+
+
+sync.add_command(bench)
 
 
 @sync.command()

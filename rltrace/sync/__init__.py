@@ -34,6 +34,7 @@ except ModuleNotFoundError:
 
 from rltrace.sync.arena import Arena
 from rltrace.sync.commit import commit_together
+from rltrace.sync.group import Group
 from rltrace.sync.layout import Layout, Shard, layout_of
 from rltrace.sync.publisher import Publisher, Ticket
 from rltrace.sync.relay import Relay
@@ -45,6 +46,7 @@ from rltrace.sync.views import Views
 __all__ = [
     "Arena",
     "DamagedError",
+    "Group",
     "Layout",
     "Manifest",
     "PoisonedError",

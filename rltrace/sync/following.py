@@ -182,7 +182,7 @@ class Follower(threading.Thread):
         return next(reversed(self._shelf.whole()), None)
 
     def _bring(self, parent: Address, answer: dict[str, Any], table: bytes) -> None:
-        manifest, layout, digests = _checked(answer, table, self._layout)
+        manifest, layout, digests = checked(answer, table, self._layout)
         arriving = self._arriving
         if arriving is None or arriving.held.manifest != manifest:
             self._abandon()
@@ -306,10 +306,11 @@ class _Memory:
                 end()
 
 
-def _checked(
+def checked(
     answer: dict[str, Any], table: bytes, known: Layout | None
 ) -> tuple[Manifest, Layout, Digests]:
-    """Manifest, layout and block table of an answer. Errors: `LinkError` unless they agree."""
+    """Manifest, layout (`known` where the answer has none) and block table of an answer. Errors:
+    `LinkError` unless they agree."""
     try:
         manifest = Manifest.from_json(answer["manifest"])
         layout = Layout.from_json(answer["layout"]) if "layout" in answer else known

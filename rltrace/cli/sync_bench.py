@@ -1,0 +1,151 @@
+"""`rltrace sync bench`: rltrace.sync beside other ways to move weights, on this machine."""
+
+from __future__ import annotations
+
+import os
+import statistics
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rltrace.cli.options import JSON, print_json
+from rltrace.cli.output import console
+from rltrace.trace.errors import WRONG_USAGE, RltraceError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from rltrace.sync.bench.measuring import Row
+    from rltrace.sync.bench.models import Model
+
+
+@click.command()
+@click.option(
+    "--model",
+    "name",
+    default="qwen2.5-0.5b",
+    show_default=True,
+    metavar="NAME|FILE",
+    help="Whose tensors: qwen2.5-0.5b, or those of a safetensors file, whole.",
+)
+@click.option(
+    "--megabytes",
+    type=click.FloatRange(min=0),
+    default=494.0,
+    show_default=True,
+    help="Of NAME, by fewer layers and tokens; 0: all of it.",
+)
+@click.option("--receivers", "counts", default="1,2,4,8", show_default=True, metavar="N,N,…")
+@click.option("--rounds", type=click.IntRange(min=1), default=7, show_default=True)
+@click.option("--peers", is_flag=True, help="Also Ray, gloo, files in shared memory, and verl.")
+@JSON
+def bench(
+    name: str, megabytes: float, counts: str, rounds: int, peers: bool, as_json: bool
+) -> None:
+    """Move random weights to N receivers on this machine: the learner's stall, and the time until
+    the last receiver has them.
+
+    rltrace.sync checks every digest before it applies anything; what others bring is compared after
+    the time. The floor is (1 + N) copies at the rate of two threads of memcpy, probed in each
+    round. Medians, and in brackets the best.
+    """
+    from rltrace.sync.bench.measuring import OWN, PEERS, measure
+    from rltrace.sync.bench.models import model_of
+
+    receivers = _counts(counts)
+    model = model_of(name, megabytes)
+    rows = measure(
+        model,
+        (*OWN, *(PEERS if peers else ())),
+        receivers,
+        rounds,
+        lambda now: click.echo(f"{now} …", err=True),
+    )
+    if as_json:
+        print_json(_about(model) | {"rows": [_plain(row) for row in rows]})
+    else:
+        console().print(_table(model, rows))
+        for way, why in {row.way: row.missing for row in rows if row.missing}.items():
+            click.echo(f"not measured: {way}: {why}")
+
+
+def _counts(text: str) -> list[int]:
+    counts = [int(part) if part.isdecimal() else 0 for part in text.split(",")]
+    if not all(0 < count <= 1024 for count in counts):
+        raise RltraceError(f"--receivers {text} is no list of numbers: 1,2,4,8", WRONG_USAGE)
+    return counts
+
+
+def _about(model: Model) -> dict[str, Any]:
+    return {
+        "model": model.name,
+        "bytes": model.bytes,
+        "tensors": len(model.tensors),
+        "cores": len(os.sched_getaffinity(0)),
+        "load": os.getloadavg()[0],
+    }
+
+
+def _plain(row: Row) -> dict[str, Any]:
+    said: dict[str, Any] = {"way": row.way, "receivers": row.receivers}
+    if row.missing:
+        return said | {"missing": row.missing}
+    rounds = row.rounds
+    return said | {
+        "rounds": len(rounds),
+        "between_bytes": row.between_bytes,
+        "memcpy_one_thread_s": _low([r.one_thread_s for r in rounds]),
+        "memcpy_two_threads_s": _low([r.two_threads_s for r in rounds]),
+        "stall_s": _low([r.stall_s for r in rounds]),
+        "stall_memcpys": _low([r.stall_memcpys for r in rounds]),
+        "end_to_end_s": _low([r.end_s for r in rounds]),
+        "floor_share": _high([r.floor_share for r in rounds]),
+    }
+
+
+def _low(values: list[float]) -> dict[str, float]:
+    return {"median": statistics.median(values), "best": min(values)}
+
+
+def _high(values: list[float]) -> dict[str, float]:
+    return {"median": statistics.median(values), "best": max(values)}
+
+
+def _table(model: Model, rows: list[Row]) -> Table:
+    from rich.table import Table
+
+    about = _about(model)
+    table = Table(
+        title=f"{model.name}: {model.bytes / 1e6:,.0f} MB in {about['tensors']} tensors,"
+        f" {about['cores']} cores, load {about['load']:.1f}"
+    )
+    table.add_column("way")
+    headings = (
+        "receivers",
+        "stall ms",
+        "in memcpys",
+        "end to end ms",
+        "% of the floor",
+        "MB between",
+    )
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    for row in rows:
+        if row.missing:
+            continue
+        said = _plain(row)
+        table.add_row(
+            row.way,
+            str(row.receivers),
+            _cell(said["stall_s"], 1e3, 1),
+            _cell(said["stall_memcpys"], 1, 2),
+            _cell(said["end_to_end_s"], 1e3, 1),
+            _cell(said["floor_share"], 100, 0),
+            f"{row.between_bytes / 1e6:,.0f}",
+        )
+    return table
+
+
+def _cell(figures: dict[str, float], times: float, digits: int) -> str:
+    median, best = (figures[name] * times for name in ("median", "best"))
+    return f"{median:,.{digits}f} ({best:,.{digits}f})"

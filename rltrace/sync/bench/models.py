@@ -1,0 +1,116 @@
+"""What is moved: the tensors of a model by name, type and shape, filled with random bits."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import xxhash
+
+from rltrace.sync.dtypes import ITEM_BYTES, code_of, torch_name
+from rltrace.trace.errors import UNREADABLE, WRONG_USAGE, RltraceError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_DATA = Path(__file__).with_name("models.toml")
+_MOST_HEADER_BYTES = 100 << 20
+
+Weights = dict[str, "Tensor"]
+
+
+@dataclass(frozen=True)
+class Model:
+    """Tensors by name: (type, shape), a type being a code of `rltrace.sync.dtypes`."""
+
+    name: str
+    tensors: Mapping[str, tuple[str, tuple[int, ...]]]
+
+    @property
+    def bytes(self) -> int:
+        """Of all tensors."""
+        return sum(ITEM_BYTES[code] * prod(shape) for code, shape in self.tensors.values())
+
+    def made(self, seed: int) -> Weights:
+        """Random bits, the same for a seed; every page of them touched."""
+        import torch
+
+        generator = torch.Generator().manual_seed(seed)
+        made: Weights = {}
+        for name, (code, shape) in self.tensors.items():
+            size = prod(shape) * ITEM_BYTES[code]
+            bits = torch.empty(-(-size // 8) * 8, dtype=torch.uint8)
+            bits.view(torch.int64).random_(generator=generator)
+            if code == "BOOL":
+                bits &= 1
+            made[name] = bits[:size].view(getattr(torch, torch_name(code))).view(shape)
+        return made
+
+
+def model_of(name: str, megabytes: float = 0.0) -> Model:
+    """A model that is known by name, with as many layers and rows of its embedding as make about
+    `megabytes` (10⁶ bytes; 0: all of it); or the tensors of a safetensors file, whole.
+
+    Errors: `RltraceError` for what is neither.
+    """
+    known = tomllib.loads(_DATA.read_text("utf-8"))
+    if name in known:
+        return _scaled(name, known[name], megabytes)
+    if not Path(name).exists():
+        said = f"{name} is no model that is known ({', '.join(known)}), nor a safetensors file"
+        raise RltraceError(said, WRONG_USAGE)
+    return _of_file(Path(name))
+
+
+def digest(weights: Weights) -> str:
+    """Of every byte."""
+    import torch
+
+    whole = xxhash.xxh3_128()
+    for tensor in weights.values():
+        whole.update(tensor.view(-1).view(torch.uint8).numpy().data)
+    return whole.hexdigest()
+
+
+def _scaled(name: str, said: dict[str, Any], megabytes: float) -> Model:
+    def tensors(share: float) -> dict[str, tuple[str, tuple[int, ...]]]:
+        found = {n: (code, tuple(shape)) for n, code, shape in said["first"]}
+        for n, (code, shape) in found.items():
+            found[n] = code, (max(1, round(shape[0] * share)), *shape[1:])
+        for number in range(max(1, round(said["layers"] * share))):
+            found |= {n.format(n=number): (c, tuple(shape)) for n, c, shape in said["layer"]}
+        return found | {n: (code, tuple(shape)) for n, code, shape in said["last"]}
+
+    whole = Model(name, tensors(1.0))
+    if not megabytes:
+        return whole
+    return Model(name, tensors(min(1.0, megabytes * 1e6 / whole.bytes)))
+
+
+def _of_file(path: Path) -> Model:
+    try:
+        with open(path, "rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if length > _MOST_HEADER_BYTES:
+                raise ValueError("its header is too long")
+            said = json.loads(file.read(length))
+        tensors = {
+            name: (code_of(about["dtype"]), tuple(int(n) for n in about["shape"]))
+            for name, about in said.items()
+            if name != "__metadata__"
+        }
+    except RltraceError:
+        raise
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise RltraceError(f"{path} is no safetensors file: {error}", UNREADABLE) from error
+    return Model(path.name, tensors)

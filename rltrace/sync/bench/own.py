@@ -1,0 +1,90 @@
+"""rltrace.sync itself, as it is used: slots in shared memory."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from rltrace.sync.bench.models import Model, Weights
+from rltrace.sync.bench.ways import Processes, Receive, Receivers, Sender, Setting
+from rltrace.sync.dtypes import torch_name
+from rltrace.sync.layout import layout_of
+from rltrace.sync.publisher import Publisher
+from rltrace.sync.subscriber import Subscriber
+
+
+@dataclass(frozen=True)
+class Slots:
+    """With digests every block is checked before the first byte is applied."""
+
+    digests: bool = True
+
+    @property
+    def name(self) -> str:
+        """As `Way.name`."""
+        return "rltrace.sync" if self.digests else "rltrace.sync, no digests"
+
+    told_first = True
+
+    def missing(self, receivers: int) -> str:
+        """As `Way.missing`."""
+        return ""
+
+    def between_bytes(self, size_bytes: int, receivers: int) -> int:
+        """As `Way.between_bytes`: one copy, in a slot."""
+        return size_bytes
+
+    def session(self, model: Model) -> AbstractContextManager[None]:
+        """As `Way.session`."""
+        return nullcontext()
+
+    def receivers(self, setting: Setting) -> Receivers:
+        """As `Way.receivers`."""
+        return Processes(self, setting)
+
+    def sender(self, setting: Setting) -> Sender:
+        """As `Way.sender`. There is no spare slot, so that the memory is the same in all rounds."""
+        publisher = Publisher.open(
+            layout_of(_shapes(setting)),
+            _place(setting),
+            spare=0,
+            hashing=self.digests,
+            threads=setting.learner_threads,
+            patience_s=1.0,
+        )
+        return _Publishing(publisher)
+
+    def receiver(self, setting: Setting, number: int, weights: Weights) -> Receive:
+        """As `ByProcess.receiver`."""
+        subscriber = Subscriber.connect(_place(setting), threads=setting.threads)
+
+        def receive(number: Any) -> None:
+            subscriber.pull_into(weights, at_least=int(number), verify=self.digests)
+
+        return receive
+
+
+class _Publishing:
+    def __init__(self, publisher: Publisher) -> None:
+        self._publisher = publisher
+
+    def send(self, number: int, weights: Weights) -> None:
+        self._publisher.publish(weights, number)
+
+    def close(self) -> None:
+        self._publisher.close()
+
+
+def _shapes(setting: Setting) -> Weights:
+    """Tensors without memory: only their shapes and types are looked at."""
+    import torch
+
+    return {
+        name: torch.empty(shape, dtype=getattr(torch, torch_name(code)), device="meta")
+        for name, (code, shape) in setting.model.tensors.items()
+    }
+
+
+def _place(setting: Setting) -> str:
+    return f"shm://{setting.folder}/policy"

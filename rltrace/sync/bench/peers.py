@@ -1,0 +1,159 @@
+"""Ways that people move weights on one host without rltrace.sync, which torch has and files offer.
+
+Each is written as its users write it, but for what costs them most: sides that can keep a buffer
+keep it, packing and unpacking use as many threads as rltrace.sync does, and names are looked up
+before. None of them checks what arrives.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from datetime import timedelta
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from rltrace.sync.bench.models import Model, Weights
+from rltrace.sync.bench.ways import Processes, Receive, Receivers, Sender, Setting
+
+_PATIENCE = timedelta(seconds=300)
+
+
+@dataclass(frozen=True)
+class GlooPerTensor:
+    """A broadcast a tensor over torch.distributed's gloo."""
+
+    name = "gloo, per tensor"
+    told_first = True
+
+    def missing(self, receivers: int) -> str:
+        """As `Way.missing`."""
+        import torch.distributed as dist
+
+        return "" if dist.is_gloo_available() else "torch has no gloo here"
+
+    def between_bytes(self, size_bytes: int, receivers: int) -> int:
+        """As `Way.between_bytes`."""
+        return size_bytes * receivers
+
+    def session(self, model: Model) -> AbstractContextManager[None]:
+        """As `Way.session`."""
+        return nullcontext()
+
+    def receivers(self, setting: Setting) -> Receivers:
+        """As `Way.receivers`."""
+        return Processes(self, setting)
+
+    def sender(self, setting: Setting) -> Sender:
+        """As `Way.sender`."""
+        return _Broadcast(_joined(setting, 0))
+
+    def receiver(self, setting: Setting, number: int, weights: Weights) -> Receive:
+        """As `ByProcess.receiver`."""
+        group = _Broadcast(_joined(setting, number + 1))
+        return lambda number: group.send(number, weights)
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A file a version in shared memory, read through a map of it; the one before is removed."""
+
+    format: str
+
+    told_first = False
+
+    @property
+    def name(self) -> str:
+        """As `Way.name`."""
+        return {"safetensors": "safetensors file", "torch": "torch.save"}[self.format]
+
+    def missing(self, receivers: int) -> str:
+        """As `Way.missing`."""
+        lacking = self.format == "safetensors" and find_spec("safetensors") is None
+        return "safetensors is not installed" if lacking else ""
+
+    def between_bytes(self, size_bytes: int, receivers: int) -> int:
+        """As `Way.between_bytes`."""
+        return size_bytes
+
+    def session(self, model: Model) -> AbstractContextManager[None]:
+        """As `Way.session`."""
+        return nullcontext()
+
+    def receivers(self, setting: Setting) -> Receivers:
+        """As `Way.receivers`."""
+        return Processes(self, setting)
+
+    def sender(self, setting: Setting) -> Sender:
+        """As `Way.sender`."""
+        return _Files(Path(setting.folder), self._save())
+
+    def receiver(self, setting: Setting, number: int, weights: Weights) -> Receive:
+        """As `ByProcess.receiver`."""
+        import torch
+
+        def from_torch(path: Any) -> None:
+            for name, tensor in torch.load(path, mmap=True, weights_only=True).items():
+                weights[name].copy_(tensor)
+
+        def from_safetensors(path: Any) -> None:
+            from safetensors import safe_open
+
+            with safe_open(path, "pt") as file:
+                for name, tensor in weights.items():
+                    tensor.copy_(file.get_tensor(name))
+
+        return from_torch if self.format == "torch" else from_safetensors
+
+    def _save(self) -> Callable[[Weights, Path], object]:
+        if self.format == "torch":
+            import torch
+
+            return torch.save
+        from safetensors.torch import save_file
+
+        return save_file
+
+
+class _Broadcast:
+    def __init__(self, group: Any) -> None:
+        self._group = group
+
+    def send(self, number: int, weights: Weights) -> None:
+        import torch
+
+        for tensor in weights.values():
+            self._group.broadcast(tensor.view(-1).view(torch.uint8), 0).wait()
+
+    def close(self) -> None:
+        pass
+
+
+class _Files:
+    def __init__(self, folder: Path, save: Callable[[Weights, Path], object]) -> None:
+        self._folder = folder
+        self._save = save
+
+    def send(self, number: int, weights: Weights) -> str:
+        path = self._folder / str(number)
+        fresh = path.with_suffix(".new")
+        self._save(weights, fresh)
+        fresh.rename(path)
+        (self._folder / str(number - 1)).unlink(missing_ok=True)
+        return str(path)
+
+    def close(self) -> None:
+        pass  # the folder goes with them
+
+
+def _joined(setting: Setting, rank: int) -> Any:
+    """A group of its own, beside any that the process has."""
+    import torch.distributed as dist
+
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # not by whatever the host's name means
+    rendezvous = f"{setting.folder}/rendezvous"
+    store = dist.FileStore(rendezvous, setting.receivers + 1)  # type: ignore[attr-defined]
+    return dist.ProcessGroupGloo(store, rank, setting.receivers + 1, _PATIENCE)

@@ -1,0 +1,351 @@
+"""Hosts that take each version on at the same time, by broadcasts of torch.distributed.
+
+The host of rank 0 has the publisher; on every other one a process of this group fills slots, from
+which the workers there pull, as from a relay's. So a version is whole and verified on a host before
+it is the latest there, and a member that is lost takes nothing with it. What there is to say goes
+through the group's store, only the bytes through the collective: `gloo` between hosts, `nccl`
+between devices.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from time import monotonic_ns
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rltrace.hooks.span_api import span
+from rltrace.sync.arena import Arena, LayoutChangedError, Lease, SlotWrite
+from rltrace.sync.blocks import BLOCK_BYTES, Digests, block_range, digest
+from rltrace.sync.following import checked
+from rltrace.sync.layout import Entry, Layout
+from rltrace.sync.recording import moved
+from rltrace.sync.tensors import torch_view
+from rltrace.sync.verifying import DamagedError
+from rltrace.sync.version import NO_ROOT, Manifest, Version
+from rltrace.sync.wire import Address, LinkError
+from rltrace.trace.errors import CANNOT_TELL, WRONG_USAGE, RltraceError
+
+BUCKET_BYTES = 64 * BLOCK_BYTES
+"""What one broadcast carries; the next is under way while its blocks are checked."""
+
+BACKENDS = ("gloo", "nccl")
+
+_POLL_S = 0.0005
+_SLOT_PATIENCE_S = 0.5
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_TAKES, _HAS = "takes", "has"
+
+
+class Group:
+    """One member, a process a host. All members call `move` in turn; an error that leaves bytes on
+    their way ends the group: close it and join anew. Not for several threads at once."""
+
+    def __init__(
+        self,
+        store: Any,
+        rank: int,
+        size: int,
+        where: str = "shm://policy",
+        backend: str = "gloo",
+        timeout_s: float = 60.0,
+    ) -> None:
+        """`store` is one of torch.distributed's that all members share, and nobody else. Waits for
+        the others. See `join`."""
+        if backend not in BACKENDS or not 0 <= rank < size or size < 2:
+            said = f"rank {rank} of {size} by {backend}: it takes two or more, by gloo or nccl"
+            raise RltraceError(said, WRONG_USAGE)
+        self.where, self.rank, self.size = where, rank, size
+        self.backend, self.timeout_s = backend, timeout_s
+        self._store = store
+        self._arena: Arena | None = None
+        self._moves = 0
+        self._aborted = threading.Event()
+        self._lost: str | None = None
+        self._taken: SlotWrite | None = None
+        try:
+            self._group = _group(backend, store, rank, size, timeout_s)
+        except RuntimeError as error:
+            said = f"not all of {size} members came within {timeout_s:g} s: {_first_line(error)}"
+            raise RltraceError(said, CANNOT_TELL) from error
+
+    @staticmethod
+    def join(
+        address: str,
+        rank: int,
+        size: int,
+        where: str = "shm://policy",
+        backend: str = "gloo",
+        timeout_s: float = 60.0,
+    ) -> Group:
+        """Meets the other members at `address` (`tcp://host:port/policy`), where rank 0 listens.
+        `where` is the publisher's place on rank 0's host, and the place of slots that are made for
+        the first version on the others'. A member that does not answer for `timeout_s` is lost.
+
+        Errors: `RltraceError` where not all come in time.
+        """
+        import torch.distributed as dist
+
+        at = Address.parse(address)
+        if at.host in _LOOPBACK:
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        try:
+            store = dist.TCPStore(  # type: ignore[attr-defined]
+                *(at.host, at.port, size, rank == 0),
+                timeout=timedelta(seconds=timeout_s),
+                wait_for_workers=False,
+            )
+        except RuntimeError as error:
+            said = f"no group meets at {address}: {_first_line(error)}"
+            raise RltraceError(said, CANNOT_TELL) from error
+        return Group(store, rank, size, where, backend, timeout_s)
+
+    def move(self) -> Version:
+        """Brings the publisher's latest version to every host; returns it once it is the latest of
+        this one. All members have to call it.
+
+        Errors: `RltraceError` where nothing is published or a host cannot take it: no host has
+        changed, and `move` can be tried again. `RltraceError`, too, where a member is lost or
+        `abort` was called: this host keeps what it had, or has the whole version; the group has
+        ended. `DamagedError` where blocks arrived damaged: they were not taken on here.
+        """
+        if self._lost is not None:
+            raise RltraceError(f"this group has ended: {self._lost}", CANNOT_TELL)
+        self._moves += 1
+        try:
+            return self._lead() if self.rank == 0 else self._follow()
+        except _LostError as error:
+            self._lost = str(error)
+            said = f"{self._lost}; {self.where} keeps what it had: join a group anew"
+            raise RltraceError(said, CANNOT_TELL) from error
+
+    def abort(self) -> None:
+        """Has `move` end at once, with an error; from any thread."""
+        self._aborted.set()
+
+    def close(self) -> None:
+        """Leaves. The workers of this host keep the latest version."""
+        self._lost = self._lost or "it was closed"
+        self._group = None
+        if self._taken is not None:  # nothing is on its way to it any more
+            self._taken.abort()
+        if self._arena is not None:
+            self._arena.close()
+        self._store = None
+
+    def __enter__(self) -> Group:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _lead(self) -> Version:
+        try:
+            lease, layout = self._latest()
+        except RltraceError as error:
+            self._say("", {"error": str(error)})
+            raise
+        with lease:
+            manifest, number = lease.manifest, lease.manifest.number
+            table = base64.b64encode(lease.digests.astype("<u8").tobytes()).decode()
+            about = {"manifest": manifest.to_json(), "layout": layout.to_json(), "table": table}
+            self._say("", about)
+            if self._all_can(manifest):
+                size = manifest.bytes * (self.size - 1)
+                with span("sync", "send", "transfer", version=number, bytes=size):
+                    self._broadcast(lease.data, lambda start, end: None)
+        return manifest.version
+
+    def _latest(self) -> tuple[Lease, Layout]:
+        """What this host's publisher has published last."""
+        try:
+            self._arena = self._arena or Arena.attach(self.where)
+            lease = self._arena.lease()
+        except LayoutChangedError:
+            assert self._arena is not None
+            self._arena.close()
+            self._arena = Arena.attach(self.where, self.timeout_s)
+            lease = self._arena.lease()
+        if lease is None:
+            raise RltraceError(f"nothing is published yet at {self.where}", CANNOT_TELL)
+        if lease.manifest.root == NO_ROOT:
+            lease.release()
+            said = f"{self.where} is published without digests, so nobody could check it"
+            raise RltraceError(said, WRONG_USAGE)
+        return lease, self._arena.layout
+
+    def _follow(self) -> Version:
+        said = self._hear("")
+        if "error" in said:
+            raise RltraceError(str(said["error"]), CANNOT_TELL)
+        started_ns = monotonic_ns()
+        try:
+            manifest, layout, digests = checked(said, base64.b64decode(said["table"]), None)
+        except LinkError as error:
+            raise _LostError(str(error)) from error
+        try:
+            slot = self._slot(layout)
+            answer = f"workers hold every slot of {self.where}"
+        except RltraceError as error:
+            slot, answer = None, str(error)
+        latest = self._arena.latest() if self._arena is not None else None
+        has = latest is not None and latest.run == manifest.version.run
+        has = has and latest is not None and latest >= manifest.version
+        if slot is None:
+            self._say(f"/{self.rank}", {"error": answer})
+        else:
+            self._say(f"/{self.rank}", {"says": _HAS if has else _TAKES})
+        try:
+            if not self._all_can(manifest):
+                return manifest.version
+            assert slot is not None
+            self._take(slot, manifest, digests, has)
+        finally:
+            if slot is not None and self._taken is None:
+                slot.abort()
+        if not has:
+            blocks = -(-manifest.bytes // BUCKET_BYTES)
+            moved(
+                *("relay", started_ns, manifest.number, manifest.bytes, manifest.bytes, blocks),
+                *(manifest.root, 0, self.backend),
+            )
+        return manifest.version
+
+    def _take(self, slot: SlotWrite, manifest: Manifest, digests: Digests, has: bool) -> None:
+        """Receives a version into a slot, and makes it the latest unless this host has it."""
+        wrong: list[int] = []
+
+        def check(start: int, end: int) -> None:
+            for block in range(start // BLOCK_BYTES, -(-end // BLOCK_BYTES)):
+                first, last = block_range(block, len(slot.data))
+                if digest(slot.data[first:last].data) != digests.item(block):
+                    wrong.append(block)
+
+        self._taken = slot  # until the last byte is in, whatever happens
+        number, size = manifest.number, manifest.bytes
+        with span("sync", "receive", "transfer", version=number, bytes=size) as receiving:
+            self._broadcast(slot.data, check)
+            receiving.set(items=len(wrong))
+        self._taken = None
+        if wrong:
+            said = f"version {manifest.version} arrived damaged in {len(wrong)} blocks"
+            raise DamagedError(f"{said}; {self.where} keeps what it had")
+        if not has:
+            with span("sync", "flip", "visible", version=number):
+                slot.digests[:] = digests
+                slot.commit(manifest.step, manifest.version)
+
+    def _slot(self, layout: Layout) -> SlotWrite | None:
+        """A free slot of that layout on this host."""
+        if self._arena is None or self._arena.layout.id != layout.id:
+            if self._arena is not None:
+                self._arena.close()
+            self._arena = Arena.create(self.where, layout)
+        return self._arena.write(_SLOT_PATIENCE_S)
+
+    def _all_can(self, manifest: Manifest) -> bool:
+        """Whether bytes have to be sent; every member comes to the same answer.
+
+        Errors: `RltraceError` that names the ranks that cannot take the version.
+        """
+        said = {rank: self._hear(f"/{rank}") for rank in range(1, self.size)}
+        failed = [f"rank {rank}: {told['error']}" for rank, told in said.items() if "error" in told]
+        if failed:
+            why = "; ".join(failed)
+            said_so = f"version {manifest.version} was taken on by no host: {why}"
+            raise RltraceError(said_so, CANNOT_TELL)
+        return any(told["says"] == _TAKES for told in said.values())
+
+    def _broadcast(self, data: NDArray[np.uint8], arrived: Callable[[int, int], None]) -> None:
+        """Bytes of rank 0 to all others; `arrived(start, end)` is called for each bucket while the
+        next one is under way."""
+        deadline = time.monotonic() + self.timeout_s
+        before: tuple[Any, int, int] | None = None
+        for start in range(0, len(data), BUCKET_BYTES):
+            end = min(start + BUCKET_BYTES, len(data))
+            under_way = self._begin(data[start:end])
+            if before is not None:
+                self._finish(before[0], deadline)
+                arrived(*before[1:])
+                deadline = time.monotonic() + self.timeout_s
+            before = under_way, start, end
+        if before is not None:
+            self._finish(before[0], deadline)
+            arrived(*before[1:])
+
+    def _begin(self, part: NDArray[np.uint8]) -> tuple[Any, Any, Any]:
+        import torch
+
+        here = torch_view(part, Entry("", "U8", (len(part),), 0))
+        there = here
+        if self.backend == "nccl":
+            there = here.cuda() if self.rank == 0 else torch.empty_like(here, device="cuda")
+        try:
+            return self._group.broadcast(there, 0), here, there
+        except RuntimeError as error:
+            raise _LostError(f"a member is lost: {_first_line(error)}") from error
+
+    def _finish(self, under_way: tuple[Any, Any, Any], deadline: float) -> None:
+        work, here, there = under_way
+        try:
+            while not work.is_completed():
+                self._still(deadline, "a member")
+            work.wait()
+        except RuntimeError as error:
+            raise _LostError(f"a member is lost: {_first_line(error)}") from error
+        if there is not here and self.rank:
+            here.copy_(there)
+
+    def _say(self, what: str, said: dict[str, Any]) -> None:
+        try:
+            self._store.set(f"{self._moves}{what}", json.dumps(said))
+            self._store.delete_key(f"{self._moves - 2}{what}")
+        except RuntimeError as error:
+            raise _LostError(f"rank 0 is lost: {_first_line(error)}") from error
+
+    def _hear(self, what: str) -> dict[str, Any]:
+        key, who = f"{self._moves}{what}", f"rank {what[1:] or 0}"
+        deadline = time.monotonic() + self.timeout_s
+        try:
+            while not self._store.check([key]):
+                self._still(deadline, who)
+            said: dict[str, Any] = json.loads(self._store.get(key))
+        except RuntimeError as error:
+            raise _LostError(f"rank 0 is lost: {_first_line(error)}") from error
+        return said
+
+    def _still(self, deadline: float, who: str) -> None:
+        """A short wait. Errors: `_LostError` where there is no more to wait for."""
+        if self._aborted.is_set():
+            raise _LostError("it was aborted")
+        if time.monotonic() > deadline:
+            raise _LostError(f"{who} did not answer for {self.timeout_s:g} s")
+        time.sleep(_POLL_S)
+
+
+class _LostError(Exception):
+    """A member, or all of them."""
+
+
+def _group(backend: str, store: Any, rank: int, size: int, timeout_s: float) -> Any:
+    """A group of its own, beside any that the process has."""
+    import torch.distributed as dist
+
+    timeout = timedelta(seconds=timeout_s)
+    if backend == "gloo":
+        return dist.ProcessGroupGloo(store, rank, size, timeout)
+    options = dist.ProcessGroupNCCL.Options()
+    options._timeout = timeout
+    return dist.ProcessGroupNCCL(store, rank, size, options)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else repr(error)

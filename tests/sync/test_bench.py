@@ -1,0 +1,116 @@
+"""`rltrace sync bench`: the model that it moves, what it counts, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from safetensors.numpy import save_file
+
+from rltrace.cli import main
+from rltrace.sync.bench import measuring
+from rltrace.sync.bench.measuring import OWN, PEERS, Round, Row, measure
+from rltrace.sync.bench.models import digest, model_of
+from rltrace.sync.bench.own import Slots
+from rltrace.sync.bench.ways import Setting
+from rltrace.trace.errors import RltraceError
+
+SMALL = model_of("qwen2.5-0.5b", 1)
+
+
+def test_the_model_is_the_published_one_or_about_as_large_as_asked() -> None:
+    whole = model_of("qwen2.5-0.5b")
+    assert (whole.bytes, len(whole.tensors)) == (2 * 494_032_768, 290)
+    assert whole.tensors["model.layers.23.mlp.down_proj.weight"] == ("BF16", (896, 4864))
+    assert model_of("qwen2.5-0.5b", 494).bytes == pytest.approx(494e6, rel=0.01)
+
+
+def test_a_file_gives_its_tensors(tmp_path: Path) -> None:
+    import numpy as np
+
+    save_file({"w": np.zeros((3, 5), np.float32), "b": np.zeros(7, np.bool_)}, tmp_path / "m")
+    model = model_of(str(tmp_path / "m"), 494)
+    assert model.tensors == {"w": ("F32", (3, 5)), "b": ("BOOL", (7,))}
+    one, same, other = model.made(1), model.made(1), model.made(2)
+    assert {name: tuple(tensor.shape) for name, tensor in one.items()} == {"w": (3, 5), "b": (7,)}
+    assert digest(one) == digest(same) != digest(other)
+
+
+@pytest.mark.parametrize("text", ["", "no", "\0" * 8])
+def test_what_is_no_model_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "m"
+    with pytest.raises(RltraceError, match="no model that is known"):
+        model_of(str(path))
+    path.write_text(text)
+    with pytest.raises(RltraceError, match="no safetensors file"):
+        model_of(str(path))
+
+
+def test_every_way_brings_the_weights_to_the_receivers(tmp_path: Path) -> None:
+    """Digests are compared by `measure` itself: it raises where they differ."""
+    rows = measure(SMALL, (*OWN, *PEERS), [1], 2)
+    for row in rows:
+        assert row.missing or len(row.rounds) == 2, row.way
+        assert all(0 < r.stall_s <= r.end_s for r in row.rounds), row.way
+    assert {row.way for row in rows if row.missing} <= {"verl, buckets"}
+    assert not list(Path("/dev/shm").glob("rltrace-bench-*/policy"))
+
+
+class Silent(Slots):
+    """Publishes what it was given first, again and again."""
+
+    def sender(self, setting: Setting) -> Any:
+        sender = super().sender(setting)
+        first: list[Any] = []
+
+        class Sender:
+            def send(self, number: int, weights: Any) -> None:
+                first.append(weights)
+                sender.send(number, first[0])
+
+            close = sender.close
+
+        return Sender()
+
+
+def test_weights_that_did_not_arrive_are_no_result() -> None:
+    with pytest.raises(RltraceError, match="does not hold what was sent"):
+        measure(SMALL, [Silent()], [1], 2)
+
+
+def test_too_little_memory_is_told_before_anything_starts() -> None:
+    with pytest.raises(RltraceError, match="take a smaller model or fewer receivers"):
+        measure(SMALL, OWN, [10**9], 1)
+
+
+def test_a_share_of_the_floor_counts_every_copy() -> None:
+    taken = Round(receivers=3, one_thread_s=0.5, two_threads_s=0.25, stall_s=0.6, end_s=2.0)
+    assert (taken.floor_share, taken.stall_memcpys) == (0.5, 1.2)
+
+
+def test_the_command_prints_a_table_or_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = Round(1, 0.5, 0.25, 0.6, 1.0)
+    rows = [
+        Row("ours", 1, 494, rounds=[taken, replace(taken, end_s=2.0), replace(taken, end_s=4.0)]),
+        Row("theirs", 1, 988, missing="it is not installed"),
+    ]
+    monkeypatch.setattr(measuring, "measure", lambda *_: rows)
+    said = json.loads(CliRunner().invoke(main, ["sync", "bench", "--json"]).stdout)
+    assert said["tensors"] == 12 * 12 + 2
+    assert said["rows"][0]["floor_share"] == {"median": 0.25, "best": 0.5}
+    assert said["rows"][0]["stall_memcpys"] == {"median": 1.2, "best": 1.2}
+    assert said["rows"][1] == {"way": "theirs", "receivers": 1, "missing": "it is not installed"}
+    shown = CliRunner().invoke(main, ["sync", "bench"]).output
+    assert "25 (50)" in shown
+    assert "not measured: theirs: it is not installed" in shown
+
+
+@pytest.mark.parametrize("counts", ["", "0", "1,x", "-1", "1,,2"])
+def test_a_list_of_receivers_that_is_none_is_refused(counts: str) -> None:
+    result = CliRunner().invoke(main, ["sync", "bench", f"--receivers={counts}"])
+    assert result.exit_code == 2
+    assert "no list of numbers" in result.output

@@ -19,7 +19,7 @@ from rltrace.analysis.whatif.predict import Estimate
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
 
-STEP, GOODPUT = "step", "goodput"
+STEP, FRESHNESS, GOODPUT = "step", "freshness", "goodput"
 CONFIRMED, REFUTED, CANNOT_TELL = "confirmed", "refuted", "cannot tell"
 GAINS, LOSES, NO_GAIN = "gains", "loses", "no gain"
 
@@ -30,13 +30,14 @@ _NONE = 0.02  # gains of less are none
 class Pace:
     """How fast a run was over its steady steps. `steps_s` are seconds from the begin of a step to
     that of the next one; `step_s` is their mean. `effective_tokens_per_s` are useful tokens,
-    weighted by freshness, `tokens_per_sample` response tokens of what was trained on; NaN where
-    nobody said what that was."""
+    weighted by freshness, `tokens_per_sample` response tokens of what was trained on, and
+    `freshness` that weight; NaN where nobody said what that was."""
 
     steps_s: tuple[float, ...]
     step_s: float
     effective_tokens_per_s: float
     tokens_per_sample: float = math.nan
+    freshness: float = math.nan
 
 
 def pace(run: Run) -> Pace:
@@ -50,19 +51,22 @@ def pace(run: Run) -> Pace:
     ends = [*begins[1:], steady[-1].end_ns]
     steps_s = tuple((b - a) / 1e9 for a, b in zip(begins, ends, strict=True))
     tokens = goodput(run, steps, None)
-    effective = length = math.nan
+    effective = length = weight = math.nan
     if tokens is not None and tokens.window_s and tokens.trained.samples:
         weight = freshness(run, staleness(run)).weight
         effective = tokens.trained.useful_tokens / tokens.window_s * weight
         length = tokens.trained.tokens / tokens.trained.samples
-    return Pace(steps_s, float(np.mean(steps_s)), effective, length)
+    return Pace(steps_s, float(np.mean(steps_s)), effective, length, weight)
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What a change gained: the step before over the step after, or effective tokens a second after
-    over before (`metric`), over all `pairs` (before, after). Effective tokens are compared at the
-    lengths of before: a policy that learns to answer in half the words does the same work.
+    """What a change gained over all `pairs` (before, after), by `metric`: the step before over the
+    step after; steps a second weighted by freshness, after over before; or effective tokens a
+    second, at the lengths of before: a policy that learns to answer in half the words does the same
+    work, and so does one that learns what it is asked, and has fewer groups to learn from (which
+    effective tokens do count: more of these are what some changes are for).
+
     `predicted` is None where nothing predicts it. `answer` is "confirmed", "refuted" or "cannot
     tell" with a prediction, and "gains", "loses", "no gain" or "cannot tell" without one; `because`
     says why."""
@@ -112,14 +116,22 @@ def _gain(pairs: tuple[tuple[Pace, Pace], ...], metric: str) -> Interval:
             return ratio(after.steps_s, before.steps_s)
         ratios = [a.step_s / b.step_s for a, b in known]
     else:
-        rates = [(_samples_per_s(a), _samples_per_s(b)) for a, b in pairs]
+        rates = [(_rate(a, metric), _rate(b, metric)) for a, b in pairs]
         ratios = [b / a for a, b in rates if a > 0 and b > 0]
     return mean_ratio(ratios) if ratios else UNKNOWN
 
 
-def _samples_per_s(pace: Pace) -> float:
-    """Effective tokens a second as samples of that run's mean length."""
+def _rate(pace: Pace, metric: str) -> float:
+    """What is to grow: fresh steps a second, or effective samples (of the run's mean length)."""
+    if metric == FRESHNESS:
+        return pace.freshness / pace.step_s
     return pace.effective_tokens_per_s / pace.tokens_per_sample
+
+
+def _left_out(pace: Pace, metric: str) -> float:
+    if metric == FRESHNESS:
+        return pace.effective_tokens_per_s / _rate(pace, metric)
+    return pace.tokens_per_sample if metric == GOODPUT else math.nan
 
 
 def _answer(gain: Interval, predicted: Estimate | None) -> tuple[str, str]:

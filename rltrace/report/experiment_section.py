@@ -22,9 +22,14 @@ EXIT_CODES = {
     trial.CANNOT_TELL: CANNOT_TELL,
 }
 
-_SAME_LENGTH = 0.02
+_THE_SAME = 0.02
 
-_OF = {trial.STEP: "of a step's time", trial.GOODPUT: "of what a useful, fresh token costs"}
+_OF = {
+    trial.STEP: "of a step's time",
+    trial.FRESHNESS: "of what a step's worth of fresh samples costs",
+    trial.GOODPUT: "of what a useful, fresh token costs",
+}
+_LEFT_OUT = {trial.FRESHNESS: "useful tokens a step", trial.GOODPUT: "tokens a sample"}
 
 
 def expected(predicted: Estimate | None, metric: str) -> Iterator[str]:
@@ -60,10 +65,10 @@ def _lines(found: Trial) -> Iterator[str]:
     predicted = found.predicted_saved
     if predicted is not None:
         yield f"Predicted: {_range(predicted.low, predicted.high)}."
-    if found.metric == trial.GOODPUT and abs(found.lengths - 1) > _SAME_LENGTH:
-        longer = "longer" if found.lengths > 1 else "shorter"
-        by = units.share(abs(found.lengths - 1))
-        yield f"Samples became {by} {longer}, which is neither gain nor loss: compared per sample."
+    if abs(found.uncounted - 1) > _THE_SAME:
+        by = units.share(abs(found.uncounted - 1))
+        than = f"{by} {'more' if found.uncounted > 1 else 'fewer'} {_LEFT_OUT[found.metric]}"
+        yield f"After it there are {than}, as the policy learns otherwise: this is not counted."
     yield f"{found.answer[0].upper()}{found.answer[1:]}: {found.because}."
 
 

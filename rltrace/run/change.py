@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rltrace.analysis.command_form import form_of
-from rltrace.analysis.trial import GOODPUT, STEP
+from rltrace.analysis.trial import FRESHNESS, GOODPUT, STEP
+from rltrace.analysis.walls import wall
 from rltrace.analysis.whatif.predict import Estimate
 from rltrace.trace.errors import CANNOT_TELL, WRONG_USAGE, RltraceError
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Change:
     """Settings to change, and what that is predicted to gain (None: nobody knows). `metric` says in
-    what: "step" or "goodput"."""
+    what: "step", "freshness" or "goodput" (see `rltrace.analysis.trial`)."""
 
     name: str
     settings: Mapping[str, Any]
@@ -58,7 +59,8 @@ def change_of_fix(fixes: Sequence[Fix], number: int | None) -> Change:
     name = _named(chosen.move, settings)
     if chosen.gain is not None and not _pays_by_longer_steps(chosen):
         return Change(name, settings, chosen.gain, STEP)
-    return Change(name, settings, chosen.goodput_gain, GOODPUT)
+    only_fresher = chosen.gain is None and chosen.wall == wall.FRESHNESS
+    return Change(name, settings, chosen.goodput_gain, FRESHNESS if only_fresher else GOODPUT)
 
 
 def change_of_words(words: Sequence[str]) -> Change:

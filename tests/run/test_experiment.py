@@ -22,6 +22,7 @@ from rltrace.analysis.compare import compare
 from rltrace.analysis.trial import Pace, trial
 from rltrace.analysis.whatif.predict import Estimate
 from rltrace.cli import main
+from rltrace.report.experiment_section import section
 from rltrace.run import experiment
 from rltrace.run.change import Change, change_of_fix, change_of_words, stated_settings
 from rltrace.run.experiment import Plan
@@ -45,6 +46,7 @@ class FakeFix:
     goodput_gain: Estimate | None = None
     needs: dict[str, Any] = field(default_factory=dict)
     move: str = "a move"
+    wall: str = "sparse reward"
 
 
 GAIN = Estimate(1.5, 2.0, 2.5)
@@ -114,8 +116,12 @@ def test_the_first_fix_with_a_setting_and_a_prediction_is_tried() -> None:
 def test_a_gain_that_only_goodput_shows_is_measured_in_goodput(
     step: Estimate | None, metric: str
 ) -> None:
-    fixes: Any = [FakeFix("samples", 24, step, GAIN)]
-    change = change_of_fix(fixes, None)
+    fixes: Any = [
+        FakeFix("samples", 24, step, GAIN),
+        FakeFix("max_lag", 1, None, GAIN, {}, "", "freshness"),
+    ]
+    assert change_of_fix(fixes, 2).metric == "freshness"
+    change = change_of_fix(fixes, 1)
     assert (change.metric, change.predicted) == (metric, step if metric == "step" else GAIN)
 
 
@@ -150,13 +156,16 @@ def test_the_answer(after: tuple[float, ...], predicted: Estimate | None, answer
     assert found.because
 
 
-def test_shorter_answers_are_no_loss() -> None:
-    before = Pace((1.0, 1.0), 1.0, 300.0, 60.0)
-    pairs = tuple((before, Pace((1.0, 1.0), 1.0, tokens_per_s, length))
-                  for tokens_per_s, length in ((600.0, 40.0), (610.0, 41.0)))  # fmt: skip
-    found = trial(pairs, "goodput", None)
-    assert found.gain.value == pytest.approx(3.0, rel=0.01)
-    assert found.lengths == pytest.approx(40.5 / 60)
+def test_what_the_policy_learns_otherwise_is_not_counted() -> None:
+    before = Pace((1.0, 1.0), 1.0, 300.0, 60.0, freshness=0.3)
+    pairs = tuple((before, Pace((1.0, 1.0), 1.0, 3.0 * tokens, tokens, freshness=0.9))
+                  for tokens in (40.0, 50.0))  # fmt: skip
+    for metric, gain, uncounted in (("goodput", 0.6, 0.75), ("freshness", 3.0, 0.15)):
+        found = trial(pairs, metric, None)
+        assert found.gain.value == pytest.approx(gain, rel=0.01)
+        assert found.uncounted == pytest.approx(uncounted)
+        assert "fewer" in "".join(map(str, section("x", found).lines))
+    assert math.isnan(trial(pairs, "step", None).uncounted)
 
 
 def test_gains_as_shares_of_the_cost() -> None:

@@ -14,6 +14,7 @@ from rltrace.cli import (
     jobs,
     live,
     looking,
+    planning,
     querying,
     syncing,
 )
@@ -40,6 +41,7 @@ exporting_metrics.export.add_command(exporting_spans.otlp)
 for _command in (
     *(jobs.wrap, looking.report, live.top, querying.query),
     *(looking.info, looking.list_runs, looking.doctor),
+    planning.plan,
     *(asking.whatif, jobs.experiment, asking.compare, gating.gate, gating.baseline),
     *(exporting.timeline, exporting_metrics.export, jobs.import_log, looking.compact),
     syncing.sync,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rltrace.analysis.plan.constants import PlanConstants
 from rltrace.analysis.plan.costs import longest_env_s
-from rltrace.analysis.plan.placements import Parts
+from rltrace.analysis.plan.placements import PARTIAL, Parts
 from rltrace.analysis.plan.spec import Spec
 from rltrace.trace.vocabulary import STAGE_SYMBOLS, Stage, word
 
@@ -56,7 +56,7 @@ def stage_costs(spec: Spec, parts: Parts, constants: PlanConstants) -> tuple[Sta
 def _rollout(spec: Spec, parts: Parts) -> StageCost:
     made, engine = parts.rollout, parts.rollout.engine
     of = made.lengths
-    streams = parts.kind.played == "async"
+    streams = parts.kind.played == "async" or parts.kind.name == PARTIAL
     tokens = spec.response_tokens / made.engines
     rate = engine.tokens_per_s(made.running)
     lines = [

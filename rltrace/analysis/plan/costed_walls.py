@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rltrace.analysis.binding import ALIKE
-from rltrace.analysis.plan.placements import Parts
+from rltrace.analysis.plan.placements import PARTIAL, Parts
 from rltrace.analysis.walls.rank import BINDS
 from rltrace.analysis.walls.wall import (
     ENV_REWARD,
@@ -59,7 +59,7 @@ def costed(parts: Parts, lag_bound: float) -> Walls:
     made = parts.rollout
     tail_s = max(0.0, made.barrier_s - made.throughput_s)
     rate = made.engine.tokens_per_s(made.running)
-    streams = parts.kind.played == "async"
+    streams = parts.kind.played == "async" or parts.kind.name == PARTIAL
     share = _share_of(parts)
     tools_s = made.barrier_s - made.decode_s
     found = [

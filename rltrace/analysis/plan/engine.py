@@ -23,6 +23,7 @@ from rltrace.analysis.plan.hardware import Gpu
 from rltrace.analysis.plan.shapes import Shape
 from rltrace.trace.errors import ANSWER_IS_NO, RltraceError
 
+LIMIT = "its limit of sequences"
 _FEWEST = 8
 """Sequences below which an engine is no use: the next larger tensor parallelism is taken."""
 
@@ -90,7 +91,7 @@ def decoding(
                 ANSWER_IS_NO,
             )
         slots = max(1.0, min(fit, limit))
-        because = "its limit of sequences" if limit <= fit else "memory for caches"
+        because = LIMIT if limit <= fit else "memory for caches"
         wanted = max(1.0, min(slots, per_pool * n / pool))
         return _made(
             shape, gpu, constants, context, prompt, n, slots, because, wanted, room, sequence

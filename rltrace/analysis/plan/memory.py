@@ -97,8 +97,9 @@ def training_memory(spec: Spec, devices: int, constants: PlanConstants) -> Train
     raise RltraceError(
         f"training {model.name} does not fit on {devices} x {gpu.name}: its state is "
         f"{STATE_BYTES * model.parameters / 1e9:,.0f} GB (16 bytes a parameter), sharded "
-        f"{least / 1e9:,.1f} GB a GPU, of which {usable / 1e9:.0f} GB can be used beside the "
-        f"activations of one sequence (at least {needed} GPUs for the state alone)",
+        f"{least / 1e9:,.1f} GB a GPU, of which {usable / 1e9:.0f} GB can be used; the "
+        f"activations of one sequence of {sequence:,.0f} tokens take {acts / 1e9:,.0f} GB on each "
+        f"of {ways} (at least {needed} GPUs for the state alone)",
         ANSWER_IS_NO,
     )
 

@@ -24,6 +24,7 @@ ASYNC, TRAJECTORY, THREE_POOLS = "async", "trajectory-level async", "three pools
 
 _GROUPS, _GROUP, _BATCHES = 8, 8, 4
 _SPLITS = 24
+_MANY_NODES = 8
 _IN_FLIGHT = 1.5
 _CHUNKS = 4
 
@@ -178,8 +179,8 @@ def splits(spec: Spec) -> list[int]:
     if not math.isnan(spec.split):
         return [min(total - 1, max(1, round(spec.split * total)))] if total > 1 else []
     counts = {max(1, round(total * i / _SPLITS)) for i in range(1, _SPLITS)}
-    if total > spec.gpu.node:  # in halves of nodes
-        unit = spec.gpu.node // 2
+    if total > spec.gpu.node:  # whole nodes, or halves where they are few
+        unit = spec.gpu.node // (1 if total >= _MANY_NODES * spec.gpu.node else 2)
         counts = {max(unit, round(count / unit) * unit) for count in counts}
     return sorted(count for count in counts if 0 < count < total)
 

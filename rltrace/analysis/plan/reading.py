@@ -33,7 +33,7 @@ _GPU = ("tflops", "memory_gb", "memory_tb_per_s", "near_gb_per_s", "far_gb_per_s
 KEYS: dict[str, tuple[str, ...]] = {
     "": ("name", "note", "staleness"),
     "model": ("name", "parameters", "active", *_SHAPE),
-    "gpus": ("count", "kind", "usd_per_hour", "split", "rollout_kind", "rollout_usd_per_hour"),
+    "gpus": ("kind", "usd_per_hour", "split", "rollout_kind", "rollout_usd_per_hour"),
     "gpu": _GPU,
     "batch": ("prompts", "group", "updates", "epochs", "keep_share"),
     "lengths": ("prompt_tokens", "mean_tokens", "cap_tokens", "variation", "within_share"),
@@ -50,7 +50,7 @@ KEYS: dict[str, tuple[str, ...]] = {
 _TEXTS = {"name", "note", "kind", "rollout_kind", "mechanism", "stack", "split", "staleness",
           "parameters", "active"}  # fmt: skip
 _FLAGS = {"reference", "logprob", "critic", "multimodal", "own_agent"}
-_WHOLE = {"count", "prompts", "group", "updates", "workers", "tensor", "pipeline", "expert"}
+_WHOLE = {"prompts", "group", "updates", "workers", "tensor", "pipeline", "expert"}
 _ABOVE_ZERO = {"mean_tokens", "cap_tokens", "epochs", "usd_per_hour", "rollout_usd_per_hour",
                "sequences"}  # fmt: skip
 _TIME = re.compile(r"([0-9]*\.?[0-9]+)\s*(ms|s|min|m|h)?")
@@ -77,6 +77,8 @@ def read_workload(path: Path) -> Tables:
 def merged(tables: Tables, flags: Tables) -> Tables:
     """A file's tables with what flags say instead."""
     names = dict.fromkeys((*tables, *flags))
+    if {"name", "parameters"} & set(flags.get("model", {})):
+        tables = {**tables, "model": {}}  # another model is wholly another
     return {name: {**tables.get(name, {}), **flags.get(name, {})} for name in names}
 
 
@@ -195,12 +197,7 @@ def _gpus(tables: Tables, where: str) -> tuple[int, Gpu]:
     values = tables.get("gpus", {})
     if "kind" not in values:
         _refuse(where, "how many GPUs of which kind? Give --gpus, like 32xH100")
-    if "count" in values:
-        count, kind = int(values["count"]), gpu(str(values["kind"]))
-        if count < 1:
-            _refuse(where, f"{count} GPUs are none: at least one is needed")
-    else:
-        count, kind = counted(str(values["kind"]))
+    count, kind = counted(str(values["kind"]))
     return count, changed(kind, tables.get("gpu", {}))
 
 

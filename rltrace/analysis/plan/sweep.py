@@ -1,0 +1,120 @@
+"""A plan for each of many values of one figure of the workload."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rltrace.analysis.plan.lengths import lengths
+from rltrace.analysis.plan.plan import Row, quick
+from rltrace.analysis.plan.spec import Spec
+from rltrace.trace.errors import WRONG_USAGE, RltraceError
+
+_POINTS = 12
+_MOST = 1000
+
+
+@dataclass(frozen=True)
+class Point:
+    """A value, the best placement with it and the wall that binds then; or why there is none."""
+
+    value: float
+    row: Row | None
+    wall: str
+    refused: str
+
+
+def _whole(what: str) -> Callable[[Spec, float], Spec]:
+    def changed(spec: Spec, value: float) -> Spec:
+        figure: dict[str, Any] = {what: round(value)}
+        return replace(spec, **figure)
+
+    return changed
+
+
+def _real(what: str) -> Callable[[Spec, float], Spec]:
+    def changed(spec: Spec, value: float) -> Spec:
+        figure: dict[str, Any] = {what: value}
+        return replace(spec, **figure)
+
+    return changed
+
+
+FIGURES: dict[str, tuple[bool, Callable[[Spec, float], Spec]]] = {
+    "gpus": (True, _whole("gpus")),
+    "prompts": (True, _whole("prompts")),
+    "group": (True, _whole("group")),
+    "mean_tokens": (False, _real("mean_tokens")),
+    "cap_tokens": (False, _real("cap_tokens")),
+    "variation": (False, _real("variation")),
+    "lag": (False, _real("lag_bound")),
+    "split": (False, _real("split")),
+    "env_latency": (
+        False,
+        lambda spec, value: replace(
+            spec,
+            environment=replace(
+                spec.environment, latency_s=value, calls=max(1.0, spec.environment.calls)
+            ),
+        ),
+    ),
+}
+"""What can be swept: whether it is a whole number, and how a workload gets it."""
+
+
+def asked(text: str) -> tuple[str, list[float]]:
+    """`gpus=16..256` (a dozen values, evenly by their logarithm), `gpus=16..256:100` or
+    `gpus=16,32,64` -> what, and its values. Errors: `RltraceError` for what makes no sense."""
+    what, equals, given = text.partition("=")
+    if not equals or what not in FIGURES:
+        raise RltraceError(
+            f"--sweep must be like gpus=16..256, of one of {', '.join(FIGURES)}, not {text!r}",
+            WRONG_USAGE,
+        )
+    whole = FIGURES[what][0]
+    try:
+        if ".." in given:
+            ends, _, count = given.partition(":")
+            low, high = (float(end) for end in ends.split(".."))
+            values = _between(low, high, int(count) if count else _POINTS)
+        else:
+            values = [float(value) for value in given.split(",")]
+    except ValueError:
+        values = []
+    if whole:
+        values = list(dict.fromkeys(float(round(value)) for value in values))
+    least = 1 if whole else 0
+    sensible = values and all(math.isfinite(v) and v >= least for v in values)
+    if not sensible or len(values) > _MOST:
+        raise RltraceError(
+            f"--sweep {text!r} names no values: give {what}=LOW..HIGH, {what}=LOW..HIGH:COUNT or a "
+            f"list, of at most {_MOST:,}",
+            WRONG_USAGE,
+        )
+    return what, values
+
+
+def sweep(spec: Spec, what: str, values: list[float]) -> list[Point]:
+    """The best placement of the workload for each value of a figure."""
+    change = FIGURES[what][1]
+    found = []
+    for value in values:
+        try:
+            changed = change(spec, value)
+            lengths(changed.mean_tokens, changed.cap_tokens, 1.0, 1.0)  # refuses a cap below
+            row, walls = quick(changed)
+        except RltraceError as error:
+            found.append(Point(value, None, "", str(error)))
+            continue
+        binding = walls.binding
+        found.append(Point(value, row, binding[0].name if binding else "nothing", ""))
+    return found
+
+
+def _between(low: float, high: float, count: int) -> list[float]:
+    if not (0 < low <= high and 2 <= count <= _MOST):
+        return []
+    step = (high / low) ** (1 / (count - 1))
+    return [low * step**i for i in range(count - 1)] + [high]

@@ -1,0 +1,193 @@
+"""Commands that ask before there is a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rltrace.cli.options import JSON, RunFolder, print_json
+from rltrace.cli.output import console
+from rltrace.trace.errors import WRONG_USAGE, RltraceError
+
+_WHOLE, _NUMBER = int, float
+
+
+@click.command(short_help="A design for a workload, before any GPU is rented.")
+@click.argument("workload", required=False, type=click.Path(path_type=Path))
+@click.option("--model", metavar="NAME", help="A known model, or the path of a config.json.")
+@click.option("--params", metavar="70B", help="Its size, instead; with --active of a mixture.")
+@click.option("--active", metavar="22B", help="Parameters that a token passes.")
+@click.option("--gpus", metavar="32xH100", help="How many GPUs of which kind.")
+@click.option("--rollout-gpu", metavar="H20", help="Another kind for the pool that generates.")
+@click.option("--prompts", type=_WHOLE, help="Prompts of a step.")
+@click.option("--group", type=_WHOLE, help="Samples of each prompt.")
+@click.option("--mean-tokens", type=_NUMBER, help="Mean length of a response, cut ones too.")
+@click.option("--cap", type=_NUMBER, help="Tokens at which responses are cut.")
+@click.option("--prompt-tokens", type=_NUMBER, help="Mean length of a prompt.")
+@click.option("--tail", type=_NUMBER, help="Standard deviation of uncut lengths over their mean.")
+@click.option("--updates", type=_WHOLE, help="Optimizer updates of a step.")
+@click.option("--env-latency", metavar="8s", help="Mean time of a tool call.")
+@click.option("--env-calls", type=_NUMBER, help="Tool calls of a trajectory.")
+@click.option("--env-failures", type=_NUMBER, help="Share of calls that fail and are made again.")
+@click.option("--env-workers", type=_WHOLE, help="Sandboxes at once.")
+@click.option("--reward-latency", metavar="250ms", help="Time of a verdict.")
+@click.option("--reward-workers", type=_WHOLE, help="Verdicts at once.")
+@click.option("--staleness", metavar="strict|bounded|loose|N", help="Lag allowed, in versions.")
+@click.option("--reference/--no-reference", default=None, help="A reference pass.")
+@click.option("--logprob/--no-logprob", default=None, help="A pass for old log-probs.")
+@click.option("--critic/--no-critic", default=None, help="A critic.")
+@click.option("--sync", metavar="MECHANISM", help="How weights travel (docs/plan.md).")
+@click.option("--split", metavar="24:8", help="Devices of rollout : training.")
+@click.option("--price", type=_NUMBER, metavar="USD", help="Of a GPU, an hour.")
+@click.option("--stack", metavar="hf|fsdp|megatron|nvidia", help="What your team is near to.")
+@click.option("--multimodal", is_flag=True, default=None, help="The policy takes images or audio.")
+@click.option(
+    "--own-agent", is_flag=True, default=None, help="The agent exists and stays as it is."
+)
+@click.option(
+    "--from-run",
+    type=RunFolder(path_type=Path),
+    metavar="RUN",
+    help="Calibrate with what was measured: lengths, pace of generation, training and tools.",
+)
+@click.option("--sweep", metavar="gpus=16..256", help="The best design for each of many values.")
+@click.option(
+    "--plot",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Draw the sweep, or the pool split, as PNG or HTML.",
+)
+@JSON
+def plan(
+    workload: Path | None,
+    from_run: Path | None,
+    sweep: str | None,
+    plot: Path | None,
+    as_json: bool,
+    **flags: Any,
+) -> None:
+    """A design for a workload, before any GPU is rented: what each stage takes and why, what fits,
+    placements side by side, what binds, lags, and last a framework with settings to launch it.
+
+    \b
+    rltrace plan --model Qwen/Qwen2.5-32B --gpus 32xH100 --mean-tokens 6000 --cap 32768
+    rltrace plan examples/workloads/long-cot.toml --sweep gpus=16..256
+    """
+    from rltrace.analysis.plan.reading import merged, read_workload, spec_of
+
+    tables = read_workload(workload) if workload is not None else {}
+    tables = merged(tables, _tables(flags))
+    where = str(workload) if workload is not None else ""
+    if from_run is not None:
+        from rltrace.analysis.plan.of_run import calibrated, measured_tables
+
+        measured = _measured(from_run)
+        spec = calibrated(spec_of(merged(measured_tables(measured), tables), where), measured)
+    else:
+        spec = spec_of(tables, where)
+    if sweep is not None:
+        _sweep(spec, sweep, plot, as_json)
+        return
+    from rltrace.analysis.plan.advice import advise
+    from rltrace.analysis.plan.plan import plan as plan_
+
+    found = plan_(spec)
+    advice = advise(found)
+    if plot is not None:
+        from rltrace.report.plan_plot import draw_split
+
+        draw_split(found, plot)
+    if as_json:
+        from rltrace.report.plan_json import plan_json
+
+        print_json(plan_json(found, advice))
+        return
+    from rltrace.report import plan_section, terminal
+
+    page = console()
+    for section in plan_section.sections(found, advice):
+        terminal.show(section, page)
+
+
+def _measured(path: Path) -> Any:
+    import rltrace
+    from rltrace.analysis.plan.of_run import measure
+    from rltrace.run.location import find_run
+
+    return measure(rltrace.open_run(find_run(path)))
+
+
+def _sweep(spec: Any, text: str, plot: Path | None, as_json: bool) -> None:
+    from rltrace.analysis.plan.sweep import asked, sweep
+
+    what, values = asked(text)
+    points = sweep(spec, what, values)
+    if plot is not None:
+        from rltrace.report.plan_plot import draw_sweep
+
+        draw_sweep(points, what, plot)
+    if as_json:
+        from rltrace.report import to_json
+
+        print_json({"swept": what, "points": to_json.plain(points)})
+        return
+    from rltrace.report import plan_section, terminal
+
+    shown = [(point.value, point.row, point.wall, point.refused) for point in points]
+    least = f"{values[0]:g} to {values[-1]:g}"
+    terminal.show(plan_section.swept(shown, what, least), console())
+
+
+def _tables(flags: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Flags as the tables of a workload file."""
+    from rltrace.analysis.plan.reading import seconds
+
+    found: dict[str, dict[str, Any]] = {}
+    for name, value in flags.items():
+        if value is None:
+            continue
+        if value == "" and name in ("model", "gpus"):
+            raise RltraceError(f"--{name} is empty", WRONG_USAGE)
+        table, key = _FLAGS[name]
+        if name.endswith("_latency"):
+            found.setdefault(table, {})[key] = seconds(value, f"--{name.replace('_', '-')}")
+        else:
+            found.setdefault(table, {})[key] = value
+    if "name" in found.get("model", {}) and "parameters" in found["model"]:
+        raise RltraceError("give --model or --params, not both", WRONG_USAGE)
+    return found
+
+
+_FLAGS = {
+    "model": ("model", "name"),
+    "params": ("model", "parameters"),
+    "active": ("model", "active"),
+    "gpus": ("gpus", "kind"),
+    "rollout_gpu": ("gpus", "rollout_kind"),
+    "price": ("gpus", "usd_per_hour"),
+    "split": ("gpus", "split"),
+    "prompts": ("batch", "prompts"),
+    "group": ("batch", "group"),
+    "updates": ("batch", "updates"),
+    "mean_tokens": ("lengths", "mean_tokens"),
+    "cap": ("lengths", "cap_tokens"),
+    "prompt_tokens": ("lengths", "prompt_tokens"),
+    "tail": ("lengths", "variation"),
+    "env_latency": ("environment", "latency_s"),
+    "env_calls": ("environment", "calls"),
+    "env_failures": ("environment", "failures"),
+    "env_workers": ("environment", "workers"),
+    "reward_latency": ("reward", "latency_s"),
+    "reward_workers": ("reward", "workers"),
+    "staleness": ("", "staleness"),
+    "reference": ("passes", "reference"),
+    "logprob": ("passes", "logprob"),
+    "critic": ("passes", "critic"),
+    "sync": ("sync", "mechanism"),
+    "stack": ("prefers", "stack"),
+    "multimodal": ("prefers", "multimodal"),
+    "own_agent": ("prefers", "own_agent"),
+}
+"""Where a flag stands in a workload file."""

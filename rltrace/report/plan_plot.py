@@ -1,0 +1,87 @@
+"""Curves of a plan as PNG, SVG or a page, where matplotlib is installed."""
+
+from __future__ import annotations
+
+import html
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rltrace.analysis.plan.plan import Plan
+from rltrace.analysis.plan.sweep import Point
+from rltrace.report.plots.paper import axes, colour
+from rltrace.trace.errors import WRONG_USAGE, RltraceError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_KINDS = (".png", ".svg", ".html")
+
+
+def draw_sweep(points: Sequence[Point], what: str, path: Path) -> None:
+    """Useful tokens of a GPU-second by what was swept, one colour a placement.
+
+    Errors: `RltraceError` without matplotlib, for another kind of file, or where nothing fits.
+    """
+    _check(path)
+    known = [(point.value, point.row) for point in points if point.row is not None]
+    if not known:
+        raise RltraceError(f"nothing to draw: {points[0].refused}", WRONG_USAGE)
+    ax = axes(None, 8, 4.5)
+    ax.plot([v for v, _ in known], [r.tokens_per_gpu_s for _, r in known], color="0.8", zorder=1)
+    for name in dict.fromkeys(row.name for _, row in known):
+        own = [(value, row.tokens_per_gpu_s) for value, row in known if row.name == name]
+        ax.scatter([v for v, _ in own], [t for _, t in own], label=name, zorder=2)
+    if known[-1][0] > 4 * known[0][0] > 0:
+        ax.set_xscale("log", base=2)
+        ax.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
+    ax.set(xlabel=what, ylabel="useful tokens for a GPU-second", ylim=(0, None))
+    ax.set_title("The best placement")
+    ax.legend(frameon=False)
+    _save(ax, path, f"rltrace plan: {what}")
+
+
+def draw_split(found: Plan, path: Path) -> None:
+    """Seconds of both chains and of the step by how many GPUs generate.
+
+    Errors: as `draw_sweep`.
+    """
+    _check(path)
+    if not found.split_curve:
+        raise RltraceError("nothing to draw: no placement with pools of its own fits", WRONG_USAGE)
+    ax = axes(None, 8, 4.5)
+    x = [point.rollout for point in found.split_curve]
+    ax.plot(x, [p.rollout_s for p in found.split_curve], color=colour("rollout"), label="actors")
+    ax.plot(x, [p.learner_s for p in found.split_curve], color=colour("train"), label="learner")
+    ax.plot(x, [p.step_s for p in found.split_curve], "k--", label="step")
+    ax.set_yscale("log")
+    ax.set(xlabel=f"GPUs that generate, of {found.spec.gpus}", ylabel="seconds")
+    ax.set_title("Pool split")
+    ax.legend(frameon=False)
+    _save(ax, path, f"rltrace plan: {found.spec.name}")
+
+
+def _check(path: Path) -> None:
+    if path.suffix.lower() not in _KINDS:
+        raise RltraceError(f"--plot must end in {', '.join(_KINDS)}, not {path}", WRONG_USAGE)
+
+
+def _save(ax: Axes, path: Path, title: str) -> None:
+    figure = ax.get_figure()
+    assert figure is not None
+    try:
+        if path.suffix.lower() == ".html":
+            drawn = io.StringIO()
+            figure.savefig(drawn, format="svg")
+            svg = drawn.getvalue()
+            head = f"<!doctype html><meta charset=utf-8><title>{html.escape(title)}</title>"
+            path.write_text(head + svg[svg.index("<svg") :], encoding="utf-8")
+        else:
+            figure.savefig(path, dpi=150)
+    except OSError as error:
+        raise RltraceError(f"cannot write {path}: {error.strerror}") from None
+    finally:
+        from matplotlib import pyplot
+
+        pyplot.close(figure)

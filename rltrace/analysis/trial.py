@@ -84,10 +84,12 @@ class Trial:
         return Interval(*(1 - 1 / g for g in (self.gain.value, self.gain.low, self.gain.high)))
 
     @property
-    def lengths(self) -> float:
-        """Response tokens a sample after over before; NaN where nobody said."""
+    def uncounted(self) -> float:
+        """What else there is to learn from after over before, which `metric` leaves out: response
+        tokens a sample, with freshness useful tokens a step. NaN where nobody said."""
         ratios = [
-            after.tokens_per_sample / before.tokens_per_sample for before, after in self.pairs
+            _left_out(after, self.metric) / _left_out(before, self.metric)
+            for before, after in self.pairs
         ]
         return float(np.mean(ratios)) if ratios else math.nan
 

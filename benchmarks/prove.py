@@ -186,7 +186,7 @@ def _ess_at_lag(summary: Summary, books: Mapping[str, Any]) -> Evidence:
     exact = shares.keys() == told.keys() and all(
         math.isclose(told[lag], share, rel_tol=EXACT) for lag, share in shares.items()
     )
-    last = max(told, default=0)
+    last = max((lag for lag in told if lag is not None), default=0)
     says = f"ESS at {len(told)} lags, {told.get(last, math.nan):.2f} at lag {last}"
     return Evidence(f"{says}{', exact' if exact else ', NOT as in the ledger'}", exact)
 

@@ -44,9 +44,13 @@ PROBE_VARIABLE = "RLTRACE_PROBE"
 LOG_STEPS_VARIABLE = "RLTRACE_LOG_STEPS"
 """Set where the figures of steps are to go into what the job logs (`rltrace.hooks.wandb_rows`)."""
 
+SYNC_VARIABLE = "RLTRACE_SYNC"
+"""Environment variable with what brings weights through rltrace.sync where a framework has its own
+way, as `module of the framework=package.module:function`, joined by `;` (`wrap --sync`)."""
+
 CARRIED = (
     *(RUN_VARIABLE, ADAPTERS_VARIABLE, HOOKS_VARIABLE, PYTHON_VARIABLE, MAIN_VARIABLE),
-    *(PROBE_VARIABLE, LOG_STEPS_VARIABLE),
+    *(PROBE_VARIABLE, LOG_STEPS_VARIABLE, SYNC_VARIABLE),
 )
 """What a process that does not inherit the environment has to be given, beside `PYTHONPATH`."""
 
@@ -157,6 +161,7 @@ def _boot(run_dir: str) -> None:
     _watch_ray(_finder)
     if part == "records":
         _finder.after("asyncio", lambda _: watch_asyncio())
+        _watch_replaced(_finder)  # before the adapters: their hooks go around what is there then
         _watch_adapters(_finder)
         _watch_user_hooks(_finder, running)
         if os.environ.get(LOG_STEPS_VARIABLE):
@@ -215,6 +220,30 @@ def _watch_adapters(finder: Finder) -> None:
         framework, equals, target = entry.partition("=")
         if equals:
             finder.before(framework, _Load(framework, target))
+
+
+class _Replace:
+    """Gives a framework's module, just imported, to a function that changes it."""
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+
+    def __call__(self, module: Any) -> None:
+        from importlib import import_module
+
+        name, _, function = self.target.partition(":")
+        try:
+            getattr(import_module(name), function)(module)
+        except Exception as error:
+            _say(f"--sync: {self.target}: {error}; {module.__name__} keeps its own way")
+            raise
+
+
+def _watch_replaced(finder: Finder) -> None:
+    for entry in os.environ.get(SYNC_VARIABLE, "").split(";"):
+        module, equals, target = entry.partition("=")
+        if equals:
+            finder.after(module, _Replace(target))
 
 
 class _Load:

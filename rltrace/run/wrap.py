@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rltrace.hooks.boot import (
     DETACHED_VARIABLE,
@@ -21,9 +21,11 @@ from rltrace.hooks.boot import (
     LOG_STEPS_VARIABLE,
     MAIN_VARIABLE,
     PROBE_VARIABLE,
+    SYNC_VARIABLE,
 )
 from rltrace.hooks.doses import Design
 from rltrace.hooks.hook import Hook, split_target, stage_code
+from rltrace.plugins import REPLACEMENTS
 from rltrace.run.child import run_child
 from rltrace.run.closing import (
     close_run,
@@ -52,13 +54,15 @@ def wrap(
     probe: Design | None = None,
     live: bool = False,
     log_steps: bool = False,
+    sync: bool = False,
 ) -> int:
     """Runs the command and returns its exit code, 128 + n when signal n ended it, 127 when there is
     no such command, 126 when it cannot be executed.
 
     `out` is the run directory to make (by default a new one in `rltrace-runs/`), `hooks` are the
     user's own as `"module:qualname=stage"`, `probe` delays stages, `live` says a line a step,
-    `log_steps` puts the figures of steps into what the job logs.
+    `log_steps` puts the figures of steps into what the job logs, `sync` has its weights moved by
+    rltrace.sync.
     Errors: `RltraceError` for wrong usage.
     """
     if not command:
@@ -76,15 +80,16 @@ def wrap(
             _say("--live: this joins the outer run, which says its own steps")
         if log_steps:
             _say("--log-steps: this joins the outer run, whose steps are logged if it was asked to")
-        return _run(program, command, traced_environment(outer, hooks), None)
-    run_dir = _make_run(command, out, hooks, probe)
+        return _run(program, command, traced_environment(outer, hooks) | _replaced(sync), None)
+    run_dir = _make_run(command, out, hooks, probe, sync)
     if run_dir is None:
         return _run(program, command, dict(os.environ), None)
     start_agent(run_dir)
     shown = os.path.relpath(run_dir)
     environment = traced_environment(str(run_dir), hooks)
-    for name in (PROBE_VARIABLE, LOG_STEPS_VARIABLE):
+    for name in (PROBE_VARIABLE, LOG_STEPS_VARIABLE, SYNC_VARIABLE):
         environment.pop(name, None)  # an outer run's
+    environment |= _replaced(sync)
     if probe is not None:
         environment[PROBE_VARIABLE] = probe.text()
         _say(
@@ -99,6 +104,10 @@ def wrap(
         steps.finish()
     _finish(run_dir, code, shown, out, hooks)
     return code
+
+
+def _replaced(sync: bool) -> dict[str, str]:
+    return {SYNC_VARIABLE: ";".join(REPLACEMENTS)} if sync else {}
 
 
 def check_hook(text: str) -> None:
@@ -137,7 +146,7 @@ def _outer_run() -> str | None:
     if over and (DETACHED_VARIABLE not in os.environ or not Path(outer, RUN_FILE).exists()):
         for name in (
             *(RUN_VARIABLE, HOOKS_VARIABLE, MAIN_VARIABLE, DETACHED_VARIABLE),
-            *(PROBE_VARIABLE, LOG_STEPS_VARIABLE),
+            *(PROBE_VARIABLE, LOG_STEPS_VARIABLE, SYNC_VARIABLE),
         ):
             os.environ.pop(name, None)
         return None
@@ -145,11 +154,12 @@ def _outer_run() -> str | None:
 
 
 def _make_run(
-    command: list[str], out: Path | None, hooks: Sequence[str], probe: Design | None
+    command: list[str], out: Path | None, hooks: Sequence[str], probe: Design | None, sync: bool
 ) -> Path | None:
     try:
-        probed = {} if probe is None else {"probe": probe.settings()}
-        path = make_run(command, out, hooks=list(hooks), **probed)
+        asked: dict[str, Any] = {} if probe is None else {"probe": probe.settings()}
+        asked |= {"sync": True} if sync else {}
+        path = make_run(command, out, hooks=list(hooks), **asked)
     except OSError as error:
         where, why = out or RUNS_FOLDER, error.strerror or error
         _say(f"cannot record into {where}: {why}; the job runs untraced")

@@ -10,6 +10,8 @@ from time import monotonic_ns
 
 from rltrace.hooks import recorder as recording
 from rltrace.hooks.codes import codes_of
+from rltrace.sync.blocks import block_count
+from rltrace.sync.version import NO_ROOT, Manifest
 from rltrace.trace.segment import Row
 
 _CHECKSUM_BITS = 63
@@ -36,7 +38,7 @@ def moved(
     recorder.version = version
     known = {} if stall_ns is None else {"stall_ns": stall_ns}
     if root is not None:
-        known["checksum"] = int(root, 16) & (1 << _CHECKSUM_BITS) - 1
+        known["checksum"] = _checksum(root)
     return recorder.append(
         "syncs",
         start_ns=started_ns,
@@ -49,3 +51,21 @@ def moved(
         buckets=buckets,
         **known,
     )
+
+
+def columns_of(manifest: Manifest, transport: str = "shared-memory") -> dict[str, int]:
+    """What a row of `syncs` says of a version that came, or went, as a whole: for an adapter that
+    writes the row itself (`rltrace.hooks.moved`)."""
+    columns = {
+        "bytes": manifest.bytes,
+        "wire_bytes": manifest.bytes,
+        "buckets": block_count(manifest.bytes),
+        "transport": codes_of("Transport")[transport],
+    }
+    if manifest.root != NO_ROOT:
+        columns["checksum"] = _checksum(manifest.root)
+    return columns
+
+
+def _checksum(root: str) -> int:
+    return int(root, 16) & (1 << _CHECKSUM_BITS) - 1

@@ -15,6 +15,9 @@ from rltrace.adapters.openrlhf.tables import RPC_SECONDS, WORKER_SECONDS
 from rltrace.hooks.hook import Call
 from rltrace.trace.vocabulary import SyncRole, Transport
 
+WHOLE = "rltrace.sync "
+"""How the name of what is no tensor, but a whole version, begins (`rltrace.plugins.openrlhf`)."""
+
 _LANE = 1  # each call is a task of its own; the span of an update belongs to none of them
 
 
@@ -81,7 +84,9 @@ def tensor_loaded(call: Call) -> None:
     _done.append((call.end_ns, version))
     update.span.set(bytes=update.bytes, items=update.tensors, version=version)
     columns = {"bytes": update.bytes, "buckets": update.tensors}
-    if call.argument("ipc_handles") is None:
+    if str(call.argument("name")).startswith(WHOLE):
+        columns |= {"wire_bytes": update.bytes, "transport": Transport.SHARED_MEMORY}
+    elif call.argument("ipc_handles") is None:
         columns["wire_bytes"] = update.bytes
     else:
         columns["transport"] = Transport.CUDA_IPC

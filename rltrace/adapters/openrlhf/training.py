@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from rltrace.hooks import moved
 from rltrace.hooks.hook import Call
 from rltrace.trace.vocabulary import SyncRole, Transport
 
@@ -66,14 +67,13 @@ def sent(call: Call) -> None:
         return
     tensors, size = _model(call.self)
     call.span.set(bytes=size, items=tensors)
+    known = {"bytes": size, "buckets": tensors, "transport": _transport(call.self)}
     call.row(
         "syncs",
         role=SyncRole.SOURCE,
         version=version,
         stall_ns=call.end_ns - call.start_ns,  # it does nothing else meanwhile
-        bytes=size,
-        buckets=tensors,
-        transport=_transport(call.self),
+        **(known | moved.said(call.self)),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rltrace.adapters.verl.tables import TRANSPORTS
+from rltrace.hooks import moved
 from rltrace.hooks.hook import Call
 from rltrace.trace.vocabulary import SyncRole, Transport
 
@@ -42,6 +43,8 @@ def weights_sent(call: Call) -> None:
         "wire_bytes": streamed if payload is None else round(payload * (1 << 20)),
         "transport": _transport(call, backend),
     }
+    if backend != "naive":
+        columns |= moved.said(getattr(call.self, "checkpoint_engine", None))
     _moved(call, version, columns)
     if call.span is not None and streamed >= 0:
         call.span.set(bytes=streamed)
@@ -60,6 +63,7 @@ def weights_taken(call: Call) -> None:
     if _taken_bytes[0]:
         columns["bytes"] = columns["wire_bytes"] = _taken_bytes[0]
         call.span.set(bytes=_taken_bytes[0])
+    columns |= moved.said(getattr(call.self, "checkpoint_engine", None))
     _moved(call, call.argument("global_steps"), columns)
 
 

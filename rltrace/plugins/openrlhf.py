@@ -1,0 +1,160 @@
+"""OpenRLHF's weights in one call an update instead of one a tensor, under `rltrace wrap --sync`.
+
+OpenRLHF has no setting for it, so two functions are replaced as their modules are imported. The
+policy's first rank publishes the whole model and calls each engine once, through the call that
+OpenRLHF has for a tensor; what it names is no tensor but a version, which vLLM's worker, where that
+call ends, takes from shared memory. A worker that does not know of this fails: the type that it is
+told is none of a model.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+from rltrace.hooks import moved
+from rltrace.hooks.span_api import span
+from rltrace.hooks.versions import satisfies
+from rltrace.trace.errors import WRONG_USAGE, RltraceError
+
+NAMED = "rltrace.sync "
+"""How the name of a version begins, where OpenRLHF has that of a tensor: then place and counter."""
+
+
+VERSIONS = ">=0.10.2,<0.12"
+"""Those whose way of gathering a parameter, and whose settings for it, are the ones below."""
+
+
+def send_whole(module: Any) -> None:
+    """`openrlhf.trainer.ray.ppo_actor`, imported: updates are sent whole. Errors: `RltraceError`
+    for a version of OpenRLHF that this does not know."""
+    from rltrace.hooks.install import version_of
+
+    version = version_of("openrlhf")
+    if not satisfies(version, VERSIONS):
+        raise RltraceError(f"OpenRLHF {version} is none of {VERSIONS}", WRONG_USAGE)
+    trainer, senders = module.ActorPPOTrainer, _Senders(module)
+    original: Callable[[Any], None] = trainer.broadcast_to_vllm
+
+    @functools.wraps(original)
+    def broadcast_to_vllm(self: Any) -> None:
+        if self.vllm_engines is None or self.use_cuda_ipc:  # shared devices: no host in between
+            original(self)
+        else:
+            senders.of(self).send(self)
+
+    trainer.broadcast_to_vllm = broadcast_to_vllm
+
+
+def take_whole(module: Any) -> None:
+    """`openrlhf.trainer.ray.vllm_worker_wrap`, imported: workers of vLLM take versions."""
+    worker = module.WorkerWrap
+    original: Callable[..., None] = worker.update_weight
+
+    @functools.wraps(original)
+    def update_weight(
+        self: Any, name: str, dtype: Any, shape: Any, empty_cache: bool = False
+    ) -> None:
+        if not name.startswith(NAMED):
+            original(self, name, dtype, shape, empty_cache)
+            return
+        where, counter = name.removeprefix(NAMED).split()
+        _take(self, where, int(counter))
+
+    worker.update_weight = update_weight
+
+
+class _Senders:
+    """The sender of each trainer of this process: there is one."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+        self._known: dict[int, _Sender] = {}
+
+    def of(self, trainer: Any) -> _Sender:
+        if id(trainer) not in self._known:
+            self._known[id(trainer)] = _Sender(self._module)
+        return self._known[id(trainer)]
+
+
+class _Sender:
+    """What `broadcast_to_vllm` did, in one piece."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+        self._publisher: Any = None
+
+    def send(self, trainer: Any) -> None:
+        """Publishes the policy and has every engine take it. All ranks gather, the first sends."""
+        torch, ray = self._module.torch, self._module.ray
+        first = torch.distributed.get_rank() == 0
+        reset = []
+        if first and getattr(trainer.strategy.args.vllm, "enable_prefix_caching", False):
+            reset = [engine.reset_prefix_cache.remote() for engine in trainer.vllm_engines]
+        torch.cuda.empty_cache()
+        if first:
+            self._publish_and_call(trainer)
+        else:
+            for _ in _gathered(self._module, trainer):
+                pass
+        ray.get(reset)
+        torch.cuda.empty_cache()
+        with span("wait", "the other ranks"):
+            self._module.torch_dist_barrier_and_cuda_sync()
+
+    def _publish_and_call(self, trainer: Any) -> None:
+        from rltrace.plugins.streaming import StreamPublisher, fresh_place
+        from rltrace.sync.recording import columns_of
+
+        if self._publisher is None:
+            self._publisher = StreamPublisher(fresh_place("openrlhf"), lasting=False)
+        manifest = self._publisher.publish(_gathered(self._module, trainer))
+        name = f"{NAMED}{self._publisher.where} {manifest.version.counter}"
+        torch = self._module.torch
+        told = {"dtype": torch.uint8, "shape": torch.Size([manifest.bytes]), "empty_cache": True}
+        with span("sync", "engines take them", "load", bytes=manifest.bytes):
+            self._module.ray.get(
+                [engine.update_weight.remote(name, **told) for engine in trainer.vllm_engines]
+            )
+        moved.say(trainer, columns_of(manifest) | {"buckets": 1})
+
+
+def _gathered(module: Any, trainer: Any) -> Iterator[tuple[str, Any]]:
+    """The parameters that engines take, each whole for as long as it is the current one."""
+    model = trainer.actor.model.module
+    sees = getattr(trainer.actor, "is_vlm", False)  # what sees is frozen
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad or not sees:
+            with _whole(module, trainer, model, parameter):
+                yield name, parameter.data
+
+
+def _whole(module: Any, trainer: Any, model: Any, parameter: Any) -> AbstractContextManager[Any]:
+    """OpenRLHF's own way to have a parameter whole, which every rank has to take part in."""
+    args, deepspeed = trainer.strategy.args.ds, module.deepspeed
+    gathered: AbstractContextManager[Any]
+    if args.tensor_parallel_size > 1:
+        layers = deepspeed.module_inject.layers
+        gathered = layers.GatherReplacedLayerParams([parameter], model, enabled=True)
+    else:
+        gathered = deepspeed.zero.GatheredParameters([parameter], enabled=args.zero_stage == 3)
+    return gathered
+
+
+def _take(worker: Any, where: str, counter: int) -> None:
+    """Loads a version into a worker's model. Its tensors are read where they lie."""
+    from rltrace.sync.subscriber import Subscriber
+
+    subscriber = worker.__dict__.get("_rltrace_subscriber")
+    if subscriber is None or subscriber.where != where:
+        with span("wait", "the policy's weights"):
+            subscriber = worker._rltrace_subscriber = Subscriber.connect(where)
+    subscriber.wait(counter)
+    with subscriber.lease() as views:
+        size = views.manifest.bytes
+        with span("sync", "load", "load", version=counter, bytes=size, items=len(views)):
+            worker.model_runner.model.load_weights(
+                weights=((name, views.torch(name).to(worker.device)) for name in views)
+            )

@@ -1,0 +1,157 @@
+"""rltrace's engine behind verl's own interface of checkpoint engines: bytes and versions."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rltrace.sync import Relay
+from rltrace.trace.errors import RltraceError
+
+BASE = pytest.importorskip("verl.checkpoint_engine.base", reason="make test-verl installs verl")
+
+WEIGHTS = {
+    "embed": torch.arange(6000, dtype=torch.float32).view(60, 100),
+    "norm": torch.ones(7, dtype=torch.bfloat16),
+}
+TIED = "head"
+BYTES = 4 * 6000 + 2 * 7
+
+
+def handed_out(factor: float) -> Iterator[tuple[str, torch.Tensor]]:
+    """As verl's engines do: one tensor after the other, the tied one under both names."""
+    yield from ((name, tensor.mul_(factor)) for name, tensor in WEIGHTS.items())
+    yield TIED, WEIGHTS["embed"]
+
+
+@pytest.fixture
+def weights() -> Iterator[None]:
+    """What is changed is put back."""
+    kept = {name: tensor.clone() for name, tensor in WEIGHTS.items()}
+    yield
+    for name, tensor in WEIGHTS.items():
+        tensor.copy_(kept[name])
+
+
+class Group:
+    """A trainer of two ranks and two rollout workers, as verl's manager drives them."""
+
+    def __init__(self, far: bool = False, **settings: str) -> None:
+        """`far`: the rollout workers say that they are on another host."""
+        registry = BASE.CheckpointEngineRegistry
+        self.kind = registry.get("rltrace")
+        self.far = far
+        self.actors, self.rollouts = (
+            [
+                registry.new("rltrace", bucket_size=1, is_master=first and not rank, **settings)
+                for rank in range(2)
+            ]
+            for first in (True, False)
+        )
+
+    def prepare(self) -> None:
+        """What the manager does before each update."""
+        metadata = [engine.prepare() for engine in (*self.actors, *self.rollouts)]
+        for told in metadata[2:] if self.far else ():
+            told["node"] = "another"
+        for engines, arguments in zip(
+            (self.actors, self.rollouts), self.kind.build_topology(2, 2, metadata), strict=True
+        ):
+            for rank, engine in enumerate(engines):
+                engine.init_process_group(**{name: each[rank] for name, each in arguments.items()})
+
+    def update(self, factor: float, step: int) -> tuple[list[Any], list[dict[str, torch.Tensor]]]:
+        """One update: what was sent, and what each rollout worker has afterwards."""
+
+        async def both() -> tuple[list[Any], list[dict[str, torch.Tensor]]]:
+            taking = [asyncio.create_task(self._take(engine, step)) for engine in self.rollouts]
+            await asyncio.sleep(0)  # they wait for what is not there yet
+            sent = [
+                await engine.send_weights(handed_out(factor if rank == 0 else 1), global_steps=step)
+                for rank, engine in enumerate(self.actors)
+            ]
+            return sent, [await task for task in taking]
+
+        self.prepare()
+        sent, taken = asyncio.run(both())
+        for engine in (*self.actors, *self.rollouts):
+            engine.finalize()
+        return sent, taken
+
+    def close(self) -> None:
+        """Lets go of the policy."""
+        for engine in (*self.actors, *self.rollouts):
+            engine.close()
+
+    async def _take(self, engine: Any, step: int) -> dict[str, torch.Tensor]:
+        taken = {}
+        async for name, tensor in engine.receive_weights(global_steps=step):
+            taken[name] = tensor
+        return {name: tensor.clone() for name, tensor in taken.items()}
+
+
+def expected() -> dict[str, torch.Tensor]:
+    return {**WEIGHTS, TIED: WEIGHTS["embed"]}
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_it_is_registered_by_verls_own_way_of_plug_ins() -> None:
+    assert issubclass(BASE.CheckpointEngineRegistry.get("rltrace"), BASE.CheckpointEngineWithCache)
+
+
+@pytest.mark.usefixtures("weights")
+def test_every_rollout_worker_has_each_update_bit_for_bit() -> None:
+    group = Group()
+    for step, factor in enumerate((1.0, 0.5, 3.0)):
+        sent, taken = group.update(factor, step)
+        assert sent == [{"checkpoint_engine/payload_mbytes": BYTES / (1 << 20)}, {}]
+        assert [same(each, expected()) for each in taken] == [True, True]
+
+
+@pytest.mark.usefixtures("weights")
+def test_the_cache_has_the_latest_update_at_any_time() -> None:
+    group = Group()
+
+    async def cached() -> dict[str, torch.Tensor]:
+        return {n: tensor.clone() async for n, tensor in group.rollouts[0].get_weights()}
+
+    with pytest.raises(RltraceError, match="no weights have been sent yet"):
+        asyncio.run(cached())
+    group.update(2.0, step=7)
+    assert same(asyncio.run(cached()), expected())
+    assert same(asyncio.run(cached()), expected())
+
+
+@pytest.mark.usefixtures("weights")
+def test_a_tensor_that_the_first_update_lacked_is_named_and_nothing_is_sent() -> None:
+    group = Group()
+    group.update(1.0, step=0)
+    group.prepare()
+    other = iter([("embed", WEIGHTS["embed"]), ("new", torch.zeros(3))])
+    with pytest.raises(RltraceError, match="new is not in the layout"):
+        asyncio.run(group.actors[0].send_weights(other, global_steps=1))
+
+
+def test_workers_of_another_host_need_an_address() -> None:
+    with pytest.raises(RltraceError, match="2 of 2 rollout workers are on another host"):
+        Group(far=True).prepare()
+
+
+@pytest.mark.usefixtures("weights")
+def test_workers_of_another_host_have_the_weights_from_a_relay(tmp_path: Path) -> None:
+    place = f"shm://{tmp_path.name}-{uuid.uuid4().hex[:8]}"
+    with Relay.serve(place) as relay:
+        group = Group(far=True, where=place, address=relay.address)
+        for step, factor in enumerate((1.0, 0.5)):
+            _, taken = group.update(factor, step)
+            assert [same(each, expected()) for each in taken] == [True, True]
+        group.close()

@@ -1,0 +1,117 @@
+"""A real verl job, trainer and rollout apart, whose weights go through rltrace.sync: what is asked
+for is one setting, `checkpoint_engine.backend=rltrace`.
+
+Its updates are held against those of the same job with the test plug-in's engine over gloo, where
+that one is run (not with QUICK=1).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rltrace.analysis.activity import read_activity
+from rltrace.analysis.steps import find_steps
+from rltrace.analysis.syncs import syncs, updates_of
+from tests.verl.conftest import ASKED
+from tests.verl.jobs import JOBS, ROLLOUT, SYNC_BYTES, Finished, train
+
+SEPARATE = JOBS["separate"]
+OWN = tuple(setting for setting in SEPARATE.settings if ".checkpoint_engine." not in setting)
+BACKEND = f"{ROLLOUT}.checkpoint_engine.backend=rltrace"
+PARAMETER_BYTES = 309_760
+"""One policy: the tied head, which verl hands out a second time, travels once."""
+
+VERSIONS = range(SEPARATE.steps + 1)
+
+
+@pytest.fixture(scope="module")
+def job(assets: Path, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """The job, traced."""
+    moved = replace(SEPARATE, settings=(*OWN, BACKEND))
+    return train(moved, assets, tmp_path_factory.mktemp("rltrace"))
+
+
+def test_every_hook_found_its_target_and_could_read(job: Finished) -> None:
+    assert [problem for problem in job.run.problems if problem["what"] != "no-gpu"] == []
+
+
+def test_each_version_is_sent_and_taken_once_by_everyone_to_the_byte(job: Finished) -> None:
+    rows = job.rows(
+        "SELECT role, version, bytes, wire_bytes, transport FROM syncs ORDER BY role DESC, version"
+    )
+    assert rows == [
+        (role, version, PARAMETER_BYTES, PARAMETER_BYTES, "shared-memory")
+        for role in ("source", "sink")
+        for version in VERSIONS
+    ]
+    sent, taken = (
+        dict(job.rows(f"SELECT version, checksum FROM syncs WHERE role = '{role}'"))
+        for role in ("source", "sink")
+    )
+    assert sent == taken
+    assert len(set(sent.values())) == len(sent)
+
+
+def test_servers_are_given_every_tensor_under_every_name(job: Finished) -> None:
+    given = Counter((stamp["version"], stamp["bytes"]) for stamp in job.stamps("weights"))
+    assert given == Counter((version, SYNC_BYTES) for version in VERSIONS)
+
+
+def test_answers_come_from_the_versions_that_were_sent(job: Finished) -> None:
+    versions = {stamp["version"] for stamp in job.stamps("generate")}
+    assert versions <= set(VERSIONS)
+    assert len(versions) > 1
+
+
+def test_verl_logs_what_was_sent(job: Finished) -> None:
+    for metrics in job.metrics.values():
+        assert metrics["checkpoint_engine/payload_mbytes"] == PARAMETER_BYTES / (1 << 20)
+
+
+def test_the_time_of_updates_is_explained(job: Finished) -> None:
+    activity = read_activity(job.run)
+    found = syncs(job.run, find_steps(job.run, (activity.first_ns, activity.last_ns)))
+    assert found is not None
+    assert sum(spread.mean for _, spread in found.phases) >= 0.99 * found.update_s.mean
+    assert explained(job, "ActorRolloutRefWorker.update_weights") >= 0.99
+
+
+def explained(job: Finished, name: str) -> float:
+    """The share of the time of all spans of a name in which others of their process run inside."""
+    covered = whole = 0
+    for process, first_ns, last_ns in job.rows(
+        f"SELECT process, start_ns, end_ns FROM spans WHERE name = '{name}'"
+    ):
+        whole += last_ns - first_ns
+        reached = first_ns
+        for start_ns, end_ns in job.rows(
+            f"SELECT start_ns, end_ns FROM spans WHERE process = '{process}' AND name <> '{name}'"
+            f" AND start_ns >= {first_ns} AND end_ns <= {last_ns} ORDER BY start_ns"
+        ):
+            covered += max(0, end_ns - max(reached, start_ns))
+            reached = max(reached, end_ns)
+    return covered / whole
+
+
+def test_spans_carry_every_byte_of_an_update(job: Finished) -> None:
+    for name in ("fill a slot", "hand over"):
+        moved = job.rows(
+            f"SELECT version, sum(bytes) FROM spans WHERE name = '{name}' GROUP BY ALL ORDER BY ALL"
+        )
+        assert moved == [(version, PARAMETER_BYTES) for version in VERSIONS]
+
+
+def test_updates_are_those_of_the_engine_over_gloo(
+    job: Finished, finished: Callable[..., Finished]
+) -> None:
+    if "separate" not in ASKED:
+        pytest.skip("QUICK=1 asks for one kind of job")
+    other = finished("separate")
+    assert [update.version for update in updates_of(job.run)] == [
+        update.version for update in updates_of(other.run)
+    ]

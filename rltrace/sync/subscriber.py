@@ -193,9 +193,9 @@ class Subscriber:
         self.close()
 
     def _apply(self, lease: Lease, weights: Any) -> None:
-        plan = self._applier.plan(weights)
-        self.poisoned = True
         with span("sync", "load", "load", version=lease.manifest.number, bytes=self.layout.bytes):
+            plan = self._applier.plan(weights)
+            self.poisoned = True
             try:
                 self._applier.apply(lease.data, plan)
             except Exception:

@@ -13,6 +13,7 @@ from rltrace.sync import Publisher, Subscriber, layout_of
 
 WEIGHTS = {"w": np.ones(300_000, dtype=np.float32)}
 LAYOUT = layout_of(WEIGHTS)
+DOCS = Path(__file__).parents[2] / "docs" / "sync.md"
 
 
 def rows(run: Path, query: str) -> list[Any]:
@@ -61,6 +62,39 @@ def test_phases_carry_bytes_and_lie_within_the_whole(
         ("pull", "verify", None, None),
         ("pull", "load", "load", LAYOUT.bytes),
     ]
+
+
+LARGE = {"w": np.ones(48 << 20, dtype=np.uint8)}
+"""Large enough that what lies between two spans is nothing beside it."""
+
+
+def test_the_phases_explain_an_updates_time_and_bytes_and_its_floor_is_known(
+    where: str, recorder: Recorder, run_path: Path
+) -> None:
+    layout = layout_of(LARGE)
+    with Publisher.open(layout, where) as publisher, Subscriber.connect(where) as subscriber:
+        target = {"w": np.zeros_like(LARGE["w"])}
+        for _ in range(9):
+            publisher.publish(LARGE)
+            subscriber.pull_into(target, verify=True)
+    found = rows(
+        run_path,
+        "select u.role, u.version, u.end_ns - u.start_ns,"
+        " sum(s.end_ns - s.start_ns), max(s.bytes), u.bytes from syncs u join spans s"
+        " on s.start_ns >= u.start_ns and s.end_ns <= u.end_ns and s.name not in"
+        " ('publish', 'pull') group by all",
+    )
+    assert len(found) == 18
+    assert {(said, moved) for *_, said, moved in found} == {(layout.bytes, layout.bytes)}
+    for role in ("source", "sink"):
+        # The middle one: where the machine does other work, it may come between two spans.
+        explained = sorted(known / whole for r, _, whole, known, *_ in found if r == role)
+        assert 0.99 <= explained[4] <= 1.0, (role, explained)
+    # One update's distance to the floor, as docs/sync.md asks for it.
+    question = DOCS.read_text().split("```sql\n")[1].split("```")[0]
+    versions = rows(run_path, question)
+    assert [(version, sinks) for version, sinks, _ in versions] == [(n, 1) for n in range(1, 10)]
+    assert all(0 < share < 10 for *_, share in versions)
 
 
 def test_a_version_that_was_left_out_is_no_update(

@@ -2,8 +2,8 @@
 
 Formats (`json_lines`, `event_files`, `wandb_files`, `console`; `chrome`, `otlp` for times of their
 own) know nothing of frameworks; a framework's file maps its names to stages, with the label map of
-its adapter: `verl` and `openrlhf` by code, `field` as tables that `scalars` reads, the others place
-spans in time (`placed`). `run_writer` writes the run.
+its adapter: `verl`, `openrlhf`, `trl` by code, `field` as tables that `scalars` reads, the others
+place spans in time (`placed`). `run_writer` writes the run.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ _FIELD = "rltrace.importers.field"
 IMPORTERS = {
     "verl": "rltrace.importers.verl:read",
     "openrlhf": "rltrace.importers.openrlhf:read",
+    "trl": "rltrace.importers.trl:read",
     "slime": f"{_FIELD}:read_slime",
     "miles": "rltrace.importers.miles:read",
     "relax": f"{_FIELD}:read_relax",

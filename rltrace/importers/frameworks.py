@@ -11,6 +11,7 @@ from rltrace.trace.errors import WRONG_USAGE, RltraceError
 NAMES: Mapping[str, str] = {
     "verl": "verl",
     "openrlhf": "OpenRLHF",
+    "trl": "TRL",
     "slime": "slime",
     "nemo-rl": "NeMo-RL",
     "areal": "AReaL",
@@ -27,6 +28,10 @@ _MARKS: Mapping[str, re.Pattern[str]] = {
     "openrlhf": re.compile(
         r"(train/)?(timing/(generation|make_experience|ppo_train|broadcast|step_total)"
         r"|(actor|critic)_lr)$"
+    ),
+    "trl": re.compile(
+        r"(completions/mean_length|val/contain_eos_token|step_time"
+        r"|perf/(fwd_bwd|rollout_wait|weight_sync)_s|weight_sync_time_s)$"
     ),
     "slime": re.compile(r"perf/(actor_train|train_wait|rollout|update_weights|log_probs)_time$"),
     "nemo-rl": re.compile(r"timing/train/"),

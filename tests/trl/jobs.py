@@ -106,7 +106,7 @@ def train(
     wrap = [*WRAP, "--out", str(folder / "run"), "--"] if traced else []
     launch = [sys.executable]
     if job.ranks > 1:
-        launch += ["-m", "accelerate.commands.launch", "--cpu", "--num_machines=1"]
+        launch += ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_machines=1"]
         launch += [f"--num_processes={job.ranks}", "--mixed_precision=no", "--dynamo_backend=no"]
         launch += [f"--main_process_port={_free_port()}"]
     arguments = [job.kind, str(model), str(folder / "out"), f"max_steps={job.steps}", *job.options]

@@ -52,7 +52,7 @@ _OF_CLASS = {
 def _settings(args: Any) -> dict[str, Any]:
     """The arguments that are plain values, as the command line takes them."""
     return {
-        name: value
+        f"--{name}": value
         for name, value in vars(args).items()
         if not name.startswith("_") and isinstance(value, bool | int | float | str)
     }

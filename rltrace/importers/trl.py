@@ -1,0 +1,242 @@
+"""TRL's logs: trainer_state.json, TensorBoard events, wandb's files, JSON lines, console lines.
+
+Everywhere TRL logs figures of a step (`train/...` in TensorBoard and wandb, bare elsewhere). How
+long the parts of a step took the synchronous trainers tell wandb only, in rows of their own before
+the step's, one a call; the asynchronous ones have it among their figures (read in TRL's sources,
+0.28 to 1.16, and in logs of 1.16).
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rltrace.adapters.trl.tables import LABELS, PROFILED
+from rltrace.importers.lines import Lines
+from rltrace.importers.log import Log, Record, joined, no_number, number
+from rltrace.importers.reading import read_log
+from rltrace.importers.run_writer import ImportedRun
+from rltrace.importers.scalars import Parts, Scheme, Told, lay_out
+from rltrace.trace.errors import RltraceError
+from rltrace.trace.vocabulary import Stage
+
+STATE = "trainer_state.json"
+_PREFIX = "train/"
+_STEP_NAMES = ("train/global_step", "global_step")  # wandb's own step counts its rows
+_PRINTED = re.compile(r"(\{'(?:.*')?(?:epoch|loss)': .*\})")
+_END = "train_runtime"  # of the line that sums a training up
+
+_BLOCKS = (
+    "sync_weights",
+    "vLLM.generate",
+    "transformers.generate",
+    "transformers.generate_batch",
+    "_calculate_rewards",
+    "compute_loss",
+)
+"""The timed blocks of a step, in the order in which the synchronous trainers run them."""
+
+_ASYNC = (
+    "perf/rollout_wait_s",
+    "perf/fwd_bwd_s",
+    "perf/optimizer_s",
+    "perf/weight_sync_s",
+    "weight_sync_time_s",
+)
+
+
+def read(path: Path) -> ImportedRun:
+    """Reads a log of TRL. Errors: `RltraceError` when there is nothing of its in it."""
+    return of_log(_log(path))
+
+
+def of_log(log: Log) -> ImportedRun:
+    """The run that a log of any format tells of. Errors: `RltraceError` when it is not TRL's."""
+    records = tuple(_of_steps(log.records))
+    scheme = ASYNC if _has(records, *_ASYNC) else SYNC
+    return lay_out(replace(log, records=records), scheme)
+
+
+def _log(path: Path) -> Log:
+    state = path / STATE if path.is_dir() else path
+    if state.name.endswith(".json") and state.is_file():
+        return _read_state(state)
+    if path.is_file():
+        printed = _read_console(path)
+        if printed is not None:
+            return printed
+    return read_log(path)
+
+
+# --- formats of transformers' own
+
+
+def _read_state(path: Path) -> Log:
+    """transformers writes it beside each checkpoint."""
+    try:
+        found = json.loads(path.read_text("utf-8"))
+        history = found["log_history"]
+    except OSError as error:
+        raise RltraceError(f"{path} cannot be read: {error.strerror or error}") from None
+    except (ValueError, KeyError, TypeError):
+        raise RltraceError(f"{path} is no {STATE}: it has no log_history") from None
+    lines = [line for line in history if isinstance(line, dict) and _END not in line]
+    not_finite = Counter[str]()
+    records = [
+        _record(int(line["step"]), line, not_finite) for line in lines if _whole(line.get("step"))
+    ]
+    steps, _ = joined(records)
+    skipped = []
+    if len(records) < len(lines):
+        skipped.append(f"{len(lines) - len(records)} entries without a step")
+    changed_ns = path.stat().st_mtime_ns
+    return Log(str(path), STATE, tuple(steps), tuple(skipped), changed_ns, {}, dict(not_finite))
+
+
+def _read_console(path: Path) -> Log | None:
+    """What a job printed; None where it has no line of TRL's. A line is a mapping as Python prints
+    it, since transformers 5 with the numbers as texts, and says no step: they are counted."""
+    try:
+        with path.open(encoding="utf-8-sig", errors="replace") as text:
+            lines = list(_printed(Lines(text)))
+    except OSError:
+        return None  # told by the reader of all other formats
+    if not lines:
+        return None
+    not_finite = Counter[str]()
+    records = [_record(at, line, not_finite) for at, line in enumerate(lines, 1)]
+    skipped = ("a console log says no step: its lines are counted, each as one step",)
+    changed_ns = path.stat().st_mtime_ns
+    kind = "console log"
+    return Log(str(path), kind, tuple(records), skipped, changed_ns, {}, dict(not_finite))
+
+
+def _printed(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    for line in lines:
+        found = _PRINTED.search(line)
+        if found is None:
+            continue
+        try:
+            mapping = ast.literal_eval(re.sub(r": (nan|-?inf)\b", r": '\1'", found[1]))
+        except (ValueError, SyntaxError):
+            continue
+        if isinstance(mapping, dict) and _END not in mapping:
+            yield mapping
+
+
+def _record(step: int, line: dict[str, Any], not_finite: Counter[str]) -> Record:
+    metrics, infinite = dict[str, float](), dict[str, float]()
+    for name, shown in line.items():
+        value = _value(shown)
+        if name == "step":
+            continue
+        if (known := number(value)) is not None:
+            metrics[name] = known
+        if (none := no_number(value)) is not None:
+            infinite[name] = none
+            not_finite[name] += 1
+    return Record(step, metrics, not_finite=infinite)
+
+
+def _value(shown: Any) -> Any:
+    if not isinstance(shown, str):
+        return shown
+    try:
+        return float(shown)
+    except ValueError:
+        return None
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+# --- steps
+
+
+def _of_steps(records: tuple[Record, ...]) -> Iterator[Record]:
+    """The records with the names that TRL itself uses, each at its step of training; blocks that
+    were timed on the way to a step are added up and belong to it."""
+    waiting: dict[str, float] = {}
+    for record in records:
+        metrics: dict[str, float] = {}
+        for name, value in record.metrics.items():
+            if name.startswith(PROFILED):
+                block = name.removeprefix(PROFILED).partition(".")[2]
+                waiting[block] = waiting.get(block, 0.0) + value
+            else:
+                metrics[name.removeprefix(_PREFIX)] = value
+        stated = [int(record.metrics[name]) for name in _STEP_NAMES if name in record.metrics]
+        metrics.pop("global_step", None)
+        infinite = {name.removeprefix(_PREFIX): v for name, v in record.not_finite.items()}
+        if metrics or infinite:
+            step = stated[0] if stated else record.step
+            timed, waiting = waiting, {}
+            yield Record(step, {**timed, **metrics}, record.real_ns, infinite)
+
+
+def _has(records: Iterable[Record], *names: str) -> bool:
+    return any(name in record.metrics for record in records for name in names)
+
+
+def _synchronous(records: list[Record]) -> Told:
+    inside = {block: LABELS[block] for block in _BLOCKS}
+    if _has(records, "vLLM.generate"):
+        return Told("with vLLM", "", Parts(inside))
+    colocated = _has(records, "transformers.generate", "transformers.generate_batch")
+    return Told("", "colocated" if colocated else "", Parts(inside))
+
+
+def _asynchronous(records: list[Record]) -> Told:
+    del records
+    return Told("asynchronous", "async", Parts({name: LABELS[name] for name in _ASYNC}))
+
+
+_PASSES = "all forward passes are in one timed block, those of training among them"
+_TOOLS = "tools run while it generates"
+
+SYNC = Scheme(
+    framework="trl",
+    name="TRL",
+    step="step_time",
+    trainer=_synchronous,
+    unknown=(
+        (Stage.REFERENCE, _PASSES),
+        (Stage.LOGPROB, _PASSES),
+        (Stage.ENV, _TOOLS),
+        (Stage.CHECKPOINT, "TRL does not time it"),
+        (Stage.EVAL, "TRL does not time it"),
+    ),
+    figures=(
+        ("step_time", "generation and rewards are in it, the optimizer's step and logging are not"),
+        ("compute_loss", "the forward pass: backward and optimizer are in no timer"),
+    ),
+)
+
+ASYNC = Scheme(
+    framework="trl",
+    name="TRL",
+    step="perf/step_s",
+    trainer=_asynchronous,
+    unknown=(
+        (Stage.ROLLOUT, "it runs in a process of its own: rollout/duration_s is one conversation"),
+        (Stage.REWARD, "it runs in that process, too: rollout/score_s is one group"),
+        (Stage.ENV, _TOOLS),
+        (Stage.CHECKPOINT, "TRL does not time it"),
+        (Stage.EVAL, "TRL does not time it"),
+    ),
+    figures=(
+        ("perf/rollout_wait_s", "the first rank's wait for samples, not generation"),
+        ("perf/weight_sync_s", "the pause of the server and the wait for all ranks are in it"),
+        (
+            "sample/staleness_mean",
+            "where a sample is taken out of the queue; it is trained on a micro-batch later",
+        ),
+    ),
+)

@@ -1,0 +1,146 @@
+"""Logs of TRL become runs: what TRL 1.16.0 wrote (fixtures), and what its sources say besides."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rltrace
+from rltrace.importers.log import Log, Record
+from rltrace.importers.run_writer import write_run
+from rltrace.importers.trl import of_log, read
+from rltrace.trace.errors import UNREADABLE, WRONG_USAGE, RltraceError
+from rltrace.trace.run import Run
+from rltrace.trace.vocabulary import Stage
+
+FIXTURES = Path(__file__).parent / "fixtures"
+STATE, CONSOLE = FIXTURES / "trl_async_state.json", FIXTURES / "trl_console.log"
+PROFILED = "profiling/Time taken: GRPOTrainer."
+
+
+def written(path: Path, folder: Path) -> Run:
+    """The run that a log makes."""
+    write_run(folder / "run", read(path), "test")
+    return rltrace.open_run(folder / "run")
+
+
+def rows(run: Run, query: str) -> list[Any]:
+    return run.sql(query).fetchall()
+
+
+def logged() -> dict[int, dict[str, Any]]:
+    """What the fixture of an asynchronous run has of each step."""
+    history = json.loads(STATE.read_text())["log_history"]
+    return {line["step"]: line for line in history if "train_runtime" not in line}
+
+
+def test_an_asynchronous_run_has_the_seconds_that_trl_logged(tmp_path: Path) -> None:
+    run = written(STATE, tmp_path)
+    found = rows(run, "SELECT step, stage, name, (end_ns - start_ns) / 1e9 FROM spans")
+    told = logged()
+    for name, stage in (
+        ("perf/rollout_wait_s", "wait"),
+        ("perf/fwd_bwd_s", "train"),
+        ("perf/optimizer_s", "train"),
+        ("perf/weight_sync_s", "sync"),
+    ):
+        seconds = {step: s for step, of, label, s in found if (of, label) == (stage, name)}
+        expected = {step: line[name] for step, line in told.items() if "perf/step_s" in line}
+        assert seconds == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_step_without_a_length_keeps_its_figures_only(tmp_path: Path) -> None:
+    """The first one has none before it, from whose end TRL could count."""
+    run = written(STATE, tmp_path)
+    told = logged()
+    timed = [step for step, line in told.items() if "perf/step_s" in line]
+    assert 1 not in timed
+    assert rows(run, "SELECT step FROM steps ORDER BY step") == [(step,) for step in timed]
+    staleness = rows(run, "SELECT count(*) FROM samples WHERE counter = 'sample/staleness_mean'")
+    assert staleness == [(len(told),)]
+
+
+def test_placement_and_what_is_unknown_are_said() -> None:
+    found = read(STATE)
+    assert (found.placement, found.kind) == ("async", "trainer_state.json")
+    unknown = {stage for stage, _ in found.not_logged}
+    assert {Stage.ROLLOUT, Stage.REWARD, Stage.CHECKPOINT} <= unknown
+    assert Stage.TRAIN not in unknown
+    assert any(name == "sample/staleness_mean" for name, _ in found.notes)
+
+
+def test_a_console_is_read_with_its_lines_counted_as_steps(tmp_path: Path) -> None:
+    run = written(CONSOLE, tmp_path)
+    assert rows(run, "SELECT step, seconds FROM steps ORDER BY step") == [
+        (step, pytest.approx(seconds, abs=1e-6))
+        for step, seconds in enumerate(_printed("step_time"), 1)
+    ]
+    losses = rows(run, "SELECT value FROM samples WHERE counter = 'loss' ORDER BY time_ns")
+    assert [loss for (loss,) in losses] == _printed("loss")
+    assert any("says no step" in note for note in read(CONSOLE).log_notes)
+
+
+def _printed(name: str) -> list[float]:
+    """What the fixture shows of a figure."""
+    lines = [line for line in CONSOLE.read_text().splitlines() if f"'{name}': '" in line]
+    return [float(line.split(f"'{name}': '")[1].split("'")[0]) for line in lines]
+
+
+def test_timed_blocks_belong_to_the_step_that_is_logged_after_them() -> None:
+    """As wandb has them: a row a call, and one with the figures of the step."""
+    records = []
+    for step in (1, 2):
+        blocks = {"transformers.generate": 2.0, "_calculate_rewards": 0.5, "compute_loss": 0.25}
+        records += [Record(7 * step, {PROFILED + name: took}) for name, took in blocks.items()]
+        records.append(Record(7 * step + 5, {PROFILED + "compute_loss": 0.25}))
+        figures = {"train/step_time": 4.0, "train/completions/mean_length": 9.0}
+        records.append(Record(7 * step + 6, {**figures, "train/global_step": float(step)}))
+    found = of_log(Log("log", "wandb file", tuple(records)))
+    assert found.placement == "colocated"
+    assert [step.number for step in found.steps] == [1, 2]
+    for step in found.steps:
+        assert step.seconds == 4.0
+        assert [(part.stage, part.seconds) for part in step.inside] == [
+            (Stage.ROLLOUT, 2.0), (Stage.REWARD, 0.5), (Stage.TRAIN, 0.5),
+        ]  # fmt: skip
+        assert step.counters["completions/mean_length"] == 9.0
+    assert {Stage.REFERENCE, Stage.LOGPROB} <= {stage for stage, _ in found.not_logged}
+
+
+def test_names_as_tensorboard_has_them_are_trls() -> None:
+    metrics = {"train/step_time": 2.0, "train/completions/mean_length": 5.0}
+    found = of_log(Log("log", "TensorBoard events", (Record(3, metrics, 1_000),)))
+    [step] = found.steps
+    assert (step.number, step.seconds, step.real_ns) == (3, 2.0, 1_000)
+    assert step.counters["step_time"] == 2.0
+
+
+def test_a_loss_that_is_no_number_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("{'loss': nan, 'step_time': '0.5', 'completions/mean_length': 4.0}\n")
+    [step] = read(path).steps
+    assert str(step.counters["loss"]) == "nan"
+    assert step.seconds == 0.5
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "code", "said"),
+    [
+        ("trainer_state.json", "{}", UNREADABLE, "no log_history"),
+        ("trainer_state.json", "{", UNREADABLE, "no log_history"),
+        ("log", "hello\n", UNREADABLE, "no metrics of TRL"),
+        ("log.jsonl", '{"step": 1, "timing_s/gen": 1.0}\n', WRONG_USAGE, "verl"),
+    ],
+)
+def test_what_is_no_log_of_trl_is_refused_in_one_sentence(
+    name: str, text: str, code: int, said: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(RltraceError) as error:
+        read(path)
+    assert error.value.exit_code == code
+    assert said in str(error.value)

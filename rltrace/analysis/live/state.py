@@ -106,7 +106,8 @@ class LiveState:
         open_spans = self._open("spans")
         generating = self._open("trajectories")
         waiting = generating["first_token_ns"] < 0
-        busy_since = now - int(BUSY_OVER_S * 1e9)
+        until = self._until_ns()
+        busy_since = until - int(BUSY_OVER_S * 1e9)
         return Snapshot(
             time_ns=now,
             job=job,
@@ -124,7 +125,7 @@ class LiveState:
                 generating,
                 self._recorded(busy_since, busy_since).activity(busy_since),
                 busy_since,
-                now,
+                until,
             ),
             queue=self._queue(),
             in_flight=len(generating),
@@ -157,14 +158,16 @@ class LiveState:
         begun = [*zip(*columns, strict=True)]
         looked_at = (len(self._gathered.step_rows), begun)
         if not self._gathered.step_rows:  # the last minute is another one at each look
-            looked_at = (self._now_ns // _STEPLESS_EVERY_NS, begun)
+            every_ns = 1 if self._job.is_over else _STEPLESS_EVERY_NS
+            looked_at = (self._until_ns() // every_ns, begun)
         if looked_at == self._looked_at:
             return
         self._looked_at = looked_at
         rows = sorted([*self._gathered.step_rows, *begun], key=lambda row: row[1])
-        stepless_ns = max(self._gathered.first_ns, self._now_ns - int(_STEPLESS_S * 1e9))
+        until_ns = self._until_ns()
+        stepless_ns = max(self._gathered.first_ns, until_ns - int(_STEPLESS_S * 1e9))
         before = self._steps
-        self._steps = steps_of(rows, (stepless_ns, self._now_ns))
+        self._steps = steps_of(rows, (stepless_ns, until_ns))
         if self._steps.windows != before.windows:
             self._stale = 2
 
@@ -178,17 +181,21 @@ class LiveState:
         until_ns = self._window.until_ns
         return any(self._job.is_over or int(end.min()) <= until_ns for end in ends)
 
+    def _until_ns(self) -> int:
+        """The moment that is shown: now, or when the job ended."""
+        return self._job.until_ns if self._job.is_over else self._now_ns
+
     def _since(self) -> int:
         """From when on the window needs spans, or the one of the first step that ends will."""
         if self._steps.whole_run or not self._steps.windows:
-            return min(self._now_ns - int(_STEPLESS_S * 1e9), self._steps_open_since_ns)
+            return min(self._until_ns() - int(_STEPLESS_S * 1e9), self._steps_open_since_ns)
         return self._steps.windows[max(0, len(self._steps.windows) - self._last - 1)].start_ns
 
     def _samples_since(self) -> int:
         """From when on the window needs samples and what became of them."""
         windows = self._steps.windows
         if self._steps.whole_run or not windows:
-            return min(self._now_ns - int(10 * _STEPLESS_S * 1e9), self._steps_open_since_ns)
+            return min(self._until_ns() - int(10 * _STEPLESS_S * 1e9), self._steps_open_since_ns)
         first = len(windows) - self._last - _LOOK_BACK_STEPS
         return windows[first].start_ns if first > 0 else 0
 
@@ -270,5 +277,5 @@ class LiveState:
 
     def _forget(self) -> None:
         """Drops rows that no later window will need."""
-        busy_ns = self._now_ns - int(BUSY_OVER_S * 1e9)
+        busy_ns = self._until_ns() - int(BUSY_OVER_S * 1e9)
         self._gathered.forget(min(self._since(), busy_ns), self._samples_since())

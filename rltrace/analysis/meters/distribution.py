@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from bisect import bisect_left
+from collections.abc import Iterable
+from itertools import accumulate
 
 STEP_S = (0.5, 1, 2, 5, 10, 20, 30, 45, 60, 90, 120, 180, 240, 300, 450, 600, 900, 1800, 3600)
 TRAJECTORY_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 240, 480, 900, 1800, 3600)
@@ -19,20 +20,19 @@ class Distribution:
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self.bounds = bounds
         self.sum = 0.0
-        self._counts: NDArray[np.int64] = np.zeros(len(bounds) + 1, np.int64)
+        self._counts = [0] * (len(bounds) + 1)
 
-    def add(self, values: ArrayLike) -> None:
-        """Takes values in."""
-        added = np.asarray(values, np.float64)
-        places = np.searchsorted(self.bounds, added, side="left")
-        self._counts += np.bincount(places, minlength=len(self._counts))
-        self.sum += float(added.sum())
+    def add(self, values: Iterable[float]) -> None:
+        """Takes values in, which are numbers."""
+        for value in values:
+            self._counts[bisect_left(self.bounds, value)] += 1
+            self.sum += value
 
     @property
     def count(self) -> int:
         """Number of values."""
-        return int(self._counts.sum())
+        return sum(self._counts)
 
     def cumulative(self) -> list[int]:
         """For each bound the number of values at or below it; one more, last: of all values."""
-        return [int(n) for n in np.cumsum(self._counts)]
+        return list(accumulate(self._counts))

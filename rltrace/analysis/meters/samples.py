@@ -34,7 +34,7 @@ _HELD_NS = 3 * 10**9
 _Row = dict[str, Any]
 
 
-@dataclass
+@dataclass(slots=True)
 class _Sample:
     """A sample as far as it is known; -1: unknown."""
 
@@ -47,7 +47,7 @@ class _Sample:
     met: bool = False
 
 
-@dataclass
+@dataclass(slots=True)
 class _Rewards:
     """The rewards of one component in a group: do they differ, between several samples, and are
     they numbers?"""
@@ -174,7 +174,12 @@ class SampleMeter:
 
     def _sample(self, trajectory: int) -> _Sample:
         """The sample of an id; one of its own for each row without an id."""
-        return _Sample() if trajectory == -1 else self._samples.setdefault(trajectory, _Sample())
+        sample = self._samples.get(trajectory)
+        if sample is None:
+            sample = _Sample()
+            if trajectory != -1:
+                self._samples[trajectory] = sample
+        return sample
 
     def _first_trained(self, sample: _Sample, version: int) -> None:
         self.fates[named(Fate, Fate.TRAINED)] += 1

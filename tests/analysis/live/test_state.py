@@ -121,6 +121,25 @@ def test_without_steps_the_figures_are_of_the_last_minute(folder: Path, learner:
     assert row.tau_s == pytest.approx(6, abs=1.1)
 
 
+def test_of_a_run_without_steps_that_has_ended_it_is_its_own_last_minute(
+    folder: Path, learner: Recorder
+) -> None:
+    now, ago = time.monotonic_ns(), 3600  # seconds since the job ended
+    for second in range(200, -1, -10):
+        span = begin(learner, Stage.ROLLOUT)
+        start_ns = now - (ago + second) * SECOND
+        span.set(end_ns=start_ns + SECOND, start_ns=start_ns)
+    end_ns = time.time_ns() - ago * SECOND
+    update_run_json(
+        str(folder), start_real_ns=end_ns - 200 * SECOND, end_real_ns=end_ns, exit_code=0
+    )
+    shown = seen(folder)
+    assert shown.window is not None
+    assert shown.window.seconds == pytest.approx(60, abs=1)
+    assert [row.tau_s for row in shown.window.stages] == [pytest.approx(6, abs=1.1)]
+    assert shown.roles[0].busy == {"rollout": pytest.approx(0.1, abs=0.02)}
+
+
 def test_counters_and_their_rates(folder: Path, learner: Recorder) -> None:
     now = time.monotonic_ns()
     for second in range(3):

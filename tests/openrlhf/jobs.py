@@ -42,6 +42,8 @@ class Job:
     steps: int = 4
     learners: int = 1
     engines: int = 1
+    sync: bool = False
+    """Whether rltrace.sync moves its weights."""
 
 
 _ASYNC = (
@@ -132,7 +134,8 @@ def train(
     flags = [flag.format(assets=assets) for flag in job.flags]
     flags.append(f"--data.max_samples={PROMPTS * job.steps}")
     flags += [f"--ckpt.path={folder}/checkpoints", f"--ckpt.output_dir={folder}/trained"]
-    wrap = [*WRAP, "--out", str(folder / "run"), "--"] if traced else []
+    asked = ["--sync"] if job.sync else []
+    wrap = [*WRAP, "--out", str(folder / "run"), *asked, "--"] if traced else []
     with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as ray_dir:
         environment = clean_environment(
             PYTHON=sys.executable,

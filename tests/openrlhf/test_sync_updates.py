@@ -1,0 +1,85 @@
+"""A real asynchronous OpenRLHF job under `rltrace wrap --sync`: an update is one call, and what its
+engines generate with is what was sent. Held against the same job with OpenRLHF's own calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rltrace.analysis.activity import read_activity
+from rltrace.analysis.steps import find_steps
+from rltrace.analysis.syncs import syncs
+from tests.openrlhf.jobs import JOBS, SYNC_BYTES, TENSORS, Finished, train
+
+PARTS = ("publish", "engines take them", "the other ranks")
+"""What the learner's part in an update consists of."""
+
+
+@pytest.fixture(scope="module")
+def job(assets: Path, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """The job, traced, its weights moved by rltrace.sync."""
+    return train(replace(JOBS["async"], sync=True), assets, tmp_path_factory.mktemp("sync"))
+
+
+@pytest.fixture
+def own(finished: Callable[[str], Finished]) -> Finished:
+    """The same with OpenRLHF's own calls."""
+    return finished("async")
+
+
+def test_every_hook_found_its_target_and_could_read(job: Finished) -> None:
+    assert [problem for problem in job.run.problems if problem["what"] != "no-gpu"] == []
+
+
+def test_an_update_is_one_call_with_all_the_bytes(job: Finished) -> None:
+    updates = job.stamps("update")
+    assert [stamp["bytes"] for stamp in updates] == [SYNC_BYTES] * job.job.steps
+    assert [stamp["last"] for stamp in updates] == [True] * job.job.steps
+    assert job.stamps("send") == job.stamps("receive") == []  # tensors over gloo
+
+
+def test_the_trace_has_each_update_and_its_bytes(job: Finished) -> None:
+    rows = job.rows(
+        "SELECT role, version, bytes, buckets, transport FROM syncs ORDER BY role DESC, version"
+    )
+    assert rows == [
+        (role, version, SYNC_BYTES, 1, "shared-memory")
+        for role in ("source", "sink")
+        for version in range(1, job.job.steps + 1)
+    ]
+    for name in ("fill a slot", "load"):
+        moved = job.rows(f"SELECT bytes FROM spans WHERE name = '{name}' ORDER BY start_ns")
+        assert moved == [SYNC_BYTES] * job.job.steps
+    tensors = job.rows("SELECT DISTINCT items FROM spans WHERE name = 'load'")
+    assert tensors == [TENSORS]
+
+
+def test_the_time_of_updates_is_explained(job: Finished) -> None:
+    activity = read_activity(job.run)
+    found = syncs(job.run, find_steps(job.run, (activity.first_ns, activity.last_ns)))
+    assert found is not None
+    assert sum(spread.mean for _, spread in found.phases) >= 0.99 * found.update_s.mean
+    named = ", ".join(f"'{name}'" for name in PARTS)
+    parts, whole = job.rows(
+        f"SELECT sum(end_ns - start_ns) FILTER (name IN ({named})),"
+        " sum(end_ns - start_ns) FILTER (name = 'ActorPPOTrainer.broadcast_to_vllm')"
+        " FROM spans WHERE role = 'learner'"
+    )[0]
+    assert 0.99 * whole <= parts <= whole
+
+
+def test_versions_and_bytes_are_those_of_openrlhfs_own_calls(job: Finished, own: Finished) -> None:
+    query = "SELECT role, version, bytes FROM syncs ORDER BY ALL"
+    assert job.rows(query) == own.rows(query)
+    lags = "SELECT step, min(lag), max(lag) FROM lags GROUP BY step ORDER BY step"
+    assert [step for step, *_ in job.rows(lags)] == [step for step, *_ in own.rows(lags)]
+
+
+def test_engines_generate_with_what_the_policy_has_learnt(job: Finished) -> None:
+    """The policy's log-probabilities of its answers are those that the engine had: of a version
+    that never arrived they would drift apart."""
+    for metrics in job.metrics.values():
+        assert abs(metrics["vllm_kl"]) < 0.01

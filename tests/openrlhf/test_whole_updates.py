@@ -1,0 +1,178 @@
+"""The two functions of OpenRLHF that `wrap --sync` replaces, on stand-ins for what is around them:
+one call an update, the model bit for bit, and OpenRLHF's own way wherever this is not meant."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from rltrace.hooks import moved
+from rltrace.plugins import openrlhf
+from tests.hooks.conftest import WRAP, clean_environment
+
+
+class Worker:
+    """What vLLM makes of OpenRLHF's extension and its own worker."""
+
+    device = torch.device("cpu")
+
+    def __init__(self) -> None:
+        self.own_calls: list[str] = []
+        self.loaded: dict[str, torch.Tensor] = {}
+        self.model_runner = SimpleNamespace(model=self)
+
+    def update_weight(self, name: str, dtype: Any, shape: Any, empty_cache: bool = False) -> None:
+        """OpenRLHF's own, for a tensor."""
+        self.own_calls.append(name)
+
+    def load_weights(self, weights: Any) -> None:
+        """vLLM's models'."""
+        self.loaded = {name: tensor.clone() for name, tensor in weights}
+
+
+class Trainer:
+    """OpenRLHF's."""
+
+    def __init__(self, engines: list[Any], **args: Any) -> None:
+        self.model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.Linear(4, 2))
+        self.actor = SimpleNamespace(model=SimpleNamespace(module=self.model), is_vlm=False)
+        self.vllm_engines, self.use_cuda_ipc, self.own_calls = engines, False, 0
+        ds = {"zero_stage": 2, "tensor_parallel_size": 1} | args
+        groups = {"ds": SimpleNamespace(**ds), "vllm": SimpleNamespace()}
+        self.strategy = SimpleNamespace(args=SimpleNamespace(**groups))
+
+    def broadcast_to_vllm(self) -> None:
+        """OpenRLHF's own, tensor by tensor."""
+        self.own_calls += 1
+
+
+class Engine:
+    """A handle of a rollout actor, which hands the call on to its worker."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.calls = 0
+        self.worker = worker
+        self.update_weight = SimpleNamespace(remote=self._call)
+
+    def _call(self, *args: Any, **more: Any) -> None:
+        self.calls += 1
+        self.worker.update_weight(*args, **more)
+
+
+@pytest.fixture
+def replaced(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Both modules, after `wrap --sync` has had them."""
+    kinds = type("Worker", (Worker,), {}), type("Trainer", (Trainer,), {})
+    seen: list[Any] = []
+
+    def gathered(parameters: list[Any], enabled: bool) -> Any:
+        seen.append((parameters[0].shape, enabled))
+        return nullcontext()
+
+    fake_torch = SimpleNamespace(
+        distributed=SimpleNamespace(get_rank=lambda: module.rank),
+        cuda=SimpleNamespace(empty_cache=lambda: None),
+        uint8=torch.uint8,
+        Size=torch.Size,
+    )
+    module = SimpleNamespace(
+        ActorPPOTrainer=kinds[1],
+        torch=fake_torch,
+        ray=SimpleNamespace(get=lambda found: found),
+        deepspeed=SimpleNamespace(zero=SimpleNamespace(GatheredParameters=gathered)),
+        torch_dist_barrier_and_cuda_sync=lambda: None,
+        rank=0,
+        gathered=seen,
+        Worker=kinds[0],
+    )
+    openrlhf.send_whole(module)
+    openrlhf.take_whole(SimpleNamespace(WorkerWrap=kinds[0]))
+    return module
+
+
+def test_every_engine_has_the_model_after_one_call_each(replaced: SimpleNamespace) -> None:
+    engines = [Engine(replaced.Worker()) for _ in range(2)]
+    trainer = replaced.ActorPPOTrainer(engines)
+    for update in (1, 2):
+        with torch.no_grad():
+            trainer.model[0].weight += update
+        trainer.broadcast_to_vllm()
+        for engine in engines:
+            assert engine.calls == update
+            loaded = engine.worker.loaded
+            assert list(loaded) == [name for name, _ in trainer.model.named_parameters()]
+            assert all(torch.equal(loaded[n], p) for n, p in trainer.model.named_parameters())
+    assert trainer.own_calls == 0
+    size = sum(4 * parameter.numel() for parameter in trainer.model.parameters())
+    said = moved.said(trainer)
+    assert (said["bytes"], said["wire_bytes"], said["buckets"]) == (size, size, 1)
+
+
+def test_other_ranks_take_part_in_the_gathering_only(replaced: SimpleNamespace) -> None:
+    replaced.rank = 1
+    engine = Engine(replaced.Worker())
+    trainer = replaced.ActorPPOTrainer([engine], zero_stage=3)
+    trainer.broadcast_to_vllm()
+    assert engine.calls == 0
+    assert replaced.gathered == [(p.shape, True) for p in trainer.model.parameters()]
+
+
+def test_policies_that_share_devices_keep_openrlhfs_way(replaced: SimpleNamespace) -> None:
+    trainer = replaced.ActorPPOTrainer([Engine(replaced.Worker())])
+    trainer.use_cuda_ipc = True
+    trainer.broadcast_to_vllm()
+    assert trainer.own_calls == 1
+    assert moved.said(trainer) == {}
+
+
+def test_a_tensor_is_still_taken_as_one(replaced: SimpleNamespace) -> None:
+    worker = replaced.Worker()
+    worker.update_weight("lm_head.weight", torch.bfloat16, torch.Size([2]), empty_cache=True)
+    assert worker.own_calls == ["lm_head.weight"]
+
+
+SCRIPT = """
+import sys
+sys.path.insert(0, {folder!r})
+from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
+functions = [ActorPPOTrainer.broadcast_to_vllm]
+while hasattr(functions[-1], "__wrapped__"):  # the adapter's is the outermost
+    functions.append(functions[-1].__wrapped__)
+files = [function.__code__.co_filename for function in functions]
+print("replaced:", any(file.endswith("plugins/openrlhf.py") for file in files))
+"""
+
+
+@pytest.mark.parametrize(
+    ("version", "asked", "said"),
+    [("0.11.2", ["--sync"], True), ("0.11.2", [], False), ("0.9.1", ["--sync"], False)],
+)
+def test_it_is_replaced_where_it_is_asked_for_and_known(
+    tmp_path: Path, version: str, asked: list[str], said: bool
+) -> None:
+    package = tmp_path / "fake" / "openrlhf" / "trainer" / "ray"
+    package.mkdir(parents=True)
+    for folder in (package.parents[1], package.parent, package):
+        (folder / "__init__.py").write_text(f"__version__ = {version!r}\n")
+    (package / "ppo_actor.py").write_text(
+        "class ActorPPOTrainer:\n    def broadcast_to_vllm(self): ...\n"
+    )
+    command = [sys.executable, "-c", SCRIPT.format(folder=str(package.parents[2]))]
+    done = subprocess.run(
+        [*WRAP, "--out", str(tmp_path / "run"), *asked, "--", *command],
+        env=clean_environment(),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert f"replaced: {said}" in done.stdout
+    assert ("OpenRLHF 0.9.1 is none of" in done.stderr) == (version == "0.9.1")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from rltrace.analysis.bootstrap import Interval
-from rltrace.analysis.compare import Comparison, FactorChange
+from rltrace.analysis.compare import Comparison
 from rltrace.analysis.differing import Difference
-from rltrace.report import units
+from rltrace.report import ratios, units
 from rltrace.report.layout import Column, Grid, Section, listed
 
 _MOST_STAGES = 8
@@ -30,16 +29,18 @@ def _answer(found: Comparison) -> Iterator[str]:
     slower = found.step_ratio.value > 1
     change = f"{units.seconds(found.before_s)} a step before, {units.seconds(found.after_s)} after"
     if not found.step_ratio.excludes(1.0):
-        yield f"{change}: no difference that is more than chance ({_percent(found.step_ratio)})."
+        chance = ratios.percent(found.step_ratio)
+        yield f"{change}: no difference that is more than chance ({chance})."
     else:
         word = "slower" if slower else "faster"
-        yield f"{change}: {word}, {_percent(found.step_ratio)}."
+        yield f"{change}: {word}, {ratios.percent(found.step_ratio)}."
         stage = found.stage
         if stage is not None:
             part = stage.difference_s.value / found.step_s.value
+            ends = ratios.ends(stage.difference_s, _signed)
             yield (
-                f"Most of it is {stage.name}: {_signed(stage.difference_s.value)} a step "
-                f"({_ends(stage.difference_s, _signed)}), {units.share(part)} of the difference."
+                f"Most of it is {stage.name}: {_signed(stage.difference_s.value)} a step ({ends}), "
+                f"{units.share(part)} of the difference."
             )
         else:
             yield "No single stage surely made it."
@@ -47,7 +48,7 @@ def _answer(found: Comparison) -> Iterator[str]:
     factor = found.factor
     if factor is not None:
         once = f" ({_ONCE})" if factor.once else ""
-        yield f"Of goodput, {factor.name} changed most: {_percent(factor.ratio)}{once}."
+        yield f"Of goodput, {factor.name} changed most: {ratios.percent(factor.ratio)}{once}."
 
 
 def _work_and_pace(found: Comparison) -> Iterator[str]:
@@ -55,9 +56,9 @@ def _work_and_pace(found: Comparison) -> Iterator[str]:
         yield "Tokens were not recorded: other work and another pace cannot be told apart."
         return
     drifted = [one.name for one in found.drift if one.changed]
-    work = f"tokens a step {_percent(found.work_ratio)}, seconds a token"
+    work = f"tokens a step {ratios.percent(found.work_ratio)}, seconds a token"
     yield (
-        f"Work and pace: {work} {_percent(found.pace_ratio)}"
+        f"Work and pace: {work} {ratios.percent(found.pace_ratio)}"
         + (f"; the work differs in {listed(drifted)}" if drifted else "; the work is alike")
         + "."
     )
@@ -71,7 +72,7 @@ def _stages(found: Comparison) -> Section:
             scale.show(one.before_s),
             scale.show(one.after_s),
             scale.show(one.difference_s.value),
-            _ends(one.difference_s, scale.show),
+            ratios.ends(one.difference_s, scale.show),
         )
         for one in found.stages[:_MOST_STAGES]
     ]
@@ -83,7 +84,7 @@ def _stages(found: Comparison) -> Section:
         rows.append(("others", *map(scale.show, (*sums, sums[1] - sums[0])), ""))
     step = found.step_s
     whole = (found.before_s, found.after_s, step.value)
-    rows.append(("step", *map(scale.show, whole), _ends(step, scale.show)))
+    rows.append(("step", *map(scale.show, whole), ratios.ends(step, scale.show)))
     columns = (
         Column(f"exposed, {scale.unit}"),
         Column("before", right=True),
@@ -100,28 +101,19 @@ def _stages(found: Comparison) -> Section:
 
 
 def _factors(found: Comparison) -> Section:
-    columns = (
-        Column("factor"),
-        Column("before", right=True),
-        Column("after", right=True),
-        Column("change", right=True),
-        Column("95 %", right=True, least_width=60),
-    )
     rows = tuple(
         (
             one.name,
-            _factor(one, one.before),
-            _factor(one, one.after),
-            _change(one.ratio.value),
-            _ONCE if one.once else _ends(one.ratio, _change),
+            ratios.factor(one.name, one.before),
+            ratios.factor(one.name, one.after),
+            ratios.change(one.ratio.value),
+            _ONCE if one.once else ratios.ends(one.ratio, ratios.change),
         )
         for one in found.factors
     )
-    return Section("Goodput, whole runs", (), Grid(columns, rows))
-
-
-def _factor(factor: FactorChange, value: float) -> str:
-    return units.count(value) if factor.name == "peak rate" else units.share(value)
+    return Section(
+        "Goodput, whole runs", (), Grid(ratios.columns("factor", "before", "after"), rows)
+    )
 
 
 def _others(found: Comparison) -> Iterator[str]:
@@ -131,7 +123,7 @@ def _others(found: Comparison) -> Iterator[str]:
             continue
         yield (
             f"{one.name}: {units.number(one.before)} before, {units.number(one.after)} after, "
-            f"{_percent(one.ratio)}{sure}."
+            f"{ratios.percent(one.ratio)}{sure}."
         )
     yield from _listed("Settings", found.settings)
     yield from _listed("Devices and programs", found.devices)
@@ -146,20 +138,5 @@ def _listed(title: str, differences: tuple[Difference, ...]) -> Iterator[str]:
     yield f"{title}: {'; '.join(shown)}{f'; and {more} more' if more else ''}."
 
 
-def _percent(ratio: Interval) -> str:
-    ends = _ends(ratio, _change)
-    return _change(ratio.value) + (f" ({ends})" if ends else "")
-
-
-def _change(ratio: float) -> str:
-    return units.UNKNOWN if math.isnan(ratio) else f"{round(100 * (ratio - 1), 1) + 0.0:+.1f} %"
-
-
 def _signed(seconds: float) -> str:
     return ("+" if seconds > 0 else "") + units.seconds(seconds)
-
-
-def _ends(interval: Interval, show: Callable[[float], str]) -> str:
-    if math.isnan(interval.low):
-        return ""
-    return f"{show(interval.low)} to {show(interval.high)}"

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from rltrace.analysis.bootstrap import Interval
 from rltrace.analysis.gate.conditions import FORBID, MAX_REGRESSION, WALL
 from rltrace.analysis.gate.findings import (
     PASS,
     REGRESSION,
     UNSURE,
-    FactorChange,
     Finding,
     Judgement,
     StageChange,
 )
-from rltrace.report import units
+from rltrace.report import ratios, units
 from rltrace.report.layout import Column, Grid, Section, listed
 
 MARKS = {PASS: "✓", REGRESSION: "✗", UNSURE: "?"}
@@ -75,7 +73,7 @@ def sentence(one: Finding) -> str:
 def _amount(one: Finding) -> Iterator[str]:
     """By how much a regression is one."""
     if one.outcome == REGRESSION and not math.isnan(one.worse.value):
-        ends = _ends(one.worse, units.share)
+        ends = ratios.ends(one.worse, units.share)
         yield f"{units.share(one.worse.value)} worse" + (f" (95 % {ends})" if ends else "")
 
 
@@ -96,14 +94,15 @@ def _made(one: Finding) -> Iterator[str]:
     if stage is not None:
         yield f"Most of it is {stage.name}: {_stage_line(stage)}."
     if factor is not None:
-        yield f"Of goodput's factors, {factor.name} changed most: {_percent(factor.ratio)}."
+        yield f"Of goodput's factors, {factor.name} changed most: {ratios.percent(factor.ratio)}."
 
 
 def _stage_line(stage: StageChange) -> str:
-    ends = _ends(stage.of_step, _signed_share)
+    ends = ratios.ends(stage.of_step, ratios.signed_share)
+    part = ratios.signed_share(stage.of_step.value)
     line = (
         f"{units.seconds(stage.before_s)} a step in the baseline, "
-        f"{units.seconds(stage.after_s)} here, {_signed_share(stage.of_step.value)} of the step"
+        f"{units.seconds(stage.after_s)} here, {part} of the step"
     )
     return line + (f" ({ends})" if ends else "")
 
@@ -132,8 +131,8 @@ def _grid(found: Judgement) -> Grid | None:
             "" if one.unit == "s" else one.unit,
             _value(one, one.baseline),
             _value(one, one.value),
-            _signed_share(one.worse.value),
-            _ends(one.worse, _signed_share),
+            ratios.signed_share(one.worse.value),
+            ratios.ends(one.worse, ratios.signed_share),
         )
         for one in found.findings
         if one.condition.kind not in (WALL, FORBID)
@@ -194,9 +193,9 @@ def _stages(found: Judgement) -> Section:
             one.name,
             scale.show(one.before_s),
             scale.show(one.after_s),
-            _signed_share(one.of_step.value),
-            _ends(one.of_step, _signed_share),
-            _percent_of(one.busy),
+            ratios.signed_share(one.of_step.value),
+            ratios.ends(one.of_step, ratios.signed_share),
+            ratios.change(one.busy.value),
         )
         for one in shown
     )
@@ -219,25 +218,15 @@ def _factors(found: Judgement) -> Section:
     rows = tuple(
         (
             one.name,
-            _factor(one, one.before),
-            _factor(one, one.after),
-            _percent_of(one.ratio),
-            _ends(one.ratio, _change),
+            ratios.factor(one.name, one.before),
+            ratios.factor(one.name, one.after),
+            ratios.change(one.ratio.value),
+            ratios.ends(one.ratio, ratios.change),
         )
         for one in found.factors
     )
-    columns = (
-        Column("factor of goodput"),
-        Column("baseline", right=True),
-        Column("this run", right=True),
-        Column("change", right=True),
-        Column("95 %", right=True, least_width=60),
-    )
+    columns = ratios.columns("factor of goodput", "baseline", "this run")
     return Section("Goodput", (), Grid(columns, rows))
-
-
-def _factor(factor: FactorChange, value: float) -> str:
-    return units.count(value) if factor.name == "peak rate" else units.share(value)
 
 
 def _others(found: Judgement) -> Iterator[str]:
@@ -246,32 +235,6 @@ def _others(found: Judgement) -> Iterator[str]:
         yield f"Compared all the same, as --normalise says: {'; '.join(named)}."
     for note in found.notes:
         yield _ended(note[:1].upper() + note[1:])
-
-
-def _percent(ratio: Interval) -> str:
-    ends = _ends(ratio, _change)
-    return _change(ratio.value) + (f" ({ends})" if ends else "")
-
-
-def _percent_of(ratio: Interval) -> str:
-    return _change(ratio.value)
-
-
-def _change(ratio: float) -> str:
-    return _signed_share(ratio - 1)
-
-
-def _signed_share(share: float) -> str:
-    if math.isnan(share):
-        return units.UNKNOWN
-    shown = f"{100 * share:+.1f}"
-    return f"{shown if float(shown) else '0.0'} %"
-
-
-def _ends(interval: Interval, show: Callable[[float], str]) -> str:
-    if math.isnan(interval.low) or math.isnan(interval.high):
-        return ""
-    return f"{show(interval.low)} to {show(interval.high)}"
 
 
 def _ended(text: str) -> str:

@@ -1,0 +1,52 @@
+"""How a figure changed from one run to another, in words and as a table's columns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from rltrace.analysis.bootstrap import Interval
+from rltrace.report import units
+from rltrace.report.layout import Column
+
+
+def percent(ratio: Interval) -> str:
+    """`+4.2 % (+1.0 % to +7.5 %)` of a ratio of 1.042, without its ends where they are unknown."""
+    between = ends(ratio, change)
+    return change(ratio.value) + (f" ({between})" if between else "")
+
+
+def change(ratio: float) -> str:
+    """`+4.2 %` of a ratio of 1.042."""
+    return signed_share(ratio - 1)
+
+
+def signed_share(share: float) -> str:
+    """`+4.2 %` of 0.042; nothing that is seen has no sign."""
+    if math.isnan(share):
+        return units.UNKNOWN
+    shown = f"{100 * share:+.1f}"
+    return f"{shown if float(shown) else '0.0'} %"
+
+
+def ends(interval: Interval, show: Callable[[float], str]) -> str:
+    """`1.0 to 2.0`; empty where an end is unknown."""
+    if math.isnan(interval.low) or math.isnan(interval.high):
+        return ""
+    return f"{show(interval.low)} to {show(interval.high)}"
+
+
+def columns(what: str, before: str, after: str) -> tuple[Column, ...]:
+    """Of a table of changes, with an interval on pages that have the room."""
+    return (
+        Column(what),
+        Column(before, right=True),
+        Column(after, right=True),
+        Column("change", right=True),
+        Column("95 %", right=True, least_width=60),
+    )
+
+
+def factor(name: str, value: float) -> str:
+    """A factor of goodput: a share, or tokens for each device-second."""
+    return units.count(value) if name == "peak rate" else units.share(value)

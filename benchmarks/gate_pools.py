@@ -1,8 +1,12 @@
 """Pools of real runs that gates are drawn from: the same job again and again, and with a slowdown.
 
-Each run is a job of the built-in trainer (examples/ci/job.toml) under `rltrace wrap`, in processes
-of its own. Of its trace only what a gate reads is kept, in one small file a run, written when the
-run has ended: whoever starts again goes on with the runs that are missing.
+Each run is a job of the built-in trainer (examples/ci/job.toml, but `STEPS` steps) under `rltrace
+wrap`, in processes of its own. All join one Ray cluster, whose start is none of a job's work: of
+the 27 s that a run of 24 steps takes on two cores, 13 are its steps, 3 the start of a cluster, and
+most of the others the import of torch in four actors. Of a trace only what a gate reads is kept,
+in one small file a run, written when the run has ended well and whole: one that failed, was
+interrupted or did not take all of its steps is missing, and whoever starts again goes on with what
+is missing.
 """
 
 from __future__ import annotations
@@ -23,10 +27,13 @@ import click
 import rltrace
 from benchmarks.walls import ROOT
 from rltrace.analysis.gate.baseline import Baseline, make_baseline, read_baseline, write_baseline
+from rltrace.trace.errors import RltraceError
 from rltrace.trainer import load_job
 
 JOB = ROOT / "examples" / "ci" / "job.toml"
+STEPS = 14
 RUN_LIMIT_SECONDS = 300
+CLUSTER_CPUS = 8  # places for actors, and no cores
 SLOWDOWN = 0.05
 
 UNCHANGED, BINDING, HIDDEN = "unchanged", "binding", "hidden"
@@ -64,32 +71,65 @@ def places(runs: int) -> Iterator[Place]:
 
 
 def fill(folder: Path, runs: int, say: Callable[[str], None]) -> None:
-    """Runs what is missing of the pools. A job that fails is said, and missing still: the hour is
-    not lost for it."""
+    """Runs what is missing of the pools. A job that fails is said, and missing still: the others
+    are not lost for it."""
     folder.mkdir(parents=True, exist_ok=True)
     missing = [place for place in places(runs) if not place.file(folder).exists()]
-    started = time.monotonic()
-    for done, place in enumerate(missing):
-        rest = ""
-        if done:
-            left_s = (time.monotonic() - started) / done * (len(missing) - done)
-            rest = f", about {left_s / 60:.0f} min left"
-        say(f"{place.load}, {place.pool}, run {place.number + 1} of {runs}{rest}")
-        with tempfile.TemporaryDirectory(prefix="gate-", dir="/tmp") as out:
-            try:
-                run = run_once(place.pool, place.load == BUSY, Path(out))
-            except RuntimeError as error:
-                say(str(error))
-                continue
-            kept = place.file(folder)
-            write_baseline(make_baseline([rltrace.open_run(run)]), kept.with_suffix(".new"))
-            kept.with_suffix(".new").replace(kept)  # all of it, or nothing
+    if not missing:
+        return
+    with cluster() as address:
+        started = time.monotonic()
+        for done, place in enumerate(missing):
+            rest = ""
+            if done:
+                left_s = (time.monotonic() - started) / done * (len(missing) - done)
+                rest = f", about {left_s / 60:.0f} min left"
+            say(f"{place.load}, {place.pool}, run {place.number + 1} of {runs}{rest}")
+            with tempfile.TemporaryDirectory(prefix="gate-", dir="/tmp") as out:
+                try:
+                    run = run_once(place.pool, place.load == BUSY, Path(out), address)
+                    keep(run, place.file(folder))
+                except (RuntimeError, RltraceError) as error:
+                    say(str(error))
 
 
-def run_once(pool: str, busy: bool, out: Path) -> Path:
-    """Runs the job of a pool, traced, in a folder; returns its run. Beside a busy core where that
-    is asked for, once it has taken its first step. Errors: RuntimeError."""
+def keep(run: Path, file: Path) -> None:
+    """Keeps what a gate reads of a run: all of it, or nothing. Errors: RltraceError where the run
+    is not well, RuntimeError where it did not take all of its steps."""
+    made = make_baseline([rltrace.open_run(run)])
+    if made.runs[0].size != STEPS:
+        raise RuntimeError(f"{run} has {made.runs[0].size} complete steps of {STEPS}: not kept")
+    write_baseline(made, file.with_suffix(".new"))
+    file.with_suffix(".new").replace(file)
+
+
+@contextmanager
+def cluster() -> Iterator[str]:
+    """The address of a Ray cluster of our own, which ends with the block."""
+    os.environ.update(RAY_memory_monitor_refresh_ms="0", OMP_NUM_THREADS="1")
+    import ray  # it reads its environment as it is imported
+
+    with tempfile.TemporaryDirectory(prefix="gs-", dir="/tmp") as folder:  # sockets need it short
+        ray.init(
+            address="local",
+            num_cpus=CLUSTER_CPUS,
+            object_store_memory=200_000_000,
+            include_dashboard=False,
+            log_to_driver=False,
+            _temp_dir=folder,
+        )
+        try:
+            yield ray.get_runtime_context().gcs_address
+        finally:
+            ray.shutdown()
+
+
+def run_once(pool: str, busy: bool, out: Path, address: str) -> Path:
+    """Runs the job of a pool on the cluster at `address`, traced, in a folder; returns its run.
+    Beside a busy core where that is asked for, once it has taken its first step. Errors:
+    RuntimeError."""
     words = [sys.executable, str(ROOT / "examples" / "train.py"), "--config", str(JOB)]
+    words += ["--steps", f"{STEPS}", "--joined-cluster", address]
     setting = PLANTED[pool]
     if setting:
         slower = load_job(JOB)[setting] * (1 + SLOWDOWN)
@@ -98,20 +138,19 @@ def run_once(pool: str, busy: bool, out: Path) -> Path:
     with (out / "log").open("w+") as log, ExitStack() as beside:
         job = subprocess.Popen(
             [*wrap, *words],
-            env=os.environ | {"RAY_memory_monitor_refresh_ms": "0"},
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
         )
         limit = threading.Timer(RUN_LIMIT_SECONDS, job.terminate)
         limit.start()
+        beside.callback(limit.cancel)  # or an interrupt would wait for it
         assert job.stdout is not None
         with job:
             for line in job.stdout:
                 if line.startswith("step ") and busy:
                     beside.enter_context(busy_core())
                     busy = False
-        limit.cancel()
         if job.returncode:
             log.seek(0)
             raise RuntimeError(f"{' '.join(words)}: exit code {job.returncode}\n{log.read()}")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +14,13 @@ from click import ClickException
 from benchmarks import gate_pools, gate_study
 from benchmarks.gate_pools import BINDING, BUSY, HIDDEN, IDLE, LOADS, PLANTED, UNCHANGED
 from rltrace.analysis.gate.baseline import Baseline, write_baseline
+from rltrace.analysis.gate.findings import PASS
 from rltrace.analysis.gate.series import RunSeries
+from rltrace.trace.errors import RltraceError
 from rltrace.trainer import load_job
+from tests.analysis.handmade import process, run_of, turns
 
-STEPS, RUNS = 30, 6
+STEPS, RUNS = gate_pools.STEPS, 8
 
 
 def made(pool: str, number: int, sd: float, settings: dict[str, int] | None = None) -> Baseline:
@@ -49,34 +55,66 @@ def pools(sd: float, runs: int = RUNS) -> dict[tuple[str, str], list[Baseline]]:
 
 @pytest.fixture(autouse=True)
 def _few_gates(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate_study, "BASELINES_A_RUN", 1)
+    monkeypatch.setattr(gate_study, "PARTITIONS", 1)
 
 
 def test_on_a_quiet_machine_all_rows_hold() -> None:
     rows = list(gate_study.evaluate(pools(0.001), 4))
     assert [row for row in rows if not row.holds] == []
-    assert len(rows) == len(LOADS) * len(gate_study.QUESTIONS)
-    assert {(row.gates, row.runs) for row in rows} == {(RUNS, RUNS)}
+    assert len(rows) == 2 * len(LOADS) * len(gate_study.QUESTIONS)
+    for row in rows:  # a run is not judged by a baseline that it is in
+        assert (row.gates, row.runs) == (RUNS if row.pool == UNCHANGED else 2 * RUNS, RUNS)
+        assert row.trials == RUNS
 
 
 def test_where_starts_differ_by_more_than_the_slowdown_it_says_so() -> None:
     rows = list(gate_study.evaluate(pools(0.1), 4))
     found = [row for row in rows if (row.pool, row.what) == (BINDING, "found")]
-    assert not any(row.holds for row in found)
+    assert not any(row.holds for row in found if row.checks > 1)
+    assert all(math.isnan(row.limit) for row in found if row.checks == 1)
     assert all(row.low <= row.share <= row.high for row in rows)
 
 
 def test_pools_too_small_for_their_baselines_are_refused() -> None:
     with pytest.raises(ClickException, match="too few runs"):
-        list(gate_study.evaluate(pools(0.001, runs=4), 4))
+        list(gate_study.evaluate(pools(0.001, runs=7), 4))
+
+
+def test_runs_that_do_not_pass_alone_are_judged_with_others() -> None:
+    gates = gate_study.draw(pools(0.06), IDLE, UNCHANGED, gate_study.GOODPUT, 4, 0)
+    flat = [gate for of_run in gates for gate in of_run]
+    assert any(gate.alone.outcome != PASS for gate in flat)
+    for gate in flat:
+        assert (gate.last is gate.alone) == (gate.alone.outcome == PASS)
 
 
 @pytest.mark.parametrize(
     ("share", "trials", "low", "high"),
-    [(0.0, 20, 0.0, 0.161), (1.0, 20, 0.839, 1.0), (0.5, 100, 0.404, 0.596)],
+    [(0.0, 20, 0.0, 0.168), (1.0, 20, 0.832, 1.0), (0.9, 20, 0.683, 0.988), (0.5, 1, 0.0, 1.0)],
 )
-def test_the_interval_is_wilsons(share: float, trials: int, low: float, high: float) -> None:
-    assert gate_study.wilson(share, trials) == pytest.approx((low, high), abs=1e-3)
+def test_the_interval_is_clopper_and_pearsons(
+    share: float, trials: int, low: float, high: float
+) -> None:
+    assert gate_study.exact_interval(share, trials) == pytest.approx((low, high), abs=1e-3)
+
+
+def test_a_count_that_is_not_whole_has_the_wider_interval() -> None:
+    low, high = gate_study.exact_interval(0.925, 20)
+    assert low == pytest.approx(gate_study.exact_interval(0.9, 20)[0])
+    assert high == pytest.approx(gate_study.exact_interval(0.95, 20)[1])
+
+
+def test_gates_that_go_together_are_fewer_trials() -> None:
+    """Four baselines of which one fails all runs: its gates say no more than one trial of four."""
+    keys = [[(0, baseline) for baseline in range(4)] for _ in range(20)]
+    by_baseline = [[baseline == 0 for baseline in range(4)]] * 20
+    apart = [[(run + baseline) % 4 == 0 for baseline in range(4)] for run in range(20)]
+    trials = [
+        gate_study.trials_of(0.25, gate_study.spread_of_share(said, keys), 20)
+        for said in (by_baseline, apart)
+    ]
+    assert trials[0] <= 4
+    assert trials[1] == 20
 
 
 def test_pools_take_turns_and_each_load_meets_all_of_them() -> None:
@@ -94,10 +132,16 @@ def test_what_is_kept_is_not_run_again_and_a_failure_costs_its_run(
         write_baseline(made(place.pool, 0, 0.0), place.file(tmp_path))
     asked = []
 
-    def fails(pool: str, busy: bool, out: Path) -> Path:
+    def fails(pool: str, busy: bool, out: Path, address: str) -> Path:
+        assert address == "a cluster"
         asked.append((pool, busy))
         raise RuntimeError("the job ended with exit code 1")
 
+    @contextmanager
+    def no_cluster() -> Iterator[str]:
+        yield "a cluster"
+
+    monkeypatch.setattr(gate_pools, "cluster", no_cluster)
     monkeypatch.setattr(gate_pools, "run_once", fails)
     said: list[str] = []
     gate_pools.fill(tmp_path, 1, said.append)
@@ -107,6 +151,25 @@ def test_what_is_kept_is_not_run_again_and_a_failure_costs_its_run(
     assert counts == {
         (load, pool): int((load, pool) != (IDLE, UNCHANGED)) for load in LOADS for pool in PLANTED
     }
+
+
+@pytest.mark.parametrize(
+    ("steps", "ended", "says"),
+    [(STEPS, {"exit_code": 1}, "not well"), (STEPS - 1, {}, "not kept"), (STEPS, {}, "")],
+    ids=["crashed", "interrupted", "whole"],
+)
+def test_a_run_that_is_not_whole_is_not_kept(
+    tmp_path: Path, steps: int, ended: dict[str, int], says: str
+) -> None:
+    run = run_of(tmp_path, process("learner", *turns(*[6.0] * steps)), **ended)
+    kept = tmp_path / "idle-unchanged-00.json"
+    if says:
+        with pytest.raises((RuntimeError, RltraceError), match=says):
+            gate_pools.keep(run.path, kept)
+    else:
+        gate_pools.keep(run.path, kept)
+    assert kept.exists() == (not says)
+    assert not list(tmp_path.glob("*.new"))
 
 
 def test_runs_of_different_jobs_make_no_pool(tmp_path: Path) -> None:

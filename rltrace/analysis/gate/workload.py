@@ -17,13 +17,15 @@ _STATED = ("placement", "objective", "updates_per_version")
 _NO_WORK = (
     "seed", "dir", "path", "file", "logger", "logging", "log", "wandb", "tensorboard", "project",
     "experiment", "run", "tracker", "port", "host", "address",
+    "cluster",
 )  # fmt: skip
 _LENGTH = (
     "steps", "max_steps", "total_steps", "total_training_steps", "num_train_epochs", "epochs",
     "total_epochs", "num_episodes", "max_epochs", "resume", "checkpoint", "checkpoint_every",
 )  # fmt: skip
-"""Settings with one of `_NO_WORK` among the words of their name say where things go, or which
-samples are drawn; those of `_LENGTH` how long the job goes on. Neither is the work of a step."""
+"""Settings with one of `_NO_WORK` among the words of their name say where things go or run, or
+which samples are drawn; those of `_LENGTH` how long the job goes on. Neither is the work of a
+step."""
 
 VERSIONS = ("framework version", "python")
 """What may be just the change that is judged: told, and no reason to refuse."""

@@ -36,6 +36,7 @@ def run_with(path: Path, **settings: object) -> Run:
         ("output_dir", False),
         ("trainer.experiment_name", False),
         ("--save-path", False),
+        ("joined_cluster", False),
         ("checkpoint", False),
     ],
 )

@@ -55,9 +55,12 @@ JOBS: Mapping[str, Job] = {
     "reused": Job("grpo", steps=8, options=REUSED),
     "server": Job("server", steps=8, options=REUSED),
     "ranks": Job("grpo", options=("num_iterations=2",), ranks=2),
+    "adapter": Job("grpo", steps=3, options=("adapter=True", "beta=0.1")),
     "pairs": Job("pairs", steps=3),
 }
 QUICK = ("grpo", "async", "rloo", "ranks")
+FAILS = Job("grpo", options=("functions=['identity','fails']",))
+"""Its second reward function raises in the second step."""
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import rewards
 import trl
 from datasets import Dataset
+from peft import LoraConfig
 from policy import Policy
 from transformers import AutoTokenizer
 from watched import Updates, Watched
@@ -60,6 +61,7 @@ def synchronous(kind: str, model: str, out: str, options: dict[str, Any]) -> Any
         "beta": 0.04, "output_dir": out, **options,
     }  # fmt: skip
     functions = settings.pop("functions", ["identity", "some"])
+    adapter = settings.pop("adapter", False)
     watched = type("Trainer", (Watched, base), {})
     trainer = watched(
         model=Policy.from_pretrained(model),
@@ -67,6 +69,9 @@ def synchronous(kind: str, model: str, out: str, options: dict[str, Any]) -> Any
         args=config(**settings),
         train_dataset=prompts(),
         processing_class=AutoTokenizer.from_pretrained(model),
+        peft_config=LoraConfig(task_type="CAUSAL_LM", target_modules="all-linear")
+        if adapter
+        else None,
     )
     trainer.add_callback(Updates(trainer))
     return trainer

@@ -133,7 +133,7 @@ def _tokens(cascade: Cascade) -> Picture | None:
 def _stacked(parts: Sequence[tuple[str, float, str]], title: str) -> Html:
     """One bar of shares, with the names of those that have room for them on two lines below it."""
     axis = Axis(0, 1, 0, WIDTH)
-    drawn, at, free = [], 0.0, [0.0, 0.0]
+    drawn, names, at, free = [], [], 0.0, [0.0, 0.0]
     for n, (name, share, kind) in enumerate(parts):
         if math.isnan(share) or share <= 0:
             continue
@@ -145,8 +145,8 @@ def _stacked(parts: Sequence[tuple[str, float, str]], title: str) -> Html:
         row = next((row for row in (0, 1) if begins >= free[row]), None)
         if share > _LEAST_SHARE and row is not None:
             drawn.append(line(x + 0.5, 32, x + 0.5, 38 + 16 * row, "link"))
-            drawn.append(label(begins, 50 + 16 * row, said, css="tick"))
+            names.append(label(begins, 50 + 16 * row, said, css="tick over"))
             free[row] = begins + needed + 10
         drawn.append(box(x, 0, wide, 68, "hit", data_row=n))
         at += share
-    return drawing(72 if free[1] else 56, *drawn, title=title)
+    return drawing(72 if free[1] else 56, *drawn, *names, title=title)

@@ -91,6 +91,11 @@ def _learner(spec: Spec, parts: Parts, constants: PlanConstants) -> list[StageCo
                 f"arithmetic {work.arithmetic_s:,.1f} s, collectives {work.collectives_s:,.1f} s, "
                 f"pipeline bubble {work.bubble_s:,.1f} s; {work.sharding}",
             ]
+            if parts.learner.slower > 1:
+                lines.append(
+                    f"x {parts.learner.slower:.2f} on devices that an engine shares: less memory "
+                    "for micro-batches, offload"
+                )
             if spec.critic:
                 lines.append("twice: policy and critic")
         else:

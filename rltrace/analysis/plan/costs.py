@@ -108,11 +108,13 @@ def _chain(of: Lengths, samples: float, slots: float) -> float:
 
 @dataclass(frozen=True)
 class Learner:
-    """The learner's stages on `devices` GPUs, seconds a step."""
+    """The learner's stages on `devices` GPUs, seconds a step, `slower` than `training` says where
+    an engine is on the same devices."""
 
     devices: float
     training: Training
     serial_s: dict[Stage, float]
+    slower: float = 1.0
 
     @property
     def total_s(self) -> float:
@@ -137,6 +139,13 @@ def learner(spec: Spec, devices: float, constants: PlanConstants) -> Learner:
     if spec.critic:
         stages[Stage.VALUE] = ahead
     return Learner(devices, found, stages)
+
+
+def beside_an_engine(alone: Learner, constants: PlanConstants) -> Learner:
+    """The same on devices that an engine shares: less memory for micro-batches, and offload."""
+    slower = 1 / constants["own_devices"]
+    serial_s = {stage: seconds * slower for stage, seconds in alone.serial_s.items()}
+    return replace(alone, serial_s=serial_s, slower=slower)
 
 
 def env_seconds(env: Environment, n: int, seed: int = 0) -> Floats:

@@ -10,7 +10,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from rltrace.analysis.plan.constants import PlanConstants
-from rltrace.analysis.plan.costs import Learner, Rollout, env_seconds, learner, rollout
+from rltrace.analysis.plan.costs import (
+    Learner,
+    Rollout,
+    beside_an_engine,
+    env_seconds,
+    learner,
+    rollout,
+)
 from rltrace.analysis.plan.memory import TrainingMemory, training_memory
 from rltrace.analysis.plan.spec import Spec
 from rltrace.analysis.plan.weights import Movement, movement, switch_s
@@ -193,6 +200,7 @@ def parts_of(pools: Pools, kind: Kind, generating: int) -> Parts:
     rest_s = constants["step_overhead_s"]
     if kind.shared:
         learns, memory = pools.learner(generating)
+        learns = beside_an_engine(learns, constants)
         # Beside the engine's share there is little room: training's state moves out and in.
         room = (1 - constants["engine_memory_share"]) * spec.gpu.memory_bytes
         seconds, says = switch_s(

@@ -28,6 +28,7 @@ from rltrace.analysis.whatif.bound import walls as replayed_walls
 from rltrace.analysis.whatif.predict import Estimate
 from rltrace.trace.errors import ANSWER_IS_NO, RltraceError
 
+_NEAR = 1.2
 WORTH = 1.1
 """A placement that needs more lag has to be this much faster to be preferred."""
 
@@ -119,7 +120,7 @@ def plan(spec: Spec) -> Plan:
     """
     constants = PlanConstants()
     pools = Pools(spec, constants)
-    rows, placed = _placements(pools)
+    rows, placed = _placements(pools, _kinds(spec))
     best = _best(rows)
     chosen = placed[best.name]
     parts = chosen.parts
@@ -147,18 +148,40 @@ def quick(spec: Spec) -> tuple[Row, Walls]:
     Errors: as `plan`.
     """
     pools = Pools(spec, PlanConstants())
-    rows, placed = _placements(pools)
+    near = _near(pools)
+    rows, placed = _placements(pools, near)
     best = _best(rows)
     chosen = placed[best.name]
     return best, costed(chosen.parts, spec.lag_bound)
 
 
-def _placements(pools: Pools) -> tuple[list[Row], dict[str, Placed]]:
+def _near(pools: Pools) -> list[Kind]:
+    """Placements that may be the best: those that are allowed and, in closed form, nearly as fast
+    as the fastest, and the fastest on policy. Errors: as `plan`."""
+    found: list[tuple[float, Kind]] = []
+    why: RltraceError | None = None
+    for kind in _kinds(pools.spec):
+        try:
+            found.append((best_parts(pools, kind).step_s, kind))
+        except RltraceError as error:
+            why = why or error
+    if not found:
+        raise why or RltraceError("there is no placement", ANSWER_IS_NO)
+    allowed = [(s, k) for s, k in found if k.least_lag <= pools.spec.lag_bound] or found
+    least = min(seconds for seconds, _ in allowed)
+    safe = min((seconds for seconds, kind in allowed if not kind.least_lag), default=math.inf)
+    return [k for s, k in allowed if s <= _NEAR * least or (not k.least_lag and s <= safe)]
+
+
+def _kinds(spec: Spec) -> list[Kind]:
+    """Those that there are to compare: a third pool only where there are tools to put there."""
+    return [kind for kind in KINDS if kind.name != THREE_POOLS or spec.agentic]
+
+
+def _placements(pools: Pools, kinds: list[Kind]) -> tuple[list[Row], dict[str, Placed]]:
     rows: list[Row] = []
     placed: dict[str, Placed] = {}
-    for kind in KINDS:
-        if kind.name == THREE_POOLS and not pools.spec.agentic:
-            continue
+    for kind in kinds:
         try:
             placed[kind.name] = place(pools, kind)
         except RltraceError as error:

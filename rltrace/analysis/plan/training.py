@@ -18,6 +18,7 @@ from rltrace.trace.errors import WRONG_USAGE, RltraceError
 
 _MICRO_TOKENS = 16_384.0
 """Tokens of a micro-batch on a GPU, packed."""
+_H100_FLOP_PER_BYTE = 989e12 / 3.35e12
 _ADAM_BYTES = 30.0  # that an update reads and writes for each parameter: state, gradient, weights
 
 
@@ -68,7 +69,7 @@ def training(
     `square`, in so many optimizer `updates`, `epochs` times over."""
     forward = 2 * shape.active * tokens + shape.attention_flop(square) * sequences
     flop = 3 * forward * epochs
-    base = constants["train_mfu_mixture" if shape.is_mixture else "train_mfu"]
+    base = base_mfu(shape, gpu, constants)
     each = tokens * epochs / (updates * devices)
     mfu = base * each / (each + constants["half_efficiency_tokens"])
     peak = devices * gpu.peak
@@ -88,6 +89,18 @@ def training(
     return Training(
         train, arithmetic, collectives, bubble, ahead, flop, flop / (peak * train), sharding
     )
+
+
+def base_mfu(shape: Shape, gpu: Gpu, constants: PlanConstants) -> float:
+    """MFU without fixed costs. What is not a matrix product takes time by the memory's bandwidth,
+    so a GPU with little arithmetic for its bandwidth comes nearer to its peak:
+
+        1 / MFU = 1 / best + (1 / MFU of an H100 - 1 / best) x FLOPs a byte / those of an H100
+    """
+    usual = constants["train_mfu_mixture" if shape.is_mixture else "train_mfu"]
+    best = max(usual, constants["best_mfu"])
+    balance = gpu.peak / gpu.bandwidth / _H100_FLOP_PER_BYTE
+    return 1 / (1 / best + (1 / usual - 1 / best) * balance)
 
 
 def _collectives(

@@ -67,7 +67,7 @@ def test_most_lags_keep_within_the_bound(bounded: Plan) -> None:
 def test_splitting_a_pool_gains_nothing_where_all_scales() -> None:
     """The longer of g / x and t / (1 - x) is never below g + t."""
     perfect = {
-        "half_efficiency_tokens": 0.0, "step_overhead_s": 0.0, "switch_fixed_s": 0.0,
+        "half_efficiency_tokens": 0.0, "step_overhead_s": 0.0, "own_devices": 1.0, "switch_fixed_s": 0.0,
         "communication_exposed": 0.0, "sync_latency_s": 0.0, "bucketed_tensor_s": 0.0,
         "bucketed_link_gb_per_s": 1e9, "reshard_link_share": 1e9, "decode_overhead_s": 0.0,
         "hop_latency_near_s": 0.0, "log_deviation": 0.0,

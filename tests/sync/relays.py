@@ -17,6 +17,7 @@ from rltrace.sync import Publisher, Subscriber, Version, layout_of
 from rltrace.sync.blocks import BLOCK_BYTES
 from rltrace.sync.following import Received
 from rltrace.sync.relay import Relay
+from tests.sync.proxy import until
 
 COMMAND = [sys.executable, "-c", "from rltrace.cli import main; main()", "sync", "serve"]
 Weights = dict[str, NDArray[np.generic]]
@@ -85,6 +86,12 @@ class Job:
         self._processes.append(process)
         assert process.stdout is not None
         return process, json.loads(process.stdout.readline())["address"]
+
+    def all_received(self, count: int) -> list[Received]:
+        """What the followers have received, so many versions in all: each is told of once it is
+        there for others, which may be a moment later."""
+        until(lambda: len(self.received) >= count, f"{count} versions to be told of")
+        return self.received
 
     def holds(self, name: str, at_least: Version) -> bool:
         """Whether a node's workers get the published bits: they pull, checked."""

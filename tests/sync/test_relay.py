@@ -49,7 +49,8 @@ def test_versions_can_be_had_whole_only(memory: Path) -> None:
         for step in range(2):
             nudge(j.state, step)
             node.wait(j.publish())
-        assert [r.progress.wire_bytes for r in j.received] == [j.received[0].manifest.bytes] * 2
+        received = j.all_received(2)
+        assert [r.progress.wire_bytes for r in received] == [received[0].manifest.bytes] * 2
 
 
 def test_one_that_comes_late_gets_the_latest_from_the_node_that_it_asks(memory: Path) -> None:
@@ -139,7 +140,7 @@ def test_a_damaged_delta_is_sent_as_it_is(memory: Path) -> None:
         version = j.publish()
         node.wait(version)
         assert j.holds("node", version)
-        progress = j.received[-1].progress
+        progress = j.all_received(2)[1].progress
         assert len(progress.damaged) == 1
         assert BLOCK_BYTES < progress.wire_bytes < 1.2 * BLOCK_BYTES
 
@@ -152,7 +153,7 @@ def test_a_link_that_is_cut_in_the_middle_of_a_bucket_goes_on_where_it_was(memor
         node = j.follow(link.address, "node", streams=1)
         node.wait(version)
         assert j.holds("node", version)
-        progress = j.received[0].progress
+        progress = j.all_received(1)[0].progress
         assert progress.broken >= 8  # two whole blocks a connection
         assert link.passed < 1.3 * progress.wire_bytes + 10 * 2.5 * BLOCK_BYTES
         assert progress.damaged == []
@@ -257,8 +258,7 @@ def test_changes_that_are_not_worth_their_memory_are_passed_on_as_blocks(memory:
         last.wait(version)
         assert j.holds("last", version)
         size = j.publisher.layout.bytes
-        assert len(j.received) == 4
-        for received in j.received[2:]:
+        for received in j.all_received(4)[2:]:
             assert 0.75 * size < received.progress.wire_bytes < 0.95 * size  # some fit, most do not
 
 
@@ -307,7 +307,7 @@ def test_memory_that_a_bit_flipped_in_is_not_spread(memory: Path) -> None:
         assert node.wait(version) == version
         assert j.holds("node", version)
         assert node.status.parent == root.address
-        assert j.received[-1].progress.damaged
+        assert j.all_received(2)[1].progress.damaged
 
 
 def test_no_pull_is_torn_or_goes_back_under_back_to_back_publishing(memory: Path) -> None:

@@ -101,8 +101,13 @@ class Finder:
 
 
 def _exec_then(finder: Finder, loader: Any, name: str) -> Callable[[Any], None]:
+    earlier = vars(loader).get("exec_module")  # of another finder like this one
+
     def exec_module(module: Any) -> None:
-        vars(loader).pop("exec_module", None)  # once is enough; the loader is as it was
+        if earlier is None:
+            vars(loader).pop("exec_module", None)  # once is enough; the loader is as it was
+        else:
+            loader.exec_module = earlier  # it does so itself
         loader.exec_module(module)
         finder.executed(name, module)
 

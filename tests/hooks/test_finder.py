@@ -58,6 +58,20 @@ def test_before_and_after_surround_the_modules_code(watch: Watch, tmp_path: Path
     assert order == ["before", "code", "after"]
 
 
+def test_two_finders_both_see_a_module(watch: Watch, tmp_path: Path) -> None:
+    write(tmp_path / "rlt_two.py")
+    other = Watch()
+    sys.meta_path.insert(0, other.finder)  # type: ignore[arg-type]
+    try:
+        for each in (watch, other):
+            each.after("rlt_two")
+        import rlt_two
+    finally:
+        sys.meta_path.remove(other.finder)  # type: ignore[arg-type]
+    assert watch.executed == other.executed == ["rlt_two"]
+    assert "exec_module" not in vars(rlt_two.__loader__)
+
+
 def test_what_is_imported_already_is_told_at_once(watch: Watch) -> None:
     watch.after("json")
     assert watch.executed == ["json"]

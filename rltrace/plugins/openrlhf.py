@@ -105,11 +105,12 @@ class _Sender:
             self._module.torch_dist_barrier_and_cuda_sync()
 
     def _publish_and_call(self, trainer: Any) -> None:
-        from rltrace.plugins.streaming import StreamPublisher, fresh_place
-        from rltrace.sync.recording import columns_of
+        with span("sync", "set up"):  # what there is to do in the first update
+            from rltrace.plugins.streaming import StreamPublisher, fresh_place
+            from rltrace.sync.recording import columns_of
 
-        if self._publisher is None:
-            self._publisher = StreamPublisher(fresh_place("openrlhf"), lasting=False)
+            if self._publisher is None:
+                self._publisher = StreamPublisher(fresh_place("openrlhf"), lasting=False)
         manifest = self._publisher.publish(_gathered(self._module, trainer))
         name = f"{NAMED}{self._publisher.where} {manifest.version.counter}"
         torch = self._module.torch

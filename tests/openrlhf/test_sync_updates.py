@@ -13,9 +13,7 @@ from rltrace.analysis.activity import read_activity
 from rltrace.analysis.steps import find_steps
 from rltrace.analysis.syncs import syncs
 from tests.openrlhf.jobs import JOBS, SYNC_BYTES, TENSORS, Finished, train
-
-PARTS = ("publish", "engines take them", "the other ranks")
-"""What the learner's part in an update consists of."""
+from tests.sync.explaining import explained
 
 
 @pytest.fixture(scope="module")
@@ -62,13 +60,7 @@ def test_the_time_of_updates_is_explained(job: Finished) -> None:
     found = syncs(job.run, find_steps(job.run, (activity.first_ns, activity.last_ns)))
     assert found is not None
     assert sum(spread.mean for _, spread in found.phases) >= 0.99 * found.update_s.mean
-    named = ", ".join(f"'{name}'" for name in PARTS)
-    parts, whole = job.rows(
-        f"SELECT sum(end_ns - start_ns) FILTER (name IN ({named})),"
-        " sum(end_ns - start_ns) FILTER (name = 'ActorPPOTrainer.broadcast_to_vllm')"
-        " FROM spans WHERE role = 'learner'"
-    )[0]
-    assert 0.99 * whole <= parts <= whole
+    assert explained(job.run, "ActorPPOTrainer.broadcast_to_vllm") >= 0.99
 
 
 def test_versions_and_bytes_are_those_of_openrlhfs_own_calls(job: Finished, own: Finished) -> None:

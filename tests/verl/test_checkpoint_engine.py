@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
+import inspect
+import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -155,3 +158,19 @@ def test_workers_of_another_host_have_the_weights_from_a_relay(tmp_path: Path) -
             _, taken = group.update(factor, step)
             assert [same(each, expected()) for each in taken] == [True, True]
         group.close()
+
+
+@pytest.mark.parametrize("version", ["0.7.1", "0.8.0", "0.9.1"])
+def test_it_has_what_every_version_of_the_interface_calls(version: str) -> None:
+    folder = os.environ.get("RLTRACE_VERL_SOURCES")
+    if folder is None:
+        pytest.skip("make test-verl has the sources of each version")
+    tree = ast.parse((Path(folder) / version / "verl/checkpoint_engine/base.py").read_text())
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    engine = BASE.CheckpointEngineRegistry.get("rltrace")
+    for name in ("CheckpointEngine", "CheckpointEngineWithCache"):
+        for method in classes[name].body:
+            if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef):
+                own = inspect.signature(getattr(engine, method.name))
+                wanted = {argument.arg for argument in method.args.args} - {"self", "cls"}
+                assert method.name == "build_topology" or wanted <= own.parameters.keys()

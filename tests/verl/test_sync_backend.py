@@ -17,6 +17,7 @@ import pytest
 from rltrace.analysis.activity import read_activity
 from rltrace.analysis.steps import find_steps
 from rltrace.analysis.syncs import syncs, updates_of
+from tests.sync.explaining import explained
 from tests.verl.conftest import ASKED
 from tests.verl.jobs import JOBS, ROLLOUT, SYNC_BYTES, Finished, train
 
@@ -38,6 +39,12 @@ def job(assets: Path, tmp_path_factory: pytest.TempPathFactory) -> Finished:
 
 def test_every_hook_found_its_target_and_could_read(job: Finished) -> None:
     assert [problem for problem in job.run.problems if problem["what"] != "no-gpu"] == []
+
+
+def test_the_plug_in_hides_no_hook(job: Finished) -> None:
+    """Both wait for the same module of verl's."""
+    updates = "SELECT version FROM spans WHERE name = 'CheckpointEngineManager.update_weights'"
+    assert sorted(job.rows(updates)) == list(VERSIONS)
 
 
 def test_each_version_is_sent_and_taken_once_by_everyone_to_the_byte(job: Finished) -> None:
@@ -78,24 +85,7 @@ def test_the_time_of_updates_is_explained(job: Finished) -> None:
     found = syncs(job.run, find_steps(job.run, (activity.first_ns, activity.last_ns)))
     assert found is not None
     assert sum(spread.mean for _, spread in found.phases) >= 0.99 * found.update_s.mean
-    assert explained(job, "ActorRolloutRefWorker.update_weights") >= 0.99
-
-
-def explained(job: Finished, name: str) -> float:
-    """The share of the time of all spans of a name in which others of their process run inside."""
-    covered = whole = 0
-    for process, first_ns, last_ns in job.rows(
-        f"SELECT process, start_ns, end_ns FROM spans WHERE name = '{name}'"
-    ):
-        whole += last_ns - first_ns
-        reached = first_ns
-        for start_ns, end_ns in job.rows(
-            f"SELECT start_ns, end_ns FROM spans WHERE process = '{process}' AND name <> '{name}'"
-            f" AND start_ns >= {first_ns} AND end_ns <= {last_ns} ORDER BY start_ns"
-        ):
-            covered += max(0, end_ns - max(reached, start_ns))
-            reached = max(reached, end_ns)
-    return covered / whole
+    assert explained(job.run, "ActorRolloutRefWorker.update_weights") >= 0.99
 
 
 def test_spans_carry_every_byte_of_an_update(job: Finished) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from rltrace.analysis.background import Background, find_background
 from rltrace.analysis.codes import stage_of
 from rltrace.analysis.intervals import Intervals, Ints, OutOfOrder, Union, innermost, of_spans
 from rltrace.analysis.intervals import union as union_of
@@ -43,7 +44,8 @@ class Activity:
     Each instant of a lane belongs to the innermost span; an open span lasts until the last sign of
     life of its process. `first_ns` and `last_ns` bound everything (0 and 0: nothing). Stages
     `from_tables` have no spans and are taken from the table whose rows are their work
-    (trajectories, rewards, syncs). Stages `by_trainers` ran in a process that trains, too.
+    (trajectories, rewards, syncs). Stages `by_trainers` ran in a process that trains, too. What is
+    in the `background` counts as a process, and in no stage.
     """
 
     spans_of_stage: dict[Stage, int]
@@ -55,6 +57,7 @@ class Activity:
     first_ns: int
     last_ns: int
     _union: Union
+    background: tuple[Background, ...] = ()
 
     def slices(self, first_ns: int, last_ns: int) -> Iterator[tuple[int, int, Intervals]]:
         """`(from_ns, to_ns, intervals)`: slices of time, the last first, which together cover the
@@ -86,10 +89,13 @@ def read_activity(run: Run) -> Activity:
     spans_of_stage: dict[Stage, int] = {}
     spans_of_process: dict[int, int] = {}
     processes: dict[Stage, int] = {}
+    background = find_background(run, [(stage_of(code), process) for code, process, _ in counts])
     for code, process, n in counts:
         stage = stage_of(code)
-        spans_of_stage[stage] = spans_of_stage.get(stage, 0) + n
         spans_of_process[process] = spans_of_process.get(process, 0) + n
+        if Background(stage, process) in background:
+            continue
+        spans_of_stage[stage] = spans_of_stage.get(stage, 0) + n
         processes[stage] = processes.get(stage, 0) + 1
     trainers = {process for code, process, _ in counts if stage_of(code) is Stage.TRAIN}
     from_tables = []
@@ -99,7 +105,7 @@ def read_activity(run: Run) -> Activity:
             processes[stage] = run.sql(query).fetchall()[0][0]
             from_tables += [stage] if processes[stage] else []
     last_sign = _last_signs(run)
-    union = _united(run, tuple(from_tables), last_sign)
+    union = _united(run, tuple(from_tables), last_sign, background)
     first_ns, last_ns = union.bounds()
     return Activity(
         spans_of_stage=spans_of_stage,
@@ -111,6 +117,7 @@ def read_activity(run: Run) -> Activity:
         first_ns=first_ns,
         last_ns=last_ns,
         _union=union,
+        background=background,
     )
 
 
@@ -165,8 +172,15 @@ def _last_signs(run: Run) -> dict[int, int]:
     )
 
 
-def _united(run: Run, from_tables: tuple[Stage, ...], last_sign: dict[int, int]) -> Union:
+def _united(
+    run: Run,
+    from_tables: tuple[Stage, ...],
+    last_sign: dict[int, int],
+    background: tuple[Background, ...],
+) -> Union:
     spans = "select start_ns, end_ns, stage, process, lane from raw_spans where start_ns > 0"
+    for one in background:
+        spans += f" and not (stage = {int(one.stage)} and process = {one.process})"
     rows = [
         f"select start_ns, end_ns, {int(stage)}::tinyint, process, 0::bigint "
         f"from {_timed_rows(TABLE_OF[stage])}"

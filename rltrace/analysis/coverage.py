@@ -95,7 +95,8 @@ def coverage(run: Run, activity: Activity, recorded_until_ns: int) -> Coverage:
             if stage not in activity.spans_of_stage and stage not in activity.from_tables
         ),
         in_progress=_in_progress(run, activity.open_spans, recorded_until_ns),
-        problems=_problems([p for p in run.problems if not _is_reason(p)], run),
+        problems=_problems([p for p in run.problems if not _is_reason(p)], run)
+        + _in_background(run, activity),
         stopped=_stopped(run),
         damaged=damaged(run),
         never_hooked=_never_hooked(run),
@@ -167,6 +168,21 @@ def _problems(problems: list[dict[str, Any]], run: Run) -> tuple[Problem, ...]:
         where = tuple(targets.get((what, detail), ()))
         found.append(Problem(what, count, where[:_MANY], max(0, len(where) - _MANY), detail))
     return tuple(found)
+
+
+def _in_background(run: Run, activity: Activity) -> tuple[Problem, ...]:
+    """What was seen, and left out of the stages."""
+    roles = {process.number: process.role or f"pid {process.pid}" for process in run.processes}
+    return tuple(
+        Problem(
+            "left out of the stages",
+            1,
+            (roles.get(one.process, "?"),),
+            0,
+            f"it is in {word(one.stage)} in the background, whether a sample waits for it or not",
+        )
+        for one in activity.background
+    )
 
 
 def _stopped(run: Run) -> tuple[Stopped, ...]:

@@ -4,7 +4,8 @@ A process may span a stage all the time and for its own sake: an audit of old ve
 such a background every other stage seems hidden. Where samples were followed, it is known who works
 on them: processes that recorded samples or verdicts. What others span in the actors' stages counts
 while a sample is generated or judged, and where the stage has no such rows; else it shortens no
-step by ending, so it bounds no cost.
+step by ending, so it bounds no cost. Of a verdict that came without a duration it is known that it
+was reached between the end of its sample and the moment it came.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 
 from rltrace.analysis.activity import Activity
 from rltrace.analysis.chains import Chain, Seconds, summed
-from rltrace.analysis.followed import follow
+from rltrace.analysis.followed import Followed, follow
 from rltrace.analysis.intervals import Bools, Intervals, Ints, of_spans, union
 from rltrace.analysis.pieces import read_pieces
 from rltrace.analysis.stages import Breakdown, cut_steps
@@ -34,7 +35,8 @@ def for_samples_s(run: Run, activity: Activity, steps: Steps, breakdown: Breakdo
     followed, pieces = follow(run, steps), read_pieces(activity)
     samples, verdicts = followed.samples, followed.verdicts
     in_rows = [Stage.ROLLOUT, Stage.ENV]
-    if (verdicts.end_ns > verdicts.start_ns).any():
+    began_ns = _begins(followed)
+    if (verdicts.end_ns > began_ns).any():
         in_rows.append(Stage.REWARD)
 
     def of(chain: Chain, only: Bools | None = None) -> tuple[Ints, Ints]:
@@ -49,7 +51,7 @@ def for_samples_s(run: Run, activity: Activity, steps: Steps, breakdown: Breakdo
         (_ACTORS, of(Chain.ACTORS)),
         (_SAMPLES, of(Chain.ACTORS, at_work | ~np.isin(pieces.stage, in_rows))),
         (_SAMPLES, (samples.begin_ns, samples.end_ns)),
-        (_SAMPLES, (verdicts.start_ns, verdicts.end_ns)),
+        (_SAMPLES, (began_ns, verdicts.end_ns)),
     )
     starts = np.array([window.start_ns for window in steps.windows], np.int64)
     ends = np.array([window.end_ns for window in steps.windows], np.int64)
@@ -59,6 +61,15 @@ def for_samples_s(run: Run, activity: Activity, steps: Steps, breakdown: Breakdo
     found = summed(step[together], seconds[together], len(starts))
     bounded: Seconds = np.minimum(found, breakdown.overlap_s)
     return bounded
+
+
+def _begins(followed: Followed) -> Ints:
+    """When each verdict began, at the earliest."""
+    samples, verdicts = followed.samples, followed.verdicts
+    event = (verdicts.end_ns <= verdicts.start_ns) & (verdicts.sample >= 0)
+    begins = verdicts.start_ns.copy()
+    begins[event] = np.minimum(samples.end_ns[verdicts.sample[event]], begins[event])
+    return begins
 
 
 def _merged(parts: tuple[tuple[int, tuple[Ints, Ints]], ...]) -> Intervals:

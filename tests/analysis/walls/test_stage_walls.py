@@ -197,24 +197,39 @@ def test_verdicts_beside_generation_cost_what_a_step_loses_without_them(tmp_path
     assert "replay" in wall.because
 
 
-def test_a_process_in_the_background_hides_no_wall(tmp_path: Path) -> None:
-    """Stages take turns, for 3 s, 4 s and 3 s, beside an audit that is in `reward` all the time."""
-    costs = {}
-    for name, audit in (("without", []), ("with", [(Stage.REWARD, 0, 10 * STEPS)])):
+@pytest.mark.parametrize("verdict_s", [1.0, 0.0], ids=["timed", "events"])
+def test_a_process_in_the_background_hides_no_wall(tmp_path: Path, verdict_s: float) -> None:
+    """Stages take turns, for 3 s, 4 s and 3 s, beside an audit that is in `reward` all the time, or
+    again and again; verdicts come with how long they took, or without."""
+    costs, found = {}, {}
+    all_the_time = [(Stage.REWARD, 0, 10 * STEPS)]
+    again = [(Stage.REWARD, at, at + 1.9) for at in range(0, 10 * STEPS, 2)]
+    for name, audit in (("without", []), ("with", all_the_time), ("again", again)):
         driver = samples(job(rollout=3, reward=4, train=3), [3.0, 3.0, 3.0, 3.0])
         begins = [10 * n + 3.0 + i for n in range(STEPS) for i in range(4)]
         rows(
             uses(driver, 4),
             "rewards",
-            start_s=begins,
+            start_s=[begin + 1 - verdict_s for begin in begins],
             end_s=[begin + 1 for begin in begins],
             trajectory=[1000 * n + i + 1 for n in range(STEPS) for i in range(4)],
             value=[float(i % 2) for _ in range(STEPS) for i in range(4)],
             outcome=[0] * len(begins),
         )
-        walls = walls_of(summary_of(tmp_path / name, driver, process("auditor", *audit)))
+        found[name] = summary_of(tmp_path / name, driver, process("auditor", *audit))
+        walls = walls_of(found[name])
         costs[name] = {wall: walls[wall].cost.share for wall in (LEARNER, ENV_REWARD, ROLLOUT)}
     assert costs["without"] == pytest.approx(
         {LEARNER: 0.3, ENV_REWARD: 0.4, ROLLOUT: 0.3}, abs=0.01
     )
-    assert costs["with"] == pytest.approx(costs["without"], abs=0.01)
+    for name in ("with", "again"):
+        assert costs[name] == pytest.approx(costs["without"], abs=0.01)
+        assert [wall.name for wall in found[name].verdict.binding] == [ENV_REWARD]
+        exposed = {row.name: row.exposed_s.mean for row in found[name].stages}
+        assert exposed == pytest.approx({"rollout": 3.0, "reward": 4.0, "train": 3.0}, abs=0.05)
+        composed = found[name].composition
+        assert composed is not None
+        assert composed.placement == "colocated"
+        (told,) = found[name].coverage.problems
+        assert told.targets == ("auditor",)
+        assert "in the background" in told.detail

@@ -1,0 +1,114 @@
+"""Processes that are in a stage for their own sake: an audit of old verdicts beside the job, say.
+
+Such a process is in its stage all the time, and beside it all others seem hidden. Who works on
+samples is in the stage while a sample waits for it, and has nothing to do when none does. So where
+the samples tell when any of them was generated, or waited for its verdict, a process without rows
+of its own that is in the stage nearly all the rest of the time, too, contributes to no step. Where
+some sample waits at all times (asynchronous jobs) that cannot be told, and nobody is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rltrace.analysis.intervals import Intervals, Ints, of_spans, union
+from rltrace.trace.vocabulary import Stage
+
+if TYPE_CHECKING:
+    from rltrace.trace.run import Run
+
+_LEAST_REST = 0.1  # of the time from the first sample to the last: less tells nothing
+_NEARLY_ALL = 0.8  # of the rest; a verifier at work on samples is in its stage for none of it
+_TOLD = 0.9  # of the samples have to say until when they waited
+
+_TABLE = {Stage.ROLLOUT: "trajectories", Stage.REWARD: "rewards"}
+_WAITED = {
+    Stage.ROLLOUT: "begun_ns as since, ended_ns as until",
+    Stage.REWARD: "ended_ns as since, case when judged_ns > ended_ns then judged_ns "
+    "when judged_ns is not null then ended_ns end as until",
+}
+"""When a sample is the stage's, of a sample's begin and end, and of the moment of its verdict."""
+
+
+@dataclass(frozen=True)
+class Background:
+    """A process that is in a stage, and works on no sample there."""
+
+    stage: Stage
+    process: int
+
+
+def find_background(run: Run, seen: Collection[tuple[Stage, int]]) -> tuple[Background, ...]:
+    """Who of the processes `seen` with spans in a stage is there in the background."""
+    found = []
+    for stage, table in _TABLE.items():
+        rows = run.sql(f"select distinct process from raw_{table} where start_ns > 0").fetchall()
+        at_work = {process for (process,) in rows}
+        asked = sorted(one for of, one in seen if of is stage and one not in at_work)
+        rest = _rest(run, stage) if asked and at_work else None
+        if rest is not None:
+            found += [
+                Background(stage, process)
+                for process in asked
+                if _covered(_spans(run, stage, process), *rest) >= _NEARLY_ALL
+            ]
+    return tuple(found)
+
+
+def _rest(run: Run, stage: Stage) -> tuple[Ints, Ints] | None:
+    """`(starts, ends)` of when no sample was the stage's, from the first sample to the last; None
+    where the samples do not tell, or there is too little of it."""
+    times = run.sql(f"""
+        with samples as (
+            select trajectory, min(start_ns) as begun_ns, max(end_ns) as ended_ns
+            from raw_trajectories where start_ns > 0 and trajectory <> -1
+            group by trajectory having max(end_ns) > 0),
+        verdicts as (
+            select trajectory, max(greatest(start_ns, end_ns)) as judged_ns
+            from raw_rewards where start_ns > 0 and trajectory <> -1 group by trajectory)
+        select min(begun_ns) over () as first, {_WAITED[stage]}
+        from samples left join verdicts using (trajectory)
+    """).fetchnumpy()
+    since = np.ma.filled(np.ma.asarray(times["since"], np.int64), 0)
+    known = ~np.ma.getmaskarray(np.ma.asarray(times["until"]))
+    until = np.ma.filled(np.ma.asarray(times["until"], np.int64), 0)
+    if not len(since) or known.mean() < _TOLD:
+        return None
+    waited = _merged(since[known], until[known])
+    starts = np.concatenate([[int(times["first"][0])], waited.end[:-1]]).astype(np.int64)
+    ends = waited.start
+    some = ends > starts
+    whole = int(waited.end[-1]) - int(starts[0])
+    if (ends - starts)[some].sum() < _LEAST_REST * whole or not some.any():
+        return None
+    return starts[some], ends[some]
+
+
+def _spans(run: Run, stage: Stage, process: int) -> Intervals:
+    """The union of a process's spans in a stage; an open one lasts to its last sign of life."""
+    found = run.sql(f"""
+        select start_ns, case when end_ns < 0 then last_ns else end_ns end as end_ns
+        from (select start_ns, end_ns, stage, max(greatest(start_ns, end_ns)) over () as last_ns
+              from raw_spans where process = {process} and start_ns > 0)
+        where stage = {int(stage)}
+    """).fetchnumpy()
+    return _merged(*(np.asarray(found[name], np.int64) for name in ("start_ns", "end_ns")))
+
+
+def _merged(start: Ints, end: Ints) -> Intervals:
+    none = np.zeros(len(start), np.int64)
+    return union(of_spans(none, start, end, none))
+
+
+def _covered(intervals: Intervals, starts: Ints, ends: Ints) -> float:
+    """The share of the time from `starts` to `ends` that lies in intervals."""
+    base = int(min(intervals.start.min(), starts.min()))
+    edges = np.stack([intervals.start, intervals.end], axis=1).ravel() - base
+    lengths = np.stack([np.zeros(len(intervals)), intervals.end - intervals.start], axis=1)
+    reached = np.cumsum(lengths.ravel())
+    inside = np.interp(ends - base, edges, reached) - np.interp(starts - base, edges, reached)
+    return float(inside.sum() / (ends - starts).sum())

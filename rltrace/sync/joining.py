@@ -11,6 +11,7 @@ which goes on from the slots. Pulling is the same as from a publisher of this ho
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -22,10 +23,11 @@ from rltrace.sync.arena import Arena
 from rltrace.sync.locks import Lock
 from rltrace.sync.place import make_folder, shared_memory
 from rltrace.sync.relay import Relay
-from rltrace.sync.wire import Address
+from rltrace.sync.wire import TOKEN, Address
 from rltrace.trace.errors import CANNOT_TELL, OK, RltraceError
 
 _FOLDER = "rltrace-joined"
+_DENSE = "--dense"
 _LOOK_S = 0.5
 _GRACE_S = 2.0  # a subscriber that goes may be followed by another one
 _AFTER_ERROR_S = 5.0
@@ -43,10 +45,16 @@ def place_of(parent: str) -> str:
 class Joined:
     """A subscriber's part in its host's relay."""
 
-    def __init__(self, parent: str) -> None:
-        """Errors: `RltraceError` for what is no address."""
+    def __init__(self, parent: str, token: str | None = None, changes: bool = True) -> None:
+        """The relay is started with that token and those wishes by whoever is first.
+
+        Errors: `RltraceError` for what is no address.
+        """
         self.place = place_of(parent)
         self._parent = parent
+        self._command = [sys.executable, "-m", "rltrace.sync.joining", parent]
+        self._command += [] if changes else [_DENSE]
+        self._environment = os.environ | ({} if token is None else {TOKEN: token})
         self._users, self._relay, self._log = _files(self.place)
         for path in (self._users, self._relay):
             path.touch(mode=0o600)
@@ -100,7 +108,8 @@ class Joined:
         self._not_before = time.monotonic() + _AFTER_ERROR_S
         with open(self._log, "wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "rltrace.sync.joining", self._parent],
+                self._command,
+                env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=log,
@@ -113,7 +122,7 @@ class Joined:
         return said.removeprefix("rltrace: ")
 
 
-def main(parent: str) -> int:
+def main(parent: str, changes: bool) -> int:
     """The relay's process: until nobody uses it. Returns its exit code."""
     place = place_of(parent)
     users, mine, _ = _files(place)
@@ -121,7 +130,7 @@ def main(parent: str) -> int:
     if lock is None:
         return OK
     try:
-        with Relay.follow(parent, place) as relay:
+        with Relay.follow(parent, place, changes=changes) as relay:
             used_at = time.monotonic()
             while relay.error is None and time.monotonic() < used_at + _GRACE_S:
                 time.sleep(_LOOK_S)
@@ -148,4 +157,4 @@ def _files(place: str) -> tuple[Path, Path, Path]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(sys.argv[1], changes=_DENSE not in sys.argv))

@@ -11,6 +11,7 @@ from rltrace.sync.interface import Manifest
 from rltrace.sync.layout import layout_of
 from rltrace.sync.publisher import Publisher
 from rltrace.sync.subscriber import Subscriber
+from rltrace.sync.version import Version
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
 
 _PATIENCE_S = 60.0
@@ -21,6 +22,8 @@ class SharedMemoryPublisher:
 
     def __init__(self, where: str) -> None:
         self.where = where
+        self.published: Version | None = None
+        """The last version, under the name that slots know it by."""
         self._publisher: Publisher | None = None
 
     def publish(self, version: int, state: Mapping[str, Tensor]) -> Manifest:
@@ -32,7 +35,8 @@ class SharedMemoryPublisher:
             self._publisher = Publisher.open(
                 layout_of(state), self.where, patience_s=_PATIENCE_S, threads=1
             )
-        if self._publisher.publish(state, step=version) is None:
+        self.published = self._publisher.publish(state, step=version)
+        if self.published is None:
             said = f"no slot for version {version} of the weights was free for {_PATIENCE_S:g} s"
             raise RltraceError(said, CANNOT_TELL)
         return Manifest(version, (), self._publisher.layout.bytes, location=self.where)

@@ -52,11 +52,16 @@ class Subscriber:
 
     @staticmethod
     def connect(
-        where: str = "shm://policy", timeout_s: float = 60.0, threads: int | None = None
+        where: str = "shm://policy",
+        timeout_s: float = 60.0,
+        threads: int | None = None,
+        token: str | None = None,
+        changes: bool = True,
     ) -> Subscriber:
         """Waits for a publisher that has yet to open the policy. `threads` copy at a time; None: as
         many as there are cores, at most four. `tcp://host:port/policy`, where a relay serves it, is
-        followed by a relay of this host, which all subscribers here share: it is started for them.
+        followed by a relay of this host, which all subscribers here share: it is started for them,
+        with the `token` (None: see `token_of`), and to be sent `changes` or whole versions only.
 
         Errors: `RltraceError` where there is none in time.
         """
@@ -64,7 +69,7 @@ class Subscriber:
             return Subscriber(where, Arena.attach(where, timeout_s), Workers(threads))
         from rltrace.sync.joining import Joined
 
-        joined = Joined(where)
+        joined = Joined(where, token, changes)
         try:
             return Subscriber(where, joined.attach(timeout_s), Workers(threads), joined)
         except BaseException:

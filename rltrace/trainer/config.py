@@ -15,7 +15,7 @@ from typing import Any
 PLACEMENTS = ("colocated", "disaggregated", "one-step-off", "async")
 TASKS = ("sort", "reverse", "copy", "repeat", "expression", "lookup")
 OBJECTIVES = ("grpo", "decoupled", "tis")
-SYNCS = ("naive", "bucketed")
+SYNCS = ("naive", "bucketed", "relay", "delta")
 
 
 class TrainerError(Exception):
@@ -95,7 +95,9 @@ class TrainerConfig:
 
     # weights
     sync: str = _setting(
-        "naive", "How weights travel: naive (Ray's object store), bucketed (shared memory)."
+        "naive",
+        "How weights travel: naive (Ray's object store), bucketed (shared memory of one host),"
+        " relay (from host to host), delta (only what changed).",
     )
 
     # causes of walls

@@ -5,13 +5,17 @@ from __future__ import annotations
 import secrets
 import time
 
+from ray.exceptions import ObjectLostError
+from ray.util import get_node_ip_address
 from ray.util.placement_group import get_current_placement_group
 
-from rltrace.sync.interface import Publisher, Subscriber
+from rltrace.sync.interface import Manifest, Publisher, Subscriber
 from rltrace.sync.leftovers import reclaim
 from rltrace.sync.object_store import ObjectStorePublisher, ObjectStoreSubscriber
 from rltrace.sync.place import shared_memory
+from rltrace.sync.relayed import RelayedPublisher, RelayedSubscriber
 from rltrace.sync.shared_memory import SharedMemoryPublisher, SharedMemorySubscriber
+from rltrace.trace.errors import RltraceError
 from rltrace.trainer.config import TrainerConfig
 
 _NAME = "trainer"
@@ -20,14 +24,29 @@ _LOOKS, _PAUSE_S = 20, 0.1
 
 def publisher_of(config: TrainerConfig) -> Publisher:
     """The learner's side."""
-    return ObjectStorePublisher() if config.sync == "naive" else SharedMemoryPublisher(_place())
+    if config.sync == "naive":
+        return ObjectStorePublisher()
+    if config.sync == "bucketed":
+        return SharedMemoryPublisher(_place())
+    return RelayedPublisher(_place(), get_node_ip_address(), config.link_gbps)
 
 
 def subscriber_of(config: TrainerConfig) -> Subscriber:
     """A rollout worker's side; it hears of the place with the first version."""
     if config.sync == "naive":
         return ObjectStoreSubscriber(config.link_gbps)
-    return SharedMemorySubscriber(config.link_gbps)
+    if config.sync == "bucketed":
+        return SharedMemorySubscriber(config.link_gbps)
+    return _Relayed(changes=config.sync == "delta")
+
+
+class _Relayed(RelayedSubscriber):
+    def fetch(self, manifest: Manifest) -> None:
+        """As Ray says it of its own objects: the learner died with what was to be read."""
+        try:
+            super().fetch(manifest)
+        except RltraceError as error:
+            raise ObjectLostError("", None, str(error)) from error
 
 
 def forget_weights(config: TrainerConfig) -> None:

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from rltrace.adapters.openrlhf import agents, rollout, verdicts
+from rltrace.analysis.no_number import GIVEN_NAN
 from rltrace.hooks import recorder as recording
+from rltrace.trace.vocabulary import Outcome
 from tests.adapters.openrlhf_shapes import Answer, Engine, hooked, problems, rows
 
 pytestmark = pytest.mark.usefixtures("fresh_openrlhf")
@@ -182,7 +184,7 @@ def test_a_request_that_waited_for_new_weights_is_of_them_alone(
         (TimeoutError(), "timeout"),
         (None, "error"),
         ({"rewards": None}, "error"),
-        ({"rewards": float("nan")}, "error"),
+        ({"rewards": "none"}, "error"),
     ],
 )
 def test_a_verdict_that_fails_is_told_and_the_sample_stays(
@@ -193,6 +195,14 @@ def test_a_verdict_that_fails_is_told_and_the_sample_stays(
         (None, outcome, True)
     ]
     assert rows(run_path, "select finish, end_ns is not null from trajectories") == [("stop", True)]
+
+
+def test_a_verdict_that_is_no_number_is_one_and_no_error(
+    recorder: recording.Recorder, run_path: Path
+) -> None:
+    generate(SingleTurn({"rewards": float("nan")}), Answer(4))
+    given = f"select outcome, {GIVEN_NAN} from raw_rewards"
+    assert rows(run_path, given) == [(int(Outcome.OK), True)]
 
 
 def test_a_verdict_that_never_comes_leaves_a_row_and_the_generation_before_it(

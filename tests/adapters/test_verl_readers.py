@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import sys
 from collections.abc import Iterator
@@ -15,10 +16,12 @@ import pytest
 
 import rltrace
 from rltrace.adapters.verl import controller, fates, learner, rollout, weights
+from rltrace.analysis.no_number import GIVEN_NAN
 from rltrace.hooks import recorder as recording
 from rltrace.hooks.hook import Hook
 from rltrace.hooks.observing import Observer
 from rltrace.hooks.wrapping import wrap
+from rltrace.trace.vocabulary import Outcome
 
 PROMPTS, SAMPLES, WORKERS = 3, 4, 2  # the second prompt's samples run in both workers
 
@@ -77,12 +80,13 @@ async def _run(self: Any, trajectory: dict[str, Any], **fields: Any) -> None:
 
 
 async def _compute_score(self: Any, outputs: list[Any], kwargs: dict[str, Any]) -> None:
-    outputs[-1].reward_score = 1.5
+    outputs[-1].reward_score = self.score
 
 
 class Worker:
     """An agent loop worker whose agent loops ask a server some times and are then judged."""
 
+    score = 1.5
     rollout_config = SimpleNamespace(response_length=10)
     acquire_server = hooked(_acquire_server, "other", after=rollout.acquired)
     generate = hooked(
@@ -155,6 +159,16 @@ def test_a_loop_that_raises_ends_in_error(recorder: recording.Recorder, run_path
         asyncio.run(worker.run({"validate": False}, uid="u", session_id=0))
     found = rows(run_path, "select finish, end_ns > start_ns from trajectories")
     assert found == [("error", True)]
+
+
+def test_a_verdict_that_is_no_number_is_one_and_no_error(
+    recorder: recording.Recorder, run_path: Path
+) -> None:
+    worker = Worker([answer(3)])
+    worker.score = math.nan
+    asyncio.run(worker.run({"validate": False}, uid="u", session_id=0))
+    found = rows(run_path, f"select outcome, {GIVEN_NAN} from raw_rewards")
+    assert found == [(int(Outcome.OK), True)]
 
 
 def test_a_legacy_verdict_belongs_to_its_trajectory(

@@ -91,11 +91,10 @@ def number(value: Any) -> float | None:
 
 
 def _columns(value: float | None) -> dict[str, Any]:
-    known = value is not None and not math.isnan(value)
-    return {
-        "value": value if value is not None else math.nan,
-        "outcome": Outcome.OK if known else Outcome.ERROR,
-    }
+    """A NaN that a reward function gave is a verdict, and an alarm; none at all is its error."""
+    if value is None:
+        return {"value": math.nan, "outcome": Outcome.ERROR}
+    return {"value": value, "outcome": Outcome.OK}
 
 
 def _component(executor: Any) -> str:

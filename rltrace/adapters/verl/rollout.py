@@ -210,7 +210,7 @@ def _ends(call: Call, rollout: _Rollout, outputs: list[Any], end_ns: int) -> Non
 
 def _verdict(call: Call, own_id: str, fields: Any, value: Any, timed: bool) -> None:
     number = math.nan if value is None else float(value)
-    failed = call.exception is not None or math.isnan(number)
+    failed = call.exception is not None or value is None  # a NaN is a verdict, and an alarm
     call.recorder.append(
         "rewards",
         start_ns=call.start_ns if timed else call.end_ns,

@@ -15,9 +15,9 @@ alarms. How often they cannot tell is shown: it is what the other runs are for.
 
 Gates that share a run are no independent trials (`spread_of_share`): an interval is that of
 Clopper and Pearson (1934) for as many trials as make up for it, at most one a run. Limits are held
-against the share that is seen: where 20 runs give no false alarm the interval still reaches to 17 %.
-So many runs do not prove a rate of 5 %; simulations hold the rates (tests/analysis/gate/test_rates),
-and this holds what they assume of the noise against real runs.
+against the share that is seen: where 20 runs give no false alarm the interval still reaches to
+17 %. So many runs do not prove a rate of 5 %; simulations hold the rates (tests/analysis/gate/
+test_rates), and this holds what they assume of the noise against real runs.
 """
 
 from __future__ import annotations

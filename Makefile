@@ -86,8 +86,9 @@ prove: $(READY)
 	$(BIN)/python -m benchmarks.prove $(addprefix --only ,$(ONLY)); quiet=$$?; \
 	$(BIN)/python -m benchmarks.prove $(addprefix --only ,$(ONLY)) --loaded && exit $$quiet
 
-# Is the gate right? Gates are drawn from pools of real runs: false alarms, slowdowns found. Under an
-# hour; the runs' figures are kept, and runs that are missing are made. EVALUATE=1: none is.
+# Is the gate right? Gates are drawn from pools of real runs: false alarms, slowdowns found. About 40
+# minutes of a quiet machine; the figures of runs are kept, and runs that are missing are made.
+# EVALUATE=1: none is.
 STUDY ?= rltrace-runs/gate-study
 gate-study: $(READY)
 	$(BIN)/python -m benchmarks.gate_study --keep $(STUDY) $(if $(EVALUATE),--evaluate)

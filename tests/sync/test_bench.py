@@ -16,6 +16,7 @@ from rltrace.sync.bench import measuring
 from rltrace.sync.bench.measuring import OWN, PEERS, Round, Row, measure
 from rltrace.sync.bench.models import digest, model_of
 from rltrace.sync.bench.own import Slots
+from rltrace.sync.bench.peers import GlooPerTensor, Saved
 from rltrace.sync.bench.ways import Setting
 from rltrace.trace.errors import RltraceError
 
@@ -80,6 +81,22 @@ class Silent(Slots):
 def test_weights_that_did_not_arrive_are_no_result() -> None:
     with pytest.raises(RltraceError, match="does not hold what was sent"):
         measure(SMALL, [Silent()], [1], 2)
+
+
+class Broken(GlooPerTensor):
+    """Has a receiver that fails."""
+
+    def receiver(self, setting: Setting, number: int, weights: Any) -> Any:
+        raise OSError("no such device")
+
+    def sender(self, setting: Setting) -> Any:
+        return Slots().sender(setting)  # no group is waited for
+
+
+def test_another_way_that_fails_is_told_and_leaves_the_others() -> None:
+    failed, done = measure(SMALL, [Broken(), Saved("torch")], [1], 1)
+    assert "no such device" in failed.missing
+    assert (failed.rounds, len(done.rounds)) == ([], 1)
 
 
 def test_too_little_memory_is_told_before_anything_starts() -> None:

@@ -78,8 +78,8 @@ def measure(
     """Publishes `rounds` versions each way to each number of receivers, after one that warms up.
     `tell` is given what is being measured.
 
-    Errors: `RltraceError` where there is too little memory, a receiver fails, or one does not hold
-    what was published.
+    Errors: `RltraceError` where there is too little memory, or a receiver of rltrace.sync fails or
+    does not hold what was published. What another way fails at is told in its rows.
     """
     _check_memory(model, max(counts))
     states = [model.made(seed) for seed in (0, 1)]
@@ -93,12 +93,18 @@ def measure(
             ]
             rows += found
             todo = [row for row in found if not row.missing]
-            with ExitStack() as session:
-                if todo:
-                    session.enter_context(way.session(model))
+            try:
+                with ExitStack() as session:
+                    if todo:
+                        session.enter_context(way.session(model))
+                    for row in todo:
+                        tell(f"{way.name}, {row.receivers} receivers")
+                        row.rounds = _rounds(way, model, row.receivers, rounds, memory, wanted)
+            except Exception as error:  # of any kind: a peer that fails here leaves the others
+                if isinstance(way, Slots):
+                    raise
                 for row in todo:
-                    tell(f"{way.name}, {row.receivers} receivers")
-                    row.rounds = _rounds(way, model, row.receivers, rounds, memory, wanted)
+                    row.missing = "" if row.rounds else f"it failed here: {error}"
     return rows
 
 

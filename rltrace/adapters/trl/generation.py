@@ -38,7 +38,7 @@ def begins(call: Call) -> None:
     version = int(trainer.state.global_step)
     call.state = []
     for place, prompt in enumerate(prompts, rank * len(prompts)):
-        trajectory = identify(f"{job}/{number}/{place}")
+        trajectory = identify(f"{recorder.who}/{number}/{place}")
         row = call.row(
             "trajectories",
             trajectory=trajectory,
@@ -50,10 +50,14 @@ def begins(call: Call) -> None:
 
 
 def _job(who: str) -> str:
-    """What the ranks of a job have in common, for ids that they share."""
-    if int(os.environ.get("WORLD_SIZE", "1")) < 2:
+    """What the ranks of a job have in common, and no other job has, for groups that they share:
+    their meeting point, and the process that has started them where they are on one node."""
+    ranks = os.environ.get("WORLD_SIZE", "1")
+    if ranks == "1":
         return who
-    return f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+    names = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")
+    place = "/".join(os.environ.get(name, "") for name in names)
+    return f"{place}/{os.getppid()}" if os.environ.get("LOCAL_WORLD_SIZE") == ranks else place
 
 
 def turn_stage(call: Call) -> str:

@@ -20,7 +20,7 @@ def stated(trainer: Any) -> dict[str, Any]:
         facts |= {"placement": "async", "drops_stale": True}
         updates = getattr(args, "weight_sync_steps", None)
     elif hasattr(args, "use_vllm"):
-        apart = args.use_vllm and args.vllm_mode == "server"
+        apart = args.use_vllm and getattr(args, "vllm_mode", "") == "server"
         facts |= {"placement": "disaggregated" if apart else "colocated", "drops_stale": False}
         updates = 1  # a version is an optimizer update
     else:
@@ -50,9 +50,12 @@ _OF_CLASS = {
 
 
 def _settings(args: Any) -> dict[str, Any]:
-    """The arguments that are plain values, as the command line takes them."""
+    """The arguments that are plain values, as the command line takes them. Tokens that let
+    somebody in are nobody's business."""
     return {
         f"--{name}": value
         for name, value in vars(args).items()
-        if not name.startswith("_") and isinstance(value, bool | int | float | str)
+        if not name.startswith("_")
+        and not name.endswith("_token")
+        and isinstance(value, bool | int | float | str)
     }

@@ -7,7 +7,6 @@ knows on the host where it hands them to reward functions; with a judge (before 
 from __future__ import annotations
 
 import math
-import os
 import sys
 from itertools import count
 from typing import Any
@@ -123,4 +122,4 @@ def generation_stage(call: Call) -> str:
     """In a job with a vLLM server the first rank asks for all."""
     trainer = call.self
     server = getattr(trainer, "vllm_mode", "") == "server" and trainer.args.use_vllm
-    return "wait" if server and os.environ.get("RANK", "0") != "0" else "rollout"
+    return "wait" if server and not trainer.accelerator.is_main_process else "rollout"

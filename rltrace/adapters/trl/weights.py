@@ -100,7 +100,7 @@ def streamed(call: Call) -> None:
     """An asynchronous trainer has gathered one tensor, which the first rank sends."""
     size = tensor_bytes([call.result[1]])
     call.span.set(bytes=size, items=1)
-    if os.environ.get("RANK", "0") == "0":
+    if call.self.accelerator.is_main_process:
         _update.add(size)
 
 

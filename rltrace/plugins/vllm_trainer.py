@@ -1,0 +1,82 @@
+"""The weight transfer engine of a trainer that feeds vLLM: it publishes, then has vLLM take it.
+
+The weights are published before vLLM is told to start, so generation stands still for the loading
+alone, and nothing is held up where one of several engines is slow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from typing_extensions import Self
+from vllm.distributed.weight_transfer.base import TrainerInitInfo, TrainerWeightTransferEngine
+
+from rltrace.hooks.span_api import span
+from rltrace.plugins.streaming import PATIENCE_S, fresh_place
+from rltrace.plugins.vllm_backend import NAME
+from rltrace.sync.layout import layout_of
+from rltrace.sync.publisher import Publisher
+from rltrace.trace.errors import CANNOT_TELL, WRONG_USAGE, RltraceError
+
+
+@dataclass
+class RltraceTrainerInitInfo(TrainerInitInfo):  # type: ignore[misc]
+    """`where` to publish (`shm://policy`; by default a name of its own) and, for workers of other
+    hosts, the `address` at which a relay of this one serves that (`tcp://host:port/policy`)."""
+
+    backend: ClassVar[str] = NAME
+    where: str = ""
+    address: str = ""
+
+
+class RltraceTrainerWeightTransferEngine(TrainerWeightTransferEngine):  # type: ignore[misc]
+    """vLLM's interface of trainer engines, for full updates of a `WeightSource`."""
+
+    init_info_cls = RltraceTrainerInitInfo
+
+    def __init__(self, *, publisher: Publisher | None, **more: Any) -> None:
+        super().__init__(**more)
+        self._publisher = publisher
+
+    @classmethod
+    def trainer_init(
+        cls, init_info: RltraceTrainerInitInfo, *, client: Any, source: Any = None
+    ) -> Self:
+        """Takes the memory of all weights, from what `source` says of them, and tells vLLM where.
+        Errors: `RltraceError` where there is too little memory, or no `source`."""
+        if source is None:
+            raise RltraceError("what is to be published takes a WeightSource", WRONG_USAGE)
+        publisher = None
+        if init_info.is_sender:
+            where = init_info.where or fresh_place("vllm")
+            metas = ((m.name, m.dtype, m.shape) for m in source.metadata())
+            layout = layout_of(
+                [(n, torch.empty(shape, dtype=dtype, device="meta")) for n, dtype, shape in metas]
+            )
+            publisher = Publisher.open(layout, where, patience_s=PATIENCE_S)
+            client.init_weight_transfer_engine({"where": init_info.address or where})
+        return cls(publisher=publisher, client=client, source=source, is_sender=init_info.is_sender)
+
+    def send_weights(self) -> None:
+        """Publishes, then has vLLM load; every rank calls it. Errors: `RltraceError` that names a
+        tensor that is not as `source` said, or where readers hold every slot."""
+        assert self.source is not None
+        if self._publisher is None:
+            for _ in self.source:
+                pass
+            return
+        version = self._publisher.publish(iter(self.source))
+        if version is None:
+            raise RltraceError("no slot was free: a reader holds each", CANNOT_TELL)
+        size = self._publisher.layout.bytes
+        with span("sync", "vLLM takes them", "load", version=version.counter, bytes=size):
+            self.client.start_weight_update()
+            self.client.update_weights({"counter": version.counter})
+            self.client.finish_weight_update()
+
+    def shutdown(self) -> None:
+        """Lets go of the policy."""
+        if self._publisher is not None:
+            self._publisher.close()

@@ -1,0 +1,125 @@
+"""The weight transfer engine in vLLM's workers: they take versions from where they were published.
+
+An update is one call with the number of a version: its tensors are read where they lie, in shared
+memory of this host, and stay as they are until vLLM has finished with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from time import monotonic_ns
+from typing import Any
+
+import torch
+from vllm.distributed.weight_transfer.base import (
+    WeightTransferEngine,
+    WeightTransferInitInfo,
+    WeightTransferUpdateInfo,
+    layerwise_groups,
+)
+
+from rltrace.hooks.span_api import span
+from rltrace.sync.blocks import block_count
+from rltrace.sync.recording import moved
+from rltrace.sync.subscriber import Subscriber
+from rltrace.sync.version import NO_ROOT
+from rltrace.sync.views import Views
+from rltrace.trace.errors import WRONG_USAGE, RltraceError
+
+
+@dataclass
+class RltraceInitInfo(WeightTransferInitInfo):  # type: ignore[misc]
+    """`where` the trainer publishes: `shm://policy`, or `tcp://host:port/policy` of a relay of its
+    host (`rltrace sync serve`), which a relay of this host then follows."""
+
+    where: str
+
+
+@dataclass
+class RltraceUpdateInfo(WeightTransferUpdateInfo):  # type: ignore[misc]
+    """The version: what is loaded is not before it."""
+
+    counter: int
+
+
+class RltraceWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
+    """vLLM's interface of weight transfer engines."""
+
+    init_info_cls = RltraceInitInfo
+    update_info_cls = RltraceUpdateInfo
+
+    _subscriber: Subscriber | None = None
+    _taken: Views | None = None
+    _started_ns = -1
+
+    def init_transfer_engine(self, init_info: RltraceInitInfo) -> None:
+        """Waits for the trainer to open the policy. Errors: `RltraceError` where it does not."""
+        self.shutdown()
+        self._subscriber = Subscriber.connect(init_info.where)
+
+    def start_weight_update(self) -> None:
+        """As vLLM's engines do for weights in a checkpoint's format."""
+        from vllm.model_executor.model_loader.reload import initialize_layerwise_reload
+
+        self._started_ns = monotonic_ns()
+        with span("sync", "prepare the layers", "load"):
+            initialize_layerwise_reload(self.model)
+
+    def update_weights(self, update_info: dict[str, Any]) -> None:
+        """One call an update; vLLM's own waits for the device afterwards, which may not be one."""
+        self.receive_weights(self.parse_update_info(update_info))
+        if torch.accelerator.is_available():
+            torch.accelerator.synchronize()
+
+    def receive_weights(self, update_info: RltraceUpdateInfo) -> None:
+        """Loads the version. Errors: `RltraceError` where it is not published in time."""
+        if self._subscriber is None:
+            said = "init_weight_transfer_engine has not been called"
+            raise RltraceError(f"nobody said where weights are published: {said}", WRONG_USAGE)
+        self._subscriber.wait(update_info.counter)
+        self._release()
+        self._taken = self._subscriber.lease()
+        manifest = self._taken.manifest
+        with span("sync", "load", "load", version=manifest.number, bytes=manifest.bytes) as loading:
+            from vllm.model_executor.model_loader.mtp_validation import (
+                disable_mtp_completeness_check,
+            )
+
+            with disable_mtp_completeness_check():
+                self.model.load_weights(self._tensors(self._taken))
+            loading.set(items=len(self._taken))
+
+    def finish_weight_update(self) -> None:
+        """As vLLM's engines do; then the version's slot may be written again."""
+        from vllm.model_executor.model_loader.reload import finalize_layerwise_reload
+
+        with span("sync", "finish the layers", "load"):
+            finalize_layerwise_reload(self.model, self.model_config)
+        if self._taken is not None:
+            manifest = self._taken.manifest
+            self._release()
+            moved(
+                *("sink", self._started_ns, manifest.number, manifest.bytes, manifest.bytes),
+                buckets=block_count(manifest.bytes),
+                root=None if manifest.root == NO_ROOT else manifest.root,
+                stall_ns=monotonic_ns() - self._started_ns,
+            )
+
+    def shutdown(self) -> None:
+        """Lets go of the policy."""
+        self._release()
+        if self._subscriber is not None:
+            self._subscriber.close()
+            self._subscriber = None
+
+    def _tensors(self, views: Views) -> Iterator[tuple[str, Any]]:
+        """Layer by layer, as vLLM keeps what it is given of a layer until it has all of it."""
+        for group in layerwise_groups(list(views)):
+            for name in group:
+                yield name, views.torch(name).to(self.device)
+
+    def _release(self) -> None:
+        if self._taken is not None:
+            self._taken.release()
+            self._taken = None

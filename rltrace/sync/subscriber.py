@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ _Answer = TypeVar("_Answer")
 
 if TYPE_CHECKING:
     from rltrace.sync.joining import Joined
+
+_log = logging.getLogger("rltrace.sync")
 
 _POLL_S = 0.0005
 _AGAIN_S = 1.0
@@ -66,12 +69,14 @@ class Subscriber:
         Errors: `RltraceError` where there is none in time.
         """
         if not where.startswith("tcp://"):
-            return Subscriber(where, Arena.attach(where, timeout_s), Workers(threads))
+            arena = Arena.attach(where, timeout_s)
+            return Subscriber(where, arena, Workers(threads))._told()
         from rltrace.sync.joining import Joined
 
         joined = Joined(where, token, changes)
         try:
-            return Subscriber(where, joined.attach(timeout_s), Workers(threads), joined)
+            arena = joined.attach(timeout_s)
+            return Subscriber(where, arena, Workers(threads), joined)._told()
         except BaseException:
             joined.close()
             raise
@@ -80,6 +85,17 @@ class Subscriber:
     def layout(self) -> Layout:
         """What is published."""
         return self._arena.layout
+
+    def explain(self) -> str:
+        """The way that weights take to this process, and what decided it: a sentence, which is also
+        logged ("rltrace.sync") where it connects."""
+        folder = self._arena.folder
+        if self._joined is None:
+            return f"{self.where} is of this host: weights are copied from shared memory ({folder})"
+        return (
+            f"{self.where} is served over TCP: one relay of this host, which its workers share,"
+            f" brings weights into shared memory ({folder}), and they are copied from there"
+        )
 
     def latest(self) -> Version | None:
         """The latest version; None before the first one."""
@@ -196,6 +212,10 @@ class Subscriber:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _told(self) -> Subscriber:
+        _log.info("%s", self.explain())
+        return self
 
     def _apply(self, lease: Lease, weights: Any) -> None:
         with span("sync", "load", "load", version=lease.manifest.number, bytes=self.layout.bytes):

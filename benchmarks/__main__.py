@@ -15,6 +15,7 @@ BENCHMARKS = (
     "overhead",
     "report_scale",
     "timeline_scale",
+    "planned",
     "learning",
 )
 

@@ -17,6 +17,7 @@ from rltrace.cli import (
     planning,
     querying,
     syncing,
+    triaging,
 )
 from rltrace.cli.group import Commands
 
@@ -41,7 +42,7 @@ exporting_metrics.export.add_command(exporting_spans.otlp)
 for _command in (
     *(jobs.wrap, looking.report, live.top, querying.query),
     *(looking.info, looking.list_runs, looking.doctor),
-    planning.plan,
+    *(planning.plan, triaging.triage),
     *(asking.whatif, jobs.experiment, asking.compare, gating.gate, gating.baseline),
     *(exporting.timeline, exporting_metrics.export, jobs.import_log, looking.compact),
     syncing.sync,

@@ -100,3 +100,46 @@ def test_a_run_calibrates_lengths_and_batch(run: Path) -> None:
     result = invoke("plan", "--from-run", run, "--model", "Qwen3-4B", "--gpus", "8xH100", "--json")
     answer = json.loads(result.output)
     assert any("measured steps" in line for line in answer["assumed"])
+
+
+def test_triage_of_the_published_defaults() -> None:
+    result = invoke(
+        "triage", "--rollout", 360, "--reward", 80, "--train", 120, "--sync", 35, "--json"
+    )
+    answer = json.loads(result.output)
+    assert {step["placement"]: step["step_s"] for step in answer["steps"]}["colocated"] == 595
+    assert answer["binding"] == ["rollout decode"]
+    assert answer["fix"]["move"]
+
+
+def test_triage_refuses_training_that_cannot_be() -> None:
+    result = invoke(
+        "triage", "--rollout", 30, "--train", 8, "--params", "7B", "--tokens", 64 * 16 * 1024,
+        "--learner-gpus", "4xH100",
+    )  # fmt: skip
+    assert result.exit_code == 2
+    assert "139 % MFU" in result.output
+
+
+def test_triage_of_words_is_a_design() -> None:
+    result = invoke(
+        "triage", "--params", "70B", "--output", "cot", "--environment", "low", "--staleness",
+        "bounded",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert "long-tail skew" in result.output
+    assert "Framework" in result.output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(), ("--rollout", -1), ("--rollout", 1, "--placement", "x"), ("--output", "cot"),
+     ("--rollout", 1, "--reference-side", "x"), ("--rollout", 1, "--params", "7B"),
+     ("--rollout", 1, "--overlap", 3),
+     ("--params", "7B", "--output", "cot", "--environment", "low", "--staleness", "loose",
+      "--train", 3)],
+)  # fmt: skip
+def test_nonsense_in_triage_is_one_sentence(arguments: tuple[object, ...]) -> None:
+    result = invoke("triage", *arguments)
+    assert result.exit_code == 2, result.output
+    assert len(result.output.strip().splitlines()) == 1

@@ -27,6 +27,8 @@ from rltrace.analysis.walls.wall import ENV_REWARD, LEARNER, ROLLOUT, TAIL, WEIG
 from rltrace.analysis.whatif.predict import NO_GAIN, SLOWER, Prediction, predictor
 from rltrace.trace.errors import RltraceError
 
+_NOTICED = 1.03  # times as fast
+_SEVERE = 1.5  # times as long with a barrier
 _PLACES = {"overlap generation with training", "use all devices in turn",
            "move weights beside generation", "lend idle trainer devices to generation"}  # fmt: skip
 """Moves that are the choice of a placement, which the plan has made."""
@@ -70,7 +72,7 @@ def advise(found: Plan) -> Advice:
     # Where two chains are even, nothing binds: what would be first beside them counts.
     dearest = found.walls.binding or found.walls.walls[:2]
     walls = tuple(wall.name for wall in dearest)
-    choice = choose(found.spec, found.best.name, walls)
+    choice = choose(found.spec, found.best.name, (*walls, *_avoided(found)))
     return Advice(
         choice=choice,
         first=_first(found, walls),
@@ -78,6 +80,14 @@ def advise(found: Plan) -> Advice:
         move_on=tuple(_move_on(found)),
         launch=tuple(_launch(found, choice)),
     )
+
+
+def _avoided(found: Plan) -> tuple[str, ...]:
+    """The tail, where the placement is the answer to it: the framework has to be one, too."""
+    made = found.parts.rollout
+    streams = found.parts.kind.played == "async" or found.best.name == PARTIAL
+    severe = made.barrier_s > _SEVERE * made.throughput_s
+    return (TAIL,) if streams and severe else ()
 
 
 def _first(found: Plan, walls: tuple[str, ...]) -> First | None:
@@ -165,7 +175,7 @@ def _move_on(found: Plan) -> Iterator[str]:
         )
     faster = [
         row for row in found.rows
-        if not row.refused and row.allowed and row.name != best.name and row.step_s < best.step_s
+        if not row.refused and row.allowed and row.step_s * _NOTICED < best.step_s
     ]  # fmt: skip
     for row in sorted(faster, key=lambda row: row.step_s)[:1]:
         gain = best.step_s / row.step_s

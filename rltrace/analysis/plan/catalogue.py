@@ -54,6 +54,7 @@ class Framework:
     effort: str
     source: str
     also: str = ""
+    mixtures: bool = True
     multimodal: bool = False
     own_agent: bool = False
     custom: bool = False
@@ -119,6 +120,8 @@ def _points(one: Framework, spec: Spec, placement: str, walls: tuple[str, ...]) 
         found[f"{size:,.0f}B is in its range"] = 1
     else:
         found[f"{size:,.0f}B is outside of its range"] = -3
+    if spec.model.is_mixture and not one.mixtures:
+        found["mixtures of experts are not its ground"] = -3
     for place, wall in enumerate(one.bet):
         if wall in walls:
             found[f"it is built against {wall}"] = 2 / (1 + place)

@@ -65,7 +65,7 @@ def costed(parts: Parts, lag_bound: float) -> Walls:
     found = [
         CostedWall(
             ROLLOUT,
-            share(rollout=replace(made, barrier_s=tail_s, throughput_s=0.0)),
+            share(rollout=replace(made, barrier_s=tail_s, throughput_s=0.0, decoding_s=0.0)),
             f"{made.throughput_s:,.0f} s of decoding at {rate:,.0f} tokens/s an engine",
         ),
         CostedWall(
@@ -76,7 +76,16 @@ def costed(parts: Parts, lag_bound: float) -> Walls:
         ),
         CostedWall(
             ENV_REWARD,
-            share(rollout=replace(made, barrier_s=made.barrier_s - tools_s, reward_s=0.0)),
+            share(
+                rollout=replace(
+                    made,
+                    barrier_s=made.barrier_s - tools_s,
+                    throughput_s=made.untooled_s,
+                    reward_s=0.0,
+                    env_group_s=0.0,
+                    env_pool_s=0.0,
+                )
+            ),
             f"verdicts {made.reward_s:,.1f} s a step, tools {made.env_s:,.1f} s a trajectory",
         ),
         CostedWall(

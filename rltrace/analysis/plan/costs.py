@@ -25,15 +25,18 @@ from rltrace.analysis.plan.spec import Environment, Spec
 from rltrace.analysis.plan.training import Training, training
 from rltrace.trace.vocabulary import Stage
 
+_GROUPS = 64  # that are drawn
 _MOST_PLAYED = 1024  # samples of an engine whose waves are played
 
 
 @dataclass(frozen=True)
 class Rollout:
     """Generation of a step on `devices` GPUs: `engines` of them decode as `engine` says. Seconds of
-    the batch with a barrier and without; `chain_tokens` is the longest chain of tokens through a
-    slot, `waves` how often the slots are filled, `running` the sequences of an engine, `decode_s`
-    the batch if tools took no time."""
+    the batch with a barrier and without (`decode_s`, `untooled_s`: if tools took no time);
+    `chain_tokens` is the longest chain of tokens through a slot, `waves` how often the slots are
+    filled, `running` the sequences of an engine. `decoding_s` and `env_s` are those of a trajectory
+    on average, `env_group_s` the longest tools of a group, `env_pool_s` what all tools of a step
+    take through their workers."""
 
     devices: float
     engines: float
@@ -45,7 +48,11 @@ class Rollout:
     barrier_s: float
     decode_s: float
     throughput_s: float
+    untooled_s: float
     env_s: float
+    decoding_s: float
+    env_group_s: float
+    env_pool_s: float
     reward_s: float
 
 
@@ -75,13 +82,14 @@ def rollout(spec: Spec, devices: int, constants: PlanConstants, gpu: Gpu | None 
     work = engine.shared_token_s * tokens + prefill
     tail = engine.token_s * chain
     env = spec.environment
-    outside = longest_env_s(env, spec.samples) if spec.agentic else 0.0
+    queued = max(1.0, spec.samples / env.workers)
+    outside = queued * longest_env_s(env, spec.samples) if spec.agentic else 0.0
     mean_latency = of.mean * engine.iteration_s(running) + env.mean_s
     busy = (
         running * of.mean * engine.iteration_s(running) / mean_latency if spec.agentic else running
     )
-    # Tools take no slot: others decode meanwhile, as long as there are any.
-    full = min(engine.slots, each) if waves > 1 else max(1.0, busy)
+    # Tools take no slot: samples of the batches begun meanwhile decode, as far as there are any.
+    full = max(1.0, min(running, busy * (1 + max(1.0, spec.lag_bound))))
     return Rollout(
         devices=devices,
         engines=engines,
@@ -93,7 +101,11 @@ def rollout(spec: Spec, devices: int, constants: PlanConstants, gpu: Gpu | None 
         barrier_s=max(tail + work, outside + 0.5 * (tail + work)) if outside else tail + work,
         decode_s=tail + work,
         throughput_s=engine.token_s * tokens / full + work,
+        untooled_s=engine.token_s * tokens / running + work,
         env_s=env.mean_s,
+        decoding_s=of.mean * engine.iteration_s(running),
+        env_group_s=longest_env_of_group_s(env, spec.group),
+        env_pool_s=env.mean_s * spec.samples / env.workers,
         reward_s=env.reward_s * spec.samples / min(env.judges, spec.samples),
     )
 
@@ -162,6 +174,13 @@ def env_seconds(env: Environment, n: int, seed: int = 0) -> Floats:
         values = values + failed * env.patience_s
     found: Floats = values.sum(axis=1)
     return found * (env.mean_s / max(1e-12, float(found.mean())))
+
+
+def longest_env_of_group_s(env: Environment, group: int) -> float:
+    """The longest of the samples of a prompt, on average: the group is complete with it."""
+    if not env.calls:
+        return 0.0
+    return float(env_seconds(env, _GROUPS * group).reshape(_GROUPS, group).max(axis=1).mean())
 
 
 def longest_env_s(env: Environment, n: int) -> float:

@@ -76,13 +76,20 @@ class Parts:
     switch_says: str
     exposed_sync_s: float
     rest_s: float
+    lag_bound: float = 0.0
 
     @property
     def step_s(self) -> float:
         """The step in closed form: what takes turns adds up, of what overlaps the longer counts."""
         learner_s = self.learner.total_s + self.rest_s
         if self.kind.played == "async":
-            return max(self.rollout.throughput_s, learner_s) + self.exposed_sync_s
+            actors_s = max(self.rollout.throughput_s, self.rollout.reward_s)
+            if self.kind.name != THREE_POOLS:
+                actors_s = max(actors_s, self.rollout.env_pool_s)
+            # No more than lag_bound + 1 batches are on their way, each as long as a group.
+            on_its_way_s = self.rollout.decoding_s + self.rollout.env_group_s
+            actors_s = max(actors_s, on_its_way_s / (1 + self.lag_bound))
+            return max(actors_s, learner_s) + self.exposed_sync_s
         actors_s = self.rollout.reward_s
         partial = self.kind.name == PARTIAL
         actors_s += self.rollout.throughput_s if partial else self.rollout.barrier_s
@@ -216,7 +223,8 @@ def parts_of(pools: Pools, kind: Kind, generating: int) -> Parts:
     # Relays take a copy from the learner and do the rest beside it.
     exposed_s = min(memory.stall_s, update.seconds) if streams else update.seconds
     devices = {"rollout": generating, "train": spec.gpus - generating}
-    return Parts(kind, devices, made, learns, memory, update, 0.0, "", exposed_s, rest_s)
+    lag = max(kind.least_lag, spec.lag_bound)
+    return Parts(kind, devices, made, learns, memory, update, 0.0, "", exposed_s, rest_s, lag)
 
 
 def workload(spec: Spec, parts: Parts) -> Workload:

@@ -11,8 +11,14 @@ from rltrace.analysis.plan.constants import PlanConstants, constant
 from rltrace.analysis.plan.costed_walls import Walls, costed
 from rltrace.analysis.plan.memory import zero_bytes
 from rltrace.analysis.plan.placements import (
+    ASYNC,
+    COLOCATED,
+    DISAGGREGATED,
     KINDS,
+    ONE_STEP_OFF,
+    PARTIAL,
     THREE_POOLS,
+    TRAJECTORY,
     Kind,
     Parts,
     Placed,
@@ -28,9 +34,10 @@ from rltrace.analysis.whatif.bound import walls as replayed_walls
 from rltrace.analysis.whatif.predict import Estimate
 from rltrace.trace.errors import ANSWER_IS_NO, RltraceError
 
-_NEAR = 1.2
+_NEAR = 1.3
 WORTH = 1.1
-"""A placement that needs more lag has to be this much faster to be preferred."""
+"""A placement that is less simple has to be this much faster to be preferred."""
+_SIMPLEST = (COLOCATED, DISAGGREGATED, PARTIAL, ONE_STEP_OFF, ASYNC, TRAJECTORY, THREE_POOLS)
 
 
 @dataclass(frozen=True)
@@ -157,7 +164,7 @@ def quick(spec: Spec) -> tuple[Row, Walls]:
 
 def _near(pools: Pools) -> list[Kind]:
     """Placements that may be the best: those that are allowed and, in closed form, nearly as fast
-    as the fastest, and the fastest on policy. Errors: as `plan`."""
+    as the fastest. Errors: as `plan`."""
     found: list[tuple[float, Kind]] = []
     why: RltraceError | None = None
     for kind in _kinds(pools.spec):
@@ -169,8 +176,7 @@ def _near(pools: Pools) -> list[Kind]:
         raise why or RltraceError("there is no placement", ANSWER_IS_NO)
     allowed = [(s, k) for s, k in found if k.least_lag <= pools.spec.lag_bound] or found
     least = min(seconds for seconds, _ in allowed)
-    safe = min((seconds for seconds, kind in allowed if not kind.least_lag), default=math.inf)
-    return [k for s, k in allowed if s <= _NEAR * least or (not k.least_lag and s <= safe)]
+    return [kind for seconds, kind in allowed if seconds <= _NEAR * least]
 
 
 def _kinds(spec: Spec) -> list[Kind]:
@@ -220,18 +226,17 @@ def _refused(spec: Spec, kind: Kind, why: str) -> Row:
 
 
 def _best(rows: list[Row]) -> Row:
-    """The fastest for a dollar (a GPU-second, where no price is known) of those that are allowed;
-    one that needs lag only where it is worth it."""
+    """Of those that are allowed the simplest that comes near to the fastest for a dollar (for a
+    GPU-second, where no price is known)."""
     possible = [row for row in rows if not row.refused]
     allowed = [row for row in possible if row.allowed] or possible
 
     def worth(row: Row) -> float:
         return row.tokens_per_gpu_s if math.isnan(row.tokens_per_usd) else row.tokens_per_usd
 
-    best = max(allowed, key=worth)
-    on_policy = [row for row in allowed if row.mean_lag == 0]
-    safe = max(on_policy, key=worth, default=best)
-    return best if worth(best) > WORTH * worth(safe) else safe
+    most = max(map(worth, allowed))
+    near = [row for row in allowed if WORTH * worth(row) >= most]
+    return min(near, key=lambda row: _SIMPLEST.index(row.name))
 
 
 def _memory(spec: Spec, parts: Parts, constants: PlanConstants) -> tuple[MemoryUse, ...]:

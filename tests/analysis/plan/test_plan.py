@@ -67,10 +67,10 @@ def test_most_lags_keep_within_the_bound(bounded: Plan) -> None:
 def test_splitting_a_pool_gains_nothing_where_all_scales() -> None:
     """The longer of g / x and t / (1 - x) is never below g + t."""
     perfect = {
-        "half_efficiency_tokens": 0.0, "step_overhead_s": 0.0, "own_devices": 1.0, "switch_fixed_s": 0.0,
-        "communication_exposed": 0.0, "sync_latency_s": 0.0, "bucketed_tensor_s": 0.0,
-        "bucketed_link_gb_per_s": 1e9, "reshard_link_share": 1e9, "decode_overhead_s": 0.0,
-        "hop_latency_near_s": 0.0, "log_deviation": 0.0,
+        "half_efficiency_tokens": 0.0, "step_overhead_s": 0.0, "own_devices": 1.0,
+        "switch_fixed_s": 0.0, "communication_exposed": 0.0, "sync_latency_s": 0.0,
+        "bucketed_tensor_s": 0.0, "bucketed_link_gb_per_s": 1e9, "reshard_link_share": 1e9,
+        "decode_overhead_s": 0.0, "hop_latency_near_s": 0.0, "log_deviation": 0.0,
     }  # fmt: skip
     one = spec(
         batch={"prompts": 4096, "group": 16}, lengths={"cap_tokens": 1500},
@@ -132,6 +132,12 @@ def test_tools_bring_a_third_pool_and_say_how_large_it_is() -> None:
     rows = {row.name: row for row in found.rows}
     assert rows[THREE_POOLS].step_s < rows["trajectory-level async"].step_s
     assert found.env_places == pytest.approx(64 * 16 * 300 / found.best.step_s)
+
+
+def test_tools_that_all_samples_wait_for_are_the_wall_of_an_asynchronous_job_too() -> None:
+    found = plan(spec(top={"staleness": "bounded"}, environment={"latency_s": 30, "calls": 10}))
+    assert found.best.name == ASYNC
+    assert found.walls.binding[0].name == ENV_REWARD == found.replayed_walls[0]
 
 
 def test_a_point_of_a_sweep_is_the_plan(bounded: Plan) -> None:

@@ -1,0 +1,133 @@
+"""`rltrace triage`: rough seconds, or four words, before there is a run."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import click
+
+from rltrace.cli.options import JSON, print_json
+from rltrace.cli.output import console
+from rltrace.trace.errors import WRONG_USAGE, RltraceError
+
+_SECONDS = click.FLOAT
+
+
+@click.command(short_help="What binds, from rough seconds of the stages or four words.")
+@click.option("--rollout", type=_SECONDS, help="Seconds of generation, its longest sample too.")
+@click.option("--throughput", type=_SECONDS, help="The same without waiting for the longest.")
+@click.option("--reward", type=_SECONDS, help="Seconds of verdicts.")
+@click.option("--env", type=_SECONDS, help="Seconds of tools beyond generation.")
+@click.option("--reference", type=_SECONDS, help="Seconds of the reference pass.")
+@click.option("--logprob", type=_SECONDS, help="Seconds of the pass for old log-probs.")
+@click.option("--value", type=_SECONDS, help="Seconds of the critic's pass.")
+@click.option("--train", type=_SECONDS, help="Seconds of training.")
+@click.option("--sync", type=_SECONDS, help="Seconds of moving weights.")
+@click.option("--switch", type=_SECONDS, help="Seconds of sleep, wake and offload.")
+@click.option("--overlap", type=_SECONDS, help="Part of an update that other work hides (0.55).")
+@click.option("--reference-side", metavar="learner|actor", help="Whose chain the reference is in.")
+@click.option("--placement", metavar="colocated|one-step-off|async", help="Of the job as it is.")
+@click.option(
+    "--params",
+    metavar="7B",
+    help="The model's size; with --tokens and --learner-gpus a --train that cannot be is refused.",
+)
+@click.option("--tokens", type=_SECONDS, help="Tokens that a step trains on.")
+@click.option("--learner-gpus", metavar="4xH100", help="Devices that train.")
+@click.option("--output", metavar="short|cot|agent", help="Instead of seconds: what is generated,")
+@click.option("--environment", metavar="low|medium|high", help="how dear environments are,")
+@click.option("--staleness", metavar="strict|bounded|loose", help="and how much lag is allowed.")
+@click.option("--stack", metavar="hf|fsdp|megatron|nvidia", help="What your team is near to.")
+@JSON
+def triage(as_json: bool, **given: Any) -> None:
+    """What binds, from rough seconds of the stages of a step, or from four words on a workload.
+
+    \b
+    rltrace triage --rollout 360 --reward 80 --train 120 --sync 35
+    rltrace triage --params 70B --output cot --environment low --staleness bounded
+    """
+    known = {name: value for name, value in given.items() if value is not None}
+    words = {"output", "environment", "staleness", "stack"} & set(known)
+    if words:
+        _design(known, as_json)
+        return
+    _seconds(known, as_json)
+
+
+def _seconds(known: dict[str, Any], as_json: bool) -> None:
+    from rltrace.analysis.plan.triage import Stages, first_fix
+    from rltrace.analysis.plan.triage import triage as triage_
+
+    placement = known.pop("placement", "colocated")
+    _refuse_impossible(known)
+    side = known.get("reference_side", "learner")
+    if side not in ("learner", "actor"):
+        raise RltraceError(f"--reference-side must be learner or actor, not {side!r}", WRONG_USAGE)
+    found = triage_(Stages(**{"rollout": 0.0, **known}), placement)
+    fix = first_fix(found)
+    if as_json:
+        from rltrace.report import to_json
+
+        print_json(
+            {
+                **to_json.plain(found),
+                "fix": to_json.plain(fix),
+                "binding": [wall.wall for wall in found.binding],
+                "colocated_over_async": found.gain,
+            }
+        )
+        return
+    from rltrace.report import terminal, triage_section
+
+    terminal.show(triage_section.triaged(found, fix), console())
+
+
+def _refuse_impossible(known: dict[str, Any]) -> None:
+    from rltrace.analysis.plan.constants import PlanConstants
+    from rltrace.analysis.plan.hardware import counted
+    from rltrace.analysis.plan.shapes import parameters
+    from rltrace.analysis.plan.training import refuse_mfu
+
+    size, tokens = known.pop("params", None), known.pop("tokens", None)
+    gpus = known.pop("learner_gpus", None)
+    if (size, tokens, gpus) == (None, None, None):
+        return
+    if None in (size, tokens, gpus):
+        raise RltraceError(
+            "give --params, --tokens and --learner-gpus together: they say what training can take",
+            WRONG_USAGE,
+        )
+    count, kind = counted(gpus)
+    flop = 6 * parameters(size) * tokens
+    refuse_mfu("training", flop, count, kind, known.get("train", math.nan), PlanConstants())
+
+
+def _design(known: dict[str, Any], as_json: bool) -> None:
+    from rltrace.analysis.plan.selector import select
+    from rltrace.analysis.plan.shapes import parameters
+
+    needed = ("params", "output", "environment", "staleness")
+    missing = [f"--{name}" for name in needed if name not in known]
+    if missing:
+        raise RltraceError(f"a design needs {', '.join(missing)}, too", WRONG_USAGE)
+    others = sorted(set(known) - {*needed, "stack"})
+    if others:
+        raise RltraceError(
+            f"give seconds or words, not both: --{others[0].replace('_', '-')} is a figure",
+            WRONG_USAGE,
+        )
+    found = select(
+        parameters(known["params"]), known["output"], known["environment"], known["staleness"],
+        known.get("stack", ""),
+    )  # fmt: skip
+    if as_json:
+        from rltrace.report import to_json
+
+        print_json(to_json.plain(found))
+        return
+    from rltrace.report import terminal, triage_section
+
+    page = console()
+    for section in triage_section.designed(found):
+        terminal.show(section, page)

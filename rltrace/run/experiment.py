@@ -43,7 +43,8 @@ Say = Callable[[str], None]
 class Plan:
     """What will be run: the command before and after, in `cwd`, alternating for `pairs` pairs, and
     on while nobody can tell until there are `most_pairs`, each time into a folder of `folder`. With
-    `resume` the runs that are there and ended well are not made again."""
+    `resume` the runs that are there and ended well are not made again. `sync`: their weights are
+    moved by rltrace.sync, as the run's were."""
 
     change: Change
     before: tuple[str, ...]
@@ -54,6 +55,7 @@ class Plan:
     pairs: int
     most_pairs: int
     resume: bool = False
+    sync: bool = False
 
     def order(self) -> list[tuple[int, str]]:
         """Pair and variant of each run that there will be: before, after, after, before, ..."""
@@ -131,7 +133,8 @@ def plan(
         raise RltraceError(said, WRONG_USAGE)
     cwd = str(run.meta.get("cwd") or Path.cwd())
     most = max(pairs, most_pairs or pairs)
-    return Plan(change, words, after, framework, cwd, where.absolute(), pairs, most, resume)
+    sync = bool((run.meta.get("settings") or {}).get("sync"))
+    return Plan(change, words, after, framework, cwd, where.absolute(), pairs, most, resume, sync)
 
 
 def carry_out(plan: Plan, say: Say) -> Trial:
@@ -186,7 +189,8 @@ def _is_there(plan: Plan, pair: int, variant: str) -> bool:
 def _run_once(plan: Plan, pair: int, variant: str) -> None:
     path, output = plan.run_path(pair, variant), plan.output(pair, variant)
     output.mkdir(parents=True, exist_ok=True)
-    wrap = [sys.executable, "-m", "rltrace", "wrap", "--out", str(path), "--"]
+    asked = ["--sync"] if plan.sync else []
+    wrap = [sys.executable, "-m", "rltrace", "wrap", "--out", str(path), *asked, "--"]
     log = output / "log.txt"
     with open(log, "wb") as file:
         child = subprocess.Popen(

@@ -295,6 +295,16 @@ def test_a_dry_run_is_told_in_json_too(tmp_path: Path) -> None:
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.parametrize("sync", [True, False])
+def test_weights_are_moved_as_they_were_in_the_run(tmp_path: Path, sync: bool) -> None:
+    path = of_trainer(tmp_path)
+    told = json.loads((path / "run.json").read_text())
+    (path / "run.json").write_text(json.dumps({**told, "settings": {"sync": True} if sync else {}}))
+    words = ["experiment", str(path), "--set", "max_lag=1", "--out", str(tmp_path / "x")]
+    done = CliRunner().invoke(main, [*words, "--dry-run", "--json"])
+    assert json.loads(done.stdout)["sync"] is sync
+
+
 def test_runs_that_are_there_are_not_taken_for_those_of_an_experiment(tmp_path: Path) -> None:
     (tmp_path / "x" / "1-before").mkdir(parents=True)
     words = ["experiment", str(of_trainer(tmp_path)), "--set", "max_lag=1"]

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -97,6 +101,25 @@ def test_another_way_that_fails_is_told_and_leaves_the_others() -> None:
     failed, done = measure(SMALL, [Broken(), Saved("torch")], [1], 1)
     assert "no such device" in failed.missing
     assert (failed.rounds, len(done.rounds)) == ([], 1)
+
+
+def test_one_that_is_ended_leaves_nothing_in_shared_memory() -> None:
+    command = "from rltrace.cli import main; main()"
+    options = ["--megabytes=1", "--receivers=1", "--rounds=100000"]
+    ended = subprocess.Popen([sys.executable, "-c", command, "sync", "bench", *options])
+    try:
+        made: list[str] = []
+        while not made:
+            assert ended.poll() is None
+            time.sleep(0.05)
+            maps = Path(f"/proc/{ended.pid}/maps").read_text()
+            made = re.findall(r"/dev/shm/rltrace-bench-\w+", maps)
+        assert Path(made[0]).exists()
+        ended.terminate()
+        assert ended.wait(120) == 143
+    finally:
+        ended.kill()
+    assert not Path(made[0]).exists()
 
 
 def test_too_little_memory_is_told_before_anything_starts() -> None:

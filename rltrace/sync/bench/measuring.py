@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 
 from rltrace.sync.bench.memory import Memory
@@ -85,7 +88,7 @@ def measure(
     states = [model.made(seed) for seed in (0, 1)]
     wanted = [(state, digest(state)) for state in states]
     rows = []
-    with closing(Memory(states[0], model.made(2))) as memory:
+    with _ended_well(), closing(Memory(states[0], model.made(2))) as memory:
         for way in ways:
             found = [
                 Row(way.name, count, way.between_bytes(model.bytes, count), way.missing(count))
@@ -111,6 +114,19 @@ def measure(
 def learner_threads() -> int:
     """As many as there are cores, at most four: what a side may use."""
     return min(_MOST_THREADS, len(os.sched_getaffinity(0)))
+
+
+@contextmanager
+def _ended_well() -> Iterator[None]:
+    """SIGTERM, too, ends what was started and frees the shared memory."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _rounds(

@@ -15,6 +15,7 @@ from rltrace.sync.bench.models import Model, Weights, digest
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
 
 _PATIENCE_S = 300.0
+_GRACE_S = 2.0
 OTHER_BITS = 99
 """The seed of what receivers hold at first."""
 
@@ -143,8 +144,9 @@ class Processes:
                 pipe.send(("end", None))
             pipe.close()
         for process in self._processes:
-            process.join(_PATIENCE_S)
-            process.kill()
+            process.join(_GRACE_S)
+            process.kill()  # it may wait for a version that will not come
+            process.join()
 
     def _answers(self) -> list[Any]:
         found = []

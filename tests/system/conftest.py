@@ -73,7 +73,10 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
     """An empty page in a context of its own, on a laptop's screen."""
+    from tests.system.web import PATIENCE_MS
+
     context = browser.new_context(viewport={"width": 1440, "height": 900})
+    context.set_default_timeout(PATIENCE_MS)
     yield context.new_page()
     context.close()
 

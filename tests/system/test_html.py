@@ -55,7 +55,7 @@ def opened(page: Page, seen: Seen) -> Open:
 
     def open_(path: Path) -> None:
         page.goto(path.as_uri())
-        page.wait_for_function(READY, timeout=120_000)
+        page.wait_for_function(READY)
 
     return open_
 
@@ -210,8 +210,11 @@ def test_both_themes_follow_the_system_and_the_button(
 def test_it_says_everything_but_the_timeline_without_scripts(
     pages: Callable[[str], Path], page: Page
 ) -> None:
+    from tests.system.web import PATIENCE_MS
+
     assert page.context.browser is not None
     context = page.context.browser.new_context(java_script_enabled=False)
+    context.set_default_timeout(PATIENCE_MS)
     without = context.new_page()
     without.goto(pages("colocated").as_uri())
     assert without.locator("h1").is_visible()

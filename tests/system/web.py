@@ -18,6 +18,8 @@ _QUIET = (
     "--no-first-run",
 )
 
+PATIENCE_MS = 600_000  # machines are busy, and how long a page takes is no question of a test
+
 
 @contextmanager
 def chromium() -> Iterator[Browser]:

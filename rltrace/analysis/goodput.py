@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from rltrace.analysis.codes import named
 from rltrace.analysis.devices import Devices, count_devices
 from rltrace.analysis.prices import Price, given_price, table_price
-from rltrace.analysis.samples import SAMPLES, SIGNALS, TRAINED_SAMPLES
+from rltrace.analysis.samples import DECIDED_SAMPLES, SIGNALS, TRAINED_SAMPLES
 from rltrace.analysis.steps import Steps
 from rltrace.trace.vocabulary import Fate, Finish, Stage
 
@@ -168,12 +168,10 @@ def trained_in(run: Run, since: int, until: int, lag_budget: float) -> Trained:
 def _losses(run: Run) -> tuple[int, int, int, tuple[Loss, ...]]:
     """`(samples and tokens generated, tokens trained on, losses)`. Every sample has one reason."""
     rows = run.sql(f"""
-        {SAMPLES}
-        select case when f.time_ns is not null then coalesce(fate, -1) end,
-               case when f.time_ns is null then finish end, count(*),
-               sum(coalesce(f.tokens, g.response_tokens, 0))::bigint
-        from generated g full join fates f on g.trajectory = f.trajectory
-        group by 1, 2 order by 4 desc
+        {DECIDED_SAMPLES}
+        select case when met then coalesce(fate, -1) end, case when not met then finish end,
+               round(sum(weight))::bigint, round(sum(tokens * weight))::bigint
+        from decided group by 1, 2 having sum(weight) > 0 order by 4 desc
     """).fetchall()
     tokens = sum(row[3] for row in rows)
     trained = sum(row[3] for row in rows if row[0] == Fate.TRAINED)

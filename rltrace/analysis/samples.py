@@ -2,7 +2,8 @@
 
 A sample is counted once however often its id was recorded: generation and verdicts may be seen in
 several processes, and a learner may go over a batch several times. Rows without an id (-1) cannot
-be told apart and each count as a sample.
+be told apart and each count as a sample; of samples that the learner met without an id it is taken
+that they are among those that were generated and that it met by no id.
 """
 
 from __future__ import annotations
@@ -34,6 +35,21 @@ _COLUMNS = """
 SAMPLES = f"with {_COLUMNS}"
 """Opens a query with `generated` (a row for each sample that was generated) and `fates` (a row for
 each that the learner met; what is unknown is NULL, but a version is -1)."""
+
+DECIDED_SAMPLES = f"""{SAMPLES},
+    joined as (
+        select coalesce(f.time_ns, g.end_ns) as at, f.time_ns is not null as met, f.fate, g.finish,
+               coalesce(f.tokens, g.response_tokens, 0) as tokens,
+               f.time_ns is not null and f.trajectory is null as unnamed
+        from generated g full join fates f on g.trajectory = f.trajectory),
+    decided as (
+        select *, case when met then 1.0 else greatest(0.0, 1.0 -
+            (select count(*) from joined where unnamed)
+            / (select count(*) from joined where not met)) end as weight
+        from joined)"""
+"""Opens a query with `decided`: one row for each sample that was generated or met, at the moment
+that decided its fate. The `weight` of those that were met by no id is the part of them that, as far
+as is known, was not met at all."""
 
 TRAINED_SAMPLES = f"""{SAMPLES},
     trained as (

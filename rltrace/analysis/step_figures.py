@@ -12,7 +12,7 @@ from rltrace.analysis.busy import Busy
 from rltrace.analysis.chains import Seconds
 from rltrace.analysis.intervals import Ints
 from rltrace.analysis.lag_curve import ess_by_step, ratio_sums
-from rltrace.analysis.samples import SAMPLES, SIGNALS, TRAINED_SAMPLES
+from rltrace.analysis.samples import DECIDED_SAMPLES, SIGNALS, TRAINED_SAMPLES
 from rltrace.analysis.stages import Breakdown
 from rltrace.analysis.steps import Steps
 from rltrace.trace.vocabulary import Stage, word
@@ -140,10 +140,7 @@ def _trained(run: Run, edges: Edges) -> tuple[Seconds, Seconds]:
 def _decided(run: Run, edges: Edges) -> Seconds:
     (tokens,) = _sums(
         run,
-        f"""{SAMPLES}
-            select coalesce(f.time_ns, g.end_ns) as at,
-                   coalesce(f.tokens, g.response_tokens, 0)::double as tokens
-            from generated g full join fates f on g.trajectory = f.trajectory""",
+        f"{DECIDED_SAMPLES} select at, tokens * weight as tokens from decided",
         edges,
         ("tokens",),
     )

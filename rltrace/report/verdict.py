@@ -10,7 +10,7 @@ from rltrace.analysis.binding import ALIKE, INSUFFICIENT, LIKELY, Binding
 from rltrace.analysis.summary import Summary
 from rltrace.analysis.verdict import Verdict
 from rltrace.analysis.walls.cost import stages_of
-from rltrace.analysis.walls.wall import ENV_REWARD, LEARNER, ROLLOUT, TAIL, WEIGHTS, Wall
+from rltrace.analysis.walls.wall import Wall
 from rltrace.report import units
 from rltrace.report.damage_lines import damage_lines
 from rltrace.report.layout import labelled, listed
@@ -20,7 +20,6 @@ from rltrace.trace.vocabulary import Stage
 _WAIT_SHARE = 0.05
 _MOST_STOPPED = 3
 _MOST_FIGURES = 4
-_OF_STAGES = (ROLLOUT, TAIL, ENV_REWARD, LEARNER, WEIGHTS)
 # The others stand below.
 _OF_HEALTH = (
     "hang",
@@ -106,7 +105,8 @@ def evidence(summary: Summary) -> Iterator[str]:
             yield f"would be told by {listed(list(found.would_tell))}"
         yield from _measured(found)
     if summary.binding.stage is not None:
-        of_stages = found.first is not None and found.first.name in _OF_STAGES
+        of_walls = {stage for wall in found.binding for stage in stages_of(wall.name)}
+        of_stages = summary.binding.stage.stage in of_walls  # else a wall's line is not its own
         if found.alarms or not (of_stages or _nobody_can_tell(found)):
             yield stage_line(summary)
         yield from _stage_evidence(summary)

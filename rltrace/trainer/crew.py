@@ -24,7 +24,7 @@ from rltrace.trainer.rollout import RolloutWorker
 LOST = (RayActorError, ObjectLostError, ActorUnschedulableError)
 """What a call raises when the actor that ran it, or the node that held its answer, is gone."""
 
-START_SECONDS = 120.0
+START_SECONDS = 300.0  # to be there: it imports torch, on a busy machine or from a slow disk
 ATTEMPTS = 3
 PAUSE_SECONDS = 2.0  # between them; for a while Ray may still think that a dead node lives
 

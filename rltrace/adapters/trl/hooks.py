@@ -41,6 +41,7 @@ _LOOP = (
     Hook(f"{_ACCELERATOR}.clip_grad_norm_", "train"),
     Hook("accelerate.optimizer:AcceleratedOptimizer.step", "train", after=loop.step_did_more),
     Hook(f"{_ACCELERATOR}.wait_for_everyone", "wait"),
+    Hook("accelerate.utils:gather", "wait"),  # a rank's verdicts wait for those of all others
     Hook(f"{_BASE}._maybe_log_save_evaluate", "other", after=loop.step_did_more),
     Hook(f"{_BASE}._save_checkpoint", "checkpoint"),
     Hook(f"{_BASE}.evaluate", "eval"),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from rltrace.analysis.whatif.events import Clock, Meter, Servers, Worker
 from rltrace.analysis.whatif.workload import Batch, Workload
+from rltrace.trace.vocabulary import Stage
 
 
 @dataclass
@@ -39,8 +40,8 @@ class Actors:
         else:
             number = round(engine.workers)
             self.workers = [Worker(clock, engine, 1.0, self.meter) for _ in range(number)]
-        self.rewards = Servers(clock, workload.reward_workers)
-        self.reference = Servers(clock, 1)
+        self.rewards = Servers(clock, workload.reward_workers, self.meter, Stage.REWARD)
+        self.reference = Servers(clock, 1, self.meter, Stage.REFERENCE)
         self.groups = [_groups(batch) for batch in workload.batches]
         self.per_step = len(self.groups[0])
         self.visible = 0

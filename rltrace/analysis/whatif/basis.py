@@ -20,6 +20,10 @@ def otherwise(before: Workload, after: Workload) -> Iterator[tuple[Workload, Rep
     if _may_drop(before, after):
         other = replace(after, drops_stale=True)
         yield other, replay(other)
+    if _more_at_once(before, after):
+        engine = replace(after.engine, slots=_seen_at_once(before))
+        other = replace(after, engine=engine)
+        yield other, replay(other)
     if _rest_may_hold_up(before, after):
         other = replace(after, rest_s=0.0)
         played = replay(other)
@@ -40,6 +44,11 @@ def rests_on(before: Workload, after: Workload, constants: Constants) -> tuple[s
         said.append(f"devices are split {own} (rollout : training)")
     if _may_drop(before, after):
         said.append("samples that come too late are dropped, or trained on: the range has both")
+    if _more_at_once(before, after):
+        said.append(
+            "more sequences than a worker was seen to run at once are run, or wait: the range has "
+            "both"
+        )
     return (*said, *sentences(constants))
 
 
@@ -65,6 +74,21 @@ def _may_drop(before: Workload, after: Workload) -> bool:
     how many come too late)."""
     becomes = after.placement == "async" != before.placement
     return before.steps > 0 and becomes and before.drops_stale is None
+
+
+def _more_at_once(before: Workload, after: Workload) -> bool:
+    """Whether a job whose batches ran all at once comes to have more on the way than one of them:
+    no limit of its engines was seen, and one may be near."""
+    becomes = _streams(after) and not _streams(before)
+    return before.steps > 0 and becomes and math.isinf(after.engine.slots)
+
+
+def _streams(load: Workload) -> bool:
+    return load.placement == "async" or load.keeps_unfinished
+
+
+def _seen_at_once(before: Workload) -> float:
+    return max(len(batch.tokens) for batch in before.batches) / before.engine.workers
 
 
 def _rest_may_hold_up(before: Workload, after: Workload) -> bool:

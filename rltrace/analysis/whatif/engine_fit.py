@@ -56,15 +56,15 @@ def fit_engine(sequences: Sequences) -> tuple[Engine, tuple[str, ...]]:
 
 
 def _running(sequences: Sequences, mine: np.typing.NDArray[np.bool_]) -> tuple[Floats, list[float]]:
-    """How many sequences ran in the mean while each of these did, and how many did while others of
-    their batch waited for a place: a figure for each batch that came in waves. One that waits for a
-    tool counts for the part of its time that it decodes."""
+    """How many sequences ran in the mean while each of these decoded, and how many did while others
+    of their batch waited for a place: a figure for each batch that came in waves. A tool answers
+    halfway, as in a replay, and its sequence does not run meanwhile."""
     begin, end = sequences.begin_s[mine], sequences.end_s[mine]
-    length = np.maximum(end - begin, 1e-9)
-    weight = np.clip(1 - sequences.env_s[mine] / length, 0.0, 1.0)
-    times = np.concatenate([begin, end])
+    half = np.maximum(end - begin - sequences.env_s[mine], 1e-9) / 2
+    called, answered = begin + half, end - half
+    times = np.concatenate([begin, answered, called, end])
     order = np.argsort(times, kind="stable")
-    count = np.cumsum(np.concatenate([weight, -weight])[order])
+    count = np.cumsum(np.repeat([1.0, -1.0], 2 * len(begin))[order])
     at = times[order]
     area = np.concatenate([[0.0], np.cumsum(count[:-1] * np.diff(at))])
 
@@ -84,7 +84,8 @@ def _running(sequences: Sequences, mine: np.typing.NDArray[np.bool_]) -> tuple[F
         steady = np.abs(running - usual) <= _STEADY * usual
         if span[steady].sum() > _MOSTLY * span.sum():  # a limit, and no stream that comes and goes
             full.append(usual)
-    return np.maximum(1.0, (until(end) - until(begin)) / length), full
+    ran = until(called) - until(begin) + until(end) - until(answered)
+    return np.maximum(1.0, ran / (2 * half)), full
 
 
 def _pace(tokens: Floats, beside: Floats, spent: Floats) -> tuple[float, float, bool]:

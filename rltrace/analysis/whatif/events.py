@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from itertools import count
 
 from rltrace.analysis.whatif.workload import Engine
+from rltrace.trace.vocabulary import Stage
 
 Action = Callable[[], None]
 
@@ -37,24 +38,49 @@ class Clock:
 
 
 class Meter:
-    """How long any of several workers was at work."""
+    """How long each kind of work went on, by however many workers, and how long beside another."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self.working = 0
         self.since = 0.0
-        self.total_s = 0.0
+        self.working: Counter[Stage] = Counter()
+        self.total_s: Counter[Stage] = Counter()
+        self._alone_s: Counter[Stage] = Counter()
+        self._beside_s: Counter[Stage] = Counter()
 
-    def change(self, by: int) -> None:
-        """So many more workers work from now on."""
-        self.total_s = self.busy_s
-        self.since = self.clock.now
-        self.working += by
+    def change(self, kind: Stage, by: int) -> None:
+        """So many more workers do this kind of work from now on."""
+        self._until_now()
+        self.working[kind] += by
 
-    @property
-    def busy_s(self) -> float:
+    def busy_s(self, kind: Stage) -> float:
         """Seconds until now."""
-        return self.total_s + (self.clock.now - self.since if self.working else 0.0)
+        self._until_now()
+        return self.total_s[kind]
+
+    def warm(self) -> None:
+        """What was beside what counts from now on."""
+        self._until_now()
+        self._alone_s.clear()
+        self._beside_s.clear()
+
+    def beside(self) -> dict[Stage, float]:
+        """The part of each kind's time during which another kind went on."""
+        self._until_now()
+        found = {}
+        for kind in self.total_s:
+            alone_s, beside_s = self._alone_s[kind], self._beside_s[kind]
+            if alone_s + beside_s > 0:
+                found[kind] = beside_s / (alone_s + beside_s)
+        return found
+
+    def _until_now(self) -> None:
+        passed, self.since = self.clock.now - self.since, self.clock.now
+        kinds = [kind for kind, workers in self.working.items() if workers]
+        company = self._beside_s if len(kinds) > 1 else self._alone_s
+        for kind in kinds:
+            self.total_s[kind] += passed
+            company[kind] += passed
 
 
 class Worker:
@@ -123,7 +149,7 @@ class Worker:
         self._plan += 1
         works = bool(self.running) and not self.paused
         if works != self.works:
-            self.meter.change(1 if works else -1)
+            self.meter.change(Stage.ROLLOUT, 1 if works else -1)
             self.works = works
         if works:
             plan = self._plan
@@ -144,10 +170,12 @@ class Worker:
 
 
 class Servers:
-    """A pool of equal servers, first come first served."""
+    """A pool of equal servers, first come first served; `kind` of work goes to the meter."""
 
-    def __init__(self, clock: Clock, size: float) -> None:
+    def __init__(self, clock: Clock, size: float, meter: Meter, kind: Stage) -> None:
         self.clock = clock
+        self.meter = meter
+        self.kind = kind
         self.free = size
         self.busy_s = 0.0
         self.waiting: deque[tuple[float, Action]] = deque()
@@ -165,10 +193,12 @@ class Servers:
             seconds, done = self.waiting.popleft()
             self.free -= 1
             self.busy_s += seconds
+            self.meter.change(self.kind, 1)
             self.clock.after(seconds, lambda done=done: self._done(done))  # type: ignore[misc]
 
     def _done(self, done: Action) -> None:
         self.free += 1
+        self.meter.change(self.kind, -1)
         done()
         self._next()
 

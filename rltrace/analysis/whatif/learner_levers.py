@@ -12,7 +12,7 @@ from dataclasses import replace
 from rltrace.analysis.whatif.constants import Constants
 from rltrace.analysis.whatif.lever import check, needs, number
 from rltrace.analysis.whatif.sync import MECHANISMS, transfer_s
-from rltrace.analysis.whatif.workload import OVERLAPPING, Sync, Workload
+from rltrace.analysis.whatif.workload import Sync, Workload
 from rltrace.trace.vocabulary import Stage
 
 
@@ -48,12 +48,6 @@ def reference_side(load: Workload, value: str, constants: Constants) -> Workload
     moved = load.mean_s(Stage.REFERENCE)
     left = dict(load.serial_s)
     left.pop(Stage.REFERENCE, None)
-    if load.shares_cores and load.placement in OVERLAPPING:
-        # The pass now runs beside training and takes as much from it as it loses itself.
-        slower = constants["shared_cores"]
-        lost = moved * (slower - 1)
-        left[Stage.TRAIN] = tuple(s + lost for s in left.get(Stage.TRAIN, ()))
-        moved *= slower
     return replace(load, serial_s=left, reference_s=load.reference_s + moved)
 
 

@@ -135,8 +135,9 @@ def _common(run: Run, parts: Parts) -> dict[str, Any]:
 def _measured(run: Run, parts: Parts, placement: str, samples: Samples) -> Workload:
     steady = list(parts.steps.steady)
     breakdown = parts.breakdown
+    decoded = samples.tokens - samples.first  # the first token ends the prefill
     sequences = Sequences(
-        samples.worker, samples.batch, samples.start_s, samples.end_s, samples.tokens, samples.env_s
+        samples.worker, samples.batch, samples.start_s, samples.end_s, decoded, samples.env_s
     )
     engine, notes = fit_engine(sequences)
     batches, thin = batches_of(samples, len(steady), placement)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from rltrace.analysis.whatif.constants import Constants
 from rltrace.analysis.whatif.lever import check, factor_of, needs, number
 from rltrace.analysis.whatif.pools import grown, resplit, scaled_learner, scaled_rollout
-from rltrace.analysis.whatif.workload import OVERLAPPING, PLACEMENTS, Workload
+from rltrace.analysis.whatif.workload import PLACEMENTS, Workload
 
 _KEPT = (
     "generation and training take turns on the same devices, which they go on to do: half as many "
@@ -63,8 +63,7 @@ def placement(load: Workload, value: str, constants: Constants) -> Workload:
     check(value in PLACEMENTS, "placement", value, "one of " + ", ".join(PLACEMENTS))
     needs(value != load.placement, f"it is {value} already")
     scoring = "group" if load.scoring == "batch" and value != "colocated" else load.scoring
-    moved = replace(load, placement=value, scoring=scoring, keeps_unfinished=False)
-    return _at_once(load, moved, constants)
+    return replace(load, placement=value, scoring=scoring, keeps_unfinished=False)
 
 
 def no_barrier(load: Workload, value: str, constants: Constants) -> Workload:
@@ -78,24 +77,7 @@ def no_barrier(load: Workload, value: str, constants: Constants) -> Workload:
         f"samples that lag by up to {bound:g} version{'s' * (bound != 1)} (placement=async)"
     )
     rests_on = (*load.rests_on, note)
-    moved = replace(load, placement="async", lag_bound=bound, rests_on=rests_on)
-    return _at_once(load, moved, constants)
-
-
-def _at_once(before: Workload, after: Workload, constants: Constants) -> Workload:
-    """What takes turns no more and has neither a GPU nor a core of its own takes longer."""
-    begins = after.placement in OVERLAPPING and before.placement not in OVERLAPPING
-    if not begins or not before.shares_cores:
-        return after
-    slower = constants["shared_cores"]
-    engine = replace(
-        after.engine,
-        token_s=after.engine.token_s * slower,
-        shared_token_s=after.engine.shared_token_s * slower,
-    )
-    serial_s = {s: tuple(x * slower for x in series) for s, series in after.serial_s.items()}
-    reference_s = after.reference_s * slower
-    return replace(after, engine=engine, serial_s=serial_s, reference_s=reference_s)
+    return replace(load, placement="async", lag_bound=bound, rests_on=rests_on)
 
 
 def partial_rollout(load: Workload, value: str, constants: Constants) -> Workload:

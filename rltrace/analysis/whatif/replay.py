@@ -34,7 +34,9 @@ class Replay:
     """Means over the steps after the first few, seconds a step. `stages_s` is how long each stage
     worked, `learner_waits_s` how long the learner waited for samples and `rollout_idle_s` how long
     no engine ran. `lags` are shares of the trained groups by lag,
-    `stale_share` is the part of the groups that came too late."""
+    `stale_share` is the part of the groups that came too late. `beside` is the part of the time of
+    generation, of verdicts, of the actors' reference pass and of the learner (`Stage.TRAIN`, with
+    all its stages) during which another of them went on."""
 
     step_s: float
     steps_s: tuple[float, ...]
@@ -43,6 +45,7 @@ class Replay:
     rollout_idle_s: float
     lags: dict[int, float]
     stale_share: float
+    beside: dict[Stage, float]
 
     @property
     def mean_lag(self) -> float:
@@ -70,7 +73,6 @@ class _Play:
         self.wanted: tuple[int, Callable[[], None], bool] | None = None
         self.asked_at = 0.0
         self.waited_s = 0.0
-        self.serial_s = 0.0
         self.lags: Counter[int] = Counter()
         self.ends: list[float] = []
         self.marks: list[tuple[float, ...]] = []
@@ -128,16 +130,27 @@ class _Play:
                 then()
                 return
             share = seconds * sizes[part] / self.per_step
-            self.serial_s += share
-            self.take(sizes[part], lambda: self.clock.after(share, lambda: work(part + 1)))
+            self.take(sizes[part], lambda: self._train(share, lambda: work(part + 1)))
 
         work(0)
 
+    def _train(self, seconds: float, then: Callable[[], None]) -> None:
+        """The learner works for so long."""
+        meter = self.actors.meter
+        meter.change(Stage.TRAIN, 1)
+
+        def over() -> None:
+            meter.change(Stage.TRAIN, -1)
+            then()
+
+        self.clock.after(seconds, over)
+
     def step_ends(self) -> None:
         self.ends.append(self.clock.now)
-        self.marks.append(
-            (self.clock.now, self.actors.meter.busy_s, self.waited_s, self.actors.rewards.busy_s)
-        )
+        generated_s = self.actors.meter.busy_s(Stage.ROLLOUT)
+        self.marks.append((self.clock.now, generated_s, self.waited_s, self.actors.rewards.busy_s))
+        if len(self.ends) == _WARM:
+            self.actors.meter.warm()
         self.clock.stopped = len(self.ends) >= self.last
 
     # --- placements ---
@@ -186,9 +199,7 @@ class _Play:
 
         def begin() -> None:
             self._begin_batch()
-            seconds = self.load.learner_s(len(self.ends)) + self.load.rest_s
-            self.serial_s += seconds
-            self.clock.after(seconds, advanced)
+            self._train(self.load.learner_s(len(self.ends)) + self.load.rest_s, advanced)
 
         def advanced() -> None:
             self.version += 1
@@ -203,10 +214,10 @@ class _Play:
         def full() -> None:
             for worker in self.actors.workers:
                 worker.pause()
-            seconds = self.load.learner_s(len(self.ends)) + self.load.rest_s
-            self.serial_s += seconds
-            pause = seconds + self.load.sync.seconds + self.load.switch_s
-            self.clock.after(pause, over)
+            self._train(self.load.learner_s(len(self.ends)) + self.load.rest_s, trained)
+
+        def trained() -> None:
+            self.clock.after(self.load.sync.seconds + self.load.switch_s, over)
 
         def over() -> None:
             self.version += 1
@@ -272,4 +283,5 @@ class _Play:
             rollout_idle_s=idle_s,
             stale_share=self.stale / (self.stale + total) if self.stale else 0.0,
             lags={lag: n / total for lag, n in sorted(self.lags.items())} if total else {},
+            beside=self.actors.meter.beside(),
         )

@@ -17,8 +17,9 @@ from rltrace.trace.vocabulary import Finish, Outcome
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
 
-_MOST_BATCHES = 12
 _MOST_SAMPLES = 256  # of a batch that are played; slots and servers shrink alike
+_LEAST_BATCHES = 12
+_MOST_PLAYED = _LEAST_BATCHES * _MOST_SAMPLES  # more batches where they are small
 _EARLY = 0.1  # part of a batch's generation before whose end a verdict begins without a barrier
 
 
@@ -33,6 +34,7 @@ class Samples:
     start_s: Floats
     end_s: Floats
     tokens: Floats
+    first: Floats  # 1 where a sample's time begins with its first token, 0 where before it
     env_s: Floats
     verdict_s: Floats
     judged_s: Floats  # when the verdict began; NaN: unknown
@@ -52,7 +54,8 @@ def samples_of(run: Run, steps: Steps) -> Samples | None:
         select t.process, coalesce(nullif(t."group", -1), t.trajectory) as sample_group,
                t.start_ns, case when first_token_ns >= t.start_ns then first_token_ns
                                 else t.start_ns end as begin_ns,
-               t.end_ns, response_tokens, greatest(env_ns, 0) as env_ns,
+               t.end_ns, response_tokens, (first_token_ns >= t.start_ns)::bigint as first_seen,
+               greatest(env_ns, 0) as env_ns,
                coalesce(verdict_ns, 0) as verdict_ns, coalesce(judged_ns, -1) as judged_ns,
                (finish in ({broken}) or coalesce(unjudged, false))::bigint as failed
         from raw_trajectories t left join verdicts v
@@ -63,7 +66,7 @@ def samples_of(run: Run, steps: Steps) -> Samples | None:
     """
     table = pa.RecordBatchReader.from_stream(run.sql(query)).read_all()
     columns = [column.to_numpy().astype(np.int64) for column in table.columns]
-    process, group, start, begin, end, tokens, env, verdict, judged, failed = columns
+    process, group, start, begin, end, tokens, first, env, verdict, judged, failed = columns
     if not len(process):
         return None
     starts = np.array([window.start_ns for window in steady], np.int64)
@@ -74,6 +77,7 @@ def samples_of(run: Run, steps: Steps) -> Samples | None:
         start_s=(begin - origin) / 1e9,
         end_s=(end - origin) / 1e9,
         tokens=tokens.astype(np.float64),
+        first=first.astype(np.float64),
         env_s=env / 1e9,
         verdict_s=verdict / 1e9,
         judged_s=np.where(judged > 0, (judged - origin) / 1e9, np.nan),
@@ -100,7 +104,8 @@ def batches_of(samples: Samples, steps: int, placement: str) -> tuple[tuple[Batc
     # Those that are cut off by an end of the run are left out; lengths change as the policy learns,
     # so those that are played are spread over the run.
     whole = np.flatnonzero(counts >= usual)
-    few = np.unique(np.linspace(0, len(whole) - 1, _MOST_BATCHES).round().astype(int))
+    most = max(_LEAST_BATCHES, int(_MOST_PLAYED / (kept * members)))
+    few = np.unique(np.linspace(0, len(whole) - 1, most).round().astype(int))
     for batch in whole[few]:
         groups = np.flatnonzero(of_group == batch)
         chosen = groups[np.linspace(0, len(groups) - 1, kept).round().astype(int)]

@@ -15,10 +15,8 @@ PASS_SECONDS = float(os.environ.get("TRL_JOB_PASS_SECONDS", "0.03"))
 
 
 class Policy(Qwen2ForCausalLM):
-    """Forward passes without gradients are stamped as `logprob`, those of a reference (`stamps_as`)
-    as that."""
+    """Stamps what it generates."""
 
-    stamps_as = "logprob"
     generating = False
 
     def generate(self, *args: Any, **kwargs: Any) -> Any:
@@ -34,13 +32,21 @@ class Policy(Qwen2ForCausalLM):
         stamp("generate", start_ns, rows=found.shape[0])
         return found
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """As Qwen2, with a delay where it is a pass of its own."""
-        if self.generating:
-            return super().forward(*args, **kwargs)
-        start_ns = time.time_ns()
-        found = super().forward(*args, **kwargs)
+
+def watch(model: torch.nn.Module, what: str) -> None:
+    """Stamps the forward passes of a model that are none of training or generation."""
+    begun: list[tuple[int, int]] = []
+
+    def before(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        begun.append((time.time_ns(), len(kwargs["input_ids"] if kwargs else args[0])))
+
+    def after(module: Any, *_: Any) -> None:
+        start_ns, rows = begun.pop()
+        if getattr(module, "generating", False):
+            return
         time.sleep(PASS_SECONDS)
         if not torch.is_grad_enabled():
-            stamp(self.stamps_as, start_ns, rows=found.logits.shape[0])
-        return found
+            stamp(what, start_ns, rows=rows)
+
+    model.register_forward_pre_hook(before, with_kwargs=True)
+    model.register_forward_hook(after)

@@ -18,7 +18,7 @@ import rewards
 import trl
 from datasets import Dataset
 from peft import LoraConfig
-from policy import Policy
+from policy import Policy, watch
 from transformers import AutoTokenizer
 from watched import Updates, Watched
 
@@ -40,13 +40,6 @@ def prompts() -> Dataset:
     """Sums."""
     rows = [{"prompt": [{"role": "user", "content": f"{a}+{a * 7 % 90}="}]} for a in range(10, 74)]
     return Dataset.from_list(rows)
-
-
-def reference_stamps(trainer: Any) -> None:
-    """The reference is loaded by TRL, so it is of transformers' own class."""
-    if getattr(trainer, "ref_model", None) is not None:
-        trainer.ref_model.__class__ = Policy
-        trainer.ref_model.stamps_as = "reference"
 
 
 def synchronous(kind: str, model: str, out: str, options: dict[str, Any]) -> Any:
@@ -108,7 +101,9 @@ def main() -> None:
             pretend(model)
             options = {"use_vllm": True, "vllm_mode": "server", **options}
         trainer = synchronous(kind, model, out, options)
-    reference_stamps(trainer)
+    if getattr(trainer, "ref_model", None) is not None:
+        watch(trainer.ref_model, "reference")
+    watch(trainer.model, "logprob")
     trainer.train()
     if trainer.accelerator.is_main_process:
         trainer.state.save_to_json(f"{out}/log.json")

@@ -257,7 +257,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Trained]:
             env=clean_environment() | {"PYTHONPATH": f"{ROOT}{os.pathsep}"},
             capture_output=True,
             text=True,
-            timeout=200,
+            timeout=300,
             check=False,
         )
         assert done.returncode == 0, done.stderr

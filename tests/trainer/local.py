@@ -84,7 +84,7 @@ def train_locally(
     on_step: Callable[[StepRecord], None] | None = None,
     reward: type[RewardWorker] = RewardWorker,
 ) -> Ledger:
-    """A whole run on the real roles, chains and placements. What takes a minute, hangs."""
+    """A whole run on the real roles, chains and placements. What takes four minutes, hangs."""
     weights, transport = initial_weights(config), InProcess()
     rollout = [RolloutWorker(config, index, weights) for index in range(config.rollout_workers)]
     learner = Learner(config, 0, weights)
@@ -100,7 +100,7 @@ def train_locally(
     crew = Crew(*(cast("Pool", LocalPool(members)) for members in pools))
     ledger = Ledger(config, sum(p.numel() for p in policy_of(config).parameters()))
     work = _train(config, crew, ledger, Checkpoint(config), on_step or (lambda record: None))
-    asyncio.run(asyncio.wait_for(work, 60))
+    asyncio.run(asyncio.wait_for(work, 240))
     return ledger
 
 

@@ -46,7 +46,7 @@ async def every(engine: Engine, asked: Iterable[Request], seed: str = "0") -> li
 
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Nothing here takes long: what does, hangs."""
-    return asyncio.run(asyncio.wait_for(work, 60))
+    return asyncio.run(asyncio.wait_for(work, 240))
 
 
 def generate(engine: Engine, asked: Sequence[Request], seed: str = "0") -> list[Trajectory]:

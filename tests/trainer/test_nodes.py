@@ -115,7 +115,7 @@ class Nodes:
                 return json.loads(line)
         raise AssertionError("the cluster has ended")
 
-    def run(self, start_seconds: float = 60.0, kill: str = "", **settings: Any) -> tuple[int, str]:
+    def run(self, start_seconds: float = 120.0, kill: str = "", **settings: Any) -> tuple[int, str]:
         """A run that joins the cluster, and a node that is killed after step 1: its exit code, and
         its ledger or its last word."""
         job = {**SETTINGS, "joined_cluster": self.address, **settings}
@@ -132,7 +132,7 @@ class Nodes:
                 if line == "step 1\n":
                     self.tell(f"kill {kill}")
                     break
-        out, err = process.communicate(timeout=180)
+        out, err = process.communicate(timeout=300)
         if process.returncode:
             return process.returncode, err.strip().splitlines()[-1]
         return 0, "{" + out.partition("{")[2]

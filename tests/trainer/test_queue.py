@@ -17,7 +17,7 @@ BATCH = 3
 
 def run(work: Coroutine[Any, Any, None]) -> None:
     """Nothing here takes long: what does, hangs."""
-    asyncio.run(asyncio.wait_for(work, 20))
+    asyncio.run(asyncio.wait_for(work, 120))
 
 
 def sample(version: int, name: str = "0/0/0") -> Sample:

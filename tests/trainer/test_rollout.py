@@ -34,7 +34,7 @@ SMALL = TrainerConfig(
 
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Nothing here takes long: what does, hangs."""
-    return asyncio.run(asyncio.wait_for(work, 60))
+    return asyncio.run(asyncio.wait_for(work, 240))
 
 
 @pytest.fixture(scope="module")

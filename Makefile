@@ -33,8 +33,12 @@ demo: $(READY)
 	$(BIN)/rltrace wrap -- $(BIN)/python examples/train.py
 	$(BIN)/rltrace report
 
+# A file's tests stay together: many share a job that takes long to make. Each worker may have a Ray
+# cluster of half a dozen processes, so more than four are for machines with much memory. WORKERS=1:
+# one after the other.
+WORKERS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n : 4)))
 test: $(READY) $(RAY_DEFAULT)/.ready
-	RAY_DEFAULT_PACKAGES=$(RAY_DEFAULT) $(BIN)/python -m pytest
+	RAY_DEFAULT_PACKAGES=$(RAY_DEFAULT) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 # Real runs of verl without a GPU, about a quarter of an hour; QUICK=1: one way to run it only.
 test-verl: $(VERL)/.ready

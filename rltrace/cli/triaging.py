@@ -12,6 +12,7 @@ from rltrace.cli.output import console
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 
 _SECONDS = click.FLOAT
+_MOST_SEQUENCES = 1024
 
 
 @click.command(short_help="What binds, from rough seconds of the stages or four words.")
@@ -31,10 +32,11 @@ _SECONDS = click.FLOAT
 @click.option(
     "--params",
     metavar="7B",
-    help="The model's size; with --tokens and --learner-gpus a --train that cannot be is refused.",
+    help="The model's size; with --tokens and devices, seconds that cannot be are refused.",
 )
 @click.option("--tokens", type=_SECONDS, help="Tokens that a step trains on.")
 @click.option("--learner-gpus", metavar="4xH100", help="Devices that train.")
+@click.option("--rollout-gpus", metavar="4xH100", help="Devices that generate.")
 @click.option("--output", metavar="short|cot|agent", help="Instead of seconds: what is generated,")
 @click.option("--environment", metavar="low|medium|high", help="how dear environments are,")
 @click.option("--staleness", metavar="strict|bounded|loose", help="and how much lag is allowed.")
@@ -84,23 +86,33 @@ def _seconds(known: dict[str, Any], as_json: bool) -> None:
 
 
 def _refuse_impossible(known: dict[str, Any]) -> None:
+    """Errors: `RltraceError` for seconds in which no hardware does what is stated."""
     from rltrace.analysis.plan.constants import PlanConstants
     from rltrace.analysis.plan.hardware import counted
-    from rltrace.analysis.plan.shapes import parameters
-    from rltrace.analysis.plan.training import refuse_mfu
+    from rltrace.analysis.plan.shapes import by_size, parameters
+    from rltrace.analysis.plan.training import refuse_bandwidth, refuse_mfu
 
     size, tokens = known.pop("params", None), known.pop("tokens", None)
-    gpus = known.pop("learner_gpus", None)
-    if (size, tokens, gpus) == (None, None, None):
+    learner, rollout = known.pop("learner_gpus", None), known.pop("rollout_gpus", None)
+    if (size, tokens, learner, rollout) == (None, None, None, None):
         return
-    if None in (size, tokens, gpus):
+    if size is None or tokens is None or (learner is None and rollout is None):
         raise RltraceError(
-            "give --params, --tokens and --learner-gpus together: they say what training can take",
+            "give --params and --tokens with --learner-gpus or --rollout-gpus: together they say "
+            "what cannot be",
             WRONG_USAGE,
         )
-    count, kind = counted(gpus)
-    flop = 6 * parameters(size) * tokens
-    refuse_mfu("training", flop, count, kind, known.get("train", math.nan), PlanConstants())
+    total = parameters(size)
+    if learner is not None:
+        count, kind = counted(learner)
+        seconds = known.get("train", math.nan)
+        refuse_mfu("training", 6 * total * tokens, count, kind, seconds, PlanConstants())
+    generating_s = known.get("throughput", known.get("rollout", 0.0))
+    if rollout is not None and generating_s > 0:
+        count, kind = counted(rollout)
+        # The most that an engine runs at once, with caches that cost nothing to read.
+        rate, batch = tokens / generating_s, _MOST_SEQUENCES * count
+        refuse_bandwidth(rate, by_size(total), kind, count, batch, 0.0)
 
 
 def _design(known: dict[str, Any], as_json: bool) -> None:

@@ -121,6 +121,14 @@ def test_triage_refuses_training_that_cannot_be() -> None:
     assert "139 % MFU" in result.output
 
 
+def test_triage_refuses_generation_that_memory_cannot_feed() -> None:
+    shape = ("--params", "70B", "--tokens", 1_000_000, "--rollout-gpus", "1xA100")
+    result = invoke("triage", "--rollout", 1, *shape)
+    assert result.exit_code == 2
+    assert "tokens/s are the most" in result.output
+    assert invoke("triage", "--rollout", 1000, *shape).exit_code == 0
+
+
 def test_triage_of_words_is_a_design() -> None:
     result = invoke(
         "triage", "--params", "70B", "--output", "cot", "--environment", "low", "--staleness",

@@ -325,10 +325,3 @@ def _balanced(pools: Pools) -> float:
 def _env_places(spec: Spec, step_s: float) -> float:
     """Sandboxes that are busy on average (Little's law): calls begun a second times how long."""
     return spec.samples / step_s * spec.environment.mean_s
-
-
-def best_of(spec: Spec, name: str) -> Parts:
-    """Costs of one placement by its name on its best split. Errors: `RltraceError` where it does
-    not fit."""
-    kind = next(kind for kind in KINDS if kind.name == name)
-    return best_parts(Pools(spec, PlanConstants()), kind)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rltrace.analysis.plan.collectives import broadcast_s
 from rltrace.analysis.plan.constants import PlanConstants
 from rltrace.analysis.plan.hardware import Gpu
 from rltrace.analysis.plan.shapes import Shape
@@ -55,7 +56,9 @@ def movement(
         raise RltraceError(
             f"--sync must be one of {', '.join(MECHANISMS)}, not {mechanism!r}", WRONG_USAGE
         )
-    seconds = fixed + each * shape.tensors + size / rate
+    hop_s = constants["hop_latency_far_s"] if mechanism == "relay" else 0.0
+    moved_s = broadcast_s(size, 1 + receivers, rate, hop_s)
+    seconds = fixed + each * shape.tensors + moved_s
     tensors = f" + {shape.tensors:,.0f} tensors x {1e3 * each:.2g} ms" if each else ""
     says = f"{fixed:.2g} s{tensors} + {size / giga:,.0f} GB / {rate / giga:,.3g} GB/s"
     return Movement(mechanism, seconds, size, says)

@@ -181,10 +181,10 @@ def test_mechanisms_differ_as_published_and_many_tensors_hurt_the_naive_one() ->
     assert seconds["naive"] > movement("naive", dense, PlanConstants()).seconds
 
 
-def test_more_receivers_cost_a_relay_nothing() -> None:
+def test_more_receivers_cost_a_relay_next_to_nothing() -> None:
     shape = shapes.by_name("DeepSeek-V3")
     few, many = (movement("relay", shape, PlanConstants(), n).seconds for n in (16, 256))
-    assert few == many
+    assert few == pytest.approx(many, rel=1e-3)
 
 
 def test_an_unknown_mechanism_is_refused() -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rltrace.trace.run import Run
 
 _LEAST_REST = 0.1  # of the time from the first sample to the last: less tells nothing
-_NEARLY_ALL = 0.8  # of the rest; a verifier at work on samples is in its stage for none of it
+_NEARLY_ALL = 0.9  # of the rest; a verifier at work on samples is in its stage for none of it
 _TOLD = 0.9  # of the samples have to say until when they waited
 
 _TABLE = {Stage.ROLLOUT: "trajectories", Stage.REWARD: "rewards"}
@@ -76,6 +76,7 @@ def _rest(run: Run, stage: Stage) -> tuple[Ints, Ints] | None:
     since = np.ma.filled(np.ma.asarray(times["since"], np.int64), 0)
     known = ~np.ma.getmaskarray(np.ma.asarray(times["until"]))
     until = np.ma.filled(np.ma.asarray(times["until"], np.int64), 0)
+    known &= until > since  # clocks out of order, or a verdict that was put where the sample ends
     if not len(since) or known.mean() < _TOLD:
         return None
     waited = _merged(since[known], until[known])

@@ -42,11 +42,12 @@ AFTER_IT = [(Stage.REWARD, 10 * n + 5, 10 * n + 9) for n in range(STEPS)]
         ([(Stage.REWARD, 0, -1), (Stage.WAIT, 10 * STEPS - 1, 10 * STEPS)], 7.0, 0, True),
         (IN_TURN, 7.0, 0, False),
         (AFTER_IT, 7.0, 0, False),
+        (ALL_THE_TIME, 3.0, 0, False),  # verdicts that were put where the samples end
         (ALL_THE_TIME, 13.0, 0, False),  # some sample waits for its verdict at all times
         (ALL_THE_TIME, 7.0, STEPS, False),  # half of the samples say nothing
         ([], 7.0, 0, False),
     ],
-    ids=["always", "open", "in-turn", "late", "no-rest", "few-verdicts", "nothing"],
+    ids=["always", "open", "in-turn", "late", "at-once", "no-rest", "few-verdicts", "nothing"],
 )
 def test_who_is_in_a_stage_while_no_sample_waits_for_it_is_in_the_background(
     tmp_path: Path, spans: list[Any], judged_s: float, missing: int, left_out: bool

@@ -38,8 +38,8 @@ each that the learner met; what is unknown is NULL, but a version is -1)."""
 
 DECIDED_SAMPLES = f"""{SAMPLES},
     joined as (
-        select coalesce(f.time_ns, g.end_ns) as at, f.time_ns is not null as met, f.fate, g.finish,
-               coalesce(f.tokens, g.response_tokens, 0) as tokens,
+        select coalesce(f.time_ns, g.end_ns) as decided_ns, f.time_ns is not null as met,
+               f.fate, g.finish, coalesce(f.tokens, g.response_tokens, 0) as tokens,
                f.time_ns is not null and f.trajectory is null as unnamed
         from generated g full join fates f on g.trajectory = f.trajectory),
     decided as (

@@ -140,7 +140,7 @@ def _trained(run: Run, edges: Edges) -> tuple[Seconds, Seconds]:
 def _decided(run: Run, edges: Edges) -> Seconds:
     (tokens,) = _sums(
         run,
-        f"{DECIDED_SAMPLES} select at, tokens * weight as tokens from decided",
+        f"{DECIDED_SAMPLES} select decided_ns as at, tokens * weight as tokens from decided",
         edges,
         ("tokens",),
     )

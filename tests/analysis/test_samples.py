@@ -233,6 +233,24 @@ def test_samples_without_an_id_each_count(tmp_path: Path) -> None:
     assert goodput_of(run).trained.tokens == 11
 
 
+@pytest.mark.parametrize(
+    ("used", "never"),
+    [([-1, -1, -1], 0), ([-1, -1], 10), ([1, -1], 10), ([1, 2, 3], 0), ([], 30)],
+    ids=["all", "some", "mixed", "by-id", "none"],
+)
+def test_uses_without_an_id_are_of_samples_that_were_generated(
+    tmp_path: Path, used: list[int], never: int
+) -> None:
+    trainer = learner((0, 0, 10))
+    made = {"trajectory": [1, 2, 3], "response_tokens": [10, 10, 10]}
+    rows(trainer, "trajectories", start_s=[1.0] * 3, end_s=[2.0] * 3, **made)
+    uses = {"trajectory": [*used, 9], "fate": [Fate.TRAINED] * len(used) + [Fate.STALE]}
+    rows(trainer, "uses", time_s=[3.0] * (len(used) + 1), tokens=[10] * len(used) + [0], **uses)
+    found = goodput_of(run_of(tmp_path, trainer))
+    assert found.generated_tokens == 30
+    assert {one.reason: one.tokens for one in found.losses}.get("never used", 0) == never
+
+
 def test_advantage_is_zero_where_a_group_got_one_reward_and_unknown_without_rewards(
     tmp_path: Path,
 ) -> None:

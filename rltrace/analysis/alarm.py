@@ -20,8 +20,8 @@ NAMED = 5
 @dataclass(frozen=True)
 class Alarm:
     """One thing that is wrong: its kind ("crash", "failed steps", "hang", "lost process", "stall",
-    "restart", "reward", "verdicts", "not finite", "clocks"), how grave it is (`ALARM` or `NOTE`),
-    and a sentence."""
+    "restart", "reward", "verdicts", "unused", "not finite", "clocks", "versions"), how grave it is
+    (`ALARM` or `NOTE`), and a sentence."""
 
     kind: str
     severity: str

@@ -14,13 +14,15 @@ import numpy as np
 
 from rltrace.analysis.activity import Activity
 from rltrace.analysis.alarm import ALARM, LOST_SHARE, NAMED, NOTE, STALL_TIMES, Alarm
+from rltrace.analysis.codes import named
 from rltrace.analysis.freshness import Freshness
 from rltrace.analysis.not_finite import Diverged, diverged, not_numbers
 from rltrace.analysis.progress import crash, failed, hang, lost, stuck_in_the_first
 from rltrace.analysis.reward_curve import RewardCurve
+from rltrace.analysis.samples import SAMPLES, TRAINED_SAMPLES
 from rltrace.analysis.stages import Breakdown
 from rltrace.analysis.steps import Steps
-from rltrace.trace.vocabulary import Outcome, Stage, word
+from rltrace.trace.vocabulary import Fate, Outcome, Stage, word
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
@@ -66,8 +68,10 @@ def health(
         *_restarts(steps),
         *_reward(reward),
         *_verdicts(run),
+        *_unused(run, steps),
         *_not_finite(run, steps, fresh),
         *_backwards(run),
+        *_older_than_made(run),
     ]
     return Health(tuple(sorted(found, key=lambda alarm: alarm.severity != ALARM)))
 
@@ -185,6 +189,36 @@ def _backwards(run: Run) -> list[Alarm]:
         return []
     says = f"rows that end before they begin, which count nowhere ({found}): clocks out of order"
     return [Alarm("clocks", NOTE, says)]
+
+
+def _older_than_made(run: Run) -> list[Alarm]:
+    """Samples of a version that did not exist yet: both sides count, and not the same."""
+    odd, known = run.sql(f"""
+        {TRAINED_SAMPLES}
+        select count(*) filter (version < first_version), count(*)
+        from trained where version >= 0 and first_version is not null
+    """).fetchall()[0]
+    if not odd:
+        return []
+    says = (
+        f"{odd} of {known} samples were trained on by an older version than generated them: the "
+        "learner and those who generate count versions differently, so that their lag says nothing"
+    )
+    return [Alarm("versions", NOTE, says)]
+
+
+def _unused(run: Run, steps: Steps) -> list[Alarm]:
+    """The learner met samples in steps that it completed, and trained on none of them."""
+    if steps.whole_run or len(steps.windows) < _FEWEST_STEPS:
+        return []
+    fates = dict(
+        run.sql(f"{SAMPLES} select coalesce(fate, -1), count(*) from fates group by 1").fetchall()
+    )
+    if not fates or fates.keys() & {int(Fate.TRAINED), -1}:
+        return []
+    why = ", ".join(f"{count} {named(Fate, fate)}" for fate, count in sorted(fates.items()))
+    says = f"of {sum(fates.values())} samples that the learner met it trained on none ({why})"
+    return [Alarm("unused", ALARM, says)]
 
 
 def _verdicts(run: Run) -> list[Alarm]:

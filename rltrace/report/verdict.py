@@ -29,8 +29,10 @@ _OF_HEALTH = (
     "stall",
     "lost process",
     "verdicts",
+    "unused",
     "not finite",
     "clocks",
+    "versions",
 )
 
 _WHEN_STOPPED = ("was in progress, when the job was ended, since", "that")
@@ -43,6 +45,7 @@ _UNWELL = {
     "restart": "steps were done again",
     "reward": "its reward fell",
     "verdicts": "most verdicts fail",
+    "unused": "it trains on no sample",
     "not finite": "its figures are not finite",
 }
 """Alarm by kind, in a few words; its sentence stands below."""

@@ -90,11 +90,17 @@ def rank(seen: Seen) -> Ranking:
     if n < FEWEST_STEPS:
         few = f"{n} steady step{'s' * (n != 1)}, at least {FEWEST_STEPS} are needed"
         return nothing(few, "more steps")
+    if not seen.steps_s.sum() > 0:
+        return nothing("the steps have no length", f"steps that last, with {SAY_STEPS}")
     first = known[0] if known else None
     cost = first.cost.share if first else 0.0
     if uncovered > max(cost, BINDS):
         where, would_tell = _idle(seen, uncovered, unknown)
         return nothing(f"{where}, more than any wall costs", would_tell)
+    other, share = _of_no_wall(seen)
+    if share > max(cost, BINDS):
+        where = f"{100 * share:.0f} % of the step is {word(other)}, which is none of the walls"
+        return nothing(f"{where} and more than any of them costs", _told_by(other))
     if first is None or cost < BINDS:
         why = f"no wall costs {100 * BINDS:.0f} % of the goodput"
         return Ranking(walls, None, (), _worst(known), True, why, (), uncovered, delayed)
@@ -113,6 +119,21 @@ def rank(seen: Seen) -> Ranking:
         uncovered_share=uncovered,
         measured=delayed,
     )
+
+
+def _of_no_wall(seen: Seen) -> tuple[Stage, float]:
+    """The stage that stands for no wall (evaluation, checkpoints, spans of stage `other`) which has
+    the most exposed time, and its share of the steps."""
+    exposed_s = seen.breakdown.exposed_s[seen.steady].sum(axis=0)
+    work = [s for s in Stage if s not in RESOURCE_OF and s not in (Stage.WAIT, Stage.STEP)]
+    most = max(work, key=lambda stage: float(exposed_s[stage]))
+    return most, float(exposed_s[most] / seen.steps_s.sum())
+
+
+def _told_by(stage: Stage) -> str:
+    if stage is Stage.OTHER:
+        return "stages for these spans, with `--hook module:function=STAGE`"
+    return f"the same without {word(stage)}, or with less of it"
 
 
 def _idle(seen: Seen, uncovered: float, unknown: list[Wall]) -> tuple[str, str]:

@@ -47,7 +47,8 @@ def bench(
 
     rltrace.sync checks every digest before it applies anything; what others bring is compared after
     the time. The floor is (1 + N) copies at the rate of two threads of memcpy, probed in each
-    round. Medians, and in brackets the best.
+    round; a stall is told in memcpys by one thread, too. Medians, and in brackets the best; MB is
+    what a version takes on its way, between learner and receivers.
     """
     from rltrace.sync.bench.measuring import OWN, PEERS, measure
     from rltrace.sync.bench.models import model_of
@@ -117,19 +118,13 @@ def _table(model: Model, rows: list[Row]) -> Table:
     about = _about(model)
     table = Table(
         title=f"{model.name}: {model.bytes / 1e6:,.0f} MB in {about['tensors']} tensors,"
-        f" {about['cores']} cores, load {about['load']:.1f}"
+        f" {about['cores']} cores, load {about['load']:.1f}",
+        box=None,
+        padding=(0, 1, 0, 0),
     )
-    table.add_column("way")
-    headings = (
-        "receivers",
-        "stall ms",
-        "in memcpys",
-        "end to end ms",
-        "% of the floor",
-        "MB between",
-    )
-    for heading in headings:
-        table.add_column(heading, justify="right")
+    table.add_column("way", no_wrap=True)
+    for heading in ("N", "stall ms", "memcpys", "end ms", "% of floor", "MB"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
         if row.missing:
             continue
@@ -137,9 +132,9 @@ def _table(model: Model, rows: list[Row]) -> Table:
         table.add_row(
             row.way,
             str(row.receivers),
-            _cell(said["stall_s"], 1e3, 1),
+            f"{said['stall_s']['median'] * 1e3:,.1f}",
             _cell(said["stall_memcpys"], 1, 2),
-            _cell(said["end_to_end_s"], 1e3, 1),
+            f"{said['end_to_end_s']['median'] * 1e3:,.1f}",
             _cell(said["floor_share"], 100, 0),
             f"{row.between_bytes / 1e6:,.0f}",
         )

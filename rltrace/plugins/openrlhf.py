@@ -89,28 +89,29 @@ class _Sender:
     def send(self, trainer: Any) -> None:
         """Publishes the policy and has every engine take it. All ranks gather, the first sends."""
         torch, ray = self._module.torch, self._module.ray
-        first = torch.distributed.get_rank() == 0
-        reset = []
-        if first and getattr(trainer.strategy.args.vllm, "enable_prefix_caching", False):
-            reset = [engine.reset_prefix_cache.remote() for engine in trainer.vllm_engines]
-        torch.cuda.empty_cache()
+        with span("sync", "set up"):
+            first = torch.distributed.get_rank() == 0
+            reset = []
+            if first and getattr(trainer.strategy.args.vllm, "enable_prefix_caching", False):
+                reset = [engine.reset_prefix_cache.remote() for engine in trainer.vllm_engines]
+            torch.cuda.empty_cache()
+            if first and self._publisher is None:
+                from rltrace.plugins.streaming import StreamPublisher, fresh_place
+
+                self._publisher = StreamPublisher(fresh_place("openrlhf"), lasting=False)
         if first:
             self._publish_and_call(trainer)
         else:
             for _ in _gathered(self._module, trainer):
                 pass
-        ray.get(reset)
-        torch.cuda.empty_cache()
         with span("wait", "the other ranks"):
+            ray.get(reset)
+            torch.cuda.empty_cache()
             self._module.torch_dist_barrier_and_cuda_sync()
 
     def _publish_and_call(self, trainer: Any) -> None:
-        with span("sync", "set up"):  # what there is to do in the first update
-            from rltrace.plugins.streaming import StreamPublisher, fresh_place
-            from rltrace.sync.recording import columns_of
+        from rltrace.sync.recording import columns_of  # loaded by now
 
-            if self._publisher is None:
-                self._publisher = StreamPublisher(fresh_place("openrlhf"), lasting=False)
         manifest = self._publisher.publish(_gathered(self._module, trainer))
         name = f"{NAMED}{self._publisher.where} {manifest.version.counter}"
         torch = self._module.torch

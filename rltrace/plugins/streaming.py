@@ -49,7 +49,8 @@ class StreamPublisher:
         if self._publisher is None:
             # All at once, so that those that are one in memory are seen to be. What is on a device
             # is brought here, since a framework may gather the next tensor into the same memory.
-            tensors = [(name, self._held(tensor)) for name, tensor in tensors]
+            with span("sync", "hold the tensors", "gather"):
+                tensors = [(name, self._held(tensor)) for name, tensor in tensors]
             with span("sync", "take the memory"):
                 self._publisher = self._open(layout_of(tensors))
         version = self._publisher.publish(tensors, number)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from itertools import count
 
@@ -44,9 +44,9 @@ class Meter:
         self.clock = clock
         self.since = 0.0
         self.working: Counter[Stage] = Counter()
-        self.total_s: Counter[Stage] = Counter()
-        self._alone_s: Counter[Stage] = Counter()
-        self._beside_s: Counter[Stage] = Counter()
+        self.total_s: dict[Stage, float] = defaultdict(float)
+        self._alone_s: dict[Stage, float] = defaultdict(float)
+        self._beside_s: dict[Stage, float] = defaultdict(float)
 
     def change(self, kind: Stage, by: int) -> None:
         """So many more workers do this kind of work from now on."""

@@ -121,6 +121,20 @@ def test_slots_and_judges_are_found(tmp_path: Path) -> None:
     assert more.gain.middle == pytest.approx(10 / 8, rel=0.02)
 
 
+def test_the_first_token_of_a_response_ends_its_prefill(tmp_path: Path) -> None:
+    """Tokens come every 0.5 s, the first 0.5 s after the start."""
+    begin, ids = [10.0 * step for step in range(4)], [1, 2, 3, 4]
+    driver = process("driver", *[(("step", n), 10 * n, 10 * n + 10) for n in range(4)],
+                     *[(Stage.TRAIN, 10 * n + 6, 10 * n + 10) for n in range(4)])  # fmt: skip
+    engine = rows(
+        process("rollout"), "trajectories", start_s=begin, first_token_s=[b + 0.5 for b in begin],
+        end_s=[b + 5 for b in begin], trajectory=ids, group=ids, response_tokens=[10] * 4,
+    )  # fmt: skip
+    load = of(run_of(tmp_path, driver, engine, settings={"placement": "colocated"}))
+    assert load.engine.token_s == pytest.approx(0.5)
+    assert load.model_error == pytest.approx(0, abs=1e-3)
+
+
 def test_lengths_that_change_as_the_policy_learns_are_all_played(tmp_path: Path) -> None:
     steps, each = 40, 4
     tokens = [10 + step for step in range(steps) for _ in range(each)]
@@ -133,6 +147,7 @@ def test_lengths_that_change_as_the_policy_learns_are_all_played(tmp_path: Path)
         end_s=[b + 0.1 * n for b, n in zip(begin, tokens, strict=True)], response_tokens=tokens,
     )  # fmt: skip
     load = of(run_of(tmp_path, driver, engine, settings={"placement": "colocated"}))
+    assert len(load.batches) == steps
     played = sum(batch.tokens.mean() for batch in load.batches) / len(load.batches)
     assert played == pytest.approx(sum(tokens) / len(tokens), rel=0.02)
     assert load.engine.token_s == pytest.approx(0.1, rel=0.01)

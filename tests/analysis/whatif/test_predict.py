@@ -125,8 +125,40 @@ def test_without_gpus_what_runs_at_once_shares_the_cores() -> None:
     )
     assert apart.gain.middle == pytest.approx(2)
     assert shared.gain.low < shared.gain.middle < shared.gain.high <= apart.gain.high
+    assert shared.gain.middle == pytest.approx(2 / 1.25)  # all of the time in company
     assert any("shared_cores" in sentence for sentence in shared.rests_on)
     assert not any("shared_cores" in sentence for sentence in apart.rests_on)
+
+
+def test_without_gpus_a_stage_is_slower_only_while_another_works() -> None:
+    load = workload(batch([6, 6]), train_s=1, placement="disaggregated", device_kind="worker",
+                    shares_cores=True)  # fmt: skip
+    found = predict(lambda _: load, [("placement", "one-step-off")])
+    # The learner takes 1.25 s beside generation, which goes on alone for about 5 s.
+    assert found.step_s.middle == pytest.approx(6 * (1 + 0.25 * 1.25 / 6.3), rel=0.01)
+
+
+def test_more_at_once_than_was_seen_may_wait_for_a_place() -> None:
+    load = workload(batch([1, 1, 1, 9]), train_s=2, steps=20, step_deviation=0.01,
+                    drops_stale=False)  # fmt: skip
+    limited = replace(load, engine=replace(load.engine, slots=8.0))
+    unsure, sure = (
+        predict(lambda _, one=one: one, [("no_barrier", "")]) for one in (load, limited)
+    )
+    assert unsure.gain.high / unsure.gain.low > sure.gain.high / sure.gain.low
+    assert any("seen to run at once" in sentence for sentence in unsure.rests_on)
+    assert not any("seen to run at once" in sentence for sentence in sure.rests_on)
+
+
+def test_what_scatters_and_stays_is_more_of_a_shorter_step() -> None:
+    learner = workload(batch([1]), batch([1]), serial_s={Stage.TRAIN: (2.0, 4.0)}, steps=25,
+                       sync=Sync(10.0), step_deviation=0.5)  # fmt: skip
+    tools = workload(batch([1], env_s=9), batch([1], env_s=11), train_s=3, steps=25,
+                     step_deviation=0.5)  # fmt: skip
+    stays = predict(lambda _: learner, [("sync_speed", "100")]).gain
+    goes = predict(lambda _: tools, [("env_latency", "0.01")]).gain
+    assert stays.middle == pytest.approx(goes.middle, rel=0.01)
+    assert math.log(stays.high / stays.low) > 1.5 * math.log(goes.high / goes.low)
 
 
 def test_without_gpus_a_pass_beside_training_takes_cores_from_it() -> None:

@@ -35,6 +35,13 @@ def test_one_step_off_is_the_longer_chain_and_a_version_late(train_s: float, ste
     assert played.learner_waits_s == pytest.approx(max(0, 5 - train_s))
 
 
+def test_what_ran_beside_what_is_told() -> None:
+    load = workload(batch([4]), train_s=1)
+    assert set(replay(load).beside.values()) == {0.0}
+    together = replay(replace(load, placement="one-step-off")).beside
+    assert together == pytest.approx({Stage.ROLLOUT: 1 / 4, Stage.TRAIN: 1.0})
+
+
 def test_waves_through_slots_are_list_scheduling() -> None:
     load = workload(batch([4, 1, 1, 2]), train_s=0, engine=Engine(1.0, 2.0, 1.0, 0.0))
     assert replay(load).step_s == pytest.approx(4)

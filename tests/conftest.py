@@ -27,8 +27,9 @@ recorder.start(os.environ["RECORD_INTO"])
 
 @pytest.fixture(scope="session")
 def made_once(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> MadeOnce:
-    """`made_once(name, make)`: a folder that `make(folder)` fills, once in a test session, whichever
-    of its processes (`pytest -n`) asks first; the others wait for it. Not to be written into."""
+    """`made_once(name, make)`: a folder that `make(folder)` fills, once in a test session,
+    whichever of its processes (`pytest -n`) asks first; the others wait for it. Not to be written
+    into."""
     base = tmp_path_factory.getbasetemp()
     if hasattr(request.config, "workerinput"):  # a worker of pytest-xdist has a folder in the base
         base = base.parent

@@ -97,9 +97,9 @@ def rank(seen: Seen) -> Ranking:
     if uncovered > max(cost, BINDS):
         where, would_tell = _idle(seen, uncovered, unknown)
         return nothing(f"{where}, more than any wall costs", would_tell)
-    other, share = _of_no_wall(seen)
-    if share > max(cost, BINDS):
-        where = f"{100 * share:.0f} % of the step is {word(other)}, which is none of the walls"
+    other, beside = _of_no_wall(seen)
+    if beside > max(cost, BINDS):
+        where = f"{100 * beside:.0f} % of the step is {word(other)}, which is none of the walls"
         return nothing(f"{where} and more than any of them costs", _told_by(other))
     if first is None or cost < BINDS:
         why = f"no wall costs {100 * BINDS:.0f} % of the goodput"

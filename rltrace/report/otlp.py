@@ -18,7 +18,6 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-import rltrace
 from rltrace.importers.otlp_own import PREFIX
 from rltrace.report.whole_file import whole_file
 from rltrace.trace.processes import Process
@@ -87,7 +86,7 @@ def _request(run: Run, process: Process, spans: list[dict[str, Any]]) -> dict[st
         "rltrace.rank": process.rank,
         "rltrace.placement": process.facts.get("placement"),
     }
-    scope = {"name": SCOPE, "version": rltrace.__version__}
+    scope = {"name": SCOPE, "version": str(run.meta.get("rltrace_version", ""))}
     return {
         "resourceSpans": [
             {

@@ -14,6 +14,7 @@ import numpy as np
 
 from rltrace.analysis.activity import Activity
 from rltrace.analysis.alarm import ALARM, LOST_SHARE, NAMED, NOTE, STALL_TIMES, Alarm
+from rltrace.analysis.chains import Seconds
 from rltrace.analysis.codes import named
 from rltrace.analysis.freshness import Freshness
 from rltrace.analysis.not_finite import Diverged, diverged, not_numbers
@@ -84,23 +85,22 @@ def _usual_s(steps: Steps, breakdown: Breakdown) -> float:
     return float(np.median(_own_s(breakdown)[steady]))
 
 
-def _own_s(breakdown: Breakdown) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    own: np.ndarray[tuple[int], np.dtype[np.float64]] = breakdown.steps_s - breakdown.exposed_s[
-        :, list(_NO_STALL)
-    ].sum(axis=1)
+def _own_s(breakdown: Breakdown) -> Seconds:
+    own: Seconds = breakdown.steps_s - breakdown.exposed_s[:, list(_NO_STALL)].sum(axis=1)
     return own
 
 
 def _stalls(steps: Steps, breakdown: Breakdown, usual_s: float) -> list[Alarm]:
     steady = [i for i in steps.steady if not steps.whole_run]
     own_s = _own_s(breakdown)
-    least_s = max(STALL_TIMES * usual_s, usual_s + _LEAST_STALL_S)
-    stalled = [i for i in steady if own_s[i] > least_s]
+    alike_s = _usual_of_its_kind_s(steady, own_s, breakdown, usual_s)
+    least_s = np.maximum(STALL_TIMES * alike_s, alike_s + _LEAST_STALL_S)
+    stalled = [i for i in steady if own_s[i] > least_s[i]]
     while stalled and stalled[0] == steady[0]:  # slow first steps are warm-up, in a short run too
         stalled, steady = stalled[1:], steady[1:]
     if not stalled:
         return []
-    lost_s = float((own_s[stalled] - usual_s).sum())
+    lost_s = float((own_s[stalled] - alike_s[stalled]).sum())
     share = lost_s / float(breakdown.steps_s[steady].sum())
     usual = np.median(breakdown.exposed_s[steady], axis=0)
     more = (breakdown.exposed_s[stalled] - usual).sum(axis=0)
@@ -120,6 +120,20 @@ def _stalls(steps: Steps, breakdown: Breakdown, usual_s: float) -> list[Alarm]:
             f"usual one, most of it {where}: {100 * share:.0f} % of the steady time",
         )
     ]
+
+
+def _usual_of_its_kind_s(
+    steady: list[int], own_s: Seconds, breakdown: Breakdown, usual_s: float
+) -> Seconds:
+    """What each step usually takes. Where samples are generated once for several updates, steps
+    that generate are compared with each other: they are long by design."""
+    generates = breakdown.tau_s[:, Stage.ROLLOUT] > 0
+    kinds = [[i for i in steady if generates[i] == kind] for kind in (True, False)]
+    found = np.full(len(own_s), usual_s)
+    if all(len(kind) >= _FEWEST_STEPS for kind in kinds):
+        for kind in kinds:
+            found[kind] = np.median(own_s[kind])
+    return found
 
 
 def _restarts(steps: Steps) -> list[Alarm]:

@@ -155,6 +155,23 @@ def test_a_stall_says_when_where_and_what_it_cost(
     assert "in train" in found.alarms[0].says
 
 
+def test_steps_that_generate_for_several_updates_are_no_stalls(tmp_path: Path) -> None:
+    """Every fourth step generates, and takes four times as long; one of them as long again."""
+    spans, now = [], 0
+    for n in range(40):
+        rollout = 0 if n % 4 else 130 if n == 20 else 30
+        spans += [
+            (("step", n), now, now + rollout + 10),
+            (Stage.TRAIN, now + rollout, now + rollout + 10),
+        ]
+        spans += [(Stage.ROLLOUT, now, now + rollout)] if rollout else []
+        now += rollout + 10
+    found = health_of(run_of(tmp_path, process("driver", *spans)))
+    assert kinds(found) == [("stall", ALARM)]
+    assert "1 step (20)" in found.alarms[0].says
+    assert "in rollout" in found.alarms[0].says
+
+
 @pytest.mark.parametrize(("longer_s", "stalls"), [(0.09, []), (0.11, [("stall", ALARM)])])
 def test_what_the_scheduler_takes_from_very_short_steps_is_no_stall(
     tmp_path: Path, longer_s: float, stalls: list[tuple[str, str]]

@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 
-from rltrace.hooks.recorder import active
+from rltrace.hooks.recorder import active, describe
 from rltrace.hooks.sample_api import counter
 from rltrace.sync.copying import copy_bytes
 
@@ -41,6 +41,12 @@ def memory_bytes_per_s() -> float:
 
 
 def record_memory() -> None:
-    """Notes that rate in the trace of this process, where there is one."""
-    if active() is not None:
+    """Notes that rate in the trace of this process, where there is one. No room or no thread to
+    spare for the probe costs the reading only."""
+    recorder = active()
+    if recorder is None:
+        return
+    try:
         counter(COUNTER, memory_bytes_per_s())
+    except Exception as error:  # the job goes on
+        recorder.problem("not-recorded", target=COUNTER, detail=describe(error))

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from rltrace import open_run
 from rltrace.hooks.recorder import Recorder
-from rltrace.sync import Publisher, Subscriber, layout_of
+from rltrace.sync import Publisher, Subscriber, layout_of, probing
 
 WEIGHTS = {"w": np.ones(300_000, dtype=np.float32)}
 LAYOUT = layout_of(WEIGHTS)
@@ -41,6 +42,21 @@ def test_a_publication_and_a_pull_are_a_source_and_a_sink(
         for role, version in (("source", 1), ("source", 2), ("sink", 2))
     ]
     assert found == expected
+
+
+def test_a_probe_of_the_memory_that_fails_costs_its_reading_only(
+    where: str, recorder: Recorder, run_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_memory() -> float:
+        raise MemoryError("no room for a buffer")
+
+    monkeypatch.setattr(probing, "memory_bytes_per_s", no_memory)
+    with Publisher.open(LAYOUT, where) as publisher:
+        assert publisher.publish(WEIGHTS) is not None
+    assert not rows(run_path, f"select value from samples where counter = '{probing.COUNTER}'")
+    assert [(p["target"], p["detail"]) for p in open_run(run_path).problems] == [
+        (probing.COUNTER, "MemoryError: no room for a buffer")
+    ]
 
 
 def test_phases_carry_bytes_and_lie_within_the_whole(

@@ -6,11 +6,16 @@ vLLM does so by the entry point `vllm.general_plugins`. The engines are loaded w
 
 from __future__ import annotations
 
+import logging
+
 NAME = "rltrace"
+
+_log = logging.getLogger("rltrace.sync")
 
 
 def register() -> None:
-    """Registers both engines, once; nothing where vLLM has no such registry (before 0.29)."""
+    """Registers both engines, once; nothing where vLLM has no such registry (before 0.29). Raises
+    nothing: vLLM calls this in all of its processes, and most have no use for the backend."""
     try:
         from vllm.distributed.weight_transfer.factory import (
             WeightTransferEngineFactory,
@@ -18,9 +23,12 @@ def register() -> None:
         )
     except ImportError:
         return
-    for factory, module, engine in (
-        (WeightTransferEngineFactory, "vllm_worker", "RltraceWeightTransferEngine"),
-        (WeightTransferTrainerFactory, "vllm_trainer", "RltraceTrainerWeightTransferEngine"),
-    ):
-        if NAME not in factory._registry:
-            factory.register_engine(NAME, f"{__package__}.{module}", engine)
+    try:
+        for factory, module, engine in (
+            (WeightTransferEngineFactory, "vllm_worker", "RltraceWeightTransferEngine"),
+            (WeightTransferTrainerFactory, "vllm_trainer", "RltraceTrainerWeightTransferEngine"),
+        ):
+            if NAME not in factory._registry:
+                factory.register_engine(NAME, f"{__package__}.{module}", engine)
+    except Exception as error:  # another project's, which may change
+        _log.warning("vLLM's weight transfer backend %r cannot be registered: %r", NAME, error)

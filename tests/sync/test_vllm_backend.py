@@ -1,0 +1,53 @@
+"""vLLM's plug-in hook, which vLLM calls in all of its processes: whatever is there, nothing raises.
+`tests/openrlhf/test_vllm_registry.py` has vLLM's own registries."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rltrace.plugins import vllm_backend
+
+FACTORY = "vllm.distributed.weight_transfer.factory"
+
+
+class Factory:
+    """A registry as vLLM has it."""
+
+    def __init__(self) -> None:
+        self._registry: dict[str, str] = {}
+
+    def register_engine(self, name: str, module: str, engine: str) -> None:
+        """vLLM's, which refuses a name that it has."""
+        if name in self._registry:
+            raise ValueError(f"{name} is registered already")
+        self._registry[name] = f"{module}:{engine}"
+
+
+def of_vllm(monkeypatch: pytest.MonkeyPatch, worker: Any, trainer: Any) -> None:
+    """There is such a vLLM."""
+    parts = FACTORY.split(".")
+    for end in range(1, len(parts)):
+        name = ".".join(parts[:end])
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    factories = {"WeightTransferEngineFactory": worker, "WeightTransferTrainerFactory": trainer}
+    monkeypatch.setitem(sys.modules, FACTORY, SimpleNamespace(**factories))
+
+
+def test_engines_are_registered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker, trainer = Factory(), Factory()
+    of_vllm(monkeypatch, worker, trainer)
+    vllm_backend.register()
+    vllm_backend.register()
+    assert [list(factory._registry) for factory in (worker, trainer)] == [["rltrace"]] * 2
+
+
+def test_a_registry_that_is_another_one_costs_the_backend_only(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    of_vllm(monkeypatch, SimpleNamespace(), Factory())
+    vllm_backend.register()
+    assert "'rltrace' cannot be registered" in caplog.text

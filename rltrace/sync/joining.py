@@ -15,9 +15,11 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
+from weakref import finalize
 
 from rltrace.sync.arena import Arena
 from rltrace.sync.locks import Lock
@@ -31,6 +33,7 @@ _DENSE = "--dense"
 _LOOK_S = 0.5
 _GRACE_S = 2.0  # a subscriber that goes may be followed by another one
 _AFTER_ERROR_S = 5.0
+_MOST_SAID_BYTES = 1 << 20
 
 
 def place_of(parent: str) -> str:
@@ -59,7 +62,8 @@ class Joined:
         for path in (self._users, self._relay):
             path.touch(mode=0o600)
         self._using = Lock.take(self._users, shared=True, wait=True)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._started: _Started | None = None
+        self._complaint: RltraceError | None = None  # of one that another has taken the place of
         self._not_before = 0.0
         self._ended = threading.Event()
         self._look()
@@ -76,9 +80,9 @@ class Joined:
             try:
                 return Arena.attach(self.place, _LOOK_S)
             except RltraceError as error:
-                process = self._process
-                if process is not None and process.poll():
-                    raise RltraceError(self._complaint(), process.returncode) from error
+                complaint = self._complaint or (self._started and self._started.complaint())
+                if complaint:
+                    raise complaint from error
                 if time.monotonic() >= deadline:
                     said = f"nothing came from {self._parent} within {timeout_s:g} s"
                     raise RltraceError(said, CANNOT_TELL) from error
@@ -96,30 +100,53 @@ class Joined:
 
     def _look(self) -> None:
         """Starts a relay where there is none. Of two started at once the lock leaves one."""
-        if self._process is not None:
-            if self._process.poll() is None:
-                return  # it runs, or is about to
-            if self._process.returncode > 0 and time.monotonic() < self._not_before:
+        if self._started is not None:
+            if self._started.runs:
+                return  # or is about to
+            self._complaint = self._started.complaint()
+            if self._complaint is not None and time.monotonic() < self._not_before:
                 return
         free = Lock.take(self._relay)
         if free is None:
             return
         free.release()
         self._not_before = time.monotonic() + _AFTER_ERROR_S
-        with open(self._log, "wb") as log:
-            self._process = subprocess.Popen(
-                self._command,
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=log,
-                start_new_session=True,  # it outlives the worker that happened to start it
-            )
+        self._started = _Started(self._parent, self._command, self._environment, self._log)
 
-    def _complaint(self) -> str:
-        lines = self._log.read_text(errors="replace").strip().splitlines()
-        said = lines[-1] if lines else f"following {self._parent} failed without a word"
-        return said.removeprefix("rltrace: ")
+
+class _Started:
+    """A relay that this process has started, and what it complains of."""
+
+    def __init__(
+        self, parent: str, command: list[str], environment: dict[str, str], log: Path
+    ) -> None:
+        self._parent = parent
+        # A file of its own, which is still there when somebody else's has taken the name.
+        self._said, path = tempfile.mkstemp(prefix=f"{log.name}.", dir=log.parent)
+        finalize(self, os.close, self._said)
+        os.replace(path, log)
+        self._process = subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self._said,
+            start_new_session=True,  # it outlives the worker that happened to start it
+        )
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has yet to end."""
+        return self._process.poll() is None
+
+    def complaint(self) -> RltraceError | None:
+        """What ended it; None where it runs, has ended well, or was killed."""
+        code = self._process.poll()
+        if code is None or code <= 0:
+            return None
+        lines = os.pread(self._said, _MOST_SAID_BYTES, 0).decode(errors="replace").splitlines()
+        said = [line for line in lines if line.strip()] or [f"following {self._parent} failed"]
+        return RltraceError(said[-1].removeprefix("rltrace: "), code)
 
 
 def main(parent: str, changes: bool) -> int:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from rltrace.sync import Subscriber
-from rltrace.sync.joining import _files, place_of
+from rltrace.sync.joining import Joined, _files, _Started, place_of
 from rltrace.sync.locks import Lock
 from rltrace.sync.place import folder_of
 from rltrace.trace.errors import RltraceError
@@ -70,3 +71,31 @@ def test_an_address_where_the_policy_is_not_served_is_an_error(memory: Path) -> 
 def test_nobody_there_is_an_error_in_time() -> None:
     with pytest.raises(RltraceError, match=r"nothing came from .* within"):
         Subscriber.connect("tcp://127.0.0.1:9/policy", timeout_s=0.2)
+
+
+def test_a_complaint_is_that_of_ones_own_relay_whoever_starts_another(memory: Path) -> None:
+    with job(memory) as j:
+        other = j.root().address.replace("/policy", "/critic")
+        joined = Joined(other)
+        try:
+            own = joined._started
+            assert own is not None
+            until(lambda: not own.runs, "its relay to fail")
+            silent = _Started(other, [sys.executable, "-c", ""], dict(os.environ), joined._log)
+            until(lambda: not silent.runs, "another one to end")
+            with pytest.raises(RltraceError, match="it serves the policy policy"):
+                joined.attach(0.0)
+        finally:
+            joined.close()
+
+
+def test_a_relay_that_is_killed_at_its_start_is_no_complaint(memory: Path) -> None:
+    joined = Joined(f"tcp://127.0.0.1:9/{memory.name}")  # no other test has a relay there
+    try:
+        assert joined._started is not None
+        joined._started._process.kill()
+        joined._started._process.wait()
+        with pytest.raises(RltraceError, match="nothing came from"):
+            joined.attach(0.0)
+    finally:
+        joined.close()

@@ -80,11 +80,10 @@ def _log(path: Path) -> Log:
 def _read_state(path: Path) -> Log:
     """transformers writes it beside each checkpoint."""
     try:
-        found = json.loads(path.read_text("utf-8"))
-        history = found["log_history"]
+        history = list(json.loads(path.read_text("utf-8"))["log_history"])
     except OSError as error:
         raise RltraceError(f"{path} cannot be read: {error.strerror or error}") from None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise RltraceError(f"{path} is no {STATE}: it has no log_history") from None
     lines = [line for line in history if isinstance(line, dict) and _END not in line]
     not_finite = Counter[str]()
@@ -124,8 +123,8 @@ def _printed(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
             continue
         try:
             mapping = ast.literal_eval(re.sub(r": (nan|-?inf)\b", r": '\1'", found[1]))
-        except (ValueError, SyntaxError):
-            continue
+        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+            continue  # all that Python's parser raises of texts
         if isinstance(mapping, dict) and _END not in mapping:
             yield mapping
 

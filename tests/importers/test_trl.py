@@ -131,7 +131,11 @@ def test_a_loss_that_is_no_number_is_kept(tmp_path: Path) -> None:
     [
         ("trainer_state.json", "{}", UNREADABLE, "no log_history"),
         ("trainer_state.json", "{", UNREADABLE, "no log_history"),
+        ("trainer_state.json", '{"log_history": null}', UNREADABLE, "no log_history"),
+        ("trainer_state.json", "[" * 100_000, UNREADABLE, "no log_history"),
         ("log", "hello\n", UNREADABLE, "no metrics of TRL"),
+        ("log", "{'loss': 1.0, []: 2}\n", UNREADABLE, "no metrics of TRL"),
+        ("log", f"{{'loss': {'-' * 100_000}1}}\n", UNREADABLE, "no metrics of TRL"),
         ("log.jsonl", '{"step": 1, "timing_s/gen": 1.0}\n', WRONG_USAGE, "verl"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,8 +39,8 @@ def read_objects(path: Path, array: str = "") -> Objects:
     if data.startswith(b"\x1f\x8b"):
         try:
             data = gzip.decompress(data)
-        except (OSError, EOFError):
-            raise RltraceError(f"{path} is gzip that ends too early") from None
+        except (OSError, EOFError, zlib.error):
+            raise RltraceError(f"{path} is gzip that is damaged or ends too early") from None
     text = data.decode("utf-8-sig", "replace").strip()
     if not text:
         raise RltraceError(f"{path} is empty: there is nothing to import")
@@ -47,6 +48,8 @@ def read_objects(path: Path, array: str = "") -> Objects:
         whole = json.loads(text)
     except ValueError:
         return _pieces(path, text, array, changed_ns)
+    except RecursionError:
+        raise RltraceError(f"{path} is no trace: its JSON is nested too deep") from None
     if isinstance(whole, dict) and isinstance(whole.get(array), list):
         beside = {name: value for name, value in whole.items() if name != array}
         return Objects(_dicts(whole[array]), beside, (), changed_ns)

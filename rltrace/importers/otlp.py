@@ -61,7 +61,7 @@ def _own(path: Path, objects: Objects, found: list[_Found]) -> ImportedRun:
     for about, span in found:
         try:
             row = otlp_own.row(about, span, _attributes(span))
-        except (KeyError, TypeError, ValueError):
+        except (AttributeError, KeyError, TypeError, ValueError):
             damaged += 1
             continue
         if isinstance(row, PlacedSpan):
@@ -93,19 +93,19 @@ def _spans(exports: list[dict[str, Any]]) -> Iterator[_Found]:
     """Each span with the attributes of what sent it."""
     for export in exports:
         for resource in _list(export, "resourceSpans"):
-            about = _attributes(resource.get("resource") or {})
+            about = _attributes(resource.get("resource"))
             for scope in _list(resource, "scopeSpans"):
                 for span in _list(scope, "spans"):
-                    if "name" in span:
+                    if isinstance(span.get("name"), str):
                         yield about, span
 
 
-def _list(holder: dict[str, Any], name: str) -> list[dict[str, Any]]:
-    found = holder.get(name)
+def _list(holder: Any, name: str) -> list[dict[str, Any]]:
+    found = holder.get(name) if isinstance(holder, dict) else None
     return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 
 
-def _attributes(holder: dict[str, Any]) -> dict[str, Any]:
+def _attributes(holder: Any) -> dict[str, Any]:
     """Attributes as a mapping; a number in a text is one, as JSON has no 64 bits."""
     found = {}
     for pair in _list(holder, "attributes"):
@@ -138,6 +138,6 @@ def _placed(about: dict[str, Any], span: dict[str, Any], names: Names) -> Placed
 
 def _ns(value: object) -> int | None:
     """Unix ns, which OTLP JSON writes as a text."""
-    if isinstance(value, str) and value.isdigit():
+    if isinstance(value, str) and value.isdecimal():
         value = int(value)
-    return value if isinstance(value, int) and value > 0 else None
+    return value if isinstance(value, int) and 0 < value < 1 << 63 else None

@@ -6,19 +6,22 @@ from typing import Any
 
 from rltrace.importers.placed import PlacedRow, PlacedSpan, Process
 from rltrace.trace import vocabulary
-from rltrace.trace.schema import TABLES, Column
+from rltrace.trace.schema import TABLES, WIDTH_BYTES, Column
 from rltrace.trace.vocabulary import Stage, word
 
 PREFIX = "rltrace."
 
 Attributes = dict[str, Any]
 
+_TOO_LARGE = {kind: 1 << 8 * width - 1 for kind, width in WIDTH_BYTES.items()}
+
 
 def row(
     about: Attributes, span: dict[str, Any], attributes: Attributes
 ) -> PlacedSpan | PlacedRow | None:
     """The row that an exported span is of; None for one that is of no table. `about` are the
-    attributes of what sent it. Errors: `ValueError`, `KeyError` where it is damaged."""
+    attributes of what sent it. Errors: `ValueError`, `KeyError`, `TypeError` or `AttributeError`
+    where it is damaged."""
     table = TABLES.get(str(attributes.get(f"{PREFIX}table")))
     if table is None:
         return None
@@ -28,6 +31,8 @@ def row(
         if PREFIX + column.name in attributes
     }
     start_ns, end_ns = int(span["startTimeUnixNano"]), int(span["endTimeUnixNano"])
+    if not 0 < start_ns <= end_ns < _TOO_LARGE["q"]:
+        raise ValueError(f"no time: {start_ns} to {end_ns}")
     process = _process(about)
     if table.name == "spans":
         stage, step = Stage(int(columns.pop("stage"))), int(columns.pop("step", -1))
@@ -61,4 +66,9 @@ def _stored(column: Column, value: Any) -> float | str:
         return codes[str(value)]
     if column.is_name:
         return str(value)
-    return float(value) if column.kind in "fd" else int(value)
+    if column.kind in "fd":
+        return float(value)
+    number = int(value)
+    if not -_TOO_LARGE[column.kind] <= number < _TOO_LARGE[column.kind]:
+        raise ValueError(f"{column.name} cannot be {number}")
+    return number

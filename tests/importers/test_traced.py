@@ -122,6 +122,7 @@ def test_exported_spans_of_opentelemetry_keep_their_times(tmp_path: Path, mappin
     exports = [
         otlp("ProfilerStep#4", BASE_NS, 9000),
         otlp("generate", BASE_NS, 5000, step="4"),
+        otlp("generate", 10**40, 5000, step="4"),
         otlp("unknown", BASE_NS, 10),
     ]
     log.write_text("\n".join(map(json.dumps, exports)) + '\n{"resourceSpans": [', "utf-8")
@@ -246,7 +247,10 @@ def test_areal_s_events_make_steps_of_their_numbers(tmp_path: Path) -> None:
         ("chrome", "[]", "[stages]\nx = 'trainn'\n", "'trainn', which is no stage"),
         ("chrome", "[]", "[stage]\nx = 'train'\n", "a mapping has no stage"),
         ("chrome", "[]", "x = ", "is no TOML"),
+        ("chrome", "[" * 100_000, MAPPING, "is nested too deep"),
         ("otlp", json.dumps(EVENTS), MAPPING, "is no OTLP JSON of spans"),
+        ("otlp", json.dumps({"resourceSpans": [{"resource": 5}]}), MAPPING, "is no OTLP JSON"),
+        ("otlp", json.dumps(otlp(["x"], 1, 2)), MAPPING, "is no OTLP JSON"),  # type: ignore[arg-type]
         ("torchtitan", '{"loss": 1.0}', None, "holds no span of torchtitan"),
         ("slime", "{}", MAPPING, "slime names its own stages: --map is for chrome and otlp"),
     ],

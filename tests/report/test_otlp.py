@@ -121,6 +121,35 @@ def test_it_can_be_imported_again_row_by_row(run: Run, tmp_path: Path, name: str
     assert again.meta["framework"] == (run.meta["framework"] or "trace")
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("startTimeUnixNano", "9" * 40),
+        ("startTimeUnixNano", "0"),
+        ("endTimeUnixNano", "1"),
+        ("rltrace.step", {"intValue": "9" * 30}),
+        ("rltrace.step", {"arrayValue": {"values": []}}),
+        ("rltrace.stage", {"stringValue": "trainn"}),
+    ],
+)
+def test_a_damaged_span_is_left_out_and_counted(
+    run: Run, tmp_path: Path, name: str, value: Any
+) -> None:
+    request = next(requests(run, Exported()))
+    of_one = request["resourceSpans"][0]["scopeSpans"][0]
+    of_one["spans"] = of_one["spans"][:3]
+    damaged = of_one["spans"][1]
+    if isinstance(value, dict):
+        damaged["attributes"].append({"key": name, "value": value})
+    else:
+        damaged[name] = value
+    path = tmp_path / "spans.json"
+    path.write_text(json.dumps(request))
+    done = import_log("otlp", path, tmp_path / "run")
+    assert done.spans == 2
+    assert any("1 spans that are damaged" in note for note in done.log_notes)
+
+
 @contextmanager
 def collector(*answers: tuple[int, str]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """A collector that gives these answers in turn, the last one from then on; its address, and

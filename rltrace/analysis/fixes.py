@@ -55,8 +55,10 @@ class Fix:
 
     @property
     def sized(self) -> str:
-        """The move and how far: "more reward workers (x4)"."""
-        return f"{self.move} ({self.size})" if self.size else self.move
+        """The move and how far: "more reward workers (x4)"; the move alone where its setting has
+        the very value that the lever was moved to, as it is shown beside it."""
+        stated = self.setting and str(self.value) == self.lever.partition("=")[2]
+        return f"{self.move} ({self.size})" if self.size and not stated else self.move
 
     @property
     def worth(self) -> float:

@@ -6,6 +6,7 @@ import io
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from rltrace.analysis.fixes import not_yet
@@ -113,6 +114,23 @@ def test_the_box_and_the_table_have_one_figure_and_the_numbers_of_an_experiment(
         assert row[0] == f"{number}. {fix.sized}"
     first = next(line for line in evidence(found) if line.startswith("first: "))
     assert first.endswith(f"{section.grid.rows[0][3]} goodput per device")
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "sized"),
+    [
+        ("max_lag", 1, "bound the lag"),  # "bound the lag (at most 1) (max_lag=1)" says it twice
+        ("sync_every", 4, "bound the lag (at most 1)"),
+        ("", None, "bound the lag (at most 1)"),
+    ],
+)
+def test_a_size_that_the_setting_states_is_not_said_twice(
+    tmp_path: Path, setting: str, value: int | None, sized: str
+) -> None:
+    [some, *_] = slow_verdicts(tmp_path).verdict.fixes
+    fix = replace(some, move="bound the lag", size="at most 1", lever="lag_bound=1",
+                  setting=setting, value=value)  # fmt: skip
+    assert fix.sized == sized
 
 
 def test_a_fix_says_how_far_its_lever_was_moved(tmp_path: Path) -> None:

@@ -102,6 +102,8 @@ def _refuse_impossible(known: dict[str, Any]) -> None:
             "what cannot be",
             WRONG_USAGE,
         )
+    if not 0 < tokens < math.inf:
+        raise RltraceError(f"--tokens must be a number above 0, not {tokens:g}", WRONG_USAGE)
     total = parameters(size)
     if learner is not None:
         count, kind = counted(learner)

@@ -90,6 +90,15 @@ def test_nonsense_is_one_sentence(arguments: tuple[object, ...], says: str) -> N
     assert "Traceback" not in result.output
 
 
+@pytest.mark.parametrize("text", ["[" * 100_000, "x = " + "1" * 5_000, "x = "])
+def test_a_workload_file_that_cannot_be_read_is_one_sentence(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "job.toml"
+    path.write_text(text)
+    result = invoke("plan", path)
+    assert (result.exit_code, "is no TOML file" in result.output) == (2, True), result.output
+    assert len(result.output.strip().splitlines()) == 1
+
+
 def test_what_cannot_be_is_refused_with_its_number() -> None:
     result = invoke("plan", "--params", "405B", "--gpus", "16xH100", "--mean-tokens", 1000)
     assert result.exit_code == 1
@@ -143,7 +152,8 @@ def test_triage_of_words_is_a_design() -> None:
     "arguments",
     [(), ("--rollout", -1), ("--rollout", 1, "--placement", "x"), ("--output", "cot"),
      ("--rollout", 1, "--reference-side", "x"), ("--rollout", 1, "--params", "7B"),
-     ("--rollout", 1, "--overlap", 3),
+     ("--rollout", 1, "--overlap", 3), ("--rollout", "nan"),
+     ("--rollout", 1, "--params", "7B", "--rollout-gpus", "4xH100", "--tokens", "nan"),
      ("--params", "7B", "--output", "cot", "--environment", "low", "--staleness", "loose",
       "--train", 3)],
 )  # fmt: skip

@@ -63,7 +63,7 @@ def read_workload(path: Path) -> Tables:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise RltraceError(f"cannot read {path}: {error.strerror}") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, too
         raise RltraceError(f"{path} is no TOML file: {error}", WRONG_USAGE) from None
     found: Tables = {"": {}}
     for key, value in data.items():
@@ -190,7 +190,11 @@ def _model(values: Mapping[str, Any], where: str) -> Shape:
     own: dict[str, Any] = {key: int(values[key]) for key in _SHAPE if key in values}
     if any(value < 0 or (value < 1 and key in _SHAPE[:5]) for key, value in own.items()):
         _refuse(where, f"[model] sizes must be above 0, not {own}")
-    return replace(found, **own, source=f"{found.source}; some by hand") if own else found
+    if own:
+        found = replace(found, **own, source=f"{found.source}; some by hand")
+    if found.chosen > found.experts:
+        _refuse(where, f"a token cannot pass {found.chosen} of {found.experts} experts")
+    return found
 
 
 def _gpus(tables: Tables, where: str) -> tuple[int, Gpu]:
@@ -276,7 +280,7 @@ def _check(table: str, values: Mapping[str, Any], where: str) -> None:
             continue
         if isinstance(value, bool) or not isinstance(value, int | float):
             _refuse(where, f"{name} must be a number, not {value!r}")
-        if not math.isfinite(value) or value < 0:
+        if not 0 <= value <= sys.float_info.max:
             _refuse(where, f"{name} must not be negative or infinite, and is {value}")
         if key in _WHOLE and (value < 1 or value != round(value)):
             _refuse(where, f"{name} must be a whole number, 1 or more, not {value:g}")

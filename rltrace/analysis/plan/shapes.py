@@ -8,7 +8,7 @@ import math
 import re
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from rltrace.trace.errors import WRONG_USAGE, RltraceError
 
 _PARAMETERS = re.compile(r"([0-9]*\.?[0-9]+)\s*([KMBT]?)", re.IGNORECASE)
 _UNITS = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
+_TOO_LARGE = 1e9  # of what a config counts: layers, heads, experts, numbers of a vector
 _DENSE_TENSORS = (
     9.0  # of a layer, as checkpoints hold them: four of attention, three of the MLP, two norms
 )
@@ -129,7 +130,7 @@ def from_config(path: Path) -> Shape:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise RltraceError(f"cannot read {path}: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RltraceError(f"{path} is no JSON file: {error}") from None
     if not isinstance(data, dict):
         raise RltraceError(f"{path} holds no configuration of a model")
@@ -137,25 +138,18 @@ def from_config(path: Path) -> Shape:
     config: dict[str, Any] = inner if isinstance(inner, dict) else data
     try:
         return _of_config(config, str(path))
-    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+    except ValueError as error:
         raise RltraceError(
-            f"{path} does not tell the model's shape: {error} is missing or no number", WRONG_USAGE
+            f"{path} does not tell the model's shape: {error}", WRONG_USAGE
         ) from None
 
 
 def _of_config(config: dict[str, Any], path: str) -> Shape:
-    def number(*names: str, otherwise: int | None = None) -> int:
-        for name in names:
-            if config.get(name) is not None:
-                return int(config[name])
-        if otherwise is None:
-            raise KeyError(names[0])
-        return otherwise
-
-    hidden, layers = number("hidden_size"), number("num_hidden_layers")
-    heads = number("num_attention_heads")
-    kv_heads = number("num_key_value_heads", otherwise=heads)
-    head_dim = number("head_dim", otherwise=hidden // heads)
+    number = partial(_number, config)
+    hidden, layers = number("hidden_size", least=1), number("num_hidden_layers", least=1)
+    heads = number("num_attention_heads", least=1)
+    kv_heads = number("num_key_value_heads", otherwise=heads, least=1)
+    head_dim = number("head_dim", otherwise=hidden // heads, least=1)
     experts = number("num_experts", "num_local_experts", "n_routed_experts", otherwise=0)
     chosen = number("num_experts_per_tok", otherwise=0) if experts else 0
     latent = number("kv_lora_rank", otherwise=0)
@@ -174,19 +168,37 @@ def _of_config(config: dict[str, Any], path: str) -> Shape:
     total = float(rest + mixed * experts * expert)
     active = float(rest + mixed * chosen * expert)
     name = str(config.get("_name_or_path") or Path(path).parent.name or "model")
-    if min(hidden, layers, heads, kv_heads, head_dim) < 1 or total <= 0:
-        raise ValueError("a size")
+    if chosen > experts:
+        raise ValueError(f"a token cannot pass {chosen} of {experts} experts")
     return Shape(
         name, total, active, layers, hidden, heads, kv_heads, head_dim, experts, chosen, latent,
         f"{path}; parameters counted from it",
     )  # fmt: skip
 
 
+def _number(
+    config: dict[str, Any], *names: str, otherwise: int | None = None, least: int = 0
+) -> int:
+    """The first of these that is stated. Errors: `ValueError`, what is wrong in words."""
+    for name in names:
+        value = config.get(name)
+        if value is None:
+            continue
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not least <= value < _TOO_LARGE:
+            raise ValueError(f"{name} cannot be {value!r}")
+        return int(value)
+    if otherwise is None:
+        raise ValueError(f"{names[0]} is missing")
+    return otherwise
+
+
 def _latent_attention(config: dict[str, Any], hidden: int, heads: int) -> int:
     """Parameters of multi-head latent attention in a layer (DeepSeek-V2, arXiv 2405.04434)."""
-    rank, rope = int(config["kv_lora_rank"]), int(config["qk_rope_head_dim"])
-    nope, value = int(config["qk_nope_head_dim"]), int(config["v_head_dim"])
-    query = int(config.get("q_lora_rank") or 0)
+    number = partial(_number, config)
+    rank, rope = number("kv_lora_rank"), number("qk_rope_head_dim")
+    nope, value = number("qk_nope_head_dim"), number("v_head_dim")
+    query = number("q_lora_rank", otherwise=0)
     asks = heads * (nope + rope)
     queries = query * (hidden + asks) if query else hidden * asks
     return queries + hidden * (rank + rope) + rank * heads * (nope + value) + heads * value * hidden

@@ -53,7 +53,8 @@ class Stages:
         """Itself. Errors: `RltraceError` for what makes no sense."""
         for one in fields(self):
             value = getattr(self, one.name)
-            if isinstance(value, float) and (value < 0 or math.isinf(value)):
+            same = one.name == "throughput" and math.isnan(value)
+            if not isinstance(value, str) and not (same or 0 <= value < math.inf):
                 _refuse(f"{one.name} must not be negative or infinite, and is {value:g}")
         if not 0 <= self.overlap <= 1:
             _refuse(f"overlap is a part of the update, 0 to 1, not {self.overlap:g}")

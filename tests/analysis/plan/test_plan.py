@@ -166,6 +166,8 @@ def test_a_single_gpu_has_nothing_to_split() -> None:
         ({"model": {"name": "gpt-9"}}, "is not in the table"),
         ({"batch": {"prompts": 0}}, "whole number, 1 or more"),
         ({"batch": {"prompts": 1.5}}, "whole number"),
+        ({"batch": {"prompts": 10**400}}, "infinite"),
+        ({"model": {"name": "Qwen2.5-7B", "experts": 8, "chosen": 9}}, "cannot pass 9 of 8"),
         ({"lengths": {"mean_tokens": -1}}, "negative"),
         ({"lengths": {"mean_tokens": "long"}}, "must be a number"),
         ({"": {"staleness": "some"}}, "strict, bounded, loose"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -95,10 +96,33 @@ def test_a_config_tells_what_the_table_has(
         assert (found.experts, found.chosen) == (known.experts, known.chosen)
 
 
-@pytest.mark.parametrize("text", ["{}", "[1]", "no json", '{"hidden_size": "wide"}'])
-def test_a_config_without_a_shape_is_refused_in_a_sentence(tmp_path: Path, text: str) -> None:
+SIZES = {
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 128,
+    "vocab_size": 100,
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{}", "hidden_size is missing"),
+        ("[1]", "holds no configuration"),
+        ("no json", "no JSON"),
+        ("[" * 100_000, "no JSON"),
+        ('{"hidden_size": "wide"}', "hidden_size cannot be 'wide'"),
+        (json.dumps({**SIZES, "hidden_size": math.inf}), "hidden_size cannot be inf"),
+        (json.dumps({**SIZES, "num_attention_heads": 0}), "num_attention_heads cannot be 0"),
+        (json.dumps({**SIZES, "num_experts": 8, "num_experts_per_tok": 9}), "9 of 8 experts"),
+    ],
+)
+def test_a_config_without_a_shape_is_refused_in_a_sentence(
+    tmp_path: Path, text: str, says: str
+) -> None:
     (tmp_path / "config.json").write_text(text)
-    with pytest.raises(RltraceError, match=r"config\.json"):
+    with pytest.raises(RltraceError, match=rf"config\.json.*{says}"):
         shapes.by_name(str(tmp_path / "config.json"))
 
 

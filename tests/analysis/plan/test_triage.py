@@ -86,7 +86,8 @@ def test_a_naive_star_costs_what_the_published_sizing_says() -> None:
 @pytest.mark.parametrize(
     "stages",
     [Stages(rollout=-1), Stages(rollout=0), Stages(rollout=1, overlap=2),
-     Stages(rollout=1, throughput=2), Stages(rollout=math.inf)],
+     Stages(rollout=1, throughput=2), Stages(rollout=math.inf), Stages(rollout=math.nan),
+     Stages(rollout=1, train=math.nan)],
 )  # fmt: skip
 def test_seconds_without_sense_are_refused(stages: Stages) -> None:
     with pytest.raises(RltraceError):

@@ -88,7 +88,7 @@ class Trial:
         """What else there is to learn from after over before, which `metric` leaves out: response
         tokens a sample, with freshness useful tokens a step. NaN where nobody said."""
         ratios = [
-            _left_out(after, self.metric) / _left_out(before, self.metric)
+            _over(_left_out(after, self.metric), _left_out(before, self.metric))
             for before, after in self.pairs
         ]
         return float(np.mean(ratios)) if ratios else math.nan
@@ -126,14 +126,19 @@ def _gain(pairs: tuple[tuple[Pace, Pace], ...], metric: str) -> Interval:
 def _rate(pace: Pace, metric: str) -> float:
     """What is to grow: fresh steps a second, or effective samples (of the run's mean length)."""
     if metric == FRESHNESS:
-        return pace.freshness / pace.step_s
-    return pace.effective_tokens_per_s / pace.tokens_per_sample
+        return _over(pace.freshness, pace.step_s)
+    return _over(pace.effective_tokens_per_s, pace.tokens_per_sample)
 
 
 def _left_out(pace: Pace, metric: str) -> float:
     if metric == FRESHNESS:
-        return pace.effective_tokens_per_s / _rate(pace, metric)
+        return _over(pace.effective_tokens_per_s, _rate(pace, metric))
     return pace.tokens_per_sample if metric == GOODPUT else math.nan
+
+
+def _over(much: float, of: float) -> float:
+    """NaN where there is nothing to divide by: no token may be known, or none of use."""
+    return much / of if of else math.nan
 
 
 def _answer(gain: Interval, predicted: Estimate | None) -> tuple[str, str]:

@@ -168,6 +168,15 @@ def test_what_the_policy_learns_otherwise_is_not_counted() -> None:
     assert math.isnan(trial(pairs, "step", None).uncounted)
 
 
+@pytest.mark.parametrize("metric", ["goodput", "freshness"])
+def test_runs_without_useful_tokens_have_no_gain_in_them(metric: str) -> None:
+    """Groups that all fail, in the run before; samples without tokens in both."""
+    none, some = Pace((1.0,), 1.0, 0.0, 0.0, 0.0), Pace((1.0,), 1.0, 10.0, 0.0, 0.5)
+    found = trial(((none, some), (none, none)), metric, None)
+    assert found.answer == "cannot tell"
+    assert math.isnan(found.uncounted)
+
+
 def test_gains_as_shares_of_the_cost() -> None:
     found = trial(((pace(2.0), pace(1.0)),) * 3, "step", Estimate(1.6, 2.0, 2.5))
     assert found.saved == Interval(0.5, 0.5, 0.5)

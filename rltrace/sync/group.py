@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import threading
 import time
 from collections.abc import Callable
-from datetime import timedelta
 from time import monotonic_ns
 from typing import Any
 
@@ -27,6 +25,7 @@ from rltrace.sync.arena import Arena, LayoutChangedError, Lease, SlotWrite
 from rltrace.sync.blocks import BLOCK_BYTES, Digests, block_range, digest
 from rltrace.sync.following import checked
 from rltrace.sync.layout import Entry, Layout
+from rltrace.sync.meeting import first_line, group_of, store_at
 from rltrace.sync.recording import moved
 from rltrace.sync.tensors import torch_view
 from rltrace.sync.verifying import DamagedError
@@ -41,7 +40,6 @@ BACKENDS = ("gloo", "nccl")
 
 _POLL_S = 0.0005
 _SLOT_PATIENCE_S = 0.5
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _TAKES, _HAS = "takes", "has"
 
 
@@ -72,9 +70,9 @@ class Group:
         self._lost: str | None = None
         self._taken: SlotWrite | None = None
         try:
-            self._group = _group(backend, store, rank, size, timeout_s)
+            self._group = group_of(backend, store, rank, size, timeout_s)
         except RuntimeError as error:
-            said = f"not all of {size} members came within {timeout_s:g} s: {_first_line(error)}"
+            said = f"not all of {size} members came within {timeout_s:g} s: {first_line(error)}"
             raise RltraceError(said, CANNOT_TELL) from error
 
     @staticmethod
@@ -86,26 +84,14 @@ class Group:
         backend: str = "gloo",
         timeout_s: float = 60.0,
     ) -> Group:
-        """Meets the other members at `address` (`tcp://host:port/policy`), where rank 0 listens.
+        """Meets the other members at `address` (`tcp://host:port/policy`), where rank 0 listens: on
+        all its networks, unless that is an address of this host only, and without a token.
         `where` is the publisher's place on rank 0's host, and the place of slots that are made for
         the first version on the others'. A member that does not answer for `timeout_s` is lost.
 
         Errors: `RltraceError` where not all come in time.
         """
-        import torch.distributed as dist
-
-        at = Address.parse(address)
-        if at.host in _LOOPBACK:
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-        try:
-            store = dist.TCPStore(  # type: ignore[attr-defined]
-                *(at.host, at.port, size, rank == 0),
-                timeout=timedelta(seconds=timeout_s),
-                wait_for_workers=False,
-            )
-        except RuntimeError as error:
-            said = f"no group meets at {address}: {_first_line(error)}"
-            raise RltraceError(said, CANNOT_TELL) from error
+        store = store_at(Address.parse(address), rank, size, timeout_s)
         return Group(store, rank, size, where, backend, timeout_s)
 
     def move(self) -> Version:
@@ -291,7 +277,7 @@ class Group:
         try:
             return self._group.broadcast(there, 0), here, there
         except RuntimeError as error:
-            raise _LostError(f"a member is lost: {_first_line(error)}") from error
+            raise _LostError(f"a member is lost: {first_line(error)}") from error
 
     def _finish(self, under_way: tuple[Any, Any, Any], deadline: float) -> None:
         work, here, there = under_way
@@ -300,7 +286,7 @@ class Group:
                 self._still(deadline, "a member")
             work.wait()
         except RuntimeError as error:
-            raise _LostError(f"a member is lost: {_first_line(error)}") from error
+            raise _LostError(f"a member is lost: {first_line(error)}") from error
         if there is not here and self.rank:
             here.copy_(there)
 
@@ -309,7 +295,7 @@ class Group:
             self._store.set(f"{self._moves}{what}", json.dumps(said))
             self._store.delete_key(f"{self._moves - 2}{what}")
         except RuntimeError as error:
-            raise _LostError(f"rank 0 is lost: {_first_line(error)}") from error
+            raise _LostError(f"rank 0 is lost: {first_line(error)}") from error
 
     def _hear(self, what: str) -> dict[str, Any]:
         key, who = f"{self._moves}{what}", f"rank {what[1:] or 0}"
@@ -319,7 +305,7 @@ class Group:
                 self._still(deadline, who)
             said: dict[str, Any] = json.loads(self._store.get(key))
         except RuntimeError as error:
-            raise _LostError(f"rank 0 is lost: {_first_line(error)}") from error
+            raise _LostError(f"rank 0 is lost: {first_line(error)}") from error
         return said
 
     def _still(self, deadline: float, who: str) -> None:
@@ -333,19 +319,3 @@ class Group:
 
 class _LostError(Exception):
     """A member, or all of them."""
-
-
-def _group(backend: str, store: Any, rank: int, size: int, timeout_s: float) -> Any:
-    """A group of its own, beside any that the process has."""
-    import torch.distributed as dist
-
-    timeout = timedelta(seconds=timeout_s)
-    if backend == "gloo":
-        return dist.ProcessGroupGloo(store, rank, size, timeout)
-    options = dist.ProcessGroupNCCL.Options()
-    options._timeout = timeout
-    return dist.ProcessGroupNCCL(store, rank, size, options)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else repr(error)

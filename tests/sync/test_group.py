@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -31,6 +33,8 @@ def weights(value: int) -> dict[str, np.ndarray[Any, Any]]:
 
 def member(pipe: Connection, store: str, rank: int, size: int, where: str) -> None:
     """A host's process: does what it is told, and answers with what came of it."""
+    pipe.send("here")  # importing torch may take longer than members wait for each other
+    assert pipe.recv() == "join"
     group = Group(dist.FileStore(store, size), rank, size, where, timeout_s=PATIENCE_S)  # type: ignore[attr-defined]
     pipe.send("joined")
     subscribers: list[Subscriber] = []
@@ -69,6 +73,8 @@ class Hosts:
             theirs.close()
             self.pipes.append(ours)
             self.processes.append(process)
+        assert self.answers() == ["here"] * others
+        self.ask("join")
         self.publisher = Publisher.open(layout_of(weights(0)), self.place(0))
         self.group = Group(
             dist.FileStore(store, size), 0, size, self.place(0), timeout_s=PATIENCE_S
@@ -172,6 +178,38 @@ def test_a_lost_member_leaves_whole_versions_and_ends_the_group(
         with Subscriber.connect(job.place(rank), timeout_s=5) as subscriber:
             subscriber.pull_into(held, verify=True)
         assert {float(x) for a in held.values() for x in np.unique(a)} <= {1.0}
+
+
+def listens_at(port: int) -> set[str]:
+    """The addresses at which somebody listens there, as the kernel writes them."""
+    lines = [
+        line.split()
+        for table in ("tcp", "tcp6")
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()
+    ]
+    ends = {one[1] for one in lines if one[3] == "0A"}
+    return {end.split(":")[0] for end in ends if end.endswith(f":{port:04X}")}
+
+
+def test_members_meet_at_an_address_that_others_cannot_reach_where_it_is_this_hosts(
+    memory: Path,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    address, places = f"tcp://127.0.0.1:{port}/policy", [f"shm://{memory}/{n}" for n in (0, 1)]
+
+    def join(rank: int) -> Group:
+        return Group.join(address, rank, 2, places[rank], timeout_s=PATIENCE_S)
+
+    with ThreadPoolExecutor(1) as other, Publisher.open(layout_of(weights(0)), places[0]) as policy:
+        follower = other.submit(join, 1)
+        with join(0) as leader, follower.result() as follows:
+            assert listens_at(port) == {"0100007F"}
+            with pytest.raises(RltraceError, match=f"no group meets at {address}: "):
+                join(0)
+            policy.publish(weights(7))
+            moving = other.submit(follows.move)
+            assert leader.move() == moving.result()
 
 
 def test_who_does_not_come_is_waited_for_no_longer_than_asked(memory: Path) -> None:

@@ -1,0 +1,59 @@
+"""Where members of a group meet: torch.distributed's store, and a process group of their own."""
+
+from __future__ import annotations
+
+import os
+import socket
+from datetime import timedelta
+from typing import Any
+
+from rltrace.sync.wire import Address, is_loopback
+from rltrace.trace.errors import CANNOT_TELL, RltraceError
+
+
+def store_at(address: Address, rank: int, size: int, timeout_s: float) -> Any:
+    """The store of all members, which is in rank 0's process. It asks nobody for a token.
+
+    Errors: `RltraceError` where rank 0 cannot listen there, or is not there in time.
+    """
+    import torch.distributed as dist
+
+    listening: dict[str, Any] = {}
+    try:
+        if is_loopback(address.host):
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+            if rank == 0:  # torch's own socket would listen on all networks
+                listening = {"master_listen_fd": _listening(address), "use_libuv": False}
+        return dist.TCPStore(  # type: ignore[attr-defined]
+            *(address.host, address.port, size, rank == 0),
+            timeout=timedelta(seconds=timeout_s),
+            wait_for_workers=False,
+            **listening,
+        )
+    except (RuntimeError, OSError) as error:
+        said = f"no group meets at {address}: {first_line(error)}"
+        raise RltraceError(said, CANNOT_TELL) from error
+
+
+def group_of(backend: str, store: Any, rank: int, size: int, timeout_s: float) -> Any:
+    """A process group of its own, beside any that the process has. Errors: `RuntimeError` where not
+    all come in time."""
+    import torch.distributed as dist
+
+    timeout = timedelta(seconds=timeout_s)
+    if backend == "gloo":
+        return dist.ProcessGroupGloo(store, rank, size, timeout)
+    options = dist.ProcessGroupNCCL.Options()
+    options._timeout = timeout
+    return dist.ProcessGroupNCCL(store, rank, size, options)
+
+
+def first_line(error: Exception) -> str:
+    """What torch says of an error, without the trace of its C++."""
+    return str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+
+
+def _listening(address: Address) -> int:
+    """A socket's descriptor, for the store to take over. Errors: `OSError`."""
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    return socket.create_server((address.host, address.port), family=family).detach()

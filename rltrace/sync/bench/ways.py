@@ -123,8 +123,7 @@ class Processes:
 
     def tell(self, what: Any) -> None:
         """As `Receivers.tell`."""
-        for pipe in self._pipes:
-            pipe.send(("receive", what))
+        self._ask("receive", what)
         self._answers()
 
     def ends(self) -> list[float]:
@@ -133,8 +132,7 @@ class Processes:
 
     def digests(self) -> list[str]:
         """As `Receivers.digests`."""
-        for pipe in self._pipes:
-            pipe.send(("digest", None))
+        self._ask("digest")
         return [str(found) for found in self._answers()]
 
     def close(self) -> None:
@@ -148,6 +146,13 @@ class Processes:
             process.kill()  # it may wait for a version that will not come
             process.join()
 
+    def _ask(self, asked: str, what: Any = None) -> None:
+        try:
+            for pipe in self._pipes:
+                pipe.send((asked, what))
+        except OSError as error:
+            raise RltraceError("a receiver has ended", CANNOT_TELL) from error
+
     def _answers(self) -> list[Any]:
         found = []
         for pipe in self._pipes:
@@ -155,7 +160,7 @@ class Processes:
                 if not pipe.poll(_PATIENCE_S):
                     raise RltraceError("a receiver does not answer", CANNOT_TELL)
                 answer = pipe.recv()
-            except EOFError as error:
+            except (EOFError, OSError) as error:
                 raise RltraceError("a receiver has ended", CANNOT_TELL) from error
             if isinstance(answer, Exception):
                 raise RltraceError(f"a receiver failed: {answer}", CANNOT_TELL) from answer

@@ -37,7 +37,10 @@ class EachStep:
     def start(self) -> None:
         """Begins. The thread takes over which signals are blocked: all that `wrap` waits for have
         to be, else one might end `wrap` from here."""
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:  # as many processes and threads as there may be
+            self._say(f"nothing is said of steps: {error}")
 
     def finish(self) -> None:
         """The job is over: tells what is left to tell."""

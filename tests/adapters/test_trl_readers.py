@@ -465,7 +465,7 @@ def test_the_objective_and_the_placement_are_those_of_the_arguments(
 
 
 def test_a_trainer_of_another_kind_states_its_arguments_only() -> None:
-    facts = objective.stated(
-        SimpleNamespace(args=SimpleNamespace(max_steps=3, _private=1, hub_token="secret"))
-    )
+    secrets = dict.fromkeys(("hub_token", "judge_api_key", "password"), "secret")
+    args = SimpleNamespace(max_steps=3, _private=1, **secrets)
+    facts = objective.stated(SimpleNamespace(args=args))
     assert facts == {"settings": {"--max_steps": 3}}

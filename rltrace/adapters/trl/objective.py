@@ -12,6 +12,10 @@ _PLAIN = ("grpo", "dapo", "dr_grpo", "bnpo", "luspo")
 """Losses that are GRPO's clipped ratio, normalised in different ways."""
 
 
+_SECRETS = ("token", "password", "secret", "secret_key", "access_key", "api_key")
+"""How the names of arguments end that let somebody in; a subclass may have any of them."""
+
+
 def stated(trainer: Any) -> dict[str, Any]:
     """The facts that the arguments tell; what they do not tell is left out."""
     args = trainer.args
@@ -50,12 +54,12 @@ _OF_CLASS = {
 
 
 def _settings(args: Any) -> dict[str, Any]:
-    """The arguments that are plain values, as the command line takes them. Tokens that let
-    somebody in are nobody's business."""
+    """The arguments that are plain values, as the command line takes them. What lets somebody in
+    is nobody's business."""
     return {
         f"--{name}": value
         for name, value in vars(args).items()
         if not name.startswith("_")
-        and not name.endswith("_token")
+        and not name.endswith(_SECRETS)
         and isinstance(value, bool | int | float | str)
     }

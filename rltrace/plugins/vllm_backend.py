@@ -21,14 +21,14 @@ def register() -> None:
             WeightTransferEngineFactory,
             WeightTransferTrainerFactory,
         )
-    except ImportError:
-        return
-    try:
+
         for factory, module, engine in (
             (WeightTransferEngineFactory, "vllm_worker", "RltraceWeightTransferEngine"),
             (WeightTransferTrainerFactory, "vllm_trainer", "RltraceTrainerWeightTransferEngine"),
         ):
             if NAME not in factory._registry:
                 factory.register_engine(NAME, f"{__package__}.{module}", engine)
+    except ImportError:
+        return
     except Exception as error:  # another project's, which may change
         _log.warning("vLLM's weight transfer backend %r cannot be registered: %r", NAME, error)

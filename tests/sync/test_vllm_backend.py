@@ -51,3 +51,19 @@ def test_a_registry_that_is_another_one_costs_the_backend_only(
     of_vllm(monkeypatch, SimpleNamespace(), Factory())
     vllm_backend.register()
     assert "'rltrace' cannot be registered" in caplog.text
+
+
+class Unready(ModuleType):
+    """A module that fails as it is looked into."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError("no device")
+
+
+def test_a_vllm_that_fails_here_costs_the_backend_only(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    of_vllm(monkeypatch, Factory(), Factory())
+    monkeypatch.setitem(sys.modules, FACTORY, Unready(FACTORY))
+    vllm_backend.register()
+    assert "no device" in caplog.text

@@ -2,7 +2,7 @@
 
     streaming.py       a policy that a framework hands out tensor by tensor
     verl_backend.py    verl: `checkpoint_engine.backend=rltrace`
-    verl_engine.py     ... the engine itself, loaded where it is asked for
+    verl_engine.py     ... the engine itself, loaded with verl's registry of engines
     openrlhf.py        OpenRLHF: one call an update, under `rltrace wrap --sync`
     vllm_backend.py    vLLM: the weight transfer backend `rltrace`
     vllm_worker.py     ... the engine in vLLM's workers

@@ -69,7 +69,9 @@ def _set_all(**columns: int) -> None:
 
 
 def judged(call: Call) -> None:
-    """The functions have been asked: one number for each sample, their weighted sum."""
+    """The functions have been asked: one number for each sample, their weighted sum. TRL keeps none
+    on the host, so reading them waits for what the functions still do on a device; for all before
+    that TRL has waited, to tell them what the samples are."""
     trainer, lists = call.self, call.argument("completion_ids_list")
     if lists is None or len(lists) != len(_Pairs.made):
         return

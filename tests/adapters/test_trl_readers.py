@@ -349,6 +349,21 @@ def test_a_conversation_of_several_rows_is_several_samples(
     assert no_problems(run_path)
 
 
+def test_conversations_that_nobody_judges_make_room_for_others(
+    recorder: recording.Recorder, run_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rollouts, "_MOST", 2)
+
+    async def roll_out() -> None:
+        worker = Loop()
+        said = [(await worker._generate_one("prompt", [[4, END]]))[0] for _ in range(3)]
+        assert len(rollouts._waiting) == 2
+        await worker._score_group([Taken([1, 4], [0, 1], 1, said[-1], one=0.5)])
+
+    asyncio.run(roll_out())
+    assert rows(run_path, "select value from rewards where outcome = 'ok'") == [(0.5,)]
+
+
 def test_a_conversation_that_is_cancelled_is_aborted(
     recorder: recording.Recorder, run_path: Path
 ) -> None:

@@ -94,8 +94,9 @@ def ends(call: Call) -> None:
     _complete(call, conversation)
     if call.exception is None and conversation.row is not None:
         conversation.completion = call.result[0]
-        if len(_waiting) < _MOST:
-            _waiting[id(conversation.completion)] = conversation
+        if len(_waiting) >= _MOST:  # nobody will judge the oldest one
+            del _waiting[next(iter(_waiting))]
+        _waiting[id(conversation.completion)] = conversation
 
 
 def ends_judged(call: Call) -> None:

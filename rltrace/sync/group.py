@@ -25,7 +25,7 @@ from rltrace.sync.arena import Arena, LayoutChangedError, Lease, SlotWrite
 from rltrace.sync.blocks import BLOCK_BYTES, Digests, block_range, digest
 from rltrace.sync.following import checked
 from rltrace.sync.layout import Entry, Layout
-from rltrace.sync.meeting import first_line, group_of, store_at
+from rltrace.sync.meeting import first_line, gloo_near, group_of, store_at
 from rltrace.sync.recording import moved
 from rltrace.sync.tensors import torch_view
 from rltrace.sync.verifying import DamagedError
@@ -91,8 +91,10 @@ class Group:
 
         Errors: `RltraceError` where not all come in time.
         """
-        store = store_at(Address.parse(address), rank, size, timeout_s)
-        return Group(store, rank, size, where, backend, timeout_s)
+        at = Address.parse(address)
+        store = store_at(at, rank, size, timeout_s)
+        with gloo_near(at):
+            return Group(store, rank, size, where, backend, timeout_s)
 
     def move(self) -> Version:
         """Brings the publisher's latest version to every host; returns it once it is the latest of

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -20,10 +22,8 @@ def store_at(address: Address, rank: int, size: int, timeout_s: float) -> Any:
 
     listening: dict[str, Any] = {}
     try:
-        if is_loopback(address.host):
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-            if rank == 0:  # torch's own socket would listen on all networks
-                listening = {"master_listen_fd": _listening(address), "use_libuv": False}
+        if rank == 0 and is_loopback(address.host):  # torch's own would listen on all networks
+            listening = {"master_listen_fd": _listening(address), "use_libuv": False}
         return dist.TCPStore(  # type: ignore[attr-defined]
             *(address.host, address.port, size, rank == 0),
             timeout=timedelta(seconds=timeout_s),
@@ -33,6 +33,21 @@ def store_at(address: Address, rank: int, size: int, timeout_s: float) -> Any:
     except (RuntimeError, OSError) as error:
         said = f"no group meets at {address}: {first_line(error)}"
         raise RltraceError(said, CANNOT_TELL) from error
+
+
+@contextmanager
+def gloo_near(address: Address) -> Iterator[None]:
+    """Groups that are made meanwhile use what connects this host to itself, where that is an
+    address of it; gloo would go by what the host's name means. Later ones of the process do not."""
+    name = "GLOO_SOCKET_IFNAME"
+    ours = is_loopback(address.host) and name not in os.environ
+    if ours:
+        os.environ[name] = "lo"
+    try:
+        yield
+    finally:
+        if ours:
+            os.environ.pop(name, None)
 
 
 def group_of(backend: str, store: Any, rank: int, size: int, timeout_s: float) -> Any:

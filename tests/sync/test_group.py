@@ -192,8 +192,9 @@ def listens_at(port: int) -> set[str]:
 
 
 def test_members_meet_at_an_address_that_others_cannot_reach_where_it_is_this_hosts(
-    memory: Path,
+    memory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     address, places = f"tcp://127.0.0.1:{port}/policy", [f"shm://{memory}/{n}" for n in (0, 1)]
@@ -205,6 +206,9 @@ def test_members_meet_at_an_address_that_others_cannot_reach_where_it_is_this_ho
         follower = other.submit(join, 1)
         with join(0) as leader, follower.result() as follows:
             assert listens_at(port) == {"0100007F"}
+            assert (
+                "GLOO_SOCKET_IFNAME" not in os.environ
+            )  # the job's own groups
             with pytest.raises(RltraceError, match=f"no group meets at {address}: "):
                 join(0)
             policy.publish(weights(7))

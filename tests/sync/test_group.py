@@ -206,9 +206,7 @@ def test_members_meet_at_an_address_that_others_cannot_reach_where_it_is_this_ho
         follower = other.submit(join, 1)
         with join(0) as leader, follower.result() as follows:
             assert listens_at(port) == {"0100007F"}
-            assert (
-                "GLOO_SOCKET_IFNAME" not in os.environ
-            )  # the job's own groups
+            assert "GLOO_SOCKET_IFNAME" not in os.environ  # the job's own groups
             with pytest.raises(RltraceError, match=f"no group meets at {address}: "):
                 join(0)
             policy.publish(weights(7))

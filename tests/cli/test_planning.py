@@ -58,6 +58,10 @@ def test_a_sweep_has_a_row_for_each_value_and_says_where_nothing_fits() -> None:
     assert points[0]["row"] is None
     assert "does not fit" in points[0]["refused"]
     assert points[2]["row"]["step_s"] < points[1]["row"]["step_s"]
+    split = invoke("plan", *shape, "--sweep", "split=0.5,2", "--json")
+    assert [point["refused"] for point in json.loads(split.output)["points"]] == [
+        "", "a split is the part that generates, between 0 and 1, not 2",
+    ]  # fmt: skip
     shown = invoke("plan", *shape, "--sweep", "gpus=16..64")
     assert "useful tokens for a GPU-second" in shown.output
 
@@ -69,6 +73,8 @@ def test_a_sweep_has_a_row_for_each_value_and_says_where_nothing_fits() -> None:
         (("--sweep", "moons=1..2"), "gpus=16..256"),
         (("--sweep", "gpus=9..2"), "names no values"),
         (("--sweep", "gpus=a,b"), "names no values"),
+        (("--sweep", "gpus=1,inf"), "names no values"),
+        (("--sweep", "gpus=1..nan"), "names no values"),
         (("--gpus", "0xH100"), "at least one is needed"),
         (("--gpus", "16xH999"), "not in the table"),
         (("--cap", 10), "not above the mean"),

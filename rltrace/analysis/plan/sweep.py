@@ -42,6 +42,12 @@ def _real(what: str) -> Callable[[Spec, float], Spec]:
     return changed
 
 
+def _split(spec: Spec, value: float) -> Spec:
+    if not 0 < value < 1:
+        raise RltraceError(f"a split is the part that generates, between 0 and 1, not {value:g}")
+    return replace(spec, split=value)
+
+
 FIGURES: dict[str, tuple[bool, Callable[[Spec, float], Spec]]] = {
     "gpus": (True, _whole("gpus")),
     "prompts": (True, _whole("prompts")),
@@ -50,7 +56,7 @@ FIGURES: dict[str, tuple[bool, Callable[[Spec, float], Spec]]] = {
     "cap_tokens": (False, _real("cap_tokens")),
     "variation": (False, _real("variation")),
     "lag": (False, _real("lag_bound")),
-    "split": (False, _real("split")),
+    "split": (False, _split),
     "env_latency": (
         False,
         lambda spec, value: replace(
@@ -81,10 +87,10 @@ def asked(text: str) -> tuple[str, list[float]]:
             values = _between(low, high, int(count) if count else _POINTS)
         else:
             values = [float(value) for value in given.split(",")]
-    except ValueError:
+        if whole:
+            values = list(dict.fromkeys(float(round(value)) for value in values))
+    except (ValueError, OverflowError):  # no numbers, or not finite
         values = []
-    if whole:
-        values = list(dict.fromkeys(float(round(value)) for value in values))
     least = 1 if whole else 0
     sensible = values and all(math.isfinite(v) and v >= least for v in values)
     if not sensible or len(values) > _MOST:

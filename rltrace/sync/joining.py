@@ -11,6 +11,7 @@ which goes on from the slots. Pulling is the same as from a publisher of this ho
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import subprocess
@@ -27,6 +28,8 @@ from rltrace.sync.place import make_folder, shared_memory
 from rltrace.sync.relay import Relay
 from rltrace.sync.wire import TOKEN, Address
 from rltrace.trace.errors import CANNOT_TELL, OK, RltraceError
+
+_log = logging.getLogger("rltrace.sync")
 
 _FOLDER = "rltrace-joined"
 _DENSE = "--dense"
@@ -96,7 +99,10 @@ class Joined:
 
     def _keep(self) -> None:
         while not self._ended.wait(_LOOK_S):
-            self._look()
+            try:
+                self._look()
+            except OSError as error:  # no process or descriptor to spare: the next look may have
+                _log.warning("no relay of %s can be started: %s", self._parent, error)
 
     def _look(self) -> None:
         """Starts a relay where there is none. Of two started at once the lock leaves one."""

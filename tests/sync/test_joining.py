@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -99,3 +100,23 @@ def test_a_relay_that_is_killed_at_its_start_is_no_complaint(memory: Path) -> No
             joined.attach(0.0)
     finally:
         joined.close()
+
+
+def test_a_relay_that_cannot_be_started_now_is_started_later(
+    memory: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    joined = Joined(f"tcp://127.0.0.1:9/{memory.name}")
+    try:
+        first = joined._started
+        assert first is not None
+        with monkeypatch.context() as patched:
+            patched.setattr(subprocess, "Popen", full)
+            first._process.kill()
+            until(lambda: "no process to spare" in caplog.text, "it to be missed")
+        until(lambda: joined._started is not first, "another one")
+    finally:
+        joined.close()
+
+
+def full(*_: object, **__: object) -> None:
+    raise OSError("no process to spare")

@@ -162,7 +162,8 @@ def _make_run(
         path = make_run(command, out, hooks=list(hooks), **asked)
     except OSError as error:
         where, why = out or RUNS_FOLDER, error.strerror or error
-        _say(f"cannot record into {where}: {why}; the job runs untraced")
+        without = " and without --sync" if sync else ""
+        _say(f"cannot record into {where}: {why}; the job runs untraced{without}")
         return None
     why_there = why_elsewhere(out, path)
     if why_there:

@@ -234,9 +234,10 @@ def test_the_child_starts_with_the_signals_that_wrap_was_given(tmp_path: Path) -
 
 def test_a_run_directory_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    done = wrap(PY, "-c", "print(1)", cwd=tmp_path, options=("--out", "file/run"))
+    done = wrap(PY, "-c", "print(1)", cwd=tmp_path, options=("--sync", "--out", "file/run"))
     assert (done.returncode, done.stdout) == (0, "1\n")
     assert done.stderr.startswith("rltrace: cannot record into ")
+    assert done.stderr.endswith("; the job runs untraced and without --sync\n")
     assert done.stderr.count("\n") == 1
 
 

@@ -34,7 +34,8 @@ _ABOVE = 1.001
 class Measured:
     """What a run tells: lengths in tokens, groups and samples of a step, seconds of tools and of a
     verdict, seconds a step of generation and of the learner's stages, its placement and devices by
-    pool; `gpu` is None where it ran on none that is known."""
+    pool; `reference_s` is a reference pass on the actors' side, seconds a step; `gpu` is None where
+    it ran on none that is known."""
 
     mean_tokens: float
     longest_tokens: float
@@ -51,6 +52,7 @@ class Measured:
     devices: Mapping[str, float]
     gpu: Gpu | None
     steps: int
+    reference_s: float = 0.0
 
 
 def measure(run: Run) -> Measured:
@@ -93,6 +95,7 @@ def measure(run: Run) -> Measured:
         devices=dict(load.devices),
         gpu=_gpu(count_devices(run).name),
         steps=load.steps,
+        reference_s=load.reference_s,
     )
 
 
@@ -106,7 +109,7 @@ def measured_tables(found: Measured) -> Tables:
             "variation": found.variation,
         },
         "passes": {
-            "reference": Stage.REFERENCE in found.learner_s,
+            "reference": Stage.REFERENCE in found.learner_s or found.reference_s > 0,
             "logprob": Stage.LOGPROB in found.learner_s,
             "critic": Stage.VALUE in found.learner_s,
         },

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from rltrace.analysis.plan.constants import PlanConstants
@@ -39,9 +41,13 @@ def test_flags_say_what_is_planned_for_and_the_run_how_fast_it_goes() -> None:
     assert measured.best.step_s != pytest.approx(stated.best.step_s, rel=0.02)
 
 
-def test_without_known_gpus_only_lengths_and_latencies_count() -> None:
-    from dataclasses import replace
+def test_a_reference_pass_on_the_actors_side_is_planned_for_too() -> None:
+    assert not spec_of(merged(measured_tables(RUN), MODEL), "").reference
+    beside = replace(RUN, reference_s=3.0)
+    assert spec_of(merged(measured_tables(beside), MODEL), "").reference
 
+
+def test_without_known_gpus_only_lengths_and_latencies_count() -> None:
     cpu = replace(RUN, gpu=None)
     assert "gpus" not in measured_tables(cpu)
     tables = merged(merged(measured_tables(cpu), MODEL), {"gpus": {"kind": "16xH100"}})

@@ -8,6 +8,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from http.client import HTTPException
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -42,7 +43,10 @@ class _Sender:
     """Posts requests to a collector; `rejected` are the spans that it did not take, `said` why."""
 
     def __init__(self, endpoint: str, headers: Mapping[str, str]) -> None:
-        parts = urlsplit(endpoint)
+        try:
+            parts = urlsplit(endpoint)
+        except ValueError:
+            parts = urlsplit("")
         if parts.scheme not in ("http", "https") or not parts.netloc:
             message = f"--endpoint {endpoint}: give a URL, e.g. http://127.0.0.1:4318"
             raise RltraceError(message, WRONG_USAGE)
@@ -75,8 +79,9 @@ class _Sender:
                     )
                     raise RltraceError(message, UNREADABLE) from None
                 time.sleep(_wait_s(error.headers.get("Retry-After"), _TRIES - left))
-            except OSError as error:
-                why = getattr(error, "reason", error)
+            except (OSError, HTTPException, ValueError) as error:
+                # What is no HTTP (a port for gRPC), and a URL or header that cannot be sent, too.
+                why = str(getattr(error, "reason", "") or error).strip() or type(error).__name__
                 raise RltraceError(f"{self.url} cannot be reached: {why}", UNREADABLE) from None
 
     def _partly(self, answer: bytes) -> None:
@@ -85,11 +90,11 @@ class _Sender:
             partly = json.loads(answer or b"{}").get("partialSuccess") or {}
             self.rejected += int(partly.get("rejectedSpans", 0))
             self.said = str(partly.get("errorMessage") or self.said)
-        except (ValueError, AttributeError):
+        except (ValueError, TypeError, AttributeError):
             return  # it took them, and told so in another form (protobuf)
 
 
 def _wait_s(said: str | None, tried: int) -> float:
     """As long as the collector says, else twice as long each time."""
-    wished = float(said) if said and said.isdigit() else 0.5 * 2**tried
+    wished = float(said) if said and said.isdecimal() else 0.5 * 2**tried
     return min(wished, _LONGEST_WAIT_S)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import socketserver
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -209,11 +210,30 @@ def test_a_collector_that_refuses(run: Run, answer: tuple[int, str], code: int, 
     assert (code == ANSWER_IS_NO) == ("did not take" in str(refused.value))
 
 
+def test_a_port_that_speaks_no_http_is_one_sentence(run: Run) -> None:
+    """As that of a collector for gRPC, which answers in frames."""
+
+    class Frames(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            self.wfile.write(b"\x00\x00\x06\x04\x00\x00\x00\x00\x00\n")
+            self.rfile.read(1 << 10)
+
+    with socketserver.TCPServer(("127.0.0.1", 0), Frames) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        with pytest.raises(RltraceError, match="cannot be reached"):
+            send(run, f"http://127.0.0.1:{server.server_address[1]}", {})
+        thread.join()
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
         (["--endpoint", "localhost:4318"], 2, "give a URL"),
+        (["--endpoint", "http://[::1"], 2, "give a URL"),
         (["--endpoint", "http://127.0.0.1:1"], 4, "cannot be reached"),
+        (["--endpoint", "http://127.0.0.1:port"], 4, "cannot be reached"),
+        (["--endpoint", "http://127.0.0.1:1", "--header", "a=b\nc"], 4, "cannot be reached"),
         (["--header", "a=b"], 2, "goes with --endpoint"),
         (["--endpoint", "http://x", "--header", "b"], 2, "NAME=VALUE"),
         (["--endpoint", "http://x", "-o", "y"], 2, "not both"),

@@ -286,7 +286,7 @@ def test_wrong_usage_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "file").touch()
     wrong = [
-        (["import", "trl", log], "there is one for verl, openrlhf"),
+        (["import", "ppo", log], "there is one for verl, openrlhf"),
         (["import", "verl", log, "--out", tmp_path / "taken"], "is there already"),
         (["import", "verl", log, "--out", ""], "--out is empty"),
     ]

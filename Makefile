@@ -130,7 +130,7 @@ $(VERL)/.verl:
 	touch $@
 
 $(VERL)/.ready: $(VERL)/.verl pyproject.toml
-	$(VERL_PIP) --constraint $(VERL_PINS) --editable . pytest
+	$(VERL_PIP) --constraint $(VERL_PINS) --editable '.[sync]' pytest
 	touch $@
 
 # DeepSpeed has no wheels. Its C++ is compiled here, so that no job has to wait for it.

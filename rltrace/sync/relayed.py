@@ -54,42 +54,81 @@ class RelayedPublisher(SharedMemoryPublisher):
 
 class RelayedSubscriber:
     """Receives by `fetch`, which waits for this host's relay, and `load`, from its slots. With
-    `changes` only what differs from the version before is sent, where that is less."""
+    `changes` only what differs from the version before is sent, where that is less.
+
+    A learner that takes a dead one's place has another address: once a version of it is here, the
+    relay that followed the dead one is left, and ends when all workers of this host have left it.
+    """
 
     def __init__(self, changes: bool) -> None:
         self._changes = changes
-        self._following: dict[str, Subscriber] = {}  # a learner that died has left its address
-        self._loading: dict[str, SharedMemorySubscriber] = {}
-        self._lock = Lock()  # fetches run in threads
+        self._followed: _Followed | None = None
+        self._newest = -1  # of all that was fetched
+        self._fetching = Lock()  # fetches run in threads
+        self._switching = Lock()  # what is loaded from is not left meanwhile
 
     def fetch(self, manifest: Manifest) -> None:
-        """As `interface.Subscriber.fetch`. Errors: `RltraceError` where the learner's end is gone
-        before this host had the version."""
+        """As `interface.Subscriber.fetch`; one that was overtaken by a newer one is not waited for.
+        Errors: `RltraceError` where the learner's end is gone before this host had the version."""
         served: Served = manifest.location
-        with self._lock:
-            subscriber = self._following.get(served.address)
-            if subscriber is None:
-                subscriber = Subscriber.connect(
-                    served.address, threads=1, token=served.token, changes=self._changes
-                )
-                self._following[served.address] = subscriber
-            while True:
-                try:
-                    subscriber.wait(served.version, _LOOK_S)
-                    return
-                except RltraceError:
-                    _check_alive(served)
+        with self._fetching:
+            if manifest.version < self._newest:
+                return
+            before = followed = self._followed
+            if followed is None or followed.address != served.address:
+                followed = _Followed(served, self._changes)
+            try:
+                followed.wait(served)
+            except BaseException:
+                if followed is not before:
+                    followed.close()
+                raise
+            self._newest = manifest.version
+            with self._switching:
+                self._followed = followed
+            if before is not None and before is not followed:
+                before.close()
 
     def load(self, fetched: None, manifest: Manifest, state: Mapping[str, Tensor]) -> int:
         """As `interface.Subscriber.load`: the latest version of this host."""
-        place = place_of(manifest.location.address)
-        loading = self._loading.setdefault(place, SharedMemorySubscriber())
-        return loading.load(None, dataclasses.replace(manifest, location=place), state)
+        with self._switching:
+            assert self._followed is not None, "a version was fetched"
+            return self._followed.load(manifest, state)
 
     def close(self) -> None:
         """Leaves; the last subscriber of a host ends its relay."""
-        for subscriber in self._following.values():
-            subscriber.close()
+        if self._followed is not None:
+            self._followed.close()
+
+
+class _Followed:
+    """One learner's versions on this host: `wait` and `load` may run at the same time."""
+
+    def __init__(self, served: Served, changes: bool) -> None:
+        self.address = served.address
+        self._place = place_of(served.address)
+        self._arriving = Subscriber.connect(
+            served.address, threads=1, token=served.token, changes=changes
+        )
+        self._loading = SharedMemorySubscriber()
+
+    def wait(self, served: Served) -> None:
+        """Until the version is here. Errors: `RltraceError` where it is gone."""
+        while True:
+            try:
+                self._arriving.wait(served.version, _LOOK_S)
+                return
+            except RltraceError:
+                _check_alive(served)
+
+    def load(self, manifest: Manifest, state: Mapping[str, Tensor]) -> int:
+        """See `RelayedSubscriber.load`."""
+        return self._loading.load(None, dataclasses.replace(manifest, location=self._place), state)
+
+    def close(self) -> None:
+        """Leaves the relay and the slots."""
+        self._loading.close()
+        self._arriving.close()
 
 
 def _check_alive(served: Served) -> None:

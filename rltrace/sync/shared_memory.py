@@ -69,3 +69,8 @@ class SharedMemorySubscriber:
         applied = self._subscriber.applied
         assert applied is not None
         return applied.step
+
+    def close(self) -> None:
+        """Lets go of the slots."""
+        if self._subscriber is not None:
+            self._subscriber.close()

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import multiprocessing.connection
+from multiprocessing.process import BaseProcess
+
 import pytest
 import torch
 
 from rltrace.sync import Publisher, Relay, Subscriber, interface, layout_of
+from rltrace.sync.joining import _files, place_of
+from rltrace.sync.locks import Lock
+from rltrace.sync.place import folder_of
 from rltrace.sync.relayed import RelayedPublisher, RelayedSubscriber
 from rltrace.trace.errors import RltraceError
+from tests.sync.proxy import until
 from tests.sync.test_shared_memory import model, same
 
 
@@ -60,3 +68,77 @@ def test_models_get_each_version_and_a_learner_that_dies_says_so(where: str, cha
     for one in (publisher, second):
         if one._relay is not None:
             one._relay.close()
+
+
+def learn(where: str, control: multiprocessing.connection.Connection) -> None:
+    """A learner's process: publishes the weights of each version that it is asked for."""
+    publisher = RelayedPublisher(where, "127.0.0.1")
+    while True:
+        number = control.recv()
+        control.send(publisher.publish(number, {"w": torch.full((1000,), float(number))}))
+
+
+class Learner:
+    """A learner that can be killed."""
+
+    def __init__(self, where: str) -> None:
+        spawning = multiprocessing.get_context("spawn")
+        self._control, theirs = spawning.Pipe()
+        self._process: BaseProcess = spawning.Process(target=learn, args=(where, theirs))
+        self._process.start()
+
+    def publish(self, number: int) -> interface.Manifest:
+        self._control.send(number)
+        manifest = self._control.recv()
+        assert isinstance(manifest, interface.Manifest)
+        return manifest
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.join()
+        self._control.close()
+
+
+def has_relay(place: str) -> bool:
+    """Whether a process of this host holds the lock of the place's relay."""
+    lock = Lock.take(_files(place)[1])
+    if lock is not None:
+        lock.release()
+    return lock is None
+
+
+def test_a_dead_learners_relay_and_slots_go_once_all_workers_have_weights_of_the_next(
+    where: str,
+) -> None:
+    workers = [RelayedSubscriber(changes=True) for _ in range(2)]
+    state = {"w": torch.zeros(1000)}
+    learner = Learner(where)
+    try:
+        old = learner.publish(1)
+        for worker in workers:
+            worker.fetch(old)
+            assert worker.load(None, old, state) == 1
+        old_place = place_of(old.location.address)
+        learner.kill()
+        learner = Learner(where)
+        new = learner.publish(2)
+        new_place = place_of(new.location.address)
+        assert new_place != old_place
+
+        workers[0].fetch(new)
+        assert has_relay(old_place)  # the other worker may still load from there
+        assert workers[1].load(None, old, state) == 1
+        workers[1].fetch(new)
+        until(lambda: not has_relay(old_place), "the dead learner's relay to end")
+        until(lambda: not folder_of(old_place).exists(), "its memory to be free")
+
+        assert has_relay(new_place)
+        for worker in workers:
+            worker.fetch(old)  # of a call that was overtaken: nobody is there any more
+            state["w"].zero_()
+            assert worker.load(None, old, state) == 2
+            assert (state["w"] == 2.0).all()
+    finally:
+        learner.kill()
+        for worker in workers:
+            worker.close()

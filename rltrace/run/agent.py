@@ -2,8 +2,9 @@
 
 It reads the devices and the host once a second into the `samples` table, pairs the node's clock
 with real time every few seconds, and measures how far the clock is from that of the node where the
-run was started: when it starts, every minute, and at the end. It holds no descriptor of the job's
-and no terminal. A port is open only while the run has more than one node.
+run was started: when it starts, every minute, and at the end. Where weights are published on the
+node it measures what the node's memory carries, once. It holds no descriptor of the job's and no
+terminal. A port is open only while the run has more than one node.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from rltrace.hooks import recorder as recording
-from rltrace.hooks.recorder import Recorder
+from rltrace.hooks.recorder import Recorder, describe
 from rltrace.run.closing import close_run
 from rltrace.run.exchange import Server, measure, own_addresses
-from rltrace.run.host import cpu_model, read_host
+from rltrace.run.host import NO_DEVICE, cpu_model, read_host
 from rltrace.run.lifetime import Lifetime
+from rltrace.run.memory import COUNTER, MemoryFloor
 from rltrace.run.nvml import Devices, NoGpu
 from rltrace.trace.clock import boot_id, monotonic_ns, node_id, pair
 from rltrace.trace.errors import RltraceError
@@ -61,6 +63,7 @@ class Agent:
         self._stopped = False
         self._server: Server | None = None
         self._devices = self._open_devices()
+        self._floor = MemoryFloor(run_dir, self.node, os.cpu_count() or 1)
         self._pair_at = self._exchange_at = 0.0
         self._patience_s = SAMPLE_EVERY_S
         self._compared = False
@@ -79,6 +82,8 @@ class Agent:
         self._sample()
         self._pair()
         self._exchange()
+        if self._floor.is_wanted:
+            self._measure_memory()
         if self._unreached and not self._compared:
             first = self._lifetime.first_node
             self._recorder.problem("clocks-not-compared", target=first, detail=self._unreached)
@@ -107,13 +112,26 @@ class Agent:
         return devices
 
     def _sample(self) -> None:
-        readings = [*read_host(), *(self._devices.read() if self._devices else ())]
+        host = list(read_host())
+        readings = [*host, *(self._devices.read() if self._devices else ())]
         now_ns = monotonic_ns()
-        for counter, device, value in readings:
-            name = self._recorder.name(counter)
-            self._recorder.append(
-                "samples", time_ns=now_ns, counter=name, device=device, value=value
-            )
+        for reading in readings:
+            self._record(now_ns, *reading)
+        calm = self._floor.was_calm(now_ns, {counter: value for counter, _, value in host})
+        if calm and self._floor.is_wanted:
+            self._measure_memory()
+
+    def _measure_memory(self) -> None:
+        try:
+            rate = self._floor.measure()
+        except Exception as error:  # no room for it: the reading is missing
+            self._recorder.problem("not-recorded", target=COUNTER, detail=describe(error))
+        else:
+            self._record(monotonic_ns(), COUNTER, NO_DEVICE, rate)
+
+    def _record(self, now_ns: int, counter: str, device: int, value: float) -> None:
+        name = self._recorder.name(counter)
+        self._recorder.append("samples", time_ns=now_ns, counter=name, device=device, value=value)
 
     def _pair(self) -> None:
         monotonic, real, bracket = pair()

@@ -6,11 +6,12 @@ import os
 from collections.abc import Iterator
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-_NODE = -1  # no device
+NO_DEVICE = -1
+"""The device of a reading of the node itself."""
 
 
 def read_host() -> Iterator[tuple[str, int, float]]:
-    """Counter, device (-1: the node), value; nothing where there is no `/proc`.
+    """Counter, device (`NO_DEVICE`: the node), value; nothing where there is no `/proc`.
 
     `host/cpu_busy_seconds` is cumulative over all cores: two readings give the cores that were busy
     between them.
@@ -23,9 +24,9 @@ def read_host() -> Iterator[tuple[str, int, float]]:
     except (OSError, ValueError):
         return
     busy = (user + nice + system + irq + softirq) / _TICKS_PER_S
-    yield "host/cpu_busy_seconds", _NODE, busy
-    yield "host/memory_available_bytes", _NODE, _kib(memory, b"MemAvailable")
-    yield "host/memory_total_bytes", _NODE, _kib(memory, b"MemTotal")
+    yield "host/cpu_busy_seconds", NO_DEVICE, busy
+    yield "host/memory_available_bytes", NO_DEVICE, _kib(memory, b"MemAvailable")
+    yield "host/memory_total_bytes", NO_DEVICE, _kib(memory, b"MemTotal")
 
 
 def cpu_model() -> str:

@@ -12,8 +12,7 @@ from rltrace.sync.arena import Arena
 from rltrace.sync.copying import Workers
 from rltrace.sync.filling import Filler
 from rltrace.sync.layout import Layout
-from rltrace.sync.probing import record_memory
-from rltrace.sync.recording import moved
+from rltrace.sync.recording import moved, publishes_here
 from rltrace.sync.version import Version
 from rltrace.trace.segment import Row
 
@@ -52,12 +51,12 @@ class Publisher:
         subscribers are slow. One that was killed is taken over from: see `Arena.create`, also for
         `run`. Without `hashing` nobody can check what they receive. `threads` copy at a time; None:
         as many as there are cores, at most four. `patience_s` is how long a publication may wait
-        for a slot. In a traced process the rate of this machine's memory is probed first (0.2 s).
+        for a slot.
 
         Errors: `RltraceError` where there is a live publisher, or too little memory.
         """
         arena = Arena.create(where, layout, slots, spare, run)
-        record_memory()
+        publishes_here()
         return Publisher(arena, hashing, threads, patience_s)
 
     def publish(self, weights: Any, step: int = -1) -> Version | None:

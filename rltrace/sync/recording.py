@@ -6,16 +6,32 @@ nothing, at the price of a look at a global, where the process is not traced.
 
 from __future__ import annotations
 
+import os
 from time import monotonic_ns
 
 from rltrace.hooks import recorder as recording
 from rltrace.hooks.codes import codes_of
 from rltrace.sync.blocks import block_count
 from rltrace.sync.version import NO_ROOT, Manifest
+from rltrace.trace.clock import node_id
+from rltrace.trace.run_dir import publishes_file
 from rltrace.trace.segment import Row
 
 _CHECKSUM_BITS = 63
 """What the trace keeps of a root digest: its column holds a signed 64-bit integer, -1 unknown."""
+
+
+def publishes_here() -> None:
+    """Tells the agent of this node that weights are published on it. It then measures, beside the
+    job or after it, what the node's memory carries: the floor under every update on one host."""
+    recorder = recording.active()
+    if recorder is None:
+        return
+    path = publishes_file(recorder.run_dir, node_id())
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
+    except OSError as error:  # the job goes on
+        recorder.problem("not-recorded", target=path, detail=recording.describe(error))
 
 
 def moved(

@@ -5,6 +5,8 @@
     names/<who>.jsonl           [id, text] a line, appended before the id is first used
     problems/<who>.jsonl        what could not be recorded or hooked
     clocks/<node>.jsonl         a node's clock pairs and exchanges, written by its agent
+    nodes/<node>.json           a node's agent; .lock: taken by whoever starts it
+    nodes/<node>.publishes      empty: a process of the node publishes weights from its memory
     <table>/<who>.<n>.arrows    the rows
 
 Every process writes only its own files, so nothing is locked. Standard library only.
@@ -34,6 +36,11 @@ PARQUET = "parquet"
 """Folder of the compacted tables (`rltrace compact`)."""
 
 FOLDERS = (PROCESS, NAMES, PROBLEMS, CLOCKS, NODES, *TABLES)
+
+
+def publishes_file(run_dir: str, node: str) -> str:
+    """The file that says that a process of the node publishes weights from the node's memory."""
+    return f"{run_dir}/{NODES}/{node}.publishes"
 
 
 def holds_run(path: str) -> bool:

@@ -17,7 +17,9 @@ import pytest
 import rltrace
 from rltrace.hooks.boot import RUN_VARIABLE, SITE
 from rltrace.run.exchange import Server, measure, own_addresses
+from rltrace.run.memory import COUNTER, MemoryFloor
 from rltrace.trace.clock import node_id
+from rltrace.trace.run_dir import publishes_file
 from tests.hooks.conftest import WRAP, clean_environment, untraced
 from tests.run.test_wrap import until
 
@@ -84,6 +86,51 @@ def test_it_reads_the_node_and_ends_with_the_job(tmp_path: Path) -> None:
     assert all(0 <= p["bracket_ns"] < 1e9 for p in pairs)
     said = [p for p in opened.problems if p.get("what") == "no-gpu"]
     assert len(said) == (0 if any(c.startswith("gpu/") for c in counters) else 1)
+
+
+PUBLISHES = """
+import time
+import numpy as np
+from rltrace.sync import Publisher, layout_of
+weights = {{"w": np.zeros(1000)}}
+with Publisher.open(layout_of(weights), "shm://{0}") as first:
+    first.publish(weights)
+with Publisher.open(layout_of(weights), "shm://{0}") as second:
+    second.publish(weights)
+    time.sleep(1.5)
+"""
+
+
+def test_it_measures_memory_once_where_weights_are_published(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    job = start_wrap(run, PUBLISHES.format(f"agent-test-{os.getpid()}"))
+    pid = agent_pid(run)
+    assert job.wait(120) == 0
+    assert until(lambda: not alive(pid), 30)
+    found = rltrace.open_run(run).sql(
+        f"SELECT value > 0, device, role FROM samples WHERE counter = '{COUNTER}'"
+    )
+    assert found.fetchall() == [(True, None, "agent")]
+
+
+def test_memory_is_measured_where_nobody_wants_the_cores(tmp_path: Path) -> None:
+    (tmp_path / "nodes").mkdir()
+    floor = MemoryFloor(str(tmp_path), "node", cores=8)
+
+    def readings(busy_s: float, available: float = 8e9) -> dict[str, float]:
+        return {"host/cpu_busy_seconds": busy_s, "host/memory_available_bytes": available}
+
+    assert not floor.was_calm(0, readings(100.0))  # since when is not known
+    assert floor.was_calm(10**9, readings(106.0))
+    assert not floor.was_calm(2 * 10**9, readings(112.5))
+    assert not floor.was_calm(3 * 10**9, readings(112.5, available=1e8))
+    assert not floor.was_calm(4 * 10**9, {})
+    assert not floor.was_calm(5 * 10**9, readings(113.0))
+    assert not floor.is_wanted
+    Path(publishes_file(str(tmp_path), "node")).touch()
+    assert floor.is_wanted
+    floor.measure()
+    assert not floor.is_wanted
 
 
 @pytest.mark.parametrize("which", ["job", "wrap"])

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
-from rltrace import open_run
+from rltrace import counter, open_run
 from rltrace.hooks.recorder import Recorder
-from rltrace.sync import Publisher, Subscriber, layout_of, probing
+from rltrace.run.memory import COUNTER, memory_bytes_per_s
+from rltrace.sync import Publisher, Subscriber, layout_of
+from rltrace.trace.clock import node_id
+from rltrace.trace.run_dir import NODES, publishes_file
 
 WEIGHTS = {"w": np.ones(300_000, dtype=np.float32)}
 LAYOUT = layout_of(WEIGHTS)
@@ -44,19 +46,24 @@ def test_a_publication_and_a_pull_are_a_source_and_a_sink(
     assert found == expected
 
 
-def test_a_probe_of_the_memory_that_fails_costs_its_reading_only(
-    where: str, recorder: Recorder, run_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_publisher_asks_for_the_rate_of_memory_and_measures_nothing_itself(
+    where: str, recorder: Recorder, run_path: Path
 ) -> None:
-    def no_memory() -> float:
-        raise MemoryError("no room for a buffer")
+    asked = Path(publishes_file(str(run_path), node_id()))
+    assert not asked.exists()
+    with Publisher.open(LAYOUT, where):
+        assert asked.exists()
+    assert not rows(run_path, "select counter from samples")
 
-    monkeypatch.setattr(probing, "memory_bytes_per_s", no_memory)
+
+def test_a_publisher_that_cannot_ask_for_it_publishes(
+    where: str, recorder: Recorder, run_path: Path
+) -> None:
+    (run_path / NODES).rmdir()
     with Publisher.open(LAYOUT, where) as publisher:
         assert publisher.publish(WEIGHTS) is not None
-    assert not rows(run_path, f"select value from samples where counter = '{probing.COUNTER}'")
-    assert [(p["target"], p["detail"]) for p in open_run(run_path).problems] == [
-        (probing.COUNTER, "MemoryError: no room for a buffer")
-    ]
+    (problem,) = open_run(run_path).problems
+    assert problem["target"] == publishes_file(str(run_path), node_id())
 
 
 def test_phases_carry_bytes_and_lie_within_the_whole(
@@ -107,7 +114,8 @@ def test_the_phases_explain_an_updates_time_and_bytes_and_its_floor_is_known(
         # spans. Real jobs of frameworks are held to 99 % over a run (tests.sync.explaining).
         explained = [known / whole for r, _, whole, known, *_ in found if r == role]
         assert 0.95 <= max(explained) <= 1.0, (role, explained)
-    # One update's distance to the floor, as docs/sync.md asks for it.
+    # One update's distance to the floor, as docs/sync.md asks for it; the agent is another process.
+    counter(COUNTER, memory_bytes_per_s())
     question = DOCS.read_text().split("```sql\n")[1].split("```")[0]
     versions = rows(run_path, question)
     assert [(version, sinks) for version, sinks, _ in versions] == [(n, 1) for n in range(1, 10)]

@@ -23,8 +23,16 @@ from pathlib import Path
 import click
 import numpy as np
 
-from benchmarks.measuring import Check, Result, interval, middle_means, spread
-from benchmarks.overhead import costs_s
+from benchmarks.measuring import Check, Result, interval, middle_means
+from benchmarks.stage_truth import (
+    SHARE,
+    Error,
+    cost_of_events,
+    cost_of_steps,
+    errors,
+    in_turn,
+    part_of_allowed,
+)
 from rltrace.analysis.summary import summarize
 from rltrace.analysis.walls.wall import ENV_REWARD
 from tests.openrlhf.jobs import JOBS, Finished, make_assets, train
@@ -36,8 +44,6 @@ TIMERS = {
     "timing/broadcast": "stage = 'sync'",  # without the asynchronous trainer's lock they are one
 }
 """OpenRLHF's timer -> the controller's span of the same."""
-
-SHARE, LEAST_S = 0.05, 0.005
 
 
 def steady_s(job: Finished) -> list[float]:
@@ -52,26 +58,25 @@ def verdicts_cost_s(job: Finished) -> float:
     return wall.cost.share * found.steps.step_s.mean
 
 
-def busy_error(job: Finished) -> float:
-    """How far the trace's busy seconds of verdicts are from what the reward function slept, by its
-    own stamps, as a part of 5 %. On a busy machine it sleeps longer than it asked for."""
+def busy_error(job: Finished) -> Error:
+    """The trace's busy seconds of verdicts against what the reward function slept, by its own
+    stamps. On a busy machine it sleeps longer than it asked for."""
     [busy_s] = job.rows("SELECT sum(end_ns - start_ns) / 1e9 FROM rewards")
     stamps = job.stamps("reward")
     slept_s = sum(stamp["end_ns"] - stamp["start_ns"] for stamp in stamps) / 1e9
     assert slept_s >= DELAY_S * len(stamps)
-    return abs(float(busy_s) - slept_s) / (SHARE * slept_s)
+    return "busy verdicts / delays", abs(float(busy_s) - slept_s) / (SHARE * slept_s)
 
 
-def timer_errors(job: Finished) -> Iterator[float]:
-    """OpenRLHF's timers of every steady step against the trace, as a part of 5 % or 5 ms."""
+def timer_errors(job: Finished) -> Iterator[Error]:
+    """OpenRLHF's timers of every steady step."""
     for step, metrics in list(job.metrics.items())[1:]:
         for timer, spans in TIMERS.items():
             [traced_s] = job.rows(
                 "SELECT sum(end_ns - start_ns) / 1e9 FROM spans"
                 f" WHERE role = 'controller' AND step = {step} AND {spans}"
             )
-            true_s = metrics[timer]
-            yield abs(float(traced_s) - true_s) / max(SHARE * true_s, LEAST_S)
+            yield "OpenRLHF's timers", part_of_allowed(float(traced_s), metrics[timer])
 
 
 def logged_s(job: Finished) -> list[float]:
@@ -85,17 +90,16 @@ def run_all(folder: Path, runs: int, steps: int) -> dict[str, list[Finished]]:
     quick = replace(JOBS["sync"], steps=steps)
     slow = replace(quick, environment=(("REWARD_DELAY_S", str(DELAY_S)),))
     kinds = {"slow": (slow, True), "untraced": (slow, False), "quick": (quick, True)}
-    done: dict[str, list[Finished]] = {kind: [] for kind in kinds}
-    for nth in range(runs):
-        for kind in list(kinds)[:: -1 if nth % 2 else 1]:
-            job, traced = kinds[kind]
-            done[kind].append(train(job, assets, folder / f"{nth}-{kind}", traced))
-    return done
+
+    def run(kind: str, nth: int) -> Finished:
+        job, traced = kinds[kind]
+        return train(job, assets, folder / f"{nth}-{kind}", traced)
+
+    return in_turn(list(kinds), runs, run)
 
 
-def verdicts(result: Result, done: dict[str, list[Finished]]) -> None:
-    """Busy and exposed seconds of verdicts."""
-    result.rows["busy verdicts / delays"] = spread([busy_error(job) for job in done["slow"]])
+def saving(result: Result, done: dict[str, list[Finished]]) -> None:
+    """What verdicts cost a step, as reported and as seen without their delays."""
     saved = np.array(
         [
             slow - quick
@@ -107,40 +111,14 @@ def verdicts(result: Result, done: dict[str, list[Finished]]) -> None:
     slow, quick = (
         float(np.mean([verdicts_cost_s(job) for job in done[kind]])) for kind in ("slow", "quick")
     )
-    saving, shown = float(middle_means(saved)), slow - quick
+    seen, shown = float(middle_means(saved)), slow - quick
     result.notes["a step saves without the delays"] = (
-        f"{saving:.4f} s (95 % {low:.4f} to {high:.4f}, {len(saved)} steps)"
+        f"{seen:.4f} s (95 % {low:.4f} to {high:.4f}, {len(saved)} steps)"
     )
     result.notes["verdicts cost, as reported"] = f"{shown:.4f} s"
-    off = abs(shown - saving) / ((high - low) / 2)
+    off = abs(shown - seen) / ((high - low) / 2)
     what = "cost of verdicts off what is saved without, as a part of its noise"
     result.checks.append(Check(what, off, 1.0, ""))
-
-
-def cost(result: Result, done: dict[str, list[Finished]], steps: int) -> None:
-    """What tracing costs."""
-    ratios = np.array(
-        [
-            ours / theirs
-            for one, other in zip(done["slow"], done["untraced"], strict=True)
-            for ours, theirs in zip(logged_s(one), logged_s(other), strict=True)
-        ]
-    )
-    low, high = interval(ratios, level=0.9, statistic=middle_means)
-    result.notes["step, traced / untraced"] = (
-        f"{float(middle_means(ratios)):.4f} (mean of the middle 60 % of {len(ratios)} pairs),"
-        f" 90 % {low:.4f} to {high:.4f}"
-    )
-    bound = "step time traced / untraced, upper 95 % bound"
-    result.checks.append(Check(bound, high, 1.03, ""))
-    for job in done["slow"]:
-        events, costs = costs_s(job.run)
-        [wall_s] = job.rows("SELECT (max(end_ns) - min(start_ns)) / 1e9 FROM steps")
-        result.notes["events a step"] = (
-            f"{events / steps:,.0f}, {sum(costs) / events * 1e9:,.0f} ns each in the mean"
-        )
-        share = costs[0] / float(wall_s)
-        result.checks.append(Check("events x cost / wall time, busiest process", share, 0.003, ""))
 
 
 @click.command()
@@ -152,12 +130,11 @@ def main(runs: int, steps: int, as_json: bool) -> None:
     result = Result("Error, as a part of what is allowed (5 % or 5 ms)", "1")
     with tempfile.TemporaryDirectory() as name:
         done = run_all(Path(name), runs, steps)
-        verdicts(result, done)
-        traced = [*done["slow"], *done["quick"]]
-        result.rows["OpenRLHF's timers"] = spread([e for job in traced for e in timer_errors(job)])
-        for what, row in result.rows.items():
-            result.checks.append(Check(f"{what}, median", row.median, 1.0, ""))
-        cost(result, done, steps)
+        errors(result, map(busy_error, done["slow"]))
+        saving(result, done)
+        errors(result, (e for job in (*done["slow"], *done["quick"]) for e in timer_errors(job)))
+        cost_of_steps(result, "step", map(logged_s, done["slow"]), map(logged_s, done["untraced"]))
+        cost_of_events(result, done["slow"], steps)
     sys.exit(result.finish(as_json))
 
 

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import ast
-import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import rltrace
-from rltrace.trace.run import Run
+from tests.framework_jobs import RAY, ROOT, Ended, Meanwhile, made_by, run_job
 from tests.hooks.conftest import WRAP, clean_environment
 
-ROOT = Path(__file__).parents[2]
 LAUNCH = ROOT / "examples/openrlhf/cpu.sh"
 PLUGIN = ROOT / "tests/openrlhf/plugin/openrlhf_cpu"
-LIMIT_S = 900  # of one job, which takes one to two minutes on two idle cores
 
 PROMPTS, SAMPLES = 4, 2
 """Prompts of a step, and answers to each."""
@@ -80,23 +75,8 @@ _NOT_FINITE = re.compile(r"\b-?(nan|inf)\b")
 _STEP = re.compile(r"Global step (\d+): ({.*?})\s*(?:\x1b.*)?$", re.MULTILINE)
 
 
-@dataclass(frozen=True)
-class Finished:
-    """A finished job: what OpenRLHF logged, what the plug-in stamped and, if traced, the run."""
-
-    job: Job
-    folder: Path
-    code: int = 0
-
-    @cached_property
-    def run(self) -> Run:
-        """The trace."""
-        return rltrace.open_run(self.folder / "run")
-
-    @cached_property
-    def log(self) -> str:
-        """All that the job printed."""
-        return (self.folder / "log").read_text(errors="replace")
+class Finished(Ended[Job]):
+    """A finished job, and what OpenRLHF logged."""
 
     @cached_property
     def metrics(self) -> dict[int, dict[str, Any]]:
@@ -106,17 +86,6 @@ class Finished:
             for step, text in _STEP.findall(self.log)
         }
 
-    def stamps(self, what: str) -> list[dict[str, Any]]:
-        """What the plug-in's own code wrote down, in order of its start."""
-        files = (self.folder / "stamps").glob(f"{what}-*.jsonl")
-        found = [json.loads(line) for file in files for line in file.read_text().splitlines()]
-        return sorted(found, key=lambda line: line["start_ns"])
-
-    def rows(self, query: str) -> list[Any]:
-        """The rows of a query on the trace; bare values where it has one column."""
-        found = self.run.sql(query).fetchall()
-        return [row[0] if len(row) == 1 else row for row in found]
-
 
 def train(
     job: Job,
@@ -124,7 +93,7 @@ def train(
     folder: Path,
     traced: bool = True,
     code: int | None = 0,
-    meanwhile: Callable[[subprocess.Popen[bytes]], None] | None = None,
+    meanwhile: Meanwhile = lambda process: None,
 ) -> Finished:
     """Runs a job in a folder, by default traced into `run` there, until it ends with `code`.
 
@@ -140,40 +109,14 @@ def train(
         environment = clean_environment(
             PYTHON=sys.executable,
             RAY_DIR=ray_dir,  # short: sockets have their paths there
-            RAY_memory_monitor_refresh_ms="0",  # it kills for the memory of other programs
-            RAY_raylet_start_wait_time_s="180",
             OPENRLHF_CPU_STAMPS=str(folder / "stamps"),
+            **RAY,
             **dict(job.environment),
         )
         command = [*wrap, str(LAUNCH), str(assets), *flags]
-        ended = Finished(job, folder, _run(command, folder, environment, meanwhile))
-    assert code is None or ended.code == code, ended.log[-8000:]
+        ended = Finished(job, folder, run_job(command, folder, environment, meanwhile))
+    ended.checked(code)
     return ended
-
-
-def _run(
-    command: list[str],
-    folder: Path,
-    environment: dict[str, str],
-    meanwhile: Callable[[subprocess.Popen[bytes]], None] | None,
-) -> int:
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            command,
-            cwd=folder,
-            env=environment,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            if meanwhile is not None:
-                meanwhile(process)
-            return process.wait(LIMIT_S)
-        except BaseException:
-            os.killpg(process.pid, signal.SIGTERM)
-            process.wait(30)
-            raise
 
 
 def end_left_over(job: Finished) -> None:
@@ -188,7 +131,5 @@ def end_left_over(job: Finished) -> None:
 
 
 def make_assets(folder: Path) -> Path:
-    """Model, tokenizer and prompts; no network."""
-    maker = Path(__file__).with_name("make_assets.py")
-    subprocess.run([sys.executable, str(maker), str(folder)], check=True, env=clean_environment())
-    return folder
+    """Model, tokenizer and prompts."""
+    return made_by(Path(__file__).with_name("make_assets.py"), folder)

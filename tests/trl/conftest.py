@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 from collections.abc import Callable
@@ -23,13 +24,11 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def finished(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Finished]:
-    """The finished job of a name, traced."""
-    known: dict[str, Finished] = {}
+def finished(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Finished]:
+    """The finished job of a name, traced unless asked otherwise; each is run once."""
 
-    def job(name: str) -> Finished:
-        if name not in known:
-            known[name] = train(JOBS[name], model, tmp_path_factory.mktemp(name))
-        return known[name]
+    @functools.cache
+    def job(name: str, traced: bool = True) -> Finished:
+        return train(JOBS[name], model, tmp_path_factory.mktemp(name), traced)
 
     return job

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,12 +11,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import rltrace
-from rltrace.trace.run import Run
+from tests.framework_jobs import Ended, made_by, run_job
 from tests.hooks.conftest import WRAP, clean_environment
 
 JOB = Path(__file__).with_name("job") / "train.py"
-LIMIT_S = 900  # of one job, which takes half a minute on an idle core
 
 EACH = 4
 """Samples of a prompt."""
@@ -63,40 +58,14 @@ FAILS = Job("grpo", options=("functions=['identity','fails']",))
 """Its second reward function raises in the second step."""
 
 
-@dataclass(frozen=True)
-class Finished:
-    """A finished job: what TRL logged, what the job's own code stamped and, if traced, the run."""
-
-    job: Job
-    folder: Path
-    code: int = 0
-
-    @cached_property
-    def run(self) -> Run:
-        """The trace."""
-        return rltrace.open_run(self.folder / "run")
-
-    @property
-    def log(self) -> str:
-        """All that the job printed."""
-        return (self.folder / "log").read_text(errors="replace")
+class Finished(Ended[Job]):
+    """A finished job, and what TRL logged."""
 
     @cached_property
     def metrics(self) -> dict[int, dict[str, Any]]:
         """TRL's own figures by step."""
         state = json.loads((self.folder / "out/log.json").read_text())
         return {line["step"]: line for line in state["log_history"] if "train_runtime" not in line}
-
-    def stamps(self, what: str) -> list[dict[str, Any]]:
-        """What the job's own code wrote down, in order of its start."""
-        files = (self.folder / "stamps").glob(f"{what}-*.jsonl")
-        found = [json.loads(line) for file in files for line in file.read_text().splitlines()]
-        return sorted(found, key=lambda line: line["start_ns"])
-
-    def rows(self, query: str) -> list[Any]:
-        """The rows of a query on the trace; bare values where it has one column."""
-        found = self.run.sql(query).fetchall()
-        return [row[0] if len(row) == 1 else row for row in found]
 
 
 def train(
@@ -121,8 +90,8 @@ def train(
         **dict(job.environment),
     )
     command = [*wrap, *launch, str(JOB), *arguments]
-    ended = Finished(job, folder, _run(command, folder, environment))
-    assert code is None or ended.code == code, ended.log[-8000:]
+    ended = Finished(job, folder, run_job(command, folder, environment))
+    ended.checked(code)
     return ended
 
 
@@ -132,26 +101,6 @@ def _free_port() -> int:
         return int(listening.getsockname()[1])
 
 
-def _run(command: list[str], folder: Path, environment: dict[str, str]) -> int:
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            command,
-            cwd=folder,
-            env=environment,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            return process.wait(LIMIT_S)
-        except BaseException:
-            os.killpg(process.pid, signal.SIGTERM)
-            process.wait(30)
-            raise
-
-
 def make_assets(folder: Path) -> Path:
-    """Model and tokenizer; no network."""
-    maker = Path(__file__).with_name("make_assets.py")
-    subprocess.run([sys.executable, str(maker), str(folder)], check=True, env=clean_environment())
-    return folder
+    """Model and tokenizer."""
+    return made_by(Path(__file__).with_name("make_assets.py"), folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 from collections.abc import Callable
@@ -24,13 +25,10 @@ def assets(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def finished(assets: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Finished]:
-    """The finished job of a name."""
-    known: dict[tuple[str, bool], Finished] = {}
+    """The finished job of a name, traced unless asked otherwise; each is run once."""
 
+    @functools.cache
     def job(name: str, traced: bool = True) -> Finished:
-        if (name, traced) not in known:
-            folder = tmp_path_factory.mktemp(name)
-            known[name, traced] = train(JOBS[name], assets, folder, traced)
-        return known[name, traced]
+        return train(JOBS[name], assets, tmp_path_factory.mktemp(name), traced)
 
     return job

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import rltrace
-from rltrace.trace.run import Run
-from tests.hooks.clusters import ENVIRONMENT, RAY, started_cluster
+from tests.framework_jobs import RAY, ROOT, Ended, Meanwhile, made_by, run_job
+from tests.hooks import clusters
 from tests.hooks.conftest import WRAP, clean_environment
 
-ROOT = Path(__file__).parents[2]
 LAUNCH = ROOT / "examples/verl/cpu.sh"
-LIMIT_S = 900  # of one job, which takes one to two minutes on two idle cores
 
 ROLLOUT = "actor_rollout_ref.rollout"
 SYNC_BYTES = 322_304
@@ -90,17 +83,8 @@ JOBS: Mapping[str, Job] = {
 QUICK = ("sync",)
 
 
-@dataclass(frozen=True)
-class Finished:
-    """A finished job: what verl logged, what the plug-in stamped and, if traced, the run."""
-
-    job: Job
-    folder: Path
-
-    @cached_property
-    def run(self) -> Run:
-        """The trace."""
-        return rltrace.open_run(self.folder / "run")
+class Finished(Ended[Job]):
+    """A finished job, and what verl logged."""
 
     @cached_property
     def metrics(self) -> dict[int, dict[str, Any]]:
@@ -109,17 +93,6 @@ class Finished:
         records = [json.loads(line) for line in lines]
         return {record["step"]: record["data"] for record in records if record["step"] > 0}
 
-    def stamps(self, what: str) -> list[dict[str, Any]]:
-        """What the plug-in's own code wrote down, in order of its start."""
-        files = (self.folder / "stamps").glob(f"{what}-*.jsonl")
-        found = [json.loads(line) for file in files for line in file.read_text().splitlines()]
-        return sorted(found, key=lambda line: line["start_ns"])
-
-    def rows(self, query: str) -> list[Any]:
-        """The rows of a query on the trace; bare values where it has one column."""
-        found = self.run.sql(query).fetchall()
-        return [row[0] if len(row) == 1 else row for row in found]
-
 
 def train(
     job: Job,
@@ -127,10 +100,10 @@ def train(
     folder: Path,
     traced: bool = True,
     code: int | None = 0,
-    hangs: Callable[[], bool] = lambda: False,
+    meanwhile: Meanwhile = lambda process: None,
 ) -> Finished:
     """Runs a job in a folder, by default traced into `run` there, until it ends with `code`, or
-    with any for `None`. One that hangs is sent SIGTERM."""
+    with any for `None`."""
     (folder / "stamps").mkdir(parents=True)
     settings = [setting.format(assets=assets) for setting in job.settings]
     settings.append(f"trainer.total_training_steps={job.steps}")
@@ -147,17 +120,11 @@ def train(
     else:
         with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as ray_dir:
             # A short path: sockets have theirs there.
-            environment = clean_environment(RAY_DIR=ray_dir, **_RAY, **own)
-            ended = _run([*wrap, *command], folder, environment, hangs)
-    log = (folder / "log").read_text(errors="replace")
-    assert code in (ended, None), log[-8000:]
-    return Finished(job, folder)
-
-
-_RAY = {
-    "RAY_memory_monitor_refresh_ms": "0",  # it kills for the memory of other programs
-    "RAY_raylet_start_wait_time_s": "180",
-}
+            environment = clean_environment(RAY_DIR=ray_dir, **RAY, **own)
+            ended = run_job([*wrap, *command], folder, environment, meanwhile)
+    finished = Finished(job, folder, ended)
+    finished.checked(code)
+    return finished
 
 
 def _submit(wrap: list[str], command: list[str], folder: Path, own: dict[str, str]) -> int:
@@ -165,41 +132,12 @@ def _submit(wrap: list[str], command: list[str], folder: Path, own: dict[str, st
     plugin = {"PYTHONPATH": str(ROOT / "tests/verl/plugin"), "VERL_PLATFORM": "cpu",
               "VERL_USE_EXTERNAL_MODULES": "verl_cpu", "VERL_LOGGING_LEVEL": "WARN"}  # fmt: skip
     travels = json.dumps({"env_vars": {**plugin, **own}})
-    with started_cluster("--num-cpus=8", "--num-gpus=1", **_RAY) as cluster:
-        submit = [RAY, "job", "submit", "--address", cluster["dashboard"]]
+    with clusters.started_cluster("--num-cpus=8", "--num-gpus=1", **RAY) as cluster:
+        submit = [clusters.RAY, "job", "submit", "--address", cluster["dashboard"]]
         submit += ["--runtime-env-json", travels, "--", *command]
-        return _run([*wrap, *submit], folder, clean_environment(**ENVIRONMENT))
-
-
-def _run(
-    command: list[str],
-    folder: Path,
-    environment: dict[str, str],
-    hangs: Callable[[], bool] = lambda: False,
-) -> int:
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            command,
-            cwd=folder,
-            env=environment,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        until = time.monotonic() + LIMIT_S
-        while process.poll() is None and time.monotonic() < until and not hangs():
-            time.sleep(0.2)
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-        try:
-            return process.wait(60)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            raise
+        return run_job([*wrap, *submit], folder, clean_environment(**clusters.ENVIRONMENT))
 
 
 def make_assets(folder: Path) -> Path:
-    """Model, tokenizer and prompts; no network."""
-    maker = Path(__file__).with_name("make_assets.py")
-    subprocess.run([sys.executable, str(maker), str(folder)], check=True, env=clean_environment())
-    return folder
+    """Model, tokenizer and prompts."""
+    return made_by(Path(__file__).with_name("make_assets.py"), folder)

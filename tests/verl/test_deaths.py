@@ -15,6 +15,7 @@ from rltrace.analysis.activity import read_activity
 from rltrace.analysis.steps import find_steps
 from rltrace.analysis.summary import summarize
 from rltrace.report.verdict import warnings
+from tests.framework_jobs import ended_when
 from tests.verl.jobs import JOBS, SYNC_BYTES, Finished, Job, train
 from tests.verl.test_runs import BATCH
 
@@ -234,7 +235,7 @@ def hung(assets: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Finish
             said.append(warnings_of(Finished(job, folder)))
         return bool(said)
 
-    return train(job, assets, folder, code=None, hangs=hangs), said[0]
+    return train(job, assets, folder, code=None, meanwhile=ended_when(hangs)), said[0]
 
 
 def _is_dead(role: str, folder: Path) -> bool:

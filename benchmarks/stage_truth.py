@@ -1,0 +1,120 @@
+"""How true the stages of a trace are against stamps of the job's own code, and what tracing costs:
+what the benchmarks of framework adapters share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from benchmarks.measuring import Check, Result, interval, middle_means, spread
+from benchmarks.overhead import costs_s
+from rltrace.analysis.activity import read_activity
+from rltrace.analysis.stages import break_down
+from rltrace.analysis.steps import find_steps
+from rltrace.trace.vocabulary import Stage
+from tests.framework_jobs import Ended
+
+SHARE, LEAST_S = 0.05, 0.005
+"""How far a figure may be off: so much of it, or so many seconds where that is more."""
+
+MOST_SLOWER, MOST_BUSY = 1.03, 0.003
+"""Of a traced step over an untraced one, and of events x their cost over the job's time."""
+
+Error = tuple[str, float]
+"""What is held against what, and how far off it is as a part of what it may be."""
+
+RunT = TypeVar("RunT")
+
+
+def part_of_allowed(traced_s: float, true_s: float) -> float:
+    """How far a figure is off, as a part of what it may be; above 1 is too far."""
+    return abs(traced_s - true_s) / max(SHARE * true_s, LEAST_S)
+
+
+def covered_s(intervals: Iterable[tuple[int, int]]) -> float:
+    """Length of the union of intervals of nanoseconds."""
+    total, reached = 0, 0
+    for start, end in sorted(intervals):
+        total += max(0, end - max(start, reached))
+        reached = max(reached, end)
+    return total / 1e9
+
+
+def stage_errors(job: Ended[Any], stamped: Mapping[str, Stage]) -> Iterator[Error]:
+    """Each stage of every steady step against the stamps of what is `stamped`; nothing is said of
+    a stage that neither has."""
+    activity = read_activity(job.run)
+    steps = find_steps(job.run, (activity.first_ns, activity.last_ns))
+    found = break_down(activity, steps)
+    for place, window in list(enumerate(steps.windows))[1:]:
+        for what, stage in stamped.items():
+            inside = [
+                (max(stamp["start_ns"], window.start_ns), min(stamp["end_ns"], window.end_ns))
+                for stamp in job.stamps(what)
+                if stamp["end_ns"] > window.start_ns and stamp["start_ns"] < window.end_ns
+            ]
+            traced_s = float(found.tau_s[place, stage])
+            if inside or traced_s:
+                yield f"{stage.name.lower()} / stamps", part_of_allowed(traced_s, covered_s(inside))
+
+
+def in_turn(
+    kinds: Sequence[str], rounds: int, run: Callable[[str, int], RunT]
+) -> dict[str, list[RunT]]:
+    """Runs each kind once a round, in an order that reverses every round (A B B A)."""
+    done: dict[str, list[RunT]] = {kind: [] for kind in kinds}
+    for nth in range(rounds):
+        for kind in list(kinds)[:: -1 if nth % 2 else 1]:
+            done[kind].append(run(kind, nth))
+    return done
+
+
+def errors(result: Result, found: Iterable[Error]) -> None:
+    """The spread of errors, of which the middle one is held to what is allowed."""
+    by_name: dict[str, list[float]] = {}
+    for what, error in found:
+        by_name.setdefault(what, []).append(error)
+    for what, values in by_name.items():
+        result.rows[what] = spread(values)
+        result.checks.append(Check(f"{what}, median", result.rows[what].median, 1.0, ""))
+
+
+def cost_of_steps(
+    result: Result,
+    what: str,
+    traced: Iterable[Sequence[float]],
+    untraced: Iterable[Sequence[float]],
+    limited: bool = True,
+) -> None:
+    """What tracing costs: the ratio of equal steps of traced and untraced runs, by the framework's
+    own clock in seconds a step."""
+    ratios = np.array(
+        [
+            ours / theirs
+            for one, other in zip(traced, untraced, strict=True)
+            for ours, theirs in zip(one, other, strict=True)
+        ]
+    )
+    low, high = interval(ratios, level=0.9, statistic=middle_means)
+    result.notes[f"{what}, traced / untraced"] = (
+        f"{float(middle_means(ratios)):.4f} (mean of the middle 60 % of {len(ratios)} pairs),"
+        f" 90 % {low:.4f} to {high:.4f}"
+    )
+    if limited:
+        bound = f"{what} time traced / untraced, upper 95 % bound"
+        result.checks.append(Check(bound, high, MOST_SLOWER, ""))
+
+
+def cost_of_events(result: Result, jobs: Iterable[Ended[Any]], steps: int) -> None:
+    """What is recorded in a step, and its cost in the busiest process of each job."""
+    for job in jobs:
+        events, costs = costs_s(job.run)
+        [wall_s] = job.rows("SELECT (max(end_ns) - min(start_ns)) / 1e9 FROM steps")
+        result.notes["events a step"] = (
+            f"{events / steps:,.0f}, {sum(costs) / events * 1e9:,.0f} ns each in the mean"
+        )
+        share = costs[0] / float(wall_s)
+        what = "events x cost / wall time, busiest process"
+        result.checks.append(Check(what, share, MOST_BUSY, ""))

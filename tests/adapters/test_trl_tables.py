@@ -17,6 +17,7 @@ from rltrace.adapters.trl import (
     TRL,
     buffer,
     generation,
+    kept,
     loop,
     pairs,
     passes,
@@ -197,7 +198,9 @@ def test_no_function_is_hooked_twice() -> None:
 
 
 def test_readers_are_those_of_the_adapter() -> None:
-    modules = (buffer, generation, loop, pairs, passes, queued, rollouts, verdicts, weights)
+    modules = (
+        buffer, generation, kept, loop, pairs, passes, queued, rollouts, verdicts, weights,
+    )  # fmt: skip
     assert set(READS) <= {
         value for module in modules for value in vars(module).values() if callable(value)
     }

@@ -102,6 +102,8 @@ def test_every_sample_is_one_trajectory_with_its_tokens_and_versions(job: Finish
         'SELECT count(*), count(DISTINCT trajectory), count(DISTINCT "group") FROM trajectories'
     )[0]
     assert count == distinct == SAMPLES * groups == BATCH * job.job.steps
+    kept = "SELECT DISTINCT token_ids FROM trajectories WHERE response_tokens > 0"
+    assert job.rows(kept) == [1]
     stamps = job.stamps("request")
     if is_(job, "agent"):
         assert job.rows("SELECT sum(turns), sum(response_tokens) FROM trajectories") == [

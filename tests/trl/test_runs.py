@@ -100,6 +100,7 @@ def test_every_sample_is_one_trajectory_with_its_tokens(own: Finished) -> None:
     assert count == distinct == sum(len(stamp["tokens"]) for stamp in made) == EACH * groups
     found = Counter(own.rows("SELECT first_version, response_tokens FROM trajectories"))
     assert found == Counter((s["step"], tokens) for s in made for tokens in s["tokens"])
+    assert own.rows("SELECT DISTINCT token_ids FROM trajectories WHERE response_tokens > 0") == [1]
     assert own.rows("SELECT count(*) FROM trajectories WHERE first_version <> last_version") == [0]
 
 
@@ -253,6 +254,8 @@ def test_every_judged_sample_has_tokens_group_and_verdicts(apart: Finished) -> N
         'SELECT count(*) FROM trajectories WHERE "group" IS NOT NULL GROUP BY "group"'
     )
     assert set(groups) == {EACH}
+    kept = "SELECT DISTINCT token_ids FROM trajectories WHERE response_tokens > 0"
+    assert apart.rows(kept) == [1]
     [tokens] = apart.rows(
         "SELECT count(*) FROM trajectories JOIN rewards USING (trajectory)"
         " WHERE component = 'identity' AND response_tokens > 0 AND prompt_tokens > 0"

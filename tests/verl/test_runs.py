@@ -183,6 +183,8 @@ def test_every_trajectory_is_one_row_with_its_tokens(job: Finished) -> None:
         'SELECT count(*), count(DISTINCT trajectory), count(DISTINCT "group") FROM trajectories'
     )[0]
     assert count == distinct == 4 * groups
+    kept = "SELECT DISTINCT token_ids FROM trajectories WHERE response_tokens > 0"
+    assert job.rows(kept) == [1]
     requests, tokens = job.rows(
         "SELECT count(*), sum(tokens) FROM spans WHERE name LIKE '%Client.generate'"
         " AND stage = 'rollout' AND tokens IS NOT NULL"

@@ -13,6 +13,7 @@ from itertools import count
 from typing import Any
 
 from rltrace.adapters.openrlhf import engine
+from rltrace.adapters.sampled import Sampled
 from rltrace.hooks.hook import Call
 from rltrace.hooks.identity import identify
 from rltrace.trace.vocabulary import Finish, Stage
@@ -32,7 +33,10 @@ _STAMPS = ("queued_ts", "scheduled_ts", "first_token_ts", "last_token_ts")
 class Trajectory:
     """One run of an executor, until its end is known."""
 
-    __slots__ = ("ended", "env_ns", "judged", "known", "last_ns", "row", "tag", "timed", "verdict")
+    __slots__ = (
+        "before", "ended", "env_ns", "judged", "known", "last_ns", "row", "sampled", "tag", "timed",
+        "verdict",
+    )  # fmt: skip
 
     def __init__(self, tag: tuple[int, int], row: Any) -> None:
         self.tag = tag
@@ -43,6 +47,8 @@ class Trajectory:
         self.verdict: Any = None  # its row
         self.timed = False  # whether the reward function said when it ended
         self.known: dict[str, int] = {}  # columns, from its requests
+        self.sampled = Sampled()
+        self.before = _elsewhere.count
 
     def end(self, end_ns: int, **columns: int) -> None:
         """Generation is over; what comes later (the verdict) is no part of it."""
@@ -56,6 +62,11 @@ class Trajectory:
         if self.row is not None:
             self.row.set(finish=finish)
 
+
+_MOST_ELSEWHERE = 4096
+_elsewhere = Sampled(_MOST_ELSEWHERE)
+"""What requests have given that were made in no trajectory's task: an executor may serve an API to
+its agents, from a thread."""
 
 current: ContextVar[Trajectory | None] = ContextVar("rltrace_openrlhf_trajectory", default=None)
 _group: ContextVar[tuple[int, int]] = ContextVar("rltrace_openrlhf_group", default=(-1, -1))
@@ -100,11 +111,13 @@ def requested(call: Call) -> None:
         _queued(call, scheduled_ns)
     call.span.set(items=1, tokens=len(completion.token_ids), version=first)
     if trajectory is None:
+        _elsewhere.add(completion.token_ids)
         return
+    trajectory.sampled.add(completion.token_ids)
     known = trajectory.known
     if "turns" not in known:
         prompt = call.argument("prompt_token_ids")
-        known |= {"turns": 0, "response_tokens": 0, "first_version": first, "token_ids": 1}
+        known |= {"turns": 0, "response_tokens": 0, "first_version": first}
         known["prompt_tokens"] = len(prompt)
         known["logprobs"] = int(completion.logprobs is not None)
         if stamps is not None:
@@ -162,6 +175,9 @@ def ends(call: Call) -> None:
             known["finish"] = Finish.LENGTH
         if "turns" not in known:  # its requests were made in other tasks
             known |= _of_response(response)
+        known |= _kept(trajectory, response)
+        if "rollout_log_probs" in response:
+            known["logprobs"] = int(response["rollout_log_probs"] is not None)
     trajectory.end(trajectory.last_ns if trajectory.last_ns > 0 else call.end_ns, **known)
 
 
@@ -174,5 +190,18 @@ def _of_response(response: dict[str, Any]) -> dict[str, int]:
         "prompt_tokens": ranges[0][0],
         "response_tokens": sum(end - start for start, end in ranges),
         "turns": len(ranges),
-        "logprobs": int(response.get("rollout_log_probs") is not None),
     }
+
+
+def _kept(trajectory: Trajectory, response: dict[str, Any]) -> dict[str, int]:
+    """Whether what is trained on are the tokens that vLLM gave, as far as these are known."""
+    ranges, ids = response.get("action_ranges"), response.get("observation_tokens")
+    if not ranges or not ids:
+        return {}
+    runs = [ids[start:end] for start, end in ranges]
+    if trajectory.sampled.count:
+        return {"token_ids": int(trajectory.sampled.hold(runs))}
+    answers = _elsewhere.count - trajectory.before  # since it has begun
+    if not 0 < answers <= _MOST_ELSEWHERE:  # none was seen, or not all are remembered
+        return {}
+    return {"token_ids": int(_elsewhere.hold(runs))}

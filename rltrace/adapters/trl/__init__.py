@@ -6,6 +6,7 @@
     loop.py         steps, micro-batches and what they train on, TRL's own figures
     objective.py    what the arguments say of the objective
     generation.py   samples that the trainer generates itself
+    kept.py         whether their tokens are those that were sampled
     buffer.py       which of them a micro-batch has, however often they are reused
     verdicts.py     rewards, function by function
     passes.py       forward passes: reference and old log-probs

@@ -11,6 +11,7 @@ import os
 from itertools import count, pairwise
 from typing import Any
 
+from rltrace.adapters.trl import kept
 from rltrace.adapters.trl.buffer import buffer
 from rltrace.adapters.trl.samples import Sample
 from rltrace.hooks.hook import Call
@@ -30,6 +31,7 @@ def begins(call: Call) -> None:
     """A batch of prompts is about to be generated for: `_generate(prompts)`, on every rank."""
     trainer, recorder = call.self, call.recorder
     _Generating.turns_ns = []
+    kept.batch_begins(trainer)
     if not trainer.model.training:
         return
     prompts = call.argument("prompts")
@@ -82,11 +84,12 @@ def _asks(owner: Any, accelerator: Any) -> bool:
 def turn_ends(call: Call) -> None:
     """A turn of all samples that had one has come back."""
     _Generating.turns_ns.append((call.start_ns, call.end_ns))
+    kept.turn_given(call)
 
 
 def own_rollout(call: Call) -> str | None:
     """A function of the user's may generate in place of TRL."""
-    if getattr(call.self, "rollout_func", None) is None:
+    if not kept.own_function(call.self):
         return None
     return "rollout" if call.self.model.training else "eval"
 
@@ -118,8 +121,8 @@ def ends(call: Call) -> None:
             response_tokens=tokens,
             last_version=int(trainer.state.global_step),
             finish=Finish.STOP if complete else Finish.LENGTH,
-            token_ids=1,
-            logprobs=int(trainer.use_vllm),
+            logprobs=kept.log_probs(rest),
+            **kept.columns(ids, masks and masks[place]),
             **_times(_turns(said[place]), call.end_ns),
         )
     buffer.made = samples

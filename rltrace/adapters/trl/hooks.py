@@ -9,6 +9,7 @@ from __future__ import annotations
 from rltrace.adapters.trl import (
     buffer,
     generation,
+    kept,
     loop,
     pairs,
     passes,
@@ -118,6 +119,14 @@ _ENGINE = (
         before=weights.described,
         versions=_LATER,
         optional=True,
+    ),
+    *(
+        Hook(f"{_GENERATION}.vllm_client:VLLMClient.{method}", after=kept.answered)
+        for method in ("generate", "chat")
+    ),
+    *(
+        Hook(f"vllm.entrypoints.llm:LLM.{method}", after=kept.answered, optional=True)
+        for method in ("generate", "chat")
     ),
     *(
         Hook(f"vllm.entrypoints.llm:LLM.{method}", "switch", optional=True)

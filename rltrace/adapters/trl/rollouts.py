@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from itertools import count
 from typing import Any
 
+from rltrace.adapters.sampled import Sampled, runs
 from rltrace.adapters.trl.verdicts import write_verdicts
 from rltrace.hooks.hook import Call
 from rltrace.hooks.identity import identify
@@ -26,7 +27,7 @@ _MOST = 100_000  # samples that wait to be judged, or whose likes may still come
 class Conversation:
     """One sample in the making."""
 
-    __slots__ = ("columns", "completion", "env_ns", "finish", "row", "turns")
+    __slots__ = ("columns", "completion", "env_ns", "finish", "row", "sampled", "turns")
 
     def __init__(self, row: Any) -> None:
         self.row = row
@@ -34,6 +35,7 @@ class Conversation:
         self.finish = -1
         self.completion: Any = None
         self.columns: dict[str, int] = {}  # of a row, for one more
+        self.sampled = Sampled()
 
 
 _current: ContextVar[Conversation | None] = ContextVar("rltrace_trl_conversation", default=None)
@@ -71,6 +73,7 @@ def turn_ends(call: Call) -> None:
     call.span.set(items=1, tokens=len(ids))
     if conversation is not None:
         conversation.turns += 1
+        conversation.sampled.add(ids)
         conversation.finish = _finish(call.self, ids)
 
 
@@ -104,7 +107,7 @@ def ends_judged(call: Call) -> None:
     conversation, sample = call.state, call.result
     _complete(call, conversation)
     if sample is not None and conversation.row is not None:
-        conversation.row.set(**_of_sample(sample))
+        conversation.row.set(**_of_sample(sample, conversation.sampled))
 
 
 def _complete(call: Call, conversation: Conversation) -> None:
@@ -170,7 +173,7 @@ def judged(call: Call) -> None:
         conversation = _waiting.get(place)
         if conversation is None:
             continue
-        columns = {"group": group, "logprobs": 1, **_of_sample(sample)}
+        columns = {"group": group, "logprobs": 1, **_of_sample(sample, conversation.sampled)}
         if place in told:
             call.recorder.append("trajectories", **conversation.columns, **columns)
         else:
@@ -183,14 +186,19 @@ def judged(call: Call) -> None:
         del _waiting[place]
 
 
-def _of_sample(sample: Any) -> dict[str, int]:
+def _of_sample(sample: Any, sampled: Sampled) -> dict[str, int]:
+    """Columns of a sample. Its text is tokenized anew each turn (since 1.9), and what then differs
+    is masked; whatever is not, engines gave, as far as their answers were seen."""
     prompt, response = lengths(sample)
-    return {
+    columns = {
         "trajectory": _ids.of(sample),
         "prompt_tokens": prompt,
         "response_tokens": response,
-        "token_ids": 1,
     }
+    if sampled.count:
+        made = runs(sample.input_ids, sample.completion_mask)
+        columns["token_ids"] = int(sampled.hold(made))
+    return columns
 
 
 # --- what both ends of the queue make of a sample

@@ -11,6 +11,7 @@ import sys
 from contextvars import ContextVar
 from typing import Any
 
+from rltrace.adapters.sampled import Sampled, runs
 from rltrace.hooks.hook import Call
 from rltrace.hooks.identity import identify
 from rltrace.trace.vocabulary import Finish, Outcome
@@ -31,14 +32,14 @@ _FINISHES = {
 class _Rollout:
     """One run of an agent loop, until its end is known."""
 
-    __slots__ = ("ended", "id", "requests", "row", "stop", "validate", "versions")
+    __slots__ = ("ended", "id", "row", "sampled", "stop", "validate", "versions")
 
     def __init__(self, own_id: str | None, validate: bool) -> None:
         self.id = own_id
         self.validate = validate
         self.row: Any = None
         self.ended = False
-        self.requests = 0
+        self.sampled = Sampled()
         self.stop: str | None = None
         self.versions: list[int] = []
 
@@ -102,7 +103,8 @@ def requested(call: Call) -> None:
         call.span.set(version=known[0])
     rollout = _current.get()
     if rollout is not None:
-        rollout.requests += 1
+        if rollout.row is not None:
+            rollout.sampled.add(output.token_ids)
         rollout.stop = output.stop_reason
         rollout.versions += known
 
@@ -202,10 +204,19 @@ def _ends(call: Call, rollout: _Rollout, outputs: list[Any], end_ns: int) -> Non
             response_tokens=length,
             turns=output.num_turns,
             env_ns=int(output.metrics.tool_calls * 1e9),
-            token_ids=1,
             logprobs=int(getattr(output, "response_logprobs", None) is not None),
+            **_kept(rollout, output),
             **columns,
         )
+
+
+def _kept(rollout: _Rollout, output: Any) -> dict[str, int]:
+    """Whether the tokens are those that servers gave; a loop may ask them over an API of its own,
+    where nobody sees what they answer."""
+    if not rollout.sampled.count:
+        return {}
+    made = runs(output.response_ids, output.response_mask)
+    return {"token_ids": int(rollout.sampled.hold(made))}
 
 
 def _verdict(call: Call, own_id: str, fields: Any, value: Any, timed: bool) -> None:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rltrace.analysis.activity import read_activity
-from rltrace.analysis.bootstrap import UNKNOWN, Interval, mean_ratio, ratio
+from rltrace.analysis.bootstrap import UNKNOWN, Interval, mean_ratio, rate_ratio, ratio
 from rltrace.analysis.freshness import freshness
 from rltrace.analysis.goodput import goodput
 from rltrace.analysis.staleness import staleness
+from rltrace.analysis.step_goodput import step_goodput
 from rltrace.analysis.steps import find_steps
 from rltrace.analysis.whatif.predict import Estimate
 
@@ -31,13 +32,15 @@ class Pace:
     """How fast a run was over its steady steps. `steps_s` are seconds from the begin of a step to
     that of the next one; `step_s` is their mean. `effective_tokens_per_s` are useful tokens,
     weighted by freshness, `tokens_per_sample` response tokens of what was trained on, and
-    `freshness` that weight; NaN where nobody said what that was."""
+    `freshness` that weight; NaN where nobody said what that was. `useful_tokens` are those of each
+    of the steps."""
 
     steps_s: tuple[float, ...]
     step_s: float
     effective_tokens_per_s: float
     tokens_per_sample: float = math.nan
     freshness: float = math.nan
+    useful_tokens: tuple[int, ...] = ()
 
 
 def pace(run: Run) -> Pace:
@@ -52,11 +55,14 @@ def pace(run: Run) -> Pace:
     steps_s = tuple((b - a) / 1e9 for a, b in zip(begins, ends, strict=True))
     tokens = goodput(run, steps, None)
     effective = length = weight = math.nan
+    useful: tuple[int, ...] = ()
     if tokens is not None and tokens.window_s and tokens.trained.samples:
         weight = freshness(run, staleness(run)).weight
         effective = tokens.trained.useful_tokens / tokens.window_s * weight
         length = tokens.trained.tokens / tokens.trained.samples
-    return Pace(steps_s, float(np.mean(steps_s)), effective, length, weight)
+        of_step = step_goodput(run, steps)
+        useful = tuple(of_step[i].useful_tokens for i in steps.steady)
+    return Pace(steps_s, float(np.mean(steps_s)), effective, length, weight, useful)
 
 
 @dataclass(frozen=True)
@@ -120,7 +126,24 @@ def _gain(pairs: tuple[tuple[Pace, Pace], ...], metric: str) -> Interval:
     else:
         rates = [(_rate(a, metric), _rate(b, metric)) for a, b in pairs]
         ratios = [b / a for a, b in rates if a > 0 and b > 0]
-    return mean_ratio(ratios) if ratios else UNKNOWN
+    if not ratios:
+        return UNKNOWN
+    return _with_luck(mean_ratio(ratios), pairs) if metric == GOODPUT else mean_ratio(ratios)
+
+
+def _with_luck(gain: Interval, pairs: tuple[tuple[Pace, Pace], ...]) -> Interval:
+    """The gain with the chance of what was drawn: where a seed is fixed all pairs draw the same
+    samples, have the same luck with them, and do not differ by it. So it is taken from the steps.
+    """
+    drawn = {(before.useful_tokens, after.useful_tokens) for before, after in pairs}
+    if len(drawn) > 1:
+        return gain  # the pairs show it themselves
+    [(before, after)] = drawn
+    luck = rate_ratio((before, np.ones(len(before))), (after, np.ones(len(after))))
+    if math.isnan(luck.low):
+        return gain
+    half = math.hypot(math.log(gain.value / gain.low), math.log(luck.value / luck.low))
+    return Interval(gain.value, gain.value * math.exp(-half), gain.value * math.exp(half))
 
 
 def _rate(pace: Pace, metric: str) -> float:

@@ -168,6 +168,27 @@ def test_what_the_policy_learns_otherwise_is_not_counted() -> None:
     assert math.isnan(trial(pairs, "step", None).uncounted)
 
 
+def test_pairs_that_all_draw_the_same_samples_do_not_hide_the_luck_of_the_draw() -> None:
+    """One group in many has a signal: twice as many may be chance, however often it is repeated."""
+
+    def drawn(*useful: int) -> Pace:
+        return Pace((1.0,) * 8, 1.0, float(sum(useful)), 10.0, 1.0, useful)
+
+    few, more = drawn(0, 60, 0, 0, 70, 0, 0, 0), drawn(0, 0, 120, 0, 0, 130, 0, 0)
+    same = trial(((few, more),) * 4, "goodput", Estimate(2.5, 3.0, 3.5))
+    assert same.gain.value == pytest.approx(250 / 130)
+    assert same.gain.low < 1 < same.gain.high
+    assert same.answer == "cannot tell"
+    assert trial(((few, more),) * 4, "step", None).gain.low == 1.0  # steps are not drawn
+
+    steady = drawn(*[60, 70] * 4), drawn(*[120, 130] * 4)
+    assert trial((steady,) * 4, "goodput", Estimate(2.5, 3.0, 3.5)).answer == "refuted"
+
+    other = drawn(60, 0, 0, 0, 0, 70, 0, 0), drawn(0, 120, 0, 130, 0, 0, 0, 0)
+    shown = trial(((few, more), other) * 2, "goodput", None)  # of another seed
+    assert shown.gain.low == pytest.approx(shown.gain.value)
+
+
 @pytest.mark.parametrize("metric", ["goodput", "freshness"])
 def test_runs_without_useful_tokens_have_no_gain_in_them(metric: str) -> None:
     """Groups that all fail, in the run before; samples without tokens in both."""

@@ -83,7 +83,8 @@ def moves() -> tuple[Move, ...]:
 
 @cache
 def frameworks() -> Mapping[str, tuple[Setting, ...]]:
-    """The settings of each framework that has a file of them, by the framework's name."""
+    """The settings of each framework that has a file of them, by the framework's name, and by what
+    runs that were made of its logs call it."""
     found: dict[str, tuple[Setting, ...]] = {}
     for file in resources.files("rltrace").joinpath("adapters/settings").iterdir():
         if file.name.endswith(".toml"):
@@ -93,10 +94,11 @@ def frameworks() -> Mapping[str, tuple[Setting, ...]]:
                 for key, names in data.items()
                 if key.startswith("before_")
             )
-            found[data["framework"]] = tuple(
+            settings = tuple(
                 Setting(**{**entry, "source": tuple(entry["source"]), "older": older})
                 for entry in data["setting"]
             )
+            found |= dict.fromkeys((data["framework"], *data.get("also", ())), settings)
     return found
 
 

@@ -1,9 +1,11 @@
 """Records which of the options that a framework's settings name a version has, and of what kind.
 
-    python -m tests.adapters.record_options FRAMEWORK VERSION FILE
+    python -m tests.adapters.record_options FRAMEWORK VERSION FILE... [CLASS...]
 
-`FILE` is the version's: Python that adds arguments to a parser, or YAML of a configuration. Writes
-into `options/<framework>.json`: version -> option -> kind.
+`FRAMEWORK` is the name of its file of settings. `FILE` is the version's: Python that adds arguments
+to a parser, YAML of a configuration, or, with `CLASS`, Python with the class of a configuration and
+those within it (read by a Python that knows the version's syntax). Writes into
+`options/<framework>.json`: version -> option -> kind.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.adapters.settings import settings_file
+from tests.adapters.option_classes import of_classes
+from tests.adapters.settings import plain, settings_file
 
 FOLDER = Path(__file__).with_name("options")
 
@@ -23,7 +26,8 @@ def named(framework: str) -> set[str]:
     """The options that the settings of a framework name."""
     settings = settings_file(framework)["setting"]
     found = {setting["option"] for setting in settings}
-    return found | {option for setting in settings for option in setting.get("needs", {})}
+    found |= {option for setting in settings for option in setting.get("needs", {})}
+    return {plain(option) for option in found}
 
 
 def of_parser(source: str) -> dict[str, str]:
@@ -59,17 +63,29 @@ def of_yaml(text: str) -> dict[str, str]:
     return found
 
 
+def known(files: list[Path], classes: list[str]) -> dict[str, str]:
+    """The options that files of a version know; of several configurations, those of any."""
+    if classes:
+        each = [of_classes(files, name) for name in classes]
+    else:
+        yaml = [file.suffix in (".yaml", ".yml") for file in files]
+        each = [
+            (of_yaml if is_yaml else of_parser)(file.read_text("utf-8"))
+            for file, is_yaml in zip(files, yaml, strict=True)
+        ]
+    return {option: kind for one in reversed(each) for option, kind in one.items()}
+
+
 def main() -> None:
     """Records what the command line names."""
-    framework, version, name = sys.argv[1:]
-    file = Path(name)
-    read = of_yaml if file.suffix == ".yaml" else of_parser
-    known = read(file.read_text("utf-8"))
+    framework, version, *names = sys.argv[1:]
+    files = [Path(name) for name in names if Path(name).suffix]
+    options = known(files, [name for name in names if not Path(name).suffix])
     FOLDER.mkdir(exist_ok=True)
     path = FOLDER / f"{framework}.json"
     recorded = json.loads(path.read_text("utf-8")) if path.exists() else {}
     wanted = named(framework)
-    recorded[version] = {option: known[option] for option in sorted(wanted & known.keys())}
+    recorded[version] = {option: options[option] for option in sorted(wanted & options.keys())}
     path.write_text(json.dumps(recorded, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 

@@ -23,11 +23,17 @@ TEXTS = {"wall", "move", "option", "effect", "versions"}
 
 
 def settings_file(stem: str, framework: str = "") -> dict[str, Any]:
-    """What the file of a framework holds; its settings are a list under `setting`."""
+    """What a file of settings holds: a list of them under `setting`. `framework` is the name that
+    it has to be of."""
     file = Path(rltrace.__file__).parent / f"adapters/settings/{stem}.toml"
     found = tomllib.loads(file.read_text("utf-8"))
-    assert found["framework"] == (framework or stem)
+    assert found["framework"] == (framework or found["framework"])
     return found
+
+
+def plain(option: str) -> str:
+    """An option without the signs by which Hydra takes a key that a configuration lacks."""
+    return option.lstrip("+")
 
 
 def name(setting: Setting) -> str:
@@ -45,9 +51,12 @@ def check_whole(settings: Sequence[Setting], optional: set[str], versions: Seque
         assert any(satisfies(version, setting["versions"]) for version in versions), name(setting)
 
 
-def check_every_wall_has_a_move(settings: Sequence[Setting]) -> None:
-    """But observability: what a framework does not keep, no option of it brings back."""
-    assert {setting["wall"] for setting in settings} | {OBSERVABILITY} == WALLS
+def check_every_wall_has_a_move(settings: Sequence[Setting], without: Sequence[str] = ()) -> None:
+    """But those that a framework is said to have no option against, and observability: what it does
+    not keep, no option brings back."""
+    walls = {setting["wall"] for setting in settings}
+    assert walls | {OBSERVABILITY, *without} == WALLS
+    assert walls.isdisjoint(without)
 
 
 def sources_of(folder: Path, setting: Setting) -> str:

@@ -11,11 +11,31 @@ from typing import Any
 
 import pytest
 
+from rltrace.analysis.playbook import frameworks
 from rltrace.hooks.versions import satisfies
+from rltrace.importers import IMPORTERS
 from tests.adapters.record_options import FOLDER, named
-from tests.adapters.settings import check_every_wall_has_a_move, check_whole, name, settings_file
+from tests.adapters.settings import (
+    check_every_wall_has_a_move,
+    check_whole,
+    name,
+    plain,
+    settings_file,
+)
 
-FRAMEWORKS = ("slime", "nemo_rl")
+FRAMEWORKS = {
+    "slime": "slime",
+    "nemo_rl": "nemo_rl",
+    "areal": "areal",
+    "roll": "roll.pipeline",
+    "rlinf": "rlinf",
+    "agentlightning": "agentlightning",
+    "torchforge": "forge.observability",
+    "prime_rl": "prime_rl",
+    "rlyx": "rlyx",
+    "relax": "relax.engine",
+}
+"""By their files of settings."""
 RECORDED: dict[str, dict[str, dict[str, str]]] = {
     framework: json.loads((FOLDER / f"{framework}.json").read_text("utf-8"))
     for framework in FRAMEWORKS
@@ -28,7 +48,7 @@ each_version = pytest.mark.parametrize(
 
 def settings(framework: str) -> list[dict[str, Any]]:
     """The settings of a framework."""
-    found: list[dict[str, Any]] = settings_file(framework)["setting"]
+    found: list[dict[str, Any]] = settings_file(framework, FRAMEWORKS[framework])["setting"]
     return found
 
 
@@ -46,7 +66,7 @@ def takes(kind: str, value: Any) -> bool:
 
 @each_framework
 def test_every_setting_is_whole(framework: str) -> None:
-    check_whole(settings(framework), {"needs"}, list(RECORDED[framework]))
+    check_whole(settings(framework), {"needs", "where"}, list(RECORDED[framework]))
 
 
 @each_framework
@@ -57,7 +77,17 @@ def test_no_setting_is_told_twice(framework: str) -> None:
 
 @each_framework
 def test_every_wall_has_a_move(framework: str) -> None:
-    check_every_wall_has_a_move(settings(framework))
+    without = settings_file(framework).get("without", [])
+    check_every_wall_has_a_move(settings(framework), without)
+
+
+@pytest.mark.parametrize(("framework", "name"), FRAMEWORKS.items())
+def test_runs_of_the_framework_and_runs_made_of_its_logs_find_them(
+    framework: str, name: str
+) -> None:
+    imported = framework.replace("_", "-")
+    names = {name, imported} if imported in IMPORTERS else {name}
+    assert {len(frameworks()[each]) for each in names} == {len(settings(framework))}
 
 
 @each_version
@@ -68,7 +98,7 @@ def test_an_option_is_there_in_the_versions_that_it_names_and_in_no_other(
     wrong = [
         name(setting)
         for setting in settings(framework)
-        if (setting["option"] in known) != satisfies(version, setting["versions"])
+        if (plain(setting["option"]) in known) != satisfies(version, setting["versions"])
     ]
     assert wrong == []
 
@@ -80,8 +110,8 @@ def test_options_take_the_values_that_settings_give_them(framework: str, version
         if satisfies(version, setting["versions"]):
             given = {setting["option"]: setting["value"], **setting.get("needs", {})}
             for option, value in given.items():
-                assert option in known, f"{name(setting)} needs {option}"
-                assert takes(known[option], value), f"{option}={value}"
+                assert plain(option) in known, f"{name(setting)} needs {option}"
+                assert takes(known[plain(option)], value), f"{option}={value}"
 
 
 @each_framework

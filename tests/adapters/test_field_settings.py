@@ -66,7 +66,7 @@ def takes(kind: str, value: Any) -> bool:
 
 @each_framework
 def test_every_setting_is_whole(framework: str) -> None:
-    check_whole(settings(framework), {"needs", "where"}, list(RECORDED[framework]))
+    check_whole(settings(framework), {"needs"}, list(RECORDED[framework]))
 
 
 @each_framework

@@ -121,7 +121,7 @@ def _placed(base: Tables, one: Mapping[str, Any], constants: PlanConstants) -> P
 
 
 def _walls(placed: Placed) -> tuple[str, ...]:
-    found = costed(placed.parts, placed.load.lag_bound)
+    found = costed(placed.parts)
     names = [wall.name for wall in found.binding]
     return tuple(names or [found.walls[0].name])
 

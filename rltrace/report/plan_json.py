@@ -27,6 +27,7 @@ def plan_json(found: Plan, advice: Advice) -> dict[str, Any]:
             "group": spec.group,
             "tokens": spec.response_tokens,
             "lag_bound": spec.lag_bound,
+            "planned_lag_bound": found.parts.lag_bound,
             "prices": spec.priced,
         },
         "assumed": list(spec.assumed),

@@ -152,8 +152,14 @@ def _lags(found: Plan) -> Iterator[Section]:
         return
     columns = (Column("versions", right=True), Column("of the groups", right=True), Column(""))
     rows = tuple((str(lag), units.share(part), bar(part, _BAR)) for lag, part in best.lags.items())
-    beyond = sum(part for lag, part in best.lags.items() if lag > found.spec.lag_bound)
+    bound = found.parts.lag_bound
+    beyond = sum(part for lag, part in best.lags.items() if lag > bound)
     lines = [f"mean {best.mean_lag:.1f} policy versions, from the first token to the update"]
+    if found.parts.kind.played == "async" and bound < found.spec.lag_bound:
+        lines.append(
+            f"planned with a bound of {bound:g} of the {found.spec.lag_bound:g} versions allowed: "
+            "it keeps the engines full, and what is begun beyond only grows old"
+        )
     if beyond > 0:
         lines.append(
             f"{units.share(beyond)} lie beyond the bound, which holds back what is begun: they are "

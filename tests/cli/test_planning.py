@@ -75,6 +75,7 @@ def test_a_sweep_has_a_row_for_each_value_and_says_where_nothing_fits() -> None:
         (("--sweep", "gpus=a,b"), "names no values"),
         (("--sweep", "gpus=1,inf"), "names no values"),
         (("--sweep", "gpus=1..nan"), "names no values"),
+        (("--sweep", "lag=1..1e9"), "--sweep lag must be from 0 to 1,000,000"),
         (("--gpus", "0xH100"), "at least one is needed"),
         (("--gpus", "16xH999"), "not in the table"),
         (("--cap", 10), "not above the mean"),

@@ -233,7 +233,7 @@ def _wanted(found: Plan) -> Iterator[tuple[str, str, str]]:
     if best in (PARTIAL, TRAJECTORY, THREE_POOLS):
         yield TAIL, "partial rollout", "what is not complete waits for the next batch"
     if found.best.mean_lag > 0:
-        yield "freshness", "bound the lag", f"{found.spec.lag_bound:g} versions were asked for"
+        yield "freshness", "bound the lag", _bound(found)
         yield "freshness", "correct for the lag", "samples are off policy"
     engine = found.parts.rollout.engine
     yield ROLLOUT, "more requests at once", f"{engine.slots:,.0f} sequences fit an engine"
@@ -276,6 +276,13 @@ def _shape(found: Plan) -> dict[str, int]:
     }
 
 
+def _bound(found: Plan) -> str:
+    asked, planned = found.spec.lag_bound, found.parts.lag_bound
+    if planned < asked:
+        return f"{asked:g} versions are allowed; {planned:g} keep the engines full"
+    return f"{asked:g} versions are allowed"
+
+
 def _split(row: Row) -> str:
     counts = ", ".join(f"{count} {pool}" for pool, count in row.devices.items())
     return f"devices: {counts}"
@@ -288,7 +295,7 @@ def _value(found: Plan, move: Move, option: str, example: Any) -> Any:
     engine, spec = found.parts.rollout.engine, found.spec
     generating = found.best.devices.get("rollout", spec.gpus)
     if example == "lag bound":
-        return math.ceil(spec.lag_bound)
+        return math.ceil(found.parts.lag_bound)
     if name.endswith(
         ("tensor_model_parallel_size", "vllm_tensor_parallel_size", "gpus_per_engine")
     ):
@@ -301,7 +308,7 @@ def _value(found: Plan, move: Move, option: str, example: Any) -> Any:
         return max(1, round(generating / spec.gpu.node))
     if isinstance(example, int) and not isinstance(example, bool):
         by_move = {
-            "bound the lag": math.ceil(spec.lag_bound),
+            "bound the lag": math.ceil(found.parts.lag_bound),
             "split long sequences": found.parts.memory.ways,
         }
         return by_move.get(move.move, example)

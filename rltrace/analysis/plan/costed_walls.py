@@ -54,7 +54,7 @@ class Walls:
         return not self.binding
 
 
-def costed(parts: Parts, lag_bound: float) -> Walls:
+def costed(parts: Parts) -> Walls:
     """The walls of a placement on one split."""
     made = parts.rollout
     tail_s = max(0.0, made.barrier_s - made.throughput_s)
@@ -98,7 +98,7 @@ def costed(parts: Parts, lag_bound: float) -> Walls:
             share(switch_s=0.0, exposed_sync_s=0.0),
             f"{parts.switch_s + parts.exposed_sync_s:,.1f} s of switching and moving weights",
         ),
-        CostedWall(FRESHNESS, math.nan, _freshness(lag_bound)),
+        CostedWall(FRESHNESS, math.nan, _freshness(parts.lag_bound)),
         CostedWall(SPARSE_REWARD, math.nan, "how many groups succeed is only seen in a run"),
         CostedWall(OBSERVABILITY, math.nan, "what the engine's server keeps is only seen in a run"),
     ]  # fmt: skip
@@ -117,4 +117,4 @@ def _share_of(parts: Parts) -> Callable[..., float]:
 def _freshness(lag_bound: float) -> str:
     if lag_bound == 0:
         return "strictly on policy: none"
-    return f"samples lag by up to {lag_bound:g} versions: only a run's ESS tells what that costs"
+    return f"samples lag by about {lag_bound:g} versions: only a run's ESS tells what that costs"

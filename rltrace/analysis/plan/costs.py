@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from rltrace.trace.vocabulary import Stage
 
 _GROUPS = 64  # that are drawn
 _MOST_PLAYED = 1024  # samples of an engine whose waves are played
+_MOST_CALLS = 256  # of a trajectory that are drawn
 
 
 @dataclass(frozen=True)
@@ -161,21 +163,27 @@ def beside_an_engine(alone: Learner, constants: PlanConstants) -> Learner:
 
 
 def env_seconds(env: Environment, n: int, seed: int = 0) -> Floats:
-    """Seconds of tools of `n` trajectories: lognormal calls, failures with their timeouts."""
+    """Seconds of tools of `n` trajectories: lognormal calls, failures with their timeouts. Of very
+    many calls some stand for all: the sum has the mean of all of them and their deviation."""
     if not env.calls or not env.latency_s:
         return np.zeros(n)
     draw = np.random.default_rng(seed)
     s = math.sqrt(math.log1p(env.variation**2))
     calls = max(1, round(env.calls))
+    drawn = min(calls, _MOST_CALLS)
     each = env.latency_s * env.calls / calls
-    values = each * np.exp(s * draw.standard_normal((n, calls)) - s * s / 2)
+    values = each * np.exp(s * draw.standard_normal((n, drawn)) - s * s / 2)
     if env.failures:
-        failed = draw.geometric(1 - env.failures, (n, calls)) - 1
+        failed = draw.geometric(1 - env.failures, (n, drawn)) - 1
         values = values + failed * env.patience_s
     found: Floats = values.sum(axis=1)
+    if drawn < calls:
+        mean = env.mean_s / calls
+        found = calls * mean + math.sqrt(calls / drawn) * (found - drawn * mean)
     return found * (env.mean_s / max(1e-12, float(found.mean())))
 
 
+@lru_cache
 def longest_env_of_group_s(env: Environment, group: int) -> float:
     """The longest of the samples of a prompt, on average: the group is complete with it."""
     if not env.calls:
@@ -183,6 +191,7 @@ def longest_env_of_group_s(env: Environment, group: int) -> float:
     return float(env_seconds(env, _GROUPS * group).reshape(_GROUPS, group).max(axis=1).mean())
 
 
+@lru_cache
 def longest_env_s(env: Environment, n: int) -> float:
     """The longest of `n` trajectories' tool times."""
     return float(env_seconds(env, min(n, 4096)).max())

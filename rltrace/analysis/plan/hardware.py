@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass, fields, replace
 from functools import cache
 
 from rltrace.analysis.plan.constants import packaged
+from rltrace.analysis.plan.limits import check_limits
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 
 _COUNTED = re.compile(r"(\d+)\s*[x×]\s*(.+)", re.IGNORECASE)
@@ -55,6 +55,7 @@ def counted(text: str) -> tuple[int, Gpu]:
     count = int(found[1])
     if count < 1:
         raise RltraceError(f"--gpus {text!r} are no GPUs: at least one is needed", WRONG_USAGE)
+    check_limits("gpus.count", count, "--gpus")
     return count, gpu(found[2])
 
 
@@ -76,10 +77,11 @@ def changed(base: Gpu, values: dict[str, float]) -> Gpu:
     for key, value in values.items():
         if key not in known:
             raise RltraceError(f"[gpu] has no {key}; known are {', '.join(known)}", WRONG_USAGE)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-            raise RltraceError(f"[gpu] {key} must be a number above 0, not {value!r}", WRONG_USAGE)
-        if not math.isfinite(value):
-            raise RltraceError(f"[gpu] {key} must be finite, not {value!r}", WRONG_USAGE)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise RltraceError(f"[gpu] {key} must be a number, not {value!r}", WRONG_USAGE)
+        if key == "node" and value != round(value):
+            raise RltraceError(f"[gpu] node must be a whole number, not {value!r}", WRONG_USAGE)
+        check_limits(f"gpu.{key}", value)
     return replace(base, **values)  # type: ignore[arg-type]
 
 

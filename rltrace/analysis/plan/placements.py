@@ -20,6 +20,7 @@ from rltrace.analysis.plan.costs import (
 )
 from rltrace.analysis.plan.memory import TrainingMemory, training_memory
 from rltrace.analysis.plan.spec import Spec
+from rltrace.analysis.plan.useful_lag import useful_lag
 from rltrace.analysis.plan.weights import Movement, movement, switch_s
 from rltrace.analysis.whatif.replay import Replay, replay
 from rltrace.analysis.whatif.workload import Batch, Engine, Sync, Workload
@@ -29,11 +30,17 @@ COLOCATED, PARTIAL = "colocated", "colocated, partial rollout"
 DISAGGREGATED, ONE_STEP_OFF = "disaggregated", "one-step-off"
 ASYNC, TRAJECTORY, THREE_POOLS = "async", "trajectory-level async", "three pools"
 
-_GROUPS, _GROUP, _BATCHES = 8, 8, 4
+_SAMPLES, _GROUP, _BATCHES = 64, 8, 4
+_LEAST_GROUPS = 4
+_FEW_VERSIONS = 3
+"""With larger lag bounds batches that are as many times smaller are played: more of them are on
+their way, and as many samples."""
 _SPLITS = 24
 _MANY_NODES = 8
 _IN_FLIGHT = 1.5
 _CHUNKS = 4
+_EVEN = 3
+"""So many times the lag bound, in steps, a replay takes until its queue is as it stays."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +71,8 @@ KINDS = (
 @dataclass(frozen=True)
 class Parts:
     """Costs of a placement on one split. `exposed_sync_s` is the part of an update that nothing
-    hides, `rest_s` the time of a step in no stage."""
+    hides, `rest_s` the time of a step in no stage; `lag_bound` the lag that is planned with, in
+    policy versions."""
 
     kind: Kind
     devices: dict[str, int]
@@ -194,7 +202,7 @@ def splits(spec: Spec) -> list[int]:
         return [min(total - 1, max(1, round(spec.split * total)))] if total > 1 else []
     counts = {max(1, round(total * i / _SPLITS)) for i in range(1, _SPLITS)}
     if total > spec.gpu.node:  # whole nodes, or halves where they are few
-        unit = spec.gpu.node // (1 if total >= _MANY_NODES * spec.gpu.node else 2)
+        unit = max(1, spec.gpu.node // (1 if total >= _MANY_NODES * spec.gpu.node else 2))
         counts = {max(unit, round(count / unit) * unit) for count in counts}
     return sorted(count for count in counts if 0 < count < total)
 
@@ -214,8 +222,9 @@ def parts_of(pools: Pools, kind: Kind, generating: int) -> Parts:
             spec.model, spec.gpu, generating, memory.state_bytes > room, constants
         )
         return Parts(
-            kind, {"shared": generating}, made, learns, memory, None, seconds, says, 0.0, rest_s
-        )
+            kind, {"shared": generating}, made, learns, memory, None, seconds, says, 0.0, rest_s,
+            kind.least_lag,
+        )  # fmt: skip
     learns, memory = pools.learner(spec.gpus - generating)
     streams = kind.name in (TRAJECTORY, THREE_POOLS)
     mechanism = spec.sync or ("relay" if streams else "bucketed")
@@ -223,7 +232,9 @@ def parts_of(pools: Pools, kind: Kind, generating: int) -> Parts:
     # Relays take a copy from the learner and do the rest beside it.
     exposed_s = min(memory.stall_s, update.seconds) if streams else update.seconds
     devices = {"rollout": generating, "train": spec.gpus - generating}
-    lag = max(kind.least_lag, spec.lag_bound)
+    lag = kind.least_lag
+    if kind.played == "async":
+        lag = max(lag, useful_lag(made, spec.samples, spec.lag_bound))
     return Parts(kind, devices, made, learns, memory, update, 0.0, "", exposed_s, rest_s, lag)
 
 
@@ -231,12 +242,14 @@ def workload(spec: Spec, parts: Parts) -> Workload:
     """The input of the replay: a small batch that stands for the whole one, on one engine that
     stands for all."""
     made, kind = parts.rollout, parts.kind
-    group = min(spec.group, _GROUP)
-    groups = max(1, min(spec.prompts, _GROUPS * _GROUP // group))
+    played = int(_SAMPLES / max(1.0, parts.lag_bound / _FEW_VERSIONS))
+    group = min(spec.group, _GROUP, played // _LEAST_GROUPS)
+    groups = max(1, min(spec.prompts, played // group))
     n = groups * group
     scale = spec.samples / n
     engine = made.engine
     batches = tuple(_batch(spec, made, groups, group, seed, kind) for seed in range(_BATCHES))
+    batches *= max(1, math.ceil(_EVEN * parts.lag_bound / _BATCHES))
     tokens = float(np.mean([batch.tokens.sum() for batch in batches]))
     prefill = engine.prefill_s * spec.prompts / made.engines
     slots = made.engines * engine.slots / scale
@@ -264,7 +277,7 @@ def workload(spec: Spec, parts: Parts) -> Workload:
         scoring="sample" if spec.environment.reward_s else "group",
         chunks=_CHUNKS if async_ else 1,
         sync=sync,
-        lag_bound=max(kind.least_lag, spec.lag_bound),
+        lag_bound=parts.lag_bound,
         in_flight=_IN_FLIGHT if kind.name == PARTIAL else 1.0,
         keeps_unfinished=kind.name == PARTIAL,
         devices={pool: float(count) for pool, count in parts.devices.items()},

@@ -140,7 +140,7 @@ def plan(spec: Spec) -> Plan:
         parts=parts,
         placed=chosen,
         step_s=_range(spec, parts, chosen.step_s, constants),
-        walls=costed(parts, chosen.load.lag_bound if parts.kind.least_lag else 0.0),
+        walls=costed(parts),
         replayed_walls=replayed_walls(chosen.load, chosen.played),
         split_curve=_curve(pools, placed, best),
         balanced_part=_balanced(pools),
@@ -159,7 +159,7 @@ def quick(spec: Spec) -> tuple[Row, Walls]:
     rows, placed = _placements(pools, near)
     best = _best(rows)
     chosen = placed[best.name]
-    return best, costed(chosen.parts, spec.lag_bound)
+    return best, costed(chosen.parts)
 
 
 def _near(pools: Pools) -> list[Kind]:

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from rltrace.analysis.plan import shapes
 from rltrace.analysis.plan.hardware import Gpu, changed, counted, gpu
+from rltrace.analysis.plan.limits import check_limits
 from rltrace.analysis.plan.shapes import Shape
 from rltrace.analysis.plan.spec import STALENESS, Environment, Spec
 from rltrace.analysis.plan.training import Layout
@@ -50,9 +51,8 @@ KEYS: dict[str, tuple[str, ...]] = {
 _TEXTS = {"name", "note", "kind", "rollout_kind", "mechanism", "stack", "split", "staleness",
           "parameters", "active"}  # fmt: skip
 _FLAGS = {"reference", "logprob", "critic", "multimodal", "own_agent"}
-_WHOLE = {"prompts", "group", "updates", "workers", "tensor", "pipeline", "expert"}
-_ABOVE_ZERO = {"mean_tokens", "cap_tokens", "epochs", "usd_per_hour", "rollout_usd_per_hour",
-               "sequences"}  # fmt: skip
+_WHOLE = {"prompts", "group", "updates", "workers", "tensor", "pipeline", "expert", *_SHAPE}
+_MAY_BE_NONE = {"experts", "chosen", "latent"}  # 0: the model has none
 _TIME = re.compile(r"([0-9]*\.?[0-9]+)\s*(ms|s|min|m|h)?")
 _SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, None: 1.0}
 
@@ -132,6 +132,9 @@ def spec_of(tables: Tables, where: str) -> Spec:
         priced = f"{priced}; {more}"
     if updates > prompts * group:
         _refuse(where, f"{updates} optimizer updates cannot share {prompts * group} samples")
+    for key, ways in _ways(tables).items():
+        if ways > count:
+            _refuse(where, f"{key} over {ways} GPUs cannot be on {count}")
     return Spec(
         name=str(tables.get("", {}).get("name", model.name)),
         model=model,
@@ -159,7 +162,7 @@ def spec_of(tables: Tables, where: str) -> Spec:
             int(number("training", "pipeline", 1)),
             int(number("training", "expert", 1)),
         ),
-        environment=_environment(tables, where),
+        environment=_environment(tables),
         usd_per_hour=price,
         priced=priced,
         rollout_gpu=rollout_gpu,
@@ -188,8 +191,6 @@ def _model(values: Mapping[str, Any], where: str) -> Shape:
         found = shapes.by_size(total, some)
         found = replace(found, name=name) if name else found
     own: dict[str, Any] = {key: int(values[key]) for key in _SHAPE if key in values}
-    if any(value < 0 or (value < 1 and key in _SHAPE[:5]) for key, value in own.items()):
-        _refuse(where, f"[model] sizes must be above 0, not {own}")
     if own:
         found = replace(found, **own, source=f"{found.source}; some by hand")
     if found.chosen > found.experts:
@@ -203,6 +204,17 @@ def _gpus(tables: Tables, where: str) -> tuple[int, Gpu]:
         _refuse(where, "how many GPUs of which kind? Give --gpus, like 32xH100")
     count, kind = counted(str(values["kind"]))
     return count, changed(kind, tables.get("gpu", {}))
+
+
+def _ways(tables: Tables) -> dict[str, int]:
+    """Over how many GPUs the stated layouts split an engine and a copy of what is trained."""
+    training = tables.get("training", {})
+    copy = int(training.get("tensor", 1)) * int(training.get("pipeline", 1))
+    return {
+        "an engine": int(tables.get("engine", {}).get("tensor", 1)),
+        "training.tensor x pipeline": copy,
+        "training.expert": int(training.get("expert", 1)),
+    }
 
 
 def _split(value: object, count: int, where: str) -> float:
@@ -233,6 +245,7 @@ def _lag(value: object, where: str, assumed: list[str]) -> float:
     if not (bound >= 0 and math.isfinite(bound)):
         words = ", ".join(STALENESS)
         _refuse(where, f"staleness must be {words} or a number of versions, not {value!r}")
+    check_limits("staleness", bound, where=where)
     return bound
 
 
@@ -246,18 +259,15 @@ def _price(values: Mapping[str, Any], kind: Gpu, key: str) -> tuple[float, str]:
     return found.usd_per_hour, f"{says}{found.high_usd_per_hour:g}, {found.date}; {found.source})"
 
 
-def _environment(tables: Tables, where: str) -> Environment:
+def _environment(tables: Tables) -> Environment:
     env, reward = tables.get("environment", {}), tables.get("reward", {})
     latency = float(env.get("latency_s", 0))
     calls = float(env.get("calls", 1 if latency else 0))
-    failures = float(env.get("failures", 0))
-    if not 0 <= failures < 1:
-        _refuse(where, f"environment.failures is a share of the calls below 1, not {failures:g}")
     return Environment(
         calls=calls if latency else 0.0,
         latency_s=latency,
         variation=float(env.get("variation", 1)),
-        failures=failures,
+        failures=float(env.get("failures", 0)),
         timeout_s=float(env.get("timeout_s", math.nan)),
         workers=float(env.get("workers", math.inf)),
         reward_s=float(reward.get("latency_s", 0)),
@@ -282,12 +292,10 @@ def _check(table: str, values: Mapping[str, Any], where: str) -> None:
             _refuse(where, f"{name} must be a number, not {value!r}")
         if not 0 <= value <= sys.float_info.max:
             _refuse(where, f"{name} must not be negative or infinite, and is {value}")
-        if key in _WHOLE and (value < 1 or value != round(value)):
-            _refuse(where, f"{name} must be a whole number, 1 or more, not {value:g}")
-        if key in _ABOVE_ZERO and not value:
-            _refuse(where, f"{name} must be above 0")
-        if key in ("within_share", "keep_share") and not 0 < value <= 1:
-            _refuse(where, f"{name} is a part, above 0 and up to 1, not {value:g}")
+        least = 0 if key in _MAY_BE_NONE else 1
+        if key in _WHOLE and (value < least or value != round(value)):
+            _refuse(where, f"{name} must be a whole number, {least} or more, not {value:g}")
+        check_limits(name, value, where=where)
     mechanism = values.get("mechanism") if table == "sync" else None
     if mechanism is not None and mechanism not in MECHANISMS:
         _refuse(where, f"sync.mechanism must be one of {', '.join(MECHANISMS)}, not {mechanism!r}")

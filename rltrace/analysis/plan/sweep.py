@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rltrace.analysis.plan.lengths import lengths
+from rltrace.analysis.plan.limits import check_limits
 from rltrace.analysis.plan.plan import Row, quick
 from rltrace.analysis.plan.spec import Spec
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
@@ -48,26 +49,33 @@ def _split(spec: Spec, value: float) -> Spec:
     return replace(spec, split=value)
 
 
-FIGURES: dict[str, tuple[bool, Callable[[Spec, float], Spec]]] = {
-    "gpus": (True, _whole("gpus")),
-    "prompts": (True, _whole("prompts")),
-    "group": (True, _whole("group")),
-    "mean_tokens": (False, _real("mean_tokens")),
-    "cap_tokens": (False, _real("cap_tokens")),
-    "variation": (False, _real("variation")),
-    "lag": (False, _real("lag_bound")),
-    "split": (False, _split),
-    "env_latency": (
-        False,
-        lambda spec, value: replace(
-            spec,
-            environment=replace(
-                spec.environment, latency_s=value, calls=max(1.0, spec.environment.calls)
-            ),
-        ),
-    ),
+def _env_latency(spec: Spec, value: float) -> Spec:
+    env = spec.environment
+    return replace(spec, environment=replace(env, latency_s=value, calls=max(1.0, env.calls)))
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What can be swept: whether it is a whole number, under which name its limits stand, and how
+    a workload gets it."""
+
+    whole: bool
+    limits: str
+    change: Callable[[Spec, float], Spec]
+
+
+FIGURES: dict[str, Figure] = {
+    "gpus": Figure(True, "gpus.count", _whole("gpus")),
+    "prompts": Figure(True, "batch.prompts", _whole("prompts")),
+    "group": Figure(True, "batch.group", _whole("group")),
+    "mean_tokens": Figure(False, "lengths.mean_tokens", _real("mean_tokens")),
+    "cap_tokens": Figure(False, "lengths.cap_tokens", _real("cap_tokens")),
+    "variation": Figure(False, "lengths.variation", _real("variation")),
+    "lag": Figure(False, "staleness", _real("lag_bound")),
+    "split": Figure(False, "", _split),
+    "env_latency": Figure(False, "environment.latency_s", _env_latency),
 }
-"""What can be swept: whether it is a whole number, and how a workload gets it."""
+"""By the name that it has in `--sweep`."""
 
 
 def asked(text: str) -> tuple[str, list[float]]:
@@ -79,7 +87,7 @@ def asked(text: str) -> tuple[str, list[float]]:
             f"--sweep must be like gpus=16..256, of one of {', '.join(FIGURES)}, not {text!r}",
             WRONG_USAGE,
         )
-    whole = FIGURES[what][0]
+    whole = FIGURES[what].whole
     try:
         if ".." in given:
             ends, _, count = given.partition(":")
@@ -99,12 +107,14 @@ def asked(text: str) -> tuple[str, list[float]]:
             f"list, of at most {_MOST:,}",
             WRONG_USAGE,
         )
+    for value in values:
+        check_limits(FIGURES[what].limits, value, f"--sweep {what}")
     return what, values
 
 
 def sweep(spec: Spec, what: str, values: list[float]) -> list[Point]:
     """The best placement of the workload for each value of a figure."""
-    change = FIGURES[what][1]
+    change = FIGURES[what].change
     found = []
     for value in values:
         try:

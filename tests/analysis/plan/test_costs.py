@@ -202,6 +202,15 @@ def test_failures_of_tools_cost_a_timeout_and_another_call() -> None:
     assert drawn.max() > 3 * drawn.mean()
 
 
+def test_very_many_calls_are_drawn_by_a_few_with_their_mean_and_deviation() -> None:
+    calls, each = 2000, 3.0
+    many = Environment(calls=calls, latency_s=each, variation=2.0)
+    drawn = env_seconds(many, 4000)
+    assert drawn.mean() == pytest.approx(calls * each)
+    assert drawn.std() == pytest.approx(math.sqrt(calls) * each * 2.0, rel=0.1)
+    assert drawn.min() > 0
+
+
 def test_a_critic_doubles_training_and_adds_a_pass() -> None:
     without, with_one = (
         learner(spec(passes={"critic": critic}), 8, PlanConstants()).serial_s

@@ -4,6 +4,7 @@ make no sense."""
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from rltrace.analysis.plan.placements import (
 from rltrace.analysis.plan.plan import Plan, plan, quick
 from rltrace.analysis.plan.reading import merged, seconds, spec_of
 from rltrace.analysis.walls.wall import ENV_REWARD, LEARNER, NAMES, ROLLOUT, TAIL
+from rltrace.analysis.whatif.replay import replay
 from rltrace.trace.errors import RltraceError
 from tests.analysis.plan.made import SHORT, spec
 
@@ -62,6 +64,38 @@ def test_most_lags_keep_within_the_bound(bounded: Plan) -> None:
         assert sum(row.lags.values()) == pytest.approx(1)
         assert row.mean_lag <= 2
         assert sum(share for lag, share in row.lags.items() if lag <= 2) > 0.7
+
+
+TOOLS: dict[str, dict[str, Any]] = {
+    "lengths": {"mean_tokens": 6000, "cap_tokens": 32768},
+    "batch": {"prompts": 128},
+    "environment": {"latency_s": 8},
+}
+
+
+def test_no_more_lag_is_planned_with_than_keeps_the_engines_full() -> None:
+    """What is begun beyond only waits for a slot: allowing it makes nothing faster, and no plan
+    slower to make."""
+    some, any_ = (plan(spec(top={"staleness": lag}, **TOOLS)) for lag in (4, 1_000_000))
+    rows = {row.name: row for row in any_.rows}
+    for row in some.rows:
+        assert rows[row.name].step_s == row.step_s
+        assert rows[row.name].lags == row.lags
+    assert any_.placed.load.lag_bound <= 4
+
+
+def test_what_is_played_is_how_the_job_goes_on_and_not_how_it_begins() -> None:
+    """With all that the bound admits begun at once, the first steps have another pace."""
+    for changes in (TOOLS, {"batch": {"prompts": 16, "group": 8}}):
+        load = place(Pools(spec(top={"staleness": 8}, **changes), PlanConstants()), KIND[ASYNC])
+        longer = replay(replace(load.load, batches=load.load.batches * 8))
+        assert load.step_s == pytest.approx(longer.step_s, rel=0.05)
+        assert load.played.mean_lag == pytest.approx(longer.mean_lag, rel=0.15)
+
+
+def test_an_engine_that_holds_many_batches_has_a_use_for_more_lag() -> None:
+    few = plan(spec(top={"staleness": 8}, batch={"prompts": 4, "group": 8}))
+    assert few.placed.load.lag_bound == 8
 
 
 def test_splitting_a_pool_gains_nothing_where_all_scales() -> None:
@@ -173,7 +207,7 @@ def test_a_single_gpu_has_nothing_to_split() -> None:
         ({"": {"staleness": "some"}}, "strict, bounded, loose"),
         ({"sync": {"mechanism": "pigeon"}}, "naive, bucketed"),
         ({"prefers": {"stack": "tf"}}, "megatron"),
-        ({"environment": {"latency_s": 1, "failures": 1}}, "below 1"),
+        ({"environment": {"latency_s": 1, "failures": 1}}, "from 0 to 0.999"),
         ({"gpus": {"split": "9:9"}}, "add up to 16"),
         ({"batch": {"updates": 5000}}, "cannot share"),
         ({"lengths": {"max": 3}}, "there is no lengths.max"),
@@ -181,7 +215,20 @@ def test_a_single_gpu_has_nothing_to_split() -> None:
         ({"passes": {"critic": 1}}, "true or false"),
         ({"model": {"parameters": "big", "name": ""}}, "a number like 7B"),
         ({"model": {"parameters": "7B", "active": "9B", "name": ""}}, "more than all"),
-        ({"gpu": {"tflops": 0}}, "above 0"),
+        ({"gpu": {"tflops": 0}}, "from 0.001 to"),
+        ({"gpu": {"tflops": 1e300}}, "from 0.001 to 1,000,000"),
+        ({"gpu": {"node": 1.5}}, "whole number"),
+        ({"gpus": {"kind": "2000000xH100"}}, "--gpus must be from 1 to 1,000,000"),
+        ({"lengths": {"mean_tokens": 1e-300}}, "from 1 to"),
+        ({"lengths": {"cap_tokens": 1e300}}, "from 1 to"),
+        ({"lengths": {"variation": 1e154}}, "from 0 to 1,000"),
+        ({"batch": {"epochs": 1e300}}, "from 0.001 to"),
+        ({"environment": {"latency_s": 1, "calls": 1e300}}, "from 0 to 1,000,000"),
+        ({"model": {"name": "Qwen2.5-7B", "layers": 2.5}}, "whole number"),
+        ({"model": {"name": "Qwen2.5-7B", "experts": 1e308}}, "from 0 to"),
+        ({"": {"staleness": 1e300}}, "from 0 to 1,000,000"),
+        ({"engine": {"tensor": 32}}, "over 32 GPUs cannot be on 16"),
+        ({"training": {"tensor": 8, "pipeline": 4}}, "over 32 GPUs cannot be on 16"),
     ],
 )
 def test_nonsense_is_refused_in_one_sentence(changes: dict[str, Any], says: str) -> None:
@@ -193,6 +240,29 @@ def test_nonsense_is_refused_in_one_sentence(changes: dict[str, Any], says: str)
 @pytest.mark.parametrize("text", [("8s", 8.0), ("250ms", 0.25), ("2min", 120.0), ("3", 3.0)])
 def test_times_are_read(text: tuple[str, float]) -> None:
     assert seconds(text[0], "--env-latency") == text[1]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"gpus": {"kind": "100000xH100"}},
+        {"gpus": {"kind": "1xH200"}, "model": {"name": "Qwen2.5-0.5B"}, "gpu": {"node": 1}},
+        {"gpus": {"kind": "4xH100"}, "gpu": {"node": 1}},
+        {"model": {"parameters": "1M"}},
+        {"batch": {"prompts": 1, "group": 1}},
+        {"batch": {"prompts": 10**9, "group": 10**6}},
+        {"lengths": {"mean_tokens": 1, "cap_tokens": 2, "prompt_tokens": 0}},
+        {"lengths": {"mean_tokens": 7999.999, "variation": 1000}},
+        {"environment": {"latency_s": 10_000_000, "calls": 1_000_000, "failures": 0.999}},
+        {"reward": {"latency_s": 10_000_000, "workers": 1}},
+        {"batch": {"updates": 1024, "epochs": 1000}},
+    ],
+)
+def test_what_is_extreme_has_an_answer_in_finite_figures(changes: dict[str, Any]) -> None:
+    found = plan(spec(**changes))
+    assert 0 < found.step_s.low <= found.best.step_s <= found.step_s.high < math.inf
+    assert 0 <= found.best.mean_lag < math.inf
+    assert found.best.tokens_per_gpu_s > 0
 
 
 def test_defaults_are_said() -> None:

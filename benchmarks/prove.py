@@ -49,9 +49,9 @@ RUN_LIMIT_SECONDS = 600
 LEAST_STEPS = 16
 """Of a job whose figures are compared: what one step differs from another is then known well."""
 
-STEPS = {"sparse-reward": 192}
-"""Where more are needed: one group in fourteen has a signal, only these count, and all pairs draw the
-same prompts, so more pairs do not help."""
+STEPS = {"sparse-reward": 256}
+"""Where more are needed: one group in nine has a signal, only these count, and all pairs draw the
+same samples, so more pairs do not help."""
 
 WIDEST = 0.10
 """Half the width of a predicted range, as a share of a step."""

@@ -3,8 +3,9 @@
 OpenRLHF has no setting for it, so two functions are replaced as their modules are imported. The
 policy's first rank publishes the whole model and calls each engine once, through the call that
 OpenRLHF has for a tensor; what it names is no tensor but a version, which vLLM's worker, where that
-call ends, takes from shared memory. A worker that does not know of this fails: the type that it is
-told is none of a model.
+call ends, takes from shared memory. Where Ray has more than one node, a relay beside the policy
+serves its versions, and one relay a host brings them to the workers there. A worker that does not
+know of this fails: the type that it is told is none of a model.
 """
 
 from __future__ import annotations
@@ -20,8 +21,12 @@ from rltrace.hooks.versions import satisfies
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 
 NAMED = "rltrace.sync "
-"""How the name of a version begins, where OpenRLHF has that of a tensor: then place and counter."""
+"""How the name of a version begins, where OpenRLHF has that of a tensor: then place and counter,
+and for workers of other hosts the address and the token of a relay."""
 
+_LOOK_S = 0.5
+_PATIENCE_S = 600.0
+"""How long a worker waits for a version that is on its way, over whatever network there is."""
 
 VERSIONS = ">=0.10.2,<0.12"
 """Those whose way of gathering a parameter, and whose settings for it, are the ones below."""
@@ -60,8 +65,7 @@ def take_whole(module: Any) -> None:
         if not name.startswith(NAMED):
             original(self, name, dtype, shape, empty_cache)
             return
-        where, counter = name.removeprefix(NAMED).split()
-        _take(self, where, int(counter))
+        _take(self, *name.removeprefix(NAMED).split())
 
     worker.update_weight = update_weight
 
@@ -85,6 +89,7 @@ class _Sender:
     def __init__(self, module: Any) -> None:
         self._module = module
         self._publisher: Any = None
+        self._relay: Any = None
 
     def send(self, trainer: Any) -> None:
         """Publishes the policy and has every engine take it. All ranks gather, the first sends."""
@@ -99,6 +104,11 @@ class _Sender:
                 from rltrace.plugins.streaming import StreamPublisher, fresh_place
 
                 self._publisher = StreamPublisher(fresh_place("openrlhf"), lasting=False)
+                if sum(node["Alive"] for node in ray.nodes()) > 1:  # engines may be on any of them
+                    from rltrace.sync.beside import Beside
+
+                    host = ray.util.get_node_ip_address()
+                    self._relay = Beside(self._publisher.where, host)
         if first:
             self._publish_and_call(trainer)
         else:
@@ -114,13 +124,21 @@ class _Sender:
 
         manifest = self._publisher.publish(_gathered(self._module, trainer))
         name = f"{NAMED}{self._publisher.where} {manifest.version.counter}"
+        if self._relay is not None:
+            name += f" {self._relay.address} {self._relay.token}"
         torch = self._module.torch
         told = {"dtype": torch.uint8, "shape": torch.Size([manifest.bytes]), "empty_cache": True}
         with span("sync", "engines take them", "load", bytes=manifest.bytes):
-            self._module.ray.get(
-                [engine.update_weight.remote(name, **told) for engine in trainer.vllm_engines]
-            )
+            calls = [engine.update_weight.remote(name, **told) for engine in trainer.vllm_engines]
+            self._wait(calls)
         moved.say(trainer, columns_of(manifest) | {"buckets": 1})
+
+    def _wait(self, calls: list[Any]) -> None:
+        ray, left = self._module.ray, calls
+        while left and self._relay is not None:
+            self._relay.keep()
+            _, left = ray.wait(left, num_returns=len(left), timeout=_LOOK_S)
+        ray.get(calls)
 
 
 def _gathered(module: Any, trainer: Any) -> Iterator[tuple[str, Any]]:
@@ -145,15 +163,25 @@ def _whole(module: Any, trainer: Any, model: Any, parameter: Any) -> AbstractCon
     return gathered
 
 
-def _take(worker: Any, where: str, counter: int) -> None:
-    """Loads a version into a worker's model. Its tensors are read where they lie."""
+def _take(worker: Any, place: str, number: str, address: str = "", token: str = "") -> None:
+    """Loads a version into a worker's model. Its tensors are read where they lie: at `place`, or
+    where this host's relay brings them, which follows `address`. Errors: `RltraceError` where they
+    lie on another host and there is no address."""
+    from rltrace.sync.arena import lies_here
     from rltrace.sync.subscriber import Subscriber
 
+    where, counter = place if lies_here(place) else address, int(number)
+    if not where:
+        said = f"{place} does not lie on this host, and nobody serves it: Ray had one node only"
+        raise RltraceError(said, WRONG_USAGE)
     subscriber = worker.__dict__.get("_rltrace_subscriber")
     if subscriber is None or subscriber.where != where:
+        if subscriber is not None:
+            subscriber.close()
         with span("wait", "the policy's weights"):
-            subscriber = worker._rltrace_subscriber = Subscriber.connect(where)
-    subscriber.wait(counter)
+            subscriber = Subscriber.connect(where, _PATIENCE_S, token=token or None)
+            worker._rltrace_subscriber = subscriber
+    subscriber.wait(counter, _PATIENCE_S)
     with subscriber.lease() as views:
         size = views.manifest.bytes
         with span("sync", "load", "load", version=counter, bytes=size, items=len(views)):

@@ -101,7 +101,7 @@ class Arena:
         """
         folder, deadline = folder_of(where), time.monotonic() + timeout_s
         while True:
-            if (folder / CONTROL).exists():
+            if lies_here(where):
                 present = enter(folder)
                 try:
                     control = Control(folder / CONTROL)
@@ -274,6 +274,11 @@ class Lease:
         trace: TracebackType | None,
     ) -> None:
         self.release()
+
+
+def lies_here(where: str) -> bool:
+    """Whether a policy of that name lies in what this process sees of its host's memory."""
+    return (folder_of(where) / CONTROL).exists()
 
 
 def _take_over(folder: Path, layout: Layout, run: str | None) -> Control:

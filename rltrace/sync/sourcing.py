@@ -10,10 +10,8 @@ import threading
 from collections.abc import Callable
 
 from rltrace.hooks.span_api import span
-from rltrace.sync.arena import Arena, LayoutChangedError, Lease
-from rltrace.sync.control import CONTROL
+from rltrace.sync.arena import Arena, LayoutChangedError, Lease, lies_here
 from rltrace.sync.delta import BlockEncoder, widths_of
-from rltrace.sync.place import folder_of
 from rltrace.sync.shelf import Held, Shelf
 from rltrace.sync.version import NO_ROOT, Version
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
@@ -42,7 +40,7 @@ class Source(threading.Thread):
             while not self._ended.wait(_POLL_S):
                 if self.arena is not None:
                     self._look(self.arena)
-                elif (folder_of(self._where) / CONTROL).exists():
+                elif lies_here(self._where):
                     self.arena = Arena.attach(self._where, _AGAIN_S)
         except RltraceError as error:
             self.error = error

@@ -3,8 +3,12 @@ one call an update, the model bit for bit, and OpenRLHF's own way wherever this 
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +19,8 @@ import torch
 
 from rltrace.hooks import moved
 from rltrace.plugins import openrlhf
+from rltrace.sync import arena
+from rltrace.trace.errors import RltraceError
 from tests.hooks.conftest import WRAP, clean_environment
 
 
@@ -54,16 +60,27 @@ class Trainer:
 
 
 class Engine:
-    """A handle of a rollout actor, which hands the call on to its worker."""
+    """A handle of a rollout actor, which hands the call on to its worker. A worker that is `far`
+    sees nothing of the policy's memory."""
 
-    def __init__(self, worker: Worker) -> None:
-        self.calls = 0
+    def __init__(self, worker: Worker, far: bool = False) -> None:
+        self.calls: list[str] = []
         self.worker = worker
+        self.far = far
+        self._thread = ThreadPoolExecutor(1)
         self.update_weight = SimpleNamespace(remote=self._call)
 
-    def _call(self, *args: Any, **more: Any) -> None:
-        self.calls += 1
-        self.worker.update_weight(*args, **more)
+    def _call(self, name: str, **more: Any) -> Future[None]:
+        self.calls.append(name)
+        return self._thread.submit(self._hand_on, name, more)
+
+    def _hand_on(self, name: str, more: dict[str, Any]) -> None:
+        unseen.place = name.split()[1] if self.far else ""
+        self.worker.update_weight(name, **more)
+
+
+unseen = threading.local()
+"""The place that a thread cannot see."""
 
 
 @pytest.fixture
@@ -85,7 +102,14 @@ def replaced(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     module = SimpleNamespace(
         ActorPPOTrainer=kinds[1],
         torch=fake_torch,
-        ray=SimpleNamespace(get=lambda found: found),
+        ray=SimpleNamespace(
+            get=lambda calls: [call.result() for call in calls],
+            wait=lambda calls, num_returns, timeout: tuple(map(list, wait(calls, timeout))),
+            nodes=lambda: [{"Alive": True}, {"Alive": False}, *module.others],
+            util=SimpleNamespace(get_node_ip_address=lambda: module.address),
+        ),
+        others=[],
+        address="127.0.0.1",
         deepspeed=SimpleNamespace(zero=SimpleNamespace(GatheredParameters=gathered)),
         torch_dist_barrier_and_cuda_sync=lambda: None,
         rank=0,
@@ -94,6 +118,10 @@ def replaced(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     )
     openrlhf.send_whole(module)
     openrlhf.take_whole(SimpleNamespace(WorkerWrap=kinds[0]))
+    here = arena.lies_here
+    monkeypatch.setattr(
+        arena, "lies_here", lambda place: place != getattr(unseen, "place", "") and here(place)
+    )
     return module
 
 
@@ -105,7 +133,7 @@ def test_every_engine_has_the_model_after_one_call_each(replaced: SimpleNamespac
             trainer.model[0].weight += update
         trainer.broadcast_to_vllm()
         for engine in engines:
-            assert engine.calls == update
+            assert len(engine.calls) == update
             loaded = engine.worker.loaded
             assert list(loaded) == [name for name, _ in trainer.model.named_parameters()]
             assert all(torch.equal(loaded[n], p) for n, p in trainer.model.named_parameters())
@@ -115,12 +143,67 @@ def test_every_engine_has_the_model_after_one_call_each(replaced: SimpleNamespac
     assert (said["bytes"], said["wire_bytes"], said["buckets"]) == (size, size, 1)
 
 
+def has_all(worker: Worker, model: torch.nn.Module) -> bool:
+    named = dict(model.named_parameters())
+    loaded = worker.loaded
+    return loaded.keys() == named.keys() and all(torch.equal(loaded[n], named[n]) for n in named)
+
+
+def test_engines_of_other_hosts_have_the_model_from_a_relay_that_may_be_killed(
+    replaced: SimpleNamespace,
+) -> None:
+    replaced.others = [{"Alive": True}]
+    engines = [Engine(replaced.Worker(), far) for far in (False, True, True)]
+    trainer = replaced.ActorPPOTrainer(engines)
+    relays = []
+    try:
+        for update in range(3):
+            with torch.no_grad():
+                trainer.model[0].weight += 1.0
+            trainer.broadcast_to_vllm()
+            assert [has_all(engine.worker, trainer.model) for engine in engines] == [True] * 3
+            relays += [process for process in relays_of_this_process() if process not in relays]
+            if update == 1:
+                os.kill(relays[-1], signal.SIGKILL)
+        assert len(relays) == 2
+        near, *far = (engine.worker.__dict__["_rltrace_subscriber"].where for engine in engines)
+        assert near.startswith("shm://")
+        assert far == [name.split()[3] for name in engines[1].calls[:2]]
+    finally:
+        for engine in engines:
+            engine.worker.__dict__["_rltrace_subscriber"].close()
+        for relay in relays_of_this_process():
+            os.kill(relay, signal.SIGTERM)
+
+
+def relays_of_this_process() -> list[int]:
+    """The relays that this process has beside it."""
+    found = []
+    for child in Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split():
+        if b"rltrace.sync.beside" in Path(f"/proc/{child}/cmdline").read_bytes():
+            found.append(int(child))
+    return found
+
+
+def test_an_engine_of_another_host_that_nobody_serves_says_so(replaced: SimpleNamespace) -> None:
+    trainer = replaced.ActorPPOTrainer([Engine(replaced.Worker(), far=True)])
+    with pytest.raises(RltraceError, match="does not lie on this host, and nobody serves it"):
+        trainer.broadcast_to_vllm()
+
+
+def test_a_policy_that_cannot_be_served_says_why(replaced: SimpleNamespace) -> None:
+    replaced.others, replaced.address = [{"Alive": True}], "192.0.2.1"  # none of this host's
+    trainer = replaced.ActorPPOTrainer([Engine(replaced.Worker())])
+    with pytest.raises(RltraceError, match=r"no relay serves at 192\.0\.2\.1: .*assign"):
+        trainer.broadcast_to_vllm()
+
+
 def test_other_ranks_take_part_in_the_gathering_only(replaced: SimpleNamespace) -> None:
     replaced.rank = 1
     engine = Engine(replaced.Worker())
     trainer = replaced.ActorPPOTrainer([engine], zero_stage=3)
     trainer.broadcast_to_vllm()
-    assert engine.calls == 0
+    assert engine.calls == []
     assert replaced.gathered == [(p.shape, True) for p in trainer.model.parameters()]
 
 

@@ -202,8 +202,11 @@ def _framework(advice: Advice) -> Section:
 def _launch(advice: Advice) -> Iterator[Section]:
     if not advice.launch:
         return
-    lines = [f"{one.option}={_written(one.value)}    # {one.why}" for one in advice.launch]
-    notes = ("what the plan does not know is an example from rltrace's settings: look at it first",)
+    lines = [
+        f"{one.option}={_written(one.value)}    # {'an example: ' * one.example}{one.why}"
+        for one in advice.launch
+    ]
+    notes = ("an example is that of rltrace's settings, which no plan can tell: look at it first",)
     yield Section(f"Launch {advice.choice.framework.name} with", tuple(lines), notes=notes)
 
 

@@ -1,35 +1,29 @@
-"""What follows from a plan: the first optimization, risks, when to move on, the framework and the
-settings to launch it with."""
+"""What follows from a plan: the first optimization, risks, when to move on, and the framework."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from rltrace.analysis.lag_priors import prior_for
 from rltrace.analysis.order_statistics import longest_of_lognormal
 from rltrace.analysis.plan.catalogue import Choice, choose
 from rltrace.analysis.plan.engine import LIMIT
+from rltrace.analysis.plan.launch import IN_TURN, OVERLAP, Launch, launch
 from rltrace.analysis.plan.placements import (
-    ASYNC,
     COLOCATED,
-    ONE_STEP_OFF,
     PARTIAL,
-    THREE_POOLS,
-    TRAJECTORY,
 )
-from rltrace.analysis.plan.plan import Plan, Row
-from rltrace.analysis.playbook import Move, frameworks, moves, settings_for
+from rltrace.analysis.plan.plan import Plan
+from rltrace.analysis.playbook import Move, moves
 from rltrace.analysis.walls.rank import BINDS
-from rltrace.analysis.walls.wall import ENV_REWARD, LEARNER, ROLLOUT, TAIL, WEIGHTS
+from rltrace.analysis.walls.wall import TAIL
 from rltrace.analysis.whatif.predict import NO_GAIN, SLOWER, Prediction, predictor
 from rltrace.trace.errors import RltraceError
 
 _NOTICED = 1.03  # times as fast
 _SEVERE = 1.5  # times as long with a barrier
-_PLACES = {"overlap generation with training", "use all devices in turn",
+_PLACES = {OVERLAP, IN_TURN,
            "move weights beside generation", "lend idle trainer devices to generation"}  # fmt: skip
 """Moves that are the choice of a placement, which the plan has made."""
 
@@ -44,15 +38,6 @@ class First:
     lever: str
     found: Prediction | None
     risk: str
-
-
-@dataclass(frozen=True)
-class Launch:
-    """An option of the framework: its value, and why."""
-
-    option: str
-    value: Any
-    why: str
 
 
 @dataclass(frozen=True)
@@ -78,7 +63,7 @@ def advise(found: Plan) -> Advice:
         first=_first(found, walls),
         risks=tuple(_risks(found)),
         move_on=tuple(_move_on(found)),
-        launch=tuple(_launch(found, choice)),
+        launch=tuple(launch(found, choice.framework)),
     )
 
 
@@ -192,124 +177,3 @@ def _move_on(found: Plan) -> Iterator[str]:
         "to more GPUs only while useful tokens for a dollar do not fall: "
         f"`rltrace plan --sweep gpus={spec.gpus}..{4 * spec.gpus}`"
     )
-
-
-def _launch(found: Plan, choice: Choice) -> Iterator[Launch]:
-    """Options of the framework that make the plan, from the settings on file."""
-    names = (choice.framework.adapter, choice.framework.name.lower())
-    name = next((one for one in names if one in frameworks()), "")
-    if not name:
-        return
-    told: set[str] = set()
-    for what, option in choice.framework.launch.items():
-        told.add(option)
-        yield Launch(option, _shape(found)[what], "the workload's shape")
-    for wall, move, why in _wanted(found):
-        key = next((m for m in moves() if (m.wall, m.move) == (wall, move)), None)
-        if key is None:
-            continue
-        made = [s for s in settings_for(name, "", key) if not s.config]
-        for setting in made[:1]:
-            if setting.option in told:
-                continue
-            told.add(setting.option)
-            yield Launch(setting.option, _value(found, key, setting.option, setting.value), why)
-            for option, value in {**setting.needs, **setting.exactly}.items():
-                if option not in told:
-                    told.add(option)
-                    yield Launch(
-                        option, _value(found, key, option, value), f"with {setting.option}"
-                    )
-
-
-def _wanted(found: Plan) -> Iterator[tuple[str, str, str]]:
-    """Walls and moves of the playbook that the plan's design is made of, and why."""
-    best = found.best.name
-    if best in (ONE_STEP_OFF, ASYNC, TRAJECTORY, THREE_POOLS):
-        yield ROLLOUT, "overlap generation with training", f"the placement is {best}"
-        yield ROLLOUT, "more rollout replicas", _split(found.best)
-    elif best in (COLOCATED, PARTIAL):
-        yield ROLLOUT, "use all devices in turn", f"the placement is {best}"
-    if best in (PARTIAL, TRAJECTORY, THREE_POOLS):
-        yield TAIL, "partial rollout", "what is not complete waits for the next batch"
-    if found.best.mean_lag > 0:
-        yield "freshness", "bound the lag", _bound(found)
-        yield "freshness", "correct for the lag", "samples are off policy"
-    engine = found.parts.rollout.engine
-    yield ROLLOUT, "more requests at once", f"{engine.slots:,.0f} sequences fit an engine"
-    yield ROLLOUT, "share prefixes", f"{found.spec.group} samples share a prompt"
-    yield LEARNER, "dynamic batch", "lengths differ"
-    if found.parts.memory.recompute:
-        yield LEARNER, "recompute activations", "activations do not fit otherwise"
-    if found.parts.memory.offloads:
-        yield LEARNER, "offload", "the optimizer does not fit otherwise"
-    if found.parts.memory.ways > 1:
-        yield LEARNER, "split long sequences", f"over {found.parts.memory.ways} GPUs"
-    if found.parts.sync is not None:
-        by = {"bucketed": "larger buckets", "relay": "another checkpoint engine",
-              "direct": "another transport", "delta": "send what changed"}  # fmt: skip
-        if found.parts.sync.mechanism in by:
-            yield (
-                WEIGHTS,
-                by[found.parts.sync.mechanism],
-                f"weights travel {found.parts.sync.mechanism}",
-            )
-    if found.spec.environment.reward_s:
-        yield ENV_REWARD, "more reward workers", f"{found.spec.environment.judges} at once"
-
-
-def _shape(found: Plan) -> dict[str, int]:
-    """The figures of a plan by the names that the catalogue's `launch` tables have for them."""
-    spec, engine = found.spec, found.parts.rollout.engine
-    generating = found.best.devices.get("rollout", spec.gpus)
-    return {
-        "prompts": spec.prompts,
-        "group": spec.group,
-        "prompt_tokens": math.ceil(spec.prompt_tokens),
-        "response_tokens": math.ceil(spec.cap_tokens),
-        "sequence_tokens": math.ceil(spec.prompt_tokens + spec.cap_tokens),
-        "engine_gpus": engine.ways,
-        "engines": generating // engine.ways,
-        "rollout_gpus": generating,
-        "nodes": math.ceil(found.best.devices.get("train", spec.gpus) / spec.gpu.node),
-        "gpus_per_node": min(spec.gpu.node, spec.gpus),
-    }
-
-
-def _bound(found: Plan) -> str:
-    asked, planned = found.spec.lag_bound, found.parts.lag_bound
-    if planned < asked:
-        return f"{asked:g} versions are allowed; {planned:g} keep the engines full"
-    return f"{asked:g} versions are allowed"
-
-
-def _split(row: Row) -> str:
-    counts = ", ".join(f"{count} {pool}" for pool, count in row.devices.items())
-    return f"devices: {counts}"
-
-
-def _value(found: Plan, move: Move, option: str, example: Any) -> Any:
-    """The value that the plan says, where the option is one of a kind that it knows; else the
-    example of the settings on file."""
-    name = option.lower().replace("-", "_")
-    engine, spec = found.parts.rollout.engine, found.spec
-    generating = found.best.devices.get("rollout", spec.gpus)
-    if example == "lag bound":
-        return math.ceil(found.parts.lag_bound)
-    if name.endswith(
-        ("tensor_model_parallel_size", "vllm_tensor_parallel_size", "gpus_per_engine")
-    ):
-        return engine.ways
-    if name.endswith(("max_num_seqs", "sglang_server_concurrency", "max_running_requests")):
-        return int(engine.slots)
-    if name.endswith(("rollout_num_gpus",)):
-        return generating
-    if (name.endswith("nnodes") and "rollout" in name) or name.endswith("resources.num_nodes"):
-        return max(1, round(generating / spec.gpu.node))
-    if isinstance(example, int) and not isinstance(example, bool):
-        by_move = {
-            "bound the lag": math.ceil(found.parts.lag_bound),
-            "split long sequences": found.parts.memory.ways,
-        }
-        return by_move.get(move.move, example)
-    return example

@@ -61,6 +61,7 @@ class Framework:
     paper: bool = False
     instead: str = ""
     launch: Mapping[str, str] = field(default_factory=dict)
+    figures: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

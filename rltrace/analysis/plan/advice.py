@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rltrace.analysis.lag_priors import prior_for
-from rltrace.analysis.order_statistics import longest_of_lognormal
 from rltrace.analysis.plan.catalogue import Choice, choose
 from rltrace.analysis.plan.engine import LIMIT
 from rltrace.analysis.plan.launch import IN_TURN, OVERLAP, Launch, launch
@@ -129,7 +128,7 @@ def _risks(found: Plan) -> Iterator[str]:
         )
     longest = of.longest(spec.samples) / of.mean
     if longest > 4:
-        same = longest_of_lognormal(spec.group, of.s)
+        same = of.longest(spec.group) / of.mean
         yield (
             f"the longest of a batch is {longest:.1f} times the mean (of one prompt's "
             f"{spec.group}: {same:.1f}, if they were unlike): dropping what is late drops what is "

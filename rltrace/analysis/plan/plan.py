@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from rltrace.analysis.plan.arithmetic import StageCost, stage_costs
 from rltrace.analysis.plan.constants import PlanConstants, constant
 from rltrace.analysis.plan.costed_walls import Walls, costed
+from rltrace.analysis.plan.costs import rollout
 from rltrace.analysis.plan.memory import zero_bytes
 from rltrace.analysis.plan.placements import (
     ASYNC,
@@ -314,9 +315,10 @@ def _curve(pools: Pools, placed: dict[str, Placed], best: Row) -> tuple[SplitPoi
 def _balanced(pools: Pools) -> float:
     """F = L / (A + L) of the rates of all devices, actors' and learner's: the part that generates
     where both scale (facts of the pipeline: x = g / (g + t))."""
+    spec = pools.spec
     try:
-        made = pools.rollout(pools.spec.gpus)
-        learns, _ = pools.learner(pools.spec.gpus)
+        made = rollout(spec, spec.gpus, pools.constants, spec.rollout_gpu)
+        learns, _ = pools.learner(spec.gpus)
     except RltraceError:
         return math.nan
     return made.throughput_s / (made.throughput_s + learns.total_s)

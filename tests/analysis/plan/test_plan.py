@@ -152,6 +152,12 @@ def test_the_wall_is_what_the_workload_is_made_of(changes: dict[str, Any], wall:
     assert found.walls.binding[0].name == wall
 
 
+def test_even_pools_are_those_of_their_own_kinds_of_gpus(bounded: Plan) -> None:
+    """Slower GPUs for generation need a larger part of them."""
+    cheap = plan(spec(top={"staleness": "bounded"}, gpus={"rollout_kind": "A100"}))
+    assert cheap.balanced_part > bounded.balanced_part
+
+
 def test_a_batch_that_waits_for_nobody_has_no_tail() -> None:
     found = plan(spec(top={"staleness": "loose"}, batch={"prompts": 4}))
     tail = next(wall for wall in found.walls.walls if wall.name == TAIL)

@@ -79,6 +79,8 @@ def _dollars(goodput: Goodput) -> Iterator[str]:
             f"{devices.name or f'a {devices.kind}-hour'} is not known; give it with --price."
         )
         return
+    if math.isnan(goodput.useful_tokens_per_usd()):  # the devices are not known, which is said
+        return
     per_usd = units.count(goodput.useful_tokens_per_usd())
     line = f"{per_usd} useful tokens per US$ at {price.usd_per_hour:g} $/{devices.kind}-hour"
     if price.date:

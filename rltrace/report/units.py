@@ -13,11 +13,11 @@ def seconds(value: float) -> str:
     if math.isnan(value):
         return UNKNOWN
     size = abs(value)
-    if size >= 3600:
+    if size >= 3599.5:
         return f"{value / 3600:.1f} h"
     if size >= 120:
-        minutes, rest = divmod(round(value), 60)
-        return f"{minutes} min {rest} s"
+        minutes, rest = divmod(round(size), 60)
+        return f"{'-' * (value < 0)}{minutes} min {rest} s"
     if size >= 1 or size == 0:
         return f"{_figures(value)} s"
     if size >= 1e-3:

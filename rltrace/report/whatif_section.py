@@ -97,7 +97,11 @@ def _answer(base: Baseline, found: Prediction) -> Iterator[str]:
         share = units.share(found.learner_waits_share)
         yield f"The learner waits for samples {share} of the step."
     if found.lags:
-        bars = [f"{lag}: {units.share(part)}" for lag, part in found.lags.items()][:_MOST_LAGS]
+        lags = list(found.lags.items())
+        bars = [f"{lag}: {units.share(part)}" for lag, part in lags[:_MOST_LAGS]]
+        if lags[_MOST_LAGS:]:
+            rest = sum(part for _, part in lags[_MOST_LAGS:])
+            bars.append(f"{lags[_MOST_LAGS][0]} to {lags[-1][0]}: {units.share(rest)}")
         stale = f"; {units.share(found.stale_share)} come too late" if found.stale_share > 0 else ""
         yield f"Lag in policy versions, by share of the groups: {', '.join(bars)}{stale}."
 

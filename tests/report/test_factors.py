@@ -15,6 +15,7 @@ from rltrace.analysis.freshness import LagBound
 from rltrace.analysis.health import Health
 from rltrace.analysis.summary import Summary, summarize
 from rltrace.report import terminal, to_json
+from rltrace.report.goodput_section import goodput_section
 from rltrace.trace.vocabulary import Stage
 from tests.analysis.handmade import at, process, run_of, turns
 from tests.analysis.walls.walled import job, samples, summary_of, verdicts
@@ -49,6 +50,14 @@ def test_what_is_unknown_is_named_and_not_zero(tmp_path: Path) -> None:
     text = words_of(summarize(run_of(tmp_path, driver)))
     assert "useful share nobody recorded which samples the learner trained on –" in text
     assert "goodput the product –" in text
+
+
+def test_a_price_for_devices_that_nobody_counted_gives_no_dollars(summary: Summaries) -> None:
+    found = summary("colocated")
+    assert found.goodput is not None
+    uncounted = replace(found.goodput, devices=replace(found.goodput.devices, count=0))
+    assert "US$" in " ".join(goodput_section(found).lines)
+    assert "US$" not in " ".join(goodput_section(replace(found, goodput=uncounted)).lines)
 
 
 def test_the_unit_of_lag_is_always_there(summary: Summaries) -> None:

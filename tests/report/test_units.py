@@ -21,6 +21,8 @@ from rltrace.report.layout import bar
         (83.2, "83.2 s"),
         (163.2, "2 min 43 s"),
         (179.9, "3 min 0 s"),
+        (-150, "-2 min 30 s"),
+        (3599.7, "1.0 h"),
         (5400, "1.5 h"),
         (-0.0421, "-42.1 ms"),
         (math.nan, "–"),

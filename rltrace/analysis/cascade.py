@@ -195,4 +195,5 @@ def _tokens(run: Run, goodput: Goodput, clock: WallClock) -> tuple[tuple[TokensO
         for reason, n in [(USEFUL, useful), *ordered]
         if n or reason == USEFUL
     )
-    return fates, whole.useful_tokens - whole.useful_known_tokens
+    unsure = useful - whole.useful_known_tokens + sum(one.useful_known_tokens for one in again)
+    return fates, unsure

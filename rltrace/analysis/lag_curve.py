@@ -87,7 +87,9 @@ def ratio_sums(run: Run) -> RatioSums:
         {SAMPLES}
         select case when u.version >= 0 then u.version - g.first_version end::double as lag,
                case when u.step >= 0 then u.step else u.version end::double as step,
-               count(*)::double, sum(n) filter (finite)::double,
+               (count(distinct nullif(u.trajectory, -1))
+                + count(*) filter (u.trajectory = -1))::double,
+               sum(n) filter (finite)::double,
                sum(sum_w) filter (finite)::double, sum(sum_w_squared) filter (finite)::double,
                sum(clip_share * n) filter (not isnan(clip_share))::double,
                sum(n) filter (not isnan(clip_share))::double,

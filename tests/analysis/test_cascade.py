@@ -74,13 +74,14 @@ def test_placement_efficiency_is_that_of_the_devices(synthetic: Any) -> None:
     assert factor(found, "placement efficiency") == pytest.approx(all_busy, rel=1e-6)
 
 
-def trained(made: Any, time_s: float, trajectory: int, tokens: int = 100) -> None:
+def trained(made: Any, time_s: float, trajectory: int, tokens: int = 100, group: int = -1) -> None:
     rows(
         made,
         "trajectories",
         start_s=[time_s - 1],
         end_s=[time_s - 0.5],
         trajectory=[trajectory],
+        group=[group],
         first_version=[0],
         response_tokens=[tokens],
     )
@@ -153,6 +154,19 @@ def test_steps_that_a_restart_did_again_are_lost_with_their_tokens(tmp_path: Pat
     assert seconds(found)["steps done again after a restart"] == pytest.approx(20)
     tokens = {one.reason: one.tokens for one in found.tokens}
     assert tokens == {"useful": 200, "trained in steps that were done again": 200}
+
+
+def test_what_was_done_again_leaves_no_doubt_about_what_counts(tmp_path: Path) -> None:
+    """The signal of the lost step is unknown, that of the step that counts is not."""
+    learner = process("learner", (("step", 0), 0, 10), (("step", 1), 10, 20))
+    again = process("learner", (("step", 1), 40, 50), rank=1)
+    trained(learner, 15, 1)
+    for trajectory in (2, 3):
+        trained(again, 45, trajectory, group=7)
+    rows(again, "rewards", start_s=[44] * 2, end_s=[44] * 2, trajectory=[2, 3], value=[0.0, 1.0])
+    found = of(run_of(tmp_path, learner, again))
+    share = next(one for one in found.factors if one.name == "useful share")
+    assert share.low == share.value == pytest.approx(2 / 3)
 
 
 def test_a_job_that_died_in_its_first_step_was_never_available(tmp_path: Path) -> None:

@@ -135,7 +135,8 @@ def used(path: Path, first: list[int], last: list[int], **columns: list[Any]) ->
         response_tokens=[10] * n,
     )
     defaults: dict[str, list[Any]] = {"version": [3] * n, "fate": [Fate.TRAINED] * n}
-    rows(learner, "uses", time_s=[2] * n, trajectory=list(range(n)), **{**defaults, **columns})
+    defaults["trajectory"] = list(range(n))
+    rows(learner, "uses", time_s=[2] * n, **{**defaults, **columns})
     return run_of(path, learner)
 
 
@@ -145,6 +146,15 @@ def test_an_unknown_version_is_an_unknown_lag_and_no_mismatch(tmp_path: Path) ->
     assert [(p.lag, p.trajectories) for p in found.curve] == [(0, 1), (None, 2)]
     assert found.mismatch is not None
     assert found.mismatch.point.trajectories == 1
+
+
+def test_a_sample_that_a_step_goes_over_several_times_is_one(tmp_path: Path) -> None:
+    w = [np.ones(10)] * 5
+    found = fresh(
+        used(tmp_path, [3] * 5, [3] * 5, trajectory=[0, 0, 0, 1, -1], **ratios(w, [0] * 5))
+    )
+    points = {point.lag: point.trajectories for point in found.curve}
+    assert points == {0: 2, None: 1}
 
 
 def test_a_trajectory_that_saw_a_version_change_says_nothing_of_the_mismatch(

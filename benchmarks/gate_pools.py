@@ -154,6 +154,8 @@ def run_once(pool: str, busy: bool, out: Path, address: str) -> Path:
         if job.returncode:
             log.seek(0)
             raise RuntimeError(f"{' '.join(words)}: exit code {job.returncode}\n{log.read()}")
+        if busy:
+            raise RuntimeError(f"{' '.join(words)} told of no step: no core was busy beside it")
     return out / "run"
 
 

@@ -1,6 +1,6 @@
 """Published figures against what `rltrace plan` says from the workload's shape alone.
 
-    python -m benchmarks.planned [--json]
+    python -m benchmarks.planned [--rounds 9] [--json]
 
 Each file of benchmarks/planned/ is a source: the shape that it publishes, what had to be assumed
 beside it (printed below the table), and its figures. Seconds are compared where it gives all
@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.measuring import Spread, spread
 from rltrace.analysis.order_statistics import mean_of_lognormal
 from rltrace.analysis.plan import shapes
 from rltrace.analysis.plan.advice import advise
@@ -126,42 +127,82 @@ def _walls(placed: Placed) -> tuple[str, ...]:
     return tuple(names or [found.walls[0].name])
 
 
-def speed() -> tuple[float, float]:
-    """Seconds of the processor for one answer and for a sweep of 100, without Python's start: on a
-    machine with other work the clock on the wall tells of that."""
+@dataclass(frozen=True)
+class Taken:
+    """Seconds of some rounds of the same work, by the clock and of the processor."""
+
+    clock: Spread
+    processor: Spread
+    fastest_s: float
+    limit_s: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether the limit does: the fastest round by the clock, since in the others the machine
+        may have done other work as well, and the median of the processor."""
+        return max(self.fastest_s, self.processor.median) <= self.limit_s
+
+    def says(self) -> str:
+        """In words."""
+        clock = self.clock
+        return (
+            f"{clock.median:.2f} s by the clock ({clock.low:.2f} to {clock.high:.2f}, fastest "
+            f"{self.fastest_s:.2f}, {clock.count} rounds), {self.processor.median:.2f} s of the "
+            f"processor; limit {self.limit_s:g} s"
+        )
+
+
+def speed(rounds: int) -> dict[str, Taken]:
+    """What an answer and a sweep of 100 take, without Python's start."""
     tables: Tables = {
         "model": {"name": "Qwen2.5-32B"}, "gpus": {"kind": "32xH100"},
         "batch": {"prompts": 128, "group": 16},
         "lengths": {"mean_tokens": 6000, "cap_tokens": 32768, "variation": 1.0},
         "environment": {"latency_s": 8},
     }  # fmt: skip
-    spec = spec_of(tables, "")
-    start = time.process_time()
-    advise(plan(spec))
-    answered = time.process_time()
-    points = sweep(spec, *asked("mean_tokens=500..16000:100"))
-    ended = time.process_time()
-    assert len(points) == 100
-    return answered - start, ended - answered
+    what, values = asked("mean_tokens=500..16000:100")
+    assert len(values) == 100
+
+    def answer() -> None:
+        advise(plan(spec_of(tables, "")))
+
+    def swept() -> None:
+        assert not any(point.refused for point in sweep(spec_of(tables, ""), what, values))
+
+    return {
+        "an answer": _taken(answer, rounds, ANSWER_S),
+        "a sweep of 100": _taken(swept, 1, SWEEP_S),
+    }
+
+
+def _taken(work: Callable[[], None], rounds: int, limit_s: float) -> Taken:
+    clock, processor = [], []
+    for _ in range(rounds):
+        start, used = time.perf_counter(), time.process_time()
+        work()
+        clock.append(time.perf_counter() - start)
+        processor.append(time.process_time() - used)
+    return Taken(spread(clock), spread(processor), min(clock), limit_s)
 
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-@click.option("--speed/--no-speed", "timed", default=True, help="Time an answer and a sweep, too.")
-def main(as_json: bool, timed: bool) -> None:
+@click.option("--speed/--no-speed", "timed", default=True, help="Time answers and a sweep, too.")
+@click.option("--rounds", default=9, type=click.IntRange(min=1), help="Answers that are timed.")
+def main(as_json: bool, timed: bool, rounds: int) -> None:
     """Predicted against published; exits 1 where they are too far apart, or an answer too slow."""
     found = list(rows())
     errors = np.abs([row.ratio - 1 for row in found])
     median, worst = float(np.median(errors)), max(row.factor for row in found)
     wrong = [row for row in found if not row.wall_is_right]
-    answer_s, sweep_s = speed() if timed else (0.0, 0.0)
+    taken = speed(rounds) if timed else {}
     good = median <= MEDIAN_ERROR and worst <= WORST_FACTOR and not wrong
-    good = good and answer_s <= ANSWER_S and sweep_s <= SWEEP_S
+    good = good and all(one.holds for one in taken.values())
     if as_json:
         cases = [asdict(row) | {"ratio": row.ratio} for row in found]
         summary = {"median_error": median, "worst_factor": worst, "wrong_walls": len(wrong)}
-        times = {"answer_s": answer_s, "sweep_of_100_s": sweep_s} if timed else {}
-        print(json.dumps({"rows": cases, **summary, **times}, indent=1))
+        seconds = {name: asdict(one) for name, one in taken.items()}
+        print(json.dumps({"rows": cases, **summary, "seconds": seconds}, indent=1))
     else:
         _show(found, Console())
         for use in dict.fromkeys(row.use for row in found):
@@ -174,11 +215,8 @@ def main(as_json: bool, timed: bool) -> None:
             f"{worst:.2f}x (limit {WORST_FACTOR:g}x), wrong walls {len(wrong)} of "
             f"{sum(bool(row.published_walls) for row in found)}"
         )
-        if timed:
-            print(
-                f"processor time: an answer {answer_s:.2f} s (limit {ANSWER_S:g} s), a sweep of "
-                f"100 {sweep_s:.1f} s (limit {SWEEP_S:g} s)"
-            )
+        for name, one in taken.items():
+            print(f"{name}: {one.says()}")
     sys.exit(0 if good else 1)
 
 

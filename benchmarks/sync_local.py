@@ -4,7 +4,8 @@
 
 The rounds are those of `rltrace sync bench --peers` (rltrace/sync/bench); here they are held to
 what is promised, and two things beside them: what a publication behind a step costs the step, and
-what digests cost a copy, in CPU time. Stalls are in memcpys of the weights by one thread.
+what digests cost a copy, in CPU time. Stalls are in memcpys of the weights by one thread. verl's
+sender is measured by the Python of `make test-verl`, where that was made (benchmarks/sync_verl).
 """
 
 from __future__ import annotations
@@ -22,14 +23,17 @@ import numpy as np
 import torch
 
 from benchmarks.measuring import Check, Result, spread
+from benchmarks.sync_verl import measured_elsewhere
 from rltrace.sync import Publisher, layout_of
 from rltrace.sync.bench.measuring import OWN, PEERS, Row, learner_threads, measure
 from rltrace.sync.bench.memory import Memory, seconds
 from rltrace.sync.bench.models import Model, Weights, model_of
 from rltrace.sync.bench.own import Slots
+from rltrace.sync.bench.verl_peer import VerlBuckets
 from rltrace.sync.blocks import block_count
 from rltrace.sync.copying import Workers
 from rltrace.sync.filling import Filler
+from rltrace.trace.errors import RltraceError
 
 STALL_LIMIT = {True: 1.2, False: 1.1}  # by whether the blocks are hashed
 BEHIND_LIMIT = 0.2
@@ -168,8 +172,16 @@ def main(megabytes: float, counts: str, rounds: int, peers: bool, as_json: bool)
         f" {learner_threads()} threads",
         unit="ms",
     )
-    receivers = [int(n) for n in counts.split(",")]
-    rows = measure(model, ways, receivers, rounds, lambda now: print(now, file=sys.stderr))
+    try:
+        receivers = [int(n) for n in counts.split(",")]
+    except ValueError:
+        raise click.BadParameter(f"{counts!r} is no list of numbers like 1,2,4") from None
+    try:
+        rows = measure(model, ways, receivers, rounds, lambda now: print(now, file=sys.stderr))
+    except RltraceError as error:
+        raise click.ClickException(str(error)) from None
+    name = VerlBuckets.name
+    rows = [measured_elsewhere(r, megabytes, rounds) if r.way == name else r for r in rows]
     measured(rows, result)
     behind(model, max(5, rounds), result)
     digests(model, rounds, result)

@@ -172,6 +172,17 @@ def test_a_run_that_is_not_whole_is_not_kept(
     assert not list(tmp_path.glob("*.new"))
 
 
+def test_a_busy_run_that_told_of_no_step_was_beside_no_busy_core(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "examples").mkdir()
+    (tmp_path / "examples" / "train.py").write_text("print('a job that says nothing of steps')")
+    monkeypatch.setattr(gate_pools, "ROOT", tmp_path)
+    with pytest.raises(RuntimeError, match="told of no step"):
+        gate_pools.run_once(UNCHANGED, True, tmp_path, "none")
+    assert gate_pools.run_once(UNCHANGED, False, tmp_path, "none") == tmp_path / "run"
+
+
 def test_runs_of_different_jobs_make_no_pool(tmp_path: Path) -> None:
     for number in range(2):
         place = gate_pools.Place(IDLE, UNCHANGED, number)

@@ -24,10 +24,15 @@ TRL := .venvs/trl-$(shell sha256sum < $(TRL_PINS) | cut -c1-12)
 TRL_PIP := $(TRL)/bin/python -m pip install --quiet --disable-pip-version-check
 TRL_VERSIONS := 0.28.0 1.0.0 1.6.0 1.9.0 1.16.0
 
+# And the parts of other frameworks that run on a CPU.
+PARTS_PINS := pins/parts.txt
+PARTS := .venvs/parts-$(shell sha256sum < $(PARTS_PINS) | cut -c1-12)
+PARTS_PIP := $(PARTS)/bin/python -m pip install --quiet --disable-pip-version-check
+
 # The system tests stand on the environment of the others, and add to it: see the script.
 SYSTEM := .venvs/system-$(shell cat pins/system.* tests/system/install.sh | sha256sum | cut -c1-12)
 
-.PHONY: demo test test-verl test-openrlhf test-trl frameworks test-system lint types check bench bench-sync prove gate-study gate-self clean
+.PHONY: demo test test-verl test-openrlhf test-trl test-parts frameworks test-system lint types check bench bench-sync prove gate-study gate-self clean
 
 demo: $(READY)
 	$(BIN)/rltrace wrap -- $(BIN)/python examples/train.py
@@ -55,6 +60,10 @@ test-openrlhf: $(OPENRLHF)/.ready
 test-trl: $(TRL)/.ready
 	RLTRACE_TRL_SOURCES=$(CURDIR)/$(TRL)/sources $(TRL)/bin/python -m pytest \
 		tests/trl $(wildcard tests/adapters/test_trl_*.py)
+
+# Real parts of AReaL, Agent Lightning, TransferQueue, RLinf and Monarch, about five minutes.
+test-parts: $(PARTS)/.ready
+	$(PARTS)/bin/python -m pytest tests/parts
 
 # The frameworks themselves, which take long to install and need no test to have passed.
 frameworks: $(VERL)/.verl $(OPENRLHF)/.openrlhf $(TRL)/.trl
@@ -168,6 +177,23 @@ $(TRL)/.trl:
 
 $(TRL)/.ready: $(TRL)/.trl pyproject.toml
 	$(TRL_PIP) --constraint $(TRL_PINS) --editable . pytest
+	touch $@
+
+# AReaL and RLinf without what they ask for: see the pins.
+$(PARTS)/.parts:
+	@echo "installing parts of frameworks into $(PARTS) (ten minutes, three gigabytes)"
+	rm -rf $(PARTS)
+	$$(command -v $(PYTHON) || command -v python3) -m venv $(PARTS)
+	$(PARTS_PIP) --constraint $(PARTS_PINS) torch
+	$(PARTS_PIP) --constraint $(PARTS_PINS) agentlightning TransferQueue torchmonarch \
+		accelerate aiofiles colorlog datasets einops icmplib numba nvitop peft Pebble pybase64 \
+		ray sortedcontainers swanlab tenacity tensorboardX torchdata trackio transformers \
+		uvloop wandb
+	$(PARTS_PIP) --no-deps --constraint $(PARTS_PINS) areal rlinf
+	touch $@
+
+$(PARTS)/.ready: $(PARTS)/.parts pyproject.toml
+	$(PARTS_PIP) --constraint $(PARTS_PINS) --editable . pytest
 	touch $@
 
 $(SYSTEM)/.system: | $(READY)

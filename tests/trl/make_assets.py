@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from string import ascii_letters
 
 import torch
-import trl
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<unk>")
 VOCABULARY = [*SPECIAL, *"0123456789 +-*/=?.,:;!()[]{}<>_'\"\n", *ascii_letters]
 SIZE = 112  # of the vocabulary, padded
+PLAIN = (
+    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
 
 
 def make_tokenizer(folder: Path) -> None:
-    """One token a character, with a chat template that TRL knows."""
+    """One token a character, with a chat template that TRL knows where it is installed."""
     ids = {token: place for place, token in enumerate(VOCABULARY)}
     tokenizer = Tokenizer(models.WordLevel(vocab=ids, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
@@ -30,8 +34,11 @@ def make_tokenizer(folder: Path) -> None:
         padding_side="left",
         additional_special_tokens=["<|im_start|>"],
     )
-    template = Path(trl.__file__).parent / "chat_templates" / "qwen2_5.jinja"
-    fast.chat_template = template.read_text()
+    trl = find_spec("trl")
+    fast.chat_template = PLAIN
+    if trl is not None and trl.origin is not None:
+        template = Path(trl.origin).parent / "chat_templates" / "qwen2_5.jinja"
+        fast.chat_template = template.read_text()
     fast.save_pretrained(folder)
 
 

@@ -1,19 +1,28 @@
 """AReaL: the trainer's timer, requests with the versions of their tokens, weights by bucket.
 
+    samples.py      requests, their verdicts, and which of them the trainer takes
+
 What the trainer times as `rollout` is its waiting for samples; generation is seen where requests
 are made. A step lasts from that wait to the commit of its figures, which says its number.
 """
 
 from __future__ import annotations
 
+from rltrace.adapters.areal.samples import (
+    judged,
+    passed_on,
+    rejected,
+    request_begins,
+    request_ends,
+    taken,
+    uses_are_of,
+)
 from rltrace.adapters.table import TableAdapter
 from rltrace.adapters.table.logged import logged
 from rltrace.adapters.table.steps import step_begins, step_ends, step_is
 from rltrace.adapters.table.timers import timed_block
 from rltrace.adapters.table.weights import Sending
 from rltrace.hooks.hook import Call, Hook
-from rltrace.hooks.identity import identify
-from rltrace.trace.vocabulary import Finish
 
 LABELS = {
     "rollout": "wait",
@@ -53,43 +62,11 @@ _ACTOR = "areal.trainer.ppo.actor:PPOActor"
 _ACTOR_BEFORE = "areal.engine.ppo.actor:PPOActor"  # until 0.5
 _FSDP = "areal.engine.fsdp_engine:FSDPEngine"
 _MEGATRON = "areal.engine.megatron_engine:MegatronEngine"
-_TRACKER, _CLASS = "areal.utils.stats_tracker", "DistributedStatsTracker"
-_FINISHES = {
-    "stop": Finish.STOP,
-    "tool_calls": Finish.STOP,
-    "length": Finish.LENGTH,
-    "abort": Finish.ABORT,
-}
-
-
-def request_begins(call: Call) -> None:
-    """A request is made; requests of one conversation share an id."""
-    request = call.argument("req")
-    call.state = call.row(
-        "trajectories",
-        trajectory=identify(str(request.rid)),
-        prompt_tokens=len(request.input_ids),
-        token_ids=1,
-    )
-
-
-def request_ends(call: Call) -> None:
-    """Its tokens are there, each with the version that generated it."""
-    response = call.result
-    if call.state is None or response is None:
-        return
-    versions = [v for v in response.output_versions if v >= 0]
-    known = {"first_version": versions[0], "last_version": versions[-1]} if versions else {}
-    finish = _FINISHES.get(response.stop_reason)
-    if finish is not None:
-        known["finish"] = finish
-    call.state.set(
-        end_ns=call.end_ns,
-        response_tokens=len(response.output_tokens),
-        logprobs=int(len(response.output_logprobs) == len(response.output_tokens)),
-        **known,
-    )
-    call.span.set(tokens=len(response.output_tokens), items=1)
+_TRACKER = "areal.utils.stats_tracker"
+_EXECUTOR = "areal.infra.workflow_executor:BatchTaskDispatcher"
+_EXECUTOR_BEFORE = "areal.core.workflow_executor:BatchTaskDispatcher"
+_STALENESS = "areal.infra.staleness_manager:StalenessManager"
+_STALENESS_BEFORE = "areal.core.staleness_manager:StalenessManager"
 
 
 def version_set(call: Call) -> None:
@@ -106,6 +83,7 @@ def step_seen(call: Call) -> None:
 def committed(call: Call) -> None:
     """A step's figures are written: it is over, and this is its number."""
     step_is(call.recorder, int(call.argument("global_step")))
+    uses_are_of(call.recorder)
     step_ends(call.recorder)
 
 
@@ -131,7 +109,23 @@ class AReaL(TableAdapter):
             before=version_set,
             alternates=(f"{_ENGINE_BEFORE}.set_version",),
         ),
-        Hook("areal.api.reward_api:AsyncRewardWrapper.__call__", "reward"),
+        Hook("areal.api.reward_api:AsyncRewardWrapper.__call__", "reward", after=judged),
+        Hook(
+            f"{_EXECUTOR}.wait_results",
+            after=taken,
+            alternates=(f"{_EXECUTOR_BEFORE}.wait_results",),
+        ),
+        Hook(
+            f"{_EXECUTOR}.wait_for_task",
+            after=passed_on,
+            alternates=(f"{_EXECUTOR_BEFORE}.wait_for_task",),
+            versions=">=0.5.3",
+        ),
+        Hook(
+            f"{_STALENESS}.on_rollout_rejected",
+            before=rejected,
+            alternates=(f"{_STALENESS_BEFORE}.on_rollout_rejected",),
+        ),
         Hook(f"{_ACTOR}.ppo_update", "train", alternates=(f"{_ACTOR_BEFORE}.ppo_update",)),
         *(
             Hook(f"{engine}.update_weights", "sync", before=_sending.begins, after=_sending.ends)

@@ -1,0 +1,187 @@
+"""Samples of AReaL: requests with the versions of their tokens, verdicts, what was trained on.
+
+A task of the workflow executor is one prompt. Its requests and its rewards are awaited where
+AReaL's own context variable says which task it is. Its samples come out of the executor as tensors
+without ids, a row each; but each run of trained tokens in a row is what one request answered, and
+so each turn of a conversation is a trajectory of its own.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from asyncio import CancelledError
+from collections import deque
+from collections.abc import Iterable
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+from rltrace.adapters.sampled import runs
+from rltrace.hooks.hook import Call
+from rltrace.hooks.identity import identify
+from rltrace.hooks.recorder import Recorder
+from rltrace.trace.vocabulary import Fate, Finish, Outcome
+
+_FINISHES = {
+    "stop": Finish.STOP,
+    "tool_calls": Finish.STOP,
+    "length": Finish.LENGTH,
+    "abort": Finish.ABORT,
+}
+
+
+class _Answer(NamedTuple):
+    """What a request came back with."""
+
+    trajectory: int
+    tokens: int
+    digest: int
+
+
+_Task = tuple[int, int]  # the engine that it runs on, and its number there
+
+_answers: dict[_Task, list[_Answer]] = {}
+_uses: deque[Any] = deque(maxlen=1 << 16)  # of the step that is open, which may get another number
+_last: ContextVar[int] = ContextVar("rltrace_areal_request", default=-1)
+
+
+def request_begins(call: Call) -> None:
+    """A request is made."""
+    request, task = call.argument("req"), _task()
+    of_task = {} if task is None else {"group": identify(f"{call.self.engine_id}/{task}")}
+    call.state = call.row(
+        "trajectories",
+        trajectory=identify(str(request.rid)),
+        prompt_tokens=len(request.input_ids),
+        token_ids=1,
+        **of_task,
+    )
+
+
+def request_ends(call: Call) -> None:
+    """Its tokens are there, each with the version that generated it; or it failed."""
+    if call.state is None:
+        return
+    if call.exception is not None:
+        cancelled = isinstance(call.exception, CancelledError)
+        call.state.set(end_ns=call.end_ns, finish=Finish.ABORT if cancelled else Finish.ERROR)
+        return
+    response = call.result
+    versions = [v for v in response.output_versions if v >= 0]
+    known = {"first_version": versions[0], "last_version": versions[-1]} if versions else {}
+    finish = _FINISHES.get(response.stop_reason)
+    if finish is not None:
+        known["finish"] = finish
+    tokens = response.output_tokens
+    call.state.set(
+        end_ns=call.end_ns,
+        response_tokens=len(tokens),
+        logprobs=int(len(response.output_logprobs) == len(tokens)),
+        **known,
+    )
+    call.span.set(tokens=len(tokens), items=1)
+    trajectory, task = identify(str(call.argument("req").rid)), _task()
+    _last.set(trajectory)
+    if task is not None and not _evaluates():
+        answer = _Answer(trajectory, len(tokens), _digest(tokens))
+        _answers.setdefault((id(call.self), task), []).append(answer)
+
+
+def judged(call: Call) -> None:
+    """A reward function has judged what the request before it in the same task has answered."""
+    name = getattr(call.self.reward_fn, "__name__", type(call.self.reward_fn).__name__)
+    failed = call.exception is not None
+    value = {} if failed else {"value": float(call.result)}
+    call.row(
+        "rewards",
+        trajectory=_last.get(),
+        component=call.recorder.name(name),
+        outcome=Outcome.ERROR if failed else Outcome.OK,
+        **value,
+    )
+
+
+def taken(call: Call) -> None:
+    """The trainer takes the samples of some tasks, to train on them with the version it has."""
+    provider = call.self.staleness_manager.version_provider
+    for result in call.result or ():
+        answers = _answers.pop(_key(provider, result), None) if result is not None else None
+        if answers is not None:
+            for trajectory, tokens in _rows(result.trajectory, answers):
+                _use(call, provider, trajectory, tokens, Fate.TRAINED)
+
+
+def passed_on(call: Call) -> None:
+    """The samples of a task go to a controller elsewhere, and nobody here knows what for."""
+    if call.result is not None:
+        _answers.pop(_key(call.self.staleness_manager.version_provider, call.result), None)
+
+
+def rejected(call: Call) -> None:
+    """The task that this is called in is given up: by a filter, or since it failed."""
+    provider, task = call.self.version_provider, _task()
+    fate = Fate.FILTERED if sys.exc_info()[0] is None else Fate.FAILED
+    for answer in _answers.pop((id(provider), -1 if task is None else task), ()):
+        _use(call, provider, answer.trajectory, answer.tokens, fate)
+
+
+def uses_are_of(recorder: Recorder) -> None:
+    """The step that is open has its number; a next one begins."""
+    for row in _uses:
+        row.set(step=recorder.step)
+    _uses.clear()
+
+
+def _use(call: Call, provider: Any, trajectory: int, tokens: int, fate: Fate) -> None:
+    row = call.row(
+        "uses",
+        trajectory=trajectory,
+        step=call.recorder.step,
+        version=int(provider.get_version()),
+        fate=fate,
+        tokens=tokens,
+    )
+    if row is not None:
+        _uses.append(row)
+
+
+def _rows(sample: Any, answers: list[_Answer]) -> Iterable[tuple[int, int]]:
+    """Trajectory (-1 where no request answered so) and number of tokens, run by run."""
+    ids, masks = sample.get("input_ids"), sample.get("loss_mask")
+    if not (_is_at_hand(ids) and _is_at_hand(masks)):
+        return
+    for row, mask in zip(ids.tolist(), masks.tolist(), strict=True):
+        for run in runs(row, mask):
+            digest = _digest(run)
+            found = next((a for a in answers if a.digest == digest), None)
+            if found is not None:
+                answers.remove(found)
+            yield -1 if found is None else found.trajectory, len(run)
+
+
+def _is_at_hand(tensor: Any) -> bool:
+    """Whether it is a batch of rows that nothing has to be fetched or waited for to read."""
+    kind = sys.modules["torch"].Tensor
+    return isinstance(tensor, kind) and tensor.device.type == "cpu" and tensor.dim() == 2
+
+
+def _digest(tokens: Iterable[int]) -> int:
+    return identify(array("q", tokens).tobytes())
+
+
+def _key(provider: Any, result: Any) -> _Task:
+    return id(provider), int(getattr(result, "task_id", -1))
+
+
+def _task() -> int | None:
+    """The number of the executor's task that this is called in."""
+    found: int | None = sys.modules["areal.utils.perf_tracer"].get_task_id()
+    return found
+
+
+def _evaluates() -> bool:
+    """Whether it is one of an evaluation, as far as the version says so (0.5.0 does not)."""
+    for name in ("areal.infra.workflow_context", "areal.core.workflow_context"):
+        if name in sys.modules:
+            return bool(sys.modules[name].get().is_eval)
+    return False

@@ -10,6 +10,7 @@ and knows the hook (`Observer.__reduce__`), as a pass-through (`None`) elsewhere
 
 from __future__ import annotations
 
+import copy
 import functools
 import types
 from collections.abc import Callable
@@ -86,6 +87,8 @@ def observers(function: Any) -> list[Observer]:
     """The observers that record a function's calls: its own and those of what it wraps."""
     found = []
     for _ in range(64):
+        if _is_endpoint(function):
+            function = function._method
         function = getattr(function, "__func__", None) or getattr(function, "fget", function)
         observer = getattr(function, "__dict__", {}).get(MARK)
         if observer is not None and observer not in found:
@@ -109,7 +112,17 @@ def replacement(raw: Any, observer: Observer) -> Any:
         return property(wrap(raw.fget, observer), raw.fset, raw.fdel, raw.__doc__)
     if isinstance(raw, functools.cached_property):
         return functools.cached_property(wrap(raw.func, observer))
+    if _is_endpoint(raw):
+        endpoint = copy.copy(raw)
+        endpoint._method = wrap(raw._method, observer)
+        return endpoint
     return wrap(raw, observer)
+
+
+def _is_endpoint(raw: Any) -> bool:
+    """Whether it is what Monarch's `@endpoint` makes of an actor's method: an object that the mesh
+    calls through, with the function inside."""
+    return type(raw).__name__ == "EndpointProperty" and hasattr(raw, "_method")
 
 
 def wrap(function: Any, observer: Observer) -> Any:

@@ -10,16 +10,19 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rltrace.analysis.command_form import forms, given
-from rltrace.analysis.playbook import frameworks
+from rltrace.analysis.playbook import WRAP_SYNC, frameworks
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
 
 
 def current_settings(run: Run, framework: str, version: str) -> Mapping[str, Any]:
-    """The values of all that processes state, and of those options of the playbook that a command
-    line gives. An option that is not in it has an unknown value: a default, or one of a file."""
+    """The values of all that processes state, of those options of the playbook that a command line
+    gives, and of how the job was wrapped. An option that is not in it has an unknown value: a
+    default, or one of a file."""
     found: dict[str, Any] = {}
+    if (run.meta.get("settings") or {}).get("sync"):
+        found[WRAP_SYNC] = True
     form = forms().get(framework)
     if form is not None:
         settings = [one.in_version(version) for one in frameworks()[framework]]

@@ -128,7 +128,8 @@ def _fix(
     settings = not_yet(known, _values(seen, move), current)
     if not settings and (not move.lever or any(not _is_amount(one.value) for one in known)):
         return None
-    lever, found, why = "", None, "no lever of the what-if replay stands for this move"
+    lever, found = "", None
+    why = move.no_number or "no lever of the what-if replay stands for this move"
     values = _values(seen, move)
     gain = None
     if move.wall == FRESHNESS and move.lever == "lag_bound":

@@ -23,7 +23,8 @@ class Move:
     `values` are what predicts it (empty: nothing does); `effort` is 1 (an option), 2 (several, or
     devices) or 3 (another program or model). `size` says how far a value moves it, with `{value}`
     for the value (empty: an amount speaks for itself). `settings_of` is the wall under which the
-    settings have this move (empty: its own)."""
+    settings have this move (empty: its own). `no_number` is why nothing predicts it, where more is
+    to be said than that no lever does."""
 
     wall: str
     move: str
@@ -36,6 +37,11 @@ class Move:
     stage: str = ""
     size: str = ""
     settings_of: str = ""
+    no_number: str = ""
+
+
+WRAP_SYNC = "rltrace wrap --sync"
+"""The option of a setting that is none of the framework's, but of how its job is wrapped."""
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import rltrace
 from rltrace.analysis.command_form import elsewhere, form_of, given, refuse_unknown, with_settings
+from rltrace.analysis.playbook import WRAP_SYNC
 from rltrace.analysis.trial import CANNOT_TELL as UNCLEAR
 from rltrace.analysis.trial import Pace, Trial, pace, trial
 from rltrace.run.change import Change, framework_of, same, stated_settings
@@ -44,7 +45,7 @@ class Plan:
     """What will be run: the command before and after, in `cwd`, alternating for `pairs` pairs, and
     on while nobody can tell until there are `most_pairs`, each time into a folder of `folder`. With
     `resume` the runs that are there and ended well are not made again. `sync`: their weights are
-    moved by rltrace.sync, as the run's were."""
+    moved by rltrace.sync, as the run's were; `sync_after`: those of the runs with the change."""
 
     change: Change
     before: tuple[str, ...]
@@ -56,6 +57,7 @@ class Plan:
     most_pairs: int
     resume: bool = False
     sync: bool = False
+    sync_after: bool = False
 
     def order(self) -> list[tuple[int, str]]:
         """Pair and variant of each run that there will be: before, after, after, before, ..."""
@@ -123,9 +125,13 @@ def plan(
     form = form_of(framework)
     words = tuple(str(word) for word in command)
     stated = stated_settings(run)
-    refuse_unknown(change.settings, form, stated)
-    after = tuple(with_settings(words, form, change.settings))
-    if all(same(given(words, form, o), stated.get(o), v) for o, v in change.settings.items()):
+    sync = bool((run.meta.get("settings") or {}).get("sync"))
+    options = {option: v for option, v in change.settings.items() if option != WRAP_SYNC}
+    refuse_unknown(options, form, stated)
+    after = tuple(with_settings(words, form, options))
+    if change.settings.get(WRAP_SYNC, sync) == sync and all(
+        same(given(words, form, option), stated.get(option), v) for option, v in options.items()
+    ):
         raise RltraceError(f"the job has {change.name} already: nothing to try", CANNOT_TELL)
     where = folder or new_run_path([f"experiment-{run.path.name}"], Path.cwd() / RUNS_FOLDER)
     if where.exists() and (not where.is_dir() or (not resume and any(where.iterdir()))):
@@ -133,8 +139,10 @@ def plan(
         raise RltraceError(said, WRONG_USAGE)
     cwd = str(run.meta.get("cwd") or Path.cwd())
     most = max(pairs, most_pairs or pairs)
-    sync = bool((run.meta.get("settings") or {}).get("sync"))
-    return Plan(change, words, after, framework, cwd, where.absolute(), pairs, most, resume, sync)
+    return Plan(
+        *(change, words, after, framework, cwd, where.absolute(), pairs, most, resume, sync),
+        sync_after=bool(change.settings.get(WRAP_SYNC, sync)),
+    )
 
 
 def carry_out(plan: Plan, say: Say) -> Trial:
@@ -189,7 +197,7 @@ def _is_there(plan: Plan, pair: int, variant: str) -> bool:
 def _run_once(plan: Plan, pair: int, variant: str) -> None:
     path, output = plan.run_path(pair, variant), plan.output(pair, variant)
     output.mkdir(parents=True, exist_ok=True)
-    asked = ["--sync"] if plan.sync else []
+    asked = ["--sync"] if (plan.sync if variant == BEFORE else plan.sync_after) else []
     wrap = [sys.executable, "-m", "rltrace", "wrap", "--out", str(path), *asked, "--"]
     log = output / "log.txt"
     with open(log, "wb") as file:

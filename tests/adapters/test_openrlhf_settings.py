@@ -15,7 +15,9 @@ from typing import Any
 
 import pytest
 
+from rltrace.analysis.playbook import WRAP_SYNC
 from rltrace.hooks.versions import satisfies
+from rltrace.plugins.openrlhf import VERSIONS as WITH_SYNC
 from tests.adapters.settings import (
     check_every_wall_has_a_move,
     check_whole,
@@ -43,9 +45,9 @@ def sources(version: str) -> Path:
 @lru_cache
 def options(version: str) -> dict[str, dict[str, Any]]:
     """The options of train_ppo_ray: what each `add_argument` says of them, as far as it is plain
-    (its `type` by name)."""
+    (its `type` by name); and the one of `rltrace wrap`."""
     text = (sources(version) / "cli/train_ppo_ray.py").read_text("utf-8")
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, dict[str, Any]] = {WRAP_SYNC: {"action": "store_true"}}
     for call in ast.walk(ast.parse(text)):
         if not isinstance(call, ast.Call) or getattr(call.func, "attr", "") != "add_argument":
             continue
@@ -75,6 +77,9 @@ def is_read(option: str, text: str) -> bool:
 
 def is_there(version: str, setting: dict[str, Any]) -> bool:
     """Whether a version has an option, reads it where it is said to, and takes its value."""
+    if setting["option"] == WRAP_SYNC:
+        text = sources_of(sources(version), setting)
+        return satisfies(version, WITH_SYNC) and "def broadcast_to_vllm(" in text
     option = spelled(version, setting["option"])
     known = options(version).get(option)
     text = sources_of(sources(version), setting)

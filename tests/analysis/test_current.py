@@ -11,10 +11,12 @@ import pytest
 import rltrace
 from rltrace.analysis.current import current_settings
 from rltrace.analysis.fixes import Fix
+from rltrace.analysis.playbook import WRAP_SYNC
 from rltrace.analysis.summary import summarize
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage
 from tests.analysis.handmade import process, run_of, turns
+from tests.analysis.walls import walled
 
 ROLLOUT = "actor_rollout_ref.rollout"
 SLOW_ROLLOUT = turns(8, 8, 8, 8, 8)
@@ -54,6 +56,39 @@ def test_what_the_run_has_is_not_advised(
 ) -> None:
     assert option in advised(fixes(tmp_path / "without", framework))
     assert option not in advised(fixes(tmp_path / "with", framework, word))
+
+
+@pytest.mark.parametrize(
+    ("framework", "setting", "value", "also"),
+    [
+        ("verl", f"{ROLLOUT}.checkpoint_engine.backend", "rltrace", ()),
+        ("openrlhf", WRAP_SYNC, True, ()),
+        ("rltrace.trainer", "sync", "relay", ("sync=delta",)),
+    ],
+)
+def test_rltraces_own_way_for_weights_is_named_behind_what_is_predicted_to_gain(
+    tmp_path: Path, framework: str, setting: str, value: object, also: tuple[str, ...]
+) -> None:
+    spans = walled.turns(rollout=3, sync=6, train=1)
+    found = fixes(tmp_path, framework, spans=spans)
+    (own,) = [fix for fix in found if fix.move == "move weights by rltrace.sync"]
+    assert (own.setting, own.value, own.also) == (setting, value, also)
+    assert own.goodput_gain is None
+    assert "rltrace experiment" in own.no_number
+    gains = [fix for fix in found if fix.goodput_gain and fix.goodput_gain.middle > 1.02]
+    assert gains
+    assert found.index(own) >= len(gains)
+
+
+def test_a_job_whose_weights_rltrace_moves_already_is_not_told_to_wrap_it_so(
+    tmp_path: Path,
+) -> None:
+    run_with(tmp_path, walled.turns(rollout=3, sync=6, train=1), ["x"], adapter="openrlhf")
+    file = tmp_path / "run" / "run.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "settings": {"sync": True}}))
+    run = rltrace.open_run(tmp_path / "run")
+    assert current_settings(run, "openrlhf", "")[WRAP_SYNC] is True
+    assert WRAP_SYNC not in advised(list(summarize(run).verdict.fixes))
 
 
 def test_an_option_that_is_set_otherwise_is_advised(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from click.testing import CliRunner
 import rltrace
 from rltrace.analysis.bootstrap import Interval
 from rltrace.analysis.compare import compare
+from rltrace.analysis.playbook import WRAP_SYNC
 from rltrace.analysis.trial import Pace, trial
 from rltrace.analysis.whatif.predict import Estimate
 from rltrace.cli import main
@@ -333,6 +334,14 @@ def test_weights_are_moved_as_they_were_in_the_run(tmp_path: Path, sync: bool) -
     words = ["experiment", str(path), "--set", "max_lag=1", "--out", str(tmp_path / "x")]
     done = CliRunner().invoke(main, [*words, "--dry-run", "--json"])
     assert json.loads(done.stdout)["sync"] is sync
+
+
+def test_a_fix_of_how_the_job_is_wrapped_changes_the_wrapping_alone(tmp_path: Path) -> None:
+    run = rltrace.open_run(of_trainer(tmp_path))
+    change = Change("weights by rltrace.sync", {WRAP_SYNC: True})
+    made = experiment.plan(run, change, pairs=1, folder=tmp_path / "x")
+    assert (made.sync, made.sync_after) == (False, True)
+    assert made.before == made.after
 
 
 def test_runs_that_are_there_are_not_taken_for_those_of_an_experiment(tmp_path: Path) -> None:

@@ -1,20 +1,27 @@
 """Agent Lightning: the runner's rollouts and its store (0.3), rollouts as they come back (1.0).
 
+    store.py        rollouts, versions, tokens and rewards, where 0.3 keeps them
+
 Training is verl's, whose own adapter sees it: 0.3 has a timer of its own in that loop, 1.0 uses
-verl's. A rollout names the resources that it ran with, not a policy version, so its version stays
-unknown. Whether the server kept a rollout's token ids is seen in 1.0.
+verl's. In 1.0 a rollout names no version, so that stays unknown.
 """
 
 from __future__ import annotations
 
 import time
 
+from rltrace.adapters.agentlightning.store import (
+    attempt_updated,
+    handed_out,
+    resources_stored,
+    told,
+    waited_for,
+)
 from rltrace.adapters.table import TableAdapter
 from rltrace.adapters.table.timers import timed_block
 from rltrace.adapters.verl.tables import LABELS as VERL_LABELS
 from rltrace.hooks.hook import Call, Hook
 from rltrace.hooks.identity import identify
-from rltrace.trace.vocabulary import Finish
 
 LABELS = {**VERL_LABELS, "gen": "wait", "gen_max": "wait", "validate": "eval"}
 """Timers of the trainer -> stage. While agents run elsewhere, the trainer waits."""
@@ -26,24 +33,7 @@ _MANAGER = "agentlightning.verl.agl_rollout_manager"
 
 def rollout_begins(call: Call) -> None:
     """A runner has taken a rollout from the queue."""
-    rollout = call.argument("next_rollout")
-    call.state = call.row("trajectories", trajectory=identify(str(rollout.rollout_id)))
     call.span.set(items=1)
-
-
-def rollout_ends(call: Call) -> None:
-    """The agent has run."""
-    if call.state is not None:
-        failed = call.exception is not None
-        known = {"finish": Finish.ERROR} if failed else {}
-        call.state.set(end_ns=call.end_ns, **known)
-
-
-def rewarded(call: Call) -> None:
-    """An agent states a reward; of which rollout, only the tracer knows."""
-    value = call.argument("reward")
-    if isinstance(value, float | int):
-        call.row("rewards", value=float(value))
 
 
 def step_begins(call: Call) -> None:
@@ -85,12 +75,24 @@ class AgentLightning(TableAdapter):
             "agentlightning.runner.agent:LitAgentRunner._step_impl",
             "rollout",
             before=rollout_begins,
-            after=rollout_ends,
             versions="<1",
         ),
-        Hook("agentlightning.emitter.reward:emit_reward", before=rewarded, versions="<1"),
-        Hook(f"{_STORE}.update_resources", "sync", versions="<1"),
-        Hook(f"{_STORE}.add_resources", "sync", versions="<1"),
+        *(
+            Hook(f"{_STORE}.{method}", "sync", after=resources_stored, versions="<1")
+            for method in ("update_resources", "add_resources")
+        ),
+        *(
+            Hook(f"{_STORE}.{method}", after=handed_out, versions="<1")
+            for method in (
+                "start_rollout",
+                "start_attempt",
+                "dequeue_rollout",
+                "dequeue_many_rollouts",
+            )
+        ),
+        Hook(f"{_STORE}._post_add_spans", before=told, versions="<1"),
+        Hook(f"{_STORE}.update_attempt", after=attempt_updated, versions="<1"),
+        Hook(f"{_STORE}.wait_for_rollouts", after=waited_for, versions="<1"),
         Hook(f"{_TRAINER}:AgentLightningTrainer._train_step", before=step_begins, versions="<1"),
         Hook(f"{_TRAINER}:AgentLightningRayPPOTrainer._rollout", "wait", versions=">=1"),
         Hook(

@@ -1,0 +1,204 @@
+"""Rollouts of Agent Lightning 0.3 where they all meet: its store.
+
+An attempt at a rollout is a trajectory. The store hands it out with the resources that it is to run
+with, and is given what it did as OpenTelemetry spans: by the agent's own process, and by the proxy
+in front of the model's server where there is one. Resources are what the store has versions of, so
+those are its versions: the first that it was given is 0.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from rltrace.hooks.hook import Call
+from rltrace.hooks.identity import identify
+from rltrace.trace.vocabulary import Fate, Finish
+
+_MOST = 10_000  # attempts whose spans may still come
+_OF_PROXY = "raw_gen_ai_request"  # the span of a request that has the server's own answer
+_ENDS = {"succeeded": -1, "failed": Finish.ERROR, "timeout": Finish.TIMEOUT}
+_PROMPTS = ("prompt_token_ids", "llm.hosted_vllm.prompt_token_ids")
+_ANSWERS = (
+    "response_token_ids",
+    "llm.hosted_vllm.response_token_ids",
+    "agentlightning.operation.output.response_token_ids.0",
+    "agentlightning.operation.output.choices.0.token_ids",
+    "agentlightning.operation.output.choices.0.provider_specific_fields.token_ids",
+)
+"""Where Agent Lightning's own adapters look for token ids."""
+
+
+class _Calls:
+    """The calls of a model that one side tells of."""
+
+    __slots__ = ("count", "logprobs", "prompt", "tokens", "with_ids")
+
+    def __init__(self) -> None:
+        self.count = self.with_ids = self.logprobs = self.tokens = 0
+        self.prompt = -1
+
+    def add(self, attributes: dict[str, Any]) -> None:
+        """One more, with what its span says."""
+        prompt = max(_length(attributes, name) for name in _PROMPTS)
+        answer = max(_length(attributes, name) for name in _ANSWERS)
+        if answer <= 0:
+            answer = _within(attributes.get("llm.hosted_vllm.choices"))
+        if self.count == 0:
+            self.prompt = prompt
+        self.count += 1
+        self.with_ids += prompt > 0 and answer > 0
+        self.tokens += max(answer, 0)
+        choices = str(attributes.get("llm.hosted_vllm.choices", ""))
+        self.logprobs += "logprobs.content" in attributes or "'logprobs': {" in choices
+
+    def columns(self) -> dict[str, int]:
+        """What is known of the trajectory. How many tokens calls without ids had, is not."""
+        whole = self.with_ids == self.count
+        found = {
+            "turns": self.count,
+            "token_ids": int(whole),
+            "logprobs": int(self.logprobs == self.count),
+        }
+        return (
+            {**found, "prompt_tokens": self.prompt, "response_tokens": self.tokens}
+            if (whole)
+            else found
+        )
+
+
+class _Attempt:
+    """An attempt at a rollout."""
+
+    __slots__ = ("agent", "ended", "proxy", "row", "trajectory")
+
+    def __init__(self, row: Any, trajectory: int) -> None:
+        self.row = row
+        self.trajectory = trajectory
+        self.agent, self.proxy = _Calls(), _Calls()
+        self.ended = False
+
+    @property
+    def calls(self) -> _Calls:
+        """The server's word goes before the agent's."""
+        return self.proxy if self.proxy.count else self.agent
+
+
+_attempts: dict[str, _Attempt] = {}
+_latest: dict[str, _Attempt] = {}  # by rollout; taken out as the algorithm gets it
+
+
+class _Resources:
+    """Versions of the resources, by their ids; the trainer's policy may count others."""
+
+    versions: dict[str, int] = {}  # noqa: RUF012
+    latest = -1
+
+
+def resources_stored(call: Call) -> None:
+    """There is a new version of the resources, and rollouts get it from now on."""
+    if call.exception is None:
+        _Resources.latest += 1
+        _Resources.versions[call.result.resources_id] = _Resources.latest
+        call.span.set(version=_Resources.latest)
+
+
+def handed_out(call: Call) -> None:
+    """A runner gets one rollout, several, or none since the queue is empty."""
+    found = call.result if isinstance(call.result, list | tuple) else [call.result]
+    for rollout in found:
+        if rollout is not None:
+            _begins(call, rollout)
+
+
+def _begins(call: Call, rollout: Any) -> None:
+    trajectory = identify(rollout.attempt.attempt_id)
+    columns = {}
+    version = _Resources.versions.get(rollout.resources_id)
+    if version is not None:
+        columns = {"first_version": version, "last_version": version}
+    data = (rollout.metadata or {}).get("data_id")
+    if data is not None:
+        columns |= {"prompt": identify(str(data)), "group": identify(str(data))}
+    row = call.row("trajectories", start_ns=call.end_ns, trajectory=trajectory, **columns)
+    attempt = _Attempt(row, trajectory)
+    if len(_attempts) >= _MOST:
+        del _attempts[next(iter(_attempts))]
+    _attempts[rollout.attempt.attempt_id] = attempt
+    if rollout.mode == "train":
+        if len(_latest) >= _MOST:  # nobody asks for the oldest one
+            del _latest[next(iter(_latest))]
+        _latest[rollout.rollout_id] = attempt
+
+
+def told(call: Call) -> None:
+    """Somebody tells what an attempt did."""
+    attempt = _attempts.get(call.argument("attempt_id"))
+    if attempt is None or attempt.row is None:
+        return
+    for span in call.argument("spans"):
+        attributes = span.attributes or {}
+        if span.name == _OF_PROXY:
+            attempt.proxy.add(attributes)
+        elif "openai.chat.completion" in span.name:
+            attempt.agent.add(attributes)
+        else:
+            _verdicts(call, attempt.trajectory, span)
+    if attempt.calls.count:
+        attempt.row.set(**attempt.calls.columns())
+
+
+def _verdicts(call: Call, trajectory: int, span: Any) -> None:
+    for reward in sys.modules["agentlightning.emitter.reward"].get_rewards_from_span(span):
+        call.row(
+            "rewards",
+            trajectory=trajectory,
+            component=call.recorder.name(reward.name),
+            value=float(reward.value),
+        )
+
+
+def attempt_updated(call: Call) -> None:
+    """An attempt is over, or goes on."""
+    if call.exception is not None:
+        return
+    attempt = _attempts.get(call.result.attempt_id)
+    finish = _ENDS.get(call.result.status)
+    if attempt is None or attempt.row is None or attempt.ended or finish is None:
+        return
+    attempt.ended = True
+    attempt.row.set(end_ns=call.end_ns, **({} if finish < 0 else {"finish": finish}))
+
+
+def waited_for(call: Call) -> None:
+    """The algorithm has rollouts to train on. It asks for those again that it has had."""
+    for rollout in call.result or ():
+        attempt = _latest.pop(rollout.rollout_id, None)
+        if attempt is None:
+            continue
+        known = attempt.calls.columns().get("response_tokens") if attempt.calls.count else None
+        call.row(
+            "uses",
+            trajectory=attempt.trajectory,
+            step=call.recorder.step,
+            version=_Resources.latest,
+            fate=Fate.TRAINED if rollout.status == "succeeded" else Fate.FAILED,
+            **({} if known is None else {"tokens": known}),
+        )
+
+
+def _length(attributes: dict[str, Any], name: str) -> int:
+    """How many ids an attribute has: a list, one as text, or an attribute each; -1 for none."""
+    value = attributes.get(name)
+    if isinstance(value, str):
+        return value.count(",") + 1 if any(c.isdigit() for c in value[:4]) else 0
+    if isinstance(value, list | tuple):
+        return len(value)
+    return sum(key.startswith(f"{name}.") for key in attributes) or -1
+
+
+def _within(choices: Any) -> int:
+    """The same of the token ids in the text of a server's choices."""
+    text = str(choices or "")
+    start = text.find("'token_ids': [")
+    return -1 if start < 0 else _length({"": text[start + 13 : text.find("]", start)]}, "")

@@ -13,6 +13,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,11 @@ def take_turns(measures: Mapping[str, Measure], rounds: int) -> dict[str, list[f
         for name in list(measures)[:: -1 if nth % 2 else 1]:
             taken[name].append(measures[name]())
     return taken
+
+
+def in_memory(folder: Path) -> int:
+    """Bytes that the files below a folder take: where that is in shared memory, of it."""
+    return sum(file.stat().st_blocks * 512 for file in folder.rglob("*") if file.is_file())
 
 
 def cpu_ns_each(run: Callable[[int], object], count: int) -> Measure:

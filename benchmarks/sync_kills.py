@@ -7,7 +7,8 @@ another one follows that, a third one follows the second; a worker on each of th
 all the time and looks at every element of what it has got. Each round one of the seven processes is
 killed at a random moment, and started again at once, as a supervisor would; nobody else is. A round
 ends when all three workers (the killed one's successor too) hold a version that was published after
-the kill: its time runs from the kill.
+the kill: its time runs from the kill. At last all are killed, and shared memory is looked at once
+another policy has been opened beside, which frees what nobody holds.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from pathlib import Path
 import click
 import numpy as np
 
-from benchmarks.measuring import Check, Result, spread
+from benchmarks.measuring import Check, Result, in_memory, spread
 from rltrace.sync import Publisher, Relay, Subscriber, layout_of
 from rltrace.sync.wire import LinkError
 from rltrace.trace.errors import RltraceError
@@ -158,15 +159,23 @@ def measure(kills: int, megabytes: int, seed: int) -> Result:
                 taken[name].append((time.monotonic() - began) * 1000)
         finally:
             job.close()
+        most = in_memory(Path(folder))
+        with Publisher.open(layout_of({"w": np.zeros(1)}), f"shm://{folder}/another"):
+            pass
+        left = in_memory(Path(folder))
     for name, times in taken.items():
         if times:
             result.rows[name] = spread(times)
     slowest = max(max(times) for times in taken.values() if times) / 1000
     result.notes["pulls"] = f"{sum(job.pulls):,}"
+    result.notes["shared memory"] = (
+        f"{most / 1e6:,.1f} MB as all were killed, {left / 1e6:,.1f} left"
+    )
     result.checks = [
         Check("mixed versions", sum(job.mixed), 0, ""),
         Check("versions that went back", sum(job.back), 0, ""),
         Check("slowest recovery", slowest, LIMIT_S, "s"),
+        Check("shared memory that the killed have left", left, 0, "bytes"),
     ]
     return result
 

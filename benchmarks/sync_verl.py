@@ -1,0 +1,70 @@
+"""verl's bucketed sender, measured by the Python that has verl: the row of `sync_local` for it.
+
+    python -m benchmarks.sync_verl [--megabytes 494] [--rounds 7]
+
+`make test-verl` installs verl into an environment of its own. `sync_local` runs this with it, so
+that both take their rounds on the same machine in the same run, each against the memory of its own
+moment. Prints the row as JSON.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from rltrace.sync.bench.measuring import Round, Row, measure
+from rltrace.sync.bench.models import model_of
+from rltrace.sync.bench.verl_peer import VerlBuckets
+
+MODEL = "qwen2.5-0.5b"
+ROOT = Path(__file__).parents[1]
+PATIENCE_S = 1800.0
+
+
+def environment() -> Path | None:
+    """The Python of `make test-verl`, under the name that the Makefile gives its environment; None
+    where that was not made."""
+    pins = hashlib.sha256((ROOT / "pins" / "verl.txt").read_bytes()).hexdigest()[:12]
+    folder = ROOT / ".venvs" / f"verl-{pins}"
+    return folder / "bin" / "python" if (folder / ".ready").exists() else None
+
+
+def measured_elsewhere(row: Row, megabytes: float, rounds: int) -> Row:
+    """The row of verl's sender, measured by that Python where `row` is missing; else, and where
+    there is no such Python, `row`, which then says how to get it."""
+    if not row.missing:
+        return row
+    if row.receivers != 1:
+        row.missing = "verl pairs a sender with one receiver"
+        return row
+    python = environment()
+    if python is None:
+        row.missing += ": `make test-verl` installs it where this looks for it"
+        return row
+    words = [str(python), "-m", "benchmarks.sync_verl"]
+    words += ["--megabytes", str(megabytes), "--rounds", str(rounds)]
+    done = subprocess.run(
+        words, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=PATIENCE_S, check=False
+    )
+    if done.returncode:
+        row.missing = f"{python} -m benchmarks.sync_verl ended with exit code {done.returncode}"
+        return row
+    told = json.loads(done.stdout)
+    return Row(**{**told, "rounds": [Round(**each) for each in told["rounds"]]})
+
+
+@click.command(help=__doc__)
+@click.option("--megabytes", default=494.0, show_default=True)
+@click.option("--rounds", default=7, show_default=True)
+def main(megabytes: float, rounds: int) -> None:
+    (row,) = measure(model_of(MODEL, megabytes), [VerlBuckets()], [1], rounds)
+    print(json.dumps(asdict(row)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""What the benchmarks of rltrace.sync find out beside times."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import sync_pulls, sync_verl
+from rltrace.sync.bench.measuring import Row
+from rltrace.sync.bench.verl_peer import VerlBuckets
+
+
+def test_pulls_under_versions_without_a_pause_are_whole_and_updates_allocate_nothing() -> None:
+    found = {check.what: check for check in sync_pulls.measure(pulls=50, megabytes=1).checks}
+    for what in ("torn pulls", "pulls that went back", "shared memory that 20 updates add"):
+        assert found[what].holds
+
+
+def test_a_torn_copy_and_one_that_went_back_are_counted() -> None:
+    counts, whole = sync_pulls.Counts(), np.full(4, 7, np.int32)
+    counts.note(0, whole, version=7, before=6)
+    counts.note(0, whole, version=7, before=8)
+    counts.note(1, whole, version=8, before=7)
+    whole[3] = 8
+    counts.note(1, whole, version=7, before=7)
+    assert [list(found) for found in (counts.pulls, counts.torn, counts.back)] == [
+        [2, 2],
+        [0, 2],
+        [1, 0],
+    ]
+
+
+def row(receivers: int = 1) -> Row:
+    return Row(VerlBuckets.name, receivers, 0, missing="verl is not installed")
+
+
+def test_the_row_of_verl_says_how_to_get_it_where_nobody_has_verl(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pins").mkdir()
+    (tmp_path / "pins" / "verl.txt").touch()
+    monkeypatch.setattr(sync_verl, "ROOT", tmp_path)
+    found = sync_verl.measured_elsewhere(row(), megabytes=1.0, rounds=1)
+    assert "`make test-verl` installs it" in found.missing
+    assert "one receiver" in sync_verl.measured_elsewhere(row(2), 1.0, 1).missing
+
+
+def test_the_environment_is_the_one_that_the_makefile_makes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    makefile = (sync_verl.ROOT / "Makefile").read_text("utf-8")
+    assert "VERL := .venvs/verl-$(shell sha256sum < $(VERL_PINS) | cut -c1-12)\n" in makefile
+    (tmp_path / "pins").mkdir()
+    (tmp_path / "pins" / "verl.txt").write_text("torch==2.0\n")
+    made = tmp_path / ".venvs" / "verl-979661477c76"
+    monkeypatch.setattr(sync_verl, "ROOT", tmp_path)
+    assert sync_verl.environment() is None
+    made.mkdir(parents=True)
+    (made / ".ready").touch()
+    assert sync_verl.environment() == made / "bin" / "python"
+
+
+def test_the_row_is_what_the_other_python_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sync_verl, "environment", lambda: Path(sys.executable))
+    found = sync_verl.measured_elsewhere(row(), megabytes=1.0, rounds=1)
+    assert found.way == VerlBuckets.name
+    assert found.rounds or found.missing == "verl is not installed"  # as this Python has it or not

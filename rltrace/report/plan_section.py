@@ -12,6 +12,7 @@ from rltrace.report import units
 from rltrace.report.layout import Column, Grid, Section, bar, labelled, listed
 
 _BAR = 24
+_POOL_BAR = 16  # beside four columns
 
 
 def sections(found: Plan, advice: Advice) -> list[Section]:
@@ -136,7 +137,7 @@ def _pools(found: Plan) -> Iterator[Section]:
             units.seconds(point.rollout_s),
             units.seconds(point.learner_s),
             units.seconds(point.step_s),
-            bar(least / point.step_s, _BAR),
+            bar(least / point.step_s, _POOL_BAR),
         )
         for point in found.split_curve
     )
@@ -152,10 +153,11 @@ def _lags(found: Plan) -> Iterator[Section]:
         return
     columns = (Column("versions", right=True), Column("of the groups", right=True), Column(""))
     rows = tuple((str(lag), units.share(part), bar(part, _BAR)) for lag, part in best.lags.items())
-    bound = found.parts.lag_bound
+    streams = found.parts.kind.played == "async"
+    bound = found.parts.lag_bound if streams else found.spec.lag_bound
     beyond = sum(part for lag, part in best.lags.items() if lag > bound)
     lines = [f"mean {best.mean_lag:.1f} policy versions, from the first token to the update"]
-    if found.parts.kind.played == "async" and bound < found.spec.lag_bound:
+    if streams and bound < found.spec.lag_bound:
         lines.append(
             f"planned with a bound of {bound:g} of the {found.spec.lag_bound:g} versions allowed: "
             "it keeps the engines full, and what is begun beyond only grows old"

@@ -24,6 +24,16 @@ def test_the_framework_comes_after_what_it_follows_from() -> None:
     assert "train_mfu" in result.output
 
 
+def test_the_lags_of_partial_rollout_are_held_to_what_is_allowed() -> None:
+    """It has no bound of its own: what lies within the one asked for is not beyond any."""
+    tail = ("--mean-tokens", 6000, "--cap", 32768, "--gpus", "32xH100")
+    shape = ("--model", "Qwen2.5-32B", *tail, "--prompts", 128, "--group", 16, "--staleness", 2)
+    result = invoke("plan", *shape)
+    assert "> colocated," in result.output
+    assert "Lag to expect" in result.output
+    assert "beyond the bound" not in result.output
+
+
 def test_json_holds_the_answer_with_units_in_its_keys() -> None:
     result = invoke("plan", *SHAPE, "--staleness", "strict", "--json")
     answer = json.loads(result.output)

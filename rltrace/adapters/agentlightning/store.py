@@ -54,17 +54,14 @@ class _Calls:
 
     def columns(self) -> dict[str, int]:
         """What is known of the trajectory. How many tokens calls without ids had, is not."""
-        whole = self.with_ids == self.count
         found = {
             "turns": self.count,
-            "token_ids": int(whole),
+            "token_ids": int(self.with_ids == self.count),
             "logprobs": int(self.logprobs == self.count),
         }
-        return (
-            {**found, "prompt_tokens": self.prompt, "response_tokens": self.tokens}
-            if (whole)
-            else found
-        )
+        if self.with_ids == self.count:
+            found |= {"prompt_tokens": self.prompt, "response_tokens": self.tokens}
+        return found
 
 
 class _Attempt:
@@ -113,7 +110,7 @@ def handed_out(call: Call) -> None:
 
 def _begins(call: Call, rollout: Any) -> None:
     trajectory = identify(rollout.attempt.attempt_id)
-    columns = {}
+    columns: dict[str, int] = {}
     version = _Resources.versions.get(rollout.resources_id)
     if version is not None:
         columns = {"first_version": version, "last_version": version}

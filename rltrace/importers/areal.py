@@ -15,6 +15,7 @@ from typing import Any
 from rltrace.hooks.identity import identify
 from rltrace.importers import chrome
 from rltrace.importers.field import read_areal
+from rltrace.importers.fitting import is_real_ns, ns, whole
 from rltrace.importers.json_text import read_objects
 from rltrace.importers.placed import Names, PlacedRow, PlacedSpan, Process
 from rltrace.importers.run_writer import ImportedRun
@@ -25,19 +26,26 @@ from rltrace.trace.vocabulary import Fate, Finish, Stage
 NAMES = Names(
     {
         "train.rollout": "wait",
-        "train.critic_values": "value",
+        "train.compute_values": "value",
         "train.ref_logp": "reference",
         "train.teacher_logp": "reference",
         "train.recompute_logp": "logprob",
         "train.compute_advantage": "other",
         "train.ppo_update": "train",
-        "train.train_step": "train",
-        "train.critic_train_step": "train",
+        "train.critic_ppo_update": "train",
+        "train.sft_step": "train",
+        "train.rw_step": "train",
+        "train.dpo_step": "train",
         "train.update_weights": "sync",
+        "train.*_onload": "switch",
+        "train.*_offload": "switch",
+        "train.rollout_pause*": "switch",
+        "train.rollout_continue_generation": "switch",
+        "train.rollout_resume": "switch",
         "train.save": "checkpoint",
-        "train.checkpoint_for_recover": "checkpoint",
-        "train.recover": "checkpoint",
+        "train.checkpoint": "checkpoint",
         "train.eval": "eval",
+        "train.load_bcast": "data",
         "train.clear_batches": "other",
         "train.log_stats": "other",
     },
@@ -45,7 +53,7 @@ NAMES = Names(
     placement="async",
     steps=("global_step",),
 )
-"""Event -> stage. Generation is in the sessions."""
+"""Event -> stage, for all that its trainers name from 0.5 to 2.0. Generation is in the sessions."""
 
 _PHASES = {"generate": Stage.ROLLOUT, "reward": Stage.REWARD, "toolcall": Stage.ENV}
 _FINISHES = {"accepted": Finish.STOP, "failed": Finish.ERROR, "dropped": Finish.ABORT}
@@ -91,13 +99,15 @@ def _kind(path: Path) -> str:
 
 def _steps(events: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """A step of each number: from the first to the last of its `train.*` events."""
-    extents: dict[tuple[Any, int], list[float]] = {}
+    extents: dict[tuple[str, int], list[float]] = {}
     for event in events:
         arguments = event.get("args")
-        number = arguments.get("global_step") if isinstance(arguments, dict) else None
-        if event.get("ph") == "X" and isinstance(number, int) and _is_of_trainer(event):
-            start, length = float(event["ts"]), float(event["dur"])
-            extent = extents.setdefault((event.get("pid"), number), [start, start + length])
+        number = whole(arguments.get("global_step")) if isinstance(arguments, dict) else None
+        if event.get("ph") != "X" or number is None or not _is_of_trainer(event):
+            continue
+        start, length = event.get("ts"), event.get("dur")
+        if ns(start, 1e3) is not None and ns(length, 1e3) is not None:
+            extent = extents.setdefault((str(event.get("pid")), number), [start, start + length])
             extent[:] = [min(extent[0], start), max(extent[1], start + length)]
     for (pid, number), (start, end) in extents.items():
         yield {
@@ -125,14 +135,14 @@ def _read_sessions(path: Path, files: list[Path]) -> ImportedRun:
         notes += [f"{file.name}: {note}" for note in objects.notes]
         changed_ns = max(changed_ns, objects.changed_ns)
         for session in objects.objects:
-            if not _number(session.get("submit_ts")):
+            if not is_real_ns(ns(session.get("submit_ts")) or 0):
                 continue
-            unfinished += not _number(session.get("finalized_ts"))
+            unfinished += ns(session.get("finalized_ts")) is None
             rank = session.get("rank")
             process = Process(
                 f"rank {rank}",
                 str(session.get("role") or "rollout"),
-                rank=rank if isinstance(rank, int) else None,
+                rank=whole(rank),
             )
             spans += _phases(session, process)
             rows += _rows(session, process)
@@ -152,39 +162,34 @@ def _read_sessions(path: Path, files: list[Path]) -> ImportedRun:
     )
 
 
-def _number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _phases(session: dict[str, Any], process: Process) -> Iterator[PlacedSpan]:
     phases = session.get("phases")
     for name, entries in (phases if isinstance(phases, dict) else {}).items():
         stage = _PHASES.get(name)
         for entry in entries if isinstance(entries, list) and stage is not None else ():
-            start_s, end_s = entry.get("start_ts"), entry.get("end_ts")
-            if _number(start_s) and _number(end_s) and stage is not None:
+            times = entry if isinstance(entry, dict) else {}
+            start_ns, end_ns = ns(times.get("start_ts")), ns(times.get("end_ts"))
+            if start_ns is not None and end_ns is not None and stage is not None:
                 lane = chrome.lane_of(session.get("session_id"))
-                yield PlacedSpan(
-                    process, lane, name, stage, round(start_s * 1e9), round(end_s * 1e9)
-                )
+                yield PlacedSpan(process, lane, name, stage, start_ns, end_ns)
 
 
 def _rows(session: dict[str, Any], process: Process) -> Iterator[PlacedRow]:
     """The trajectory, and what became of it where that is told: nothing says what was trained."""
     number = identify(f"areal session {session.get('rank')} {session.get('session_id')}")
     columns = {
-        "start_ns": round(session["submit_ts"] * 1e9),
+        "start_ns": ns(session["submit_ts"]) or 0,
         "trajectory": number,
         "group": identify(f"areal task {session.get('task_id')}"),
     }
-    ended_s, status = session.get("finalized_ts"), str(session.get("status"))
-    if _number(ended_s) and ended_s is not None:
-        columns["end_ns"] = round(ended_s * 1e9)
+    ended_ns, status = ns(session.get("finalized_ts")), str(session.get("status"))
+    if ended_ns is not None and ended_ns >= columns["start_ns"]:
+        columns["end_ns"] = ended_ns
     if status in _FINISHES:
         columns["finish"] = int(_FINISHES[status])
-    tools_s = session.get("toolcall_s")
-    if _number(tools_s) and tools_s is not None:
-        columns["env_ns"] = round(tools_s * 1e9)
+    tools_ns = ns(session.get("toolcall_s"))
+    if tools_ns is not None and tools_ns >= 0:
+        columns["env_ns"] = tools_ns
     yield PlacedRow(process, "trajectories", columns)
     if status in _DROPPED and "end_ns" in columns:
         fate = {"time_ns": columns["end_ns"], "fate": int(_DROPPED[status])}

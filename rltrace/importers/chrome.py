@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rltrace.importers.fitting import is_real_ns, ns
 from rltrace.importers.json_text import Objects, read_objects
 from rltrace.importers.placed import Names, PlacedSpan, Process, read_names
 from rltrace.importers.run_writer import ImportedRun
@@ -21,6 +22,8 @@ from rltrace.importers.times import counted
 from rltrace.importers.traced import traced_run
 from rltrace.trace.errors import RltraceError
 
+_US = 1e3  # ns
+_MOST_LANES = 1 << 63
 _UNIX_US = 1e14  # microseconds after this are of a date, those before of some clock's start
 
 
@@ -28,7 +31,7 @@ _UNIX_US = 1e14  # microseconds after this are of a date, those before of some c
 class Event:
     """A complete event: its process and thread as the trace has them, microseconds."""
 
-    pid: Any
+    pid: str
     tid: Any
     name: str
     start_us: float
@@ -74,13 +77,13 @@ def lay_out(path: Path, objects: Objects, names: Names, trainer: str) -> Importe
 
 def _complete(objects: Iterable[dict[str, Any]]) -> Iterator[Event]:
     """Events with a duration: those that state it, and pairs of a beginning and an end."""
-    begun: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    begun: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for found in objects:
-        phase, time = found.get("ph"), found.get("ts")
-        if not isinstance(time, int | float) or isinstance(time, bool):
+        phase, time, length = found.get("ph"), found.get("ts"), found.get("dur")
+        if ns(time, _US) is None:
             continue
-        if phase == "X" and isinstance(found.get("dur"), int | float):
-            yield _event(found, float(time), float(found["dur"]))
+        if phase == "X" and ns(length, _US) is not None:
+            yield _event(found, float(time), float(length))
         elif phase in ("B", "b"):
             begun.setdefault(_pair(found), []).append(found)
         elif phase in ("E", "e") and begun.get(_pair(found)):
@@ -88,18 +91,17 @@ def _complete(objects: Iterable[dict[str, Any]]) -> Iterator[Event]:
             yield _event(start, float(start["ts"]), float(time) - float(start["ts"]))
 
 
-def _pair(found: dict[str, Any]) -> tuple[Any, ...]:
+def _pair(found: dict[str, Any]) -> tuple[str, ...]:
     """What a beginning and its end have in common: a thread, or an id."""
-    if found["ph"] in ("b", "e"):
-        return found.get("pid"), found.get("cat"), str(found.get("id")), found.get("name")
-    return found.get("pid"), found.get("tid")
+    names = ("pid", "cat", "id", "name") if found["ph"] in ("b", "e") else ("pid", "tid")
+    return tuple(str(found.get(name)) for name in names)
 
 
 def _event(found: dict[str, Any], start_us: float, length_us: float) -> Event:
     attributes = found.get("args")
     thread = found.get("id", found.get("tid")) if found["ph"] == "b" else found.get("tid")
     return Event(
-        found.get("pid"),
+        str(found.get("pid")),
         thread,
         str(found.get("name", "")),
         start_us,
@@ -113,24 +115,25 @@ def _base_ns(events: list[Event], objects: Objects) -> tuple[int, tuple[str, ...
     if min(event.start_us for event in events) > _UNIX_US:
         return 0, ()
     base = objects.beside.get("baseTimeNanoseconds")
-    if isinstance(base, int) and base > 0:
+    if isinstance(base, int) and is_real_ns(base):
         return base, ()
     last_ns = round(max(event.start_us + event.length_us for event in events) * 1e3)
     said = "the trace's clock has no date: its end is put at the file's last change"
     return objects.changed_ns - last_ns, (said,)
 
 
-def _processes(objects: Iterable[dict[str, Any]], names: Names) -> dict[Any, Process]:
+def _processes(objects: Iterable[dict[str, Any]], names: Names) -> dict[str, Process]:
     """The processes that the trace names, by their pid."""
     found = {}
     for event in objects:
         if event.get("ph") == "M" and event.get("name") == "process_name":
-            name = str((event.get("args") or {}).get("name", ""))
-            found[event.get("pid")] = Process(name, names.role_of(name))
+            told = event.get("args")
+            name = str(told.get("name", "")) if isinstance(told, dict) else ""
+            found[str(event.get("pid"))] = Process(name, names.role_of(name))
     return found
 
 
-def _span(event: Event, names: Names, processes: Mapping[Any, Process], base_ns: int) -> PlacedSpan:
+def _span(event: Event, names: Names, processes: Mapping[str, Process], base_ns: int) -> PlacedSpan:
     stage = names.stage_of(event.name)
     assert stage is not None
     unnamed = f"process {event.pid}"
@@ -149,6 +152,6 @@ def _span(event: Event, names: Names, processes: Mapping[Any, Process], base_ns:
 
 def lane_of(thread: object) -> int:
     """A lane for whatever a log calls its threads."""
-    if isinstance(thread, int) and not isinstance(thread, bool):
+    if isinstance(thread, int) and not isinstance(thread, bool) and abs(thread) < _MOST_LANES:
         return thread
     return zlib.crc32(str(thread).encode())

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping
 from rltrace.importers.log import Record, no_number, number
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-_STEP = re.compile(r"(?<![\w/.:])step:(\d+) - (.*)")
-_DICT = re.compile(r"(?<![\w/.:])(?:[Gg]lobal step|perf) (\d+): \{(.*)")
-_TAGGED = re.compile(r"metrics_tag: \{\"step\": (\d+), \"metrics\": \{(.*)")
+_STEP = re.compile(r"(?<![\w/.:])step:(\d{1,19}) - (.*)")
+_DICT = re.compile(r"(?<![\w/.:])(?:[Gg]lobal step|perf) (\d{1,19}): \{(.*)")
+_TAGGED = re.compile(r"metrics_tag: \{\"step\": (\d{1,19}), \"metrics\": \{(.*)")
 _ITEM = re.compile(r"['\"]([^'\"]*)['\"]: ((?:[^,(){}]|\([^()]*\))*)(,|\}|$)")
 _NUMPY = re.compile(r"np\.\w+\(([^()]*)\)")
 _REPEATED = re.compile(r"\s*\[repeated \d+x .*$")

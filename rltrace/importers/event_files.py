@@ -10,6 +10,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
+from rltrace.importers.fitting import ns
 from rltrace.importers.log import Record
 from rltrace.importers.protobuf import fields
 
@@ -69,9 +70,9 @@ def _scalars(event: bytes) -> Record:
     try:
         for field, value in fields(event):
             if field == _WALL_TIME:
-                found.real_ns = round(struct.unpack("<d", value)[0] * 1e9)
+                found.real_ns = ns(struct.unpack("<d", value)[0])
             elif field == _STEP:
-                found.step = value
+                found.step = int(value)
             elif field == _SUMMARY:
                 for inner, one in fields(value):
                     named = dict(fields(one)) if inner == _VALUE else {}

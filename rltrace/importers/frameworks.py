@@ -40,7 +40,7 @@ _MARKS: Mapping[str, re.Pattern[str]] = {
     "rlinf": re.compile(r"time/(generate_rollouts|sync_weights|actor/|cal_adv_and_returns)"),
     "prime-rl": re.compile(r"time/(forward_backward|wait_for_batch|wait_for_policy)$"),
     "torchforge": re.compile(r"main_perf/continuous_"),
-    "mindspeed-rl": re.compile(r"timing/(resharding_to_infer|rule_reward|old_log_p)$"),
+    "mindspeed-rl": re.compile(r"timing/(all|update|resharding_to_infer|rule_reward|old_log_p)$"),
 }
 """Framework -> what one of its metrics, and none of another's, begins with."""
 
@@ -48,17 +48,24 @@ _LOGS_AS = {"miles": "slime", "relax": "slime"}
 """Framework -> the one whose names it has kept."""
 
 
+def whose(log: Log, own: str = "") -> str | None:
+    """The framework whose log it is: `own` rather than any other."""
+    names = {name for record in log.records for name in record.metrics}
+    first = {own: _MARKS[own]} if own else {}
+    for framework, mark in {**first, **_MARKS}.items():
+        if any(mark.match(name) for name in names):
+            return framework
+    return None
+
+
 def check_framework(log: Log, framework: str) -> None:
     """Errors: `RltraceError` where the log is another framework's."""
-    names = {name for record in log.records for name in record.metrics}
     own = _LOGS_AS.get(framework, framework)
-    if any(_MARKS[own].match(name) for name in names):
-        return
-    for other, mark in _MARKS.items():
-        if any(mark.match(name) for name in names):
-            raise RltraceError(
-                f"{log.path} looks like a log of {NAMES[other]}, not of "
-                f"{NAMES.get(framework, framework)}: "
-                f"rltrace import {other}",
-                WRONG_USAGE,
-            )
+    other = whose(log, own)
+    if other not in (own, None):
+        raise RltraceError(
+            f"{log.path} looks like a log of {NAMES[str(other)]}, not of "
+            f"{NAMES.get(framework, framework)}: "
+            f"rltrace import {other}",
+            WRONG_USAGE,
+        )

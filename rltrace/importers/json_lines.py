@@ -36,7 +36,7 @@ def read(lines: Iterable[str]) -> tuple[list[Record], list[str], Counter[str]]:
         last = at
         try:
             found = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             torn.append(at)
             continue
         record = _record(found, not_finite)

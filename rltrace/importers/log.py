@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from rltrace.importers.fitting import is_real_ns, whole
+
 _NO_NUMBERS = ("nan", "inf", "infinity")
 
 
@@ -58,6 +60,18 @@ def no_number(value: object) -> float | None:
     if isinstance(value, str) and value.strip().lstrip("+-").lower() in _NO_NUMBERS:
         value = float(value)
     return value if isinstance(value, float) and not math.isfinite(value) else None
+
+
+def plausible(records: Iterable[Record]) -> tuple[list[Record], list[str]]:
+    """The records of steps that a run can have, without times that no clock shows; and what is to
+    be said of the others."""
+    every = list(records)
+    kept = [record for record in every if whole(record.step) is not None]
+    for record in kept:
+        if record.real_ns is not None and not is_real_ns(record.real_ns):
+            record.real_ns = None
+    odd = len(every) - len(kept)
+    return kept, [f"{odd} record{'s' * (odd > 1)} of steps that no run has"] if odd else []
 
 
 def joined(records: Iterable[Record]) -> tuple[list[Record], int]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from rltrace.adapters.slime import LABELS
 from rltrace.importers.field import read_miles
+from rltrace.importers.fitting import ns, whole
 from rltrace.importers.json_text import read_objects
 from rltrace.importers.placed import Names, PlacedSpan, Process
 from rltrace.importers.run_writer import ImportedRun
@@ -68,20 +69,19 @@ def _read_phases(path: Path, files: list[Path]) -> ImportedRun:
 def _spans(lines: list[dict[str, Any]]) -> Iterator[PlacedSpan]:
     generations = []
     for line in lines:
-        start_s, end_s, name = line.get("t0"), line.get("t1"), str(line.get("name", ""))
+        start_ns, end_ns = ns(line.get("t0")), ns(line.get("t1"))
+        name = str(line.get("name", ""))
         stage = NAMES.stage_of(name)
-        if not isinstance(start_s, int | float) or not isinstance(end_s, int | float):
-            continue
-        if stage is None or end_s < start_s:
+        if start_ns is None or end_ns is None or stage is None or end_ns < start_ns:
             continue
         rank, role = line.get("rank"), str(line.get("role", ""))
         process = Process(
             f"{role} {rank}",
             _ROLES.get(role, role),
             str(line.get("node", "")),
-            rank if isinstance(rank, int) else None,
+            whole(rank),
         )
-        span = PlacedSpan(process, 0, name, stage, round(start_s * 1e9), round(end_s * 1e9))
+        span = PlacedSpan(process, 0, name, stage, start_ns, end_ns)
         if stage == Stage.ROLLOUT:
             generations.append(span)
         yield span

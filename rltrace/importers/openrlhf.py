@@ -14,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from rltrace.adapters.openrlhf.tables import LABELS
+from rltrace.importers.fitting import whole
 from rltrace.importers.frameworks import check_framework
 from rltrace.importers.log import Log, Record, joined, out_of_order
 from rltrace.importers.reading import read_log
@@ -85,7 +86,8 @@ def _by_global_step(records: tuple[Record, ...]) -> Iterator[Record]:
     """The records with the names that OpenRLHF itself uses, each at its step of training."""
     for record in records:
         metrics = {name.removeprefix(_PREFIX): v for name, v in record.metrics.items()}
-        stated = [int(metrics.pop(name)) for name in _STEP_NAMES if name in metrics]
+        found = [whole(metrics.pop(name, None)) for name in _STEP_NAMES]
+        stated = [step for step in found if step is not None]
         infinite = {name.removeprefix(_PREFIX): v for name, v in record.not_finite.items()}
         if metrics:
             yield Record(stated[0] if stated else record.step, metrics, record.real_ns, infinite)

@@ -61,7 +61,7 @@ def _own(path: Path, objects: Objects, found: list[_Found]) -> ImportedRun:
     for about, span in found:
         try:
             row = otlp_own.row(about, span, _attributes(span))
-        except (AttributeError, KeyError, TypeError, ValueError):
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
             damaged += 1
             continue
         if isinstance(row, PlacedSpan):

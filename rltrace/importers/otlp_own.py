@@ -20,8 +20,8 @@ def row(
     about: Attributes, span: dict[str, Any], attributes: Attributes
 ) -> PlacedSpan | PlacedRow | None:
     """The row that an exported span is of; None for one that is of no table. `about` are the
-    attributes of what sent it. Errors: `ValueError`, `KeyError`, `TypeError` or `AttributeError`
-    where it is damaged."""
+    attributes of what sent it. Errors: `ValueError`, `KeyError`, `TypeError`, `AttributeError` or
+    `OverflowError` where it is damaged."""
     table = TABLES.get(str(attributes.get(f"{PREFIX}table")))
     if table is None:
         return None

@@ -8,10 +8,14 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from rltrace.importers.fitting import whole
 from rltrace.importers.process_writer import ProcessWriter
 from rltrace.importers.toml_file import read_toml
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.vocabulary import STEP_SPAN, Stage
+
+_NUMBER = re.compile(r"[0-9]{1,9}")
+_NUMBERED = re.compile(r"#([0-9]{1,9})$")
 
 
 @dataclass(frozen=True)
@@ -91,11 +95,12 @@ class Names:
         """The step that a span's attributes state, or, after `#`, its name; -1 for none."""
         for key in self.steps:
             value = attributes.get(key)
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                return int(value)
-            if isinstance(value, str) and value.isdigit():
-                return int(value)
-        numbered = re.search(r"#(\d+)$", name)
+            if isinstance(value, str) and _NUMBER.fullmatch(value):
+                value = int(value)
+            number = whole(value)
+            if number is not None:
+                return number
+        numbered = _NUMBERED.search(name)
         return int(numbered[1]) if numbered else -1
 
 
@@ -112,9 +117,12 @@ def read_names(path: Path) -> Names:
         odd = ", ".join(sorted(unknown))
         what = f"has no {odd}" if unknown else "needs a table [stages]"
         raise RltraceError(f"{path} is no mapping: a mapping {what}", WRONG_USAGE)
+    for name, kind, what in (("steps", list, "a list of names"), ("roles", dict, "a table")):
+        if not isinstance(found.get(name, kind()), kind):
+            raise RltraceError(f"{path} is no mapping: {name} has to be {what}", WRONG_USAGE)
     words = {member.name.lower() for member in Stage}
     for name, stage in stages.items():
-        if stage not in words:
+        if not isinstance(stage, str) or stage not in words:
             known = ", ".join(sorted(words))
             raise RltraceError(
                 f"{path} maps {name!r} to {stage!r}, which is no stage: there are {known}",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rltrace.importers import console, event_files, json_lines, wandb_files
 from rltrace.importers.lines import LONGEST_LINE, Lines
-from rltrace.importers.log import Log, Record, joined
+from rltrace.importers.log import Log, Record, joined, plausible
 from rltrace.importers.times import counted
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 
@@ -64,7 +64,9 @@ def _read_text(path: Path, start: bytes, settings: Settings) -> Log:
     if not_finite:
         values = f"{not_finite.total()} value{'s' * (not_finite.total() > 1)}"
         skipped.append(f"{values} of no finite number: {counted(not_finite)}")
+    records, odd = plausible(records)
     steps, repeated = joined(records)
+    skipped += odd
     if repeated:
         skipped.append(f"{repeated} records that repeat the one before")
     changed_ns = path.stat().st_mtime_ns
@@ -108,7 +110,9 @@ def _read_event_files(path: Path, files: list[Path]) -> Log:
     parts: list[list[Record]] = []
     skipped: list[str] = []
     for file in files:
-        records, missed = event_files.read(file)
+        found, missed = event_files.read(file)
+        records, odd = plausible(found)
+        missed += odd
         skipped += missed
         if records:
             parts.append(records)
@@ -122,9 +126,11 @@ def _read_wandb_files(path: Path, files: list[Path], settings: Settings) -> Log:
     skipped: list[str] = []
     said: dict[str, str] = {}
     for file in files:
-        records, missed, found = wandb_files.read(file, settings)
+        found, missed, shown = wandb_files.read(file, settings)
+        records, odd = plausible(found)
+        missed += odd
         skipped += missed
-        said |= found
+        said |= shown
         if records:
             parts.append(records)
         elif not missed:

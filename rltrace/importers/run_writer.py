@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rltrace.analysis.coverage import NOT_LOGGED
+from rltrace.importers.fitting import is_real_ns
 from rltrace.importers.placed import Placed, write_placed
 from rltrace.importers.process_writer import ProcessWriter
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
@@ -129,6 +130,8 @@ def _write(path: Path, run: ImportedRun) -> None:
         began_ns, ended_ns = run.placed.began_ns, run.placed.ended_ns
         write_placed(path, run.placed, WHO, **facts)
     else:
+        if not is_real_ns(1 + sum(map(_length_ns, run.steps))):
+            raise RltraceError(f"the steps of {run.log} are longer than any clock can have shown")
         writer = ProcessWriter(path, WHO)
         for step, start_ns in _starts(run):
             end_ns = _step(writer, step, start_ns)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from rltrace.importers.fitting import whole
 from rltrace.importers.frameworks import check_framework
 from rltrace.importers.log import Log, Record, joined, out_of_order
 from rltrace.importers.reading import Settings, read_log
@@ -112,8 +113,8 @@ def _numbered(records: tuple[Record, ...], numbers: tuple[str, ...]) -> Iterator
     not are of something else (of an optimizer's update, say) and left out."""
     stated = any(name in record.metrics for record in records for name in numbers)
     for record in records:
-        found = [int(record.metrics[name]) for name in numbers if name in record.metrics]
-        if found:
+        found = [whole(record.metrics[name]) for name in numbers if name in record.metrics]
+        if found and found[0] is not None:
             yield replace(record, step=found[0], metrics=_without(record.metrics, numbers))
         elif not stated:
             yield record

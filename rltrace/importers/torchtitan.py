@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rltrace.importers.chrome import lane_of
+from rltrace.importers.fitting import ns, whole
 from rltrace.importers.json_text import read_objects
 from rltrace.importers.placed import Names, PlacedSpan, Process
 from rltrace.importers.run_writer import ImportedRun
@@ -85,10 +86,11 @@ def read(path: Path) -> ImportedRun:
 
 def _spans(lines: list[dict[str, Any]]) -> Iterator[PlacedSpan]:
     for line in lines:
-        name, took_ms, end_us = line.get("log_type_name"), line.get("value"), line.get("time_us")
+        name = line.get("log_type_name")
+        took_ns, end_ns = ns(line.get("value"), 1e6), ns(line.get("time_us"), 1e3)
         if not isinstance(name, str) or not name.endswith("_end"):
             continue
-        if not isinstance(took_ms, int | float) or not isinstance(end_us, int):
+        if took_ns is None or end_ns is None:
             continue
         name = name.removesuffix("_end")
         stage = NAMES.stage_of(name)
@@ -101,15 +103,15 @@ def _spans(lines: list[dict[str, Any]]) -> Iterator[PlacedSpan]:
             f"{source} {rank}",
             source,
             str(line.get("host_name", "")),
-            rank if isinstance(rank, int) else None,
+            whole(rank),
         )
-        step = line.get("step")
+        step = whole(line.get("step"))
         yield PlacedSpan(
             process=process,
             lane=lane_of(line.get("task_name", line.get("tid"))),
             name=name,
             stage=stage,
-            start_ns=end_us * 1000 - round(took_ms * 1e6),
-            end_ns=end_us * 1000,
-            step=step if isinstance(step, int) else -1,
+            start_ns=end_ns - took_ns,
+            end_ns=end_ns,
+            step=-1 if step is None else step,
         )

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
 
+from rltrace.importers.fitting import is_real_ns
 from rltrace.importers.placed import Placed, PlacedRow, PlacedSpan, numbered
 from rltrace.importers.run_writer import ImportedRun
 from rltrace.trace.errors import RltraceError
@@ -34,9 +35,13 @@ def traced_run(
     notes: Iterable[str] = (),
 ) -> ImportedRun:
     """The run of what a log places. Errors: `RltraceError` where it places nothing."""
-    placed = Placed(numbered(spans), tuple(rows))
+    told = list(spans)
+    kept = [s for s in told if is_real_ns(s.start_ns) and s.start_ns <= s.end_ns]
+    placed = Placed(numbered(kept), tuple(rows))
     if not placed.spans:
         raise RltraceError(f"{path} holds no span of {framework} that has a beginning and an end")
+    if len(kept) < len(told):
+        notes = (*notes, f"{len(told) - len(kept)} spans at times that no clock shows: left out")
     return ImportedRun(
         framework=framework,
         version="",

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rltrace.adapters.trl.tables import LABELS, PROFILED
+from rltrace.importers.fitting import whole
 from rltrace.importers.lines import Lines
 from rltrace.importers.log import Log, Record, joined, no_number, number
 from rltrace.importers.reading import read_log
@@ -88,7 +89,9 @@ def _read_state(path: Path) -> Log:
     lines = [line for line in history if isinstance(line, dict) and _END not in line]
     not_finite = Counter[str]()
     records = [
-        _record(int(line["step"]), line, not_finite) for line in lines if _whole(line.get("step"))
+        _record(number, line, not_finite)
+        for line in lines
+        if (number := whole(line.get("step"))) is not None
     ]
     steps, _ = joined(records)
     skipped = []
@@ -152,10 +155,6 @@ def _value(shown: Any) -> Any:
         return None
 
 
-def _whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
 # --- steps
 
 
@@ -171,11 +170,12 @@ def _of_steps(records: tuple[Record, ...]) -> Iterator[Record]:
                 waiting[block] = waiting.get(block, 0.0) + value
             else:
                 metrics[name.removeprefix(_PREFIX)] = value
-        stated = [int(record.metrics[name]) for name in _STEP_NAMES if name in record.metrics]
+        found = (whole(record.metrics.get(name)) for name in _STEP_NAMES)
+        stated = next((step for step in found if step is not None), None)
         metrics.pop("global_step", None)
         infinite = {name.removeprefix(_PREFIX): v for name, v in record.not_finite.items()}
         if metrics or infinite:
-            step = stated[0] if stated else record.step
+            step = record.step if stated is None else stated
             timed, waiting = waiting, {}
             yield Record(step, {**timed, **metrics}, record.real_ns, infinite)
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from rltrace.importers.fitting import ns
 from rltrace.importers.log import Record, no_number, number
 from rltrace.importers.protobuf import fields
 
@@ -52,7 +53,7 @@ def read(
         for at, message in _messages(path):
             try:
                 _take(message, settings, records, said)
-            except (IndexError, TypeError, ValueError):
+            except (AttributeError, IndexError, RecursionError, TypeError, ValueError):
                 raise _Torn(f"byte {at}") from None
     except _Torn as torn:
         skipped.append(f"{path.name} from {torn} on, where it is torn or damaged")
@@ -120,7 +121,7 @@ def _row(message: bytes) -> Record:
     return Record(
         int(metrics.get("_step", step)),
         {n: v for n, v in metrics.items() if not n.startswith(("_", *media))},
-        None if when_s is None else round(when_s * 1e9),
+        ns(when_s),
         {n: v for n, v in infinite if v is not None and not n.startswith(("_", *media))},
     )
 

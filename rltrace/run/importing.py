@@ -9,6 +9,7 @@ from pathlib import Path
 
 import rltrace
 from rltrace.importers import IMPORTERS, MAPPED, NEEDS_MAPPING
+from rltrace.importers.mistaken import looks_like
 from rltrace.importers.run_writer import ImportedRun, write_run
 from rltrace.run.location import new_run_path
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
@@ -57,7 +58,13 @@ def import_log(
     if mapping is None and framework in NEEDS_MAPPING:
         message = f"what the names in {log} mean has to be said: give a file with --map"
         raise RltraceError(message, WRONG_USAGE)
-    run: ImportedRun = read(log) if mapping is None else read(log, mapping)
+    try:
+        run: ImportedRun = read(log) if mapping is None else read(log, mapping)
+    except RltraceError as error:
+        hint = "" if "rltrace import" in str(error) else looks_like(log, framework)
+        if not hint:
+            raise
+        raise RltraceError(f"{error}; {hint}", WRONG_USAGE) from None
     path = new_run_path([log.resolve().name]) if out is None else out
     write_run(path.absolute(), run, rltrace.__version__)
     return _told(path, run)

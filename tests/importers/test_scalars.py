@@ -226,6 +226,7 @@ def test_what_a_log_cannot_tell_is_unknown_and_said(tmp_path: Path) -> None:
     [
         ("slime", NEMO, "looks like a log of NeMo-RL, not of slime: rltrace import nemo-rl"),
         ("areal", PRIME, "looks like a log of prime-rl, not of AReaL: rltrace import prime-rl"),
+        ("rlinf", MINDSPEED[:1], "looks like a log of MindSpeed-RL, not of RLinf"),
         ("roll", [{"loss": 1.0}], "is no log of ROLL's trainer: it has no timer of its"),
     ],
 )

@@ -246,6 +246,9 @@ def test_areal_s_events_make_steps_of_their_numbers(tmp_path: Path) -> None:
         ("chrome", json.dumps([event("x", 1, 2)]), MAPPING, r"none of the names .* it has x \(1\)"),
         ("chrome", "[]", "[stages]\nx = 'trainn'\n", "'trainn', which is no stage"),
         ("chrome", "[]", "[stage]\nx = 'train'\n", "a mapping has no stage"),
+        ("chrome", "[]", "[stages]\nx = ['train']\n", r"\['train'\], which is no stage"),
+        ("chrome", "[]", "steps = 5\n[stages]\nx = 'train'\n", "steps has to be a list of names"),
+        ("chrome", "[]", "roles = 5\n[stages]\nx = 'train'\n", "roles has to be a table"),
         ("chrome", "[]", "x = ", "is no TOML"),
         ("chrome", "[" * 100_000, MAPPING, "is nested too deep"),
         ("otlp", json.dumps(EVENTS), MAPPING, "is no OTLP JSON of spans"),
@@ -264,6 +267,35 @@ def test_what_cannot_be_used_is_one_sentence(
         mapping.write_text(mapped, "utf-8")
     with pytest.raises(RltraceError, match=said):
         import_log(framework, log, tmp_path / "run", None if mapped is None else mapping)
+    assert not (tmp_path / "run").exists()
+
+
+TITAN = titan("train_step_end", BASE_NS // 1000, 5.0, 2, "trainer")
+PHASE = {"name": "generate", "t0": BASE_NS / 1e9, "t1": BASE_NS / 1e9 + 1}
+SLIME = {"step": 1, "perf/step_time": 9.0, "perf/actor_train_time": 3.0}
+
+
+@pytest.mark.parametrize(
+    ("framework", "line", "said"),
+    [
+        ("slime", EVENTS[1], "it looks like a trace in Chrome's format: rltrace import chrome"),
+        ("verl", TITAN, "it looks like torchtitan's structured log: rltrace import torchtitan"),
+        ("roll", PHASE, "it looks like miles' phases: rltrace import miles"),
+        ("trl", {"submit_ts": 1.0}, "it looks like AReaL's session traces: rltrace import areal"),
+        ("miles", otlp("x", 1, 2), "it looks like spans of OpenTelemetry: rltrace import otlp"),
+        ("torchtitan", SLIME, "it looks like a log of slime: rltrace import slime"),
+        ("chrome", SLIME, "it looks like a log of slime: rltrace import slime"),
+    ],
+)
+def test_the_wrong_framework_is_told_by_what_the_log_looks_like(
+    tmp_path: Path, mapping: Path, framework: str, line: dict[str, Any], said: str
+) -> None:
+    log = tmp_path / "log"
+    log.write_text(json.dumps(line) + "\n", "utf-8")
+    mapped = mapping if framework == "chrome" else None
+    with pytest.raises(RltraceError, match=said) as raised:
+        import_log(framework, log, tmp_path / "run", mapped)
+    assert raised.value.exit_code == WRONG_USAGE
     assert not (tmp_path / "run").exists()
 
 

@@ -1,0 +1,31 @@
+"""Numbers of a log as columns of a trace can hold them; None for what none of them can.
+
+A log is whatever somebody's program has written: JSON knows NaN and whole numbers of any size.
+"""
+
+from __future__ import annotations
+
+_MOST = 1 << 31
+_MOST_NS = 1 << 62  # so that two of them can be added
+
+
+def whole(value: object) -> int | None:
+    """A step's or a rank's number: a whole one, not negative, of 31 bits."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    fits = 0 <= value < _MOST and value == int(value)
+    return int(value) if fits else None
+
+
+def ns(value: object, unit_ns: float = 1e9) -> int | None:
+    """A time or a length, in units of so many ns, as ns."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if not -_MOST_NS < value < _MOST_NS or not -_MOST_NS < value * unit_ns < _MOST_NS:
+        return None  # NaN, too
+    return round(value * unit_ns)
+
+
+def is_real_ns(time_ns: int) -> bool:
+    """Whether it is a Unix time that a trace can hold."""
+    return 0 < time_ns < _MOST_NS

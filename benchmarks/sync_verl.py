@@ -48,13 +48,14 @@ def measured_elsewhere(row: Row, megabytes: float, rounds: int) -> Row:
         return row
     words = [str(python), "-m", "benchmarks.sync_verl"]
     words += ["--megabytes", str(megabytes), "--rounds", str(rounds)]
-    done = subprocess.run(
-        words, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=PATIENCE_S, check=False
-    )
-    if done.returncode:
-        row.missing = f"{python} -m benchmarks.sync_verl ended with exit code {done.returncode}"
+    try:
+        done = subprocess.run(
+            words, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=PATIENCE_S, check=True
+        )
+    except subprocess.SubprocessError as error:  # it has said why, on stderr
+        row.missing = f"{python} did not measure it: {error}"
         return row
-    told = json.loads(done.stdout)
+    told = json.loads(done.stdout.splitlines()[-1])  # verl may have said something before
     return Row(**{**told, "rounds": [Round(**each) for each in told["rounds"]]})
 
 

@@ -169,7 +169,7 @@ def test_triage_of_words_is_a_design() -> None:
     "arguments",
     [(), ("--rollout", -1), ("--rollout", 1, "--placement", "x"), ("--output", "cot"),
      ("--rollout", 1, "--reference-side", "x"), ("--rollout", 1, "--params", "7B"),
-     ("--rollout", 1, "--overlap", 3), ("--rollout", "nan"),
+     ("--rollout", 1, "--overlap", 3), ("--rollout", "nan"), ("--rollout", 1, "--reward", "1e308"),
      ("--rollout", 1, "--params", "7B", "--rollout-gpus", "4xH100", "--tokens", "nan"),
      ("--params", "7B", "--output", "cot", "--environment", "low", "--staleness", "loose",
       "--train", 3)],

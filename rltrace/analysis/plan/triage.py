@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from rltrace.analysis.binding import ALIKE, RESOURCE_OF
+from rltrace.analysis.plan.limits import check_limits
 from rltrace.analysis.playbook import Move, moves
 from rltrace.analysis.walls.rank import BINDS
 from rltrace.analysis.walls.wall import TAIL
@@ -56,6 +57,8 @@ class Stages:
             same = one.name == "throughput" and math.isnan(value)
             if not isinstance(value, str) and not (same or 0 <= value < math.inf):
                 _refuse(f"{one.name} must not be negative or infinite, and is {value:g}")
+            if not isinstance(value, str) and not same:
+                check_limits("triage.seconds", value, one.name)
         if not 0 <= self.overlap <= 1:
             _refuse(f"overlap is a part of the update, 0 to 1, not {self.overlap:g}")
         if self.work_s > self.rollout:

@@ -105,18 +105,19 @@ def _steps(events: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         number = whole(arguments.get("global_step")) if isinstance(arguments, dict) else None
         if event.get("ph") != "X" or number is None or not _is_of_trainer(event):
             continue
-        start, length = event.get("ts"), event.get("dur")
+        start: Any = event.get("ts")
+        length: Any = event.get("dur")
         if ns(start, 1e3) is not None and ns(length, 1e3) is not None:
             extent = extents.setdefault((str(event.get("pid")), number), [start, start + length])
             extent[:] = [min(extent[0], start), max(extent[1], start + length)]
-    for (pid, number), (start, end) in extents.items():
+    for (pid, number), (began, ended) in extents.items():
         yield {
             "ph": "X",
             "name": "step",
             "pid": pid,
             "tid": "steps",
-            "ts": start,
-            "dur": end - start,
+            "ts": began,
+            "dur": ended - began,
             "args": {"global_step": number},
         }
 

@@ -79,7 +79,9 @@ def _complete(objects: Iterable[dict[str, Any]]) -> Iterator[Event]:
     """Events with a duration: those that state it, and pairs of a beginning and an end."""
     begun: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for found in objects:
-        phase, time, length = found.get("ph"), found.get("ts"), found.get("dur")
+        phase = found.get("ph")
+        time: Any = found.get("ts")
+        length: Any = found.get("dur")
         if ns(time, _US) is None:
             continue
         if phase == "X" and ns(length, _US) is not None:

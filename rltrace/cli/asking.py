@@ -58,12 +58,12 @@ def whatif(run: Path | None, stages: Path | None, moves: tuple[str, ...], as_jso
             }
         )
         sys.exit(CANNOT_TELL if alarms and not pairs else OK)
-    from rltrace.report import terminal
+    from rltrace.report import printed
 
     section = whatif_section.ranked(base, found)
     if pairs:
         section = whatif_section.one(base, found[0], alarms)
-    terminal.show(section, console())
+    printed.show(section, console())
 
 
 def _whatif_source(run: Path | None, stages: Path | None) -> tuple[tuple[str, ...], Any]:
@@ -95,8 +95,8 @@ def compare(before: Path, after: Path, as_json: bool) -> None:
         named = {"stage": stage and stage.name, "factor": factor and factor.name}
         print_json({**to_json.plain(found), **named})
         return
-    from rltrace.report import terminal
+    from rltrace.report import printed
 
     page = console()
     for section in compare_section.sections(found):
-        terminal.show(section, page)
+        printed.show(section, page)

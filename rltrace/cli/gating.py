@@ -104,11 +104,11 @@ def _print(found: Judgement, markdown: bool, as_json: bool) -> None:
     elif markdown:
         click.echo(gate_forms.to_markdown(found))
     else:
-        from rltrace.report import terminal
+        from rltrace.report import printed
 
         page = console()
         for section in gate_section.sections(found):
-            terminal.show(section, page)
+            printed.show(section, page)
 
 
 def _tell_github(found: Judgement, err: bool) -> None:

@@ -203,7 +203,7 @@ def experiment(
     if as_json:
         print_json({"change": change.name, **to_json.plain(found)})
     else:
-        from rltrace.report import terminal
+        from rltrace.report import printed
 
-        terminal.show(experiment_section.section(change.name, found), console())
+        printed.show(experiment_section.section(change.name, found), console())
     sys.exit(experiment_section.EXIT_CODES[found.answer])

@@ -104,11 +104,11 @@ def plan(
 
         print_json(plan_json(found, advice))
         return
-    from rltrace.report import plan_section, terminal
+    from rltrace.report import plan_section, printed
 
     page = console()
     for section in plan_section.sections(found, advice):
-        terminal.show(section, page)
+        printed.show(section, page)
 
 
 def _measured(path: Path) -> Any:
@@ -133,11 +133,11 @@ def _sweep(spec: Any, text: str, plot: Path | None, as_json: bool) -> None:
 
         print_json({"swept": what, "points": to_json.plain(points)})
         return
-    from rltrace.report import plan_section, terminal
+    from rltrace.report import plan_section, printed
 
     shown = [(point.value, point.row, point.wall, point.refused) for point in points]
     least = f"{values[0]:g} to {values[-1]:g}"
-    terminal.show(plan_section.swept(shown, what, least), console())
+    printed.show(plan_section.swept(shown, what, least), console())
 
 
 def _tables(flags: dict[str, Any]) -> dict[str, dict[str, Any]]:

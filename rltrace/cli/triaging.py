@@ -80,9 +80,9 @@ def _seconds(known: dict[str, Any], as_json: bool) -> None:
             }
         )
         return
-    from rltrace.report import terminal, triage_section
+    from rltrace.report import printed, triage_section
 
-    terminal.show(triage_section.triaged(found, fix), console())
+    printed.show(triage_section.triaged(found, fix), console())
 
 
 def _refuse_impossible(known: dict[str, Any]) -> None:
@@ -140,8 +140,8 @@ def _design(known: dict[str, Any], as_json: bool) -> None:
 
         print_json(to_json.plain(found))
         return
-    from rltrace.report import terminal, triage_section
+    from rltrace.report import printed, triage_section
 
     page = console()
     for section in triage_section.designed(found):
-        terminal.show(section, page)
+        printed.show(section, page)

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console
 
-from rltrace.report import gate_forms, gate_section, terminal
+from rltrace.report import gate_forms, gate_section, printed
 from rltrace.trace.errors import RltraceError
 from tests.report.judgements import ALL, HOLDS, UNCLEAR, WORSE, only
 
@@ -19,7 +19,7 @@ from tests.report.judgements import ALL, HOLDS, UNCLEAR, WORSE, only
 def on_terminal(width: int) -> str:
     console = Console(file=io.StringIO(), width=width)
     for section in gate_section.sections(ALL):
-        terminal.show(section, console)
+        printed.show(section, console)
     text = console.file.getvalue()  # type: ignore[attr-defined]
     return re.sub(r"\s+", " ", text)
 

@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from rltrace.analysis.summary import Summary, summarize
-from rltrace.report import terminal, units
+from rltrace.report import printed, terminal, units
 from rltrace.report.layout import Column, Grid, Section
 from rltrace.trace.vocabulary import Stage
 from tests.analysis.handmade import at, process, rows, run_of, turns
@@ -252,7 +252,7 @@ def test_an_option_to_be_copied_is_never_broken(width: int) -> None:
     cells = ("more requests at once", OPTIONS, "+42 % (-15 to +136)")
     out = io.StringIO()
     grid = Grid(columns, (cells, ("another move", units.UNKNOWN, "no number")))
-    terminal.show(Section("What to do", grid=grid), Console(file=out, width=width))
+    printed.show(Section("What to do", grid=grid), Console(file=out, width=width))
     lines = out.getvalue().splitlines()
     assert set(OPTIONS.split()) <= set(out.getvalue().split())
     assert "+42 % (-15 to +136)" in out.getvalue()

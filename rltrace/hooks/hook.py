@@ -204,7 +204,9 @@ class Adapter:
     `framework` is the import name whose first import brings the adapter in (`"verl"`,
     `"rltrace.trainer"`); `labels` maps the framework's own timer or metric names to stages; `roles`
     maps Ray actor classes (`"module:Class"`) to the role of the process that runs one; `figures`
-    are those of the framework's own metrics that are not what they seem.
+    are those of the framework's own metrics that are not what they seem. `is_part` says that other
+    frameworks and loops are built with it (a queue, a layer of actors): a process that imports it
+    is none of a framework by that.
     """
 
     framework: ClassVar[str]
@@ -213,6 +215,7 @@ class Adapter:
     labels: ClassVar[Mapping[str, str]] = {}
     roles: ClassVar[Mapping[str, str]] = {}
     figures: ClassVar[Sequence[OwnFigure]] = ()
+    is_part: ClassVar[bool] = False
 
     def describe(self, module: ModuleType) -> dict[str, Any]:
         """Facts about this process, for its process file; called once the framework is imported."""

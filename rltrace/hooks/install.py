@@ -224,10 +224,9 @@ class Installation:
         recorder = recording.active()
         if recorder is not None:
             versions = {a.framework: self._version_of(a.framework) for a in self.adapters}
-            facts = {
-                "adapter": adapter.framework,
-                "versions": {k: v for k, v in versions.items() if v},
-            }
+            facts: dict[str, Any] = {"versions": {k: v for k, v in versions.items() if v}}
+            if not adapter.is_part:
+                facts["adapter"] = adapter.framework
             facts.update(adapter.describe(module) or {})
             recorder.describe(**facts)
 

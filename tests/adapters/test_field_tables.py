@@ -24,6 +24,7 @@ from rltrace.adapters.table import TableAdapter
 from rltrace.adapters.table.logged import logged
 from rltrace.adapters.table.weights import Sending
 from rltrace.adapters.torchforge import Torchforge
+from rltrace.adapters.transfer_queue import TransferQueue
 from rltrace.hooks.hook import Hook, stage_code
 from rltrace.hooks.observing import Observer
 from rltrace.hooks.versions import satisfies
@@ -31,6 +32,7 @@ from tests.adapters.symbols import found_at, reads, symbols, versions
 
 TABLES: tuple[type[TableAdapter], ...] = (
     Slime, NemoRL, AReaL, Roll, RLinf, AgentLightning, Torchforge, PrimeRL, RLYX, Relax,
+    TransferQueue,
 )  # fmt: skip
 CODETIMING = "1.4.0"
 

@@ -41,6 +41,7 @@ NAMES = {
     "rlinf": "RLinf",
     "rlyx": "RLYX",
     "roll.pipeline": "ROLL",
+    "transfer_queue": "TransferQueue",
     "trl": "TRL",
 }
 """Import name -> name in prose, where they differ."""

@@ -1,0 +1,164 @@
+"""TransferQueue, the data plane of AsyncFlow: what is put and taken, how long that takes, and how
+long samples lie in between.
+
+Clients put and get in their own processes. The controller, an actor of Ray's, is where every sample
+passes: there it is known when the first of a sample was put and when somebody first asked for it.
+That is its age, a row of `samples` each. A policy version is in a sample only where the program
+puts it there, as the tag `version`.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable
+from itertools import repeat
+from typing import Any
+
+from rltrace.adapters.table import TableAdapter
+from rltrace.hooks.hook import Call, Hook
+
+AGE = "transfer_queue/age_s"
+LYING = "transfer_queue/samples"
+LAG = "transfer_queue/lag"
+"""Counters: seconds between the first put of a sample and the first time that it was asked for; how
+many lie there; versions between the process that gets a sample and the one that put it."""
+
+_CLIENT = "transfer_queue.client:AsyncTransferQueueClient"
+_CONTROLLER = "transfer_queue.controller:TransferQueueController"
+_put_ns: dict[tuple[str, int], int] = {}  # samples that nobody has asked for, in the controller
+
+
+def waits(call: Call) -> str | None:
+    """verl's own adapter shows the stages that these calls are a part of."""
+    return None if "verl" in sys.modules else "wait"
+
+
+def waits_for_samples(call: Call) -> str | None:
+    """Asking for samples that are ready, which the controller may make wait."""
+    return waits(call) if call.argument("mode", "fetch") == "fetch" else None
+
+
+def put(call: Call) -> None:
+    """A batch is stored."""
+    if call.exception is None and call.span is not None:
+        data, versions = call.argument("data"), _versions(call.argument("metadata"))
+        known = {"version": versions[0]} if len(set(versions)) == 1 else {}
+        call.span.set(bytes=_bytes(data), items=int(data.batch_size[0]), **known)
+
+
+def got(call: Call) -> None:
+    """A batch has been fetched, by a process that may know its own version."""
+    if call.exception is not None:
+        return
+    data = call.result
+    if call.span is not None and data.batch_size:
+        call.span.set(bytes=_bytes(data), items=int(data.batch_size[0]))
+    if call.recorder.version >= 0:
+        for version in _versions(call.argument("metadata")):
+            _count(call, LAG, call.recorder.version - version)
+
+
+def asked(call: Call) -> None:
+    """There are samples that are ready, or none."""
+    if call.span is not None and call.exception is None:
+        call.span.set(items=int(call.result.size))
+
+
+def arrived(call: Call) -> None:
+    """Samples have got a part of what they will have."""
+    if call.result:
+        now = time.monotonic_ns()
+        for key in zip(repeat(call.argument("partition_id")), call.argument("global_indexes")):
+            _put_ns.setdefault(key, now)
+        _count(call, LYING, len(_put_ns))
+
+
+def handed_out(call: Call) -> None:
+    """Samples that are ready are asked for, to be read; or new ones, to be written."""
+    if call.exception is None and call.argument("mode") == "fetch":
+        _asked_for(call)
+
+
+def looked_up(call: Call) -> None:
+    """The same of samples with keys."""
+    if call.exception is None and not call.argument("create"):
+        _asked_for(call)
+
+
+def _asked_for(call: Call) -> None:
+    found = call.result
+    _leave(call, zip(found.partition_ids, found.global_indexes, strict=True), AGE)
+
+
+def cleared(call: Call) -> None:
+    """Samples go, and whoever has not asked for them will not."""
+    _leave(call, zip(call.argument("partition_ids"), call.argument("global_indexes"), strict=True))
+
+
+def partition_cleared(call: Call) -> None:
+    """So do all of a partition."""
+    partition = call.argument("partition_id")
+    _leave(call, [key for key in _put_ns if key[0] == partition])
+
+
+def _leave(call: Call, keys: Iterable[tuple[str, int]], counter: str = "") -> None:
+    now = time.monotonic_ns()
+    since = [when for when in (_put_ns.pop(key, None) for key in keys) if when is not None]
+    if since:
+        for when in since if counter else ():
+            _count(call, counter, (now - when) / 1e9)
+        _count(call, LYING, len(_put_ns))
+
+
+def _count(call: Call, counter: str, value: float) -> None:
+    call.row("samples", counter=call.recorder.name(counter), value=float(value))
+
+
+def _versions(metadata: Any) -> list[int]:
+    """The versions of a batch's samples, where they have tags of that name."""
+    tags = () if metadata is None else metadata.custom_meta
+    found = [tag.get("version") for tag in tags]
+    return [version for version in found if type(version) is int]
+
+
+def _bytes(data: Any) -> int:
+    """Bytes of a batch's tensors, those of ragged ones without padding; other things have none."""
+    return sum(
+        int(values.numel()) * int(values.element_size())
+        for values in (
+            field.values() if getattr(field, "is_nested", False) else field
+            for field in data.values()
+        )
+        if hasattr(values, "element_size")
+    )
+
+
+class TransferQueue(TableAdapter):
+    """The adapter for TransferQueue."""
+
+    framework = "transfer_queue"
+    versions = ">=0.1.11,<0.2"
+    is_part = True
+    calls = (
+        Hook(f"{_CLIENT}.async_put", waits, name="TransferQueue put", after=put, stages=("wait",)),
+        Hook(
+            f"{_CLIENT}.async_get_data",
+            waits,
+            name="TransferQueue get",
+            after=got,
+            stages=("wait",),
+        ),
+        Hook(
+            f"{_CLIENT}.async_get_meta",
+            waits_for_samples,
+            name="TransferQueue ready",
+            after=asked,
+            stages=("wait",),
+        ),
+        Hook(f"{_CONTROLLER}.update_production_status", after=arrived),
+        Hook(f"{_CONTROLLER}.get_metadata", after=handed_out),
+        Hook(f"{_CONTROLLER}.kv_retrieve_meta", after=looked_up),
+        Hook(f"{_CONTROLLER}.clear_meta", before=cleared),
+        Hook(f"{_CONTROLLER}.clear_partition", before=partition_cleared),
+    )

@@ -1,0 +1,97 @@
+"""TransferQueue 0.1.11 on Ray, between two actors that meet nowhere else, as in AsyncFlow.
+
+Bytes, samples and lags of what is put and got are what the actors counted themselves. Waits and
+ages are times, and are held to lie between the calls that they are of.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from rltrace.adapters.transfer_queue import AGE, LAG, LYING
+from tests.parts.jobs import Finished
+
+STEPS = 4
+GROUP = 4
+CLOCKS_S = 1e-3  # between the job's clock and the trace's, which may drift in a run
+
+
+@pytest.fixture(scope="module")
+def job(part: Callable[..., Finished]) -> Finished:
+    """Four steps of eight samples."""
+    return part("transfer_queue", "queue_loop.py", str(STEPS))
+
+
+def values(job: Finished, counter: str) -> list[float]:
+    """The readings of a counter, in order."""
+    return job.rows(f"SELECT value FROM samples WHERE counter = '{counter}' ORDER BY time_ns")
+
+
+def test_every_hook_found_its_target_and_could_read(job: Finished) -> None:
+    assert job.problems == []
+
+
+def test_puts_have_their_bytes_samples_and_version(job: Finished) -> None:
+    found = job.rows(
+        "SELECT bytes, items, version FROM spans WHERE name = 'TransferQueue put' ORDER BY start_ns"
+    )
+    assert found == [(put["bytes"], len(put["keys"]), put["version"]) for put in job.noted("put")]
+
+
+def test_gets_have_the_bytes_that_came(job: Finished) -> None:
+    found = job.rows(
+        "SELECT bytes, items, step FROM spans WHERE name = 'TransferQueue get' ORDER BY start_ns"
+    )
+    gets = job.noted("get")
+    assert [row[:2] for row in found] == [(get["bytes"], len(get["keys"])) for get in gets]
+    assert {step for _, _, step in found} == set(range(STEPS))
+
+
+def test_puts_and_gets_are_waits_within_the_calls(job: Finished) -> None:
+    for what in ("put", "get"):
+        spans = job.rows(
+            "SELECT start_ns, end_ns FROM spans WHERE stage = 'wait'"
+            f" AND name = 'TransferQueue {what}' ORDER BY start_ns"
+        )
+        for (start_ns, end_ns), noted in zip(spans, job.noted(what), strict=True):
+            assert noted["begins_ns"] <= start_ns + CLOCKS_S * 1e9
+            assert end_ns <= noted["time_ns"] + CLOCKS_S * 1e9
+
+
+def test_lags_are_those_that_the_trainer_counted(job: Finished) -> None:
+    expected = Counter(lag for get in job.noted("get") for lag in get["lags"])
+    assert Counter(values(job, LAG)) == expected
+    assert len(expected) > 1
+
+
+def test_each_sample_has_an_age_from_its_put_to_its_first_get(job: Finished) -> None:
+    puts = {key: put for put in job.noted("put") for key in put["keys"]}
+    bounds = sorted(
+        (
+            (get["begins_ns"] - puts[key]["time_ns"]) / 1e9,
+            (get["time_ns"] - puts[key]["begins_ns"]) / 1e9,
+        )
+        for get in job.noted("get")
+        for key in get["keys"]
+    )
+    ages = values(job, AGE)
+    assert len(ages) == len(bounds) == STEPS * 2 * GROUP
+    # In order, the n-th age lies between the n-th least it can be and the n-th most.
+    least, most = (sorted(end) for end in zip(*bounds, strict=True))
+    for low, age, high in zip(least, sorted(ages), most, strict=True):
+        assert low - CLOCKS_S <= age <= high + CLOCKS_S
+
+
+def test_what_lies_in_the_queue_is_counted_to_the_end(job: Finished) -> None:
+    lying = values(job, LYING)
+    assert max(lying) <= STEPS * 2 * GROUP
+    assert lying[-1] == 0
+
+
+def test_a_queue_is_no_framework(job: Finished) -> None:
+    assert {process.adapter for process in job.run.processes} <= {None, ""}
+    versions = [p.facts["versions"] for p in job.run.processes if "versions" in p.facts]
+    assert {"transfer_queue": "0.1.11"} in versions

@@ -1,8 +1,9 @@
 """RLinf: the runner's timer, what its workers compute, weights in buckets.
 
 The workers' own timer finds its label on the call stack, where nothing may come between, so the
-functions that do the work are hooked instead. Inference is one pass for behaviour and reference
-log-probabilities where both are asked for; it is recorded as the former.
+functions that do the work are hooked instead, and the channels through which workers give each
+other samples: a worker that gets one waits until there is one. Inference is one pass for behaviour
+and reference log-probabilities where both are asked for; it is recorded as the former.
 """
 
 from __future__ import annotations
@@ -29,11 +30,43 @@ LABELS = {
 """Name of the runner's timers -> stage; the metric is `time/<label>`. Generation and training run
 in the workers, where they are seen; the runner waits for them."""
 
+_CHANNEL = "rlinf.scheduler.channel.channel:Channel"
 _WORKERS = "rlinf.workers"
 _ROLLOUT = f"{_WORKERS}.rollout"
 _FSDP = f"{_WORKERS}.actor.fsdp_actor_worker:FSDPActor"
 _EMBODIED = f"{_WORKERS}.actor.embodied_fsdp_actor_worker:EmbodiedFSDPActor"
 _EMBODIED_BEFORE = f"{_WORKERS}.actor.fsdp_actor_worker:EmbodiedFSDPActor"  # until 0.3
+
+
+_ROLES = {
+    "actor": "learner",
+    "rollout": "rollout",
+    "inference": "reference",
+    "reward": "reward",
+    "env": "env",
+}
+"""How the name of a group of workers begins -> role; RLinf's own are called `ActorGroup` and so
+on."""
+
+
+def worker_made(call: Call) -> None:
+    """This process is a worker, and knows of which group."""
+    if call.exception is None:
+        name = str(call.self._group_name).lower()
+        role = next((role for word, role in _ROLES.items() if name.startswith(word)), None)
+        known = {} if role is None else {"role": role}
+        call.recorder.describe(rank=int(call.self._rank), **known)
+
+
+def waits(call: Call) -> str | None:
+    """Whether the call comes back when it is done, or at once with something to wait for."""
+    return None if call.argument("async_op") else "wait"
+
+
+def one_passed(call: Call) -> None:
+    """One more item is in the channel, or out of it."""
+    if call.span is not None and call.exception is None:
+        call.span.set(items=1)
 
 
 def weights_begin(call: Call) -> None:
@@ -59,6 +92,11 @@ class RLinf(TableAdapter):
     versions = ">=0.2,<0.5"
     labels = LABELS
     calls = (
+        Hook("rlinf.scheduler.worker.worker:Worker.__init__", after=worker_made),
+        *(
+            Hook(f"{_CHANNEL}.{method}", waits, after=one_passed, stages=("wait",))
+            for method in ("put", "get")
+        ),
         Hook("rlinf.runners.reasoning_runner:ReasoningRunner._sync_weights", before=weights_begin),
         Hook(f"{_ROLLOUT}.sglang.sglang_worker:SGLangWorker._async_generate_group", "rollout"),
         Hook(f"{_ROLLOUT}.vllm.vllm_worker:VLLMWorker._async_generate_group", "rollout"),

@@ -61,7 +61,7 @@ test-trl: $(TRL)/.ready
 	RLTRACE_TRL_SOURCES=$(CURDIR)/$(TRL)/sources $(TRL)/bin/python -m pytest \
 		tests/trl $(wildcard tests/adapters/test_trl_*.py)
 
-# Real parts of AReaL, Agent Lightning, TransferQueue, RLinf and Monarch, about five minutes.
+# Real parts of AReaL, Agent Lightning, TransferQueue, RLinf and Monarch, about two minutes.
 test-parts: $(PARTS)/.ready
 	$(PARTS)/bin/python -m pytest tests/parts
 

@@ -12,7 +12,16 @@ import pyarrow as pa
 
 from rltrace.analysis.background import Background, find_background
 from rltrace.analysis.codes import stage_of
-from rltrace.analysis.intervals import Intervals, Ints, OutOfOrder, Union, innermost, of_spans
+from rltrace.analysis.intervals import (
+    Intervals,
+    Ints,
+    Nested,
+    OutOfOrder,
+    Union,
+    innermost,
+    joined,
+    of_spans,
+)
 from rltrace.analysis.intervals import union as union_of
 from rltrace.trace.vocabulary import Stage
 
@@ -133,8 +142,9 @@ def activity_of(
     """The activity of rows that are at hand, in any order, each with an end. `spans` is how many
     of a stage a process has recorded, here or before; rows of stages `from_tables` are no spans."""
     order = np.argsort(start, kind="stable")
-    union = Union()
-    union.add(_grouped(*(column[order] for column in (start, end, stage, process, lane))))
+    rows = _Rows(_mixed_of(stage, process, lane))
+    rows.add(*(column[order] for column in (start, end, stage, process, lane)))
+    union = rows.union()
     first_ns, last_ns = union.bounds()
     of_stage: Counter[Stage] = Counter()
     of_process: Counter[int] = Counter()
@@ -190,22 +200,66 @@ def _united(
     signs = np.zeros(max(last_sign, default=0) + 1, np.int64)
     for process, moment in last_sign.items():
         signs[process] = moment
+    mixed = np.array(run.sql(_MIXED).fetchall(), np.int64).ravel()
     try:
-        return _union_of_rows(run, query, signs)
+        return _union_of_rows(run, query, signs, mixed)
     except OutOfOrder:  # a compacted run is in order, and so is one process
-        return _union_of_rows(run, f"from ({query}) order by start_ns", signs)
+        return _union_of_rows(run, f"from ({query}) order by start_ns", signs, mixed)
 
 
-def _union_of_rows(run: Run, query: str, last_sign: Ints) -> Union:
-    union = Union()
+_MIXED = f"""
+    select process from (
+        select distinct process, lane, stage from raw_spans
+        where start_ns > 0 and stage <> {int(Stage.STEP)})
+    group by process having count(distinct lane) > 1 and count(*) > count(distinct lane)"""
+
+
+def _mixed_of(stage: Ints, process: Ints, lane: Ints) -> Ints:
+    """Processes in which stages may nest in one of several lanes."""
+    rows = np.unique(np.stack([process, lane, stage])[:, stage != Stage.STEP], axis=1)
+    found, stages = np.unique(rows[0], return_counts=True)
+    lanes = np.unique(np.unique(rows[:2], axis=1)[0], return_counts=True)[1]
+    return found[(lanes > 1) & (stages > lanes)]
+
+
+class _Rows:
+    """Takes rows in the order of their start to the union of each process and stage. Where stages
+    may nest in one of several lanes, as in the tasks of an agent loop, each lane is looked at by
+    itself first: what a task does within another task's time says nothing of that."""
+
+    def __init__(self, mixed: Ints) -> None:
+        self._mixed = mixed
+        self._union, self._nested = Union(), Nested()
+        self._process = np.arange((int(mixed.max(initial=-1)) + 1) * _CODES) // _CODES
+
+    def add(self, start: Ints, end: Ints, stage: Ints, process: Ints, lane: Ints) -> None:
+        """Takes more rows in. Errors: `OutOfOrder`."""
+        rows = _grouped(start, end, stage, process, lane)
+        if len(self._mixed) and len(rows):
+            nests = np.isin(process, self._mixed) & (stage != Stage.STEP)
+            reached = int(rows.start.max())
+            pieces = self._nested.add(rows.take(nests), self._process, reached)
+            rows = joined([rows.take(~nests), pieces])
+            rows = rows.take(np.argsort(rows.start, kind="stable"))
+        self._union.add(rows)
+
+    def union(self) -> Union:
+        """The union of all rows."""
+        rest = self._nested.rest(self._process)
+        self._union.add(rest.take(np.argsort(rest.start, kind="stable")))
+        return self._union
+
+
+def _union_of_rows(run: Run, query: str, last_sign: Ints, mixed: Ints) -> Union:
+    rows = _Rows(mixed)
     for batch in pa.RecordBatchReader.from_stream(run.sql(query)):
         start, end, stage, process, lane = (column.to_numpy() for column in batch.columns)
         is_open = end < 0
         if is_open.any():
             end = end.copy()
             end[is_open] = last_sign[process[is_open]]
-        union.add(_grouped(start, end, stage, process, lane))
-    return union
+        rows.add(start, end, stage, process, lane)
+    return rows.union()
 
 
 def _grouped(start: Ints, end: Ints, stage: Ints, process: Ints, lane: Ints) -> Intervals:

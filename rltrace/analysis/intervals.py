@@ -127,6 +127,40 @@ class Union:
         return (int(min(starts)), int(max(ends))) if parts else (0, 0)
 
 
+class Nested:
+    """Spans that come chunk by chunk in the order of their start, each cut to the time in which
+    nothing in its own lane runs within it. What a later span can still cut is kept for later."""
+
+    def __init__(self) -> None:
+        self._open = joined([])
+
+    def add(self, chunk: Intervals, context: Ints, reached: int) -> Intervals:
+        """What is theirs before `reached`, where the next chunk begins at the earliest. `context`
+        maps each possible group to its process: lanes are of one."""
+        spans = joined([self._open, chunk])
+        pieces = innermost(spans, context[spans.group])
+        goes_on = spans.end > reached
+        self._open = _between(spans.take(goes_on), reached, _LARGEST)
+        return _whole(_between(pieces, -_LARGEST, reached))
+
+    def rest(self, context: Ints) -> Intervals:
+        """What is left once all have come."""
+        return _whole(innermost(self._open, context[self._open.group]))
+
+
+def _between(intervals: Intervals, since: int, until: int) -> Intervals:
+    start, end = intervals.start.clip(since), intervals.end.clip(max=until)
+    kept = end > start
+    return Intervals(intervals.group, start, end, intervals.lane, intervals.one_lane).take(kept)
+
+
+def _whole(pieces: Intervals) -> Intervals:
+    """Pieces from which nothing is to be cut any more."""
+    return Intervals(
+        pieces.group, pieces.start, pieces.end, pieces.lane, np.zeros(len(pieces), np.bool_)
+    )
+
+
 def innermost(intervals: Intervals, context: Ints) -> Intervals:
     """Cuts out of each interval what another that began within it, in the same lane, occupies.
 

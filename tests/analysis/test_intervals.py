@@ -7,6 +7,7 @@ import pytest
 
 from rltrace.analysis.intervals import (
     Intervals,
+    Nested,
     OutOfOrder,
     Union,
     innermost,
@@ -157,3 +158,25 @@ def test_nesting_of_any_depth_matches_a_stack(seed: int) -> None:
     assert {g: m for g, m in found.items() if any(m)} == {
         g: m for g, m in expected.items() if any(m)
     }
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("chunk", [1, 3, 1000])
+def test_nesting_in_chunks_is_that_of_all_spans_at_once(seed: int, chunk: int) -> None:
+    """Lanes of two processes, each with spans that nest or follow each other."""
+    rng = np.random.default_rng(seed)
+    rows: list[tuple[int, int, int, int]] = []
+    for lane in range(4):
+        for _ in range(4):
+            start, inner, end = sorted(rng.choice(UNTIL - 1, 3, replace=False).tolist())
+            if all(end <= s or start >= e for g, s, e, where in rows if where == lane):
+                rows += [(lane % 2 * 2, start, end, lane), (lane % 2 * 2 + 1, inner, end, lane)]
+    rows.sort(key=lambda row: row[1])
+    process = np.arange(4) // 2
+    together = spans(*rows)
+    truth = covered(innermost(together, process[together.group]))
+    nested, pieces = Nested(), []
+    for begin in range(0, len(rows), chunk):
+        part = spans(*rows[begin : begin + chunk])
+        pieces.append(nested.add(part, process, int(part.start.max())))
+    assert covered(joined([*pieces, nested.rest(process)])) == truth

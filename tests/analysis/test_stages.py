@@ -82,6 +82,16 @@ def test_a_stage_within_another_in_one_lane_takes_its_time(tmp_path: Path) -> No
     assert tau_s == exposed_s == {"rollout": 6, "reward": 2}
 
 
+def test_tools_within_generation_take_its_time_in_tasks_of_one_process_too(tmp_path: Path) -> None:
+    """Two agents of one process: while both wait for tools, nothing is generated."""
+    tau_s, exposed_s, _ = one_step(
+        tmp_path,
+        ((ROLLOUT, 0, 8, 1), (ROLLOUT, 0, 8, 2), (Stage.ENV, 1, 7, 1), (Stage.ENV, 2, 7, 2)),
+    )
+    assert tau_s == {"rollout": 3, "env": 6}
+    assert exposed_s == {"rollout": 2, "env": 6}
+
+
 def test_a_stage_beside_another_in_the_chain_is_hidden(tmp_path: Path) -> None:
     tau_s, exposed_s, _ = one_step(tmp_path, ((ROLLOUT, 0, 8),), ((REWARD, 5, 9),))
     assert tau_s == {"rollout": 8, "reward": 4}

@@ -169,16 +169,19 @@ def ends(call: Call) -> None:
         trajectory.fail(call.end_ns, Finish.ABORT if cancelled else Finish.ERROR)
         return
     known = {"last_version": call.recorder.version} | trajectory.known
+    given: dict[str, int] = {}
     if isinstance(response, dict):
         response[TAG] = trajectory.tag
         if response.get("truncated"):
             known["finish"] = Finish.LENGTH
         if "turns" not in known:  # its requests were made in other tasks
             known |= _of_response(response)
-        known |= _kept(trajectory, response)
+        given = _kept(trajectory, response)
         if "rollout_log_probs" in response:
-            known["logprobs"] = int(response["rollout_log_probs"] is not None)
+            given["logprobs"] = int(response["rollout_log_probs"] is not None)
     trajectory.end(trajectory.last_ns if trajectory.last_ns > 0 else call.end_ns, **known)
+    if trajectory.row is not None:  # it may have ended before, as its verdict was asked for
+        trajectory.row.set(**given)
 
 
 def _of_response(response: dict[str, Any]) -> dict[str, int]:

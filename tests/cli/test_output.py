@@ -112,7 +112,7 @@ def test_ctrl_c_ends_a_query_without_a_traceback(run: Path) -> None:
     code = (
         "import os, signal, sys, threading, duckdb\n"
         "from rltrace.cli import main\n"
-        "begun = threading.Timer(2, os.kill, (os.getpid(), signal.SIGINT))\n"
+        "begun = threading.Timer(5, os.kill, (os.getpid(), signal.SIGINT))\n"
         "begun.start()\n"
         "main(sys.argv[1:])"
     )

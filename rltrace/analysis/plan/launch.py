@@ -86,6 +86,7 @@ def figures(found: Plan) -> dict[str, int]:
         "slots": int(engine.slots),
         "rollout_gpus": generating,
         "rollout_nodes": math.ceil(generating / node),
+        "rollout_gpus_per_node": min(node, generating),
         "train_gpus": training,
         "nodes": math.ceil(training / node),
         "gpus": spec.gpus,

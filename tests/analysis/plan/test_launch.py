@@ -97,6 +97,7 @@ def test_pools_are_given_by_their_devices(apart: Plan) -> None:
     nemo = options(apart, "NeMo-RL")
     assert nemo["cluster.num_nodes"] == 2  # of both pools
     assert nemo["policy.generation.colocated.resources.num_nodes"] == 1
+    assert nemo["policy.generation.colocated.resources.gpus_per_node"] == 8  # it has no default
 
 
 @pytest.mark.parametrize("name", WITH_SETTINGS)

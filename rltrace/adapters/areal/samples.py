@@ -127,9 +127,8 @@ def rejected(call: Call) -> None:
 
 def uses_are_of(recorder: Recorder) -> None:
     """The step that is open has its number; a next one begins."""
-    for row in _uses:
-        row.set(step=recorder.step)
-    _uses.clear()
+    for _ in range(len(_uses)):  # the executor's thread may add to them meanwhile
+        _uses.popleft().set(step=recorder.step)
 
 
 def _use(call: Call, provider: Any, trajectory: int, tokens: int, fate: Fate) -> None:

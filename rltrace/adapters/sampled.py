@@ -37,13 +37,19 @@ class Sampled:
         return all(self._holds(_packed(run)) for run in runs)
 
     def _holds(self, run: bytes) -> bool:
-        while run and run not in self._answers:
-            answers = tuple(self._answers)  # another thread may add to them
-            whole = max((len(a) for a in answers if run.startswith(a)), default=0)
-            if not whole:
-                return any(answer.startswith(run) for answer in answers)
-            run = run[whole:]
-        return True
+        if not run or run in self._answers:
+            return True
+        answers = tuple(self._answers)  # another thread may add to them
+        starts, seen = [0], {0}  # where an answer may begin
+        while starts:
+            start = starts.pop()
+            rest = run[start:]
+            if any(answer.startswith(rest) for answer in answers):
+                return True
+            ends = {start + len(answer) for answer in answers if rest.startswith(answer)} - seen
+            seen |= ends
+            starts += sorted(ends)  # the longest answer is the likeliest
+        return False
 
 
 def runs(ids: Sequence[int], mask: Any) -> Iterator[Sequence[int]]:

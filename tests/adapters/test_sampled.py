@@ -36,6 +36,24 @@ def test_a_run_is_made_of_answers(run: list[int], held: bool) -> None:
     assert sampled().hold([run]) == held
 
 
+@pytest.mark.parametrize(
+    ("answers", "run"),
+    [
+        ([[5], [5, 6, 7]], [5, 6]),  # cut, where another is what it begins with
+        ([[5], [6, 7], [5, 6]], [5, 6, 7]),  # not of the longest that it begins with
+        ([[5], [5, 5, 5, 6]], [5] * 40 + [6]),
+    ],
+)
+def test_an_answer_that_another_begins_with_is_seen(
+    answers: list[list[int]], run: list[int]
+) -> None:
+    found = Sampled()
+    for ids in answers:
+        found.add(ids)
+    assert found.hold([run])
+    assert not found.hold([[*run, 9]])
+
+
 def test_every_run_has_to_be() -> None:
     assert sampled().hold([[5, 6, 7], [8, 9]])
     assert not sampled().hold([[5, 6, 7], [8, 10]])

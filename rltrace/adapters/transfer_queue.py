@@ -3,8 +3,10 @@ long samples lie in between.
 
 Clients put and get in their own processes. The controller, an actor of Ray's, is where every sample
 passes: there it is known when the first of a sample was put and when somebody first asked for it.
-That is its age, a row of `samples` each. A policy version is in a sample only where the program
-puts it there, as the tag `version`.
+That is its age, a row of `samples` each, whatever is added to the sample later. Whoever clears
+samples by their keys looks these up as one who reads them does, so what is looked up counts as
+asked for once it is known that it was not cleared by that. A policy version is in a sample only
+where the program puts it there, as the tag `version`.
 """
 
 from __future__ import annotations
@@ -26,7 +28,10 @@ many lie there; versions between the process that gets a sample and the one that
 
 _CLIENT = "transfer_queue.client:AsyncTransferQueueClient"
 _CONTROLLER = "transfer_queue.controller:TransferQueueController"
-_put_ns: dict[tuple[str, int], int] = {}  # samples that nobody has asked for, in the controller
+_Key = tuple[str, int]  # partition and index of a sample, in the controller
+_put_ns: dict[_Key, int] = {}  # samples that nobody has asked for
+_looked_up_ns: dict[_Key, tuple[int, int]] = {}  # put and looked up by key: to be read, or cleared
+_asked_for: set[_Key] = set()  # those that still lie there, and may get more fields
 
 
 def waits(call: Call) -> str | None:
@@ -68,51 +73,83 @@ def asked(call: Call) -> None:
 def arrived(call: Call) -> None:
     """Samples have got a part of what they will have."""
     if call.result:
-        now = time.monotonic_ns()
+        now, before = time.monotonic_ns(), len(_put_ns)
         for key in zip(repeat(call.argument("partition_id")), call.argument("global_indexes")):
-            _put_ns.setdefault(key, now)
-        _count(call, LYING, len(_put_ns))
+            _was_read(call, key)
+            if key not in _asked_for:
+                _put_ns.setdefault(key, now)
+        _count_lying(call, before)
 
 
 def handed_out(call: Call) -> None:
     """Samples that are ready are asked for, to be read; or new ones, to be written."""
     if call.exception is None and call.argument("mode") == "fetch":
-        _asked_for(call)
+        now, before = time.monotonic_ns(), len(_put_ns)
+        for key in _keys(call.result):
+            _look_up(key, now)
+            _was_read(call, key)
+        _count_lying(call, before)
 
 
 def looked_up(call: Call) -> None:
-    """The same of samples with keys."""
+    """Samples are looked up by their keys, to be read or to be cleared; or to be written."""
     if call.exception is None and not call.argument("create"):
-        _asked_for(call)
-
-
-def _asked_for(call: Call) -> None:
-    found = call.result
-    _leave(call, zip(found.partition_ids, found.global_indexes, strict=True), AGE)
+        now, before = time.monotonic_ns(), len(_put_ns)
+        for key in _keys(call.result):
+            _was_read(call, key)  # the time before
+            _look_up(key, now)
+        _count_lying(call, before)
 
 
 def cleared(call: Call) -> None:
     """Samples go, and whoever has not asked for them will not."""
-    _leave(call, zip(call.argument("partition_ids"), call.argument("global_indexes"), strict=True))
+    _go(call, zip(call.argument("partition_ids"), call.argument("global_indexes"), strict=True))
 
 
 def partition_cleared(call: Call) -> None:
-    """So do all of a partition."""
+    """So do all of a partition, which are not looked up for that."""
     partition = call.argument("partition_id")
-    _leave(call, [key for key in _put_ns if key[0] == partition])
+    for key in [key for key in _looked_up_ns if key[0] == partition]:
+        _was_read(call, key)
+    _go(call, [key for key in (*_put_ns, *_asked_for) if key[0] == partition])
 
 
-def _leave(call: Call, keys: Iterable[tuple[str, int]], counter: str = "") -> None:
-    now = time.monotonic_ns()
-    since = [when for when in (_put_ns.pop(key, None) for key in keys) if when is not None]
-    if since:
-        for when in since if counter else ():
-            _count(call, counter, (now - when) / 1e9)
+def _keys(metadata: Any) -> list[_Key]:
+    return list(zip(metadata.partition_ids, metadata.global_indexes, strict=True))
+
+
+def _look_up(key: _Key, now: int) -> None:
+    since = _put_ns.pop(key, None)
+    if since is not None:
+        _looked_up_ns[key] = since, now
+
+
+def _was_read(call: Call, key: _Key) -> None:
+    """Who has looked it up, if anybody, did not do so to clear it."""
+    put_ns, asked_ns = _looked_up_ns.pop(key, (0, 0))
+    if asked_ns:
+        _asked_for.add(key)
+        _count(call, AGE, (asked_ns - put_ns) / 1e9, asked_ns)
+
+
+def _go(call: Call, keys: Iterable[_Key]) -> None:
+    before = len(_put_ns)
+    for key in keys:
+        _put_ns.pop(key, None)
+        _looked_up_ns.pop(key, None)
+        _asked_for.discard(key)
+    _count_lying(call, before)
+
+
+def _count_lying(call: Call, before: int) -> None:
+    if len(_put_ns) != before:
         _count(call, LYING, len(_put_ns))
 
 
-def _count(call: Call, counter: str, value: float) -> None:
-    call.row("samples", counter=call.recorder.name(counter), value=float(value))
+def _count(call: Call, counter: str, value: float, time_ns: int = 0) -> None:
+    """A reading, of now if no time is given."""
+    when = {"time_ns": time_ns} if time_ns else {}
+    call.row("samples", counter=call.recorder.name(counter), value=float(value), **when)
 
 
 def _versions(metadata: Any) -> list[int]:

@@ -18,7 +18,11 @@ from rltrace.trace.vocabulary import Fate, Finish
 _MOST = 10_000  # attempts whose spans may still come
 _OF_PROXY = "raw_gen_ai_request"  # the span of a request that has the server's own answer
 _ENDS = {"succeeded": -1, "failed": Finish.ERROR, "timeout": Finish.TIMEOUT}
-_PROMPTS = ("prompt_token_ids", "llm.hosted_vllm.prompt_token_ids")
+_PROMPTS = (
+    "prompt_token_ids",
+    "llm.hosted_vllm.prompt_token_ids",
+    "agentlightning.operation.output.prompt_token_ids",
+)
 _ANSWERS = (
     "response_token_ids",
     "llm.hosted_vllm.response_token_ids",

@@ -4,7 +4,7 @@
 WITH sampled AS (
     SELECT trajectory, max("group") AS "group", max(prompt) AS prompt,
            max(response_tokens) AS tokens, max(end_ns) - min(start_ns) AS ns
-    FROM trajectories WHERE trajectory IS NOT NULL GROUP BY trajectory),
+    FROM grouped_trajectories WHERE trajectory IS NOT NULL GROUP BY trajectory),
 judged AS (
     SELECT "group", component, max(value) > min(value) AS differs, avg(value) AS reward,
            count(DISTINCT trajectory) AS samples

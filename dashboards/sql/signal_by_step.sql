@@ -3,7 +3,7 @@
 -- without: near the lowest where prompts are too hard, near the highest where they are too easy.
 WITH sampled AS (
     SELECT trajectory, max("group") AS "group", max(response_tokens) AS tokens
-    FROM trajectories WHERE trajectory IS NOT NULL GROUP BY trajectory),
+    FROM grouped_trajectories WHERE trajectory IS NOT NULL GROUP BY trajectory),
 judged AS (
     SELECT "group", component, max(value) > min(value) AS differs, avg(value) AS reward,
            count(DISTINCT trajectory) AS samples

@@ -4,9 +4,9 @@
 WITH sampled AS (
     SELECT trajectory, max("group") AS "group", max(response_tokens) AS tokens,
            arg_max(finish, end_ns) AS finish
-    FROM trajectories WHERE trajectory IS NOT NULL GROUP BY trajectory
+    FROM grouped_trajectories WHERE trajectory IS NOT NULL GROUP BY trajectory
     UNION ALL
-    SELECT NULL, "group", response_tokens, finish FROM trajectories WHERE trajectory IS NULL),
+    SELECT NULL, "group", response_tokens, finish FROM grouped_trajectories WHERE trajectory IS NULL),
 fated AS (
     SELECT trajectory, max(tokens) AS tokens, true AS met,
            CASE WHEN bool_or(fate = 'trained') THEN 'trained' ELSE arg_min(fate, time_ns) END AS fate

@@ -84,7 +84,7 @@ def _samples(run: Run) -> tuple[Ints, Samples]:
     ids, process, group, start, first, end, env = columns(
         run,
         'select trajectory, process, "group", start_ns, first_token_ns, end_ns, env_ns'
-        " from raw_trajectories where start_ns > 0 and end_ns >= start_ns",
+        " from raw_grouped_trajectories where start_ns > 0 and end_ns >= start_ns",
     )
     order = np.lexsort((end, ids))
     ids, process, group, start, first, end, env = (

@@ -77,7 +77,7 @@ def read_generated(run: Run, steps: Steps, placement: str = "") -> Generated:
                    min(nullif(first_version, -1)) as first, max(nullif(last_version, -1)) as last
             from (select *, case when trajectory = -1 then -row_number() over () - 1
                             else trajectory end as id
-                  from raw_trajectories
+                  from raw_grouped_trajectories
                   where start_ns > 0 and end_ns >= start_ns and end_ns >= {since})
             group by id, trajectory)
         select start_ns, end_ns, "group",

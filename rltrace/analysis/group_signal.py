@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rltrace.trace.run import Run
 
 _Z95 = 1.96
+_MOST_UNCLEAR = 0.1  # part of the samples
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,8 @@ class GroupSignal:
     """Groups with at least two verdicts, whole run; `share` of them carry a signal, with its 95 %
     interval (Wilson; groups as independent). `reward` is the mean verdict of all of them, and
     `reward_without` of those without signal (NaN: none): low where prompts are too hard, high where
-    they are too easy."""
+    they are too easy. `unclear` of all `samples` that have a group have an id that comes again in
+    later steps, so that nothing is known of their groups (`rltrace.trace.regrouped`)."""
 
     groups: int
     with_signal: int
@@ -33,10 +35,34 @@ class GroupSignal:
     high: float
     reward: float
     reward_without: float
+    samples: int
+    unclear: int
+
+    @property
+    def known(self) -> bool:
+        """Whether the share can be told: nearly all samples have a group that is known."""
+        return self.groups > 0 and mostly_clear(self.unclear, self.samples)
+
+
+def mostly_clear(unclear: int, samples: int) -> bool:
+    """Whether so few samples have an unclear group that the others speak for them."""
+    return unclear <= _MOST_UNCLEAR * samples
+
+
+def unclear_samples(run: Run) -> tuple[int, int]:
+    """`(samples whose group's id is of several groups that cannot be told apart, all samples that
+    have a group)`."""
+    unclear, samples = run.sql("""
+        select (select count(*) from regrouped where "group" = -1),
+               (select count(distinct trajectory) from raw_trajectories
+                where start_ns > 0 and trajectory <> -1 and "group" <> -1)
+    """).fetchall()[0]
+    return int(unclear), int(samples)
 
 
 def group_signal(run: Run) -> GroupSignal | None:
-    """The signal of the groups of `run`; None where no group has two verdicts."""
+    """The signal of the groups of `run`; None where no group has two verdicts, and ids that come
+    again are not why."""
     groups, with_signal, reward, without = run.sql(f"""
         {SAMPLES}, {SIGNALS},
         rewarded as (
@@ -46,11 +72,12 @@ def group_signal(run: Run) -> GroupSignal | None:
         select count(*), count(*) filter (signal), avg(reward), avg(reward) filter (not signal)
         from signals left join rewarded using ("group")
     """).fetchall()[0]
-    if not groups:
+    unclear, samples = unclear_samples(run)
+    if not groups and not unclear:
         return None
-    share = with_signal / groups
-    low, high = _wilson(share, groups)
     nan = math.nan
+    share = with_signal / groups if groups else nan
+    low, high = _wilson(share, groups) if groups else (nan, nan)
     return GroupSignal(
         groups=groups,
         with_signal=with_signal,
@@ -59,6 +86,8 @@ def group_signal(run: Run) -> GroupSignal | None:
         high=high,
         reward=nan if reward is None else reward,
         reward_without=nan if without is None else without,
+        samples=samples,
+        unclear=unclear,
     )
 
 

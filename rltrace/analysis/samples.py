@@ -17,11 +17,11 @@ _COLUMNS = """
                max(nullif(last_version, -1)) as last_version,
                max(nullif(response_tokens, -1)) as response_tokens, max(finish) as finish,
                max(end_ns) as end_ns
-        from raw_trajectories where start_ns > 0 and trajectory <> -1 group by trajectory
+        from raw_grouped_trajectories where start_ns > 0 and trajectory <> -1 group by trajectory
         union all
         select null, "group", nullif(first_version, -1), nullif(last_version, -1),
                nullif(response_tokens, -1), finish, end_ns
-        from raw_trajectories where start_ns > 0 and trajectory = -1),
+        from raw_grouped_trajectories where start_ns > 0 and trajectory = -1),
     fates as (
         select trajectory, min(time_ns) as time_ns,
                coalesce(arg_min(version, time_ns) filter (fate = 0), -1) as version,

@@ -72,6 +72,13 @@ def _trend(reward: RewardCurve) -> Iterator[str]:
 def _signal(signal: GroupSignal | None) -> Iterator[str]:
     if signal is None:
         return
+    if not signal.known:
+        yield (
+            "Which groups carry a signal cannot be told: their ids come again in later steps, and "
+            f"of {signal.unclear:,} of {units.plural(signal.samples, 'sample')} nobody recorded "
+            "how they were used. Name a group by step and prompt."
+        )
+        return
     line = (
         f"{units.share(signal.share)} of {units.plural(signal.groups, 'group')} carry a signal "
         f"(95 % {100 * signal.low:.0f} to {100 * signal.high:.0f} %)"

@@ -17,11 +17,15 @@ from rltrace.trace.alignment import NodeClock
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.files import Columns, RunFiles
 from rltrace.trace.processes import Process
+from rltrace.trace.regrouped import GROUPED, regrouped
+from rltrace.trace.regrouped import NAME as REGROUPED
 from rltrace.trace.schema import TABLES
 from rltrace.trace.views import BASES, LAGS, view_statements
 
 if TYPE_CHECKING:
     import duckdb
+
+_REGROUPED = (REGROUPED, "grouped_trajectories")
 
 
 def open_run(path: str | Path) -> Run:
@@ -75,6 +79,8 @@ class Run:
                     self._load(table)
                 if name == "lags":
                     self._database.execute(LAGS)
+                if name.endswith(_REGROUPED):
+                    self._regroup()
         import duckdb
 
         try:
@@ -142,6 +148,19 @@ class Run:
         if name not in self._columns:
             self._columns[name] = self._files.columns(name)
         return self._columns[name]
+
+    def _regroup(self) -> None:
+        """Tells groups apart whose ids come again, once."""
+        if REGROUPED in self._loaded:
+            return
+        self._loaded.add(REGROUPED)
+
+        def starts() -> list[int]:
+            return [row[0] for row in self.sql("SELECT start_ns FROM steps").fetchall()]
+
+        self._database.register(REGROUPED, regrouped(self._database, starts))
+        for statement in GROUPED:
+            self._database.execute(statement)
 
     def _publish_processes(self, database: duckdb.DuckDBPyConnection) -> None:
         import pyarrow as pa

@@ -13,6 +13,9 @@ BASES = {f"raw_{name}": (name,) for name in TABLES} | {
     "steps": ("spans",),
     "stages": ("spans",),
     "lags": ("uses", "trajectories"),
+    "regrouped": ("trajectories", "uses"),
+    "grouped_trajectories": ("trajectories", "uses"),
+    "raw_grouped_trajectories": ("trajectories", "uses"),
 }
 """The tables that must be loaded before a table or view can be queried."""
 

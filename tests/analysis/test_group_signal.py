@@ -7,8 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from rltrace.analysis.goodput import trained_in
 from rltrace.analysis.group_signal import group_signal
-from tests.analysis.handmade import process, rows, run_of
+from rltrace.analysis.live.state import LiveState
+from rltrace.analysis.meters.of_run import RunMeters
+from rltrace.analysis.named_queries import named_query
+from rltrace.analysis.summary import summarize
+from rltrace.analysis.walls.wall import CANNOT_TELL, SPARSE_REWARD
+from rltrace.trace.run import Run
+from rltrace.trace.vocabulary import Fate
+from tests.analysis.handmade import process, rows, run_of, turns
 
 
 def test_a_group_needs_two_verdicts_and_a_difference(tmp_path: Path) -> None:
@@ -62,3 +70,73 @@ def test_a_group_with_a_reward_that_is_no_number_carries_no_signal(tmp_path: Pat
 
 def test_without_verdicts_or_groups_nothing_is_said(tmp_path: Path) -> None:
     assert group_signal(run_of(tmp_path)) is None
+
+
+def _by_prompt(
+    path: Path, begins_s: list[float], used_s: list[float], value: list[float], steps: int
+) -> Run:
+    """Steps of 10 s, two groups of two samples in each, and ids that are the prompts': they come
+    again in every step. Samples take 2 s; a use of -1 was not recorded."""
+    made = process("driver", *turns(*[5.0] * steps))
+    n = len(begins_s)
+    ids, group = list(range(n)), [1, 1, 2, 2] * (n // 4)
+    rows(made, "trajectories", start_s=begins_s, end_s=[s + 2 for s in begins_s], trajectory=ids,
+         group=group, response_tokens=[7] * n)  # fmt: skip
+    rows(made, "rewards", start_s=[s + 3 for s in begins_s], end_s=[s + 3 for s in begins_s],
+         trajectory=ids, value=value)  # fmt: skip
+    used = [i for i in ids if used_s[i] != -1]
+    rows(made, "uses", time_s=[used_s[i] for i in used], trajectory=used, tokens=[7] * len(used),
+         fate=[Fate.TRAINED] * len(used), step=[int(used_s[i] // 10) for i in used])  # fmt: skip
+    return run_of(path, made)
+
+
+def test_groups_named_by_their_prompt_are_told_apart_by_step(tmp_path: Path) -> None:
+    # All rewards of a step are equal; between the steps they differ.
+    begins = [10.0 * step + 1 for step in range(6) for _ in range(4)]
+    value = [float(step % 2) for step in range(6) for _ in range(4)]
+    run = _by_prompt(tmp_path, begins, [b + 6 for b in begins], value, 6)
+    found = group_signal(run)
+    assert found is not None
+    assert found.known
+    assert (found.groups, found.with_signal, found.unclear) == (12, 0, 0)
+    assert trained_in(run, 0, 1 << 62, math.inf).zero_advantage_tokens == 24 * 7
+    assert [row[2] for row in run.sql(named_query("signal_by_step").sql).fetchall()] == [0] * 6
+    window = LiveState(run.path).snapshot().window
+    assert window is not None
+    assert window.trained.useful_tokens == 0
+    assert RunMeters(run.path).samples.useful_tokens == 0
+
+
+def test_so_are_those_that_are_generated_ahead_of_their_step(tmp_path: Path) -> None:
+    # Each batch is generated while the one before trains, and used when the next has begun.
+    begins = [10.0 * step + 1 for step in range(6) for _ in range(4)]
+    value = [float(step % 2) for step in range(6) for _ in range(4)]
+    run = _by_prompt(tmp_path, begins, [b + 14 for b in begins], value, 8)
+    found = group_signal(run)
+    assert found is not None
+    assert (found.groups, found.with_signal) == (12, 0)
+
+
+def test_a_group_that_is_begun_in_several_steps_and_used_in_one_stays_whole(
+    tmp_path: Path,
+) -> None:
+    # Partial rollout: half of each group is begun, and has ended, a step before the other half.
+    begins = [1.0, 11.0, 1.0, 11.0]
+    run = _by_prompt(tmp_path, begins, [18.0] * 4, [0.0, 1.0, 1.0, 1.0], 2)
+    found = group_signal(run)
+    assert found is not None
+    assert (found.groups, found.with_signal) == (2, 1)
+    assert run.sql("FROM regrouped").fetchall() == []
+
+
+def test_where_nobody_says_how_samples_were_used_it_cannot_be_told(tmp_path: Path) -> None:
+    begins = [10.0 * step + 1 for step in range(6) for _ in range(4)]
+    value = [float(step % 2) for step in range(6) for _ in range(4)]
+    run = _by_prompt(tmp_path, begins, [-1.0] * 24, value, 6)
+    found = group_signal(run)
+    assert found is not None
+    assert not found.known
+    assert (found.groups, found.unclear, found.samples) == (0, 24, 24)
+    wall = next(w for w in summarize(run).verdict.walls if w.name == SPARSE_REWARD)
+    assert wall.confidence == CANNOT_TELL
+    assert "come again in later steps" in wall.because

@@ -6,7 +6,7 @@ counted once however often its id was recorded, and rows without an id (-1) each
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from rltrace.analysis.intervals import Bools, Ints
 from rltrace.analysis.live.snapshot import Lags
 from rltrace.analysis.no_number import given_nan
 from rltrace.trace.follow import Rows
+from rltrace.trace.regrouped import ADVANTAGE_KNOWN, GroupedSample, told_apart
 from rltrace.trace.vocabulary import Fate
 
 _LARGEST = np.int64(np.iinfo(np.int64).max)  # a Python int would be cut to a column's width
@@ -72,6 +73,55 @@ def samples_of(rows: Rows) -> Samples:
         start_ns=_reduced(np.minimum, rows["start_ns"], order, first),
         end_ns=largest("end_ns"),
     )
+
+
+def regrouped(samples: Samples, uses: Rows, starts: list[int]) -> Samples:
+    """The samples with their groups told apart, where an id comes again (`rltrace.trace.regrouped`);
+    `starts` says when the steps began (Unix ns, in order)."""
+    place = samples.place(uses["trajectory"])
+    mine = place >= 0
+    known_ns, first_use = (np.full(len(samples.id), _LARGEST) for _ in range(2))
+    last_use = np.full(len(samples.id), -1, np.int64)
+    known = mine & np.isin(uses["fate"], ADVANTAGE_KNOWN)
+    np.minimum.at(known_ns, place[known], uses["time_ns"][known])
+    stepped = mine & (uses["step"] >= 0)
+    np.minimum.at(first_use, place[stepped], uses["step"][stepped])
+    np.maximum.at(last_use, place[stepped], uses["step"][stepped])
+
+    grouped = np.flatnonzero((samples.group != -1) & (samples.id != -1))
+    grouped = grouped[np.lexsort((samples.start_ns[grouped], samples.group[grouped]))]
+    if not len(grouped):
+        return samples
+    first = np.flatnonzero(_changes(samples.group[grouped]))
+    sizes = np.diff(np.append(first, len(grouped)))
+    over_ns = np.minimum(np.where(samples.end_ns > 0, samples.end_ns, _LARGEST), known_ns)
+    begun_ns = np.maximum.reduceat(samples.start_ns[grouped], first)
+    again = begun_ns >= np.minimum.reduceat(over_ns[grouped], first)
+
+    def given(value: np.int64, none: np.int64 | int) -> int | None:
+        return None if value == none else int(value)
+
+    changed = told_apart(
+        [
+            GroupedSample(
+                trajectory=int(i),
+                group=int(samples.group[i]),
+                began_ns=int(samples.start_ns[i]),
+                ended_ns=int(samples.end_ns[i]),
+                version=given(samples.first_version[i], -1),
+                known_ns=given(known_ns[i], _LARGEST),
+                first_use=given(first_use[i], _LARGEST),
+                last_use=given(last_use[i], -1),
+            )
+            for i in grouped[np.repeat(again, sizes)]
+        ],
+        lambda: starts,
+        sizes[~again].tolist,
+    )
+    group = samples.group.copy()
+    for i, key, _ in changed:
+        group[i] = key
+    return replace(samples, group=group)
 
 
 def fates_of(rows: Rows, samples: Samples) -> Fates:

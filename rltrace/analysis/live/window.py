@@ -15,6 +15,7 @@ from rltrace.analysis.live.joined import (
     TrainedSamples,
     fates_of,
     lags_between,
+    regrouped,
     samples_of,
     trained_between,
     trained_samples,
@@ -60,6 +61,13 @@ class Recorded:
         return activity_of(start, end, stage_of, process, lane, self.spans_of, kinds)
 
 
+def _starts(steps: Steps) -> list[int]:
+    """When all steps began, whether they ended or not; of a run without steps none."""
+    begun = [start for _, start in steps.in_progress] + [start for _, start, _ in steps.failed]
+    complete = [] if steps.whole_run else [window.start_ns for window in steps.windows]
+    return sorted(complete + begun)
+
+
 def window_of(recorded: Recorded, steps: Steps, last: int) -> Window | None:
     """The figures of the last steady steps, at most `last`; of all of a run without steps. None
     where there is no complete step, or nothing at all."""
@@ -71,8 +79,9 @@ def window_of(recorded: Recorded, steps: Steps, last: int) -> Window | None:
     since, until = shown[steady[0]].start_ns, shown[steady[-1]].end_ns
     activity = recorded.activity(shown[0].start_ns)
     breakdown = break_down(activity, Steps(shown, steps.whole_run, (), 0))
-    samples = samples_of(recorded.tables["trajectories"])
-    fates = fates_of(recorded.tables["uses"], samples)
+    uses = recorded.tables["uses"]
+    samples = regrouped(samples_of(recorded.tables["trajectories"]), uses, _starts(steps))
+    fates = fates_of(uses, samples)
     trained = trained_samples(samples, fates, recorded.tables["rewards"])
     ended = (samples.end_ns >= since) & (samples.end_ns <= until)
     seconds = (samples.end_ns[ended] - samples.start_ns[ended]) / 1e9

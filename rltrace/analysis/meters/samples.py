@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,7 @@ class _Sample:
     """A sample as far as it is known; -1: unknown."""
 
     group: int = -1
+    start_ns: int = -1
     first_version: int = -1
     tokens: int = 0
     trained_tokens: int = -1
@@ -86,6 +88,7 @@ class SampleMeter:
         self.waiting_since_ns: dict[int, int] = {}
         self._samples: dict[int, _Sample] = {}
         self._groups: dict[int, dict[int, _Rewards]] = {}
+        self._over_ns: dict[int, int] = {}  # when a sample of the group was first trained on
         self._held: list[tuple[int, Rows, Rows]] = []
         self._looked = False
 
@@ -113,20 +116,29 @@ class SampleMeter:
         _forget(self.waiting_since_ns)
         _forget(self._samples)
         _forget(self._groups)
+        _forget(self._over_ns)
 
     def _met(self, rewards: Rows, uses: Rows) -> None:
-        for row in _each(
-            rewards, "trajectory", "component", "value", "outcome", "start_ns", "end_ns"
-        ):
-            self._judged(row)
-        for row in _each(uses, "trajectory", "version", "fate", "tokens"):
-            self._used(row)
+        """Takes in verdicts and uses. A verdict comes before a use unless its sample began after
+        it: the group's id has then come again."""
+        columns = ("trajectory", "component", "value", "outcome", "start_ns", "end_ns")
+        judged = [(self._began_ns(row), self._judged, row) for row in _each(rewards, *columns)]
+        used = [
+            (row["time_ns"], self._used, row)
+            for row in _each(uses, "trajectory", "version", "fate", "tokens", "time_ns")
+        ]
+        for _, take, row in sorted(judged + used, key=itemgetter(0)):
+            take(row)
+
+    def _began_ns(self, row: _Row) -> int:
+        sample = self._samples.get(row["trajectory"])
+        return -1 if sample is None else sample.start_ns
 
     def _generated(self, row: _Row) -> None:
         tokens = row["response_tokens"]
         sample = self._sample(row["trajectory"])
         if not sample.generated:
-            sample.generated = True
+            sample.generated, sample.start_ns = True, row["start_ns"]
             if row["trajectory"] != -1 and not sample.met:
                 self.waiting_since_ns[row["trajectory"]] = row["end_ns"]
             self.finishes[named(Finish, row["finish"])] += 1
@@ -150,6 +162,9 @@ class SampleMeter:
             return
         if math.isnan(value) and not given_nan(np.array(value), np.array(row["outcome"])):
             return
+        if sample.start_ns > self._over_ns.get(sample.group, sample.start_ns):
+            del self._over_ns[sample.group]
+            self._groups.pop(sample.group, None)
         components = self._groups.setdefault(sample.group, {})
         seen = components.setdefault(
             row["component"], _Rewards(row["trajectory"], math.inf, -math.inf)
@@ -164,6 +179,8 @@ class SampleMeter:
                 self.fates[named(Fate, row["fate"])] += 1
             sample.met = True
             return
+        if sample.group != -1:
+            self._over_ns.setdefault(sample.group, row["time_ns"])
         if sample.trained_tokens < 0:
             self._first_trained(sample, row["version"])
         tokens = row["tokens"] if row["tokens"] >= 0 else sample.tokens

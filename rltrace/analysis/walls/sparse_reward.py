@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from rltrace.analysis.group_signal import mostly_clear, unclear_samples
 from rltrace.analysis.samples import SAMPLES
 from rltrace.analysis.walls.wall import (
     CANNOT_TELL,
@@ -55,6 +56,8 @@ _GROUPS_OF = f"""        {SAMPLES},
             from marked join equal using ("group") group by "group" having count(*) > 1)"""
 _GROUPS = "the group of each sample and its verdict: hooks on generation and on the reward function"
 
+_NAMED_APART = "an id for each prompt's samples of one step; or a row of what the learner used"
+
 
 @dataclass(frozen=True)
 class Signal:
@@ -96,6 +99,13 @@ def successes(seen: Seen) -> list[tuple[int, int]]:
 def sparse_reward(seen: Seen) -> Wall:
     """The test."""
     found = signal(seen)
+    unclear, samples = unclear_samples(seen.run)
+    if not mostly_clear(unclear, samples):
+        why = (
+            f"the ids of groups come again in later steps, and of {unclear:,} of {samples:,} "
+            "samples nobody said how they were used: which belong together cannot be told"
+        )
+        return Wall(SPARSE_REWARD, CANNOT_TELL, UNKNOWN, SYMPTOM, why, (), (_NAMED_APART,))
     if not found.groups:
         why = "no group with two verdicts was recorded"
         return Wall(SPARSE_REWARD, CANNOT_TELL, UNKNOWN, SYMPTOM, why, (), (_GROUPS,))

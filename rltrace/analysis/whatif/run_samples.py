@@ -58,7 +58,7 @@ def samples_of(run: Run, steps: Steps) -> Samples | None:
                greatest(env_ns, 0) as env_ns,
                coalesce(verdict_ns, 0) as verdict_ns, coalesce(judged_ns, -1) as judged_ns,
                (finish in ({broken}) or coalesce(unjudged, false))::bigint as failed
-        from raw_trajectories t left join verdicts v
+        from raw_grouped_trajectories t left join verdicts v
              on t.trajectory = v.trajectory and t.trajectory <> -1
         where t.start_ns >= {origin} and t.start_ns < {last} and t.end_ns > t.start_ns
               and response_tokens > 0

@@ -140,7 +140,7 @@ def test_groups_in_which_all_succeed_are_solved_and_not_sparse(tmp_path: Path) -
 
 
 def test_one_group_that_was_judged_is_weak_evidence(tmp_path: Path) -> None:
-    rollout = samples(process("rollout"), [4.0] * 4, group=1)
+    rollout = samples(process("rollout"), [4.0] * 4, group=lambda n, _: -1 if n else 1)
     made = verdicts(process("reward"), 4, lambda _, i: 0)
     wall = walls_of(summary_of(tmp_path, job(rollout=4, train=6), rollout, made))[SPARSE_REWARD]
     assert wall.confidence == "weak"

@@ -118,6 +118,7 @@ def _answer(sql: str, run: Path | None, as_json: bool, as_csv: bool) -> None:
     from rltrace.run.location import find_run
 
     opened = rltrace.open_run(find_run(run))
+    opened.lock()
     _one_statement(sql)
     relation = opened.sql(sql)
     if as_json:

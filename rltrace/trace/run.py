@@ -71,7 +71,8 @@ class Run:
 
     def sql(self, query: str) -> duckdb.DuckDBPyRelation:
         """Runs a query over the tables and views (docs/trace-format.md lists them). Errors:
-        `RltraceError` with DuckDB's own message for a query that does not run."""
+        `RltraceError` with DuckDB's own message for a query that does not run, and for a statement
+        that is no question: nothing is written, and no setting changed."""
         words = set(re.findall(r"\w+", query.lower()))
         for name, tables in BASES.items():
             if name in words:
@@ -84,7 +85,12 @@ class Run:
         import duckdb
 
         try:
+            _only_asks(query)
             relation = self._database.sql(query)
+        except duckdb.PermissionException as error:
+            said = str(error).strip().splitlines()[0].partition(" - ")[0]
+            message = f"a query reads the tables of its run and nothing else: {said}"
+            raise RltraceError(message, WRONG_USAGE) from None
         except duckdb.Error as error:
             said = str(error).strip().splitlines()[0]
             known = ", ".join(sorted(n for n in BASES if not n.startswith("raw_")))
@@ -93,6 +99,16 @@ class Run:
         if relation is None:
             raise RltraceError("the query returns no rows: give a SELECT", WRONG_USAGE)
         return relation
+
+    def lock(self) -> None:
+        """From now on queries read this run and no other file, load no extension, and can change
+        neither: for questions from somebody else. What spills to disk still does."""
+        manifest = self._files.manifest
+        own = [] if manifest is None else [manifest.names, *manifest.tables.values()]
+        paths = ", ".join(map(_quoted, own))
+        self._database.execute(f"SET allowed_paths = [{paths}]")
+        self._database.execute("SET enable_external_access = false")
+        self._database.execute("SET lock_configuration = true")
 
     def clock_of(self, node: str) -> NodeClock | None:
         """How a node's monotonic clock maps to the run's time; None where it is not known."""
@@ -216,6 +232,18 @@ class Run:
         self._database.register(f"raw_{name}", loaded)
         self._publish_names(self._database)  # the table may bring new ones
         self._publish_processes(self._database)
+
+
+def _only_asks(query: str) -> None:
+    """Errors: `RltraceError` for a statement that is none of those which answer with rows."""
+    import duckdb
+
+    kinds = duckdb.StatementType
+    asking = (kinds.SELECT, kinds.EXPLAIN, kinds.PRAGMA, kinds.CALL, kinds.MULTI)
+    for statement in duckdb.extract_statements(query):
+        if statement.type not in asking:
+            word = statement.query.split(maxsplit=1)[0].upper().rstrip(";")
+            raise RltraceError(f"a query only reads: give a SELECT, not {word}", WRONG_USAGE)
 
 
 def _quoted(path: Path) -> str:

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+import rltrace
+from rltrace.trace.errors import RltraceError
 from tests.cli.conftest import invoke
 
 
@@ -109,3 +111,49 @@ def test_query_speaks_json_and_csv(run: Path) -> None:
 def test_a_query_that_is_no_text_is_wrong_usage(run: Path) -> None:
     result = invoke("query", "SELECT '\udce9'", run)
     assert (result.exit_code, len(result.output.splitlines())) == (2, 1)
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "COPY (SELECT 1) TO '{}'",
+        "COPY names FROM '{}'",
+        "EXPLAIN ANALYZE COPY (SELECT 1) TO '{}'",
+        "EXPORT DATABASE '{}'",
+        "ATTACH '{}'",
+        "INSTALL httpfs",
+        "LOAD httpfs",
+        "SET enable_external_access = true",
+        "RESET enable_external_access",
+        "PRAGMA enable_external_access = true",
+        "PRAGMA lock_configuration = false",
+        "PRAGMA temp_directory = '{}'",
+        "SELECT * FROM read_csv('/etc/passwd')",
+        "SELECT * FROM read_text('/etc/passwd')",
+        "SELECT * FROM '/etc/passwd'",
+        "SELECT * FROM glob('/etc/*')",
+    ],
+)
+def test_a_query_reads_its_run_and_nothing_else(
+    run: Path, tmp_path: Path, sql: str, compacted: bool
+) -> None:
+    if compacted:
+        assert invoke("compact", run).exit_code == 0
+    aside = tmp_path / "aside"
+    before = sorted(tmp_path.rglob("*"))
+    result = invoke("query", run, sql.format(aside))
+    assert result.exit_code == 2
+    assert len(result.output.strip().splitlines()) == 1
+    assert "root:" not in result.output
+    assert sorted(tmp_path.rglob("*")) == before
+    assert invoke("query", run, "SELECT count(*) FROM spans").exit_code == 0
+
+
+def test_a_question_from_python_changes_nothing_either(run: Path, tmp_path: Path) -> None:
+    opened, file = rltrace.open_run(run), tmp_path / "aside.csv"
+    with pytest.raises(RltraceError, match="only reads.*not COPY"):
+        opened.sql(f"COPY (SELECT 1) TO '{file}'")
+    assert not file.exists()
+    opened.sql("SELECT 1 AS n").write_csv(str(file))
+    assert opened.sql(f"SELECT * FROM read_csv('{file}')").fetchall() == [(1,)]

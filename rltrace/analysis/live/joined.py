@@ -76,8 +76,8 @@ def samples_of(rows: Rows) -> Samples:
 
 
 def regrouped(samples: Samples, uses: Rows, starts: list[int]) -> Samples:
-    """The samples with their groups told apart, where an id comes again (`rltrace.trace.regrouped`);
-    `starts` says when the steps began (Unix ns, in order)."""
+    """The samples with their groups told apart, where an id comes again
+    (`rltrace.trace.regrouped`). `starts`: when the steps began (Unix ns, in order)."""
     place = samples.place(uses["trajectory"])
     mine = place >= 0
     known_ns, first_use = (np.full(len(samples.id), _LARGEST) for _ in range(2))

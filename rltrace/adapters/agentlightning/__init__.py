@@ -91,7 +91,9 @@ class AgentLightning(TableAdapter):
             )
         ),
         Hook(f"{_STORE}._post_add_spans", before=told, versions="<1"),
-        Hook(f"{_STORE}.update_attempt", after=attempt_updated, versions="<1"),
+        Hook(
+            f"{_STORE}._unlocked_update_attempt_and_rollout", after=attempt_updated, versions="<1"
+        ),
         Hook(f"{_STORE}.wait_for_rollouts", after=waited_for, versions="<1"),
         Hook(f"{_TRAINER}:AgentLightningTrainer._train_step", before=step_begins, versions="<1"),
         Hook(f"{_TRAINER}:AgentLightningRayPPOTrainer._rollout", "wait", versions=">=1"),

@@ -160,11 +160,13 @@ def _verdicts(call: Call, trajectory: int, span: Any) -> None:
 
 
 def attempt_updated(call: Call) -> None:
-    """An attempt is over, or goes on."""
+    """An attempt is over, or goes on: its runner says so, or the store, which looks for those that
+    take too long."""
     if call.exception is not None:
         return
-    attempt = _attempts.get(call.result.attempt_id)
-    finish = _ENDS.get(call.result.status)
+    told, *_ = call.result
+    attempt = _attempts.get(told.attempt_id)
+    finish = _ENDS.get(told.status)
     if attempt is None or attempt.row is None or attempt.ended or finish is None:
         return
     attempt.ended = True

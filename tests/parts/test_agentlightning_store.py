@@ -1,0 +1,59 @@
+"""Agent Lightning 0.3.0: rollouts that its store itself gives up."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rltrace
+from rltrace.adapters.agentlightning import AgentLightning
+from rltrace.hooks import recorder as recording
+from rltrace.hooks.observing import Observer
+from rltrace.hooks.wrapping import replacement
+
+agentlightning = pytest.importorskip("agentlightning", reason="make test-parts")
+MODULE = "agentlightning.store.collection_based"
+LIMIT_S = 0.05
+
+
+@pytest.fixture
+def hooked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store's functions have their hooks."""
+    collection_based = import_module(MODULE)
+    for hook in AgentLightning.calls:
+        module, _, name = hook.target.partition(":")
+        if module == MODULE:
+            owner, _, method = name.partition(".")
+            kind = getattr(collection_based, owner)
+            monkeypatch.setattr(kind, method, replacement(vars(kind)[method], Observer(hook)))
+
+
+async def run_one(late: bool) -> None:
+    """A rollout that takes too long, or just not."""
+    store: Any = agentlightning.InMemoryLightningStore(scan_debounce_seconds=0)
+    config = agentlightning.RolloutConfig(timeout_seconds=LIMIT_S if late else 100 * LIMIT_S)
+    await store.enqueue_rollout("task", mode="train", config=config)
+    given = await store.dequeue_rollout()
+    await asyncio.sleep(2 * LIMIT_S)
+    await store.query_rollouts()  # it looks at what runs before it answers
+    if not late:
+        await store.update_attempt(given.rollout_id, given.attempt.attempt_id, status="succeeded")
+
+
+@pytest.mark.usefixtures("hooked")
+@pytest.mark.parametrize(("late", "finish"), [(True, "timeout"), (False, None)])
+def test_a_rollout_that_took_too_long_has_ended_so(
+    recorder: recording.Recorder, run_path: Path, late: bool, finish: str | None
+) -> None:
+    before_ns = time.monotonic_ns()
+    asyncio.run(run_one(late))
+    run = rltrace.open_run(run_path)
+    assert run.problems == []
+    [(found, length_ns)] = run.sql("SELECT finish, end_ns - start_ns FROM trajectories").fetchall()
+    assert found == finish
+    assert LIMIT_S * 1e9 <= length_ns <= time.monotonic_ns() - before_ns

@@ -1,12 +1,12 @@
 """Pools of real runs that gates are drawn from: the same job again and again, and with a slowdown.
 
-Each run is a job of the built-in trainer (examples/ci/job.toml, but `STEPS` steps) under `rltrace
-wrap`, in processes of its own. All join one Ray cluster, whose start is none of a job's work: of
-the 27 s that a run of 24 steps takes on two cores, 13 are its steps, 3 the start of a cluster, and
-most of the others the import of torch in four actors. Of a trace only what a gate reads is kept,
-in one small file a run, written when the run has ended well and whole: one that failed, was
-interrupted or did not take all of its steps is missing, and whoever starts again goes on with what
-is missing.
+Each run is a job of the built-in trainer (examples/ci/job.toml, but `STEPS` steps, each at a
+slower pace) under `rltrace wrap`, in processes of its own. All join one Ray cluster, whose start is
+none of a job's work: of the 27 s that a run of 24 steps takes on two cores, 13 are its steps, 3 the
+start of a cluster, and most of the others the import of torch in four actors. Of a trace only what
+a gate reads is kept, in one small file a run, written when the run has ended well and whole: one
+that failed, was interrupted or did not take all of its steps is missing, and whoever starts again
+goes on with what is missing.
 """
 
 from __future__ import annotations
@@ -35,10 +35,19 @@ STEPS = 14
 RUN_LIMIT_SECONDS = 300
 CLUSTER_CPUS = 8  # places for actors, and no cores
 SLOWDOWN = 0.05
+DECODE_FLOOR_SECONDS = 0.045
+"""How long a token takes. Beside what is paced a step has some 110 ms of work on the machine's own
+cores, whose pace differs from run to run by a tenth: it is to be the smaller part of the step, as
+it is where GPUs do the work."""
 
 UNCHANGED, BINDING, HIDDEN = "unchanged", "binding", "hidden"
 PLANTED: Mapping[str, str] = {UNCHANGED: "", BINDING: "decode_floor", HIDDEN: "update_floor"}
-"""The setting that is `SLOWDOWN` larger in a pool: how long a token, or an update, takes."""
+"""The setting that is larger in a pool, so that its stage takes `SLOWDOWN` longer: how long a
+token, or an update, takes."""
+
+PACED: Mapping[str, float] = {BINDING: 0.92, HIDDEN: 0.99}
+"""Which part of the stage that setting paces. Of generation the rest is prefill, and the hand-over
+of requests and answers; `gate_study` prints by how much the stage did get slower."""
 
 STAGE: Mapping[str, str] = {BINDING: "rollout", HIDDEN: "train"}
 """The stage that this slows down."""
@@ -130,10 +139,8 @@ def run_once(pool: str, busy: bool, out: Path, address: str) -> Path:
     RuntimeError."""
     words = [sys.executable, str(ROOT / "examples" / "train.py"), "--config", str(JOB)]
     words += ["--steps", f"{STEPS}", "--joined-cluster", address]
-    setting = PLANTED[pool]
-    if setting:
-        slower = load_job(JOB)[setting] * (1 + SLOWDOWN)
-        words += [f"--{setting.replace('_', '-')}", f"{slower:g}"]
+    for setting, value in settings_of(pool).items():
+        words += [f"--{setting.replace('_', '-')}", f"{value:g}"]
     wrap = [sys.executable, "-m", "rltrace", "wrap", "--out", str(out / "run"), "--"]
     with (out / "log").open("w+") as log, ExitStack() as beside:
         job = subprocess.Popen(
@@ -157,6 +164,15 @@ def run_once(pool: str, busy: bool, out: Path, address: str) -> Path:
         if busy:
             raise RuntimeError(f"{' '.join(words)} told of no step: no core was busy beside it")
     return out / "run"
+
+
+def settings_of(pool: str) -> dict[str, float]:
+    """What a pool's runs set otherwise than the job's file."""
+    found = {"decode_floor": DECODE_FLOOR_SECONDS}
+    if PLANTED[pool]:
+        usual = {**load_job(JOB), **found}[PLANTED[pool]]
+        found[PLANTED[pool]] = usual * (1 + SLOWDOWN / PACED[pool])
+    return found
 
 
 @contextmanager

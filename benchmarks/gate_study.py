@@ -37,6 +37,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.gate_pools import BINDING, HIDDEN, LOADS, STAGE, UNCHANGED, fill, read
+from rltrace.analysis.gate import metrics as m
 from rltrace.analysis.gate.absolute import Verdicts
 from rltrace.analysis.gate.baseline import Baseline
 from rltrace.analysis.gate.conditions import MAX_REGRESSION, Condition, parse_condition
@@ -262,7 +263,8 @@ def show(rows: Sequence[Row], pools: Pools, console: Console) -> None:
             table.add_row(row.load, row.pool, row.gate, row.what, *numbers)
         console.print(table)
     for (load, pool), runs in pools.items():
-        console.print(f"{load}, {pool}: {spread_of(runs)}", highlight=False)
+        slower = slower_by(runs, pools[load, UNCHANGED], pool)
+        console.print(f"{load}, {pool}: {spread_of(runs)}{slower}", highlight=False, soft_wrap=True)
     limited = [row for row in rows if not math.isnan(row.limit)]
     console.print(f"{sum(row.holds for row in limited)} of {len(limited)} limits hold")
 
@@ -282,6 +284,17 @@ def spread_of(runs: Sequence[Baseline]) -> str:
         f"{len(runs)} runs of {min(run.size for run in series)} steps or more, "
         f"{1000 * means.mean():.1f} ms a step (median), runs differ by {spread:.2%} (sd){busy}"
     )
+
+
+def slower_by(runs: Sequence[Baseline], unchanged: Sequence[Baseline], pool: str) -> str:
+    """By how much longer a pool's stage takes than in the unchanged runs: what was planted."""
+    if pool not in STAGE or not runs or not unchanged:
+        return ""
+    took, usual = (
+        np.mean([np.median(one.runs[0].columns[f"{m.BUSY}{STAGE[pool]}"]) for one in side])
+        for side in (runs, unchanged)
+    )
+    return f", {STAGE[pool]} takes {took / usual - 1:.1%} longer"
 
 
 @click.command()

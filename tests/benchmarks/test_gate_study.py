@@ -194,3 +194,11 @@ def test_runs_of_different_jobs_make_no_pool(tmp_path: Path) -> None:
 def test_the_planted_settings_are_those_of_the_job() -> None:
     job = load_job(gate_pools.JOB)
     assert all(job[setting] > 0 for setting in PLANTED.values() if setting)
+
+
+def test_a_pool_says_by_how_much_its_stage_got_slower() -> None:
+    found = pools(0.0)
+    unchanged = found[IDLE, UNCHANGED]
+    said = gate_study.slower_by(found[IDLE, HIDDEN], unchanged, HIDDEN)
+    assert said == ", train takes 5.0% longer"
+    assert gate_study.slower_by(unchanged, unchanged, UNCHANGED) == ""

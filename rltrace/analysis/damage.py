@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rltrace.trace.errors import RltraceError
+from rltrace.trace.schema import TABLES
+
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
 
@@ -37,3 +40,22 @@ def damaged(run: Run) -> tuple[Damaged, ...]:
             of = tuple(dict.fromkeys(tables[process.who]))
             found.append(Damaged(process.role or "", process.pid, process.host, of))
     return tuple(found)
+
+
+def check_readable(run: Run) -> None:
+    """Errors: `RltraceError` for a run of which nothing is left to be told: no row of what its
+    processes recorded can be read, or it has ended and not even a process is known."""
+    if any(run.rows(name) for name in TABLES if name != "samples"):
+        return
+    broken = damaged(run)
+    if broken:
+        tables = sorted({table for one in broken for table in one.tables})
+        raise RltraceError(
+            f"{run.path}: nothing of what was recorded can be read: the files of "
+            f"{', '.join(tables)} are damaged"
+        )
+    if not run.processes and run.meta.get("end_real_ns") is not None:
+        raise RltraceError(
+            f"{run.path} holds no process and no row: its files are missing, or the command "
+            "started no Python that could be traced (`rltrace doctor`)"
+        )

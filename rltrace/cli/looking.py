@@ -55,6 +55,7 @@ def report(
     html: Path | None,
 ) -> None:
     """Where the step went, how stale the data was, which stage binds."""
+    from rltrace.analysis.damage import check_readable
     from rltrace.analysis.summary import summarize
     from rltrace.report.own_figures_section import figures_of
 
@@ -66,6 +67,7 @@ def report(
             f"--price must be US$ for an hour of a device, {limits}, not {price:g}", WRONG_USAGE
         )
     budget = math.inf if lag_budget is None else lag_budget
+    check_readable(run)
     summary = summarize(run, price, budget, figures_of(run))
     if as_json:
         from rltrace.report import to_json

@@ -88,7 +88,7 @@ class Run:
             _only_asks(query)
             relation = self._database.sql(query)
         except duckdb.PermissionException as error:
-            said = str(error).strip().splitlines()[0].partition(" - ")[0]
+            said = str(error).strip().splitlines()[0].partition(": ")[2].partition(" - ")[0]
             message = f"a query reads the tables of its run and nothing else: {said}"
             raise RltraceError(message, WRONG_USAGE) from None
         except duckdb.Error as error:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rltrace.trace.run_dir import update_run_json
 from tests.cli.conftest import invoke
 
 
@@ -88,3 +89,28 @@ def test_every_run_is_one_line(run: Path) -> None:
     lines = invoke("ls", run.parent).output.splitlines()
     assert len(lines) == 2
     assert "python 'train.py\\n\\x1b[31m'" in lines[1] or "/a/long/way" in lines[1]
+
+
+def test_a_run_whose_files_are_random_bytes_is_unreadable(run: Path) -> None:
+    for file in run.glob("*/*.arrows"):
+        file.write_bytes(bytes(range(255, -1, -1)) * 8)
+    result = invoke("report", run)
+    assert (result.exit_code, len(result.output.splitlines())) == (4, 1)
+    assert "nothing of what was recorded can be read" in result.output
+
+
+def test_a_run_of_which_only_its_description_is_left_is_missing_data(run: Path) -> None:
+    update_run_json(str(run), end_real_ns=1_800_000_000_000_000_000)
+    for file in run.glob("*/*"):
+        file.unlink()
+    result = invoke("report", run)
+    assert (result.exit_code, len(result.output.splitlines())) == (4, 1)
+    assert "holds no process and no row" in result.output
+
+
+def test_a_run_of_which_one_table_is_damaged_is_told_as_far_as_it_goes(run: Path) -> None:
+    for file in run.glob("uses/*.arrows"):
+        file.write_bytes(b"\xfe" * 2048)
+    result = invoke("report", run)
+    assert result.exit_code == 0
+    assert "cut or damaged (uses)" in " ".join(result.output.split())

@@ -152,7 +152,7 @@ def test_a_query_reads_its_run_and_nothing_else(
 
 def test_a_question_from_python_changes_nothing_either(run: Path, tmp_path: Path) -> None:
     opened, file = rltrace.open_run(run), tmp_path / "aside.csv"
-    with pytest.raises(RltraceError, match="only reads.*not COPY"):
+    with pytest.raises(RltraceError, match=r"only reads.*not COPY"):
         opened.sql(f"COPY (SELECT 1) TO '{file}'")
     assert not file.exists()
     opened.sql("SELECT 1 AS n").write_csv(str(file))

@@ -10,6 +10,10 @@ NOTE = "note"
 STALL_TIMES = 3.0
 """A step that takes this many times the usual one stalled, unless both are very short."""
 
+LEAST_HANG_S = 5.0
+"""What takes less is no hang, however short the usual step: a collection of
+garbage, a compilation, a slow disk or the end of a job takes seconds, too."""
+
 LOST_SHARE = 0.1
 """What cost less of the run than this is a note."""
 

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rltrace.analysis.activity import Activity
-from rltrace.analysis.alarm import ALARM, LOST_SHARE, NAMED, NOTE, STALL_TIMES, Alarm
+from rltrace.analysis.alarm import (
+    ALARM,
+    LEAST_HANG_S,
+    LOST_SHARE,
+    NAMED,
+    NOTE,
+    STALL_TIMES,
+    Alarm,
+)
 from rltrace.analysis.coverage import STEP_FAILED
 from rltrace.analysis.steps import Steps
 from rltrace.analysis.stuck import Silence, Stuck, last_silence, stuck_in
@@ -103,6 +111,7 @@ def hang(run: Run, steps: Steps, usual_s: float, until_ns: int) -> list[Alarm]:
         least_s = min(max(least_s, _SILENT_S), _STUCK_TIMES * usual_s)
     elif code:  # to end takes a job some seconds, too
         least_s, ending_s = max(least_s, _SILENT_S), _SILENT_S
+    least_s = max(least_s, LEAST_HANG_S)
     last = steps.windows[-1].end_ns if steps.windows and not steps.whole_run else 0
     found = []
     for number, start in steps.in_progress:
@@ -110,7 +119,7 @@ def hang(run: Run, steps: Steps, usual_s: float, until_ns: int) -> list[Alarm]:
             continue
         open_until_ns = until_ns - int(ending_s * 1e9)
         inside = stuck_in(run, start, STALL_TIMES * usual_s, open_until_ns)
-        stuck = inside is not None and inside.seconds > _STUCK_TIMES * usual_s
+        stuck = inside is not None and inside.seconds > max(_STUCK_TIMES * usual_s, LEAST_HANG_S)
         if stuck or (until_ns - start) / 1e9 > least_s:
             found.append(_hang(number, (until_ns - start) / 1e9 / usual_s, inside))
     return found

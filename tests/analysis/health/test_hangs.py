@@ -58,6 +58,18 @@ def test_a_short_hang_that_ctrl_c_ended_is_seen_and_a_short_end_is_none(tmp_path
         assert health_of(run_of(tmp_path / str(n), driver, end_real_ns=at(9), **SIGNALLED)).well
 
 
+@pytest.mark.parametrize(("code", "asked"), [(137, []), (130, [2]), (0, [])])
+@pytest.mark.parametrize(("open_s", "stuck"), [(0.8, False), (4, False), (40, True)])
+def test_a_job_of_short_steps_hangs_by_seconds_too(
+    tmp_path: Path, open_s: float, stuck: bool, code: int, asked: list[int]
+) -> None:
+    spans = (("step", 8), 0.4, -1), (Stage.REWARD, 0.4, -1)
+    driver = process("driver", *steps(*[0.05] * 8), *spans)
+    ended = {"end_real_ns": at(0.4 + open_s), "exit_code": code, "signals": asked}
+    found = health_of(run_of(tmp_path, driver, **ended))
+    assert (("hang", ALARM) in kinds(found)) == stuck
+
+
 @pytest.mark.parametrize(("until_s", "stuck"), [(20, False), (60, True)])
 def test_a_first_step_that_ctrl_c_ended_while_stuck(
     tmp_path: Path, until_s: float, stuck: bool

@@ -10,6 +10,7 @@ terminal. A port is open only while the run has more than one node.
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import socket
@@ -20,6 +21,7 @@ from typing import Any
 
 from rltrace.hooks import recorder as recording
 from rltrace.hooks.recorder import Recorder, describe
+from rltrace.run.cgroup import memory_room_bytes
 from rltrace.run.closing import close_run
 from rltrace.run.exchange import Server, measure, own_addresses
 from rltrace.run.host import NO_DEVICE, cpu_model, read_host
@@ -117,8 +119,10 @@ class Agent:
         now_ns = monotonic_ns()
         for reading in readings:
             self._record(now_ns, *reading)
-        calm = self._floor.was_calm(now_ns, {counter: value for counter, _, value in host})
-        if calm and self._floor.is_wanted:
+        of_host = {counter: value for counter, _, value in host}
+        wanted = self._floor.is_wanted
+        room_bytes = memory_room_bytes() if wanted else math.inf
+        if self._floor.was_calm(now_ns, of_host, room_bytes) and wanted:
             self._measure_memory()
 
     def _measure_memory(self) -> None:

@@ -42,14 +42,17 @@ class MemoryFloor:
         """Whether weights are published here and it was not measured yet."""
         return not self._is_done and os.path.exists(self._wanted_by)
 
-    def was_calm(self, time_ns: int, readings: Mapping[str, float]) -> bool:
-        """Whether the node had cores to spare since the readings before, and has memory. `readings`
-        are those of `read_host` at that time."""
+    def was_calm(
+        self, time_ns: int, readings: Mapping[str, float], room_bytes: float = math.inf
+    ) -> bool:
+        """Whether the node had cores to spare since the readings before, and has memory, of which
+        this process may take `room_bytes`. `readings` are those of `read_host` at that time."""
         busy_s = readings.get("host/cpu_busy_seconds", math.nan)
         worked_s, passed_s = busy_s - self._busy_s, (time_ns - self._time_ns) / 1e9
         self._busy_s, self._time_ns = busy_s, time_ns
         has_cores = worked_s <= (self._cores - _THREADS) * passed_s  # not known: no
-        return has_cores and readings.get("host/memory_available_bytes", 0.0) >= _SPARE_BYTES
+        available = readings.get("host/memory_available_bytes", 0.0)
+        return has_cores and min(available, room_bytes) >= _SPARE_BYTES
 
     def measure(self) -> float:
         """`memory_bytes_per_s`, which is not wanted again, even where this fails."""

@@ -126,6 +126,8 @@ def test_memory_is_measured_where_nobody_wants_the_cores(tmp_path: Path) -> None
     assert not floor.was_calm(3 * 10**9, readings(112.5, available=1e8))
     assert not floor.was_calm(4 * 10**9, {})
     assert not floor.was_calm(5 * 10**9, readings(113.0))
+    assert not floor.was_calm(6 * 10**9, readings(113.0), room_bytes=1e8)  # of its container
+    assert floor.was_calm(7 * 10**9, readings(113.0), room_bytes=8e9)
     assert not floor.is_wanted
     Path(publishes_file(str(tmp_path), "node")).touch()
     assert floor.is_wanted

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltrace.analysis.activity import TABLE_OF, Activity, OpenSpan
 from rltrace.analysis.damage import Damaged, damaged
+from rltrace.hooks.recorder import COUNTED
 from rltrace.trace.vocabulary import STAGE_SYMBOLS, Stage, word
 
 if TYPE_CHECKING:
@@ -49,13 +50,15 @@ class InProgress:
 
 @dataclass(frozen=True)
 class Problem:
-    """Problems of one kind and detail: how often, and where (the first few and how many more)."""
+    """Problems of one kind and detail: how often (`at_least`: or more often), and where (the first
+    few and how many more)."""
 
     what: str
     count: int
     targets: tuple[str, ...]
     more_targets: int
     detail: str
+    at_least: bool = False
 
 
 @dataclass(frozen=True)
@@ -157,16 +160,22 @@ def _problems(problems: list[dict[str, Any]], run: Run) -> tuple[Problem, ...]:
     hosts = {process.node: process.host for process in run.processes}
     counts: Counter[tuple[str, str]] = Counter()
     targets: dict[tuple[str, str], dict[str, None]] = {}
+    uncounted: set[tuple[str, str]] = set()
     for problem in problems:
         kind = str(problem.get("what", "problem")), str(problem.get("detail") or "")
-        counts[kind] += 1
+        times = problem.get("times")
+        counts[kind] += times if isinstance(times, int) else 1
+        if isinstance(times, int) and times >= COUNTED:
+            uncounted.add(kind)
         if problem.get("target"):
             target = str(problem["target"])
             targets.setdefault(kind, {})[hosts.get(target, target)] = None
     found = []
     for (what, detail), count in counts.most_common():
         where = tuple(targets.get((what, detail), ()))
-        found.append(Problem(what, count, where[:_MANY], max(0, len(where) - _MANY), detail))
+        more = max(0, len(where) - _MANY)
+        least = (what, detail) in uncounted
+        found.append(Problem(what, count, where[:_MANY], more, detail, at_least=least))
     return tuple(found)
 
 

@@ -34,6 +34,9 @@ many, new names are recorded as `MANY_NAMES`."""
 MANY_NAMES = "(more names)"
 
 MOST_PROBLEMS = 20
+COUNTED = 64
+"""Odd values of a kind that are written down one by one."""
+_LONGEST_VALUE = 60
 
 _LONGEST_SAID = 500  # characters of a line on stderr
 _PASSING = {errno.EMFILE, errno.ENFILE, errno.EINTR, errno.EAGAIN, errno.ENOMEM}
@@ -70,6 +73,7 @@ class Recorder:
         self.open_step: Span | None = None
         self.labels: dict[object, tuple[int, int]] = {}
         self._said: set[tuple[str, str]] = set()
+        self._odd: dict[str, tuple[int, str]] = {}
 
     def name(self, text: str) -> int:
         """The id of a name; a new one is written to the names file before it is returned."""
@@ -160,6 +164,21 @@ class Recorder:
         except OSError:
             pass  # the disk is full: the recorder is about to say so
 
+    def odd_value(self, target: str, value: object, said: str) -> None:
+        """Writes down what a value was given for that nobody can record, and how often: each of the
+        first times, then whenever their number has doubled. The first value is quoted."""
+        times, detail = self._odd.get(target, (0, ""))
+        detail = detail or f"{_quoted(value)} {said}"
+        times += 1
+        self._odd[target] = times, detail
+        if times > COUNTED and times & (times - 1):
+            return
+        line = {"what": "not-recorded", "real_ns": time_ns(), "target": target, "detail": detail}
+        try:
+            append_line(f"{self.run_dir}/{PROBLEMS}/{self.who}.jsonl", {**line, "times": times})
+        except OSError:
+            pass
+
     def failed(self, error: BaseException) -> None:
         """Called with whatever recording raised. A disk that takes no more ends recording; a want
         that passes (no descriptor free, say) costs the row only."""
@@ -211,6 +230,7 @@ class Recorder:
         for writer in self.tables.values():
             writer.release()
         self._parent = self.who
+        self._odd = {}
         self._become()
 
 
@@ -299,8 +319,8 @@ def unknown_word(enum: str, word: object) -> None:
 
 def _misfit(column: str, value: object) -> None:
     if _active is not None:
-        said = f"a value of type {type(value).__name__} does not fit and was left unknown"
-        _active.problem("not-recorded", target=column, detail=said)
+        kind = type(value).__name__
+        _active.odd_value(column, value, f"({kind}) does not fit and was left unknown")
 
 
 def _failed(error: BaseException) -> None:
@@ -317,6 +337,15 @@ def _at_exit() -> None:
         _active.step_failed(_active.step, sys.last_value)
     else:
         _active.open_step.end()
+
+
+def _quoted(value: object) -> str:
+    """A value as its owner would know it, whatever its `__repr__` does."""
+    try:
+        said = repr(value)
+    except Exception:
+        return "a value"
+    return said if len(said) <= _LONGEST_VALUE else f"{said[:_LONGEST_VALUE]}…"
 
 
 def describe(error: BaseException) -> str:

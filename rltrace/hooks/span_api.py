@@ -207,7 +207,12 @@ def step(number: int) -> Step:
     try:
         if recorder.open_step is not None:
             recorder.open_step.end()
-        recorder.step = int(number)
+        try:
+            recorder.step = int(number)
+        except (TypeError, ValueError, OverflowError):
+            recorder.step, recorder.open_step = -1, None
+            recorder.odd_value("rltrace.step", number, "is no integer: the step was not recorded")
+            return _IDLE_STEP
         row = recorder.begin(*recorder.label("step", None))
         opened: Step = row_at(Step, row._batch, row._slot)
         recorder.open_step = opened

@@ -43,6 +43,7 @@ def _problem_lines(seen: Coverage) -> Iterator[str]:
         where = f" ({targets}{more})" if targets else ""
         detail = f": {problem.detail}" if problem.detail else ""
         times = f" × {problem.count}" if problem.count > 1 else ""
+        times += " or more" if problem.at_least else ""
         yield f"{problem.what}{times}{where}{detail}".rstrip(".") + "."
     if len(told) > _MOST_PROBLEMS:
         others = units.plural(len(told) - _MOST_PROBLEMS, "more kind")

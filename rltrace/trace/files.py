@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 
 Columns = list[np.ndarray[Any, Any]]
 
+_COUNTS = (
+    *("tokens", "bytes", "items", "prompt_tokens", "response_tokens", "turns", "env_ns"),
+    *("preemptions", "stall_ns", "wire_bytes", "buckets"),
+)
+"""Columns of which no value is below zero, but -1 for an unknown one."""
+
 
 class RunFiles:
     """The files of the run in `path`, which `meta` (its run.json) describes.
@@ -53,8 +59,19 @@ class RunFiles:
             if segment.rows:
                 parts.append(self._translated(name, segment))
         if parts:
-            return [np.concatenate(column) for column in zip(*parts, strict=True)]
+            columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+            return self._without_negative(name, columns)
         return [np.empty(0, k) for k in (*(NUMPY_KINDS[c.kind] for c in table.columns), np.int32)]
+
+    def _without_negative(self, name: str, columns: Columns) -> Columns:
+        """What is counted is not below zero: such values are unknown, and a problem says so."""
+        for i, column in enumerate(TABLES[name].columns):
+            if column.name in _COUNTS and columns[i].min() < -1:
+                below = columns[i] < -1
+                columns[i] = np.where(below, columns[i].dtype.type(-1), columns[i])
+                said = f"{int(below.sum()):,} below zero, taken as unknown"
+                self._problem("negative-values", f"{name}.{column.name}", said)
+        return columns
 
     def _problem(self, what: str, target: str, detail: str) -> None:
         self.problems.append({"what": what, "target": target, "detail": detail})
@@ -98,9 +115,17 @@ class RunFiles:
 
     def _read_problem_files(self) -> None:
         for path in sorted((self.path / run_dir.PROBLEMS).glob("*.jsonl")):
+            counted: dict[str, dict[str, Any]] = {}
             for line in path.read_text("utf-8", "replace").splitlines():
                 try:
-                    self.problems.append({**json.loads(line), "who": path.stem})
+                    problem = {**json.loads(line), "who": path.stem}
+                    if "times" not in problem:
+                        self.problems.append(problem)
+                    elif (target := str(problem.get("target"))) in counted:
+                        counted[target].update(problem)  # the same again: how often by now
+                    else:
+                        counted[target] = problem
+                        self.problems.append(problem)
                 except (ValueError, TypeError):
                     self._problem("unreadable-line", f"{run_dir.PROBLEMS}/{path.name}", "skipped")
 

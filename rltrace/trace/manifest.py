@@ -10,7 +10,7 @@ from typing import Any
 from rltrace.trace.run_dir import PARQUET
 from rltrace.trace.schema import SCHEMA_VERSION, TABLES
 
-LOADING_PROBLEMS = ("torn-file", "no-process-file")
+LOADING_PROBLEMS = ("torn-file", "no-process-file", "negative-values")
 """Problems that are seen when segments are read, and would be forgotten with them."""
 
 MANIFEST_FILE = "manifest.json"

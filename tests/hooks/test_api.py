@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import rltrace
+from rltrace.analysis.summary import summarize
 from rltrace.hooks.identity import identify
 from rltrace.hooks.recorder import MOST_PROBLEMS
 from tests.conftest import Record
@@ -233,6 +234,31 @@ rltrace.step("one")
     assert {p["target"] for p in problems if p["what"] == "not-recorded"} >= {"tokens", "step"}
     assert {p["target"] for p in problems if p["what"] == "unknown-word"} == {"nonsense", "lost"}
     assert len(said.splitlines()) == 3  # two words and a stage that are none
+
+
+def test_odd_values_are_named_and_counted(run_path: Path, record: Record) -> None:
+    record("""
+for _ in range(3):
+    with rltrace.step("x"), rltrace.span("train", tokens=-5): pass
+for _ in range(2):
+    with rltrace.weight_update("v1"): pass
+for i in range(100):
+    rltrace.use(i, tokens=float("nan"))
+rltrace.use("a", tokens=-1)
+""")
+    run = rltrace.open_run(run_path)
+    assert run.sql("SELECT tokens FROM spans").fetchall() == [(None,)] * 3
+    assert run.sql("SELECT count(*), count(tokens) FROM uses").fetchall() == [(101, 0)]
+    said = {
+        (problem.targets, problem.count, problem.at_least, problem.detail.partition(" ")[0])
+        for problem in summarize(run).coverage.problems
+    }
+    assert said >= {
+        (("rltrace.step",), 3, False, "'x'"),
+        (("version",), 2, False, "'v1'"),
+        (("tokens",), 64, True, "nan"),
+        (("spans.tokens",), 1, False, "3"),
+    }
 
 
 def test_a_job_that_is_always_wrong_does_not_fill_the_terminal(

@@ -1,10 +1,9 @@
-"""Filling the slots of this host from a parent, and finding another parent when it is gone."""
+"""Bringing what a parent has to the slots of this host, and finding another one when it is gone."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic_ns
 from typing import Any
@@ -12,19 +11,19 @@ from typing import Any
 import numpy as np
 
 from rltrace.hooks.span_api import span
-from rltrace.sync.arena import Arena, SlotWrite
-from rltrace.sync.blocks import Digests, block_count, digests_of, root_of
-from rltrace.sync.fetching import Fetch, Progress
+from rltrace.sync.arena import Arena
+from rltrace.sync.blocks import Digests, block_count, root_of
+from rltrace.sync.fetching import Progress
+from rltrace.sync.landing import Landing, Wishes
 from rltrace.sync.layout import Layout
 from rltrace.sync.recording import moved
 from rltrace.sync.serving import Node
-from rltrace.sync.shelf import GoneError, Held, Shelf
+from rltrace.sync.shelf import GoneError, Shelf
 from rltrace.sync.version import Manifest
 from rltrace.sync.wire import HEARTBEAT_S, Address, Connection, LinkError, RefusedError
 from rltrace.trace.errors import RltraceError
 
 _AGAIN_S = 0.1
-_SLOT_PATIENCE_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -35,16 +34,6 @@ class Received:
     parent: str
     seconds: float
     progress: Progress
-
-
-@dataclass(frozen=True)
-class Wishes:
-    """How a node follows: `keep` whole versions in its slots, so many `streams` at a time, and
-    `changes` of what it holds where the parent has them."""
-
-    keep: int = 2
-    streams: int = 2
-    changes: bool = True
 
 
 class _Elsewhere(Exception):
@@ -75,20 +64,21 @@ class Follower(threading.Thread):
         """What ended it."""
         self.line: list[Node] = [Node("", str(parent))]
         """The parent, and those above it, nearest first."""
-        self.arena: Arena | None = None
         self.lost = 0
         """How often a parent was lost."""
         self._first = parent
-        self._where = where
-        self._shelf = shelf
+        self._landing = Landing(where, shelf, token, wishes)
         self._token = token
         self._me = me
         self._wishes = wishes
         self._on_received = on_received
-        self._layout: Layout | None = None
-        self._arriving: _Arriving | None = None
         self._control: Connection | None = None
         self._ended = threading.Event()
+
+    @property
+    def arena(self) -> Arena | None:
+        """The slots of this host, once there is a layout."""
+        return self._landing.arena
 
     def run(self) -> None:
         """Until `stop`, or an error that somebody has to look at."""
@@ -125,28 +115,29 @@ class Follower(threading.Thread):
         except Exception as error:  # it must not go unnoticed that nothing is followed any more
             self.error = RltraceError(f"following {self.line[0].address} failed: {error!r}")
         finally:
-            self._abandon()
+            self._landing.abandon()
 
     def stop(self) -> None:
         """Ends at once; the slots keep the versions that are whole."""
         self._ended.set()
         if self._control is not None:
             self._control.abort()
-        if self._arriving is not None:
-            self._arriving.fetch.abort()
+        arriving = self._landing.arriving
+        if arriving is not None:
+            arriving.fetch.abort()
         self.join()
 
     def _follow(self, parent: Address, tried: list[str]) -> None:
         self._control = connection = Connection.open(parent, self._token)
         try:
             while not self._ended.is_set():
-                done = self._newest()
+                done, known = self._landing.newest(), self._landing.layout
                 connection.send(
                     {
                         "ask": "watch",
                         "policy": parent.policy,
                         "after": None if done is None else str(done.manifest.version),
-                        "layout": self._layout.id if self._layout else None,
+                        "layout": known.id if known else None,
                         "wait_s": HEARTBEAT_S,
                         "changes": self._wishes.changes,
                         "serves": self._me.address,
@@ -160,7 +151,7 @@ class Follower(threading.Thread):
                     try:
                         self._bring(parent, answer, table)
                     except GoneError:
-                        self._abandon()
+                        self._landing.abandon()
         finally:
             connection.abort()
 
@@ -178,15 +169,12 @@ class Follower(threading.Thread):
             raise LinkError(f"{parent} follows this node itself")
         self.line = line
 
-    def _newest(self) -> Held | None:
-        return next(reversed(self._shelf.whole()), None)
-
     def _bring(self, parent: Address, answer: dict[str, Any], table: bytes) -> None:
-        manifest, layout, digests = checked(answer, table, self._layout)
-        arriving = self._arriving
+        manifest, layout, digests = checked(answer, table, self._landing.layout)
+        arriving = self._landing.arriving
         if arriving is None or arriving.held.manifest != manifest:
-            self._abandon()
-            arriving = self._begin(manifest, layout, digests)
+            self._landing.abandon()
+            arriving = self._landing.begin(manifest, layout, digests)
             if arriving is None:
                 return
         with span("sync", "relay", version=manifest.number, bytes=manifest.bytes) as whole:
@@ -195,7 +183,7 @@ class Follower(threading.Thread):
             finally:
                 whole.set(items=arriving.fetch.progress.retries)
             with span("sync", "flip", "visible", version=manifest.number):
-                self._finish(arriving)
+                self._landing.finish(arriving)
         progress = arriving.fetch.progress
         moved(
             *("relay", arriving.started_ns, manifest.number, manifest.bytes, progress.wire_bytes),
@@ -203,107 +191,6 @@ class Follower(threading.Thread):
         )
         seconds = (monotonic_ns() - arriving.started_ns) / 1e9
         self._on_received(Received(manifest, str(parent), seconds, progress))
-
-    def _begin(self, manifest: Manifest, layout: Layout, digests: Digests) -> _Arriving | None:
-        """Takes a slot for what arrives; None where readers hold them all: it is tried again."""
-        started_ns = monotonic_ns()
-        if self._layout is None or self._layout.id != layout.id or self.arena is None:
-            self._take_slots(layout, manifest)
-            newest = self._newest()
-            if newest is not None and newest.manifest.version >= manifest.version:
-                return None  # it was there, from before this process
-        assert self.arena is not None
-        slot = self.arena.write(_SLOT_PATIENCE_S)
-        if slot is None:
-            return None
-        slot.digests[:] = digests
-        memory = _Memory(slot)
-        held = Held(manifest, layout, digests, slot.data, is_whole=False, let_go=memory.release)
-        base = self._newest()
-        if base is None or base.manifest.version.run != manifest.version.run or not base.use():
-            base = None
-        known = None
-        if base is not None and self._wishes.changes:
-            held.encode_against(base.manifest.version)
-            known = (base.manifest.version, base.data)
-        fetch = Fetch(held, self._token, known, self._wishes.streams)
-        self._arriving = _Arriving(held, base, memory, slot, fetch, started_ns)
-        self._shelf.add(held)
-        return self._arriving
-
-    def _take_slots(self, layout: Layout, manifest: Manifest) -> None:
-        """Slots of this layout. What a relay before this one has left in them is used again."""
-        for held in self._shelf.whole():
-            self._shelf.remove(held)
-        if self.arena is not None:
-            self.arena.close()
-        self.arena = Arena.create(self._where, layout, slots=self._wishes.keep + 1)
-        self._layout = layout
-        lease = self.arena.lease()
-        if lease is None:
-            return
-        known = lease.manifest
-        is_of_run = known.version.run == manifest.version.run
-        if not is_of_run or not np.array_equal(digests_of(lease.data), lease.digests):
-            lease.release()
-            return
-        memory = _Memory(lease)
-        self._shelf.add(
-            Held(known, layout, lease.digests, lease.data, is_whole=True, let_go=memory.release)
-        )
-
-    def _finish(self, arriving: _Arriving) -> None:
-        """Makes it the latest on this host, and lets go of what is older than is to be kept."""
-        assert self.arena is not None
-        self._arriving = None
-        manifest = arriving.held.manifest
-        arriving.slot.commit(manifest.step, manifest.version)
-        lease = self.arena.lease(manifest.version)
-        arriving.memory.now(lease)
-        arriving.held.stands = True
-        if arriving.base is not None:
-            arriving.base.unuse()
-        for old in self._shelf.whole()[: -self._wishes.keep]:
-            self._shelf.remove(old)
-
-    def _abandon(self) -> None:
-        """Gives up what is arriving: its slot is free once no child is being sent from it."""
-        arriving, self._arriving = self._arriving, None
-        if arriving is None:
-            return
-        arriving.fetch.abort()
-        arriving.held.give_up()
-        self._shelf.remove(arriving.held)
-        if arriving.base is not None:
-            arriving.base.unuse()
-
-
-@dataclass
-class _Arriving:
-    held: Held
-    base: Held | None  # in use
-    memory: _Memory
-    slot: SlotWrite
-    fetch: Fetch
-    started_ns: int
-
-
-class _Memory:
-    """What keeps a slot from being written to: being filled, then a lease."""
-
-    def __init__(self, holder: Any) -> None:
-        self._holder = holder
-
-    def now(self, lease: Any) -> None:
-        """The slot is held by a lease from here on."""
-        self._holder = lease
-
-    def release(self) -> None:
-        """The slot is free."""
-        end = getattr(self._holder, "abort", None) or getattr(self._holder, "release", None)
-        if end is not None:
-            with suppress(OSError):
-                end()
 
 
 def checked(

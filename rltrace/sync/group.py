@@ -10,8 +10,6 @@ between devices.
 from __future__ import annotations
 
 import base64
-import json
-import threading
 import time
 from collections.abc import Callable
 from time import monotonic_ns
@@ -25,7 +23,7 @@ from rltrace.sync.arena import Arena, LayoutChangedError, Lease, SlotWrite
 from rltrace.sync.blocks import BLOCK_BYTES, Digests, block_range, digest
 from rltrace.sync.following import checked
 from rltrace.sync.layout import Entry, Layout
-from rltrace.sync.meeting import first_line, gloo_near, group_of, store_at
+from rltrace.sync.meeting import LostError, Talk, first_line, gloo_near, group_of, store_at
 from rltrace.sync.recording import moved
 from rltrace.sync.tensors import torch_view
 from rltrace.sync.verifying import DamagedError
@@ -38,7 +36,6 @@ BUCKET_BYTES = 64 * BLOCK_BYTES
 
 BACKENDS = ("gloo", "nccl")
 
-_POLL_S = 0.0005
 _SLOT_PATIENCE_S = 0.5
 _TAKES, _HAS = "takes", "has"
 
@@ -63,10 +60,8 @@ class Group:
             raise RltraceError(said, WRONG_USAGE)
         self.where, self.rank, self.size = where, rank, size
         self.backend, self.timeout_s = backend, timeout_s
-        self._store = store
+        self._talk = Talk(store, timeout_s)
         self._arena: Arena | None = None
-        self._moves = 0
-        self._aborted = threading.Event()
         self._lost: str | None = None
         self._taken: SlotWrite | None = None
         try:
@@ -107,17 +102,17 @@ class Group:
         """
         if self._lost is not None:
             raise RltraceError(f"this group has ended: {self._lost}", CANNOT_TELL)
-        self._moves += 1
+        self._talk.begin_round()
         try:
             return self._lead() if self.rank == 0 else self._follow()
-        except _LostError as error:
+        except LostError as error:
             self._lost = str(error)
             said = f"{self._lost}; {self.where} keeps what it had: join a group anew"
             raise RltraceError(said, CANNOT_TELL) from error
 
     def abort(self) -> None:
         """Has `move` end at once, with an error; from any thread."""
-        self._aborted.set()
+        self._talk.abort()
 
     def close(self) -> None:
         """Leaves. The workers of this host keep the latest version."""
@@ -127,7 +122,7 @@ class Group:
             self._taken.abort()
         if self._arena is not None:
             self._arena.close()
-        self._store = None
+        self._talk.close()
 
     def __enter__(self) -> Group:
         return self
@@ -139,13 +134,13 @@ class Group:
         try:
             lease, layout = self._latest()
         except RltraceError as error:
-            self._say("", {"error": str(error)})
+            self._talk.say("", {"error": str(error)})
             raise
         with lease:
             manifest, number = lease.manifest, lease.manifest.number
             table = base64.b64encode(lease.digests.astype("<u8").tobytes()).decode()
             about = {"manifest": manifest.to_json(), "layout": layout.to_json(), "table": table}
-            self._say("", about)
+            self._talk.say("", about)
             if self._all_can(manifest):
                 size = manifest.bytes * (self.size - 1)
                 with span("sync", "send", "transfer", version=number, bytes=size):
@@ -171,14 +166,14 @@ class Group:
         return lease, self._arena.layout
 
     def _follow(self) -> Version:
-        said = self._hear("")
+        said = self._talk.hear("")
         if "error" in said:
             raise RltraceError(str(said["error"]), CANNOT_TELL)
         started_ns = monotonic_ns()
         try:
             manifest, layout, digests = checked(said, base64.b64decode(said["table"]), None)
         except LinkError as error:
-            raise _LostError(str(error)) from error
+            raise LostError(str(error)) from error
         try:
             slot = self._slot(layout)
             answer = f"workers hold every slot of {self.where}"
@@ -188,9 +183,9 @@ class Group:
         has = latest is not None and latest.run == manifest.version.run
         has = has and latest is not None and latest >= manifest.version
         if slot is None:
-            self._say(f"/{self.rank}", {"error": answer})
+            self._talk.say(f"/{self.rank}", {"error": answer})
         else:
-            self._say(f"/{self.rank}", {"says": _HAS if has else _TAKES})
+            self._talk.say(f"/{self.rank}", {"says": _HAS if has else _TAKES})
         try:
             if not self._all_can(manifest):
                 return manifest.version
@@ -244,7 +239,7 @@ class Group:
 
         Errors: `RltraceError` that names the ranks that cannot take the version.
         """
-        said = {rank: self._hear(f"/{rank}") for rank in range(1, self.size)}
+        said = {rank: self._talk.hear(f"/{rank}") for rank in range(1, self.size)}
         failed = [f"rank {rank}: {told['error']}" for rank, told in said.items() if "error" in told]
         if failed:
             why = "; ".join(failed)
@@ -279,45 +274,15 @@ class Group:
         try:
             return self._group.broadcast(there, 0), here, there
         except RuntimeError as error:
-            raise _LostError(f"a member is lost: {first_line(error)}") from error
+            raise LostError(f"a member is lost: {first_line(error)}") from error
 
     def _finish(self, under_way: tuple[Any, Any, Any], deadline: float) -> None:
         work, here, there = under_way
         try:
             while not work.is_completed():
-                self._still(deadline, "a member")
+                self._talk.still(deadline, "a member")
             work.wait()
         except RuntimeError as error:
-            raise _LostError(f"a member is lost: {first_line(error)}") from error
+            raise LostError(f"a member is lost: {first_line(error)}") from error
         if there is not here and self.rank:
             here.copy_(there)
-
-    def _say(self, what: str, said: dict[str, Any]) -> None:
-        try:
-            self._store.set(f"{self._moves}{what}", json.dumps(said))
-            self._store.delete_key(f"{self._moves - 2}{what}")
-        except RuntimeError as error:
-            raise _LostError(f"rank 0 is lost: {first_line(error)}") from error
-
-    def _hear(self, what: str) -> dict[str, Any]:
-        key, who = f"{self._moves}{what}", f"rank {what[1:] or 0}"
-        deadline = time.monotonic() + self.timeout_s
-        try:
-            while not self._store.check([key]):
-                self._still(deadline, who)
-            said: dict[str, Any] = json.loads(self._store.get(key))
-        except RuntimeError as error:
-            raise _LostError(f"rank 0 is lost: {first_line(error)}") from error
-        return said
-
-    def _still(self, deadline: float, who: str) -> None:
-        """A short wait. Errors: `_LostError` where there is no more to wait for."""
-        if self._aborted.is_set():
-            raise _LostError("it was aborted")
-        if time.monotonic() > deadline:
-            raise _LostError(f"{who} did not answer for {self.timeout_s:g} s")
-        time.sleep(_POLL_S)
-
-
-class _LostError(Exception):
-    """A member, or all of them."""

@@ -1,9 +1,13 @@
-"""Where members of a group meet: torch.distributed's store, and a process group of their own."""
+"""Where members of a group meet and what they say there: torch.distributed's store, and a process
+group of their own."""
 
 from __future__ import annotations
 
+import json
 import os
 import socket
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -11,6 +15,64 @@ from typing import Any
 
 from rltrace.sync.wire import Address, is_loopback
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
+
+_POLL_S = 0.0005
+
+
+class LostError(Exception):
+    """A member, or all of them."""
+
+
+class Talk:
+    """What one member says and hears through the store, in rounds that all of them take part in."""
+
+    def __init__(self, store: Any, timeout_s: float) -> None:
+        self._store = store
+        self._timeout_s = timeout_s
+        self._round = 0
+        self._aborted = threading.Event()
+
+    def begin_round(self) -> None:
+        """Another round begins."""
+        self._round += 1
+
+    def say(self, what: str, said: dict[str, Any]) -> None:
+        """Tells the others; what was said two rounds ago has been heard by all of them. Errors:
+        `LostError`."""
+        try:
+            self._store.set(f"{self._round}{what}", json.dumps(said))
+            self._store.delete_key(f"{self._round - 2}{what}")
+        except RuntimeError as error:
+            raise LostError(f"rank 0 is lost: {first_line(error)}") from error
+
+    def hear(self, what: str) -> dict[str, Any]:
+        """What was said in this round, once it is: "" is rank 0's word, "/2" that of rank 2.
+        Errors: `LostError`."""
+        key, who = f"{self._round}{what}", f"rank {what[1:] or 0}"
+        deadline = time.monotonic() + self._timeout_s
+        try:
+            while not self._store.check([key]):
+                self.still(deadline, who)
+            said: dict[str, Any] = json.loads(self._store.get(key))
+        except RuntimeError as error:
+            raise LostError(f"rank 0 is lost: {first_line(error)}") from error
+        return said
+
+    def still(self, deadline: float, who: str) -> None:
+        """A short wait. Errors: `LostError` where there is no more to wait for."""
+        if self._aborted.is_set():
+            raise LostError("it was aborted")
+        if time.monotonic() > deadline:
+            raise LostError(f"{who} did not answer for {self._timeout_s:g} s")
+        time.sleep(_POLL_S)
+
+    def abort(self) -> None:
+        """Ends every wait, from any thread."""
+        self._aborted.set()
+
+    def close(self) -> None:
+        """Lets go of the store."""
+        self._store = None
 
 
 def store_at(address: Address, rank: int, size: int, timeout_s: float) -> Any:

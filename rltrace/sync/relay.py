@@ -12,7 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic, sleep
 
-from rltrace.sync.following import Follower, Received, Wishes
+from rltrace.sync.following import Follower, Received
+from rltrace.sync.landing import Wishes
 from rltrace.sync.place import folder_of
 from rltrace.sync.serving import Server
 from rltrace.sync.shelf import Shelf

@@ -11,7 +11,7 @@ import pytest
 from rltrace.adapters.trl import rollouts
 from rltrace.adapters.trl.rollouts import Ids
 from rltrace.hooks import recorder as recording
-from tests.adapters.trl_shapes import END, Taken, hooked, message, no_problems, rows
+from tests.adapters.trl_shapes import END, Taken, hook_loop, message, no_problems, rows
 
 
 @pytest.fixture(autouse=True)
@@ -45,15 +45,7 @@ class Loop:
         return samples
 
 
-Loop._generate_one = hooked(  # type: ignore[method-assign]
-    Loop._generate_one, before=rollouts.begins, after=rollouts.ends
-)
-Loop._generate_one_turn = hooked(  # type: ignore[method-assign]
-    Loop._generate_one_turn, "rollout", before=rollouts.asks, after=rollouts.turn_ends
-)
-Loop._score_group = hooked(  # type: ignore[method-assign]
-    Loop._score_group, "reward", before=rollouts.judging, after=rollouts.judged
-)
+hook_loop(Loop)
 
 
 def test_a_conversation_of_several_rows_is_several_samples(

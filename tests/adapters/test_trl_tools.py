@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 
-from rltrace.adapters.trl import TRL, generation, kept, rollouts
+from rltrace.adapters.trl import TRL, generation, kept
 from rltrace.hooks import recorder as recording
 from rltrace.hooks.versions import satisfies
 from tests.adapters.sources import Sources
-from tests.adapters.trl_shapes import Taken, hooked, message, no_problems, rows
+from tests.adapters.trl_shapes import Taken, hook_loop, hooked, message, no_problems, rows
 
 VERSIONS = ("0.28.0", "1.0.0", "1.6.0", "1.9.0", "1.16.0")
 SOURCES = Sources(os.environ.get("RLTRACE_TRL_SOURCES", ""), TRL, VERSIONS)
@@ -230,15 +230,7 @@ class Loop:
         return samples
 
 
-Loop._generate_one = hooked(  # type: ignore[method-assign]
-    Loop._generate_one, before=rollouts.begins, after=rollouts.ends
-)
-Loop._generate_one_turn = hooked(  # type: ignore[method-assign]
-    Loop._generate_one_turn, "rollout", before=rollouts.asks, after=rollouts.turn_ends
-)
-Loop._score_group = hooked(  # type: ignore[method-assign]
-    Loop._score_group, "reward", before=rollouts.judging, after=rollouts.judged
-)
+hook_loop(Loop)
 
 
 @needs_sources

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import rltrace
+from rltrace.adapters.trl import rollouts
 from rltrace.hooks.hook import Hook
 from rltrace.hooks.observing import Observer
 from rltrace.hooks.wrapping import wrap
@@ -17,6 +18,17 @@ END = 9
 def hooked(function: Any, stage: Any = None, **readers: Any) -> Any:
     """A function with a hook on it."""
     return wrap(function, Observer(Hook("trl:function", stage, **readers)))
+
+
+def hook_loop(loop: Any) -> None:
+    """Hooks what samples are made by, as the adapter does."""
+    loop._generate_one = hooked(loop._generate_one, before=rollouts.begins, after=rollouts.ends)
+    loop._generate_one_turn = hooked(
+        loop._generate_one_turn, "rollout", before=rollouts.asks, after=rollouts.turn_ends
+    )
+    loop._score_group = hooked(
+        loop._score_group, "reward", before=rollouts.judging, after=rollouts.judged
+    )
 
 
 def rows(run_path: Path, query: str) -> list[tuple[Any, ...]]:

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from rltrace.analysis.summary import summarize
 from rltrace.report import html, markdown, terminal, to_json
+from rltrace.trace.run import Run
 from rltrace.trace.schema import TABLES, Column, Table
 from tests.analysis.handmade import at, process, run_of
 
@@ -38,8 +39,8 @@ def random_rows(rng: np.random.Generator, table: Table) -> dict[str, Any]:
     return columns
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_there_is_a_summary_and_a_report(tmp_path: Path, seed: int) -> None:
+def random_run(folder: Path, seed: int) -> Run:
+    """Three workers with rows in every table."""
     rng = np.random.default_rng(seed)
     made = [process("worker", rank=rank) for rank in range(3)]
     for one in made:
@@ -49,7 +50,12 @@ def test_there_is_a_summary_and_a_report(tmp_path: Path, seed: int) -> None:
                 one.spans += list(zip(*(c.tolist() for c in columns.values()), strict=True))
             else:
                 one.rows(table.name, **columns)
-    run = run_of(tmp_path, *made)
+    return run_of(folder, *made)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_there_is_a_summary_and_a_report(tmp_path: Path, seed: int) -> None:
+    run = random_run(tmp_path, seed)
     found = summarize(run)
     for step in found.steps.times:
         charged = sum(step.exposed_s.values()) + step.unattributed_s

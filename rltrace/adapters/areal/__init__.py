@@ -89,6 +89,15 @@ def committed(call: Call) -> None:
 
 _sending = Sending(lambda call: getattr(call.argument("meta"), "version", None))
 
+_BUCKET = "_update_bucket_weights_from_distributed"
+_BUCKETS = (
+    # Since 1.0.4 the bucket goes out in a function of its own, which the other one calls.
+    (_FSDP, f"{_BUCKET}_async", "named_tensors", ">=1.0.4"),
+    (_FSDP, _BUCKET, "named_tensors", "<1.0.4"),
+    (_MEGATRON, _BUCKET, "converted_named_tensors", ""),
+)
+"""What sends a bucket, the argument that holds its tensors, and the versions that have it so."""
+
 
 class AReaL(TableAdapter):
     """The adapter for AReaL."""
@@ -131,26 +140,15 @@ class AReaL(TableAdapter):
             Hook(f"{engine}.update_weights", "sync", before=_sending.begins, after=_sending.ends)
             for engine in (_FSDP, _MEGATRON)
         ),
-        # Since 1.0.4 the bucket goes out in a function of its own, which the other one calls.
-        Hook(
-            f"{_FSDP}._update_bucket_weights_from_distributed_async",
-            "sync",
-            phase="transfer",
-            before=_sending.bucket("named_tensors"),
-            versions=">=1.0.4",
-        ),
-        Hook(
-            f"{_FSDP}._update_bucket_weights_from_distributed",
-            "sync",
-            phase="transfer",
-            before=_sending.bucket("named_tensors"),
-            versions="<1.0.4",
-        ),
-        Hook(
-            f"{_MEGATRON}._update_bucket_weights_from_distributed",
-            "sync",
-            phase="transfer",
-            before=_sending.bucket("converted_named_tensors"),
+        *(
+            Hook(
+                f"{engine}.{method}",
+                "sync",
+                phase="transfer",
+                before=_sending.bucket(tensors),
+                versions=versions,
+            )
+            for engine, method, tensors, versions in _BUCKETS
         ),
     )
     timers = (

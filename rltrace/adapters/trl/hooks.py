@@ -6,6 +6,8 @@ TRL inherits from transformers and accelerate is hooked there, once for all of i
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rltrace.adapters.trl import (
     buffer,
     generation,
@@ -152,9 +154,9 @@ _ONLINE_DPO = (
     Hook(f"{_PAIRS}._maybe_log_save_evaluate", "other", after=loop.step_did_more),
 )
 
-# Two asynchronous trainers are built alike; the second one came later.
+# Two asynchronous trainers are built alike; the second one came later, and so did adapters.
 _ASYNC = tuple(
-    hook
+    replace(hook, versions=versions, optional=versions == _LATER)
     for module, kind, versions in (
         ("trl.experimental.async_grpo.async_grpo_trainer", "AsyncGRPOTrainer", ">=1.0"),
         (
@@ -163,55 +165,37 @@ _ASYNC = tuple(
             _LATER,
         ),
     )
-    for hook in (
-        Hook(
-            f"{module}:RolloutQueueDataset.__init__",
-            after=queued.queue_known,
-            versions=versions,
-            optional=versions == _LATER,
+    for hook, versions in (
+        (Hook(f"{module}:RolloutQueueDataset.__init__", after=queued.queue_known), versions),
+        (Hook(f"{module}:RolloutQueueDataset.__iter__", "wait", after=queued.given), versions),
+        (Hook(f"{module}:DataCollatorForRollout.torch_call", after=queued.collated), versions),
+        (Hook(f"{module}:{kind}.compute_loss", "train"), versions),
+        (
+            Hook(
+                f"{module}:{kind}._sync_weight",
+                "sync",
+                before=weights.begins,
+                after=weights.published,
+            ),
+            versions,
         ),
-        Hook(
-            f"{module}:RolloutQueueDataset.__iter__",
-            "wait",
-            after=queued.given,
-            versions=versions,
-            optional=versions == _LATER,
+        (
+            Hook(
+                f"{module}:{kind}._streaming_iter",
+                "sync",
+                phase="gather",
+                after=weights.streamed,
+            ),
+            versions,
         ),
-        Hook(
-            f"{module}:DataCollatorForRollout.torch_call",
-            after=queued.collated,
-            versions=versions,
-            optional=versions == _LATER,
-        ),
-        Hook(
-            f"{module}:{kind}.compute_loss",
-            "train",
-            versions=versions,
-            optional=versions == _LATER,
-        ),
-        Hook(
-            f"{module}:{kind}._sync_weight",
-            "sync",
-            before=weights.begins,
-            after=weights.published,
-            versions=versions,
-            optional=versions == _LATER,
-        ),
-        Hook(
-            f"{module}:{kind}._streaming_iter",
-            "sync",
-            phase="gather",
-            after=weights.streamed,
-            versions=versions,
-            optional=versions == _LATER,
-        ),
-        Hook(
-            f"{module}:save_lora_adapter",
-            "sync",
-            phase="transfer",
-            after=weights.adapter_saved,
-            versions=_LATER,
-            optional=True,
+        (
+            Hook(
+                f"{module}:save_lora_adapter",
+                "sync",
+                phase="transfer",
+                after=weights.adapter_saved,
+            ),
+            _LATER,
         ),
     )
 )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from rltrace.sync.bench.models import Model, Weights
-from rltrace.sync.bench.ways import Processes, Receive, Receivers, Sender, Setting
+from rltrace.sync.bench.models import Weights
+from rltrace.sync.bench.ways import Alone, Receive, Sender, Setting
 from rltrace.sync.dtypes import torch_name
 from rltrace.sync.layout import layout_of
 from rltrace.sync.publisher import Publisher
@@ -15,7 +14,7 @@ from rltrace.sync.subscriber import Subscriber
 
 
 @dataclass(frozen=True)
-class Slots:
+class Slots(Alone):
     """With digests every block is checked before the first byte is applied."""
 
     digests: bool = True
@@ -34,14 +33,6 @@ class Slots:
     def between_bytes(self, size_bytes: int, receivers: int) -> int:
         """As `Way.between_bytes`: one copy, in a slot."""
         return size_bytes
-
-    def session(self, model: Model) -> AbstractContextManager[None]:
-        """As `Way.session`."""
-        return nullcontext()
-
-    def receivers(self, setting: Setting) -> Receivers:
-        """As `Way.receivers`."""
-        return Processes(self, setting)
 
     def sender(self, setting: Setting) -> Sender:
         """As `Way.sender`. There is no spare slot, so that the memory is the same in all rounds."""

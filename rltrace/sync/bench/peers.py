@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from rltrace.sync.bench.models import Model, Weights
-from rltrace.sync.bench.ways import Processes, Receive, Receivers, Sender, Setting
+from rltrace.sync.bench.models import Weights
+from rltrace.sync.bench.ways import Alone, Receive, Sender, Setting
 
 _PATIENCE = timedelta(seconds=300)
 
 
 @dataclass(frozen=True)
-class GlooPerTensor:
+class GlooPerTensor(Alone):
     """A broadcast a tensor over torch.distributed's gloo."""
 
     name = "gloo, per tensor"
@@ -39,14 +38,6 @@ class GlooPerTensor:
         """As `Way.between_bytes`."""
         return size_bytes * receivers
 
-    def session(self, model: Model) -> AbstractContextManager[None]:
-        """As `Way.session`."""
-        return nullcontext()
-
-    def receivers(self, setting: Setting) -> Receivers:
-        """As `Way.receivers`."""
-        return Processes(self, setting)
-
     def sender(self, setting: Setting) -> Sender:
         """As `Way.sender`."""
         return _Broadcast(_joined(setting, 0))
@@ -58,7 +49,7 @@ class GlooPerTensor:
 
 
 @dataclass(frozen=True)
-class Saved:
+class Saved(Alone):
     """A file a version in shared memory, read through a map of it; the one before is removed."""
 
     format: str
@@ -78,14 +69,6 @@ class Saved:
     def between_bytes(self, size_bytes: int, receivers: int) -> int:
         """As `Way.between_bytes`."""
         return size_bytes
-
-    def session(self, model: Model) -> AbstractContextManager[None]:
-        """As `Way.session`."""
-        return nullcontext()
-
-    def receivers(self, setting: Setting) -> Receivers:
-        """As `Way.receivers`."""
-        return Processes(self, setting)
 
     def sender(self, setting: Setting) -> Sender:
         """As `Way.sender`."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
@@ -11,15 +10,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from rltrace.sync.bench.models import Model, Weights
-from rltrace.sync.bench.ways import Processes, Receive, Receivers, Sender, Setting
+from rltrace.sync.bench.models import Weights
+from rltrace.sync.bench.ways import Alone, Receive, Sender, Setting
 
 _FILE = "workers/rollout/vllm_rollout/bucketed_weight_transfer.py"
 _BUCKET_MB = 512  # its own default; each tensor has to fit in one
 
 
 @dataclass(frozen=True)
-class VerlBuckets:
+class VerlBuckets(Alone):
     """Bucket after bucket through one segment, of which the receiver says when it is free."""
 
     name = "verl, buckets"
@@ -38,14 +37,6 @@ class VerlBuckets:
     def between_bytes(self, size_bytes: int, receivers: int) -> int:
         """As `Way.between_bytes`."""
         return size_bytes * receivers
-
-    def session(self, model: Model) -> AbstractContextManager[None]:
-        """As `Way.session`."""
-        return nullcontext()
-
-    def receivers(self, setting: Setting) -> Receivers:
-        """As `Way.receivers`."""
-        return Processes(self, setting)
 
     def sender(self, setting: Setting) -> Sender:
         """As `Way.sender`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -98,6 +98,18 @@ class ByProcess(Protocol):
 
     def receiver(self, setting: Setting, number: int, weights: Weights) -> Receive:
         """In the receiver's process; `number` counts from 0."""
+
+
+class Alone:
+    """What ways have in common that need nothing but processes."""
+
+    def session(self, model: Model) -> AbstractContextManager[None]:
+        """As `Way.session`: there is nothing to share."""
+        return nullcontext()
+
+    def receivers(self: ByProcess, setting: Setting) -> Receivers:
+        """As `Way.receivers`."""
+        return Processes(self, setting)
 
 
 class Processes:

@@ -20,7 +20,7 @@ from rltrace.analysis.samples import TRAINED_SAMPLES
 from rltrace.analysis.summary import Summary, summarize
 from rltrace.trace.run import Run
 from tests.analysis.handmade import at, process, run_of, turns
-from tests.analysis.test_any_numbers import random_rows
+from tests.analysis.test_any_numbers import random_run
 from tests.hooks.conftest import WRAP, clean_environment
 
 ALL = 10_000
@@ -183,18 +183,8 @@ def test_rows_of_any_kind(tmp_path: Path, seed: int) -> None:
 def test_impossible_numbers_have_a_snapshot(tmp_path: Path, seed: int) -> None:
     from rltrace.report import live_json
     from rltrace.report.live_frame import frame
-    from rltrace.trace.schema import TABLES
 
-    rng = np.random.default_rng(seed)
-    made = [process("worker", rank=rank) for rank in range(3)]
-    for one in made:
-        for table in TABLES.values():
-            columns = random_rows(rng, table)
-            if table.name == "spans":
-                one.spans += list(zip(*(c.tolist() for c in columns.values()), strict=True))
-            else:
-                one.rows(table.name, **columns)
-    shown = LiveState(run_of(tmp_path, *made).path).snapshot()
+    shown = LiveState(random_run(tmp_path, seed).path).snapshot()
     assert live_json.render(shown)["schema"] == live_json.SCHEMA
     assert all(len(line) <= 80 for line in frame(shown, 80, 24))
 

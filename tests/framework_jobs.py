@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -20,7 +21,7 @@ from rltrace.trace.run import Run
 from tests.hooks.conftest import clean_environment
 
 ROOT = Path(__file__).parents[1]
-LIMIT_S = 900  # of one job, which takes half a minute to two on idle cores
+LIMIT_S = 1500  # of one job, which takes half a minute to two on idle cores
 LAST_WORDS_S = 60  # of one that was asked to end
 
 RAY = {
@@ -56,9 +57,7 @@ class Ended(Generic[JobT]):
 
     def stamps(self, what: str) -> list[dict[str, Any]]:
         """What the job's own code wrote down, in order of its start."""
-        files = (self.folder / "stamps").glob(f"{what}-*.jsonl")
-        found = [json.loads(line) for file in files for line in file.read_text().splitlines()]
-        return sorted(found, key=lambda line: line["start_ns"])
+        return written(self.folder / "stamps", what, "start_ns")
 
     def rows(self, query: str) -> list[Any]:
         """The rows of a query on the trace; bare values where it has one column."""
@@ -69,6 +68,13 @@ class Ended(Generic[JobT]):
         """Errors: `AssertionError`, with the end of what it printed, where it has ended with
         another code; `None` is any."""
         assert code is None or self.code == code, self.log[-8000:]
+
+
+def written(folder: Path, what: str, by: str) -> list[dict[str, Any]]:
+    """What the processes of a job wrote down there, one line of JSON each, in order `by` a time."""
+    files = folder.glob(f"{what}-*.jsonl")
+    found = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    return sorted(found, key=lambda line: line[by])
 
 
 def run_job(
@@ -113,6 +119,13 @@ def ended_when(hangs: Callable[[], bool]) -> Meanwhile:
             process.wait(LAST_WORDS_S)
 
     return watch
+
+
+def free_port() -> int:
+    """A port that nobody listens at now."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])
 
 
 def made_by(maker: Path, folder: Path) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import time
 import urllib.error
@@ -12,20 +11,14 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from tests.framework_jobs import free_port
+
 
 def promtool(*words: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Runs promtool: `promtool("check", "config", path)`."""
     return subprocess.run(
         ["promtool", *words], cwd=folder, capture_output=True, text=True, check=False
     )
-
-
-def free_port() -> int:
-    """A TCP port of 127.0.0.1 that is free just now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Prometheus:

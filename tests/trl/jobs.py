@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tests.framework_jobs import Ended, made_by, run_job
+from tests.framework_jobs import Ended, free_port, made_by, run_job
 from tests.hooks.conftest import WRAP, clean_environment
 
 JOB = Path(__file__).with_name("job") / "train.py"
@@ -80,7 +79,7 @@ def train(
     if job.ranks > 1:
         launch += ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_machines=1"]
         launch += [f"--num_processes={job.ranks}", "--mixed_precision=no", "--dynamo_backend=no"]
-        launch += [f"--main_process_port={_free_port()}"]
+        launch += [f"--main_process_port={free_port()}"]
     arguments = [job.kind, str(model), str(folder / "out"), f"max_steps={job.steps}", *job.options]
     environment = clean_environment(
         TRL_JOB_STAMPS=str(folder / "stamps"),
@@ -93,12 +92,6 @@ def train(
     ended = Finished(job, folder, run_job(command, folder, environment))
     ended.checked(code)
     return ended
-
-
-def _free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])
 
 
 def make_assets(folder: Path) -> Path:

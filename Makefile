@@ -87,7 +87,7 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks
 
 # Weights on their way: against this machine's memory, a paced link and the entropy of the changes.
-SYNC_BENCHMARKS := sync_local sync_relay sync_delta sync_kills sync_pulls
+SYNC_BENCHMARKS := sync_local sync_relay sync_delta sync_kills sync_pulls sync_openrlhf
 bench-sync: $(READY)
 	missed=; for name in $(SYNC_BENCHMARKS); do echo; echo $$name; \
 		$(BIN)/python -m benchmarks.$$name || missed="$$missed $$name"; done; \

@@ -9,29 +9,19 @@ moment. Prints the row as JSON.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import subprocess
 from dataclasses import asdict
-from pathlib import Path
 
 import click
 
+from benchmarks.environments import ROOT, python_of
 from rltrace.sync.bench.measuring import Round, Row, measure
 from rltrace.sync.bench.models import model_of
 from rltrace.sync.bench.verl_peer import VerlBuckets
 
 MODEL = "qwen2.5-0.5b"
-ROOT = Path(__file__).parents[1]
 PATIENCE_S = 1800.0
-
-
-def environment() -> Path | None:
-    """The Python of `make test-verl`, under the name that the Makefile gives its environment; None
-    where that was not made."""
-    pins = hashlib.sha256((ROOT / "pins" / "verl.txt").read_bytes()).hexdigest()[:12]
-    folder = ROOT / ".venvs" / f"verl-{pins}"
-    return folder / "bin" / "python" if (folder / ".ready").exists() else None
 
 
 def measured_elsewhere(row: Row, megabytes: float, rounds: int) -> Row:
@@ -42,7 +32,7 @@ def measured_elsewhere(row: Row, megabytes: float, rounds: int) -> Row:
     if row.receivers != 1:
         row.missing = "verl pairs a sender with one receiver"
         return row
-    python = environment()
+    python = python_of("verl")
     if python is None:
         row.missing += ": `make test-verl` installs it where this looks for it"
         return row

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import sync_pulls, sync_verl
+from benchmarks import environments, sync_pulls, sync_verl
 from rltrace.sync.bench.measuring import Row
 from rltrace.sync.bench.verl_peer import VerlBuckets
 
@@ -42,29 +42,31 @@ def test_the_row_of_verl_says_how_to_get_it_where_nobody_has_verl(
 ) -> None:
     (tmp_path / "pins").mkdir()
     (tmp_path / "pins" / "verl.txt").touch()
-    monkeypatch.setattr(sync_verl, "ROOT", tmp_path)
+    monkeypatch.setattr(environments, "ROOT", tmp_path)
     found = sync_verl.measured_elsewhere(row(), megabytes=1.0, rounds=1)
     assert "`make test-verl` installs it" in found.missing
     assert "one receiver" in sync_verl.measured_elsewhere(row(2), 1.0, 1).missing
 
 
+@pytest.mark.parametrize("framework", ["verl", "openrlhf"])
 def test_the_environment_is_the_one_that_the_makefile_makes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    framework: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    makefile = (sync_verl.ROOT / "Makefile").read_text("utf-8")
-    assert "VERL := .venvs/verl-$(shell sha256sum < $(VERL_PINS) | cut -c1-12)\n" in makefile
+    makefile, big = (environments.ROOT / "Makefile").read_text("utf-8"), framework.upper()
+    line = f"{big} := .venvs/{framework}-$(shell sha256sum < $({big}_PINS) | cut -c1-12)\n"
+    assert line in makefile
     (tmp_path / "pins").mkdir()
-    (tmp_path / "pins" / "verl.txt").write_text("torch==2.0\n")
-    made = tmp_path / ".venvs" / "verl-979661477c76"
-    monkeypatch.setattr(sync_verl, "ROOT", tmp_path)
-    assert sync_verl.environment() is None
+    (tmp_path / "pins" / f"{framework}.txt").write_text("torch==2.0\n")
+    made = tmp_path / ".venvs" / f"{framework}-979661477c76"
+    monkeypatch.setattr(environments, "ROOT", tmp_path)
+    assert environments.python_of(framework) is None
     made.mkdir(parents=True)
     (made / ".ready").touch()
-    assert sync_verl.environment() == made / "bin" / "python"
+    assert environments.python_of(framework) == made / "bin" / "python"
 
 
 def test_the_row_is_what_the_other_python_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sync_verl, "environment", lambda: Path(sys.executable))
+    monkeypatch.setattr(sync_verl, "python_of", lambda framework: Path(sys.executable))
     found = sync_verl.measured_elsewhere(row(), megabytes=1.0, rounds=1)
     assert found.way == VerlBuckets.name
     assert found.rounds or found.missing == "verl is not installed"  # as this Python has it or not

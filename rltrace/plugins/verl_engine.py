@@ -95,10 +95,11 @@ class RltraceCheckpointEngine(CheckpointEngineWithCache):  # type: ignore[misc]
             for _ in weights:
                 pass
             return {}
-        number = -1 if global_steps is None else int(global_steps)
-        manifest = self._publisher.publish(weights, number)
-        moved.say(self, columns_of(manifest))
-        return {"checkpoint_engine/payload_mbytes": manifest.bytes / (1 << 20)}
+        with span("sync", "send"):  # what lies between its phases, too
+            number = -1 if global_steps is None else int(global_steps)
+            manifest = self._publisher.publish(weights, number)
+            moved.say(self, columns_of(manifest))
+            return {"checkpoint_engine/payload_mbytes": manifest.bytes / (1 << 20)}
 
     async def receive_weights(
         self, global_steps: int | None = None
@@ -108,13 +109,14 @@ class RltraceCheckpointEngine(CheckpointEngineWithCache):  # type: ignore[misc]
         subscriber = await self._connected()
         with span("wait", "the trainer's weights"):
             await self._published(subscriber)
-        self._release()
-        self._taken = subscriber.lease()
-        manifest = self._taken.manifest
-        with span("sync", "hand over", "load", version=manifest.number, bytes=manifest.bytes):
+        with span("sync", "hand over", "load") as handed:
+            self._release()
+            self._taken = subscriber.lease()
+            manifest = self._taken.manifest
+            handed.set(version=manifest.number, bytes=manifest.bytes)
             for name in self._taken:
                 yield name, _on_device(self._taken.torch(name))
-        moved.say(self, columns_of(manifest))
+            moved.say(self, columns_of(manifest))
 
     async def get_weights(self) -> AsyncIterator[tuple[str, Any]]:
         """The latest version that was published, whole, at any time; a tensor is good until the

@@ -263,7 +263,8 @@ _WEIGHTS = (
             ("torchtitan", "TorchTitanEngine", ">=0.7"),
             ("automodel", "AutomodelEngine", ">=0.8"),
         )
-        for stream, reader in ((None, None), (0, weights.weight_streamed))
+        # The call last, around the other: what it takes to have the stream watched is its time.
+        for stream, reader in ((0, weights.weight_streamed), (None, None))
     ),
     # Before the engines: from inside the workers, where the tensors are handed out by an expression
     # of their own (FSDP) or by a generator (Megatron without a bridge).

@@ -42,8 +42,11 @@ def updates_ms(job: Finished) -> list[float]:
 
 
 def update_bytes(job: Finished) -> int:
-    """What went to the engine in an update, by the trace; the same in each."""
-    [sent] = job.rows("SELECT DISTINCT wire_bytes FROM syncs WHERE role = 'source'")
+    """What went to the engine in an update, by the trace; the same in each. Of its own calls the
+    policy knows the size of what it sent."""
+    [sent] = job.rows(
+        "SELECT DISTINCT coalesce(wire_bytes, bytes) FROM syncs WHERE role = 'source'"
+    )
     return int(sent)
 
 

@@ -21,6 +21,16 @@ from rltrace.trace.vocabulary import Stage, word
 _Predict = Callable[[Sequence[tuple[str, str]]], Prediction]
 _GOOD = 1.02  # a gain below this is none
 
+_MOVE_BYTES = (
+    *("another checkpoint engine", "another transport", "send what changed"),
+    "send what is trained",
+)
+"""Moves that make bytes travel faster, or fewer of them travel."""
+_FEWER_PIECES = ("larger buckets", "move weights by rltrace.sync")
+"""Moves that help with few bytes, too, where a framework sends them tensor by tensor."""
+_SLOW_LINK_GB_PER_S = 1.0  # about what one 10 Gbit/s link carries
+_LEAST_OF_UPDATE = 0.05
+
 
 @dataclass(frozen=True)
 class Fix:
@@ -88,18 +98,34 @@ def fixes_for(
     names = [wall.name for wall in walls]
     predict = predictor(source) if source is not None else None
     stages = {word(row.stage) for row in seen.stages}
+    aside: tuple[str, ...] = ()
+    if not bytes_take_time(seen):
+        aside = _MOVE_BYTES if framework[0] else (*_MOVE_BYTES, *_FEWER_PIECES)
     if any(f.name == TOOLS for wall in walls for f in wall.evidence):
         stages.add(word(Stage.ENV))
     found = [
         _fix(seen, _worded(move, stages), settings_for(*framework, move), predict, current)
         for move in moves()
-        if move.wall in names and (not move.stage or move.stage in stages)
+        if move.wall in names
+        and (not move.stage or move.stage in stages)
+        and move.move not in aside
     ]
     kept = [fix for fix in found if fix and (fix.setting or fix.goodput_gain is not None)]
     once: dict[tuple[str, str, str], Fix] = {}  # a move may be against two walls that bind
     for fix in kept:
         once.setdefault((fix.move, fix.setting, fix.lever), fix)
     return tuple(sorted(once.values(), key=lambda fix: (_rank(fix), -fix.worth, fix.effort)))
+
+
+def bytes_take_time(seen: Seen) -> bool:
+    """Whether what an update sends may be why it takes so long: not where a slow link would carry
+    it in a small part of that time, and something else in it waits or works. True where its bytes
+    are not known."""
+    moved = seen.syncs
+    if moved is None or not moved.bytes_per_update.n or not moved.update_s.mean > 0:
+        return True
+    at_least_s = moved.bytes_per_update.mean / (_SLOW_LINK_GB_PER_S * 1e9)
+    return at_least_s >= _LEAST_OF_UPDATE * moved.update_s.mean
 
 
 def _rank(fix: Fix) -> int:

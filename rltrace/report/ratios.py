@@ -9,6 +9,10 @@ from rltrace.analysis.bootstrap import Interval
 from rltrace.report import units
 from rltrace.report.layout import Column
 
+_A_FACTOR = 10
+_ALMOST_NOTHING = 1000
+"""Times what it was before: that was almost none."""
+
 
 def percent(ratio: Interval) -> str:
     """`+4.2 % (+1.0 % to +7.5 %)` of a ratio of 1.042, without its ends where they are unknown."""
@@ -17,8 +21,11 @@ def percent(ratio: Interval) -> str:
 
 
 def change(ratio: float) -> str:
-    """`+4.2 %` of a ratio of 1.042."""
-    return signed_share(ratio - 1)
+    """`+4.2 %` of a ratio of 1.042. From ten times as much on it is the factor, `×38`: a percentage
+    of almost nothing tells nobody anything."""
+    if ratio >= _ALMOST_NOTHING:
+        return f"×{_ALMOST_NOTHING:,} or more"
+    return f"×{ratio:.0f}" if ratio >= _A_FACTOR else signed_share(ratio - 1)
 
 
 def signed_share(share: float) -> str:

@@ -14,7 +14,13 @@ from rltrace.analysis.walls.wall import Wall
 from rltrace.report import units
 from rltrace.report.damage_lines import damage_lines
 from rltrace.report.layout import labelled, listed
-from rltrace.report.walls_section import against, figure_words, gain_words, setting_words
+from rltrace.report.walls_section import (
+    against,
+    figure_words,
+    gain_words,
+    nothing_to_do,
+    setting_words,
+)
 from rltrace.trace.vocabulary import Stage
 
 _WAIT_SHARE = 0.05
@@ -144,7 +150,8 @@ def _measured(found: Verdict) -> Iterator[str]:
 
 def _advice(found: Verdict) -> Iterator[str]:
     if found.do_nothing:
-        yield f"do nothing: no known move against {against(found)} is predicted to gain anything"
+        what = nothing_to_do(found)
+        yield f"{what}: no known move against {against(found)} is predicted to gain anything"
         return
     best = next((fix for fix in found.fixes if fix.worth > 0), None)
     if best is not None:

@@ -18,6 +18,8 @@ from rltrace.report.layout import Column, Grid, Section, listed
 _MOST_FIXES = 5
 _MOST_FIGURES = 3
 _MATTERS = 0.05
+_MUCH = 0.2
+"""Share of the goodput from which a wall that nothing is known against is no wall to live with."""
 _MANY_SOLVED = 0.2
 _MANY_UNKNOWN = 5  # walls, or controls: then they are named and no more
 _WOULD_TELL = "`rltrace report --json` has what would tell each."
@@ -136,8 +138,9 @@ def fixes_section(verdict: Verdict) -> Section | None:
     lines = []
     if verdict.do_nothing:
         lines.append(
-            f"Do nothing: none of the known moves against {against(verdict)} is predicted to gain "
-            "anything. `rltrace whatif` tries every lever, whatever it is against."
+            f"{nothing_to_do(verdict).capitalize()}: none of the known moves against "
+            f"{against(verdict)} is predicted to gain anything. `rltrace whatif` tries every "
+            "lever, whatever it is against."
         )
     rows = tuple(
         (
@@ -195,6 +198,13 @@ def _fix_notes(shown: Sequence[Fix], verdict: Verdict) -> Iterator[str]:
     slower = [fix.move for fix in shown if fix.verdict == "slower"]
     if slower:
         yield f"Slower for what it costs: {listed(slower)}."
+
+
+def nothing_to_do(verdict: Verdict) -> str:
+    """What to say where no move gains: a wall that costs little is no reason to do anything, one
+    that costs much is, though nobody here knows what."""
+    costs = any(wall.cost.share >= _MUCH for wall in verdict.binding)
+    return "no fix is known" if costs else "do nothing"
 
 
 def checks_section(verdict: Verdict) -> Section:

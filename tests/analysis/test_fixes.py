@@ -12,7 +12,7 @@ from rich.console import Console
 from rltrace.analysis.fixes import not_yet
 from rltrace.analysis.playbook import moves, settings_for
 from rltrace.analysis.summary import Summary, summarize
-from rltrace.analysis.walls.wall import LEARNER, ROLLOUT
+from rltrace.analysis.walls.wall import ENV_REWARD, LEARNER, ROLLOUT
 from rltrace.report import markdown, terminal
 from rltrace.report.html.advice import fixes_part
 from rltrace.report.verdict import evidence
@@ -81,8 +81,29 @@ def test_to_do_nothing_is_said_of_the_walls_that_bind(tmp_path: Path) -> None:
     assert section is not None
     assert "none of the known moves against env/reward latency is" in section.lines[0]
     told = list(evidence(replace(found, verdict=none)))
-    wanted = "do nothing: no known move against env/reward latency is predicted to gain anything"
-    assert wanted in told
+    wanted = "no known move against env/reward latency is predicted to gain anything"
+    assert f"no fix is known: {wanted}" in told  # what takes most of a step is not to be left so
+
+
+@pytest.mark.parametrize(("size_bytes", "advised"), [(10**6, False), (4 * 10**9, True)])
+def test_a_network_is_not_made_faster_for_what_is_no_load_for_it(
+    tmp_path: Path, size_bytes: int, advised: bool
+) -> None:
+    learner = job(rollout=2, train=2, sync=6)
+    starts = [10.0 * n + 4 for n in range(STEPS)]
+    rows(learner, "syncs", start_s=starts, end_s=[s + 6 for s in starts], role=[0] * STEPS,
+         version=list(range(STEPS)), bytes=[size_bytes] * STEPS)  # fmt: skip
+    found = moves_of(summary_of(tmp_path, samples(learner, [2.0] * 4)))
+    network = {"another transport", "another checkpoint engine", "send what changed"}
+    assert bool(network & set(found)) == advised
+
+
+def test_of_two_stages_the_one_that_takes_the_time_is_named(tmp_path: Path) -> None:
+    driver = job(rollout=2, env=5.99, reward=0.01, train=2)
+    found = summary_of(tmp_path, samples(driver, [2.0] * 4))
+    (wall,) = (one for one in found.verdict.walls if one.name == ENV_REWARD)
+    assert wall.because.startswith("the part of the step that would fall away if env took no time")
+    assert wall.symptom.startswith("tools take long")
 
 
 def test_a_critic_is_dropped_only_where_there_is_one(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import math
 from rltrace.analysis.spread import spread_of
 from rltrace.analysis.walls.cost import relief_s, stages_of
 from rltrace.analysis.walls.replayed import without_latency_s
-from rltrace.analysis.walls.stage_wall import exposed_figures, stage_wall
+from rltrace.analysis.walls.stage_wall import exposed_figures, stage_wall, that_count
 from rltrace.analysis.walls.wall import ENV_REWARD, Figure, Seen, Wall, proportion
 from rltrace.trace.vocabulary import Stage
 
@@ -34,9 +34,9 @@ def env_reward(seen: Seen) -> Wall:
 
 def _symptom(seen: Seen) -> str:
     """What is slow, as far as it was seen."""
-    seen_stages = {row.stage for row in seen.stages}
     names = {Stage.ENV: "tools", Stage.REWARD: "verdicts"}
-    slow = " and ".join(name for stage, name in names.items() if stage in seen_stages)
+    slow_stages = {row.stage for row in that_count([r for r in seen.stages if r.stage in names])}
+    slow = " and ".join(name for stage, name in names.items() if stage in slow_stages)
     verdict_s = seen.tail.verdict_s
     in_tail = slow == "verdicts" and verdict_s.n and verdict_s.p95 > _TAIL * verdict_s.p50
     how = "are slow in their tail" if in_tail else "take long"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from rltrace.analysis.binding import FEWEST_STEPS
 from rltrace.analysis.chains import Seconds
+from rltrace.analysis.stages import StageRow
 from rltrace.analysis.walls.held_up import corrections, is_measured
 from rltrace.analysis.walls.wall import (
     CANNOT_TELL,
@@ -23,6 +25,8 @@ from rltrace.trace.vocabulary import Stage, word
 
 _IN_EVERY_STEP = (Stage.ROLLOUT, Stage.TRAIN)
 """Work without which there is no step: spans of it that lie in none are wrong."""
+_WORTH_A_WORD = 0.05
+"""Part of the time of the longest of a wall's stages below which another is not named with it."""
 
 
 def stage_wall(
@@ -63,7 +67,7 @@ def stage_wall(
     cost = _widened(share_of_steps(relief_s, seen.steps_s), noise)
     because = because or (
         "the part of the step that would fall away if "
-        f"{' and '.join(row.name for row in present)} took no time"
+        f"{' and '.join(row.name for row in that_count(present))} took no time"
         f"{', by the critical path' if seen.followed else ''}"
     )
     if put_right:
@@ -108,3 +112,10 @@ def exposed_figures(seen: Seen, stages: tuple[Stage, ...]) -> tuple[Figure, ...]
         Figure(kind.format(name), one.mean, "s a step", one.n, one.low, one.high)
         for name, one in of.items()
     )
+
+
+def that_count(rows: Sequence[StageRow]) -> list[StageRow]:
+    """The stages of a wall that are worth a word: a stage that runs for next to nothing beside
+    another does not bind with it."""
+    most = max((row.tau_s.mean for row in rows), default=0.0)
+    return [row for row in rows if not row.tau_s.mean < _WORTH_A_WORD * most]

@@ -12,7 +12,7 @@ from rltrace.report.html.markup import NOTHING, Html, join, prose, sentence, tag
 from rltrace.report.html.parts import Part
 from rltrace.report.layout import labelled, listed
 
-_ADVICE = ("first: ", "do nothing")
+_ADVICE = ("first: ", "do nothing", "no fix is known")
 _MOODS = {LIKELY: "sure", WEAK: "unsure"}
 
 

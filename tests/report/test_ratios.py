@@ -1,0 +1,30 @@
+"""Changes in words: a percentage, until the factor says more."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from rltrace.analysis.bootstrap import Interval
+from rltrace.report import ratios, units
+
+
+@pytest.mark.parametrize(
+    ("ratio", "words"),
+    [
+        (1.042, "+4.2 %"),
+        (0.5, "-50.0 %"),
+        (3.8, "+280.0 %"),
+        (38.2, "×38"),
+        (19_001.0, "×1,000 or more"),
+        (math.inf, "×1,000 or more"),
+        (math.nan, units.UNKNOWN),
+    ],
+)
+def test_a_change_from_almost_nothing_is_no_percentage(ratio: float, words: str) -> None:
+    assert ratios.change(ratio) == words
+
+
+def test_ends_are_said_alike() -> None:
+    assert ratios.percent(Interval(20, 5, 5000)) == "×20 (+400.0 % to ×1,000 or more)"

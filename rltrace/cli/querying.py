@@ -114,10 +114,12 @@ def _one_statement(sql: str) -> None:
 
 
 def _answer(sql: str, run: Path | None, as_json: bool, as_csv: bool) -> None:
+    from rltrace.hooks.identity import identify
     from rltrace.report import rows
     from rltrace.run.location import find_run
 
     opened = rltrace.open_run(find_run(run))
+    opened.add_function("id_of", identify)
     opened.lock()
     _one_statement(sql)
     relation = opened.sql(sql)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -99,6 +100,10 @@ class Run:
         if relation is None:
             raise RltraceError("the query returns no rows: give a SELECT", WRONG_USAGE)
         return relation
+
+    def add_function(self, name: str, function: Callable[[str], int]) -> None:
+        """Lets queries call a function of a text that gives a whole number."""
+        self._database.create_function(name, function, ["VARCHAR"], "BIGINT")
 
     def lock(self) -> None:
         """From now on queries read this run and no other file, load no extension, and can change

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import rltrace
+from rltrace.hooks.identity import identify
 from rltrace.trace.errors import RltraceError
 from tests.cli.conftest import invoke
 
@@ -157,3 +158,9 @@ def test_a_question_from_python_changes_nothing_either(run: Path, tmp_path: Path
     assert not file.exists()
     opened.sql("SELECT 1 AS n").write_csv(str(file))
     assert opened.sql(f"SELECT * FROM read_csv('{file}')").fetchall() == [(1,)]
+
+
+def test_a_sample_is_found_by_the_id_that_its_job_gave_it(run: Path) -> None:
+    known = identify("3/2")
+    result = invoke("query", run, "SELECT id_of('3/2') AS number", "--json")
+    assert json.loads(result.output) == [{"number": known}]

@@ -29,8 +29,11 @@ class Sampled:
         self.count += 1
         self._answers.pop(answer, None)
         self._answers[answer] = None
-        if len(self._answers) > self._most:
-            del self._answers[next(iter(self._answers))]
+        for _ in range(len(self._answers) - self._most):
+            try:
+                self._answers.pop(next(iter(self._answers)), None)
+            except (RuntimeError, StopIteration):  # another thread is at it: the next call will
+                return
 
     def hold(self, runs: Iterable[Iterable[int]]) -> bool:
         """Whether each run of tokens is made of answers, of which the last one may be cut."""

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from array import array
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 
 import pytest
 
@@ -73,3 +77,28 @@ def test_runs_are_what_the_mask_says(kind: object) -> None:
     ids, mask = kind([1, 2, 3, 4, 5, 6]), kind([0, 1, 1, 0, 0, 1])
     assert [list(run) for run in runs(ids, mask)] == [[2, 3], [6]]
     assert list(runs(ids, kind([0] * 6))) == []
+
+
+@pytest.fixture
+def often_switched() -> Iterator[None]:
+    """Threads take turns as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("often_switched")
+def test_several_threads_may_add_at_the_limit() -> None:
+    found, numbers = Sampled(most=1), count()
+
+    def add(times: int) -> None:
+        for _ in range(times):
+            found.add([next(numbers)])
+
+    with ThreadPoolExecutor(4) as threads:
+        for thread in [threads.submit(add, 20_000) for _ in range(4)]:
+            thread.result()
+    found.add([-1])
+    assert found.hold([[-1]])
+    assert not found.hold([[0]])

@@ -42,9 +42,25 @@ def covered_s(intervals: Iterable[tuple[int, int]]) -> float:
     return total / 1e9
 
 
-def stage_errors(job: Ended[Any], stamped: Mapping[str, Stage]) -> Iterator[Error]:
+def stage_errors(jobs: Iterable[Ended[Any]], stamped: Mapping[str, Stage]) -> Iterator[Error]:
     """Each stage of every steady step against the stamps of what is `stamped`; nothing is said of
-    a stage that neither has."""
+    a step in which neither has it. A stage that no step of any job has is an error that is not a
+    number, which no limit allows."""
+    unseen = dict(stamped)
+    for job in jobs:
+        for what, error in _stage_errors(job, stamped):
+            unseen.pop(what, None)
+            yield _against_stamps(stamped[what]), error
+    for stage in unseen.values():
+        yield _against_stamps(stage), float("nan")
+
+
+def _against_stamps(stage: Stage) -> str:
+    return f"{stage.name.lower()} / stamps"
+
+
+def _stage_errors(job: Ended[Any], stamped: Mapping[str, Stage]) -> Iterator[Error]:
+    """What was stamped, and how far off its stage is."""
     activity = read_activity(job.run)
     steps = find_steps(job.run, (activity.first_ns, activity.last_ns))
     found = break_down(activity, steps)
@@ -57,7 +73,7 @@ def stage_errors(job: Ended[Any], stamped: Mapping[str, Stage]) -> Iterator[Erro
             ]
             traced_s = float(found.tau_s[place, stage])
             if inside or traced_s:
-                yield f"{stage.name.lower()} / stamps", part_of_allowed(traced_s, covered_s(inside))
+                yield what, part_of_allowed(traced_s, covered_s(inside))
 
 
 def in_turn(

@@ -94,9 +94,8 @@ def main(runs: int, steps: int, as_json: bool) -> None:
     result = Result("Error of a step, as a part of what is allowed (5 % or 5 ms)", "1")
     with tempfile.TemporaryDirectory() as name:
         traced, untraced = run_all(Path(name), runs, steps)
-        errors(
-            result, (e for job in traced for e in (*stage_errors(job, STAMPED), *timer_errors(job)))
-        )
+        errors(result, stage_errors(traced, STAMPED))
+        errors(result, (error for job in traced for error in timer_errors(job)))
         cost_of_steps(result, "step", map(step_seconds, traced), map(step_seconds, untraced))
         cost_of_events(result, traced, steps)
     sys.exit(result.finish(as_json))

@@ -85,9 +85,8 @@ def main(runs: int, steps: int, as_json: bool) -> None:
     result = Result("Error of a step, as a part of what is allowed (5 % or 5 ms)", "1")
     with tempfile.TemporaryDirectory() as name:
         traced, untraced = run_all(Path(name), runs, steps)
-        errors(
-            result, (e for job in traced for e in (*stage_errors(job, STAMPED), *timer_errors(job)))
-        )
+        errors(result, stage_errors(traced, STAMPED))
+        errors(result, (error for job in traced for error in timer_errors(job)))
         for what, without_gen in (("step", False), ("step without its wait for rollout", True)):
             ours, theirs = (
                 [step_seconds(job, without_gen) for job in jobs] for jobs in (traced, untraced)

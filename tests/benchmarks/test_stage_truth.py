@@ -1,0 +1,60 @@
+"""Stages of a trace against the stamps of a job: what is off, and what nobody has seen, is said."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from benchmarks.measuring import Result
+from benchmarks.stage_truth import errors, stage_errors
+from rltrace.trace.vocabulary import Stage
+from tests.analysis.handmade import at, process, run_of, turns
+from tests.framework_jobs import Ended
+
+STAMPED = {"generate": Stage.ROLLOUT, "reward": Stage.REWARD}
+
+
+def job(folder: Path, **stamps_s: list[tuple[float, float]]) -> Ended[None]:
+    """Three steps of 10 s, of which generation takes 4 s, with these stamps."""
+    run_of(folder, process("learner", *turns(4, 4, 4)))
+    (folder / "stamps").mkdir()
+    for what, moments in stamps_s.items():
+        lines = [json.dumps({"start_ns": at(start), "end_ns": at(end)}) for start, end in moments]
+        (folder / "stamps" / f"{what}-1.jsonl").write_text("\n".join(lines))
+    return Ended(None, folder)
+
+
+GENERATED = [(0.0, 4.0), (10.0, 14.0), (20.0, 24.0)]
+
+
+@pytest.mark.parametrize(
+    ("stamps_s", "missed"),
+    [
+        ({"generate": GENERATED}, {"reward / stamps, median"}),
+        ({"generate": GENERATED, "reward": [(14.0, 16.0)]}, {"reward / stamps, median"}),
+        ({"generate": GENERATED, "reward": [(5.0, 6.0)]}, {"reward / stamps, median"}),  # warms up
+        ({}, {"rollout / stamps, median", "reward / stamps, median"}),
+    ],
+)
+def test_a_stage_without_stamps_or_spans_is_a_limit_that_is_missed(
+    tmp_path: Path, stamps_s: dict[str, list[tuple[float, float]]], missed: set[str]
+) -> None:
+    result = Result("errors", "1")
+    errors(result, stage_errors([job(tmp_path, **stamps_s)], STAMPED))
+    assert {check.what for check in result.checks if not check.holds} == missed
+    assert {check.what for check in result.checks} == {
+        "rollout / stamps, median",
+        "reward / stamps, median",
+    }
+
+
+def test_a_stage_may_be_of_some_jobs_only(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+    without = job(tmp_path / "one", generate=GENERATED)
+    rewarded = job(tmp_path / "other", generate=GENERATED, reward=[(14.0, 16.0)])
+    found = Counter(name for name, _ in stage_errors([without, rewarded], STAMPED))
+    assert found == {"rollout / stamps": 4, "reward / stamps": 1}

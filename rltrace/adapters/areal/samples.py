@@ -38,6 +38,8 @@ class _Answer(NamedTuple):
     digest: int
 
 
+_ANY_AGE = 10**12  # what AReaL sets for evaluations
+
 _Task = tuple[int, int]  # the engine that it runs on, and its number there
 
 _answers: dict[_Task, list[_Answer]] = {}
@@ -82,7 +84,7 @@ def request_ends(call: Call) -> None:
     call.span.set(tokens=len(tokens), items=1)
     trajectory, task = identify(str(call.argument("req").rid)), _task()
     _last.set(trajectory)
-    if task is not None and not _evaluates():
+    if task is not None and not _evaluates(call.self):
         answer = _Answer(trajectory, len(tokens), _digest(tokens))
         _answers.setdefault((id(call.self), task), []).append(answer)
 
@@ -178,9 +180,10 @@ def _task() -> int | None:
     return found
 
 
-def _evaluates() -> bool:
-    """Whether it is one of an evaluation, as far as the version says so (0.5.0 does not)."""
+def _evaluates(engine: Any) -> bool:
+    """Whether the task that this is called in is one of an evaluation. Before 0.5.2 none says so;
+    but there AReaL evaluates with an engine of its own, whose samples may be of any age."""
     for name in ("areal.infra.workflow_context", "areal.core.workflow_context"):
         if name in sys.modules:
             return bool(sys.modules[name].get().is_eval)
-    return False
+    return int(engine.config.max_head_offpolicyness) >= _ANY_AGE

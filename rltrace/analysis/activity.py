@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from rltrace.analysis.background import Background, find_background
 from rltrace.analysis.codes import stage_of
+from rltrace.analysis.in_tools import all_in_tools
 from rltrace.analysis.intervals import (
     Intervals,
     Ints,
@@ -21,6 +22,7 @@ from rltrace.analysis.intervals import (
     innermost,
     joined,
     of_spans,
+    without,
 )
 from rltrace.analysis.intervals import union as union_of
 from rltrace.trace.vocabulary import Stage
@@ -50,7 +52,8 @@ class OpenSpan:
 class Activity:
     """Who was in which stage when.
 
-    Each instant of a lane belongs to the innermost span; an open span lasts until the last sign of
+    Each instant of a lane belongs to the innermost span, and none is generation in a process whose
+    samples are all in their tools; an open span lasts until the last sign of
     life of its process. `first_ns` and `last_ns` bound everything (0 and 0: nothing). Stages
     `from_tables` have no spans and are taken from the table whose rows are their work
     (trajectories, rewards, syncs). Stages `by_trainers` ran in a process that trains, too. What is
@@ -67,6 +70,7 @@ class Activity:
     last_ns: int
     _union: Union
     background: tuple[Background, ...] = ()
+    _in_tools: Intervals | None = None  # when a stage of a process stood still
 
     def slices(self, first_ns: int, last_ns: int) -> Iterator[tuple[int, int, Intervals]]:
         """`(from_ns, to_ns, intervals)`: slices of time, the last first, which together cover the
@@ -85,6 +89,9 @@ class Activity:
                 continue
             working = intervals.take(intervals.group % _CODES != Stage.STEP)
             pieces = innermost(working, working.group // _CODES)
+            if self._in_tools is not None and len(self._in_tools):
+                now = (self._in_tools.start < end) & (self._in_tools.end > start)
+                pieces = without(pieces, self._in_tools.take(now))
             stage, process = pieces.group % _CODES, pieces.group // _CODES
             of_stage = Intervals(stage, pieces.start, pieces.end, pieces.lane, pieces.one_lane)
             yield start, end, process, of_stage
@@ -127,7 +134,14 @@ def read_activity(run: Run) -> Activity:
         last_ns=last_ns,
         _union=union,
         background=background,
+        _in_tools=_standing_still(run),
     )
+
+
+def _standing_still(run: Run) -> Intervals:
+    """Generation around samples that are all in their tools."""
+    idle = all_in_tools(run)
+    return replace(idle, group=idle.group * _CODES + Stage.ROLLOUT)
 
 
 def activity_of(

@@ -191,6 +191,27 @@ def innermost(intervals: Intervals, context: Ints) -> Intervals:
     return joined(parts)
 
 
+def without(intervals: Intervals, gone: Intervals) -> Intervals:
+    """`intervals` less what of them lies in those `gone` of the same group, which are disjoint. The
+    pieces come in no order."""
+    groups = np.unique(gone.group)
+    here = np.isin(intervals.group, groups)
+    if not here.any():
+        return intervals
+    cut = union(intervals.take(here))
+    near = gone.take(np.isin(gone.group, np.unique(cut.group)))
+    group = np.concatenate([cut.group, cut.group, near.group, near.group])
+    times = np.concatenate([cut.start, cut.end, near.start, near.end])
+    change = np.repeat(np.array([1, -1, 2, -2]), [len(cut)] * 2 + [len(near)] * 2)
+    order = np.lexsort((times, group))
+    group, times = group[order], times[order]
+    left = (np.cumsum(change[order])[:-1] == 1) & (np.diff(times) > 0)
+    rest = of_spans(
+        group[:-1][left], times[:-1][left], times[1:][left], np.zeros_like(times[:-1][left])
+    )
+    return joined([intervals.take(~here), rest])
+
+
 def _meets_another(intervals: Intervals, context: Ints) -> Bools:
     """Which intervals overlap another one of their context; the rest need no closer look."""
     meets = np.zeros(len(intervals), np.bool_)

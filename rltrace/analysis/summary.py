@@ -23,6 +23,7 @@ from rltrace.analysis.group_signal import GroupSignal, group_signal
 from rltrace.analysis.health import Health, health
 from rltrace.analysis.own_cost import OwnCost, own_cost
 from rltrace.analysis.own_figures import ComparedFigure, compare_figures
+from rltrace.analysis.pace import find_pace
 from rltrace.analysis.probe import Probe, find_probe
 from rltrace.analysis.recorded import recorded_until
 from rltrace.analysis.reward_curve import RewardCurve, reward_curve
@@ -166,6 +167,8 @@ def summarize(
     path = critical_path(run, activity, steps, breakdown)
     followed = telling(path, composed.overlap_share if composed else 0.0)
     probe = find_probe(run, steps, breakdown, rows, followed)
+    load = source(Constants()) if source else None
+    engine = load.engine if load else None
     seen = Seen(
         run=run,
         steps=steps,
@@ -179,13 +182,14 @@ def summarize(
         goodput=tokens,
         devices=count_devices(run),
         kept=captured(run),
-        workload=source(Constants()) if source else None,
+        workload=load,
         overlap_known=not is_laid_out(run),
         followed=followed,
         overlap_s=(
             for_samples_s(run, activity, steps, breakdown) if followed else breakdown.overlap_s
         ),
         probe=probe,
+        pace=find_pace(run, activity, steps, breakdown, composed, engine),
     )
     return Summary(
         run=_facts(run, activity, until),

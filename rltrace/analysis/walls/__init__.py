@@ -6,7 +6,8 @@ tokens for each second; without a wall of cost c it would be 1 / (1 - c) times w
 - A wall of stages (decode, env/reward, learner, weights, tail) takes time: its cost is the part of
   the step by which the step would be shorter if these stages took none and the others were as they
   are (`cost`). Where chains of stages run beside each other that is no more than the time by which
-  the chain is the longer one.
+  the chain is the longer one, and where queues lie between them no more than by which the slowest
+  of the others is faster (`paced`).
 - A statistical wall (freshness, sparse reward, observability) takes tokens: its cost is the share
   of otherwise useful tokens that do not count, or that nobody can show to count.
 

@@ -12,6 +12,9 @@ what is on it still no more than the other chain allows, of which only the work 
 a process that audits in the background holds nobody up. A share that a probe put right
 (`rltrace.analysis.walls.held_up`) stands as it was measured: what ran alone, by which it was found
 to be wrong, is no bound for it.
+
+Where queues lie between roles that go on by themselves, none of this tells what a step would wait
+for without a stage: there the pace of the others does (`rltrace.analysis.walls.paced`).
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ import numpy as np
 from rltrace.analysis.binding import RESOURCE_OF
 from rltrace.analysis.chains import Chain, Seconds
 from rltrace.analysis.walls.held_up import corrections, held_up_s
+from rltrace.analysis.walls.paced import paced
 from rltrace.analysis.walls.wall import TAIL, Seen
 from rltrace.trace.vocabulary import Stage
 
@@ -40,6 +44,11 @@ def relief_s(seen: Seen, stages: Iterable[Stage]) -> Seconds:
     relief = np.zeros(len(steady))
     by_chain: dict[Chain, list[Stage]] = {}
     put_right = corrections(seen)
+    stages = tuple(stages)
+    by_pace = paced(seen, stages)
+    if by_pace is not None:
+        part: Seconds = seen.steps_s * by_pace.share
+        return part
     for stage in stages:
         if stage in put_right:
             relief += held_up_s(seen, [stage])

@@ -24,7 +24,9 @@ def env_reward(seen: Seen) -> Wall:
     stages = stages_of(ENV_REWARD)
     evidence = (*exposed_figures(seen, stages), *_evidence(seen))
     relief, because = relief_s(seen, stages), ""
-    if seen.probe is None:  # whose delays would be replayed as the stages' own
+    if (
+        seen.probe is None and seen.pace is None
+    ):  # whose delays would be replayed as the stages' own
         replayed = without_latency_s(seen)
         if replayed is not None:
             relief, because = replayed, _REPLAYED

@@ -69,7 +69,7 @@ class Ranking:
 def rank(seen: Seen) -> Ranking:
     """Runs all tests."""
     found = [test(seen) for test in TESTS]
-    known = sorted((w for w in found if w.cost.known), key=lambda w: -w.cost.share)
+    known = sorted((w for w in found if w.cost.known), key=lambda w: _order(seen, w))
     unknown = [wall for wall in found if not wall.cost.known]
     uncovered = _uncovered(seen)
     delayed = measured(seen)
@@ -121,6 +121,12 @@ def rank(seen: Seen) -> Ranking:
     )
 
 
+def _order(seen: Seen, wall: Wall) -> tuple[float, float]:
+    """The dearest first; of those that cost the same, that of the stages which take longest."""
+    stages = list(stages_of(wall.name))
+    return -round(wall.cost.share, 3), -float(seen.breakdown.tau_s[seen.steady][:, stages].sum())
+
+
 def _of_no_wall(seen: Seen) -> tuple[Stage, float]:
     """The stage that stands for no wall (evaluation, checkpoints, spans of stage `other`) which has
     the most exposed time, and its share of the steps."""
@@ -162,7 +168,8 @@ def _confidence(seen: Seen, first: Wall, near: tuple[Wall, ...], known: list[Wal
     if first.name in RESOURCE_OF.values() or first.name == TAIL:
         if not seen.overlap_known:
             return WEAK
-        if not is_measured(seen, stages_of(first.name)):
+        # What exposed time says of queues is no evidence; there costs have wide intervals instead.
+        if seen.pace is None and not is_measured(seen, stages_of(first.name)):
             binding = find_binding(seen.steps, seen.breakdown, seen.stages)
             if binding.confidence != LIKELY:
                 return WEAK

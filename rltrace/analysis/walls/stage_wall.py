@@ -9,6 +9,7 @@ from rltrace.analysis.binding import FEWEST_STEPS
 from rltrace.analysis.chains import Seconds
 from rltrace.analysis.stages import StageRow
 from rltrace.analysis.walls.held_up import corrections, is_measured
+from rltrace.analysis.walls.paced import paced
 from rltrace.analysis.walls.wall import (
     CANNOT_TELL,
     LIKELY,
@@ -65,16 +66,27 @@ def stage_wall(
     put_right = [one for stage, one in corrections(seen).items() if stage in stages]
     noise = math.hypot(*(one.share.half_width * part for one in put_right))
     cost = _widened(share_of_steps(relief_s, seen.steps_s), noise)
+    by_pace = paced(seen, stages)
+    if by_pace is not None:
+        low, high = min(cost.low, by_pace.low * part), max(cost.high, by_pace.high * part)
+        cost = Cost(cost.share, low, high, cost.n)
     because = because or (
         "the part of the step that would fall away if "
         f"{' and '.join(row.name for row in that_count(present))} took no time"
-        f"{', by the critical path' if seen.followed else ''}"
+        f"{_by(seen)}"
     )
     if put_right:
         delayed = " and ".join(one.name for one in put_right)
         because += f"; {delayed} as measured by delaying {'it' if len(put_right) == 1 else 'them'}"
-    confidence = _confidence(cost, n, not put_right and is_measured(seen, stages))
+    confirmed = by_pace is None and not put_right and is_measured(seen, stages)
+    confidence = _confidence(cost, n, confirmed)
     return Wall(name, confidence, cost, symptom, because, evidence, missing)
+
+
+def _by(seen: Seen) -> str:
+    if seen.pace is not None:
+        return ", by the pace of the roles that are left"
+    return ", by the critical path" if seen.followed else ""
 
 
 def _widened(cost: Cost, noise: float) -> Cost:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rltrace.analysis.devices import Devices
     from rltrace.analysis.freshness import Freshness
     from rltrace.analysis.goodput import Goodput
+    from rltrace.analysis.pace import Pace
     from rltrace.analysis.probe import Probe
     from rltrace.analysis.stages import Breakdown, StageRow
     from rltrace.analysis.staleness import Staleness
@@ -112,8 +113,8 @@ class Seen:
     what was captured of the samples that were trained on; `workload` is None where it cannot be
     told; `overlap_known` is not the case of a log that tells durations only, `followed` is
     the critical path where it tells more than exposed time, `overlap_s` how long the chains ran
-    beside each other by step, as far as that bounds a cost, and `probe` is None where no stage was
-    delayed."""
+    beside each other by step, as far as that bounds a cost, `probe` is None where no stage was
+    delayed, and `pace` where no queues lie between the roles."""
 
     run: Run
     steps: Steps
@@ -132,6 +133,7 @@ class Seen:
     followed: CriticalPath | None
     overlap_s: Seconds
     probe: Probe | None
+    pace: Pace | None
 
     @property
     def steady(self) -> list[int]:

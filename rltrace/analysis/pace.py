@@ -1,0 +1,149 @@
+"""How fast each role of a job could go if it never waited for another.
+
+Where queues lie between roles that run all the time, a step takes as long as the slowest of them
+needs for its samples: the actors, the verifiers, or the learner with the weights that it sends.
+Neither exposed time nor the critical path tells what a step would take without the slowest role's
+work: whoever waits for room in a queue seems idle, and two processes that wait in turn seem busy
+all the time together. So work is added up by process, and divided by the processes of a role.
+
+A process that works on one sample after the other needs the time that it was seen to work. One that
+works on many at once needs no more than that, and no less than if all its places were always taken:
+where it waited for others it was not full, and nobody saw how much faster it can be.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rltrace.analysis.activity import Activity
+from rltrace.analysis.actors import Actors
+from rltrace.analysis.chains import Chain
+from rltrace.analysis.composition import Composition
+from rltrace.analysis.followed import follow
+from rltrace.analysis.pieces import Pieces, read_pieces
+from rltrace.analysis.queued import has_queues, may_have_queues
+from rltrace.analysis.roles import MOVES, Range, Role, set_seconds, united
+from rltrace.analysis.stages import Breakdown
+from rltrace.analysis.steps import Steps
+from rltrace.analysis.whatif.workload import Engine
+from rltrace.trace.vocabulary import Stage
+
+if TYPE_CHECKING:
+    from rltrace.trace.run import Run
+
+_PASSES = (Stage.REFERENCE, Stage.LOGPROB, Stage.VALUE)
+_ERROR = 0.11  # of a role's pace once it does not wait, as a logarithm: that of replays
+
+
+@dataclass(frozen=True)
+class Pace:
+    """The roles of a job in which they go on beside each other. `step_s` is from the start of one
+    step to that of the next, in the mean, and `samples` how many are made for it (0: nobody knows);
+    `on_the_way` how many steps' samples are under way at
+    most, and `latency_s` how long one is worked on by each stage."""
+
+    step_s: float
+    samples: float
+    learner: Role
+    actors: tuple[Role, ...]
+    on_the_way: float
+    latency_s: dict[Stage, float]
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """All of them."""
+        return (self.learner, *self.actors)
+
+    @property
+    def explained(self) -> float:
+        """The part of the step that the slowest role is at work, at most 1. Little: roles wait for
+        each other in turn, and no one of them sets the pace."""
+        return min(1.0, max(self._seconds(frozenset()).middle, 0.0) / self.step_s)
+
+    def without(self, stages: Iterable[Stage]) -> Range:
+        """What a step would take if some stages took no time: as long as the slowest of the others,
+        or longer, where roles wait for each other in turn. A role that waits now may be faster or
+        slower than it was seen to be once it does not, by `_ERROR`; the slowest one may not."""
+        gone = frozenset(stages)
+        left, explained = self._seconds(gone), self.explained
+        if not explained:
+            return Range(0.0, self.step_s / 2, self.step_s)
+        slowest = max(self.roles, key=lambda role: role.seconds().middle)
+        sure_s = slowest.seconds(gone).middle
+        sure_s = sure_s if sure_s >= slowest.seconds().middle else 0.0
+        low, middle, high = (
+            max(sure_s, left.low * math.exp(-_ERROR)),
+            left.middle * (1 + 1 / explained) / 2,
+            left.high * math.exp(_ERROR) / explained,
+        )
+        return Range(*(min(seconds, self.step_s) for seconds in (low, middle, high)))
+
+    def _seconds(self, gone: frozenset[Stage]) -> Range:
+        found = Range(0.0, 0.0, 0.0)
+        for role in self.roles:
+            found = found.longer(role.seconds(gone))
+        # No more samples are made than there is room for on the way: lag bounds and full queues.
+        round_s = self.learner.seconds(gone).middle
+        round_s += sum(s for stage, s in self.latency_s.items() if stage not in gone)
+        least = round_s / self.on_the_way if self.on_the_way else 0.0
+        return found.longer(Range(least, least, least))
+
+    def of_learner_s(self, stages: Iterable[Stage]) -> float:
+        """Seconds a step by which the learner's own turn is shorter without these stages: a step
+        cannot be shortened by more, where they are the learner's alone."""
+        return self.learner.seconds().middle - self.learner.seconds(frozenset(stages)).middle
+
+
+def find_pace(
+    run: Run,
+    activity: Activity,
+    steps: Steps,
+    breakdown: Breakdown,
+    composed: Composition | None,
+    engine: Engine | None,
+) -> Pace | None:
+    """The pace of the roles of `run`; None where they wait for steps to end, or where the work of
+    the actors or of the learner was not seen. `engine` is how they decode, as far as it is known.
+    """
+    steady = list(steps.steady)
+    if composed is None or not may_have_queues(run, composed):
+        return None
+    since, until = steps.windows[steady[0]].start_ns, steps.windows[steady[-1]].end_ns
+    pieces = _within(read_pieces(activity), since, until)
+    if not has_queues(run, composed, pieces):
+        return None
+    learner = _learner(pieces, breakdown.chain_of, len(steady))
+    actors = Actors(pieces, follow(run, steps), steps, (since, until), breakdown.chain_of)
+    roles = actors.roles(engine)
+    if learner is None or not any(role.name == "actors" for role in roles):
+        return None
+    return Pace(
+        step_s=(until - since) / 1e9 / len(steady),
+        samples=actors.needed / len(steady),
+        learner=learner,
+        actors=roles,
+        on_the_way=actors.on_the_way(),
+        latency_s=actors.latency_s(),
+    )
+
+
+def _learner(pieces: Pieces, chain_of: dict[Stage, Chain], steps: int) -> Role | None:
+    """All processes that train, and those of the passes beside it, do one thing after the other."""
+    trainers = np.unique(pieces.process[pieces.stage == Stage.TRAIN])
+    if not len(trainers):
+        return None
+    mine = [s for s, chain in chain_of.items() if chain is Chain.LEARNER and s is not Stage.OTHER]
+    kept = np.isin(pieces.stage, [*mine, *MOVES]) & np.isin(pieces.process, trainers)
+    kept |= np.isin(pieces.stage, [stage for stage in _PASSES if stage in mine])
+    work = pieces.take(kept)
+    return Role("learner", set_seconds(united(work.stage, work)), 1 / steps)
+
+
+def _within(pieces: Pieces, since: int, until: int) -> Pieces:
+    start, end = pieces.start_ns.clip(since, until), pieces.end_ns.clip(since, until)
+    return Pieces(pieces.process, pieces.stage, start, end).take(end > start)

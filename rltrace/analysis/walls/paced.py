@@ -1,0 +1,45 @@
+"""What stages cost where the roles of a job go on beside each other, with queues between them.
+
+Without a stage a step takes as long as the slowest role then needs for its samples
+(`rltrace.analysis.pace`). The critical path tells how long steps waited for it as they are, which
+may be much more: it says nothing of who would set the pace then. So it is an upper limit only, and
+what it could not follow may have been any stage's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rltrace.analysis.walls.held_up import corrections, held_up_s
+from rltrace.analysis.walls.wall import Seen, share_of_steps
+from rltrace.trace.vocabulary import Stage
+
+
+@dataclass(frozen=True)
+class Paced:
+    """The share of the step that stages cost, and between which bounds it is."""
+
+    low: float
+    share: float
+    high: float
+
+
+def paced(seen: Seen, stages: tuple[Stage, ...]) -> Paced | None:
+    """What these stages cost; None where no queues lie between the roles."""
+    pace = seen.pace
+    if pace is None or not pace.step_s > 0 or not len(seen.steps_s):
+        return None
+    left = pace.without(stages)
+    share, high = (1 - seconds / pace.step_s for seconds in (left.middle, left.low))
+    most = 1.0
+    if not any(role.does(stages) for role in pace.actors):
+        most = pace.of_learner_s(stages) / pace.step_s
+    if seen.followed is not None:
+        on_path = share_of_steps(held_up_s(seen, stages), seen.steps_s)
+        right = [one.share.half_width for s, one in corrections(seen).items() if s in stages]
+        unknown = sum(right) if right else seen.followed.unknown_share
+        share = min(share, on_path.share + unknown)
+        most = min(most, max(on_path.share, on_path.high) + unknown)
+    share, high = min(share, most), min(high, most)
+    low = 1 - left.high / pace.step_s
+    return Paced(*(min(1.0, max(0.0, x)) for x in (min(low, share), share, max(high, share))))

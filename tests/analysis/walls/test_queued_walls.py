@@ -1,0 +1,138 @@
+"""Walls of asynchronous jobs with queues between their processes, held against the same jobs played
+without the stage in question."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.synthetic.played import Process
+from rltrace.analysis.summary import Summary
+from rltrace.analysis.walls.wall import ENV_REWARD, LEARNER, ROLLOUT, WEIGHTS
+from rltrace.trace.vocabulary import Stage
+from tests.analysis.handmade import rows
+from tests.analysis.walls.queued import Queued, cost, processes
+from tests.analysis.walls.walled import summary_of, walls_of
+
+STAGE_OF = {
+    ROLLOUT: Stage.ROLLOUT,
+    ENV_REWARD: Stage.REWARD,
+    LEARNER: Stage.TRAIN,
+    WEIGHTS: Stage.SYNC,
+}
+
+BINDING = {
+    "weights": (Queued(sync_s=4), WEIGHTS),
+    "weights, a little": (Queued(sync_s=2.2), WEIGHTS),
+    "learner": (Queued(train_s=4), LEARNER),
+    "learner, many samples at once": (Queued(train_s=4, at_once=4), LEARNER),
+    "judges": (Queued(judge_s=2, generate_s=0.3), ENV_REWARD),
+    "many judges": (Queued(judge_s=2, judges=8, generate_s=0.3), ENV_REWARD),
+    "generators": (Queued(generate_s=2), ROLLOUT),
+    "generators of many samples at once": (Queued(generate_s=2, at_once=4), ROLLOUT),
+}
+
+
+def holds(found: Summary, job: Queued, name: str) -> None:
+    """The said interval has the true cost, and what is said is near it."""
+    true, said = cost(job, STAGE_OF[name]), walls_of(found)[name].cost
+    assert said.low - 0.01 <= true <= said.high + 0.01, (name, true, said)
+    assert said.share == pytest.approx(true, abs=0.1), name
+
+
+@pytest.mark.parametrize("binding", BINDING)
+def test_what_a_stage_costs_is_what_a_step_loses_without_it(tmp_path: Path, binding: str) -> None:
+    job, name = BINDING[binding]
+    found = summary_of(tmp_path, *processes(job))
+    assert found.verdict.first is not None
+    assert found.verdict.first.name == name
+    assert "by the pace" in found.verdict.because
+    for wall in STAGE_OF:
+        holds(found, job, wall)
+
+
+def test_where_all_are_level_nothing_binds(tmp_path: Path) -> None:
+    """Each takes 2 s a step: without one of them the others still do."""
+    job = Queued(judge_s=0.5, train_s=1.5, sync_s=0.5)
+    found = summary_of(tmp_path, *processes(job))
+    assert found.verdict.balanced
+    for wall in STAGE_OF:
+        holds(found, job, wall)
+
+
+def test_a_wall_is_named_by_what_falls_away_and_not_by_its_part_of_the_path(tmp_path: Path) -> None:
+    """The weights are nine tenths of the path, and half of it would be the generators' without."""
+    job, _ = BINDING["weights"]
+    found = summary_of(tmp_path, *processes(job))
+    assert found.critical_path is not None
+    (sync,) = [share for share in found.critical_path.shares if share.stage == "sync"]
+    assert sync.share > 0.85
+    assert walls_of(found)[WEIGHTS].cost.high < 0.65
+
+
+def test_queues_with_little_room_are_queues(tmp_path: Path) -> None:
+    """Each sample is trained on by the version after its own, as if a step began its generation;
+    but generation goes on as the weights are sent."""
+    job = Queued(sync_s=4, room=2)
+    found = summary_of(tmp_path, *processes(job))
+    assert found.verdict.first is not None
+    assert found.verdict.first.name == WEIGHTS
+    holds(found, job, WEIGHTS)
+    holds(found, job, LEARNER)
+
+
+def test_roles_that_wait_for_each_other_in_turn_have_wide_intervals(tmp_path: Path) -> None:
+    """A batch is more than there is room for: while weights are sent generators stand still, and
+    the learner waits for the rest of the batch after that. No role sets the pace alone."""
+    job = Queued(sync_s=4, room=2, batch=16)
+    found = summary_of(tmp_path, *processes(job))
+    walls = walls_of(found)
+    for name in (WEIGHTS, ROLLOUT):
+        said, true = walls[name].cost, cost(job, STAGE_OF[name])
+        assert said.low <= true <= said.high
+        assert walls[name].confidence == "weak"
+    assert found.verdict.confidence == "weak"
+
+
+@pytest.mark.parametrize("dropped", [False, True], ids=["queued", "dropped"])
+def test_samples_that_fill_queues_are_no_work_for_steps_and_dropped_ones_are(
+    tmp_path: Path, dropped: bool
+) -> None:
+    """A run that ends with full queues made more samples than its steps needed. Of samples that no
+    step ever used, though later ones were, the steps needed as many: they have to be made."""
+    job = Queued(train_s=4, steps=12)
+    made = processes(job)
+    if dropped:
+        _drop_half(made[0])
+    found = summary_of(tmp_path, *made)
+    without = 1 - 8 * 0.5 / 2 / 4.05
+    assert walls_of(found)[LEARNER].cost.share == pytest.approx(without, abs=0.05)
+
+
+def _drop_half(learner: Process) -> None:
+    """Every other sample of a batch is not trained on, and nobody says so."""
+    (uses,) = learner.columns.pop("uses")
+    rows(learner, "uses", **{name: list(values[::2]) for name, values in uses.items()})
+
+
+def test_an_audit_beside_the_judges_hides_no_wall(tmp_path: Path) -> None:
+    job, name = BINDING["learner"]
+    audit = Process("auditor", 0, 0)
+    made = processes(job)
+    (first, *_), last = made[0].spans, made[0].spans[-1]
+    audit.span((first[0], last[1]), "audit", Stage.REWARD, -1)
+    found = summary_of(tmp_path, *made, audit)
+    assert walls_of(found)[name].cost.share == pytest.approx(cost(job, STAGE_OF[name]), abs=0.05)
+
+
+def test_rates_of_roles_are_those_of_their_processes_at_work(tmp_path: Path) -> None:
+    """Two generators that wait in turn seem to be at work all the time together."""
+    found = summary_of(tmp_path, *processes(replace(BINDING["learner"][0], steps=40)))
+    queues = found.verdict.queues
+    assert queues is not None
+    assert queues.slowest == "learner"
+    assert queues.actors == pytest.approx(2 / 0.5, rel=0.05)
+    assert queues.rewards == pytest.approx(2 / 0.1, rel=0.05)
+    assert queues.learner == pytest.approx(8 / 4.05, rel=0.05)

@@ -65,6 +65,11 @@ class Pace:
         each other in turn, and no one of them sets the pace."""
         return min(1.0, max(self._seconds(frozenset()).middle, 0.0) / self.step_s)
 
+    @property
+    def slowest(self) -> Role:
+        """The role that needs the longest for a step."""
+        return max(self.roles, key=lambda role: role.seconds().middle)
+
     def without(self, stages: Iterable[Stage]) -> Range:
         """What a step would take if some stages took no time: as long as the slowest of the others,
         or longer, where roles wait for each other in turn. A role that waits now may be faster or
@@ -73,7 +78,7 @@ class Pace:
         left, explained = self._seconds(gone), self.explained
         if not explained:
             return Range(0.0, self.step_s / 2, self.step_s)
-        slowest = max(self.roles, key=lambda role: role.seconds().middle)
+        slowest = self.slowest
         sure_s = slowest.seconds(gone).middle
         sure_s = sure_s if sure_s >= slowest.seconds().middle else 0.0
         low, middle, high = (

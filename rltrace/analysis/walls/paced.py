@@ -2,8 +2,9 @@
 
 Without a stage a step takes as long as the slowest role then needs for its samples
 (`rltrace.analysis.pace`). The critical path tells how long steps waited for it as they are, which
-may be much more: it says nothing of who would set the pace then. So it is an upper limit only, and
-what it could not follow may have been any stage's.
+may be much more: it says nothing of who would set the pace then. So it is an upper limit at most,
+and what it could not follow may have been any stage's. Of stages of a role that is at work all the
+time not even that: who waited for room in a queue is on the path, and not what made the room.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from dataclasses import dataclass
 from rltrace.analysis.walls.held_up import corrections, held_up_s
 from rltrace.analysis.walls.wall import Seen, share_of_steps
 from rltrace.trace.vocabulary import Stage
+
+
+_SETS = 0.85  # of the step; a role that is at work for more of it sets the pace
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,7 @@ def paced(seen: Seen, stages: tuple[Stage, ...]) -> Paced | None:
     most = 1.0
     if not any(role.does(stages) for role in pace.actors):
         most = pace.of_learner_s(stages) / pace.step_s
-    if seen.followed is not None:
+    if seen.followed is not None and not (pace.slowest.does(stages) and pace.explained > _SETS):
         on_path = share_of_steps(held_up_s(seen, stages), seen.steps_s)
         right = [one.share.half_width for s, one in corrections(seen).items() if s in stages]
         unknown = sum(right) if right else seen.followed.unknown_share

@@ -47,10 +47,12 @@ def _goes_on(pieces: Pieces) -> bool:
 
 
 def _actors_wait(run: Run) -> bool:
-    """Whether processes that make samples say that they wait: for room, or for something to do."""
+    """Whether processes that make samples say that they wait, in a loop of the user's own: for
+    room. The engines of a framework wait for weights, too."""
     found = run.sql(f"""
-        select count(*) from raw_spans where start_ns > 0 and stage = {int(Stage.WAIT)}
+        select distinct process from raw_spans where start_ns > 0 and stage = {int(Stage.WAIT)}
         and process in (select process from raw_trajectories where start_ns > 0)
         and process not in (select process from raw_spans where stage = {int(Stage.TRAIN)})
     """).fetchall()
-    return bool(found[0][0])
+    own = {process.number for process in run.processes if not process.adapter}
+    return any(process in own for (process,) in found)

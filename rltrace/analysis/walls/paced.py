@@ -15,7 +15,6 @@ from rltrace.analysis.walls.held_up import corrections, held_up_s
 from rltrace.analysis.walls.wall import Seen, share_of_steps
 from rltrace.trace.vocabulary import Stage
 
-
 _SETS = 0.85  # of the step; a role that is at work for more of it sets the pace
 
 

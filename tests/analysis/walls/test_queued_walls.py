@@ -3,16 +3,18 @@ without the stage in question."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import rltrace
 from benchmarks.synthetic.played import Process
-from rltrace.analysis.summary import Summary
+from rltrace.analysis.summary import Summary, summarize
 from rltrace.analysis.walls.wall import ENV_REWARD, LEARNER, ROLLOUT, WEIGHTS
 from rltrace.trace.vocabulary import Stage
-from tests.analysis.handmade import rows
+from tests.analysis.handmade import rows, run_of
 from tests.analysis.walls.queued import Queued, cost, processes
 from tests.analysis.walls.walled import summary_of, walls_of
 
@@ -81,6 +83,23 @@ def test_queues_with_little_room_are_queues(tmp_path: Path) -> None:
     assert found.verdict.first.name == WEIGHTS
     holds(found, job, WEIGHTS)
     holds(found, job, LEARNER)
+
+
+def test_who_makes_samples_and_says_that_it_waits_waits_for_room(tmp_path: Path) -> None:
+    """Little room, and weights that are sent in no time: nothing else tells it from a batch ahead.
+    Between the roles of a placement that is stated to have none, there are no queues."""
+    job = Queued(train_s=4, room=2)
+    path = run_of(tmp_path / "told", *processes(job)).path
+    for file in (path / "process").glob("*.json"):  # a loop of the user's own has no adapter
+        facts = json.loads(file.read_text())
+        file.write_text(json.dumps({k: v for k, v in facts.items() if k != "adapter"}))
+    found = summarize(rltrace.open_run(path))
+    assert "by the pace" in found.verdict.because
+    for wall in (LEARNER, WEIGHTS, ROLLOUT):
+        holds(found, job, wall)
+    stated = {"placement": "one-step-off"}
+    found = summary_of(tmp_path / "stated", *processes(job), settings=stated)
+    assert "by the pace" not in found.verdict.because
 
 
 def test_roles_that_wait_for_each_other_in_turn_have_wide_intervals(tmp_path: Path) -> None:

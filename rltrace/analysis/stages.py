@@ -42,7 +42,8 @@ class Breakdown:
     how long the actors' and the learner's chain ran at once, `beside_s` how long stages of one
     chain ran beside another of it, `env_beyond_s` how long tools ran and no generation. `chain_s`
     (second axis: `Chain`) is how long any stage of a chain ran, and `covered_s` how long one of any
-    chain did; `other`, which is structure, is in neither.
+    chain did; `other`, which is structure, is in neither. `learner_beside_weights_s` is how long
+    the learner's chain ran while weights moved.
     `chain_of` is the chain that each stage was found to be on.
     """
 
@@ -55,6 +56,7 @@ class Breakdown:
     env_beyond_s: Seconds
     chain_s: Seconds
     covered_s: Seconds
+    learner_beside_weights_s: Seconds
     chain_of: dict[Stage, Chain]
 
 
@@ -79,6 +81,7 @@ def break_down(activity: Activity, steps: Steps) -> Breakdown:
     bits = {c: sum(1 << stage for stage, of in chain_of.items() if of is c) for c in Chain}
     in_chain = [_runs(mask, bits[chain] & ~(1 << Stage.OTHER)) for chain in Chain]
     both = in_chain[Chain.ACTORS] & in_chain[Chain.LEARNER]
+    through = in_chain[Chain.WEIGHTS] & in_chain[Chain.LEARNER]
     in_any = np.logical_or.reduce(in_chain)
     beside = sum(_beside(mask, bits[chain] & ~(1 << Stage.OTHER)) for chain in Chain)
     tools = (mask >> Stage.ENV & 1 == 1) & (mask >> Stage.ROLLOUT & 1 == 0)
@@ -92,6 +95,7 @@ def break_down(activity: Activity, steps: Steps) -> Breakdown:
         env_beyond_s=summed(step[tools], seconds[tools], n),
         chain_s=np.stack([summed(step[runs], seconds[runs], n) for runs in in_chain], axis=1),
         covered_s=summed(step[in_any], seconds[in_any], n),
+        learner_beside_weights_s=summed(step[through], seconds[through], n),
         chain_of=chain_of,
     )
 

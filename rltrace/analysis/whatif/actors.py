@@ -52,7 +52,8 @@ class Actors:
         self.scoring = "group" if by_batch and streams else workload.scoring
 
     def begin_group(self) -> None:
-        """The next group of the workload begins, on the worker with the least to do."""
+        """The next group of the workload begins, on the worker with the least to do; or each of its
+        samples does, where they are spread."""
         number = self.begun
         self.begun += 1
         batch = (number // self.per_step) % len(self.groups)
@@ -61,6 +62,8 @@ class Actors:
         worker = min(self.workers, key=lambda worker: worker.load)
         self.generating += 1
         for tokens, env_s, verdict_s in samples:
+            if self.load.spread:
+                worker = min(self.workers, key=lambda worker: worker.load)
             self._begin_sample(worker, group, tokens, env_s, verdict_s)
 
     def _begin_sample(
@@ -74,7 +77,7 @@ class Actors:
             self._sample_ended(group, verdict_s)
 
         def called() -> None:
-            self.clock.after(env_s, lambda: worker.submit(tokens / 2, _nothing, ended))
+            self.clock.after(env_s, lambda: worker.go_on(tokens / 2, ended))
 
         if env_s > 0:  # the tool answers halfway; meanwhile the sequence takes no slot
             worker.submit(tokens / 2, begun, called)
@@ -117,7 +120,3 @@ def _groups(batch: Batch) -> list[list[tuple[float, float, float]]]:
 def _samples(batch: Batch) -> Iterator[tuple[float, float, float]]:
     columns = (batch.tokens.tolist(), batch.env_s.tolist(), batch.verdict_s.tolist())
     yield from zip(*columns, strict=True)
-
-
-def _nothing() -> None:
-    """A sequence that comes back from a tool does not begin anew."""

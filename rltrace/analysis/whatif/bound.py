@@ -30,10 +30,11 @@ def walls(workload: Workload, played: Replay) -> tuple[str, ...]:
     if workload.placement not in OVERLAPPING:
         return _near(_by_resource({**actors, **learner, **weights}))
     alone = replay(replace(workload, serial_s={}, rest_s=0.0, sync=Sync()))
+    weights_s = sum(weights.values()) * (1 - workload.sync.overlap)
     chain_s = {
         _largest(actors): alone.step_s,
-        _largest(learner): played.step_s - played.learner_waits_s,
-        RESOURCE_OF[Stage.SYNC]: sum(weights.values()) * (1 - workload.sync.overlap),
+        _largest(learner): played.step_s - played.learner_waits_s - weights_s,
+        RESOURCE_OF[Stage.SYNC]: weights_s,
     }
     return _near({name: seconds for name, seconds in chain_s.items() if name})
 

@@ -52,7 +52,27 @@ def fit_engine(sequences: Sequences) -> tuple[Engine, tuple[str, ...]]:
     slots = np.inf
     if full and np.std(full) < _SAME * np.mean(full):  # a limit is the same in every batch
         slots = max(1.0, float(np.median(full)))
+    elif _one_by_one(sequences):
+        slots = 1.0
+        notes += (
+            "no two sequences of a worker ever ran at once: it is taken to run one at a time",
+        )
     return Engine(float(workers), slots, lone, shared), notes
+
+
+def _one_by_one(sequences: Sequences) -> bool:
+    """Whether each worker ended a sequence before it began another, though it had several of most
+    batches to run."""
+    order = np.lexsort((sequences.begin_s, sequences.worker))
+    worker, begin, end = (
+        column[order] for column in (sequences.worker, sequences.begin_s, sequences.end_s)
+    )
+    same = worker[1:] == worker[:-1]
+    if (same & (begin[1:] < end[:-1])).any():
+        return False
+    places = np.stack([sequences.worker, sequences.batch])
+    _, count = np.unique(places, axis=1, return_counts=True)
+    return bool(np.median(count) > 1)
 
 
 def _running(sequences: Sequences, mine: np.typing.NDArray[np.bool_]) -> tuple[Floats, list[float]]:

@@ -85,7 +85,11 @@ class Meter:
 
 class Worker:
     """One engine: its running sequences all advance at the same pace, which depends on how many
-    they are; others wait for a free slot. `width` workers of a kind count as one."""
+    they are; others wait for a free slot. `width` workers of a kind count as one.
+
+    A sequence that goes on after a tool has the next free slot, before all that have not begun. An
+    engine may serve it in its turn, but then what it waits there is part of the pace that was
+    measured of it, between its beginning and its end."""
 
     def __init__(self, clock: Clock, engine: Engine, width: float, meter: Meter) -> None:
         self.clock = clock
@@ -96,6 +100,7 @@ class Worker:
         self.slots = engine.slots * width
         self.running: list[tuple[float, int, Action]] = []  # by the token at which they end
         self.waiting: deque[tuple[float, Action, Action]] = deque()
+        self.going_on: deque[tuple[float, Action]] = deque()
         self.token = 0.0  # tokens that a sequence which began with the clock would have
         self.since = 0.0
         self.paused = False
@@ -105,12 +110,18 @@ class Worker:
     @property
     def load(self) -> float:
         """Sequences that run or wait, for each worker."""
-        return (len(self.running) + len(self.waiting)) / self.width
+        return (len(self.running) + len(self.going_on) + len(self.waiting)) / self.width
 
     def submit(self, tokens: float, begun: Action, ended: Action) -> None:
         """A sequence of so many tokens; the actions come as it begins and ends."""
         self._advance()
         self.waiting.append((tokens, begun, ended))
+        self._fill()
+
+    def go_on(self, tokens: float, ended: Action) -> None:
+        """A sequence that has begun before has so many more tokens."""
+        self._advance()
+        self.going_on.append((tokens, ended))
         self._fill()
 
     def pause(self) -> None:
@@ -139,11 +150,19 @@ class Worker:
             self.token += passed / pace if pace else 0.0
 
     def _fill(self) -> None:
-        while self.waiting and not self.paused and len(self.running) < max(1.0, self.slots):
-            tokens, begun, ended = self.waiting.popleft()
-            heapq.heappush(self.running, (self.token + tokens, next(self._order), ended))
-            begun()
+        while not self.paused and len(self.running) < max(1.0, self.slots):
+            if self.going_on:
+                self._run(*self.going_on.popleft())
+            elif self.waiting:
+                tokens, begun, ended = self.waiting.popleft()
+                self._run(tokens, ended)
+                begun()
+            else:
+                break
         self._schedule()
+
+    def _run(self, tokens: float, ended: Action) -> None:
+        heapq.heappush(self.running, (self.token + tokens, next(self._order), ended))
 
     def _schedule(self) -> None:
         self._plan += 1

@@ -90,7 +90,7 @@ def workload_of(run: Run, parts: Parts | None = None) -> Source:
     tau_s = parts.breakdown.tau_s[steady].mean(axis=0)
     if not tau_s[Stage.ROLLOUT] > 0:
         raise RltraceError("no generation was seen: nothing can be replayed", CANNOT_TELL)
-    samples = samples_of(run, parts.steps)
+    samples = samples_of(run, parts.steps, composition.placement)
     if samples is None:
         return _from_stages(run, parts, composition.placement)
     made = _measured(run, parts, composition.placement, samples)
@@ -165,9 +165,10 @@ def _measured(run: Run, parts: Parts, placement: str, samples: Samples) -> Workl
         reference_s=float(tau_s[:, on_actors].sum(axis=1).mean()) if on_actors else 0.0,
         reward_workers=judges,
         scoring=scoring_of(samples, placement),
+        spread=samples.spread,
         chunks=_chunks(breakdown, steady, placement),
         sync=_sync(parts, placement),
-        lag_bound=float(max(1, parts.staleness.largest_lag)),
+        lag_bound=_lag_bound(run, parts),
         drops_stale=_drops_stale(run, parts, placement),
         devices=_devices(run)[0],
         failed_share=float(samples.failed.mean()),
@@ -175,6 +176,17 @@ def _measured(run: Run, parts: Parts, placement: str, samples: Samples) -> Workl
         **_common(run, parts),
     )
     return _fitted(made, parts)
+
+
+def _lag_bound(run: Run, parts: Parts) -> float:
+    """The bound in versions that a process states, else the largest lag that came."""
+    bounds = [1.0, float(parts.staleness.largest_lag)]
+    for process in run.processes:
+        settings = process.facts.get("settings")
+        stated = settings.get("max_lag") if isinstance(settings, dict) else None
+        if isinstance(stated, int | float) and math.isfinite(stated):
+            bounds.append(float(stated))
+    return max(bounds)
 
 
 def _drops_stale(run: Run, parts: Parts, placement: str) -> bool | None:
@@ -201,16 +213,32 @@ def _fitted(made: Workload, parts: Parts) -> Workload:
     replayed_s = played.stages_s.get(Stage.ROLLOUT, 0.0)
     scale = rollout_s / replayed_s if replayed_s else 1.0
     if made.placement == "async":
-        waits = played.learner_waits_s > _STARVED * played.step_s
-        scale = measured_s / played.step_s if waits else 1.0
-    scale = min(max(scale, 1 / _MOST_SCALE), _MOST_SCALE)
+        scale = measured_s / played.step_s
+    faster = _decoding_at(made, min(max(scale, 1 / _MOST_SCALE), _MOST_SCALE))
+    starved = made.placement == "async" and played.learner_waits_s > _STARVED * played.step_s
+    if made.placement != "async" or (starved and _fits_better(faster, played.step_s)):
+        made = faster
+    made = replace(made, model_error=error)
+    rest_s = max(0.0, measured_s - replay(made).step_s)
+    # The learner of a starved job has time to spare: more of its own would explain nothing.
+    return replace(made, rest_s=min(rest_s, idle_s) if starved else rest_s)
+
+
+def _decoding_at(made: Workload, scale: float) -> Workload:
     engine = replace(
         made.engine,
         token_s=made.engine.token_s * scale,
         shared_token_s=made.engine.shared_token_s * scale,
     )
-    made = replace(made, engine=engine, model_error=error)
-    return replace(made, rest_s=max(0.0, measured_s - replay(made).step_s))
+    return replace(made, engine=engine)
+
+
+def _fits_better(made: Workload, before_s: float) -> bool:
+    """Whether its replay is nearer to the measured step than one of so many seconds: not where
+    verdicts or the lag bound hold the samples up, and not decoding."""
+    measured_s = made.measured_step_s
+    off = [abs(math.log(step_s / measured_s)) for step_s in (replay(made).step_s, before_s)]
+    return off[0] < off[1] / 2
 
 
 def _chunks(breakdown: Breakdown, steady: list[int], placement: str) -> int:
@@ -232,7 +260,9 @@ def _sync(parts: Parts, placement: str) -> Sync:
     transfer = dict(found.phases).get(word(Phase.TRANSFER)) if found else None
     fixed_s = max(0.0, found.update_s.mean - transfer.mean) if found and transfer else math.inf
     if placement == "async":
-        overlap = 1 - exposed_s / tau_s if tau_s else 0.0
+        # What the learner does not work through it stands still for, or nobody asks for it then.
+        beside_s = float(parts.breakdown.learner_beside_weights_s[steady].mean())
+        overlap = min(1.0, beside_s / tau_s) if tau_s else 0.0
         return Sync(tau_s, overlap, bytes, fixed_s=fixed_s)
     by_role = {p.role: p.seconds.mean for p in found.participants} if found else {}
     sent, taken = by_role.get("source", 0.0), by_role.get("sink", 0.0)

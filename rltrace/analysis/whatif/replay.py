@@ -26,12 +26,15 @@ from rltrace.analysis.whatif.workload import Workload
 from rltrace.trace.vocabulary import Stage
 
 _WARM = 3
-_STEPS = 10
+_STEPS = 5
+_ALIKE = 3  # stretches in a row that are alike in a job that runs evenly
+_EVEN = 0.02  # by which they may differ
+_MOST_STRETCHES = 30
 
 
 @dataclass(frozen=True)
 class Replay:
-    """Means over the steps after the first few, seconds a step. `stages_s` is how long each stage
+    """Means over steps in which the job runs evenly, seconds a step. `stages_s` is how long each stage
     worked, `learner_waits_s` how long the learner waited for samples and `rollout_idle_s` how long
     no engine ran. `lags` are shares of the trained groups by lag,
     `stale_share` is the part of the groups that came too late. `beside` is the part of the time of
@@ -63,8 +66,13 @@ class _Play:
         self.load = workload
         self.clock = Clock()
         streams = workload.placement == "async" or workload.keeps_unfinished
-        steps = max(_STEPS, len(workload.batches)) if streams else max(2, len(workload.batches))
-        self.last = _WARM + steps
+        batches = len(workload.batches)
+        ahead = math.ceil(workload.lag_bound) + 1
+        if any(batch.env_s.any() for batch in workload.batches):
+            ahead *= 2  # tools that answer together part slowly
+        least = max(_STEPS, ahead) if streams else 2
+        self.streams = streams
+        self.stretch = batches * math.ceil(least / batches)  # steps: the same work in each
         self.actors = Actors(workload, self.clock, streams, self._complete)
         self.per_step = self.actors.per_step
         self.version = 0
@@ -73,9 +81,10 @@ class _Play:
         self.wanted: tuple[int, Callable[[], None], bool] | None = None
         self.asked_at = 0.0
         self.waited_s = 0.0
-        self.lags: Counter[int] = Counter()
+        self.lags: list[Counter[int]] = [Counter()]  # by step
         self.ends: list[float] = []
         self.marks: list[tuple[float, ...]] = []
+        self.queued: list[int] = []  # groups that wait for the learner as a step ends
 
     # --- the learner's chain ---
 
@@ -101,8 +110,7 @@ class _Play:
         if not keep:
             oldest = sorted(self.ready, key=lambda group: group.version)
             for group in oldest[:groups]:
-                if len(self.ends) >= _WARM:
-                    self.lags[self.version - group.version] += 1
+                self.lags[-1][self.version - group.version] += 1
                 self.ready.remove(group)
         then()
 
@@ -112,7 +120,7 @@ class _Play:
         for group in stale:
             self.ready.remove(group)
         self.actors.begun -= len(stale)
-        self.stale += len(stale) if len(self.ends) >= _WARM else 0
+        self.stale += len(stale)
         if stale:
             self._admit()
 
@@ -147,11 +155,35 @@ class _Play:
 
     def step_ends(self) -> None:
         self.ends.append(self.clock.now)
-        generated_s = self.actors.meter.busy_s(Stage.ROLLOUT)
-        self.marks.append((self.clock.now, generated_s, self.waited_s, self.actors.rewards.busy_s))
-        if len(self.ends) == _WARM:
-            self.actors.meter.warm()
-        self.clock.stopped = len(self.ends) >= self.last
+        actors = self.actors
+        generated_s = actors.meter.busy_s(Stage.ROLLOUT)
+        now = (self.clock.now, generated_s, self.waited_s, actors.rewards.busy_s, self.stale)
+        self.marks.append(now)
+        self.queued.append(len(self.ready))
+        self.lags.append(Counter())
+        stretches, more = divmod(len(self.ends) - _WARM, self.stretch)
+        if more or stretches < 0:
+            return
+        self.clock.stopped = self._is_over(stretches)
+        if not self.clock.stopped:
+            actors.meter.warm()
+
+    def _is_over(self, stretches: int) -> bool:
+        """Whether the steps that count have been played. Where stages take turns that is a stretch
+        after the first steps. Where generation runs ahead the job begins with nothing ready and all
+        that may begin on its way, and it lasts until both sides run at one rate: until two
+        stretches take as long, and as much waits for the learner in both."""
+        if not self.streams:
+            return stretches == 1
+        if stretches < _ALIKE:
+            return False
+        n = self.stretch
+        ends = [self.marks[-1 - k * n][0] for k in reversed(range(_ALIKE + 1))]
+        lasts = np.diff(ends)
+        queued = np.reshape(self.queued[-_ALIKE * n :], (_ALIKE, n)).mean(axis=1)
+        even = np.ptp(lasts) <= _EVEN * lasts.mean()
+        even &= np.ptp(queued) <= _EVEN * n * self.per_step
+        return bool(even) or stretches == _MOST_STRETCHES
 
     # --- placements ---
 
@@ -261,12 +293,12 @@ class _Play:
 
     def result(self) -> Replay:
         self.run()
-        load, first = self.load, _WARM - 1
-        begin, end = self.marks[first], self.marks[-1]
-        steps = len(self.marks) - _WARM
-        lengths = np.diff([mark[0] for mark in self.marks[first:]])
-        step_s, rollout_s, waits_s, reward_s = (
-            (b - a) / steps for a, b in zip(begin, end, strict=True)
+        load = self.load
+        steps = self.stretch * (_ALIKE if self.streams else 1)
+        counted = self.marks[-1 - steps :]
+        lengths = np.diff([mark[0] for mark in counted])
+        step_s, rollout_s, waits_s, reward_s, stale = (
+            (b - a) / steps for a, b in zip(counted[0], counted[-1], strict=True)
         )
         stages = {stage: load.mean_s(stage) for stage in load.serial_s}
         stages[Stage.ROLLOUT] = rollout_s
@@ -274,14 +306,15 @@ class _Play:
         stages[Stage.REFERENCE] = stages.get(Stage.REFERENCE, 0.0) + load.reference_s
         stages[Stage.SYNC], stages[Stage.SWITCH] = load.sync.seconds, load.switch_s
         idle_s = max(0.0, step_s - rollout_s)
-        total = sum(self.lags.values())
+        lags = sum(self.lags[-1 - steps : -1], Counter())
+        total = lags.total()
         return Replay(
             step_s=step_s,
             steps_s=tuple(float(x) for x in lengths),
             stages_s={stage: seconds for stage, seconds in stages.items() if seconds > 0},
             learner_waits_s=waits_s,
             rollout_idle_s=idle_s,
-            stale_share=self.stale / (self.stale + total) if self.stale else 0.0,
-            lags={lag: n / total for lag, n in sorted(self.lags.items())} if total else {},
+            stale_share=stale / (stale + self.per_step) if stale else 0.0,
+            lags={lag: n / total for lag, n in sorted(lags.items())} if total else {},
             beside=self.actors.meter.beside(),
         )

@@ -1,4 +1,9 @@
-"""The samples of a run: how they are dealt out to batches, and how they were judged."""
+"""The samples of a run: how they are dealt out to batches, and how they were judged.
+
+What the learner takes is a group where the samples of a group are used in one step. Where they are
+used in several the queue hands out samples one by one, and each is a group of its own. A number
+that comes again in each step (that of a prompt) is another group each time.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +17,7 @@ from rltrace.analysis.intervals import Ints
 from rltrace.analysis.order_statistics import Floats
 from rltrace.analysis.steps import Steps
 from rltrace.analysis.whatif.workload import Batch
-from rltrace.trace.vocabulary import Finish, Outcome
+from rltrace.trace.vocabulary import Fate, Finish, Outcome
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
@@ -20,6 +25,8 @@ if TYPE_CHECKING:
 _MOST_SAMPLES = 256  # of a batch that are played; slots and servers shrink alike
 _LEAST_BATCHES = 12
 _MOST_PLAYED = _LEAST_BATCHES * _MOST_SAMPLES  # more batches where they are small
+_SPLIT = 0.1  # part of the groups that may be used in several steps where groups are handed out
+_SPARED = 1.5  # begun for each one used: beyond it more is lost than what is still on its way
 _EARLY = 0.1  # part of a batch's generation before whose end a verdict begins without a barrier
 
 
@@ -39,9 +46,20 @@ class Samples:
     verdict_s: Floats
     judged_s: Floats  # when the verdict began; NaN: unknown
     failed: Floats
+    used: float  # samples a step that were trained on or dropped, but for stale ones; NaN: unknown
+
+    @property
+    def spread(self) -> bool:
+        """Whether the samples of a group run on several engines."""
+        pairs = np.unique(np.stack([self.group, self.worker]), axis=1)
+        _, engines = np.unique(pairs[0], return_counts=True)
+        _, members = np.unique(self.group, return_counts=True)
+        several = members > 1
+        return bool(several.any() and (engines[several] > 1).mean() > 0.5)
 
 
-def samples_of(run: Run, steps: Steps) -> Samples | None:
+def samples_of(run: Run, steps: Steps, placement: str) -> Samples | None:
+    """The samples of `run`; None where none was recorded with its length."""
     steady = [steps.windows[i] for i in steps.steady]
     origin, last = steady[0].start_ns, steady[-1].end_ns
     ok, broken = int(Outcome.OK), f"{int(Finish.TIMEOUT)}, {int(Finish.ERROR)}"
@@ -50,6 +68,10 @@ def samples_of(run: Run, steps: Steps) -> Samples | None:
             select trajectory, sum(end_ns - start_ns) as verdict_ns, min(start_ns) as judged_ns,
                    bool_or(outcome > {ok}) as unjudged
             from raw_rewards where start_ns > 0 and end_ns >= start_ns and trajectory <> -1
+            group by trajectory),
+        used as (
+            select trajectory, min(time_ns) as used_ns from raw_uses
+            where time_ns > 0 and trajectory <> -1 and fate <> {int(Fate.STALE)}
             group by trajectory)
         select t.process, coalesce(nullif(t."group", -1), t.trajectory) as sample_group,
                t.start_ns, case when first_token_ns >= t.start_ns then first_token_ns
@@ -57,21 +79,30 @@ def samples_of(run: Run, steps: Steps) -> Samples | None:
                t.end_ns, response_tokens, (first_token_ns >= t.start_ns)::bigint as first_seen,
                greatest(env_ns, 0) as env_ns,
                coalesce(verdict_ns, 0) as verdict_ns, coalesce(judged_ns, -1) as judged_ns,
-               (finish in ({broken}) or coalesce(unjudged, false))::bigint as failed
+               (finish in ({broken}) or coalesce(unjudged, false))::bigint as failed,
+               coalesce(used_ns, -1) as used_ns
         from raw_grouped_trajectories t left join verdicts v
              on t.trajectory = v.trajectory and t.trajectory <> -1
+             left join used u on t.trajectory = u.trajectory and t.trajectory <> -1
         where t.start_ns >= {origin} and t.start_ns < {last} and t.end_ns > t.start_ns
               and response_tokens > 0
         order by t.start_ns
     """
     table = pa.RecordBatchReader.from_stream(run.sql(query)).read_all()
     columns = [column.to_numpy().astype(np.int64) for column in table.columns]
-    process, group, start, begin, end, tokens, first, env, verdict, judged, failed = columns
+    if len(columns[0]) and (columns[9] > 0).any():  # after the last that was judged none was yet
+        columns = [column[: np.flatnonzero(columns[9] > 0)[-1] + 1] for column in columns]
+    process, group, start, begin, end, tokens, first, env, verdict, judged, failed, used = columns
     if not len(process):
         return None
     starts = np.array([window.start_ns for window in steady], np.int64)
+    batch = np.searchsorted(starts, start, side="right") - 1
+    if placement != "async":
+        group = np.unique(np.stack([batch, group]), axis=1, return_inverse=True)[1].reshape(-1)
+    if _split(group, used, np.searchsorted(starts, used, side="right")):
+        group = np.arange(len(group))
     return Samples(
-        batch=np.searchsorted(starts, start, side="right") - 1,
+        batch=batch,
         worker=np.unique(process, return_inverse=True)[1],
         group=group,
         start_s=(begin - origin) / 1e9,
@@ -82,7 +113,27 @@ def samples_of(run: Run, steps: Steps) -> Samples | None:
         verdict_s=verdict / 1e9,
         judged_s=np.where(judged > 0, (judged - origin) / 1e9, np.nan),
         failed=failed.astype(np.float64),
+        used=_used(run, origin, last) / len(steady),
     )
+
+
+def _used(run: Run, since_ns: int, until_ns: int) -> float:
+    """Samples that were trained on or dropped between two moments; NaN where no use is known."""
+    ((count,),) = run.sql(
+        "select count(distinct trajectory) from raw_uses where trajectory <> -1 "
+        f"and fate <> {int(Fate.STALE)} and time_ns >= {since_ns} and time_ns < {until_ns}"
+    ).fetchall()
+    return float(count) or np.nan
+
+
+def _split(group: Ints, used: Ints, step: Ints) -> bool:
+    """Whether the samples of a group are used in several steps."""
+    known = used > 0
+    pairs = np.unique(np.stack([group[known], step[known]]), axis=1)
+    _, steps = np.unique(pairs[0], return_counts=True)
+    _, members = np.unique(group[known], return_counts=True)
+    several = members > 1
+    return bool(several.any() and (steps[several] > 1).mean() > _SPLIT)
 
 
 def batches_of(samples: Samples, steps: int, placement: str) -> tuple[tuple[Batch, ...], float]:
@@ -93,12 +144,12 @@ def batches_of(samples: Samples, steps: int, placement: str) -> tuple[tuple[Batc
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
     number = rank[group]  # of the group, in the order of their beginning
-    each = max(1, round(len(order) / steps))
-    began = samples.batch[first[order]]
-    of_group = np.arange(len(order)) // each if placement == "async" else began
-    counts = np.bincount(of_group)
-    usual = int(np.median(counts[counts > 0]))
     members = len(samples.group) / len(order)
+    of_group = samples.batch[first[order]]
+    if placement == "async":
+        of_group = _dealt(np.bincount(number), samples.used, steps)
+    counts = np.bincount(of_group[of_group >= 0])
+    usual = int(np.median(counts[counts > 0]))
     kept = max(1, min(usual, int(_MOST_SAMPLES / members)))
     made: list[Batch] = []
     # Those that are cut off by an end of the run are left out; lengths change as the policy learns,
@@ -121,6 +172,21 @@ def batches_of(samples: Samples, steps: int, placement: str) -> tuple[tuple[Batc
     return tuple(made), usual / kept
 
 
+def _dealt(members: Ints, used: float, steps: int) -> Ints:
+    """The batch of each group, of so many samples, where they come in a stream: as many in each as
+    the learner uses in a step. What is begun beyond that fills the queue, unless it is lost. -1 for
+    groups that an end of the run cuts off."""
+    begun = members.sum() / steps
+    per_step = used if begun / _SPARED < used < begun * _SPARED else begun
+    usual = float(np.median(members))
+    whole = np.flatnonzero(members >= usual)
+    each = max(1, round(per_step / members[whole[0] : whole[-1] + 1].mean()))
+    batch = np.full(len(members), -1, np.int64)
+    inside = slice(whole[0], whole[-1] + 1)
+    batch[inside] = np.arange(whole[-1] + 1 - whole[0]) // each
+    return batch
+
+
 def scoring_of(samples: Samples, placement: str) -> str:
     """Whether verdicts waited for the batch, for the group, or for nobody."""
     known = ~np.isnan(samples.judged_s)
@@ -139,7 +205,9 @@ def scoring_of(samples: Samples, placement: str) -> str:
         ]
         if np.mean(streams) < 0.5:
             return "batch"
-    _, place = np.unique(samples.group, return_inverse=True)
+    _, place, members = np.unique(samples.group, return_inverse=True, return_counts=True)
+    if members.max() == 1:
+        return "sample"
     last = np.zeros(place.max() + 1)
     np.maximum.at(last, place, end)
     return "sample" if (judged < last[place[known]]).mean() > _EARLY else "group"

@@ -79,6 +79,7 @@ class Workload:
     reference_s: float = 0.0
     reward_workers: int = 1
     scoring: str = "batch"
+    spread: bool = False  # the samples of a group run on whichever worker has the least to do
     chunks: int = 1
     sync: Sync = Sync()
     lag_bound: float = 1.0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -26,3 +28,21 @@ def test_a_sequence_that_waits_for_its_tool_runs_with_nobody() -> None:
     )
     assert not notes
     assert (engine.token_s, engine.shared_token_s) == pytest.approx((1.0, 0.5))
+
+
+def test_a_worker_that_never_ran_two_at_once_runs_one_at_a_time() -> None:
+    """Two workers, a sequence after the other on each, with pauses between them."""
+    begin_s = np.repeat(5.0 * np.arange(12), 2)
+    sequences = Sequences(
+        worker=np.tile([0, 1], 12),
+        batch=np.arange(24) // 6,
+        begin_s=begin_s,
+        end_s=begin_s + 2,
+        tokens=np.full(24, 20.0),
+        env_s=np.zeros(24),
+    )
+    engine, notes = fit_engine(sequences)
+    assert engine.slots == 1
+    assert "one at a time" in " ".join(notes)
+    one_each = replace(sequences, batch=np.arange(24) // 2)  # no second one was there to run
+    assert fit_engine(one_each)[0].slots == np.inf

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import rltrace
 from rltrace.analysis.whatif.constants import Constants
 from rltrace.analysis.whatif.of_run import workload_of
 from rltrace.analysis.whatif.predict import baseline, predict, ranked
@@ -119,6 +121,96 @@ def test_slots_and_judges_are_found(tmp_path: Path) -> None:
     assert faster.gain.middle == pytest.approx(10 / 9, rel=0.01)
     more = predict(lambda constants: load, [("slots", "x2")])
     assert more.gain.middle == pytest.approx(10 / 8, rel=0.02)
+
+
+def of_queue(path: Path, steps: int = 16) -> Run:
+    """Samples go one by one through a queue to two judges, 4 s each, and the learner takes any four
+    of them: 8 s a step. It trains for 1 s and then moves weights for 2 s, in which it stands still.
+    A sample takes 2 s on either of two engines; they stand still while six samples wait for a
+    verdict. Three samples after each other have one group number."""
+    count = 4 * steps + 6  # the last six are never judged
+    begin = [2.0 * n for n in range(count)]
+    judged = [2.0 * n + 14 for n in range(count - 6)]
+    used = [8.0 * (n // 4) + 24 for n in range(4 * steps)]
+    spans: list[tuple[Any, ...]] = []
+    for n in range(steps):
+        ready = 8.0 * n + 24
+        spans += [(("step", n), ready - 5, ready + 3), (Stage.TRAIN, ready, ready + 1)]
+        spans.append((Stage.SYNC, ready + 1, ready + 3))
+    learner = rows(
+        process("learner", *spans), "uses", time_s=[u + 0.5 for u in used],
+        trajectory=list(range(1, 4 * steps + 1)), fate=[0] * 4 * steps,
+        version=[n // 4 for n in range(4 * steps)],
+    )  # fmt: skip
+    engines = []
+    for which in (0, 1):
+        mine = list(range(which, count, 2))
+        engines.append(rows(
+            process("rollout", *[(Stage.ROLLOUT, begin[n], begin[n] + 2) for n in mine], rank=which),
+            "trajectories", start_s=[begin[n] for n in mine], end_s=[begin[n] + 2 for n in mine],
+            trajectory=[n + 1 for n in mine], group=[n // 3 for n in mine],
+            response_tokens=[20] * len(mine), first_version=[max(0, n // 4 - 2) for n in mine],
+        ))  # fmt: skip
+    judge = rows(
+        process("reward", *[(Stage.REWARD, j, j + 4, i % 2) for i, j in enumerate(judged)]),
+        "rewards", start_s=judged, end_s=[j + 4 for j in judged],
+        trajectory=list(range(1, len(judged) + 1)), value=[1.0] * len(judged),
+    )  # fmt: skip
+    return run_of(path, learner, *engines, judge, settings={"placement": "async"})
+
+
+def test_a_queue_of_samples_is_replayed_as_it_was(tmp_path: Path) -> None:
+    load = of(of_queue(tmp_path))
+    assert len(load.batches[0].tokens) == 4
+    assert all(len(set(one.group)) == 4 for one in load.batches)  # handed out one by one
+    assert {float(x) for one in load.batches for x in one.verdict_s} == {4.0}  # of those judged
+    assert load.reward_workers == 2
+    assert load.sync.overlap == pytest.approx(0)
+    assert load.model_error == pytest.approx(0, abs=0.02)
+    assert load.rest_s == pytest.approx(0, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("moves", "step_s"),
+    [
+        ([("reward_parallel", "x2")], 4),  # 4 samples, 2 s each on two engines; judges: 4 s, too
+        ([("reward_parallel", "x8")], 4),
+        ([("reward_parallel", "x8"), ("rollout_workers", "x2")], 3),  # the learner's own 1 + 2 s
+    ],
+)
+def test_what_binds_a_queue_next_is_found(tmp_path: Path, moves: Any, step_s: float) -> None:
+    found = predict(workload_of(of_queue(tmp_path)), moves)
+    assert found.step_s.middle == pytest.approx(step_s, rel=0.03)
+
+
+def test_a_group_number_that_comes_again_in_each_step_is_another_group(tmp_path: Path) -> None:
+    """Two prompts, the same in each step, two samples each, one after the other for 1 s."""
+    begin = [10.0 * step + i for step in range(6) for i in range(4)]
+    ids = list(range(1, 25))
+    driver = process("driver", *[(("step", n), 10 * n, 10 * n + 10) for n in range(6)],
+                     *[(Stage.TRAIN, 10 * n + 4, 10 * n + 10) for n in range(6)])  # fmt: skip
+    engine = rows(
+        process("rollout"), "trajectories", start_s=begin, end_s=[b + 1 for b in begin],
+        trajectory=ids, group=[0, 0, 1, 1] * 6, response_tokens=[5] * 24, first_version=[0] * 24,
+    )  # fmt: skip
+    load = of(run_of(tmp_path, driver, engine, settings={"placement": "colocated"}))
+    assert [len(one.tokens) for one in load.batches] == [4] * 6
+    assert all(len(set(one.group)) == 2 for one in load.batches)
+    assert abs(load.model_error) < 0.03
+
+
+def test_a_stated_bound_is_the_bound_though_no_sample_was_so_late(tmp_path: Path) -> None:
+    driver = process("driver", *turns(6, 6, 6))
+    ids = [1, 2, 3]
+    made = rows(
+        driver, "trajectories", start_s=[0.0, 10.0, 20.0], end_s=[6.0, 16.0, 26.0],
+        trajectory=ids, group=ids, response_tokens=[5] * 3, first_version=[0] * 3,
+    )  # fmt: skip
+    run_of(tmp_path, made, settings={"placement": "async"})
+    facts_file = next((tmp_path / "run/process").glob("*.json"))
+    facts = json.loads(facts_file.read_text()) | {"settings": {"max_lag": 5}}
+    facts_file.write_text(json.dumps(facts))
+    assert of(rltrace.open_run(tmp_path / "run")).lag_bound == 5
 
 
 def test_the_first_token_of_a_response_ends_its_prefill(tmp_path: Path) -> None:

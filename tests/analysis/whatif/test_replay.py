@@ -104,6 +104,49 @@ def test_the_lag_bound_holds_generation_back() -> None:
     assert max(steps[1].lags) <= 2
 
 
+@pytest.mark.parametrize("bound", [1, 4, 16])
+@pytest.mark.parametrize("env_s", [0, 30])
+def test_a_full_engine_sets_the_pace_at_any_lag_bound(bound: int, env_s: float) -> None:
+    """All groups that the bound admits are begun at once; what that gives is soon used up."""
+    lengths = [3, 1, 4, 1, 5, 9, 2, 6]
+    batches = [batch(lengths[n:] + lengths[:n], group=2, env_s=env_s) for n in range(4)]
+    slots = Engine(1.0, 2.0, 1.0, 0.0)
+    load = workload(*batches, train_s=4, placement="async", engine=slots, lag_bound=bound)
+    step_s = replay(load).step_s
+    if bound > 1:
+        assert step_s == pytest.approx(sum(lengths) / 2, rel=0.02)
+    else:  # tools of 30 s: two batches of samples are too few to fill two slots
+        assert step_s >= 0.98 * sum(lengths) / 2
+
+
+def test_a_queue_that_still_fills_is_waited_for() -> None:
+    load = workload(batch([1] * 4), train_s=4.2, placement="async", lag_bound=8,
+                    engine=Engine(1.0, 1.0, 1.0, 0.0))  # fmt: skip
+    played = replay(load)  # 4 s to make a batch, 4.2 to train on it
+    assert played.step_s == pytest.approx(4.2)
+    assert played.mean_lag > 7
+
+
+def test_a_sample_goes_on_after_its_tool_before_others_begin() -> None:
+    # One slot. 1 calls its tool at 1 s, 2 runs until 6, then 1 goes on and ends at 7: from then on
+    # the learner works, 10 s for each of three parts. 3, which waited all along, begins at 7.
+    slot = Engine(1.0, 1.0, 1.0, 0.0)
+    load = workload(batch([2, 10, 10], env_s=0.5), train_s=30, chunks=3, scoring="sample",
+                    engine=slot)  # fmt: skip
+    assert replay(load).step_s == pytest.approx(7 + 30)
+
+
+def test_the_samples_of_a_group_run_where_there_is_room_if_they_are_spread() -> None:
+    load = workload(batch([4, 4], group=2), train_s=0, engine=Engine(2.0, 1.0, 1.0, 0.0))
+    assert replay(load).step_s == pytest.approx(8)
+    assert replay(replace(load, spread=True)).step_s == pytest.approx(4)
+
+
+def test_weights_that_the_learner_waits_for_bind_before_its_own_work() -> None:
+    load = workload(batch([1, 1]), train_s=2, placement="async", lag_bound=3, sync=Sync(5.0))
+    assert walls(load, replay(load)) == ("weight movement",)
+
+
 def test_what_comes_too_late_is_dropped_where_the_job_drops_it() -> None:
     load = workload(batch([1, 1, 1, 9]), train_s=2, placement="async", lag_bound=1)
     kept, dropped = replay(load), replay(replace(load, drops_stale=True))

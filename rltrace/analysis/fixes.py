@@ -15,6 +15,7 @@ from rltrace.analysis.walls.wall import ENV_REWARD, FRESHNESS, Seen, Wall
 from rltrace.analysis.whatif.lever import ON
 from rltrace.analysis.whatif.levers import LEVERS
 from rltrace.analysis.whatif.predict import Estimate, Prediction, Source, predictor
+from rltrace.analysis.whatif.trust import OffTheRun, is_off
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.vocabulary import Stage, word
 
@@ -39,7 +40,8 @@ class Fix:
     further options that make the same move.
 
     `gain` is the step now over the step then, `goodput_gain` the same in useful tokens for each
-    device-second; None where nothing predicts it, then `no_number` says why. `verdict` is "faster",
+    device-second, neither beyond what the wall costs where the move does no more than shorten its
+    stage; None where nothing predicts it, then `no_number` says why. `verdict` is "faster",
     "slower", "no gain", "may be either" or "" without a prediction; `rests_on` is its basis.
     `lever` is what was moved, as on `rltrace whatif --lever`, and `size` how far, in words (empty
     where there is nothing to say, or nothing was moved)."""
@@ -93,8 +95,9 @@ def fixes_for(
 ) -> tuple[Fix, ...]:
     """All moves against these walls: those with a predicted gain first, then those that nothing
     predicts, then those that gain nothing. What neither a setting makes nor anything predicts is
-    left out, and what changes a stage that was not seen. `framework` is its name and version,
-    `current` its settings as far as they are known: what the run has already is not advised."""
+    left out (but where the replay is off the run, of which nothing is predicted), and what changes
+    a stage that was not seen. `framework` is its name and version, `current` its settings as far as
+    they are known: what the run has already is not advised."""
     names = [wall.name for wall in walls]
     predict = predictor(source) if source is not None else None
     stages = {word(row.stage) for row in seen.stages}
@@ -104,13 +107,21 @@ def fixes_for(
     if any(f.name == TOOLS for wall in walls for f in wall.evidence):
         stages.add(word(Stage.ENV))
     found = [
-        _fix(seen, _worded(move, stages), settings_for(*framework, move), predict, current)
+        _within(
+            _fix(seen, _worded(move, stages), settings_for(*framework, move), predict, current),
+            walls,
+        )
         for move in moves()
         if move.wall in names
         and (not move.stage or move.stage in stages)
         and move.move not in aside
     ]
-    kept = [fix for fix in found if fix and (fix.setting or fix.goodput_gain is not None)]
+    off = seen.workload is not None and is_off(seen.workload)
+    kept = [
+        fix
+        for fix in found
+        if fix and (fix.setting or fix.goodput_gain is not None or (off and fix.lever))
+    ]
     once: dict[tuple[str, str, str], Fix] = {}  # a move may be against two walls that bind
     for fix in kept:
         once.setdefault((fix.move, fix.setting, fix.lever), fix)
@@ -126,6 +137,23 @@ def bytes_take_time(seen: Seen) -> bool:
         return True
     at_least_s = moved.bytes_per_update.mean / (_SLOW_LINK_GB_PER_S * 1e9)
     return at_least_s >= _LEAST_OF_UPDATE * moved.update_s.mean
+
+
+def _within(fix: Fix | None, walls: tuple[Wall, ...]) -> Fix | None:
+    """The fix, with no end of a gain beyond what the run would gain without the wall at all."""
+    lever = fix.lever.partition("=")[0] if fix else ""
+    if fix is None or fix.goodput_gain is None or not (lever in LEVERS and LEVERS[lever].within):
+        return fix
+    cost = next(wall.cost for wall in walls if wall.name == fix.wall)
+    share = cost.share if math.isnan(cost.high) else cost.high
+    if not share < 1:
+        return fix
+    most = 1 / (1 - share)
+    gain = fix.gain.at_most(most) if fix.gain else None
+    held = replace(fix, gain=gain, goodput_gain=fix.goodput_gain.at_most(most))
+    if held == fix:
+        return fix
+    return replace(held, rests_on=(*fix.rests_on, "no more is gained than the wall costs"))
 
 
 def _rank(fix: Fix) -> int:
@@ -166,13 +194,19 @@ def _fix(
         gain = samples_gain(successes(seen), float(values[0].removeprefix("x")))
         why = "" if gain else "too few groups succeed to tell how chances differ between prompts"
         if gain is not None and predict is not None:
-            found = _replayed(predict, move.lever, values[0])
+            try:
+                found = _replayed(predict, move.lever, values[0])
+            except OffTheRun as error:  # what the samples cost is half of it
+                gain, lever, why = None, f"{move.lever}={values[0]}", str(error)
         if gain is not None and found is not None:
             lever, gain = f"{move.lever}={values[0]}", gain.and_then(found.goodput_gain)
     elif move.lever and predict is not None:
         for value in values:
             try:
                 other = predict([(move.lever, value)])
+            except OffTheRun as error:
+                why, lever = str(error), f"{move.lever}={value}"
+                break
             except RltraceError as error:
                 why = str(error)
                 if "cannot be moved here" in why and "already" in why:
@@ -190,6 +224,8 @@ def _fix(
 def _replayed(predict: _Predict, lever: str, value: str) -> Prediction | None:
     try:
         return predict([(lever, value)])
+    except OffTheRun:
+        raise
     except RltraceError:
         return None
 

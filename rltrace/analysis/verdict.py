@@ -6,6 +6,7 @@ stalls or forgets describe that, and not the job.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from rltrace.analysis.alarm import ALARM
@@ -19,6 +20,7 @@ from rltrace.analysis.walls.queues import Queues, queues
 from rltrace.analysis.walls.rank import Ranking, rank
 from rltrace.analysis.walls.wall import Seen
 from rltrace.analysis.whatif.predict import Source
+from rltrace.analysis.whatif.trust import OffTheRun, is_off, replay_error
 
 
 @dataclass(frozen=True)
@@ -26,12 +28,16 @@ class Verdict(Ranking):
     """The walls as they are ranked, and what follows from it. `alarms` forbid advice: then `fixes`
     is empty. Fixes are in order of predicted gain for their effort; where none gains, "do nothing"
     is the advice (`do_nothing`). `idle` are moves that are predicted to change nothing, which are
-    no fixes. `lints` are the anti-patterns, `controls` the readiness checklist."""
+    no fixes. `replay_error` is that of the replay which predicts the gains: replayed over measured
+    step before any fit, minus 1 (NaN: there is none), and `unpredicted` says why none is. `lints`
+    are the anti-patterns, `controls` the readiness checklist."""
 
     queues: Queues | None
     alarms: tuple[str, ...]
     fixes: tuple[Fix, ...]
     idle: tuple[str, ...]
+    replay_error: float
+    unpredicted: str
     lints: tuple[Lint, ...]
     controls: tuple[Control, ...]
 
@@ -47,12 +53,15 @@ def verdict(seen: Seen, health: Health, source: Source | None) -> Verdict:
     ranking = rank(seen)
     alarms = tuple(alarm.says for alarm in health.alarms if alarm.severity == ALARM)
     fixes = () if alarms else _fixes(seen, ranking, source)
+    load = seen.workload if source is not None else None
     return Verdict(
         **vars(ranking),
         queues=queues(seen),
         alarms=alarms,
         fixes=tuple(fix for fix in fixes if not fix.idle),
         idle=tuple(fix.move for fix in fixes if fix.idle),
+        replay_error=replay_error(load) if load else math.nan,
+        unpredicted=str(OffTheRun(load)) if load and is_off(load) else "",
         lints=lint(seen),
         controls=readiness(seen),
     )

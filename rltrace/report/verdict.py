@@ -157,6 +157,10 @@ def _advice(found: Verdict) -> Iterator[str]:
     if best is not None:
         how = f" ({setting_words(best)})" if best.setting else ""
         yield f"first: {best.sized}{how}, {gain_words(best.goodput_gain)} goodput per device"
+    elif found.unpredicted and found.fixes:
+        first = found.fixes[0]
+        how = f" ({setting_words(first)})" if first.setting else ""
+        yield f"first: {first.move}{how}; its gain {found.unpredicted}"
 
 
 def _stage_evidence(summary: Summary) -> Iterator[str]:

@@ -185,10 +185,17 @@ def _fix_notes(shown: Sequence[Fix], verdict: Verdict) -> Iterator[str]:
         yield f"Predicted to change nothing: {listed(list(verdict.idle))}."
     if not shown:
         return
+    if verdict.unpredicted:
+        yield f"Gains: {verdict.unpredicted}."
+        first = shown[0]
+        yield f"{first.move}: {first.risk} Watch {first.watch}."
+        return
     yield (
         "Predicted gains, one fix at a time, in order of gain for their effort. speed: steps; per "
         "device: useful tokens for each device-second. `rltrace whatif` says what they rest on."
     )
+    if not math.isnan(verdict.replay_error):
+        yield f"The replay behind them misses the run by {100 * verdict.replay_error:+.1f} %."
     more = len(verdict.fixes) - len(shown)
     also = f" {more} more: `rltrace report --json`." if more else ""
     yield f"`rltrace experiment --fix N` tries the Nth.{also}"

@@ -12,6 +12,7 @@ from dataclasses import replace
 from rltrace.analysis.chains import Seconds
 from rltrace.analysis.walls.wall import Seen
 from rltrace.analysis.whatif.replay import replay
+from rltrace.analysis.whatif.trust import is_off
 from rltrace.analysis.whatif.workload import Workload
 
 _BESIDE = 0.1  # of the steps; of less, exposed time is near enough
@@ -21,7 +22,7 @@ def without_latency_s(seen: Seen) -> Seconds | None:
     """Seconds by steady step that would fall away if tools and verdicts took no time: the same part
     of each. None where they hardly ran beside generation, or the run cannot be replayed."""
     load, steps_s = seen.workload, seen.steps_s
-    if load is None or not load.steps or not steps_s.sum() > 0:
+    if load is None or not load.steps or is_off(load) or not steps_s.sum() > 0:
         return None
     if seen.breakdown.beside_s[seen.steady].sum() <= _BESIDE * steps_s.sum():
         return None

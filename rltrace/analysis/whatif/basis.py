@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from rltrace.analysis.whatif.constants import Constants, table
 from rltrace.analysis.whatif.replay import Replay, replay
+from rltrace.analysis.whatif.trust import replay_error
 from rltrace.analysis.whatif.workload import OVERLAPPING, Workload
 
 _SOME_REST = 0.01  # of the step in no span; less is not worth a sentence
@@ -33,11 +34,7 @@ def otherwise(before: Workload, after: Workload) -> Iterator[tuple[Workload, Rep
 def rests_on(before: Workload, after: Workload, constants: Constants) -> tuple[str, ...]:
     """What an answer rests on, in sentences."""
     said = list(dict.fromkeys((*before.rests_on, *after.rests_on)))
-    if before.steps:
-        said.append(
-            f"{before.steps} measured steps; replayed as they were, before any fit, they take "
-            f"{100 * math.expm1(before.model_error):+.1f} %"
-        )
+    said += measured(before)
     said += rest(before, after)
     if before.shared and not after.shared:
         own = " : ".join(f"{after.devices[pool]:g}" for pool in ("rollout", "train"))
@@ -50,6 +47,17 @@ def rests_on(before: Workload, after: Workload, constants: Constants) -> tuple[s
             "both"
         )
     return (*said, *sentences(constants))
+
+
+def measured(load: Workload) -> list[str]:
+    """How many steps were measured, and how near to them the replay is."""
+    if not load.steps:
+        return []
+    error = 100 * replay_error(load)
+    return [
+        f"{load.steps} measured steps; replayed as they were, before any fit, they take "
+        f"{error:+.1f} %"
+    ]
 
 
 def rest(before: Workload, after: Workload) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from rltrace.analysis.whatif import learner_levers as learner
 from rltrace.analysis.whatif import placement_levers as placing
@@ -54,7 +55,15 @@ _NAMED = (
           placing.lag_bound, ("0", "1", "2", "4")),
 )  # fmt: skip
 
-LEVERS: Mapping[str, Lever] = {lever.name: lever for lever in _NAMED}
+_WITHIN = (
+    "rollout_workers", "learner_workers", "slots", "tail_cap", "repack", "speculative",
+    "reward_parallel", "reward_cache", "reward_async", "reward_latency", "env_latency",
+    "sync", "sync_speed", "train_speed", "drop_logprob", "drop_reference", "no_switch",
+)  # fmt: skip
+
+LEVERS: Mapping[str, Lever] = {
+    lever.name: replace(lever, within=lever.name in _WITHIN) for lever in _NAMED
+}
 """All levers by the name that they have on the command line."""
 
 

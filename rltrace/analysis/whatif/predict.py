@@ -13,7 +13,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rltrace.analysis.whatif.basis import otherwise, rest, rests_on, sentences
+from rltrace.analysis.whatif.basis import measured, otherwise, rest, rests_on, sentences
 from rltrace.analysis.whatif.bound import walls
 from rltrace.analysis.whatif.constants import Constants, table
 from rltrace.analysis.whatif.cores import crowded
@@ -21,6 +21,7 @@ from rltrace.analysis.whatif.lever import Lever, NotApplicable
 from rltrace.analysis.whatif.levers import LEVERS, lever
 from rltrace.analysis.whatif.pools import merged
 from rltrace.analysis.whatif.replay import Replay, replay
+from rltrace.analysis.whatif.trust import OffTheRun, is_off, replay_error
 from rltrace.analysis.whatif.workload import Workload
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
 
@@ -47,6 +48,10 @@ class Estimate:
     def times(self, factor: float) -> Estimate:
         """The same in another unit; the factor is positive."""
         return Estimate(self.low * factor, self.middle * factor, self.high * factor)
+
+    def at_most(self, most: float) -> Estimate:
+        """The same, where more cannot be."""
+        return Estimate(min(self.low, most), min(self.middle, most), min(self.high, most))
 
     def and_then(self, other: Estimate) -> Estimate:
         """The product of two gains that know nothing of each other: half-widths in quadrature."""
@@ -82,7 +87,8 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Baseline:
-    """The job as it is: its step, and what a replay of it gives (seconds)."""
+    """The job as it is: its step, and what a replay of it gives (seconds). `unfitted_error` is that
+    of the replay before any fit: replayed over measured step, minus 1 (NaN: nothing measured)."""
 
     step_s: float
     replayed_s: float
@@ -91,6 +97,7 @@ class Baseline:
     walls: tuple[str, ...]
     lags: Mapping[int, float]
     rests_on: tuple[str, ...]
+    unfitted_error: float = math.nan
 
     @property
     def replay_error(self) -> float:
@@ -124,7 +131,8 @@ def baseline(source: Source) -> Baseline:
     step_s = played.step_s if math.isnan(load.measured_step_s) else load.measured_step_s
     return Baseline(
         step_s, played.step_s, load.placement, load.devices, walls(load, played), played.lags,
-        (*load.rests_on, *rest(load, load), *sentences(constants)),
+        (*load.rests_on, *measured(load), *rest(load, load), *sentences(constants)),
+        replay_error(load),
     )  # fmt: skip
 
 
@@ -132,7 +140,7 @@ def predict(source: Source, moves: Sequence[tuple[str, str]]) -> Prediction:
     """What moving these levers does: `(name, value)` each.
 
     Errors: `RltraceError` for an unknown lever, a value without sense, or a lever that does not
-    apply to the workload.
+    apply to the workload; `OffTheRun` where the replay of the run as it was is not near it.
     """
     return predictor(source)(moves)
 
@@ -152,7 +160,8 @@ def _answered(cases: _Cases, moves: Sequence[tuple[str, str]]) -> Prediction:
 
 
 def ranked(source: Source) -> tuple[Prediction, ...]:
-    """All levers that apply, one at a time, the largest gain in goodput first."""
+    """All levers that apply, one at a time, the largest gain in goodput first. Errors: `OffTheRun`
+    as for `predict`."""
     found = []
     cases = _Cases(source)
     for one in LEVERS.values():
@@ -170,6 +179,8 @@ def _predict(cases: _Cases, moves: Sequence[tuple[str, str]]) -> Prediction:
     before, base = cases.at(constants)
     chosen = _with_split(before, base, chosen)
     after = _moved(before, base, chosen, constants)
+    if is_off(before):
+        raise OffTheRun(before)
     played = replay(after)
     step_s = base.step_s if math.isnan(before.measured_step_s) else before.measured_step_s
     middle = _gains(before, base, after, played)

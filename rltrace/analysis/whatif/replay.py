@@ -34,12 +34,12 @@ _MOST_STRETCHES = 30
 
 @dataclass(frozen=True)
 class Replay:
-    """Means over steps in which the job runs evenly, seconds a step. `stages_s` is how long each stage
-    worked, `learner_waits_s` how long the learner waited for samples and `rollout_idle_s` how long
-    no engine ran. `lags` are shares of the trained groups by lag,
-    `stale_share` is the part of the groups that came too late. `beside` is the part of the time of
-    generation, of verdicts, of the actors' reference pass and of the learner (`Stage.TRAIN`, with
-    all its stages) during which another of them went on."""
+    """Means over steps in which the job runs evenly, seconds a step. `stages_s` is how long each
+    stage worked, `learner_waits_s` how long the learner waited for samples and `rollout_idle_s` how
+    long no engine ran. `lags` are shares of the trained groups by lag, `stale_share` is the part of
+    the groups that came too late. `beside` is the part of the time of generation, of verdicts, of
+    the actors' reference pass and of the learner (`Stage.TRAIN`, with all its stages) during which
+    another of them went on."""
 
     step_s: float
     steps_s: tuple[float, ...]

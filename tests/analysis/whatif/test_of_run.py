@@ -146,7 +146,8 @@ def of_queue(path: Path, steps: int = 16) -> Run:
     for which in (0, 1):
         mine = list(range(which, count, 2))
         engines.append(rows(
-            process("rollout", *[(Stage.ROLLOUT, begin[n], begin[n] + 2) for n in mine], rank=which),
+            process("rollout", *[(Stage.ROLLOUT, begin[n], begin[n] + 2) for n in mine],
+                    rank=which),
             "trajectories", start_s=[begin[n] for n in mine], end_s=[begin[n] + 2 for n in mine],
             trajectory=[n + 1 for n in mine], group=[n // 3 for n in mine],
             response_tokens=[20] * len(mine), first_version=[max(0, n // 4 - 2) for n in mine],

@@ -1,0 +1,102 @@
+"""What is said of gains where the replay of the run is not near it, and what bounds them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from rltrace.analysis.summary import summarize
+from rltrace.analysis.whatif.constants import Constants
+from rltrace.analysis.whatif.levers import LEVERS
+from rltrace.analysis.whatif.of_run import workload_of
+from rltrace.analysis.whatif.predict import Estimate, predict, ranked
+from rltrace.analysis.whatif.trust import MOST_ERROR, OffTheRun, replay_error
+from rltrace.cli import main
+from rltrace.report.walls_section import fixes_section
+from rltrace.trace.run import Run
+from rltrace.trace.vocabulary import Stage
+from tests.analysis.handmade import process, rows, run_of
+
+Made = Callable[..., tuple[Run, Any]]
+
+
+def one_after_the_other(path: Path) -> Run:
+    """Four samples a step, each with 1 s of generation around a tool of 9 s, and none begins before
+    the one before has ended. A replay has their tools work side by side."""
+    spans: list[tuple[Any, ...]] = []
+    begin = [45.0 * step + 10 * i for step in range(8) for i in range(4)]
+    for n in range(8):
+        spans += [(("step", n), 45 * n, 45 * n + 45), (Stage.ROLLOUT, 45 * n, 45 * n + 40)]
+        spans.append((Stage.TRAIN, 45 * n + 40, 45 * n + 45))
+    spans += [(Stage.ENV, b + 0.5, b + 9.5) for b in begin]
+    made = rows(
+        process("driver", *spans), "trajectories", start_s=begin, end_s=[b + 10 for b in begin],
+        trajectory=list(range(1, 33)), group=[n // 4 for n in range(32)],
+        response_tokens=[10] * 32, env_ns=[9 * 10**9] * 32,
+        first_version=[n // 4 for n in range(32)],
+    )  # fmt: skip
+    return run_of(path, made, settings={"placement": "colocated"})
+
+
+def test_nothing_is_predicted_by_a_replay_that_is_off_the_run(tmp_path: Path) -> None:
+    source = workload_of(one_after_the_other(tmp_path))
+    assert replay_error(source(Constants())) < -MOST_ERROR
+    with pytest.raises(OffTheRun, match=r"cannot be predicted: .* off by a factor of 2"):
+        predict(source, [("env_latency", "0.5")])
+    with pytest.raises(OffTheRun):
+        ranked(source)
+    asked = CliRunner().invoke(main, ["whatif", str(tmp_path / "run")])
+    assert asked.exit_code != 0
+
+
+def test_the_report_then_has_fixes_without_figures(tmp_path: Path) -> None:
+    one_after_the_other(tmp_path)
+    shown = CliRunner().invoke(main, ["report", str(tmp_path / "run"), "--json"])
+    found = json.loads(shown.output)["verdict"]
+    assert found["fixes"]
+    assert all(fix["goodput_gain"] is None for fix in found["fixes"])
+    assert "off by a factor of 2" in found["unpredicted"]
+    assert found["replay_error"] < -MOST_ERROR
+    (first,) = [line for line in found["evidence"] if line.startswith("first: ")]
+    assert "its gain cannot be predicted" in first
+    text = CliRunner().invoke(main, ["report", str(tmp_path / "run")]).output
+    assert "Gains: cannot be predicted" in text
+    assert "Predicted gains" not in text
+
+
+def test_the_error_of_the_replay_stands_beside_what_it_predicts(synthetic: Made) -> None:
+    run, _ = synthetic(placement="colocated", reward_s=2.0)
+    verdict = summarize(run).verdict
+    section = fixes_section(verdict)
+    assert section is not None
+    assert any(fix.goodput_gain for fix in verdict.fixes)
+    said = f"The replay behind them misses the run by {100 * verdict.replay_error:+.1f} %."
+    assert said in section.notes
+    assert not math.isnan(verdict.replay_error)
+
+
+def test_a_faster_stage_gains_no_more_than_the_stage_costs(synthetic: Made) -> None:
+    tried = 0
+    for knobs in ({"reward_s": 2.0}, {"reward_s": 8.0}, {"placement": "async"}):
+        run, _ = synthetic(**{"placement": "colocated", **knobs})
+        verdict = summarize(run).verdict
+        costs = {wall.name: wall.cost for wall in verdict.walls}
+        for fix in verdict.fixes:
+            name = fix.lever.partition("=")[0]
+            if name in LEVERS and LEVERS[name].within and fix.goodput_gain is not None:
+                cost = costs[fix.wall]
+                share = cost.share if math.isnan(cost.high) else cost.high
+                assert fix.goodput_gain.high <= 1 / (1 - share) + 1e-9
+                tried += 1
+    assert tried
+
+
+def test_a_range_ends_where_no_more_can_be() -> None:
+    assert Estimate(1.1, 1.3, 2.0).at_most(1.5) == Estimate(1.1, 1.3, 1.5)
+    assert Estimate(1.1, 1.3, 2.0).at_most(1.2) == Estimate(1.1, 1.2, 1.2)

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from rltrace.analysis.activity import read_activity
 from rltrace.analysis.chains import Chain
 from rltrace.analysis.composition import Composition, compose
@@ -27,7 +29,7 @@ from rltrace.analysis.whatif.run_samples import (
     scoring_of,
 )
 from rltrace.analysis.whatif.stated import stated
-from rltrace.analysis.whatif.workload import PLACEMENTS, Sync, Workload
+from rltrace.analysis.whatif.workload import PLACEMENTS, Batch, Sync, Workload
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
 from rltrace.trace.vocabulary import Phase, Stage, word
 
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 _MOST_CHUNKS = 16
 _STARVED = 0.1  # a learner that waits longer than this part of the step is not what binds
 _MOST_SCALE = 2.0
+_TOLD = 0.5  # of the reward stage's time that verdicts of known length explain
 _WORKER = "worker"  # a process that stands for a device
 _NOT_WORK = (Stage.OTHER, Stage.STEP, Stage.WAIT)
 
@@ -145,6 +148,11 @@ def _measured(run: Run, parts: Parts, placement: str, samples: Samples) -> Workl
     judges = max(1, round(at_once / thin))
     slower = judges * thin / at_once  # so many fewer judges and verdicts, and the same rate
     batches = tuple(replace(batch, verdict_s=batch.verdict_s * slower) for batch in batches)
+    reward_s = float(breakdown.tau_s[steady, Stage.REWARD].mean())
+    told_s = float(np.mean([batch.verdict_s.sum() for batch in batches])) / judges
+    if told_s < _TOLD * reward_s:  # a stage around verdicts that have no length of their own
+        judges = 1
+        batches = tuple(_judged_in(batch, reward_s) for batch in batches)
     engine = replace(
         engine,
         slots=engine.slots / thin,
@@ -176,6 +184,12 @@ def _measured(run: Run, parts: Parts, placement: str, samples: Samples) -> Workl
         **_common(run, parts),
     )
     return _fitted(made, parts)
+
+
+def _judged_in(batch: Batch, seconds: float) -> Batch:
+    """The batch, judged one sample after the other in so many seconds."""
+    each_s = np.full(len(batch.tokens), seconds / len(batch.tokens))
+    return replace(batch, verdict_s=each_s)
 
 
 def _lag_bound(run: Run, parts: Parts) -> float:

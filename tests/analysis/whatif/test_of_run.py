@@ -200,6 +200,28 @@ def test_a_group_number_that_comes_again_in_each_step_is_another_group(tmp_path:
     assert abs(load.model_error) < 0.03
 
 
+def test_verdicts_without_a_length_take_the_time_of_their_stage(tmp_path: Path) -> None:
+    """Two samples a step, 4 s of generation, 4 s of a reward stage that ends with both verdicts."""
+    ids, places = list(range(1, 13)), [n // 2 for n in range(12)]
+    spans: list[tuple[Any, ...]] = []
+    for n in range(6):
+        spans += [(("step", n), 10 * n, 10 * n + 10), (Stage.ROLLOUT, 10 * n, 10 * n + 4)]
+        spans += [(Stage.REWARD, 10 * n + 4, 10 * n + 8), (Stage.TRAIN, 10 * n + 8, 10 * n + 10)]
+    made = rows(
+        process("driver", *spans), "trajectories", start_s=[10.0 * n for n in places],
+        end_s=[10.0 * n + 4 for n in places], trajectory=ids, group=places,
+        response_tokens=[5] * 12, first_version=places,
+    )  # fmt: skip
+    made = rows(
+        made, "rewards", start_s=[10.0 * n + 8 for n in places],
+        end_s=[10.0 * n + 8 for n in places], trajectory=ids, value=[1.0] * 12,
+    )  # fmt: skip
+    run = run_of(tmp_path, made, settings={"placement": "colocated"})
+    assert of(run).model_error == pytest.approx(0, abs=0.01)
+    found = predict(workload_of(run), [("reward_latency", "0.5")])
+    assert found.step_s.middle == pytest.approx(8, rel=0.01)
+
+
 def test_a_stated_bound_is_the_bound_though_no_sample_was_so_late(tmp_path: Path) -> None:
     driver = process("driver", *turns(6, 6, 6))
     ids = [1, 2, 3]

@@ -19,7 +19,18 @@ KEYS = {
     },
     "verdict": {
         *("walls", "first", "co_walls", "confidence", "balanced", "because", "would_tell"),
-        *("uncovered_share", "measured", "queues", "alarms", "fixes", "idle", "lints", "controls"),
+        *(
+            "uncovered_share",
+            "measured",
+            "queues",
+            "alarms",
+            "fixes",
+            "idle",
+            "lints",
+            "controls",
+            "replay_error",
+            "unpredicted",
+        ),
         *("headline", "evidence", "do_nothing"),
     },
     "critical_path": {

@@ -26,7 +26,7 @@ class OffTheRun(RltraceError):
 
 def is_off(load: Workload) -> bool:
     """Whether the replay of the run as it was, before any fit, misses its steps by too much."""
-    return bool(load.steps) and abs(load.model_error) > math.log1p(MOST_ERROR)
+    return bool(load.steps) and abs(math.expm1(load.model_error)) > MOST_ERROR
 
 
 def replay_error(load: Workload) -> float:

@@ -134,11 +134,14 @@ class _Sender:
         moved.say(trainer, columns_of(manifest) | {"buckets": 1})
 
     def _wait(self, calls: list[Any]) -> None:
+        """Errors: that of the first call that fails; the others are left to end by themselves, as
+        what is cancelled may have loaded a part."""
         ray, left = self._module.ray, calls
-        while left and self._relay is not None:
-            self._relay.keep()
-            _, left = ray.wait(left, num_returns=len(left), timeout=_LOOK_S)
-        ray.get(calls)
+        while left:
+            if self._relay is not None:
+                self._relay.keep()
+            done, left = ray.wait(left, num_returns=len(left), timeout=_LOOK_S)
+            ray.get(done)
 
 
 def _gathered(module: Any, trainer: Any) -> Iterator[tuple[str, Any]]:

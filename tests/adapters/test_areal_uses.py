@@ -93,7 +93,7 @@ def test_before_0_5_2_an_evaluation_is_told_by_its_engine(
     for name in ("areal.infra.workflow_context", "areal.core.workflow_context"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     tracer = SimpleNamespace(get_task_id=lambda: 5)
-    monkeypatch.setitem(sys.modules, "areal.utils.perf_tracer", tracer)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "areal.utils.perf_tracer", tracer)
     asked = Hook(
         "m:Engine.agenerate", "rollout", before=samples.request_begins, after=samples.request_ends
     )

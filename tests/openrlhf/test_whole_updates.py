@@ -198,6 +198,29 @@ def test_a_policy_that_cannot_be_served_says_why(replaced: SimpleNamespace) -> N
         trainer.broadcast_to_vllm()
 
 
+def test_an_engine_that_fails_is_heard_of_while_others_are_at_it(
+    replaced: SimpleNamespace,
+) -> None:
+    replaced.others = [{"Alive": True}]
+    over = threading.Event()
+
+    def hangs(name: str, **more: Any) -> None:
+        assert over.wait(20), "nobody heard of the other one"
+
+    def fails(name: str, **more: Any) -> None:
+        raise ValueError("no memory is left")
+
+    workers: list[Any] = [SimpleNamespace(update_weight=each) for each in (hangs, fails)]
+    trainer = replaced.ActorPPOTrainer([Engine(worker) for worker in workers])
+    try:
+        with pytest.raises(ValueError, match="no memory is left"):
+            trainer.broadcast_to_vllm()
+    finally:
+        over.set()
+        for relay in relays_of_this_process():
+            os.kill(relay, signal.SIGTERM)
+
+
 def test_other_ranks_take_part_in_the_gathering_only(replaced: SimpleNamespace) -> None:
     replaced.rank = 1
     engine = Engine(replaced.Worker())

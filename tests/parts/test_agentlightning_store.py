@@ -57,3 +57,54 @@ def test_a_rollout_that_took_too_long_has_ended_so(
     [(found, length_ns)] = run.sql("SELECT finish, end_ns - start_ns FROM trajectories").fetchall()
     assert found == finish
     assert LIMIT_S * 1e9 <= length_ns <= time.monotonic_ns() - before_ns
+
+
+async def run_silent(end: str) -> None:
+    """A rollout whose runner says nothing for too long, and what comes then: it is not tried
+    again, a runner gets it once more, or the first one is heard of after all."""
+    store: Any = agentlightning.InMemoryLightningStore(scan_debounce_seconds=0)
+    config = agentlightning.RolloutConfig(
+        unresponsive_seconds=LIMIT_S,
+        max_attempts=1 if end == "given up" else 2,
+        retry_condition=["unresponsive"],
+    )
+    await store.enqueue_rollout("task", mode="train", config=config)
+    first = await store.dequeue_rollout()
+    await asyncio.sleep(2 * LIMIT_S)
+    await store.query_rollouts()  # it looks at what runs before it answers
+    if end == "tried again":
+        await asyncio.sleep(2 * LIMIT_S)  # in which nothing runs
+        second = await store.dequeue_rollout()
+        for given in (second, first):  # the first one's runner is late
+            await store.update_attempt(
+                given.rollout_id, given.attempt.attempt_id, status="succeeded"
+            )
+    if end == "heard of":
+        ids = {"rollout_id": first.rollout_id, "attempt_id": first.attempt.attempt_id}
+        span = agentlightning.Span.from_attributes(name="tool", attributes={}, sequence_id=1, **ids)
+        await store.add_span(span)
+        [found] = await store.query_attempts(first.rollout_id)
+        assert found.status == "running"
+        await store.update_attempt(first.rollout_id, first.attempt.attempt_id, status="succeeded")
+
+
+@pytest.mark.usefixtures("hooked")
+@pytest.mark.parametrize(
+    ("end", "expected"),
+    [
+        ("given up", ["timeout"]),
+        ("waits", [None]),  # it may be heard of
+        ("tried again", ["timeout", None]),
+        ("heard of", [None]),
+    ],
+)
+def test_an_attempt_that_falls_silent_ends_when_its_rollout_does_without_it(
+    recorder: recording.Recorder, run_path: Path, end: str, expected: list[str | None]
+) -> None:
+    asyncio.run(run_silent(end))
+    run = rltrace.open_run(run_path)
+    assert run.problems == []
+    rows = run.sql("SELECT finish, start_ns, end_ns FROM trajectories ORDER BY start_ns").fetchall()
+    assert [finish for finish, _, _ in rows] == expected
+    if end == "tried again":  # it ended as it was given up, not as another one began
+        assert rows[0][2] + 2 * LIMIT_S * 1e9 <= rows[1][1]

@@ -87,6 +87,7 @@ class _Attempt:
 
 _attempts: dict[str, _Attempt] = {}
 _latest: dict[str, _Attempt] = {}  # by rollout; taken out as the algorithm gets it
+_silent: dict[str, tuple[_Attempt, int]] = {}  # by rollout, since when; may be heard of again
 
 
 class _Resources:
@@ -113,6 +114,9 @@ def handed_out(call: Call) -> None:
 
 
 def _begins(call: Call, rollout: Any) -> None:
+    replaced, since_ns = _silent.pop(rollout.rollout_id, (None, -1))
+    if replaced is not None:
+        _ends(replaced, since_ns, Finish.TIMEOUT)
     trajectory = identify(rollout.attempt.attempt_id)
     columns: dict[str, int] = {}
     version = _Resources.versions.get(rollout.resources_id)
@@ -137,6 +141,7 @@ def told(call: Call) -> None:
     attempt = _attempts.get(call.argument("attempt_id"))
     if attempt is None or attempt.row is None:
         return
+    _is_heard_of(attempt, call.argument("rollout_id"))
     for span in call.argument("spans"):
         attributes = span.attributes or {}
         if span.name == _OF_PROXY:
@@ -161,16 +166,45 @@ def _verdicts(call: Call, trajectory: int, span: Any) -> None:
 
 def attempt_updated(call: Call) -> None:
     """An attempt is over, or goes on: its runner says so, or the store, which looks for those that
-    take too long."""
+    take too long and those that it hears nothing of."""
     if call.exception is not None:
         return
-    told, *_ = call.result
+    told, changed, _ = call.result
     attempt = _attempts.get(told.attempt_id)
-    finish = _ENDS.get(told.status)
-    if attempt is None or attempt.row is None or attempt.ended or finish is None:
+    if attempt is None or attempt.row is None or attempt.ended:
         return
+    if told.status == "unresponsive":
+        _falls_silent(attempt, told.rollout_id, call.end_ns, changed and changed[0].status)
+        return
+    _is_heard_of(attempt, told.rollout_id)
+    finish = _ENDS.get(told.status)
+    if finish is not None:
+        _ends(attempt, call.end_ns, finish)
+
+
+def _falls_silent(attempt: _Attempt, rollout: str, time_ns: int, becomes: str | None) -> None:
+    """Its rollout `becomes` something else with it. One that is queued again may still go on with
+    this attempt, until a runner gets it; one that has failed is over."""
+    if becomes == "requeuing":
+        if len(_silent) >= _MOST:
+            del _silent[next(iter(_silent))]
+        _silent[rollout] = (attempt, time_ns)
+    elif not _is_silent(attempt, rollout):
+        _ends(attempt, time_ns, Finish.TIMEOUT)
+
+
+def _is_heard_of(attempt: _Attempt, rollout: str) -> None:
+    if _is_silent(attempt, rollout):
+        del _silent[rollout]
+
+
+def _is_silent(attempt: _Attempt, rollout: str) -> bool:
+    return rollout in _silent and _silent[rollout][0] is attempt
+
+
+def _ends(attempt: _Attempt, time_ns: int, finish: int) -> None:
     attempt.ended = True
-    attempt.row.set(end_ns=call.end_ns, **({} if finish < 0 else {"finish": finish}))
+    attempt.row.set(end_ns=time_ns, **({} if finish < 0 else {"finish": finish}))
 
 
 def waited_for(call: Call) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from rltrace.trace import run_dir
 from rltrace.trace.alignment import NodeClock, Pair, align, read_clock_files
+from rltrace.trace.counted import make_unknown
 from rltrace.trace.manifest import Manifest, read_manifest
 from rltrace.trace.parents import roles_of_parents
 from rltrace.trace.processes import Process, described
@@ -23,12 +24,6 @@ if TYPE_CHECKING:
     from rltrace.trace.segments import Segment
 
 Columns = list[np.ndarray[Any, Any]]
-
-_COUNTS = (
-    *("tokens", "bytes", "items", "prompt_tokens", "response_tokens", "turns", "env_ns"),
-    *("preemptions", "stall_ns", "wire_bytes", "buckets"),
-)
-"""Columns of which no value is below zero, but -1 for an unknown one."""
 
 
 class RunFiles:
@@ -65,12 +60,9 @@ class RunFiles:
 
     def _without_negative(self, name: str, columns: Columns) -> Columns:
         """What is counted is not below zero: such values are unknown, and a problem says so."""
-        for i, column in enumerate(TABLES[name].columns):
-            if column.name in _COUNTS and columns[i].min() < -1:
-                below = columns[i] < -1
-                columns[i] = np.where(below, columns[i].dtype.type(-1), columns[i])
-                said = f"{int(below.sum()):,} below zero, taken as unknown"
-                self._problem("negative-values", f"{name}.{column.name}", said)
+        for column, below in make_unknown(TABLES[name], columns):
+            said = f"{below:,} below zero, taken as unknown"
+            self._problem("negative-values", f"{name}.{column}", said)
         return columns
 
     def _problem(self, what: str, target: str, detail: str) -> None:

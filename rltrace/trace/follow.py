@@ -26,6 +26,7 @@ from rltrace.trace import run_dir
 from rltrace.trace.alignment import NodeClock, Pair, align, read_clock_files
 from rltrace.trace.clock import node_id
 from rltrace.trace.compacted import name_texts, table_columns
+from rltrace.trace.counted import make_unknown
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.growing import Columns, GrowingSegment, joined
 from rltrace.trace.manifest import Manifest, read_manifest, segment_bytes
@@ -60,8 +61,8 @@ class Follower:
     """Follows the run in `path`. Errors: `RltraceError` when there is none there, or a newer one.
 
     `meta` is what run.json says; `processes` are numbered in the order in which they were found;
-    `names` are the texts of the name ids; `problems` say, by file, what cannot be followed. `gone`
-    is whether the directory has been deleted.
+    `names` are the texts of the name ids; `problems` say, by file or column, what cannot be
+    followed or taken as it is. `gone` is whether the directory has been deleted.
     """
 
     def __init__(self, path: Path) -> None:
@@ -227,6 +228,8 @@ class Follower:
         parts = [(who, columns) for who, columns in parts if len(columns[0])]
         numbers = [self._number(who) for who, _ in parts]
         whole = joined(table, [self._translated(table, who, columns) for who, columns in parts])
+        for column, _ in make_unknown(table, whole):
+            self.problems[f"{table.name}.{column}"] = "values below zero, taken as unknown"
         named = dict(zip([c.name for c in table.columns], whole, strict=True))
         lengths = [len(columns[0]) for _, columns in parts]
         named["process"] = np.repeat(np.array(numbers, np.int64), lengths)

@@ -132,6 +132,16 @@ def test_when_nothing_more_can_come_what_has_ended_is_complete(
     assert len(follower.poll(ended)["spans"]) == 0
 
 
+def test_counts_below_zero_are_unknown(folder: Path, recorder: Recorder) -> None:
+    recorder.begin(recorder.name("a"), Stage.TRAIN, tokens=-5, bytes=7).end()
+    recorder.begin(recorder.name("b"), Stage.TRAIN, tokens=-7)
+    follower = Follower(folder)
+    ended = follower.poll(frozenset({recorder.who}))["spans"]
+    assert (ended["tokens"].tolist(), ended["bytes"].tolist()) == ([-1], [7])
+    assert follower.unfinished("spans")["tokens"].tolist() == [-1]
+    assert set(follower.problems) == {"spans.tokens"}
+
+
 def test_a_span_that_is_taken_back_is_gone(folder: Path, recorder: Recorder) -> None:
     span = recorder.begin(recorder.name("no"), Stage.TRAIN)
     follower = Follower(folder)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rltrace.trace.errors import RltraceError
+from rltrace.trace.liveness import Liveness
 from rltrace.trace.schema import TABLES
 
 if TYPE_CHECKING:
@@ -42,20 +43,31 @@ def damaged(run: Run) -> tuple[Damaged, ...]:
     return tuple(found)
 
 
-def check_readable(run: Run) -> None:
-    """Errors: `RltraceError` for a run of which nothing is left to be told: no row of what its
-    processes recorded can be read, or it has ended and not even a process is known."""
+def unreadable(run: Run) -> str | None:
+    """Why nothing is left to be told of a run, in one sentence: no row of what its processes
+    recorded can be read, or not even a process is known, and it is not known to be going on. None
+    where there is something."""
     if any(run.rows(name) for name in TABLES if name != "samples"):
-        return
+        return None
     broken = damaged(run)
     if broken:
         tables = sorted({table for one in broken for table in one.tables})
-        raise RltraceError(
+        return (
             f"{run.path}: nothing of what was recorded can be read: the files of "
             f"{', '.join(tables)} are damaged"
         )
-    if not run.processes and run.meta.get("end_real_ns") is not None:
-        raise RltraceError(
-            f"{run.path} holds no process and no row: its files are missing, or the command "
-            "started no Python that could be traced (`rltrace doctor`)"
-        )
+    lives = None if run.meta.get("end_real_ns") else Liveness().of_command(run.meta)
+    if run.processes or lives:
+        return None
+    begun = lives is None and not run.meta.get("end_real_ns")
+    return (
+        f"{run.path} holds no process and no row: its files are missing, "
+        f"{'it has only begun, ' * begun}or the command started no Python that could be traced "
+        "(`rltrace doctor`)"
+    )
+
+
+def check_readable(run: Run) -> None:
+    """Errors: `RltraceError` for a run that is `unreadable`."""
+    if (why := unreadable(run)) is not None:
+        raise RltraceError(why)

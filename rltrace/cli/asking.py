@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-import rltrace
 from rltrace.cli.options import JSON, RUN, print_json
 from rltrace.cli.output import console
 from rltrace.trace.errors import CANNOT_TELL, OK, WRONG_USAGE, RltraceError
@@ -75,8 +74,9 @@ def _whatif_source(run: Path | None, stages: Path | None) -> tuple[tuple[str, ..
     from rltrace.analysis.alarms import alarms
     from rltrace.analysis.whatif.of_run import workload_of
     from rltrace.run.location import find_run
+    from rltrace.run.reading import open_readable
 
-    opened = rltrace.open_run(find_run(run))
+    opened = open_readable(find_run(run))
     return alarms(opened), workload_of(opened)
 
 
@@ -88,8 +88,9 @@ def compare(before: Path, after: Path, as_json: bool) -> None:
     """Which stage and which factor of goodput made the difference between two runs."""
     from rltrace.analysis.compare import compare as compare_
     from rltrace.report import compare_section, to_json
+    from rltrace.run.reading import open_readable
 
-    found = compare_(rltrace.open_run(before), rltrace.open_run(after))
+    found = compare_(open_readable(before), open_readable(after))
     if as_json:
         stage, factor = found.stage, found.factor
         named = {"stage": stage and stage.name, "factor": factor and factor.name}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rltrace.cli.options import JSON, RUN, one_form, print_json, reads_a_run, say
+from rltrace.cli.options import JSON, RUN, one_form, opens_a_run, print_json, reads_a_run, say
 from rltrace.cli.output import console
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.printable import visible_lines
@@ -55,7 +55,6 @@ def report(
     html: Path | None,
 ) -> None:
     """Where the step went, how stale the data was, which stage binds."""
-    from rltrace.analysis.damage import check_readable
     from rltrace.analysis.summary import summarize
     from rltrace.report.own_figures_section import figures_of
 
@@ -67,7 +66,6 @@ def report(
             f"--price must be US$ for an hour of a device, {limits}, not {price:g}", WRONG_USAGE
         )
     budget = math.inf if lag_budget is None else lag_budget
-    check_readable(run)
     summary = summarize(run, price, budget, figures_of(run))
     if as_json:
         from rltrace.report import to_json
@@ -96,7 +94,7 @@ def report(
 @click.command()
 @RUN
 @JSON
-@reads_a_run
+@opens_a_run
 def info(run: Run, as_json: bool) -> None:
     """What a run holds: processes, rows, files, clocks, problems."""
     from rltrace.report import inventory

@@ -41,14 +41,27 @@ class RunFolder(click.Path):
 RUN = click.argument("run", required=False, type=RunFolder(path_type=Path))
 
 
-def reads_a_run(function: Callable[..., None]) -> Callable[..., None]:
-    """Opens the run that a command names, or the newest here."""
+def opens_a_run(function: Callable[..., None]) -> Callable[..., None]:
+    """Opens the run that a command names, or the newest here, whatever is left of it."""
 
     @wraps(function)
     def command(run: Path | None, **options: Any) -> None:
         from rltrace.run.location import find_run
 
         function(run=rltrace.open_run(find_run(run)), **options)
+
+    return command
+
+
+def reads_a_run(function: Callable[..., None]) -> Callable[..., None]:
+    """As `opens_a_run`, of which something can be told."""
+
+    @wraps(function)
+    def command(run: Path | None, **options: Any) -> None:
+        from rltrace.run.location import find_run
+        from rltrace.run.reading import open_readable
+
+        function(run=open_readable(find_run(run)), **options)
 
     return command
 

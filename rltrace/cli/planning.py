@@ -112,11 +112,11 @@ def plan(
 
 
 def _measured(path: Path) -> Any:
-    import rltrace
     from rltrace.analysis.plan.of_run import measure
     from rltrace.run.location import find_run
+    from rltrace.run.reading import open_readable
 
-    return measure(rltrace.open_run(find_run(path)))
+    return measure(open_readable(find_run(path)))
 
 
 def _sweep(spec: Any, text: str, plot: Path | None, as_json: bool) -> None:

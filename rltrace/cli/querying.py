@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-import rltrace
 from rltrace.cli.options import JSON, one_form, print_json
 from rltrace.cli.output import console
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
@@ -117,8 +116,9 @@ def _answer(sql: str, run: Path | None, as_json: bool, as_csv: bool) -> None:
     from rltrace.hooks.identity import identify
     from rltrace.report import rows
     from rltrace.run.location import find_run
+    from rltrace.run.reading import open_readable
 
-    opened = rltrace.open_run(find_run(run))
+    opened = open_readable(find_run(run))
     opened.add_function("id_of", identify)
     opened.lock()
     _one_statement(sql)

@@ -11,6 +11,7 @@ from rich import filesize
 from rich.console import Console
 from rich.text import Text
 
+from rltrace.analysis.damage import unreadable
 from rltrace.report import units
 from rltrace.report.plain_table import print_lines
 from rltrace.trace.duration import lasted_s
@@ -29,7 +30,7 @@ _LONGEST_ARGUMENTS = 80
 class Inventory:
     """Everything that `rltrace info` shows. `seconds` are from the run's start to the end of its
     command, `bytes_on_disk` counts segments and Parquet; `running` is None where it has ended, or
-    where nobody here can tell."""
+    where nobody here can tell; `unreadable` says why nothing of the run can be read, or is None."""
 
     path: str
     command: str
@@ -44,6 +45,7 @@ class Inventory:
     problems: list[dict[str, Any]]
     imported: bool
     running: bool | None
+    unreadable: str | None
 
 
 def inventory(run: Run) -> Inventory:
@@ -67,6 +69,7 @@ def inventory(run: Run) -> Inventory:
         problems=run.problems,
         imported=bool(run.meta.get("imported")),
         running=None if run.meta.get("end_real_ns") else Liveness().of_command(run.meta),
+        unreadable=unreadable(run),
     )
 
 
@@ -90,7 +93,10 @@ def render(found: Inventory, console: Console) -> None:
     nodes = "1 node" if found.nodes == 1 else f"{found.nodes} nodes, clocks {clocks}"
     console.print(nodes, highlight=False)
     counts = ", ".join(f"{table} {rows:,}" for table, rows in found.rows.items() if rows)
-    console.print(counts or "no rows: nothing that rltrace knows ran", highlight=False)
+    if found.unreadable is not None:
+        console.print(Text(visible(found.unreadable), style="yellow"), soft_wrap=True)
+    else:
+        console.print(counts or "no rows: nothing that rltrace knows ran", highlight=False)
     print_lines(
         console,
         ("process", "host", "role", "rank", "argv"),

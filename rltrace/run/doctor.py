@@ -200,6 +200,7 @@ def _installed(framework: str, distributions: Any) -> str | None:
 
 def _problems(path: Path) -> Iterator[str]:
     from rltrace.analysis.alarms import alarms
+    from rltrace.analysis.damage import unreadable
 
     run = rltrace.open_run(path)
     for table in TABLES:
@@ -214,6 +215,9 @@ def _problems(path: Path) -> Iterator[str]:
                 str(v) for k, v in problem.items() if k in ("target", "name", "stage", "detail")
             ]
             yield " ".join([what.replace("-", " ") + ":", *rest])
+    if (why := unreadable(run)) is not None:
+        yield why
+        return
     yield from alarms(run)  # what went wrong with the job itself
 
 

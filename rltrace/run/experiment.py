@@ -29,6 +29,7 @@ from rltrace.analysis.trial import CANNOT_TELL as UNCLEAR
 from rltrace.analysis.trial import Pace, Trial, pace, trial
 from rltrace.run.change import Change, framework_of, same, stated_settings
 from rltrace.run.location import RUNS_FOLDER, new_run_path
+from rltrace.run.reading import open_readable
 from rltrace.trace.errors import CANNOT_TELL, WRONG_USAGE, RltraceError
 
 if TYPE_CHECKING:
@@ -170,7 +171,7 @@ def _paced(plan: Plan, pair: int, variant: str, say: Say) -> Pace:
         say("  it is there already")
     else:
         _run_once(plan, pair, variant)
-    run = rltrace.open_run(plan.run_path(pair, variant))
+    run = open_readable(plan.run_path(pair, variant))
     if variant == AFTER:
         _check_applied(run, plan.change)
     found = pace(run)

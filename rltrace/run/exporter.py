@@ -19,6 +19,7 @@ from socketserver import ThreadingTCPServer
 
 from rltrace.analysis.meters.of_run import RunMeters
 from rltrace.report.prometheus import CONTENT_TYPE, Families, exposition, families
+from rltrace.run.reading import check_followed
 from rltrace.run.signals import ended_by_signal
 from rltrace.trace.errors import UNREADABLE, WRONG_USAGE, RltraceError
 
@@ -30,10 +31,12 @@ _NICENESS = 10
 
 
 class Exporter:
-    """The metrics of the run in `path`. Errors: `RltraceError` when there is no run there."""
+    """The metrics of the run in `path`. Errors: `RltraceError` when there is no run there, or
+    it is over and nothing of it can be read."""
 
     def __init__(self, path: Path, lag_budget: float = math.inf) -> None:
         self._meters = RunMeters(path, lag_budget)
+        check_followed(self._meters.job, self._meters.last_event_ns >= 0)
         self._lock = threading.Lock()
         self._text = ""
         self._read_at = -math.inf

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import rltrace
 from rltrace.run.gate_settings import GateSettings
+from rltrace.run.reading import open_readable
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def gate(runs: Sequence[Path], settings: GateSettings) -> Judgement:
 
     asked = settings.completed()
     baseline = None if asked.baseline is None else read_baseline(asked.baseline)
-    opened = [rltrace.open_run(path) for path in runs]
+    opened = [open_readable(path) for path in runs]
     return judge(opened, baseline, asked.conditions, normalise=bool(asked.normalise))
 
 
@@ -34,6 +34,6 @@ def keep_baseline(runs: Sequence[Path], path: Path, *, anyway: bool = False) -> 
 
     if path.is_dir():
         raise RltraceError(f"{path} is a directory: name the file to write", WRONG_USAGE)
-    made = make_baseline([rltrace.open_run(run) for run in runs], anyway=anyway)
+    made = make_baseline([open_readable(run) for run in runs], anyway=anyway)
     write_baseline(made, path)
     return made

@@ -15,6 +15,7 @@ from rltrace.analysis.live.state import LiveState
 from rltrace.importers.event_files import MARK
 from rltrace.report.event_file import EventFile
 from rltrace.report.step_scalars import scalars
+from rltrace.run.reading import check_followed
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 
 FOLDER = "rltrace"
@@ -27,7 +28,8 @@ _NICENESS = 10
 def log_steps(path: Path, logdir: Path, waits: Callable[[float], bool]) -> tuple[Path, int]:
     """Logs the steps of the run in `path` until the job has ended, or `waits`, which is given
     seconds, says to; the event file and the number of steps. `logdir` is where the job logs.
-    Errors: `RltraceError` where it does not, where it cannot be written, or there is no run."""
+    Errors: `RltraceError` where it does not, where it cannot be written, or there is no run,
+    or nothing of it can be read."""
     own = logdir / FOLDER
     if not any(own not in found.parents for found in logdir.rglob(f"*{MARK}*")):
         raise RltraceError(
@@ -45,7 +47,9 @@ def log_steps(path: Path, logdir: Path, waits: Callable[[float], bool]) -> tuple
 def _log(path: Path, file: EventFile, waits: Callable[[float], bool]) -> int:
     written = _Written(file)
     state = LiveState(path, _ALL_STEPS)
-    if not state.snapshot().job.is_over:
+    first = state.snapshot()
+    check_followed(first.job, bool(_steps(state)))
+    if not first.job.is_over:
         os.nice(_NICENESS)
         written.add(_steps(state))
         state = LiveState(path, _LAST_STEPS)

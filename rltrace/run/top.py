@@ -18,6 +18,7 @@ from rich.live import Live
 from rltrace.analysis.live.snapshot import Job, Snapshot
 from rltrace.analysis.live.state import LiveState
 from rltrace.report.live_frame import frame
+from rltrace.run.reading import check_followed
 
 INTERVAL_S = 1.0
 _WHEN_OVER = 5  # a run that is over is looked at this much less often
@@ -27,11 +28,12 @@ _ANY_HEIGHT = 200
 
 
 def snapshot(path: Path) -> Snapshot:
-    """What is known of a run now. Errors: `RltraceError` when there is none."""
+    """What is known of a run now. Errors: `RltraceError` when there is none, or it is over
+    and nothing of it can be read."""
     state = LiveState(path)
     time.sleep(_SETTLE_S)  # what was ending as it was read is complete by now
     state.poll()
-    return state.snapshot()
+    return _checked(state)
 
 
 def show_once(path: Path, console: Console) -> None:
@@ -45,7 +47,7 @@ def watch(path: Path, console: Console, interval_s: float = INTERVAL_S) -> Job:
     """Shows a run on the whole screen until somebody presses q or Ctrl-C; what became of the job
     as of then. Errors: as `snapshot`."""
     state = LiveState(path)
-    shown = state.snapshot()
+    shown = _checked(state)
     with _keys() as keys, Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
             console.size = _screen(console)
@@ -55,6 +57,13 @@ def watch(path: Path, console: Console, interval_s: float = INTERVAL_S) -> Job:
                 return shown.job
             state.poll()
             shown = state.snapshot()
+
+
+def _checked(state: LiveState) -> Snapshot:
+    """What is known, unless the run is over and there is nothing."""
+    shown = state.snapshot()
+    check_followed(shown.job, shown.window is not None and bool(shown.window.recent))
+    return shown
 
 
 def _screen(console: Console) -> ConsoleDimensions:

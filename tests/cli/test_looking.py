@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from pathlib import Path
 
 import pytest
 
+from rltrace.trace.clock import node_id
 from rltrace.trace.run_dir import update_run_json
 from tests.cli.conftest import invoke
 
@@ -91,21 +94,67 @@ def test_every_run_is_one_line(run: Path) -> None:
     assert "python 'train.py\\n\\x1b[31m'" in lines[1] or "/a/long/way" in lines[1]
 
 
-def test_a_run_whose_files_are_random_bytes_is_unreadable(run: Path) -> None:
-    for file in run.glob("*/*.arrows"):
+READERS = (
+    ("report", "RUN"), ("whatif", "RUN"), ("compare", "RUN", "RUN"), ("query", "SELECT 1", "RUN"),
+    ("timeline", "RUN"), ("export", "otlp", "RUN"), ("export", "prometheus", "RUN", "--once"),
+    ("top", "RUN"), ("top", "RUN", "--json"), ("compact", "RUN", "--delete-segments"),
+    ("gate", "RUN", "--max", "step=9"), ("baseline", "RUN", "-o", "RUN/b.json"),
+    ("experiment", "RUN", "--dry-run"), ("plan", "--from-run", "RUN"),
+)  # fmt: skip
+
+
+def refusals(run: Path) -> set[tuple[int, str]]:
+    """How the commands that read a run end, and what they say of this one."""
+    ended = set()
+    for words in READERS:
+        result = invoke(*[word.replace("RUN", str(run)) for word in words])
+        ended.add((result.exit_code, result.output))
+    return ended
+
+
+@pytest.fixture
+def over(run: Path) -> Path:
+    """A run whose end is recorded."""
+    update_run_json(str(run), end_real_ns=1_800_000_000_000_000_000, exit_code=0)
+    return run
+
+
+def test_a_run_whose_files_are_random_bytes_is_unreadable(over: Path) -> None:
+    for file in over.glob("*/*.arrows"):
         file.write_bytes(bytes(range(255, -1, -1)) * 8)
-    result = invoke("report", run)
-    assert (result.exit_code, len(result.output.splitlines())) == (4, 1)
-    assert "nothing of what was recorded can be read" in result.output
+    files = sorted(over.glob("*/*"))
+    said = f"{over}: nothing of what was recorded can be read: the files of spans, trajectories, "
+    assert refusals(over) == {(4, f"rltrace: {said}uses are damaged\n")}
+    assert sorted(over.glob("*/*")) == files
+    told = invoke("info", over)
+    assert (told.exit_code, said in told.output) == (0, True)
+    examined = " ".join(invoke("doctor", over).output.split())
+    assert "nothing of what was recorded can be read" in examined
 
 
-def test_a_run_of_which_only_its_description_is_left_is_missing_data(run: Path) -> None:
-    update_run_json(str(run), end_real_ns=1_800_000_000_000_000_000)
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_run_of_which_only_its_description_is_left_is_missing_data(
+    run: Path, ended: bool
+) -> None:
+    """Whether its end was recorded or nobody is left who could."""
+    at_ns = 1_800_000_000_000_000_000
+    died = {"command_pid": 2**30, "wrap_pid": 2**30, "node": node_id()}
+    update_run_json(str(run), **({"end_real_ns": at_ns} if ended else died))
     for file in run.glob("*/*"):
         file.unlink()
-    result = invoke("report", run)
-    assert (result.exit_code, len(result.output.splitlines())) == (4, 1)
-    assert "holds no process and no row" in result.output
+    [(code, said)] = refusals(run)
+    assert (code, len(said.splitlines())) == (4, 1)
+    assert "holds no process and no row: its files are missing, or the command" in said
+    assert "holds no process and no row" in invoke("info", run).output
+
+
+def test_a_run_that_has_just_begun_is_not_said_to_have_lost_its_files(run: Path) -> None:
+    alive = {"command_pid": os.getpid(), "start_real_ns": time.time_ns(), "node": node_id()}
+    update_run_json(str(run), **alive)
+    for file in run.glob("*/*"):
+        file.unlink()
+    assert invoke("report", run).exit_code == 0
+    assert "holds no process" not in invoke("info", run).output
 
 
 def test_a_run_of_which_one_table_is_damaged_is_told_as_far_as_it_goes(run: Path) -> None:

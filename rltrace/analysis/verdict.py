@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from rltrace.analysis.alarm import ALARM
 from rltrace.analysis.current import current_settings
-from rltrace.analysis.fixes import Fix, fixes_for
+from rltrace.analysis.fixes import Fix, bytes_take_time, fixes_for
 from rltrace.analysis.framework import framework_of
 from rltrace.analysis.health import Health
 from rltrace.analysis.lint import Lint, lint
@@ -28,14 +28,17 @@ class Verdict(Ranking):
     """The walls as they are ranked, and what follows from it. `alarms` forbid advice: then `fixes`
     is empty. Fixes are in order of predicted gain for their effort; where none gains, "do nothing"
     is the advice (`do_nothing`). `idle` are moves that are predicted to change nothing, which are
-    no fixes. `replay_error` is that of the replay which predicts the gains: replayed over measured
-    step before any fit, minus 1 (NaN: there is none), and `unpredicted` says why none is. `lints`
-    are the anti-patterns, `controls` the readiness checklist."""
+    no fixes. `bytes_take_time`: whether what a weight update sends may be why it takes so long;
+    where it cannot, what would send it faster is no fix. `replay_error` is that of the replay which
+    predicts the gains: replayed over measured step before any fit, minus 1 (NaN: there is none),
+    and `unpredicted` says why none is. `lints` are the anti-patterns, `controls` the readiness
+    checklist."""
 
     queues: Queues | None
     alarms: tuple[str, ...]
     fixes: tuple[Fix, ...]
     idle: tuple[str, ...]
+    bytes_take_time: bool
     replay_error: float
     unpredicted: str
     lints: tuple[Lint, ...]
@@ -60,6 +63,7 @@ def verdict(seen: Seen, health: Health, source: Source | None) -> Verdict:
         alarms=alarms,
         fixes=tuple(fix for fix in fixes if not fix.idle),
         idle=tuple(fix.move for fix in fixes if fix.idle),
+        bytes_take_time=bytes_take_time(seen),
         replay_error=replay_error(load) if load else math.nan,
         unpredicted=str(OffTheRun(load)) if load and is_off(load) else "",
         lints=lint(seen),

@@ -20,6 +20,7 @@ from rltrace.report.walls_section import (
     gain_words,
     nothing_to_do,
     setting_words,
+    why_no_fix,
 )
 from rltrace.trace.vocabulary import Stage
 
@@ -152,6 +153,9 @@ def _advice(found: Verdict) -> Iterator[str]:
     if found.do_nothing:
         what = nothing_to_do(found)
         yield f"{what}: no known move against {against(found)} is predicted to gain anything"
+    if why := why_no_fix(found):
+        yield why
+    if found.do_nothing or why:
         return
     best = next((fix for fix in found.fixes if fix.worth > 0), None)
     if best is not None:

@@ -10,7 +10,8 @@ from typing import Any
 from rltrace.analysis import lint, readiness
 from rltrace.analysis.fixes import Fix
 from rltrace.analysis.verdict import Verdict
-from rltrace.analysis.walls.wall import Figure, Wall
+from rltrace.analysis.walls.wall import WEIGHTS, Figure, Wall
+from rltrace.analysis.walls.weights import IN_PHASE, UPDATE, UPDATE_BYTES
 from rltrace.analysis.whatif.predict import Estimate
 from rltrace.report import units
 from rltrace.report.layout import Column, Grid, Section, listed
@@ -126,7 +127,8 @@ def fixes_section(verdict: Verdict) -> Section | None:
     if verdict.alarms:
         text = "The run is not well: no advice on tuning before that is repaired."
         return Section("What to do", (text,))
-    if not verdict.fixes and not verdict.idle:
+    why_none = why_no_fix(verdict)
+    if not verdict.fixes and not verdict.idle and not why_none:
         return None
     shown = verdict.fixes[:_MOST_FIXES]
     columns = (
@@ -142,6 +144,8 @@ def fixes_section(verdict: Verdict) -> Section | None:
             f"{against(verdict)} is predicted to gain anything. `rltrace whatif` tries every "
             "lever, whatever it is against."
         )
+    if why_none:
+        lines.append(f"{why_none[:1].upper()}{why_none[1:]}.")
     rows = tuple(
         (
             f"{number}. {fix.sized}",
@@ -212,6 +216,42 @@ def nothing_to_do(verdict: Verdict) -> str:
     that costs much is, though nobody here knows what."""
     costs = any(wall.cost.share >= _MUCH for wall in verdict.binding)
     return "no fix is known" if costs else "do nothing"
+
+
+def why_no_fix(verdict: Verdict) -> str:
+    """Why no fix is named against a wall, and what to look at; empty where one is, or nobody can
+    tell which wall binds."""
+    if verdict.alarms or verdict.first is None or verdict.fixes:
+        return ""
+    weights = [wall for wall in verdict.binding if wall.name == WEIGHTS]
+    if weights and not verdict.bytes_take_time:
+        why = _beside_bytes(weights[0])
+        return why if verdict.idle else f"no fix is known: {why}"
+    if verdict.idle:
+        return ""
+    return (
+        f"no fix is known: no move against {against(verdict)} has a setting in this job, or could "
+        "be predicted in a replay of it; `rltrace whatif` says what can"
+    )
+
+
+def _beside_bytes(wall: Wall) -> str:
+    """Of updates whose bytes are no load to any link: where else their time may be."""
+    found = {one.name: one for one in wall.evidence}
+    took, size = units.seconds(found[UPDATE].value), units.size(found[UPDATE_BYTES].value)
+    says = (
+        f"{size} are little for a link, so most of the {took} of an update is likely spent on "
+        "something else"
+    )
+    phases = [one for one in wall.evidence if one.name.startswith(IN_PHASE)]
+    if phases:
+        most = max(phases, key=lambda one: one.value)
+        name = most.name.removeprefix(IN_PHASE)
+        return f"{says}, the longest phase is “{name}” ({units.seconds(most.value)}): look at that"
+    return (
+        f"{says}: look at what it does besides (gathering, converting, waiting for engines, "
+        "loading), which a span with a `phase` around each would tell"
+    )
 
 
 def checks_section(verdict: Verdict) -> Section:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rltrace.analysis.fixes import not_yet
 from rltrace.analysis.playbook import moves, settings_for
 from rltrace.analysis.summary import Summary, summarize
-from rltrace.analysis.walls.wall import ENV_REWARD, LEARNER, ROLLOUT
+from rltrace.analysis.walls.wall import ENV_REWARD, LEARNER, ROLLOUT, Figure
 from rltrace.report import markdown, terminal
 from rltrace.report.html.advice import fixes_part
 from rltrace.report.verdict import evidence
@@ -96,6 +96,45 @@ def test_a_network_is_not_made_faster_for_what_is_no_load_for_it(
     found = moves_of(summary_of(tmp_path, samples(learner, [2.0] * 4)))
     network = {"another transport", "another checkpoint engine", "send what changed"}
     assert bool(network & set(found)) == advised
+
+
+@pytest.mark.parametrize(
+    ("phases", "wanted"),
+    [
+        ((), "look at what it does besides (gathering, converting, waiting for engines, loading), "
+         "which a span with a `phase` around each would tell"),
+        ((("convert", 1.0), ("load", 5.0)), "the longest phase is “load” (5.00 s): look at that"),
+    ],
+)  # fmt: skip
+def test_where_no_fix_is_known_it_is_said_why_and_what_to_look_at(
+    tmp_path: Path, phases: tuple[tuple[str, float], ...], wanted: str
+) -> None:
+    learner = job(rollout=2, train=2, sync=6)
+    starts = [10.0 * n + 4 for n in range(STEPS)]
+    rows(learner, "syncs", start_s=starts, end_s=[s + 6 for s in starts], role=[0] * STEPS,
+         version=list(range(STEPS)), bytes=[10**6] * STEPS)  # fmt: skip
+    found = summary_of(tmp_path, samples(learner, [2.0] * 4)).verdict
+    figures = tuple(Figure(f"in phase {name}", took_s, "s an update", 6) for name, took_s in phases)
+    walls = tuple(replace(w, evidence=(*w.evidence, *figures)) for w in found.walls)
+    none = replace(found, walls=walls, fixes=(), idle=())
+    said = "1.00 MB are little for a link, so most of the 6.00 s of an update is likely spent on"
+    section = fixes_section(none)
+    assert section is not None
+    [line] = section.lines
+    assert line.startswith(f"No fix is known: {said}")
+    assert line.endswith(f"{wanted}.")
+
+
+def test_a_wall_without_a_move_that_applies_says_so(tmp_path: Path) -> None:
+    found = slow_verdicts(tmp_path)
+    none = replace(found.verdict, fixes=(), idle=())
+    section = fixes_section(none)
+    assert section is not None
+    assert "no move against env/reward latency has a setting in this job" in section.lines[0]
+    told = [one for one in evidence(replace(found, verdict=none)) if "no fix is known" in one]
+    assert [f"{line[:1].upper()}{line[1:]}." for line in told] == list(section.lines)
+    assert "No fix is known" in str(fixes_part(none).body)
+    assert not [one for one in evidence(found) if "no fix is known" in one]
 
 
 def test_of_two_stages_the_one_that_takes_the_time_is_named(tmp_path: Path) -> None:

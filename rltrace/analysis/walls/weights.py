@@ -16,6 +16,9 @@ from rltrace.analysis.walls.wall import WEIGHTS, Figure, Seen, Wall, figure
 
 SYMPTOM = "a large part of each step gathers, converts, sends and loads weights"
 
+# Names of its evidence.
+UPDATE, UPDATE_BYTES, IN_PHASE = "an update", "bytes of an update", "in phase "
+
 
 def weights(seen: Seen) -> Wall:
     """The test."""
@@ -30,11 +33,11 @@ def _evidence(seen: Seen) -> list[Figure]:
     moved = seen.syncs
     if moved is None or not moved.updates:
         return []
-    found = [figure("an update", moved.update_s, "s")]
+    found = [figure(UPDATE, moved.update_s, "s")]
     if moved.bytes_per_update.n:
-        found.append(figure("bytes of an update", moved.bytes_per_update, "bytes"))
+        found.append(figure(UPDATE_BYTES, moved.bytes_per_update, "bytes"))
         found.append(Figure("moved at", moved.gb_per_s, "GB/s", moved.bytes_per_update.n))
-    found += [figure(f"in phase {name}", spent, "s an update") for name, spent in moved.phases]
+    found += [figure(f"{IN_PHASE}{name}", spent, "s an update") for name, spent in moved.phases]
     pieces = spread_of(
         seen.run,
         "n",

@@ -31,7 +31,7 @@ KEYS = {
             "replay_error",
             "unpredicted",
         ),
-        *("headline", "evidence", "do_nothing"),
+        *("headline", "evidence", "do_nothing", "bytes_take_time"),
     },
     "critical_path": {
         *("is_traced", "because", "steps", "shares", "unknown_share", "steps_s", "segments"),

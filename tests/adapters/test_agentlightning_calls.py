@@ -38,5 +38,7 @@ def test_ids_of_each_tracer_are_found(attributes: dict[str, Any]) -> None:
 def test_a_call_without_ids_leaves_the_tokens_unknown() -> None:
     calls = _Calls()
     calls.add({"prompt_token_ids": [1], "response_token_ids": [2]})
+    assert calls.columns()["response_tokens"] == 1
     calls.add({"gen_ai.completion.0.content": "text"})
-    assert calls.columns() == {"turns": 2, "token_ids": 0, "logprobs": 0}
+    unknown = {"prompt_tokens": -1, "response_tokens": -1}
+    assert calls.columns() == {"turns": 2, "token_ids": 0, "logprobs": 0, **unknown}

@@ -57,15 +57,16 @@ class _Calls:
         self.logprobs += "logprobs.content" in attributes or "'logprobs': {" in choices
 
     def columns(self) -> dict[str, int]:
-        """What is known of the trajectory. How many tokens calls without ids had, is not."""
-        found = {
+        """What is known of the trajectory. How many tokens calls without ids had, is not: -1 takes
+        back what was known before such a call."""
+        whole = self.with_ids == self.count
+        return {
             "turns": self.count,
-            "token_ids": int(self.with_ids == self.count),
+            "token_ids": int(whole),
             "logprobs": int(self.logprobs == self.count),
+            "prompt_tokens": self.prompt if whole else -1,
+            "response_tokens": self.tokens if whole else -1,
         }
-        if self.with_ids == self.count:
-            found |= {"prompt_tokens": self.prompt, "response_tokens": self.tokens}
-        return found
 
 
 class _Attempt:
@@ -213,14 +214,14 @@ def waited_for(call: Call) -> None:
         attempt = _latest.pop(rollout.rollout_id, None)
         if attempt is None:
             continue
-        known = attempt.calls.columns().get("response_tokens") if attempt.calls.count else None
+        calls = attempt.calls
         call.row(
             "uses",
             trajectory=attempt.trajectory,
             step=call.recorder.step,
             version=_Resources.latest,
             fate=Fate.TRAINED if rollout.status == "succeeded" else Fate.FAILED,
-            **({} if known is None else {"tokens": known}),
+            **({"tokens": calls.columns()["response_tokens"]} if calls.count else {}),
         )
 
 

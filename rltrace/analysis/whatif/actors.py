@@ -79,8 +79,8 @@ class Actors:
         def called() -> None:
             self.clock.after(env_s, lambda: worker.go_on(tokens / 2, ended))
 
-        if env_s > 0:  # the tool answers halfway; meanwhile the sequence takes no slot
-            worker.submit(tokens / 2, begun, called)
+        if env_s > 0:  # the tool answers halfway
+            worker.submit(tokens / 2, begun, called, calls=True)
         else:
             worker.submit(tokens, begun, ended)
 

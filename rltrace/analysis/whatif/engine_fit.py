@@ -49,20 +49,20 @@ def fit_engine(sequences: Sequences) -> tuple[Engine, tuple[str, ...]]:
     if not told:
         notes = ("the number of running sequences never varied: decoding is taken not to depend"
                  " on it",)  # fmt: skip
-    slots = np.inf
+    slots, tools_hold = np.inf, False
     if full and np.std(full) < _SAME * np.mean(full):  # a limit is the same in every batch
         slots = max(1.0, float(np.median(full)))
     elif _one_by_one(sequences):
-        slots = 1.0
+        slots, tools_hold = 1.0, bool(sequences.env_s.any())
         notes += (
             "no two sequences of a worker ever ran at once: it is taken to run one at a time",
         )
-    return Engine(float(workers), slots, lone, shared), notes
+    return Engine(float(workers), slots, lone, shared, tools_hold=tools_hold), notes
 
 
 def _one_by_one(sequences: Sequences) -> bool:
-    """Whether each worker ended a sequence before it began another, though it had several of most
-    batches to run."""
+    """Whether each worker ended a sequence, with its tools, before it began another, though it had
+    several of most batches to run."""
     order = np.lexsort((sequences.begin_s, sequences.worker))
     worker, begin, end = (
         column[order] for column in (sequences.worker, sequences.begin_s, sequences.end_s)

@@ -98,9 +98,10 @@ class Worker:
         self.engine = engine
         self.width = width
         self.slots = engine.slots * width
-        self.running: list[tuple[float, int, Action]] = []  # by the token at which they end
-        self.waiting: deque[tuple[float, Action, Action]] = deque()
+        self.running: list[tuple[float, int, Action, bool]] = []  # by the token at which they end
+        self.waiting: deque[tuple[float, Action, Action, bool]] = deque()
         self.going_on: deque[tuple[float, Action]] = deque()
+        self.held = 0  # slots of sequences whose tools work
         self.token = 0.0  # tokens that a sequence which began with the clock would have
         self.since = 0.0
         self.paused = False
@@ -110,17 +111,20 @@ class Worker:
     @property
     def load(self) -> float:
         """Sequences that run or wait, for each worker."""
-        return (len(self.running) + len(self.going_on) + len(self.waiting)) / self.width
+        known = len(self.running) + self.held + len(self.going_on) + len(self.waiting)
+        return known / self.width
 
-    def submit(self, tokens: float, begun: Action, ended: Action) -> None:
-        """A sequence of so many tokens; the actions come as it begins and ends."""
+    def submit(self, tokens: float, begun: Action, ended: Action, calls: bool = False) -> None:
+        """A sequence of so many tokens; the actions come as it begins and ends, which is where it
+        `calls` a tool or is over."""
         self._advance()
-        self.waiting.append((tokens, begun, ended))
+        self.waiting.append((tokens, begun, ended, calls))
         self._fill()
 
     def go_on(self, tokens: float, ended: Action) -> None:
         """A sequence that has begun before has so many more tokens."""
         self._advance()
+        self.held -= self.engine.tools_hold
         self.going_on.append((tokens, ended))
         self._fill()
 
@@ -150,19 +154,19 @@ class Worker:
             self.token += passed / pace if pace else 0.0
 
     def _fill(self) -> None:
-        while not self.paused and len(self.running) < max(1.0, self.slots):
+        while not self.paused and len(self.running) + self.held < max(1.0, self.slots):
             if self.going_on:
-                self._run(*self.going_on.popleft())
+                self._run(*self.going_on.popleft(), calls=False)
             elif self.waiting:
-                tokens, begun, ended = self.waiting.popleft()
-                self._run(tokens, ended)
+                tokens, begun, ended, calls = self.waiting.popleft()
+                self._run(tokens, ended, calls)
                 begun()
             else:
                 break
         self._schedule()
 
-    def _run(self, tokens: float, ended: Action) -> None:
-        heapq.heappush(self.running, (self.token + tokens, next(self._order), ended))
+    def _run(self, tokens: float, ended: Action, calls: bool) -> None:
+        heapq.heappush(self.running, (self.token + tokens, next(self._order), ended, calls))
 
     def _schedule(self) -> None:
         self._plan += 1
@@ -182,7 +186,9 @@ class Worker:
         self.token = max(self.token, self.running[0][0])
         ended = []
         while self.running and self.running[0][0] <= self.token:
-            ended.append(heapq.heappop(self.running)[2])
+            _, _, action, calls = heapq.heappop(self.running)
+            self.held += calls and self.engine.tools_hold
+            ended.append(action)
         self._fill()
         for action in ended:
             action()

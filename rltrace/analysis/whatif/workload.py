@@ -43,6 +43,7 @@ class Engine:
     pooled: bool = False  # sequences are spread evenly at all times, so workers may be a fraction
     stands_for: float = 1.0  # sequences on one real engine for each that is played
     drafting: float = 0.0  # part of the published gain of speculative decoding
+    tools_hold: bool = False  # else a sequence takes no slot while its tools work
 
 
 @dataclass(frozen=True)

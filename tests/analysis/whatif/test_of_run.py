@@ -222,6 +222,25 @@ def test_verdicts_without_a_length_take_the_time_of_their_stage(tmp_path: Path) 
     assert found.step_s.middle == pytest.approx(8, rel=0.01)
 
 
+def test_samples_of_one_process_that_took_turns_take_turns_with_their_tools(tmp_path: Path) -> None:
+    """Three samples a step, one after the other: 1 s of generation, 4 s of a tool, 1 s more."""
+    begin = [20.0 * n + 6 * i for n in range(6) for i in range(3)]
+    spans: list[tuple[Any, ...]] = [(Stage.ENV, b + 1, b + 5) for b in begin]
+    for n in range(6):
+        spans += [(("step", n), 20 * n, 20 * n + 20), (Stage.ROLLOUT, 20 * n, 20 * n + 18)]
+        spans.append((Stage.TRAIN, 20 * n + 18, 20 * n + 20))
+    made = rows(
+        process("driver", *spans), "trajectories", start_s=begin, end_s=[b + 6 for b in begin],
+        trajectory=list(range(1, 19)), group=[n // 3 for n in range(18)],
+        response_tokens=[10] * 18, env_ns=[4 * 10**9] * 18,
+        first_version=[n // 3 for n in range(18)],
+    )  # fmt: skip
+    run = run_of(tmp_path, made, settings={"placement": "colocated"})
+    assert of(run).model_error == pytest.approx(0, abs=0.01)
+    found = predict(workload_of(run), [("env_latency", "0.5")])
+    assert found.step_s.middle == pytest.approx(14, rel=0.01)
+
+
 def test_a_stated_bound_is_the_bound_though_no_sample_was_so_late(tmp_path: Path) -> None:
     driver = process("driver", *turns(6, 6, 6))
     ids = [1, 2, 3]

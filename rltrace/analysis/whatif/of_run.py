@@ -169,6 +169,7 @@ def _measured(run: Run, parts: Parts, placement: str, samples: Samples) -> Workl
         batches=batches,
         engine=engine,
         serial_s=serial,
+        rest_s=_standing_s(samples, parts) if placement == "async" else 0.0,
         switch_s=float(breakdown.exposed_s[steady, Stage.SWITCH].mean()),
         reference_s=float(tau_s[:, on_actors].sum(axis=1).mean()) if on_actors else 0.0,
         reward_workers=judges,
@@ -184,6 +185,22 @@ def _measured(run: Run, parts: Parts, placement: str, samples: Samples) -> Workl
         **_common(run, parts),
     )
     return _fitted(made, parts)
+
+
+def _standing_s(samples: Samples, parts: Parts) -> float:
+    """Seconds a step for which the learner of a job that runs ahead stood still though its samples
+    were there: what hands them over to it. Told where most steps use only what was judged before
+    the step before began."""
+    breakdown, steady = parts.breakdown, list(parts.steps.steady)
+    windows = [parts.steps.windows[i] for i in steady]
+    starts_s = [(window.start_ns - windows[0].start_ns) / 1e9 for window in windows]
+    last_s = samples.last_ready_s(np.array(starts_s))
+    ready = np.flatnonzero(last_s[1:] <= starts_s[:-1]) + 1
+    if len(ready) < len(steady) / 2:
+        return 0.0
+    works_s = breakdown.chain_s[steady, Chain.LEARNER] + breakdown.tau_s[steady, Stage.SYNC]
+    stands_s = breakdown.steps_s[steady] - works_s + breakdown.learner_beside_weights_s[steady]
+    return max(0.0, float(stands_s[ready].mean()))
 
 
 def _judged_in(batch: Batch, seconds: float) -> Batch:
@@ -233,9 +250,9 @@ def _fitted(made: Workload, parts: Parts) -> Workload:
     if made.placement != "async" or (starved and _fits_better(faster, played.step_s)):
         made = faster
     made = replace(made, model_error=error)
-    rest_s = max(0.0, measured_s - replay(made).step_s)
+    rest_s = made.rest_s + max(0.0, measured_s - replay(made).step_s)
     # The learner of a starved job has time to spare: more of its own would explain nothing.
-    return replace(made, rest_s=min(rest_s, idle_s) if starved else rest_s)
+    return replace(made, rest_s=min(rest_s, max(made.rest_s, idle_s)) if starved else rest_s)
 
 
 def _decoding_at(made: Workload, scale: float) -> Workload:

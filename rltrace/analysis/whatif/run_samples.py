@@ -46,6 +46,7 @@ class Samples:
     verdict_s: Floats
     judged_s: Floats  # when the verdict began; NaN: unknown
     failed: Floats
+    used_s: Floats  # when it was first trained on or dropped; NaN: unknown
     used: float  # samples a step that were trained on or dropped, but for stale ones; NaN: unknown
 
     @property
@@ -56,6 +57,17 @@ class Samples:
         _, members = np.unique(self.group, return_counts=True)
         several = members > 1
         return bool(several.any() and (engines[several] > 1).mean() > 0.5)
+
+    def last_ready_s(self, starts_s: Floats) -> Floats:
+        """When the last of the samples that are used in each step was generated and judged, by when
+        the steps start; infinite where none is known."""
+        judged_s = np.where(np.isnan(self.judged_s), -np.inf, self.judged_s + self.verdict_s)
+        ready_s = np.maximum(self.end_s, judged_s)
+        step = np.searchsorted(starts_s, self.used_s, side="right") - 1
+        mine = (step >= 0) & ~np.isnan(self.used_s)
+        last_s = np.full(len(starts_s), -np.inf)
+        np.maximum.at(last_s, step[mine], ready_s[mine])
+        return np.where(np.isinf(last_s), np.inf, last_s)
 
 
 def samples_of(run: Run, steps: Steps, placement: str) -> Samples | None:
@@ -113,6 +125,7 @@ def samples_of(run: Run, steps: Steps, placement: str) -> Samples | None:
         verdict_s=verdict / 1e9,
         judged_s=np.where(judged > 0, (judged - origin) / 1e9, np.nan),
         failed=failed.astype(np.float64),
+        used_s=np.where(used > 0, (used - origin) / 1e9, np.nan),
         used=_used(run, origin, last) / len(steady),
     )
 

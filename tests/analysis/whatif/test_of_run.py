@@ -241,6 +241,30 @@ def test_samples_of_one_process_that_took_turns_take_turns_with_their_tools(tmp_
     assert found.step_s.middle == pytest.approx(14, rel=0.01)
 
 
+def test_a_learner_that_stands_still_with_its_samples_there_is_not_faster_in_a_replay(
+    tmp_path: Path,
+) -> None:
+    """A step of 10 s trains for 6 s, on two samples that ended long before, in 2 s."""
+    ids, places = list(range(1, 25)), [n // 2 for n in range(24)]
+    learner = process("learner", *[(("step", n), 10 * n, 10 * n + 10) for n in range(12)],
+                      *[(Stage.TRAIN, 10 * n + 4, 10 * n + 10) for n in range(12)])  # fmt: skip
+    used = [n for n in places if n + 2 < 12]
+    learner = rows(
+        learner, "uses", time_s=[10.0 * n + 25 for n in used],
+        trajectory=ids[: len(used)], step=[n + 2 for n in used], version=[n + 2 for n in used],
+        fate=[0] * len(used), tokens=[20] * len(used),
+    )  # fmt: skip
+    engine = rows(
+        process("rollout", *[(Stage.ROLLOUT, 10 * n, 10 * n + 2) for n in range(12)]),
+        "trajectories", start_s=[10.0 * n for n in places], end_s=[10.0 * n + 2 for n in places],
+        trajectory=ids, group=places, response_tokens=[20] * 24, first_version=places,
+    )  # fmt: skip
+    run = run_of(tmp_path, learner, engine, settings={"placement": "async"})
+    assert of(run).model_error == pytest.approx(0, abs=0.01)
+    found = predict(workload_of(run), [("train_speed", "2")])
+    assert found.step_s.middle == pytest.approx(7, rel=0.02)
+
+
 def test_a_stated_bound_is_the_bound_though_no_sample_was_so_late(tmp_path: Path) -> None:
     driver = process("driver", *turns(6, 6, 6))
     ids = [1, 2, 3]

@@ -48,8 +48,9 @@ class Actors:
         self.begun = 0
         self.generated: list[Group] = []  # whose verdicts wait for the rest of the batch
         self.generating = 0  # groups
+        one_by_one = streams and not workload.in_batches
         by_batch = workload.scoring == "batch"
-        self.scoring = "group" if by_batch and streams else workload.scoring
+        self.scoring = "group" if by_batch and one_by_one else workload.scoring
 
     def begin_group(self) -> None:
         """The next group of the workload begins, on the worker with the least to do; or each of its

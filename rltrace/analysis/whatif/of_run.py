@@ -11,9 +11,11 @@ import numpy as np
 
 from rltrace.analysis.activity import read_activity
 from rltrace.analysis.chains import Chain
-from rltrace.analysis.composition import Composition, compose
+from rltrace.analysis.composition import Composition, compose, stated_placement
 from rltrace.analysis.devices import AGENT, count_devices
 from rltrace.analysis.goodput import Goodput, goodput
+from rltrace.analysis.intervals import Ints
+from rltrace.analysis.order_statistics import Floats
 from rltrace.analysis.stages import Breakdown, break_down
 from rltrace.analysis.staleness import Staleness, staleness
 from rltrace.analysis.steps import Steps, find_steps
@@ -96,8 +98,25 @@ def workload_of(run: Run, parts: Parts | None = None) -> Source:
     samples = samples_of(run, parts.steps, composition.placement)
     if samples is None:
         return _from_stages(run, parts, composition.placement)
-    made = _measured(run, parts, composition.placement, samples)
+    placement = composition.placement
+    if _runs_ahead(run, parts, placement, samples):
+        placement = "async"
+        samples = samples_of(run, parts.steps, placement) or samples
+    made = _measured(run, parts, placement, samples)
     return lambda constants: made
+
+
+def _runs_ahead(run: Run, parts: Parts, placement: str, samples: Samples) -> bool:
+    """Whether a job that is taken to be on policy, as nobody tells a version, trains on what was
+    begun in earlier steps."""
+    told = stated_placement(run) or any(b.lag is not None for b in parts.staleness.by_first_token)
+    return placement == "disaggregated" and not told and samples.used_later(_starts_s(parts))
+
+
+def _starts_s(parts: Parts) -> Floats:
+    """When each steady step starts, in the time of its samples."""
+    windows = [parts.steps.windows[i] for i in parts.steps.steady]
+    return np.array([(window.start_ns - windows[0].start_ns) / 1e9 for window in windows])
 
 
 def _from_stages(run: Run, parts: Parts, placement: str) -> Source:
@@ -164,17 +183,20 @@ def _measured(run: Run, parts: Parts, placement: str, samples: Samples) -> Workl
     learner = [s for s, c in chain_of.items() if c is Chain.LEARNER and s not in _NOT_WORK]
     serial = {s: tuple(tau_s[:, s].tolist()) for s in learner if tau_s[:, s].any()}
     on_actors = [s for s in (Stage.REFERENCE, Stage.LOGPROB) if chain_of.get(s) is Chain.ACTORS]
+    waiting = _steps_with_samples_waiting(samples, parts)
+    in_batches = placement == "async" and not waiting.size and samples.in_batches()
     made = Workload(
         placement=placement,
         batches=batches,
         engine=engine,
         serial_s=serial,
-        rest_s=_standing_s(samples, parts) if placement == "async" else 0.0,
+        rest_s=_standing_s(parts, waiting) if placement == "async" else 0.0,
         switch_s=float(breakdown.exposed_s[steady, Stage.SWITCH].mean()),
         reference_s=float(tau_s[:, on_actors].sum(axis=1).mean()) if on_actors else 0.0,
         reward_workers=judges,
-        scoring=scoring_of(samples, placement),
+        scoring=scoring_of(samples, placement, in_batches),
         spread=samples.spread,
+        in_batches=in_batches,
         chunks=_chunks(breakdown, steady, placement),
         sync=_sync(parts, placement),
         lag_bound=_lag_bound(run, parts),
@@ -187,20 +209,23 @@ def _measured(run: Run, parts: Parts, placement: str, samples: Samples) -> Workl
     return _fitted(made, parts)
 
 
-def _standing_s(samples: Samples, parts: Parts) -> float:
+def _steps_with_samples_waiting(samples: Samples, parts: Parts) -> Ints:
+    """The steady steps whose samples were all judged before the step before began, by their place
+    among the steady ones; none where most steps are not so."""
+    starts_s = _starts_s(parts)
+    waiting = np.flatnonzero(samples.last_ready_s(starts_s)[1:] <= starts_s[:-1]) + 1
+    return waiting if len(waiting) >= len(starts_s) / 2 else waiting[:0]
+
+
+def _standing_s(parts: Parts, waiting: Ints) -> float:
     """Seconds a step for which the learner of a job that runs ahead stood still though its samples
-    were there: what hands them over to it. Told where most steps use only what was judged before
-    the step before began."""
-    breakdown, steady = parts.breakdown, list(parts.steps.steady)
-    windows = [parts.steps.windows[i] for i in steady]
-    starts_s = [(window.start_ns - windows[0].start_ns) / 1e9 for window in windows]
-    last_s = samples.last_ready_s(np.array(starts_s))
-    ready = np.flatnonzero(last_s[1:] <= starts_s[:-1]) + 1
-    if len(ready) < len(steady) / 2:
+    were there, as in these steps: what hands them over to it."""
+    if not waiting.size:
         return 0.0
+    breakdown, steady = parts.breakdown, list(parts.steps.steady)
     works_s = breakdown.chain_s[steady, Chain.LEARNER] + breakdown.tau_s[steady, Stage.SYNC]
     stands_s = breakdown.steps_s[steady] - works_s + breakdown.learner_beside_weights_s[steady]
-    return max(0.0, float(stands_s[ready].mean()))
+    return max(0.0, float(stands_s[waiting].mean()))
 
 
 def _judged_in(batch: Batch, seconds: float) -> Batch:

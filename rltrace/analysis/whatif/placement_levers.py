@@ -63,10 +63,13 @@ def placement(load: Workload, value: str, constants: Constants) -> Workload:
     check(value in PLACEMENTS, "placement", value, "one of " + ", ".join(PLACEMENTS))
     needs(value != load.placement, f"it is {value} already")
     scoring = "group" if load.scoring == "batch" and value != "colocated" else load.scoring
-    return replace(load, placement=value, scoring=scoring, keeps_unfinished=False)
+    return replace(load, placement=value, scoring=scoring, keeps_unfinished=False, in_batches=False)
 
 
 def no_barrier(load: Workload, value: str, constants: Constants) -> Workload:
+    if load.in_batches:
+        scoring = "group" if load.scoring == "batch" else load.scoring
+        return replace(load, in_batches=False, scoring=scoring)
     needs(load.placement != "async", "there is no barrier in async")
     if load.shared:
         kept = partial_rollout(load, "1.5", constants)

@@ -78,6 +78,7 @@ class _Play:
         self.version = 0
         self.ready: deque[Group] = deque()
         self.stale = 0
+        self.on_way = 0  # groups, where they come in batches
         self.wanted: tuple[int, Callable[[], None], bool] | None = None
         self.asked_at = 0.0
         self.waited_s = 0.0
@@ -90,7 +91,10 @@ class _Play:
 
     def _complete(self, group: Group) -> None:
         self.ready.append(group)
+        self.on_way -= 1
         self._give()
+        if self.load.in_batches and not self.on_way:
+            self._admit()
 
     def take(self, groups: int, then: Callable[[], None], keep: bool = False) -> None:
         """Waits for so many groups, and goes on with the oldest; or leaves them there (`keep`)."""
@@ -286,7 +290,12 @@ class _Play:
 
     def _admit(self) -> None:
         room = (self.actors.visible + self.load.lag_bound + 1) * self.per_step
+        if self.load.in_batches:
+            if self.on_way or self.actors.begun + self.per_step > room:
+                return
+            room = self.actors.begun + self.per_step
         while self.actors.begun < room:
+            self.on_way += 1
             self.actors.begin_group()
 
     # --- what came of it ---

@@ -26,6 +26,7 @@ _MOST_SAMPLES = 256  # of a batch that are played; slots and servers shrink alik
 _LEAST_BATCHES = 12
 _MOST_PLAYED = _LEAST_BATCHES * _MOST_SAMPLES  # more batches where they are small
 _SPLIT = 0.1  # part of the groups that may be used in several steps where groups are handed out
+_PAUSES = 0.1  # part of the time between batches that begin as soon as they can
 _SPARED = 1.5  # begun for each one used: beyond it more is lost than what is still on its way
 _EARLY = 0.1  # part of a batch's generation before whose end a verdict begins without a barrier
 
@@ -61,13 +62,35 @@ class Samples:
     def last_ready_s(self, starts_s: Floats) -> Floats:
         """When the last of the samples that are used in each step was generated and judged, by when
         the steps start; infinite where none is known."""
-        judged_s = np.where(np.isnan(self.judged_s), -np.inf, self.judged_s + self.verdict_s)
-        ready_s = np.maximum(self.end_s, judged_s)
+        ready_s = self._ready_s()
         step = np.searchsorted(starts_s, self.used_s, side="right") - 1
         mine = (step >= 0) & ~np.isnan(self.used_s)
         last_s = np.full(len(starts_s), -np.inf)
         np.maximum.at(last_s, step[mine], ready_s[mine])
         return np.where(np.isinf(last_s), np.inf, last_s)
+
+    def used_later(self, starts_s: Floats) -> bool:
+        """Whether most samples are used in a later step than they began in."""
+        known = ~np.isnan(self.used_s)
+        step = np.searchsorted(starts_s, self.used_s[known], side="right") - 1
+        return bool(known.any() and (step > self.batch[known]).mean() > 0.5)
+
+    def in_batches(self) -> bool:
+        """Whether the samples of a step begin together, as soon as all before are generated and
+        judged. Where they begin later something else holds them up, as a lag bound does."""
+        ready_s = np.maximum.accumulate(self._ready_s())[:-1]
+        first = np.flatnonzero(self.start_s[1:] >= ready_s) + 1
+        members = np.diff([0, *first, len(self.start_s)])
+        usual = float(np.median(members))
+        if usual < 2 or not self.used / _SPARED < usual < self.used * _SPARED:
+            return False
+        between_s = float((self.start_s[first] - ready_s[first - 1]).sum())
+        return between_s < _PAUSES * float(ready_s[-1] - self.start_s[0])
+
+    def _ready_s(self) -> Floats:
+        """When each was generated and judged."""
+        judged_s = np.where(np.isnan(self.judged_s), -np.inf, self.judged_s + self.verdict_s)
+        return np.maximum(self.end_s, judged_s)
 
 
 def samples_of(run: Run, steps: Steps, placement: str) -> Samples | None:
@@ -200,13 +223,13 @@ def _dealt(members: Ints, used: float, steps: int) -> Ints:
     return batch
 
 
-def scoring_of(samples: Samples, placement: str) -> str:
+def scoring_of(samples: Samples, placement: str, in_batches: bool) -> str:
     """Whether verdicts waited for the batch, for the group, or for nobody."""
     known = ~np.isnan(samples.judged_s)
     if not known.any():
         return "batch" if placement == "colocated" else "group"
     judged, end = samples.judged_s[known], samples.end_s
-    if placement != "async":
+    if placement != "async" or in_batches:
         batch = samples.batch
         spans = [
             (end[batch == one].max() - samples.start_s[batch == one].min(), one)

@@ -87,6 +87,7 @@ class Workload:
     drops_stale: bool | None = None  # what is older than the bound; None: nobody knows
     in_flight: float = 1.0  # groups begun for each one needed, where unfinished ones are kept
     keeps_unfinished: bool = False  # a batch is full with the first groups that end
+    in_batches: bool = False  # async: a batch begins once the one before it is done
     devices: Mapping[str, float] = field(default_factory=dict)
     device_kind: str = "GPU"
     shares_cores: bool = False  # no GPUs, and no more cores than workers

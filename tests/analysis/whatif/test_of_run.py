@@ -14,7 +14,6 @@ from rltrace.analysis.whatif.constants import Constants
 from rltrace.analysis.whatif.of_run import workload_of
 from rltrace.analysis.whatif.predict import baseline, predict, ranked
 from rltrace.analysis.whatif.replay import replay
-from rltrace.analysis.whatif.trust import OffTheRun
 from rltrace.analysis.whatif.workload import Workload
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
 from rltrace.trace.run import Run
@@ -399,9 +398,17 @@ def test_a_run_that_was_killed_or_has_no_versions_has_an_answer(synthetic: Made)
         {"reward_timeouts": 0.3},
     ):
         run, _ = synthetic(placement="async", **knobs)
-        try:
-            found = predict(workload_of(run), [("train_speed", "1.5")])
-        except OffTheRun:  # an answer, too
-            continue
+        found = predict(workload_of(run), [("train_speed", "1.5")])
         assert found.step_s.low < found.step_s.middle < found.step_s.high
         assert any("replayed as they were" in sentence for sentence in found.rests_on)
+
+
+def test_batches_that_wait_for_each_other_are_replayed_so_with_versions_or_without(
+    synthetic: Made,
+) -> None:
+    for knobs in ({}, {"unknown_versions": 1.0}):
+        run, _ = synthetic(placement="async", **knobs)
+        load = of(run)
+        assert (load.placement, load.in_batches) == ("async", True)
+        assert load.model_error == pytest.approx(0, abs=0.05)
+        assert predict(workload_of(run), [("no_barrier", "1")]).gain.middle > 1.1

@@ -17,7 +17,7 @@ from rltrace.analysis.live.gathered import Gathered
 from rltrace.analysis.live.job import job_of
 from rltrace.analysis.live.roles import dead_in_the_middle, roles_now, slowest
 from rltrace.analysis.live.snapshot import Job, Snapshot, StepNow, Window
-from rltrace.analysis.live.window import Recorded, window_of
+from rltrace.analysis.live.window import NEVER_NS, Recorded, window_of
 from rltrace.analysis.steps import Steps, steps_of
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.follow import Follower, Rows
@@ -34,7 +34,6 @@ _STEPLESS_S = 60.0
 _STEPLESS_EVERY_NS = 5 * 10**9  # figures of the last minute are made this often
 _LOOK_BACK_STEPS = 32  # a sample may have been generated this many steps before it is trained on
 _SLOWEST = 8
-_NEVER_NS = np.iinfo(np.int64).max
 
 
 class LiveState:
@@ -67,7 +66,7 @@ class LiveState:
         self._alive: dict[int, bool | None] = {}
         self._looked_at: tuple[int, list[tuple[int, int, int, int]]] = (-1, [])
         self._steps = Steps((), True, (), 0)
-        self._steps_open_since_ns = _NEVER_NS
+        self._steps_open_since_ns = NEVER_NS
         self._window: Window | None = None
         self._stale = 0  # how often the window is to be computed again
         self._devices = Devices("", 0, "", "")
@@ -97,7 +96,7 @@ class LiveState:
         if self._stale > 0:
             self._stale -= 1
             recorded = self._recorded(self._since(), self._samples_since())
-            self._window = window_of(recorded, self._steps, self._last)
+            self._window = window_of(recorded, self._steps, self._last, self._next_begins_ns())
 
     def snapshot(self) -> Snapshot:
         """What is known as of the last `poll`."""
@@ -152,7 +151,7 @@ class LiveState:
         is a new step, and once more when what ended with it has come in."""
         open_ = self._follower.unfinished("spans")
         open_ = open_.where(open_["stage"] == Stage.STEP)
-        self._steps_open_since_ns = int(open_["start_ns"].min(initial=_NEVER_NS))
+        self._steps_open_since_ns = int(open_["start_ns"].min(initial=NEVER_NS))
         open_ = open_.where(open_["end_ns"] < 0)
         columns = (open_[c].tolist() for c in ("step", "start_ns", "end_ns", "process"))
         begun = [*zip(*columns, strict=True)]
@@ -170,6 +169,20 @@ class LiveState:
         self._steps = steps_of(rows, (stepless_ns, until_ns))
         if self._steps.windows != before.windows:
             self._stale = 2
+
+    def _next_begins_ns(self) -> int:
+        """When the step after the last complete one began. It may be over, and is complete a little
+        later: what was recorded in it is known at once, and is not the step's before."""
+        if self._steps.whole_run or not self._steps.windows:
+            return NEVER_NS
+        last = self._steps.windows[-1]
+        open_ = self._follower.unfinished("spans")
+        open_ = open_.where(open_["stage"] == Stage.STEP)
+        start = open_["start_ns"]
+        # A loop may begin a step before the one before it ends.
+        early = (open_["process"] == last.process) & (open_["step"] != last.step)
+        after = (start >= last.end_ns) | (early & (start > last.start_ns))
+        return int(start[after].min(initial=NEVER_NS))
 
     def _adds_to_the_window(self, new: dict[str, Rows]) -> bool:
         """Whether rows came in late: of a step that is in the window already. Once the job is over

@@ -28,6 +28,8 @@ from rltrace.analysis.steps import Window as StepWindow
 from rltrace.trace.follow import Rows
 from rltrace.trace.vocabulary import STAGE_SYMBOLS, Stage, word
 
+NEVER_NS = int(np.iinfo(np.int64).max)
+
 
 @dataclass(frozen=True)
 class Recorded:
@@ -68,9 +70,12 @@ def _starts(steps: Steps) -> list[int]:
     return sorted(complete + begun)
 
 
-def window_of(recorded: Recorded, steps: Steps, last: int) -> Window | None:
+def window_of(
+    recorded: Recorded, steps: Steps, last: int, next_begins_ns: int = NEVER_NS
+) -> Window | None:
     """The figures of the last steady steps, at most `last`; of all of a run without steps. None
-    where there is no complete step, or nothing at all."""
+    where there is no complete step, or nothing at all. `next_begins_ns`: when the step after them,
+    which is not complete, began (Unix ns)."""
     if steps.none_complete or not steps.windows:
         return None
     # Warm-up steps are told among the last ones, but are not in the means.
@@ -100,7 +105,9 @@ def window_of(recorded: Recorded, steps: Steps, last: int) -> Window | None:
         trained=trained_between(trained, since, until) if len(fates.time_ns) else None,
         lags=lags_between(trained, since, until),
         updates=updates_between(recorded.tables["syncs"], since, until),
-        recent=_recent(shown, breakdown, samples, trained) if not steps.whole_run else (),
+        recent=(
+            () if steps.whole_run else _recent(shown, next_begins_ns, breakdown, samples, trained)
+        ),
     )
 
 
@@ -123,12 +130,13 @@ def _stages(breakdown: Breakdown, steady: list[int]) -> tuple[StageTime, ...]:
 
 def _recent(
     shown: tuple[StepWindow, ...],
+    next_begins_ns: int,
     breakdown: Breakdown,
     samples: Samples,
     trained: TrainedSamples,
 ) -> tuple[StepDone, ...]:
     """A step has what was generated and trained on until the next one began."""
-    begins = np.array([window.start_ns for window in shown], np.int64)
+    begins = np.array([*(window.start_ns for window in shown), next_begins_ns], np.int64)
     tokens = np.maximum(samples.tokens, 0)
     generated = np.bincount(*_placed(samples.end_ns, begins, tokens))
     taken = np.bincount(*_placed(trained.time_ns, begins, trained.tokens))

@@ -108,6 +108,27 @@ def test_the_queue_is_what_no_learner_has_met(folder: Path, learner: Recorder) -
     assert shown.totals.lost == {"stale": 1}
 
 
+@pytest.mark.parametrize("lasts_s", [1.0, 0.0], ids=["over", "in progress"])
+def test_what_the_next_step_trained_on_is_not_the_one_befores(
+    folder: Path, learner: Recorder, lasts_s: float
+) -> None:
+    """A step is complete a little after its end; what was recorded in the next one is there."""
+    state = LiveState(folder)
+    now = time.monotonic_ns()
+    for step, age_s in enumerate((4, 1)):
+        start_ns = now - age_s * SECOND
+        span = begin(learner, Stage.STEP, step=step)
+        span.set(start_ns=start_ns)
+        if step == 0 or lasts_s:
+            span.set(end_ns=start_ns + SECOND)
+        used = {"trajectory": step, "fate": Fate.TRAINED, "tokens": 50}
+        learner.append("uses", time_ns=start_ns + SECOND // 2, **used)
+    state.poll()
+    window = state.snapshot().window
+    assert window is not None
+    assert [(one.step, one.trained_tokens) for one in window.recent] == [(0, 50)]
+
+
 def test_without_steps_the_figures_are_of_the_last_minute(folder: Path, learner: Recorder) -> None:
     now = time.monotonic_ns()
     for second in range(200, -3600, -10):

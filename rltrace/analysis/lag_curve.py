@@ -156,6 +156,7 @@ def _ratio(part: Floats, whole: Floats) -> Floats:
     return np.where(np.isfinite(found), found, np.nan)
 
 
+@np.errstate(over="ignore", invalid="ignore")  # sums of a damaged segment may be any number
 def _left_out(estimate: object, *by_step: Floats) -> tuple[float, float, float]:
     """`(estimate over all, low, high)`: a delete-one jackknife, bounded to 0 and 1."""
     assert callable(estimate)

@@ -72,6 +72,7 @@ class RewardCurve:
     collapse: Collapse | None
 
 
+@np.errstate(over="ignore", invalid="ignore")  # rewards may be as large as a number can be
 def reward_curve(run: Run, steps: Steps, devices: Devices) -> RewardCurve | None:
     """The curve of `run`; None where no verdict was reached in a step."""
     if steps.whole_run or not steps.windows:
@@ -145,7 +146,8 @@ def _collapse(reward: Floats, numbers: list[int]) -> Collapse | None:
     top, last = float(level[best]) - raised, float(level[-1])
     floor = min(0.0, float(reward.min()))
     error = noise * math.sqrt(2 / width) + 1e-12
-    if top - last < max(_SURE * error, _LARGE * (top - floor)):
+    # Told so that what is no number is no fall.
+    if not math.inf > top - last >= max(_SURE * error, _LARGE * (top - floor)):
         return None
     # The change point: the cut after the best level that leaves the least square error.
     tail = reward[best:]

@@ -1,4 +1,5 @@
-"""Numbers as people read them: a fitting unit, three figures, an en dash where nothing is known."""
+"""Numbers as people read them: a fitting unit, three figures, an en dash where nothing is known,
+and words where a sum left what a number can hold."""
 
 from __future__ import annotations
 
@@ -6,12 +7,13 @@ import math
 from dataclasses import dataclass
 
 UNKNOWN = "–"
+NOT_FINITE = "not finite"
 
 
 def seconds(value: float) -> str:
     """`0.0421` -> `42.1 ms`, `83.2` -> `1 min 23 s`."""
-    if math.isnan(value):
-        return UNKNOWN
+    if not math.isfinite(value):
+        return _no_figure(value)
     size = abs(value)
     if size >= 3599.5:
         return f"{value / 3600:.1f} h"
@@ -27,8 +29,8 @@ def seconds(value: float) -> str:
 
 def count(value: float) -> str:
     """`1234` -> `1,234`, `1234567` -> `1.23 M`."""
-    if math.isnan(value):
-        return UNKNOWN
+    if not math.isfinite(value):
+        return _no_figure(value)
     for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6)):
         if abs(value) >= size:
             return f"{_figures(value / size)} {unit}"
@@ -39,8 +41,8 @@ def count(value: float) -> str:
 
 def size(value: float) -> str:
     """Bytes in powers of ten: `15231233024` -> `15.2 GB`."""
-    if math.isnan(value):
-        return UNKNOWN
+    if not math.isfinite(value):
+        return _no_figure(value)
     for unit, step in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if abs(value) >= step:
             return f"{_figures(value / step)} {unit}"
@@ -49,8 +51,8 @@ def size(value: float) -> str:
 
 def share(value: float) -> str:
     """`0.0421` -> `4.2 %`, `0.78` -> `78 %`."""
-    if math.isnan(value):
-        return UNKNOWN
+    if not math.isfinite(value):
+        return _no_figure(value)
     percent = 100 * value
     if percent and abs(percent) < 0.01:
         return "<0.01 %" if percent > 0 else ">-0.01 %"
@@ -67,7 +69,7 @@ def plural(number: int, word: str) -> str:
 
 def ratio(value: float) -> str:
     """`3.664` -> `3.7x`."""
-    return UNKNOWN if math.isnan(value) else f"{value:.1f}×"
+    return f"{value:.1f}×" if math.isfinite(value) else _no_figure(value)
 
 
 @dataclass(frozen=True)
@@ -80,8 +82,8 @@ class Scale:
 
     def show(self, seconds: float) -> str:
         """The number without its unit."""
-        if math.isnan(seconds):
-            return UNKNOWN
+        if not math.isfinite(seconds):
+            return _no_figure(seconds)
         rounded = round(seconds * self.per_second, self.decimals) + 0.0  # and no minus nought
         return f"{rounded:,.{self.decimals}f}"
 
@@ -97,7 +99,11 @@ def scale(seconds: float) -> Scale:
 
 def number(value: float) -> str:
     """Three figures, no unit."""
-    return UNKNOWN if math.isnan(value) else _figures(value)
+    return _figures(value) if math.isfinite(value) else _no_figure(value)
+
+
+def _no_figure(value: float) -> str:
+    return UNKNOWN if math.isnan(value) else NOT_FINITE
 
 
 def _figures(value: float) -> str:

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from rltrace.analysis.freshness import Freshness, freshness, lag_bound
-from rltrace.analysis.lag_curve import LagPoint
+from rltrace.analysis.lag_curve import LagPoint, RatioSums
+from rltrace.analysis.lag_curve import point as point_of
 from rltrace.analysis.staleness import staleness
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Fate
@@ -235,3 +236,14 @@ def test_the_bound_lies_between_what_surely_keeps_and_what_surely_breaks_the_lim
 def test_lags_with_too_few_samples_leave_the_bound_open() -> None:
     found = lag_bound((replace(FEW, lag=1), replace(BAD, lag=12)))
     assert (found.sure, found.most) == (-1, 11)
+
+
+@pytest.mark.filterwarnings("error")
+def test_clip_shares_of_any_size_warn_of_nothing() -> None:
+    """A damaged segment may hold them."""
+    steps = np.arange(4.0)
+    sums = RatioSums(*[np.ones(4)] * 12)
+    found = point_of(
+        replace(sums, step=steps, clipped_tokens=np.array([1e200, -1e200, 3.0, 1.0])), 0
+    )
+    assert found.clip_share == pytest.approx(1.0)

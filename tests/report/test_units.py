@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 
@@ -74,3 +75,13 @@ def test_the_least_share_still_has_a_bar() -> None:
     assert bar(1e-9, 10) == "▏"
     assert bar(0.5, 10) == "█████"
     assert bar(2, 10) == "█" * 10
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf])
+@pytest.mark.parametrize(
+    "show",
+    [units.seconds, units.count, units.size, units.share, units.ratio, units.number,
+     units.scale(1).show],
+)  # fmt: skip
+def test_what_is_not_finite_is_said(show: Callable[[float], str], value: float) -> None:
+    assert show(value) == "not finite"

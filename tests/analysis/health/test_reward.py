@@ -9,6 +9,7 @@ import pytest
 
 from rltrace.analysis.alarm import ALARM
 from rltrace.analysis.summary import summarize
+from rltrace.report.cascade_section import reward_section
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Outcome
 from tests.analysis.handmade import process, rows, run_of
@@ -85,3 +86,15 @@ def test_most_verdicts_fail(tmp_path: Path, failed: int, well: bool) -> None:
     rows(driver, "rewards", start_s=[1] * 10, end_s=[2] * 10, trajectory=list(range(10)),
          value=[np.nan if o else 1.0 for o in outcomes], outcome=outcomes)  # fmt: skip
     assert health_of(run_of(tmp_path, driver)).well == well
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("of_step", [[-1e308] * 12, [1e308, -1e308] * 6, [0.5] * 6 + [-1e308] * 6])
+def test_rewards_whose_sum_no_number_holds_are_shown(tmp_path: Path, of_step: list[float]) -> None:
+    """Without a warning, and nothing that is no number is taken for a fall or a trend."""
+    run = rewarded(tmp_path, of_step)
+    summary = summarize(run)
+    assert summary.reward is not None
+    assert summary.reward.collapse is None
+    first, *_ = reward_section(summary.reward, summary.signal).lines
+    assert first.split(" at first")[0] in ("not finite", "–", "0.500")

@@ -142,8 +142,8 @@ def _lost(cascade: Cascade) -> Iterator[str]:
     if rest_s > _SMALL * cascade.wall_s:
         parts.append(f"others {units.seconds(rest_s)}")
     yield (
-        f"Of {units.seconds(cascade.wall_s)}, {units.seconds(all_s)} were no stage's work: "
-        f"{', '.join(parts) or 'many small reasons'}."
+        f"Of {units.seconds(cascade.wall_s)}, {units.seconds(all_s)} went by without work on "
+        f"samples: {', '.join(parts) or 'many small reasons'}."
     )
 
 

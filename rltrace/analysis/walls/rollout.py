@@ -19,6 +19,8 @@ from rltrace.analysis.walls.wall import ROLLOUT, Figure, Seen, Wall, figure
 from rltrace.trace.vocabulary import Stage
 
 _FULL = 0.9  # of the slots in use
+_WORTH_A_WORD = 0.01  # of generation
+_OF_TAIL = "the time in which a batch drains, which is the long tail's"
 
 
 def rollout(seen: Seen) -> Wall:
@@ -41,7 +43,7 @@ def rollout(seen: Seen) -> Wall:
     seconds = relief_s(seen, stages) * (1 - of_tail)
     return stage_wall(
         seen, ROLLOUT, _symptom(seen), stages, seconds, tuple(evidence), tuple(missing),
-        part=1 - of_tail,
+        part=1 - of_tail, but=_OF_TAIL if of_tail >= _WORTH_A_WORD else "",
     )  # fmt: skip
 
 

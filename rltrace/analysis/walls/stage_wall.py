@@ -40,9 +40,10 @@ def stage_wall(
     missing: tuple[str, ...] = (),
     because: str = "",
     part: float = 1.0,
+    but: str = "",
 ) -> Wall:
     """The wall `name`, which takes `relief_s` seconds of each steady step through `stages`, a
-    `part` of what these take."""
+    `part` of what these take: all `but` that."""
     present = [row for row in seen.stages if row.stage in stages]
     words = " and ".join(word(stage) for stage in stages)
     n = len(relief_s)
@@ -73,7 +74,7 @@ def stage_wall(
     because = because or (
         "the part of the step that would fall away if "
         f"{' and '.join(row.name for row in that_count(present))} took no time"
-        f"{_by(seen)}"
+        f"{_by(seen)}{f', but {but}' if but else ''}"
     )
     if put_right:
         delayed = " and ".join(one.name for one in put_right)

@@ -233,3 +233,15 @@ def test_a_process_in_the_background_hides_no_wall(tmp_path: Path, verdict_s: fl
         (told,) = found[name].coverage.problems
         assert told.targets == ("auditor",)
         assert "in the background" in told.detail
+
+
+def test_what_generation_costs_without_its_tail_is_said(tmp_path: Path) -> None:
+    """With the tail taken off it is not what would fall away without any generation."""
+    tailed = summary_of(tmp_path / "tailed", samples(job(rollout=8, train=2), [8.0, 7.0, 6.0, 5.0]))
+    unseen = summary_of(tmp_path / "unseen", job(rollout=8, train=2))
+    told, whole = (
+        next(wall.because for wall in one.verdict.walls if wall.name == ROLLOUT)
+        for one in (tailed, unseen)
+    )
+    assert told.endswith("but the time in which a batch drains, which is the long tail's")
+    assert whole.endswith("if rollout took no time")

@@ -30,7 +30,7 @@ from rltrace.analysis.queued import has_queues, may_have_queues
 from rltrace.analysis.roles import MOVES, Range, Role, set_seconds, united
 from rltrace.analysis.stages import Breakdown
 from rltrace.analysis.steps import Steps
-from rltrace.analysis.whatif.workload import Engine
+from rltrace.analysis.whatif.workload import Workload
 from rltrace.trace.vocabulary import Stage
 
 if TYPE_CHECKING:
@@ -110,13 +110,15 @@ def find_pace(
     steps: Steps,
     breakdown: Breakdown,
     composed: Composition | None,
-    engine: Engine | None,
+    load: Workload | None,
 ) -> Pace | None:
-    """The pace of the roles of `run`; None where they wait for steps to end, or where the work of
-    the actors or of the learner was not seen. `engine` is how they decode, as far as it is known.
-    """
+    """The pace of the roles of `run`; None where they wait for steps to end or a batch for the one
+    before it, and where the work of the actors or of the learner was not seen. `load` is what they
+    do, as far as a replay knows it."""
     steady = list(steps.steady)
     if composed is None or not may_have_queues(run, composed):
+        return None
+    if load is not None and load.in_batches:
         return None
     since, until = steps.windows[steady[0]].start_ns, steps.windows[steady[-1]].end_ns
     pieces = _within(read_pieces(activity), since, until)
@@ -124,7 +126,7 @@ def find_pace(
         return None
     learner = _learner(pieces, breakdown.chain_of, len(steady))
     actors = Actors(pieces, follow(run, steps), steps, (since, until), breakdown.chain_of)
-    roles = actors.roles(engine)
+    roles = actors.roles(load.engine if load is not None else None)
     if learner is None or not any(role.name == "actors" for role in roles):
         return None
     return Pace(

@@ -168,7 +168,6 @@ def summarize(
     followed = telling(path, composed.overlap_share if composed else 0.0)
     probe = find_probe(run, steps, breakdown, rows, followed)
     load = source(Constants()) if source else None
-    engine = load.engine if load else None
     seen = Seen(
         run=run,
         steps=steps,
@@ -189,7 +188,7 @@ def summarize(
             for_samples_s(run, activity, steps, breakdown) if followed else breakdown.overlap_s
         ),
         probe=probe,
-        pace=find_pace(run, activity, steps, breakdown, composed, engine),
+        pace=find_pace(run, activity, steps, breakdown, composed, load),
     )
     return Summary(
         run=_facts(run, activity, until),

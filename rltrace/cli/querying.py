@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,7 @@ from rltrace.trace.errors import WRONG_USAGE, RltraceError
 
 if TYPE_CHECKING:
     from rltrace.analysis.named_queries import NamedQuery
+    from rltrace.trace.run import Run
 
 _MOST_WORDS = 2
 _QUERY = re.compile(
@@ -122,10 +125,26 @@ def _answer(sql: str, run: Path | None, as_json: bool, as_csv: bool) -> None:
     opened.add_function("id_of", identify)
     opened.lock()
     _one_statement(sql)
-    relation = opened.sql(sql)
-    if as_json:
-        print_json(rows.records(relation))
-    elif as_csv:
-        click.echo(rows.csv(relation), nl=False)
-    else:
-        rows.render(relation, console())
+
+    def answer() -> None:
+        relation = opened.sql(sql)
+        if as_json:
+            print_json(rows.records(relation))
+        elif as_csv:
+            click.echo(rows.csv(relation), nl=False)
+        else:
+            rows.render(relation, console())
+
+    _interruptible(opened, answer)
+
+
+def _interruptible(run: Run, work: Callable[[], None]) -> None:
+    """Does `work` on a run in a thread of its own: DuckDB does not always hear of Ctrl-C while it
+    works in the main one."""
+    with ThreadPoolExecutor(1) as thread:
+        done = thread.submit(work)
+        try:
+            done.result()
+        except KeyboardInterrupt:
+            run.interrupt()
+            raise

@@ -115,6 +115,10 @@ class Run:
         self._database.execute("SET enable_external_access = false")
         self._database.execute("SET lock_configuration = true")
 
+    def interrupt(self) -> None:
+        """Ends the query that another thread is waiting for."""
+        self._database.interrupt()
+
     def clock_of(self, node: str) -> NodeClock | None:
         """How a node's monotonic clock maps to the run's time; None where it is not known."""
         return self._files.clocks.get(node)
@@ -161,6 +165,7 @@ class Run:
         import duckdb
 
         database = duckdb.connect()
+        database.execute("SET enable_progress_bar = false")  # it goes to where the answer goes
         self._publish_processes(database)
         self._publish_names(database)
         return database

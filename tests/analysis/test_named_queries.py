@@ -44,9 +44,11 @@ EMPTY_OF_THE_FIXTURE = {
     "gpu_utilisation",
     "groups_without_signal",
     "queue_waits",
+    "signal_by_step",
     "verifier_errors",
 }
-"""What the first recorded run has nothing of."""
+"""What the first recorded run has nothing of. Its three samples were trained on one after the other:
+no two are of one group, and only a group has a signal."""
 
 
 @pytest.mark.parametrize("name", QUERIES)

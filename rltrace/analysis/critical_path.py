@@ -96,9 +96,14 @@ class CriticalPath:
 def telling(path: CriticalPath | None, overlap_share: float) -> CriticalPath | None:
     """The path, where it tells more of what stages cost than their exposed time does: the chains
     ran beside each other (`overlap_share` of the shorter one), and the path is known."""
+    return well_known(path) if overlap_share > _BESIDE else None
+
+
+def well_known(path: CriticalPath | None) -> CriticalPath | None:
+    """The path, where samples could be followed and little of it is unknown."""
     if path is None or not path.is_traced or path.unknown_share > _MOST_UNKNOWN:
         return None
-    return path if overlap_share > _BESIDE else None
+    return path
 
 
 def critical_path(

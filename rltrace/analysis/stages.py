@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,6 +46,7 @@ class Breakdown:
     chain did; `other`, which is structure, is in neither. `learner_beside_weights_s` is how long
     the learner's chain ran while weights moved.
     `chain_of` is the chain that each stage was found to be on.
+    `sets` has the seconds of each set of stages that ran at once: `(step, bits, seconds)`.
     """
 
     steps_s: Seconds
@@ -58,6 +60,18 @@ class Breakdown:
     covered_s: Seconds
     learner_beside_weights_s: Seconds
     chain_of: dict[Stage, Chain]
+    sets: tuple[Ints, Ints, Seconds]
+
+    def runs_s(self, stages: Iterable[Stage], alone: bool = False) -> Seconds:
+        """How long any of these stages ran, by step; `alone`: while no other one did, of any chain
+        (waiting and structure do not count)."""
+        step, mask, seconds = self.sets
+        bits = sum(1 << stage for stage in stages)
+        others = sum(1 << stage for stage in self.chain_of) & ~(bits | 1 << Stage.OTHER)
+        kept = _runs(mask, bits)
+        if alone:
+            kept &= ~_runs(mask, others)
+        return summed(step[kept], seconds[kept], len(self.steps_s))
 
 
 def break_down(activity: Activity, steps: Steps) -> Breakdown:
@@ -97,6 +111,7 @@ def break_down(activity: Activity, steps: Steps) -> Breakdown:
         covered_s=summed(step[in_any], seconds[in_any], n),
         learner_beside_weights_s=summed(step[through], seconds[through], n),
         chain_of=chain_of,
+        sets=(step, mask, seconds),
     )
 
 

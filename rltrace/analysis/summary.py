@@ -13,7 +13,7 @@ from rltrace.analysis.binding import Binding, find_binding
 from rltrace.analysis.cascade import Cascade, cascade
 from rltrace.analysis.composition import Composition, compose
 from rltrace.analysis.coverage import Coverage, coverage
-from rltrace.analysis.critical_path import CriticalPath, critical_path, telling
+from rltrace.analysis.critical_path import CriticalPath, critical_path, telling, well_known
 from rltrace.analysis.devices import AGENT, count_devices
 from rltrace.analysis.for_samples import for_samples_s
 from rltrace.analysis.framework import is_laid_out
@@ -184,6 +184,7 @@ def summarize(
         workload=load,
         overlap_known=not is_laid_out(run),
         followed=followed,
+        path=well_known(path),
         overlap_s=(
             for_samples_s(run, activity, steps, breakdown) if followed else breakdown.overlap_s
         ),

@@ -13,6 +13,9 @@ a process that audits in the background holds nobody up. A share that a probe pu
 (`rltrace.analysis.walls.held_up`) stands as it was measured: what ran alone, by which it was found
 to be wrong, is no bound for it.
 
+Where many samples are generated, in their tools and judged at once, generation and what it runs
+beside are bounded, and the figure is a replay's (`rltrace.analysis.walls.beside`).
+
 Where queues lie between roles that go on by themselves, none of this tells what a step would wait
 for without a stage: there the pace of the others does (`rltrace.analysis.walls.paced`).
 """
@@ -25,6 +28,7 @@ import numpy as np
 
 from rltrace.analysis.binding import RESOURCE_OF
 from rltrace.analysis.chains import Chain, Seconds
+from rltrace.analysis.walls.beside import beside
 from rltrace.analysis.walls.held_up import corrections, held_up_s
 from rltrace.analysis.walls.paced import paced
 from rltrace.analysis.walls.wall import TAIL, Seen
@@ -49,6 +53,9 @@ def relief_s(seen: Seen, stages: Iterable[Stage]) -> Seconds:
     if by_pace is not None:
         part: Seconds = seen.steps_s * by_pace.share
         return part
+    by_replay = beside(seen, stages)
+    if by_replay is not None:
+        return np.asarray(seen.steps_s * by_replay.share)
     for stage in stages:
         if stage in put_right:
             relief += held_up_s(seen, [stage])

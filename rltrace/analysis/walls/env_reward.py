@@ -6,7 +6,7 @@ import math
 
 from rltrace.analysis.spread import spread_of
 from rltrace.analysis.walls.cost import relief_s, stages_of
-from rltrace.analysis.walls.replayed import without_latency_s
+from rltrace.analysis.walls.replayed import ran_beside, replayed_share
 from rltrace.analysis.walls.stage_wall import exposed_figures, stage_wall, that_count
 from rltrace.analysis.walls.wall import ENV_REWARD, Figure, Seen, Wall, proportion
 from rltrace.trace.vocabulary import Stage
@@ -24,12 +24,11 @@ def env_reward(seen: Seen) -> Wall:
     stages = stages_of(ENV_REWARD)
     evidence = (*exposed_figures(seen, stages), *_evidence(seen))
     relief, because = relief_s(seen, stages), ""
-    if (
-        seen.probe is None and seen.pace is None
-    ):  # whose delays would be replayed as the stages' own
-        replayed = without_latency_s(seen)
-        if replayed is not None:
-            relief, because = replayed, _REPLAYED
+    # The delays of a probe would be replayed as the stages' own.
+    if seen.probe is None and seen.pace is None and seen.followed is not None and ran_beside(seen):
+        share = replayed_share(seen, stages)
+        if share is not None:
+            relief, because = seen.steps_s * share, _REPLAYED
     symptom = _symptom(seen)
     return stage_wall(seen, ENV_REWARD, symptom, stages, relief, evidence, because=because)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from rltrace.analysis.walls.beside import beside_tools
 from rltrace.analysis.walls.cost import relief_s
 from rltrace.analysis.walls.stage_wall import stage_wall
 from rltrace.analysis.walls.wall import (
@@ -20,6 +21,7 @@ from rltrace.analysis.walls.wall import (
     NONE,
     TAIL,
     UNKNOWN,
+    WEAK,
     Figure,
     Seen,
     Wall,
@@ -84,7 +86,12 @@ def long_tail(seen: Seen) -> Wall:
     stages = (Stage.ROLLOUT,)
     seconds = relief_s(seen, stages) * found.share
     because = "the part of the step in which slots stand idle while a batch drains"
-    return stage_wall(seen, TAIL, SYMPTOM, stages, seconds, evidence, (), because, found.share)
+    unsure = beside_tools(seen)  # a slot that is not idle, as its sample has gone to its tools
+    within = (0.0, found.share) if unsure else None
+    wall = stage_wall(
+        seen, TAIL, SYMPTOM, stages, seconds, evidence, (), because, found.share, within
+    )
+    return wall.but(WEAK) if unsure and wall.confidence == LIKELY else wall
 
 
 def _evidence(seen: Seen) -> tuple[Figure, ...]:

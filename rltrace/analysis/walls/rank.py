@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from rltrace.analysis.binding import ALIKE, FEWEST_STEPS, RESOURCE_OF, find_binding
 from rltrace.analysis.coverage import NOT_LOGGED
 from rltrace.analysis.waits import waits
+from rltrace.analysis.walls.beside import beside
 from rltrace.analysis.walls.cost import stages_of
 from rltrace.analysis.walls.env_reward import env_reward
 from rltrace.analysis.walls.freshness import freshness
@@ -168,8 +169,11 @@ def _confidence(seen: Seen, first: Wall, near: tuple[Wall, ...], known: list[Wal
     if first.name in RESOURCE_OF.values() or first.name == TAIL:
         if not seen.overlap_known:
             return WEAK
-        # What exposed time says of queues is no evidence; there costs have wide intervals instead.
-        if seen.pace is None and not is_measured(seen, stages_of(first.name)):
+        # What exposed time says of queues, and of many samples' stages beside each other, is no
+        # evidence; there costs have wide intervals instead.
+        stages = stages_of(first.name)
+        by_exposed = seen.pace is None and beside(seen, stages) is None
+        if by_exposed and not is_measured(seen, stages):
             binding = find_binding(seen.steps, seen.breakdown, seen.stages)
             if binding.confidence != LIKELY:
                 return WEAK

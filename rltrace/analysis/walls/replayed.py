@@ -1,36 +1,44 @@
-"""What steps would lose without tools and verdicts, where these run beside generation.
+"""What steps would lose without generation, or without tools and verdicts, by a replay of the run.
 
-The exposed rule gives the time in which two stages of a chain ran at once to one of them, the
-critical path follows one sample of many. A replay of the run (`rltrace.analysis.whatif.replay`) in
-which the samples do not wait for them, and all else is as it was, has to choose neither.
+In the replay (`rltrace.analysis.whatif.replay`) these take no time, and all else is as it was.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
-from rltrace.analysis.chains import Seconds
 from rltrace.analysis.walls.wall import Seen
 from rltrace.analysis.whatif.replay import replay
 from rltrace.analysis.whatif.trust import is_off
 from rltrace.analysis.whatif.workload import Workload
+from rltrace.trace.vocabulary import Stage
 
 _BESIDE = 0.1  # of the steps; of less, exposed time is near enough
 
 
-def without_latency_s(seen: Seen) -> Seconds | None:
-    """Seconds by steady step that would fall away if tools and verdicts took no time: the same part
-    of each. None where they hardly ran beside generation, or the run cannot be replayed."""
-    load, steps_s = seen.workload, seen.steps_s
-    if load is None or not load.steps or is_off(load) or not steps_s.sum() > 0:
-        return None
-    if seen.breakdown.beside_s[seen.steady].sum() <= _BESIDE * steps_s.sum():
-        return None
-    seconds: Seconds = steps_s * _share(load)
-    return seconds
+def ran_beside(seen: Seen) -> bool:
+    """Whether stages of one chain ran beside each other for so long that the exposed rule, which
+    gives such time to one of them, cannot tell what each costs."""
+    beside_s = float(seen.breakdown.beside_s[seen.steady].sum())
+    return beside_s > _BESIDE * float(seen.steps_s.sum())
 
 
-def _share(load: Workload) -> float:
-    batches = tuple(replace(b, env_s=0 * b.env_s, verdict_s=0 * b.verdict_s) for b in load.batches)
-    quick = replay(replace(load, batches=batches))
-    return max(0.0, 1 - quick.step_s / replay(load).step_s)
+def replayed_share(seen: Seen, stages: tuple[Stage, ...]) -> float | None:
+    """The part of the steps that would fall away if these stages, generation or tools and verdicts,
+    took no time. None where the run cannot be replayed."""
+    load = seen.workload
+    if load is None or not load.steps or is_off(load):
+        return None
+    return _share(load, Stage.ROLLOUT in stages)
+
+
+@lru_cache(maxsize=4)  # several walls ask the same of one run
+def _share(load: Workload, generation: bool) -> float:
+    if generation:
+        engine = replace(load.engine, token_s=0.0, shared_token_s=0.0)
+        quick = replace(load, engine=engine)
+    else:
+        batches = (replace(b, env_s=0 * b.env_s, verdict_s=0 * b.verdict_s) for b in load.batches)
+        quick = replace(load, batches=tuple(batches))
+    return max(0.0, 1 - replay(quick).step_s / replay(load).step_s)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 
 from rltrace.analysis.spread import Spread, spread_of
+from rltrace.analysis.walls.beside import beside_tools
 from rltrace.analysis.walls.cost import relief_s
 from rltrace.analysis.walls.long_tail import drain
 from rltrace.analysis.walls.peaks import decode_roofline
@@ -44,6 +45,7 @@ def rollout(seen: Seen) -> Wall:
     return stage_wall(
         seen, ROLLOUT, _symptom(seen), stages, seconds, tuple(evidence), tuple(missing),
         part=1 - of_tail, but=_OF_TAIL if of_tail >= _WORTH_A_WORD else "",
+        part_within=(1 - of_tail, 1.0) if beside_tools(seen) else None,
     )  # fmt: skip
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from rltrace.analysis.binding import FEWEST_STEPS
+from rltrace.analysis.binding import ALIKE, FEWEST_STEPS
 from rltrace.analysis.chains import Seconds
 from rltrace.analysis.stages import StageRow
+from rltrace.analysis.walls.beside import beside
 from rltrace.analysis.walls.held_up import corrections, is_measured
 from rltrace.analysis.walls.paced import paced
 from rltrace.analysis.walls.wall import (
@@ -26,6 +27,10 @@ from rltrace.trace.vocabulary import Stage, word
 
 _IN_EVERY_STEP = (Stage.ROLLOUT, Stage.TRAIN)
 """Work without which there is no step: spans of it that lie in none are wrong."""
+_BY_REPLAY = (
+    ", by a replay of the run: at least the time in which nothing else ran, at most that on the "
+    "critical path"
+)
 _WORTH_A_WORD = 0.05
 """Part of the time of the longest of a wall's stages below which another is not named with it."""
 
@@ -41,9 +46,10 @@ def stage_wall(
     because: str = "",
     part: float = 1.0,
     but: str = "",
+    part_within: tuple[float, float] | None = None,
 ) -> Wall:
     """The wall `name`, which takes `relief_s` seconds of each steady step through `stages`, a
-    `part` of what these take: all `but` that."""
+    `part` of what these take: all `but` that; `part_within`: where only its bounds are known."""
     present = [row for row in seen.stages if row.stage in stages]
     words = " and ".join(word(stage) for stage in stages)
     n = len(relief_s)
@@ -71,23 +77,38 @@ def stage_wall(
     if by_pace is not None:
         low, high = min(cost.low, by_pace.low * part), max(cost.high, by_pace.high * part)
         cost = Cost(cost.share, low, high, cost.n)
+    by_replay = beside(seen, stages)
+    if by_replay is not None:
+        least, most = part_within or (part, part)
+        cost = _held(cost, by_replay.low * least, by_replay.high * most)
     because = because or (
         "the part of the step that would fall away if "
         f"{' and '.join(row.name for row in that_count(present))} took no time"
-        f"{_by(seen)}{f', but {but}' if but else ''}"
+        f"{_how(seen, f', but {but}' if but else '', by_replay is not None)}"
     )
     if put_right:
         delayed = " and ".join(one.name for one in put_right)
         because += f"; {delayed} as measured by delaying {'it' if len(put_right) == 1 else 'them'}"
     confirmed = by_pace is None and not put_right and is_measured(seen, stages)
     confidence = _confidence(cost, n, confirmed)
+    if by_replay is not None and cost.half_width > max(ALIKE, cost.share / 2):
+        confidence = WEAK
     return Wall(name, confidence, cost, symptom, because, evidence, missing)
 
 
-def _by(seen: Seen) -> str:
+def _how(seen: Seen, but: str, by_replay: bool) -> str:
+    if by_replay:
+        return f"{but}{_BY_REPLAY}"
     if seen.pace is not None:
-        return ", by the pace of the roles that are left"
-    return ", by the critical path" if seen.followed else ""
+        return f", by the pace of the roles that are left{but}"
+    return f"{', by the critical path' if seen.followed else ''}{but}"
+
+
+def _held(cost: Cost, low: float, high: float) -> Cost:
+    """The same with an interval that holds these bounds, too."""
+    if math.isnan(cost.low):
+        return cost
+    return Cost(cost.share, min(cost.low, low), max(cost.high, high), cost.n)
 
 
 def _widened(cost: Cost, noise: float) -> Cost:

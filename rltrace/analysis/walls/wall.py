@@ -112,9 +112,9 @@ class Seen:
     """What the tests look at: the run and what the other parts of the analysis say of it. `kept` is
     what was captured of the samples that were trained on; `workload` is None where it cannot be
     told; `overlap_known` is not the case of a log that tells durations only, `followed` is
-    the critical path where it tells more than exposed time, `overlap_s` how long the chains ran
-    beside each other by step, as far as that bounds a cost, `probe` is None where no stage was
-    delayed, and `pace` where no queues lie between the roles."""
+    the critical path where it tells more than exposed time, `path` wherever it is known,
+    `overlap_s` how long the chains ran beside each other by step, as far as that bounds a cost,
+    `probe` is None where no stage was delayed, and `pace` where no queues lie between the roles."""
 
     run: Run
     steps: Steps
@@ -131,6 +131,7 @@ class Seen:
     workload: Workload | None
     overlap_known: bool
     followed: CriticalPath | None
+    path: CriticalPath | None
     overlap_s: Seconds
     probe: Probe | None
     pace: Pace | None

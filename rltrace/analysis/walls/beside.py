@@ -18,13 +18,15 @@ _WORTH_A_LOOK = 0.1  # of the steps
 
 
 def beside(seen: Seen, stages: tuple[Stage, ...]) -> Cost | None:
-    """What these stages cost; None where they did not run beside others of their chain, or where a
-    probe, the path through chains that overlap, or the pace of roles tells."""
+    """What these stages cost; None where they did not run beside others of their chain, where a
+    probe, the path or the pace of roles tells, and where stages do not take turns."""
     if seen.probe is not None or seen.pace is not None or seen.followed is not None:
         return None
     if not set(stages) <= set(_OF_SAMPLES) or not seen.overlap_known or not ran_beside(seen):
         return None
     breakdown, steady, steps_s = seen.breakdown, seen.steady, seen.steps_s
+    if seen.composition is None or seen.composition.placement != "colocated":
+        return None
     alone_s = breakdown.runs_s(stages, alone=True)[steady]
     shared_s = float((breakdown.runs_s(stages)[steady] - alone_s).sum())
     if not shared_s > _WORTH_A_LOOK * float(steps_s.sum()):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from rltrace.analysis.spread import spread_of
+from rltrace.analysis.walls.beside import beside
 from rltrace.analysis.walls.cost import relief_s, stages_of
 from rltrace.analysis.walls.replayed import ran_beside, replayed_share
 from rltrace.analysis.walls.stage_wall import exposed_figures, stage_wall, that_count
@@ -24,8 +25,9 @@ def env_reward(seen: Seen) -> Wall:
     stages = stages_of(ENV_REWARD)
     evidence = (*exposed_figures(seen, stages), *_evidence(seen))
     relief, because = relief_s(seen, stages), ""
+    replays = ran_beside(seen) and beside(seen, stages) is None
     # The delays of a probe would be replayed as the stages' own.
-    if seen.probe is None and seen.pace is None and seen.followed is not None and ran_beside(seen):
+    if seen.probe is None and seen.pace is None and replays:
         share = replayed_share(seen, stages)
         if share is not None:
             relief, because = seen.steps_s * share, _REPLAYED

@@ -89,7 +89,7 @@ def long_tail(seen: Seen) -> Wall:
     unsure = beside_tools(seen)  # a slot that is not idle, as its sample has gone to its tools
     within = (0.0, found.share) if unsure else None
     wall = stage_wall(
-        seen, TAIL, SYMPTOM, stages, seconds, evidence, (), because, found.share, within
+        seen, TAIL, SYMPTOM, stages, seconds, evidence, (), because, found.share, part_within=within
     )
     return wall.but(WEAK) if unsure and wall.confidence == LIKELY else wall
 

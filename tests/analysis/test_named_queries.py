@@ -47,8 +47,8 @@ EMPTY_OF_THE_FIXTURE = {
     "signal_by_step",
     "verifier_errors",
 }
-"""What the first recorded run has nothing of. Its three samples were trained on one after the other:
-no two are of one group, and only a group has a signal."""
+"""What the first recorded run has nothing of. Its three samples were trained on one after the
+other: no two are of one group, and only a group has a signal."""
 
 
 @pytest.mark.parametrize("name", QUERIES)

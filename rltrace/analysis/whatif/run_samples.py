@@ -121,7 +121,7 @@ def samples_of(run: Run, steps: Steps, placement: str) -> Samples | None:
              left join used u on t.trajectory = u.trajectory and t.trajectory <> -1
         where t.start_ns >= {origin} and t.start_ns < {last} and t.end_ns > t.start_ns
               and response_tokens > 0
-        order by t.start_ns
+        order by t.start_ns, t.trajectory, t.process
     """
     table = pa.RecordBatchReader.from_stream(run.sql(query)).read_all()
     columns = [column.to_numpy().astype(np.int64) for column in table.columns]

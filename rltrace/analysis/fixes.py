@@ -22,13 +22,6 @@ from rltrace.trace.vocabulary import Stage, word
 _Predict = Callable[[Sequence[tuple[str, str]]], Prediction]
 _GOOD = 1.02  # a gain below this is none
 
-_MOVE_BYTES = (
-    *("another checkpoint engine", "another transport", "send what changed"),
-    "send what is trained",
-)
-"""Moves that make bytes travel faster, or fewer of them travel."""
-_FEWER_PIECES = ("larger buckets", "move weights by rltrace.sync")
-"""Moves that help with few bytes, too, where a framework sends them tensor by tensor."""
 _SLOW_LINK_GB_PER_S = 1.0  # about what one 10 Gbit/s link carries
 _LEAST_OF_UPDATE = 0.05
 
@@ -103,7 +96,7 @@ def fixes_for(
     stages = {word(row.stage) for row in seen.stages}
     aside: tuple[str, ...] = ()
     if not bytes_take_time(seen):
-        aside = _MOVE_BYTES if framework[0] else (*_MOVE_BYTES, *_FEWER_PIECES)
+        aside = ("bytes",) if framework[0] else ("bytes", "pieces")
     if any(f.name == TOOLS for wall in walls for f in wall.evidence):
         stages.add(word(Stage.ENV))
     found = [
@@ -114,7 +107,7 @@ def fixes_for(
         for move in moves()
         if move.wall in names
         and (not move.stage or move.stage in stages)
-        and move.move not in aside
+        and move.saves not in aside
     ]
     off = seen.workload is not None and is_off(seen.workload)
     kept = [

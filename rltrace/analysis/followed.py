@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
+from rltrace.analysis.columns import columns
 from rltrace.analysis.intervals import Ints
 from rltrace.analysis.steps import Steps
 from rltrace.trace.vocabulary import Fate
@@ -183,9 +183,3 @@ def _find(ids: Ints, wanted: Ints) -> Ints:
         return np.full(len(wanted), -1, np.int64)
     at = np.clip(np.searchsorted(ids, wanted), 0, len(ids) - 1)
     return np.where((ids[at] == wanted) & (wanted != -1), at, -1)
-
-
-def columns(run: Run, query: str) -> list[Ints]:
-    """The columns of a query, as whole numbers."""
-    table = pa.RecordBatchReader.from_stream(run.sql(query)).read_all()
-    return [column.to_numpy().astype(np.int64) for column in table.columns]

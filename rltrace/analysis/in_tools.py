@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
+from rltrace.analysis.columns import columns
 from rltrace.analysis.intervals import Intervals, Ints, of_spans, union
 from rltrace.trace.vocabulary import Stage
 
@@ -32,12 +32,12 @@ def all_in_tools(run: Run) -> Intervals:
     """
     if not run.sql(both).fetchall():
         return _intervals(*[np.zeros(0, np.int64)] * 3)
-    owner, lane, start, end = _columns(
+    owner, lane, start, end = columns(
         run,
         f"select process, lane, start_ns, end_ns from raw_spans where stage = {int(Stage.ENV)} "
         f"and start_ns > 0 and end_ns > start_ns and process in ({both})",
     )
-    process, begin, over, said = _columns(
+    process, begin, over, said = columns(
         run,
         "select process, start_ns, end_ns, env_ns from raw_trajectories "
         f"where start_ns > 0 and end_ns > start_ns and process in ({both})",
@@ -79,8 +79,3 @@ def _full(samples: tuple[Ints, Ints, Ints], tools: tuple[Ints, Ints, Ints]) -> I
 
 def _intervals(group: Ints, start: Ints, end: Ints) -> Intervals:
     return of_spans(group, start, end, np.zeros_like(start))
-
-
-def _columns(run: Run, query: str) -> list[Ints]:
-    table = pa.RecordBatchReader.from_stream(run.sql(query)).read_all()
-    return [column.to_numpy().astype(np.int64) for column in table.columns]

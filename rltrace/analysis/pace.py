@@ -44,8 +44,8 @@ _ERROR = 0.11  # of a role's pace once it does not wait, as a logarithm: that of
 class Pace:
     """The roles of a job in which they go on beside each other. `step_s` is from the start of one
     step to that of the next, in the mean, and `samples` how many are made for it (0: nobody knows);
-    `on_the_way` how many steps' samples are under way at
-    most, and `latency_s` how long one is worked on by each stage."""
+    `on_the_way` how many steps' samples are under way at most, and `latency_s` how long one is
+    worked on by each stage."""
 
     step_s: float
     samples: float

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rltrace.analysis.followed import Followed, columns
+from rltrace.analysis.columns import columns
+from rltrace.analysis.followed import Followed
 from rltrace.analysis.intervals import Ints
 from rltrace.analysis.pieces import Pieces
 from rltrace.trace.vocabulary import Stage, SyncRole

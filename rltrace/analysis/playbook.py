@@ -24,7 +24,8 @@ class Move:
     devices) or 3 (another program or model). `size` says how far a value moves it, with `{value}`
     for the value (empty: an amount speaks for itself). `settings_of` is the wall under which the
     settings have this move (empty: its own). `no_number` is why nothing predicts it, where more is
-    to be said than that no lever does."""
+    to be said than that no lever does. `saves` is what of a weight update it saves: "bytes" that
+    travel, or their time on the way, or "pieces" that they travel in (empty: neither)."""
 
     wall: str
     move: str
@@ -38,6 +39,7 @@ class Move:
     size: str = ""
     settings_of: str = ""
     no_number: str = ""
+    saves: str = ""
 
 
 WRAP_SYNC = "rltrace wrap --sync"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
 from rltrace.analysis.chains import summed
 from rltrace.analysis.codes import named
+from rltrace.analysis.columns import columns
 from rltrace.analysis.intervals import Ints, innermost, of_spans, union
 from rltrace.analysis.spread import Spread, spread
 from rltrace.trace.vocabulary import Phase, Stage
@@ -26,8 +26,8 @@ def phases(run: Run, participants: str) -> tuple[tuple[str, Spread], ...]:
     several phases of an update run, in different processes, is the first phase's: the later one
     still has to wait for that.
     """
-    number, start, end = _columns(run, f"select number, start_ns, end_ns from ({participants})")
-    of, phase, process, lane, begun, ended = _columns(run, _PHASES_OF.format(participants))
+    number, start, end = columns(run, f"select number, start_ns, end_ns from ({participants})")
+    of, phase, process, lane, begun, ended = columns(run, _PHASES_OF.format(participants))
     if not len(of):
         return ()
     numbers, place = np.unique(number, return_inverse=True)
@@ -76,8 +76,3 @@ def _bounds(group: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
     """The first start and the last end of each group; groups are 0, 1, ... and in order."""
     begins = np.flatnonzero(np.diff(group, prepend=-1))
     return np.minimum.reduceat(start, begins), np.maximum.reduceat(end, begins)
-
-
-def _columns(run: Run, query: str) -> list[Ints]:
-    table = pa.RecordBatchReader.from_stream(run.sql(query)).read_all()
-    return [column.to_numpy().astype(np.int64) for column in table.columns]

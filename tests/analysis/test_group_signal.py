@@ -90,10 +90,15 @@ def _by_prompt(
     return run_of(path, made)
 
 
+def _batches_of_four() -> tuple[list[float], list[float]]:
+    """When the samples of six steps begin, and their rewards."""
+    steps = [step for step in range(6) for _ in range(4)]
+    return [10.0 * step + 1 for step in steps], [float(step % 2) for step in steps]
+
+
 def test_groups_named_by_their_prompt_are_told_apart_by_step(tmp_path: Path) -> None:
     # All rewards of a step are equal; between the steps they differ.
-    begins = [10.0 * step + 1 for step in range(6) for _ in range(4)]
-    value = [float(step % 2) for step in range(6) for _ in range(4)]
+    begins, value = _batches_of_four()
     run = _by_prompt(tmp_path, begins, [b + 6 for b in begins], value, 6)
     found = group_signal(run)
     assert found is not None
@@ -109,8 +114,7 @@ def test_groups_named_by_their_prompt_are_told_apart_by_step(tmp_path: Path) -> 
 
 def test_so_are_those_that_are_generated_ahead_of_their_step(tmp_path: Path) -> None:
     # Each batch is generated while the one before trains, and used when the next has begun.
-    begins = [10.0 * step + 1 for step in range(6) for _ in range(4)]
-    value = [float(step % 2) for step in range(6) for _ in range(4)]
+    begins, value = _batches_of_four()
     run = _by_prompt(tmp_path, begins, [b + 14 for b in begins], value, 8)
     found = group_signal(run)
     assert found is not None

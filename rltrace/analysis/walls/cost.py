@@ -51,7 +51,7 @@ def relief_s(seen: Seen, stages: Iterable[Stage]) -> Seconds:
     stages = tuple(stages)
     by_pace = paced(seen, stages)
     if by_pace is not None:
-        part: Seconds = seen.steps_s * by_pace.share
+        part: Seconds = seen.steps_s * by_pace.value
         return part
     by_replay = beside(seen, stages)
     if by_replay is not None:

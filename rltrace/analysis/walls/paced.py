@@ -9,8 +9,7 @@ time not even that: who waited for room in a queue is on the path, and not what 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from rltrace.analysis.bootstrap import Interval
 from rltrace.analysis.walls.held_up import corrections, held_up_s
 from rltrace.analysis.walls.wall import Seen, share_of_steps
 from rltrace.trace.vocabulary import Stage
@@ -18,17 +17,9 @@ from rltrace.trace.vocabulary import Stage
 _SETS = 0.85  # of the step; a role that is at work for more of it sets the pace
 
 
-@dataclass(frozen=True)
-class Paced:
-    """The share of the step that stages cost, and between which bounds it is."""
-
-    low: float
-    share: float
-    high: float
-
-
-def paced(seen: Seen, stages: tuple[Stage, ...]) -> Paced | None:
-    """What these stages cost; None where no queues lie between the roles."""
+def paced(seen: Seen, stages: tuple[Stage, ...]) -> Interval | None:
+    """The share of the step that these stages cost, and between which bounds it is; None where no
+    queues lie between the roles."""
     pace = seen.pace
     if pace is None or not pace.step_s > 0 or not len(seen.steps_s):
         return None
@@ -45,4 +36,4 @@ def paced(seen: Seen, stages: tuple[Stage, ...]) -> Paced | None:
         most = min(most, max(on_path.share, on_path.high) + unknown)
     share, high = min(share, most), min(high, most)
     low = 1 - left.high / pace.step_s
-    return Paced(*(min(1.0, max(0.0, x)) for x in (min(low, share), share, max(high, share))))
+    return Interval(*(min(1.0, max(0.0, x)) for x in (share, min(low, share), max(high, share))))

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
+from rltrace.analysis.columns import columns
 from rltrace.analysis.intervals import Ints
 from rltrace.analysis.order_statistics import Floats
 from rltrace.analysis.steps import Steps
@@ -123,11 +123,10 @@ def samples_of(run: Run, steps: Steps, placement: str) -> Samples | None:
               and response_tokens > 0
         order by t.start_ns, t.trajectory, t.process
     """
-    table = pa.RecordBatchReader.from_stream(run.sql(query)).read_all()
-    columns = [column.to_numpy().astype(np.int64) for column in table.columns]
-    if len(columns[0]) and (columns[9] > 0).any():  # after the last that was judged none was yet
-        columns = [column[: np.flatnonzero(columns[9] > 0)[-1] + 1] for column in columns]
-    process, group, start, begin, end, tokens, first, env, verdict, judged, failed, used = columns
+    found = columns(run, query)
+    if len(found[0]) and (found[9] > 0).any():  # after the last that was judged none was yet
+        found = [column[: np.flatnonzero(found[9] > 0)[-1] + 1] for column in found]
+    process, group, start, begin, end, tokens, first, env, verdict, judged, failed, used = found
     if not len(process):
         return None
     starts = np.array([window.start_ns for window in steady], np.int64)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -17,6 +18,9 @@ from rltrace.trace.run_dir import create_run
 
 Record = Callable[..., subprocess.CompletedProcess[str]]
 MadeOnce = Callable[[str, Callable[[Path], object]], Path]
+
+# What a shell runs in the background ignores Ctrl-C, and so would all jobs that tests begin.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _PREAMBLE = """
 import os, sys, rltrace

@@ -14,6 +14,7 @@ class Terminal:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._ended = folder / "exit-code"
         self._base = ["tmux", "-f", "/dev/null", "-S", str(folder / "tmux")]
 
     def _tmux(self, *words: str) -> str:
@@ -25,7 +26,11 @@ class Terminal:
         command ends."""
         size = ["-x", str(width), "-y", str(height)]
         keep = ["set-option", "-g", "remain-on-exit", "on", ";"]
-        shell = f"exec {shlex.join(command)}"
+        # tmux may see that the terminal was closed before it hears how the command ended, and then
+        # never says so.
+        self._ended.unlink(missing_ok=True)
+        told = f"echo $? > {shlex.quote(str(self._ended))}"
+        shell = f"trap : INT; {shlex.join(command)}; {told}"
         self._tmux(*keep, "new-session", "-d", *size, "-c", str(self._folder), shell)
 
     def screen(self) -> str:
@@ -49,15 +54,10 @@ class Terminal:
         """Gives the screen another size, in characters."""
         self._tmux("resize-window", "-t", ":0", "-x", str(width), "-y", str(height))
 
-    def pid(self) -> int:
-        """The process id of the command."""
-        return int(self._tmux("display-message", "-p", "-t", ":0", "#{pane_pid}"))
-
     def exit_code(self) -> int | None:
         """The command's exit code; None while it runs."""
-        said = self._tmux("display-message", "-p", "-t", ":0", "#{pane_dead} #{pane_dead_status}")
-        dead, _, code = said.strip().partition(" ")
-        return int(code) if dead == "1" and code else None
+        said = self._ended.read_text() if self._ended.exists() else ""
+        return int(said) if said.endswith("\n") else None
 
     def close(self) -> None:
         """Ends the server, if there is one."""

@@ -55,9 +55,13 @@ u AS (
            min(nullif(step, -1)) AS first_use, max(nullif(step, -1)) AS last_use
     FROM raw_uses WHERE time_ns > 0 AND trajectory <> -1 GROUP BY trajectory),
 j AS (SELECT * FROM s LEFT JOIN u USING (trajectory)),
-seen AS (SELECT g, count(*) AS samples, max(began_ns) > min(known_ns)
-                OR max(began_ns) >= min(greatest(began_ns, ended_ns)) AS again
-         FROM j GROUP BY g)
+apart AS (
+    SELECT *, began_ns >= max(greatest(began_ns, ended_ns)) OVER (
+        PARTITION BY g ORDER BY began_ns, trajectory
+        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS after_all
+    FROM j),
+seen AS (SELECT g, count(*) AS samples, max(began_ns) > min(known_ns) OR bool_or(after_all) AS again
+         FROM apart GROUP BY g)
 """
 _USUAL_SIZE = 0.9  # quantile of the groups of which nothing is open: no larger one is left whole
 _SALT = 0x9E3779B97F4A7C15

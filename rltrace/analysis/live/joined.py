@@ -94,9 +94,12 @@ def regrouped(samples: Samples, uses: Rows, starts: list[int]) -> Samples:
         return samples
     first = np.flatnonzero(_changes(samples.group[grouped]))
     sizes = np.diff(np.append(first, len(grouped)))
-    over_ns = np.minimum(np.where(samples.end_ns > 0, samples.end_ns, _LARGEST), known_ns)
-    begun_ns = np.maximum.reduceat(samples.start_ns[grouped], first)
-    again = begun_ns >= np.minimum.reduceat(over_ns[grouped], first)
+    start_ns = samples.start_ns[grouped]
+    over_ns = np.maximum(start_ns, samples.end_ns[grouped])
+    of_group = np.repeat(np.arange(len(first)), sizes)
+    after_all = _after_all_before(of_group, start_ns, over_ns)
+    again = np.maximum.reduceat(start_ns, first) > np.minimum.reduceat(known_ns[grouped], first)
+    again |= np.logical_or.reduceat(after_all, first)
 
     def given(value: np.int64, none: np.int64 | int) -> int | None:
         return None if value == none else int(value)
@@ -122,6 +125,15 @@ def regrouped(samples: Samples, uses: Rows, starts: list[int]) -> Samples:
     for i, key, _ in changed:
         group[i] = key
     return replace(samples, group=group)
+
+
+def _after_all_before(group: Ints, start_ns: Ints, over_ns: Ints) -> Bools:
+    """Whether each begins once all before it in its group are over; not the first. Groups are 0, 1,
+    ... and in order."""
+    moments, rank = np.unique(over_ns, return_inverse=True)
+    latest = np.maximum.accumulate(group * len(moments) + rank) - group * len(moments)
+    same = group[1:] == group[:-1]
+    return np.append(False, same & (start_ns[1:] >= moments[latest[:-1].clip(0)]))
 
 
 def fates_of(rows: Rows, samples: Samples) -> Fates:

@@ -25,13 +25,14 @@ _AS_SAID = 1.1  # times what the samples say of their tools; what takes longer i
 def all_in_tools(run: Run) -> Intervals:
     """Disjoint intervals (group: the process) in which as many tools run as samples are under way,
     of processes that have spans of generation."""
-    both = f"""
-        select process from raw_trajectories where start_ns > 0 and end_ns > start_ns
-        intersect select process from raw_spans where stage = {int(Stage.ENV)} and start_ns > 0
-        intersect select process from raw_spans where stage = {int(Stage.ROLLOUT)} and start_ns > 0
-    """
-    if not run.sql(both).fetchall():
+    found = run.sql(f"""
+        select process from raw_spans
+        where start_ns > 0 and stage in ({int(Stage.ENV)}, {int(Stage.ROLLOUT)})
+        group by process having count(distinct stage) = 2
+    """).fetchall()
+    if not found:
         return _intervals(*[np.zeros(0, np.int64)] * 3)
+    both = ", ".join(str(process) for (process,) in found)
     owner, lane, start, end = columns(
         run,
         f"select process, lane, start_ns, end_ns from raw_spans where stage = {int(Stage.ENV)} "

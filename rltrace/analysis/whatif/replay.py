@@ -30,6 +30,7 @@ _STEPS = 5
 _ALIKE = 3  # stretches in a row that are alike in a job that runs evenly
 _EVEN = 0.02  # by which they may differ
 _MOST_STRETCHES = 30
+_FURTHEST = 32  # steps that generation may be ahead; room for more makes no step faster
 
 
 @dataclass(frozen=True)
@@ -64,10 +65,11 @@ def replay(workload: Workload) -> Replay:
 class _Play:
     def __init__(self, workload: Workload) -> None:
         self.load = workload
+        self.lag_bound = min(workload.lag_bound, _FURTHEST)
         self.clock = Clock()
         streams = workload.placement == "async" or workload.keeps_unfinished
         batches = len(workload.batches)
-        ahead = math.ceil(workload.lag_bound) + 1
+        ahead = math.ceil(self.lag_bound) + 1
         if any(batch.env_s.any() for batch in workload.batches):
             ahead *= 2  # tools that answer together part slowly
         least = max(_STEPS, ahead) if streams else 2
@@ -119,7 +121,7 @@ class _Play:
         then()
 
     def _drop_stale(self) -> None:
-        oldest = self.version - math.ceil(self.load.lag_bound)
+        oldest = self.version - math.ceil(self.lag_bound)
         stale = [group for group in self.ready if group.version < oldest]
         for group in stale:
             self.ready.remove(group)
@@ -289,7 +291,7 @@ class _Play:
         self.learn(learned)
 
     def _admit(self) -> None:
-        room = (self.actors.visible + self.load.lag_bound + 1) * self.per_step
+        room = (self.actors.visible + self.lag_bound + 1) * self.per_step
         if self.load.in_batches:
             if self.on_way or self.actors.begun + self.per_step > room:
                 return

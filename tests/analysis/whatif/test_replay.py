@@ -119,6 +119,16 @@ def test_a_full_engine_sets_the_pace_at_any_lag_bound(bound: int, env_s: float) 
         assert step_s >= 0.98 * sum(lengths) / 2
 
 
+@pytest.mark.parametrize("train_s", [3.0, 5.0])
+def test_a_bound_that_binds_nobody_is_played_as_a_far_one(train_s: float) -> None:
+    """Some jobs state one of thousands, and some count versions by the sample."""
+    load = workload(batch([1, 1, 2, 4]), train_s=train_s, placement="async",
+                    engine=Engine(1.0, 2.0, 1.0, 0.0), drops_stale=True)  # fmt: skip
+    far, any_age = (replay(replace(load, lag_bound=bound)) for bound in (32.0, 1e15))
+    assert any_age.step_s == pytest.approx(max(4, train_s), rel=0.03)
+    assert any_age == far
+
+
 def test_a_queue_that_still_fills_is_waited_for() -> None:
     load = workload(batch([1] * 4), train_s=4.2, placement="async", lag_bound=8,
                     engine=Engine(1.0, 1.0, 1.0, 0.0))  # fmt: skip

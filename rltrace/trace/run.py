@@ -28,6 +28,16 @@ if TYPE_CHECKING:
 
 _REGROUPED = (REGROUPED, "grouped_trajectories")
 
+_GAP = r"(?:\s|--[^\n]*|/\*.*?\*/)*"
+_FIRST_WORD = re.compile(
+    rf"{_GAP}(?:explain\b{_GAP}(?:analyze\b|\([^)]*\))?)?{_GAP}(\w+|\()", re.DOTALL | re.IGNORECASE
+)
+"""Of a statement, or of the one that is explained, which `EXPLAIN ANALYZE` runs."""
+_ASKING = (
+    *("(", "select", "from", "with", "values", "table", "pivot", "unpivot"),
+    *("show", "describe", "desc", "summarize", "pragma", "call"),
+)
+
 
 def open_run(path: str | Path) -> Run:
     """Opens a run directory. Errors: `RltraceError` when it is none, or newer than this rltrace."""
@@ -251,9 +261,11 @@ def _only_asks(query: str) -> None:
     kinds = duckdb.StatementType
     asking = (kinds.SELECT, kinds.EXPLAIN, kinds.PRAGMA, kinds.CALL, kinds.MULTI)
     for statement in duckdb.extract_statements(query):
-        if statement.type not in asking:
-            word = statement.query.split(maxsplit=1)[0].upper().rstrip(";")
-            raise RltraceError(f"a query only reads: give a SELECT, not {word}", WRONG_USAGE)
+        found = _FIRST_WORD.match(statement.query)
+        word = found[1] if found else statement.query
+        if statement.type not in asking or word.lower() not in _ASKING:
+            message = f"a query only reads: give a SELECT, not {word.upper()}"
+            raise RltraceError(message, WRONG_USAGE)
 
 
 def _quoted(path: Path) -> str:

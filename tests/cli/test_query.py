@@ -151,11 +151,47 @@ def test_a_query_reads_its_run_and_nothing_else(
     assert invoke("query", run, "SELECT count(*) FROM spans").exit_code == 0
 
 
-def test_a_question_from_python_changes_nothing_either(run: Path, tmp_path: Path) -> None:
+_PIVOT = "(PIVOT (SELECT 1 AS a) ON a USING count(*))"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "COPY (SELECT 1) TO '{}'",
+        "EXPLAIN ANALYZE COPY (SELECT 1) TO '{}'",
+        "explain /* so */ (format json, analyze) -- far\n copy (select 1) to '{}'",
+        f"COPY {_PIVOT} TO '{{}}'",
+    ],
+)
+def test_a_question_from_python_writes_nothing_either(run: Path, tmp_path: Path, sql: str) -> None:
     opened, file = rltrace.open_run(run), tmp_path / "aside.csv"
     with pytest.raises(RltraceError, match=r"only reads.*not COPY"):
-        opened.sql(f"COPY (SELECT 1) TO '{file}'")
+        opened.sql(sql.format(file))
     assert not file.exists()
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "-- all\nFROM steps",
+        "(SELECT 1)",
+        "EXPLAIN SELECT 1",
+        "EXPLAIN ANALYZE FROM steps",
+        "EXPLAIN (FORMAT json) SELECT 1",
+        "SUMMARIZE steps",
+        "DESCRIBE steps",
+        "SHOW TABLES",
+        "PRAGMA table_info('steps')",
+        "PIVOT spans ON stage USING count(*)",
+        "WITH one AS (VALUES (1)) TABLE one",
+    ],
+)
+def test_whatever_answers_with_rows_is_a_question(run: Path, sql: str) -> None:
+    assert rltrace.open_run(run).sql(sql).fetchall()
+
+
+def test_what_a_question_finds_can_be_written(run: Path, tmp_path: Path) -> None:
+    opened, file = rltrace.open_run(run), tmp_path / "aside.csv"
     opened.sql("SELECT 1 AS n").write_csv(str(file))
     assert opened.sql(f"SELECT * FROM read_csv('{file}')").fetchall() == [(1,)]
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _QUEUED = 5.0  # times the usual prefill: the rest of the time to the first token was a queue
 _NEARLY_ALL = 0.99
+_NO_ID = np.iinfo(np.int64).min  # below any id; -1 is not, as half of them are negative
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,9 @@ def _samples(run: Run) -> tuple[Ints, Samples]:
         lasts = np.append(begins[1:], len(ids)) - 1
         start = np.minimum.reduceat(start, begins)
         first = np.maximum.reduceat(first, begins)
-        env, group = np.maximum.reduceat(env, begins), np.maximum.reduceat(group, begins)
+        env = np.maximum.reduceat(env, begins)
+        known = np.maximum.reduceat(np.where(group == -1, _NO_ID, group), begins)
+        group = np.where(known == _NO_ID, -1, known)
         ids, process, end = ids[lasts], process[lasts], end[lasts]
     return ids, Samples(
         process=process,

@@ -71,7 +71,8 @@ def read_generated(run: Run, steps: Steps, placement: str = "") -> Generated:
             where start_ns > 0 and end_ns > start_ns and trajectory <> -1 group by trajectory),
         ended as (
             select trajectory, min(start_ns) as start_ns, max(end_ns) as end_ns,
-                   max("group") as "group", max(response_tokens) as tokens,
+                   coalesce(max(nullif("group", -1)), -1) as "group",
+                   max(response_tokens) as tokens,
                    min(first_token_ns) filter (first_token_ns > 0) as first_token_ns,
                    max(env_ns) as env_ns, max(preemptions) as preemptions, max(finish) as finish,
                    min(nullif(first_version, -1)) as first, max(nullif(last_version, -1)) as last

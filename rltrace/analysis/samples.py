@@ -13,7 +13,8 @@ from rltrace.trace.vocabulary import Fate
 
 _COLUMNS = """
     generated as (
-        select trajectory, max("group") as "group", min(nullif(first_version, -1)) as first_version,
+        select trajectory, coalesce(max(nullif("group", -1)), -1) as "group",
+               min(nullif(first_version, -1)) as first_version,
                max(nullif(last_version, -1)) as last_version,
                max(nullif(response_tokens, -1)) as response_tokens, max(finish) as finish,
                max(end_ns) as end_ns

@@ -46,10 +46,10 @@ ADVANTAGE_KNOWN = (int(Fate.TRAINED), int(Fate.ZERO_ADVANTAGE))
 """Fates of samples whose group was complete."""
 _CANDIDATES = f"""
 WITH s AS (
-    SELECT trajectory, max("group") AS g, min(start_ns) AS began_ns, max(end_ns) AS ended_ns,
-           min(nullif(first_version, -1)) AS version
+    SELECT trajectory, max(nullif("group", -1)) AS g, min(start_ns) AS began_ns,
+           max(end_ns) AS ended_ns, min(nullif(first_version, -1)) AS version
     FROM raw_trajectories WHERE start_ns > 0 AND trajectory <> -1
-    GROUP BY trajectory HAVING g <> -1),
+    GROUP BY trajectory HAVING g IS NOT NULL),
 u AS (
     SELECT trajectory, min(time_ns) FILTER (fate IN {ADVANTAGE_KNOWN}) AS known_ns,
            min(nullif(step, -1)) AS first_use, max(nullif(step, -1)) AS last_use

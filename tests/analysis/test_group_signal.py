@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from rltrace.analysis.followed import follow
+from rltrace.analysis.generated import read_generated
 from rltrace.analysis.goodput import trained_in
 from rltrace.analysis.group_signal import group_signal
 from rltrace.analysis.live.state import LiveState
 from rltrace.analysis.meters.of_run import RunMeters
 from rltrace.analysis.named_queries import named_query
+from rltrace.analysis.steps import find_steps
 from rltrace.analysis.summary import summarize
 from rltrace.analysis.walls.wall import CANNOT_TELL, SPARSE_REWARD
 from rltrace.trace.run import Run
@@ -66,6 +69,34 @@ def test_a_group_with_a_reward_that_is_no_number_carries_no_signal(tmp_path: Pat
     found = group_signal(run_of(tmp_path, actor))
     assert found is not None
     assert (found.groups, found.with_signal) == (3, 1)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_group_is_that_of_whichever_row_of_a_sample_has_one(tmp_path: Path, sign: int) -> None:
+    """Ids are hashes, and half of them negative: below the -1 of a row that knows none."""
+    driver, engine = process("driver", *turns(5.0)), process("engine")
+    ids = list(range(4))
+    many = {"end_s": [2.0] * 4, "trajectory": ids, "response_tokens": [7] * 4}
+    rows(
+        driver, "trajectories", start_s=[1.0] * 4, group=[sign * (5 + i // 2) for i in ids], **many
+    )
+    rows(engine, "trajectories", start_s=[1.5] * 4, group=[-1] * 4, **many)
+    rows(driver, "rewards", start_s=[3.0] * 4, end_s=[3.0] * 4, trajectory=ids,
+         value=[0.0, 1.0, 1.0, 1.0])  # fmt: skip
+    rows(driver, "uses", time_s=[6.0] * 4, trajectory=ids, tokens=[7] * 4, step=[0] * 4,
+         fate=[Fate.TRAINED] * 4)  # fmt: skip
+    run = run_of(tmp_path, driver, engine)
+    found = group_signal(run)
+    assert found is not None
+    assert (found.groups, found.with_signal, found.samples) == (2, 1, 4)
+    assert trained_in(run, 0, 1 << 62, math.inf).zero_advantage_tokens == 2 * 7
+    steps = find_steps(run, (0, 1 << 62))
+    assert set(follow(run, steps).samples.group.tolist()) == {sign * 5, sign * 6}
+    assert set(read_generated(run, steps).group.tolist()) == {sign * 5, sign * 6}
+    window = LiveState(run.path).snapshot().window
+    assert window is not None
+    assert window.trained.useful_tokens == 2 * 7
+    assert RunMeters(run.path).samples.useful_tokens == 2 * 7
 
 
 def test_without_verdicts_or_groups_nothing_is_said(tmp_path: Path) -> None:

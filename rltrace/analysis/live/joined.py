@@ -21,6 +21,7 @@ from rltrace.trace.regrouped import ADVANTAGE_KNOWN, GroupedSample, told_apart
 from rltrace.trace.vocabulary import Fate
 
 _LARGEST = np.int64(np.iinfo(np.int64).max)  # a Python int would be cut to a column's width
+_SMALLEST = np.int64(np.iinfo(np.int64).min)
 
 
 @dataclass(frozen=True)
@@ -65,9 +66,11 @@ def samples_of(rows: Rows) -> Samples:
 
     version = np.where(rows["first_version"] == -1, _LARGEST, rows["first_version"])
     earliest = _reduced(np.minimum, version, order, first)
+    groups = np.where(rows["group"] == -1, _SMALLEST, rows["group"])  # ids may be negative
+    group = _reduced(np.maximum, groups, order, first)
     return Samples(
         id=rows["trajectory"][order][first].astype(np.int64),
-        group=largest("group"),
+        group=np.where(group == _SMALLEST, -1, group),
         first_version=np.where(earliest == _LARGEST, -1, earliest),
         tokens=largest("response_tokens"),
         start_ns=_reduced(np.minimum, rows["start_ns"], order, first),

@@ -145,7 +145,8 @@ class SampleMeter:
             self.trajectory_s.add([max(row["end_ns"] - row["start_ns"], 0) / 1e9])
             if tokens >= 0:
                 self.response_tokens.add([tokens])
-        sample.group = max(sample.group, row["group"]) if sample.group != -1 else row["group"]
+        known_groups = [group for group in (sample.group, row["group"]) if group != -1]
+        sample.group = max(known_groups, default=-1)  # ids may be negative
         known = [v for v in (sample.first_version, row["first_version"]) if v >= 0]
         sample.first_version = min(known, default=-1)
         if tokens > sample.tokens:

@@ -2,7 +2,8 @@
 
 The framework's adapter writes the row of `syncs`, of the same calls as for any other transport, so
 that transports can be held against each other. What only the mover knows (bytes, pieces, transport,
-digest) is left on an object of the framework's that both know.
+digest), and what only the adapter does (when the framework's update began), is left on an object of
+the framework's that both know.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _ATTRIBUTE = "_rltrace_moved"
+_SINCE = "_rltrace_since_ns"
 
 
 def say(owner: Any, columns: dict[str, int]) -> None:
@@ -23,3 +25,16 @@ def said(owner: Any) -> dict[str, int]:
     """What was said of the last update; empty where rltrace.sync did not move it."""
     columns: dict[str, int] = getattr(owner, _ATTRIBUTE, {})
     return dict(columns)
+
+
+def begins(owner: Any, since_ns: int) -> None:
+    """The framework begins an update of `owner`; its span began at `since_ns` (monotonic)."""
+    setattr(owner, _SINCE, since_ns)
+
+
+def begun(owner: Any) -> int:
+    """When the update that is under way began; -1 where nobody said. Each is told once."""
+    since_ns: int = getattr(owner, _SINCE, -1)
+    if since_ns > 0:
+        setattr(owner, _SINCE, -1)
+    return since_ns

@@ -36,6 +36,14 @@ class Span(Row):
 
     __slots__ = ()
 
+    @property
+    def start_ns(self) -> int:
+        """When it began, on the monotonic clock; -1 where that cannot be read any more."""
+        try:
+            return int(self._batch.columns[0][self._slot])
+        except Exception:
+            return -1
+
     def end(self) -> None:
         """Ends the span now. Never raises."""
         try:

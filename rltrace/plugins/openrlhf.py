@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from rltrace.hooks import moved
-from rltrace.hooks.span_api import span
+from rltrace.hooks.phases import Phases
 from rltrace.hooks.versions import satisfies
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 
@@ -93,44 +93,53 @@ class _Sender:
 
     def send(self, trainer: Any) -> None:
         """Publishes the policy and has every engine take it. All ranks gather, the first sends."""
+        with Phases(moved.begun(trainer)) as phases:
+            self._send(trainer, phases)
+
+    def _send(self, trainer: Any, phases: Phases) -> None:
         torch, ray = self._module.torch, self._module.ray
-        with span("sync", "set up"):
-            first = torch.distributed.get_rank() == 0
-            reset = []
-            if first and getattr(trainer.strategy.args.vllm, "enable_prefix_caching", False):
-                reset = [engine.reset_prefix_cache.remote() for engine in trainer.vllm_engines]
-            torch.cuda.empty_cache()
-            if first and self._publisher is None:
-                from rltrace.plugins.streaming import StreamPublisher, fresh_place
-
-                self._publisher = StreamPublisher(fresh_place("openrlhf"), lasting=False)
-                if sum(node["Alive"] for node in ray.nodes()) > 1:  # engines may be on any of them
-                    from rltrace.sync.beside import Beside
-
-                    host = ray.util.get_node_ip_address()
-                    self._relay = Beside(self._publisher.where, host)
+        phases.begin("sync", "set up")
+        first = torch.distributed.get_rank() == 0
+        reset = []
+        if first and getattr(trainer.strategy.args.vllm, "enable_prefix_caching", False):
+            reset = [engine.reset_prefix_cache.remote() for engine in trainer.vllm_engines]
+        torch.cuda.empty_cache()
         if first:
-            self._publish_and_call(trainer)
+            if self._publisher is None:
+                self._open()
+            self._publish_and_call(trainer, phases)
         else:
+            phases.begin("sync", "take part", "gather")
             for _ in _gathered(self._module, trainer):
                 pass
-        with span("wait", "the other ranks"):
-            ray.get(reset)
-            torch.cuda.empty_cache()
-            self._module.torch_dist_barrier_and_cuda_sync()
+        phases.begin("wait", "the other ranks")
+        ray.get(reset)
+        torch.cuda.empty_cache()
+        self._module.torch_dist_barrier_and_cuda_sync()
 
-    def _publish_and_call(self, trainer: Any) -> None:
+    def _open(self) -> None:
+        from rltrace.plugins.streaming import StreamPublisher, fresh_place
+
+        ray = self._module.ray
+        self._publisher = StreamPublisher(fresh_place("openrlhf"), lasting=False)
+        if sum(node["Alive"] for node in ray.nodes()) > 1:  # engines may be on any of them
+            from rltrace.sync.beside import Beside
+
+            self._relay = Beside(self._publisher.where, ray.util.get_node_ip_address())
+
+    def _publish_and_call(self, trainer: Any, phases: Phases) -> None:
         from rltrace.sync.recording import columns_of  # loaded by now
 
+        phases.begin("sync", "send")
         manifest = self._publisher.publish(_gathered(self._module, trainer))
         name = f"{NAMED}{self._publisher.where} {manifest.version.counter}"
         if self._relay is not None:
             name += f" {self._relay.address} {self._relay.token}"
         torch = self._module.torch
         told = {"dtype": torch.uint8, "shape": torch.Size([manifest.bytes]), "empty_cache": True}
-        with span("sync", "engines take them", "load", bytes=manifest.bytes):
-            calls = [engine.update_weight.remote(name, **told) for engine in trainer.vllm_engines]
-            self._wait(calls)
+        phases.begin("sync", "engines take them", "load", bytes=manifest.bytes)
+        calls = [engine.update_weight.remote(name, **told) for engine in trainer.vllm_engines]
+        self._wait(calls)
         moved.say(trainer, columns_of(manifest) | {"buckets": 1})
 
     def _wait(self, calls: list[Any]) -> None:
@@ -178,16 +187,17 @@ def _take(worker: Any, place: str, number: str, address: str = "", token: str = 
         said = f"{place} does not lie on this host, and nobody serves it: Ray had one node only"
         raise RltraceError(said, WRONG_USAGE)
     subscriber = worker.__dict__.get("_rltrace_subscriber")
-    if subscriber is None or subscriber.where != where:
-        if subscriber is not None:
-            subscriber.close()
-        with span("wait", "the policy's weights"):
+    with Phases() as phases:
+        phases.begin("wait", "the policy's weights")
+        if subscriber is None or subscriber.where != where:
+            if subscriber is not None:
+                subscriber.close()
             subscriber = Subscriber.connect(where, _PATIENCE_S, token=token or None)
             worker._rltrace_subscriber = subscriber
-    subscriber.wait(counter, _PATIENCE_S)
-    with subscriber.lease() as views:
-        size = views.manifest.bytes
-        with span("sync", "load", "load", version=counter, bytes=size, items=len(views)):
+        subscriber.wait(counter, _PATIENCE_S)
+        loading = phases.begin("sync", "load", "load", version=counter)
+        with subscriber.lease() as views:
+            loading.set(bytes=views.manifest.bytes, items=len(views))
             worker.model_runner.model.load_weights(
                 weights=((name, views.torch(name).to(worker.device)) for name in views)
             )

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Iterable
 from typing import Any
 
-from rltrace.hooks.span_api import span
+from rltrace.hooks.phases import Phases
 from rltrace.sync.control import Word
 from rltrace.sync.layout import Layout, layout_of
 from rltrace.sync.publisher import Publisher
@@ -49,9 +49,10 @@ class StreamPublisher:
         if self._publisher is None:
             # All at once, so that those that are one in memory are seen to be. What is on a device
             # is brought here, since a framework may gather the next tensor into the same memory.
-            with span("sync", "hold the tensors", "gather"):
+            with Phases() as phases:
+                phases.begin("sync", "hold the tensors", "gather")
                 tensors = [(name, self._held(tensor)) for name, tensor in tensors]
-            with span("sync", "take the memory"):
+                phases.begin("sync", "take the memory")
                 self._publisher = self._open(layout_of(tensors))
         version = self._publisher.publish(tensors, number)
         if version is None:

@@ -14,6 +14,7 @@ from typing import Any
 from verl.checkpoint_engine.base import CheckpointEngineRegistry, CheckpointEngineWithCache
 
 from rltrace.hooks import moved
+from rltrace.hooks.phases import Phases
 from rltrace.hooks.span_api import span
 from rltrace.plugins.streaming import StreamPublisher, fresh_place
 from rltrace.sync.recording import columns_of
@@ -91,11 +92,14 @@ class RltraceCheckpointEngine(CheckpointEngineWithCache):  # type: ignore[misc]
     ) -> dict[str, float]:
         """The first rank publishes; the others take part in the gathering. Returns what verl logs
         with the step."""
-        if self._publisher is None:
-            for _ in weights:
-                pass
-            return {}
-        with span("sync", "send"):  # what lies between its phases, too
+        with Phases(moved.begun(self)) as phases:
+            phases.begin("sync", "set up")  # from where verl's update began
+            if self._publisher is None:
+                phases.begin("sync", "take part", "gather")
+                for _ in weights:
+                    pass
+                return {}
+            phases.begin("sync", "send")
             number = -1 if global_steps is None else int(global_steps)
             manifest = self._publisher.publish(weights, number)
             moved.say(self, columns_of(manifest))
@@ -106,10 +110,11 @@ class RltraceCheckpointEngine(CheckpointEngineWithCache):  # type: ignore[misc]
     ) -> AsyncIterator[tuple[str, Any]]:
         """The tensors of the update, in place: they stay as they are until `finalize`, and must
         only be read."""
-        subscriber = await self._connected()
-        with span("wait", "the trainer's weights"):
+        with Phases() as phases:
+            phases.begin("wait", "the trainer's weights")
+            subscriber = await self._connected()
             await self._published(subscriber)
-        with span("sync", "hand over", "load") as handed:
+            handed = phases.begin("sync", "hand over", "load")
             self._release()
             self._taken = subscriber.lease()
             manifest = self._taken.manifest

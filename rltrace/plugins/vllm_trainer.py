@@ -13,7 +13,7 @@ import torch
 from typing_extensions import Self
 from vllm.distributed.weight_transfer.base import TrainerInitInfo, TrainerWeightTransferEngine
 
-from rltrace.hooks.span_api import span
+from rltrace.hooks.phases import Phases
 from rltrace.plugins.streaming import PATIENCE_S, fresh_place
 from rltrace.plugins.vllm_backend import NAME
 from rltrace.sync.layout import layout_of
@@ -63,15 +63,18 @@ class RltraceTrainerWeightTransferEngine(TrainerWeightTransferEngine):  # type: 
         """Publishes, then has vLLM load; every rank calls it. Errors: `RltraceError` that names a
         tensor that is not as `source` said, or where readers hold every slot."""
         assert self.source is not None
-        if self._publisher is None:
-            for _ in self.source:
-                pass
-            return
-        version = self._publisher.publish(iter(self.source))
-        if version is None:
-            raise RltraceError("no slot was free: a reader holds each", CANNOT_TELL)
-        size = self._publisher.layout.bytes
-        with span("sync", "vLLM takes them", "load", version=version.counter, bytes=size):
+        with Phases() as phases:
+            if self._publisher is None:
+                phases.begin("sync", "take part", "gather")
+                for _ in self.source:
+                    pass
+                return
+            phases.begin("sync", "send")
+            version = self._publisher.publish(iter(self.source))
+            if version is None:
+                raise RltraceError("no slot was free: a reader holds each", CANNOT_TELL)
+            number, size = version.counter, self._publisher.layout.bytes
+            phases.begin("sync", "vLLM takes them", "load", version=number, bytes=size)
             self.client.start_weight_update()
             self.client.update_weights({"counter": version.counter})
             self.client.finish_weight_update()

@@ -19,6 +19,7 @@ from vllm.distributed.weight_transfer.base import (
     layerwise_groups,
 )
 
+from rltrace.hooks.phases import Phases
 from rltrace.hooks.span_api import span
 from rltrace.sync.blocks import block_count
 from rltrace.sync.recording import moved
@@ -77,18 +78,20 @@ class RltraceWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
         if self._subscriber is None:
             said = "init_weight_transfer_engine has not been called"
             raise RltraceError(f"nobody said where weights are published: {said}", WRONG_USAGE)
-        self._subscriber.wait(update_info.counter)
-        self._release()
-        self._taken = self._subscriber.lease()
-        manifest = self._taken.manifest
-        with span("sync", "load", "load", version=manifest.number, bytes=manifest.bytes) as loading:
+        with Phases() as phases:
+            phases.begin("wait", "the trainer's weights")
+            self._subscriber.wait(update_info.counter)
+            loading = phases.begin("sync", "load", "load")
+            self._release()
+            self._taken = self._subscriber.lease()
+            manifest = self._taken.manifest
+            loading.set(version=manifest.number, bytes=manifest.bytes, items=len(self._taken))
             from vllm.model_executor.model_loader.mtp_validation import (
                 disable_mtp_completeness_check,
             )
 
             with disable_mtp_completeness_check():
                 self.model.load_weights(self._tensors(self._taken))
-            loading.set(items=len(self._taken))
 
     def finish_weight_update(self) -> None:
         """As vLLM's engines do; then the version's slot may be written again."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from time import monotonic_ns
 from typing import Any
 
+from rltrace.hooks.phases import Phases
 from rltrace.hooks.span_api import span
 from rltrace.sync.arena import Arena
 from rltrace.sync.copying import Workers
@@ -119,18 +120,18 @@ class Publisher:
         started_ns, size = monotonic_ns(), self.layout.bytes
         number = step if step >= 0 else self.arena.control.counter + 1
         workers = self._inline if inline else self._behind
-        with span("sync", "publish", version=number) as whole:
-            with span("wait", "a free slot", version=number):
-                slot = self.arena.write(self.patience_s)
+        with span("sync", "publish", version=number) as whole, Phases(whole.start_ns) as phases:
+            phases.begin("wait", "a free slot", version=number)
+            slot = self.arena.write(self.patience_s)
             if slot is None:
                 self.skipped += 1
                 return _Done(None, None)
             whole.set(bytes=size)
             try:
-                with span("sync", "fill a slot", "transfer", version=number, bytes=size):
-                    self._filler.fill(weights, slot.data, slot.digests, workers)
-                with span("sync", "flip", "visible", version=number):
-                    version = slot.commit(step, hashed=self._filler.hashing)
+                phases.begin("sync", "fill a slot", "transfer", version=number, bytes=size)
+                self._filler.fill(weights, slot.data, slot.digests, workers)
+                phases.begin("sync", "flip", "visible", version=number)
+                version = slot.commit(step, hashed=self._filler.hashing)
             except BaseException:
                 slot.abort()
                 raise

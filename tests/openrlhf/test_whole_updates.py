@@ -10,6 +10,7 @@ import sys
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import nullcontext
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,9 @@ from typing import Any
 import pytest
 import torch
 
+import rltrace
 from rltrace.hooks import moved
+from rltrace.hooks.recorder import Recorder
 from rltrace.plugins import openrlhf
 from rltrace.sync import arena
 from rltrace.trace.errors import RltraceError
@@ -141,6 +144,35 @@ def test_every_engine_has_the_model_after_one_call_each(replaced: SimpleNamespac
     size = sum(4 * parameter.numel() for parameter in trainer.model.parameters())
     said = moved.said(trainer)
     assert (said["bytes"], said["wire_bytes"], said["buckets"]) == (size, size, 1)
+
+
+@pytest.mark.parametrize(
+    ("rank", "phases"),
+    [
+        (0, ["set up", "send", "engines take them", "the other ranks"]),
+        (1, ["set up", "take part", "the other ranks"]),
+    ],
+)
+def test_the_phases_of_an_update_meet_from_where_openrlhfs_own_began(
+    replaced: SimpleNamespace, recorder: Recorder, run_path: Path, rank: int, phases: list[str]
+) -> None:
+    replaced.rank = rank
+    trainer = replaced.ActorPPOTrainer([Engine(replaced.Worker())])
+    for _ in range(2):
+        with rltrace.span("sync", "update") as update:
+            moved.begins(trainer, update.start_ns)
+            trainer.broadcast_to_vllm()
+    names = ", ".join(f"'{name}'" for name in ["update", *phases])
+    query = f"SELECT name, start_ns, end_ns FROM spans WHERE name IN ({names})"
+    order = " ORDER BY start_ns, end_ns DESC"
+    found = rltrace.open_run(run_path).sql(query + order).fetchall()
+    each = len(phases) + 1
+    for update in (found[:each], found[each:]):
+        assert [name for name, *_ in update] == ["update", *phases]
+        (_, began_ns, ended_ns), *parts = update
+        assert parts[0][1] == began_ns
+        assert all(one[2] == then[1] for one, then in pairwise(parts))
+        assert parts[-1][2] <= ended_ns
 
 
 def has_all(worker: Worker, model: torch.nn.Module) -> bool:

@@ -182,6 +182,7 @@ _MODELS = (
         f"{_POLICY}:ActorPPOTrainer.broadcast_to_vllm",
         "sync",
         phase="transfer",
+        before=training.sending,
         after=training.sent,
     ),
     *(

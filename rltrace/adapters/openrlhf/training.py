@@ -56,6 +56,12 @@ def training(call: Call) -> None:
         call.span.set(tokens=sum(int(mask.sum()) for mask in masks))
 
 
+def sending(call: Call) -> None:
+    """A rank begins to take part in sending the weights."""
+    if call.span is not None:
+        moved.begins(call.self, call.span.start_ns)
+
+
 def sent(call: Call) -> None:
     """A rank has taken part in sending the weights, tensor by tensor; the first one sends."""
     if call.exception is not None:

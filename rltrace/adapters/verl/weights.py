@@ -15,8 +15,10 @@ _taken_bytes = [0]
 
 def weights_begin(call: Call) -> None:
     """A rank begins to send its weights, or a rollout worker to take them."""
-    del call
     _sent_bytes[0] = _taken_bytes[0] = 0
+    engine = getattr(call.self, "checkpoint_engine", None)
+    if engine is not None and call.span is not None:
+        moved.begins(engine, call.span.start_ns)
 
 
 def weight_streamed(call: Call) -> None:

@@ -1,13 +1,15 @@
 """Conditions of the judged runs alone: bounds of a figure, the wall, anti-patterns.
 
 They are facts of what was measured, and no tests: `lag.p99` was 4 or it was not. A figure is the
-mean over the judged runs, of their settled steps.
+mean over the judged runs, of their settled steps; of fewer than `FEWEST` steps nobody knows which
+have settled.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -17,7 +19,8 @@ from rltrace.analysis.bootstrap import UNKNOWN
 from rltrace.analysis.gate.conditions import ANTI_PATTERNS, ANY, FORBID, MAXIMUM, WALL, Condition
 from rltrace.analysis.gate.findings import PASS, REGRESSION, UNSURE, Finding
 from rltrace.analysis.gate.metrics import find_metric
-from rltrace.analysis.gate.panel import Panel
+from rltrace.analysis.gate.panel import FEWEST, Panel
+from rltrace.analysis.gate.words import enough, too_few
 from rltrace.analysis.lint import FOUND, NOT_FOUND, Lint
 from rltrace.analysis.summary import summarize
 from rltrace.analysis.verdict import Verdict
@@ -57,6 +60,10 @@ def _of_bound(condition: Condition, panel: Panel) -> Finding:
     if math.isnan(value):
         because = f"nobody recorded {metric.name} ({metric.says})"
         return finding(condition, UNSURE, because, unit=metric.unit)
+    if not enough(panel):
+        because = f"{metric.name} is {value:.4g} {metric.unit} in {too_few(panel)}"
+        unsure = finding(condition, UNSURE, because, metric.unit, value)
+        return replace(unsure, more_steps=FEWEST - min(panel.steps))
     most = condition.kind == MAXIMUM
     slack = _SAME * abs(condition.limit)
     met = value <= condition.limit + slack if most else value >= condition.limit - slack

@@ -32,6 +32,12 @@ def enough(panel: Panel) -> bool:
     return min(panel.steps) >= FEWEST
 
 
+def too_few(panel: Panel) -> str:
+    """How many steps the shortest run has, and how many are needed."""
+    n = min(panel.steps)
+    return f"{n} settled step{'s' * (n != 1)}, and at least {FEWEST} are needed of each run"
+
+
 def because_of(judged: Judged, outcome: str, by_token_only: bool, panel: Panel) -> str:
     """Why this is the outcome."""
     change = judged.change
@@ -51,7 +57,7 @@ def because_of(judged: Judged, outcome: str, by_token_only: bool, panel: Panel) 
             return f"no worse, with {100 * (1 - MISS):.0f} % confidence"
         return f"at most {100 * most:.1f} % worse, with {100 * (1 - MISS):.0f} % confidence"
     if not enough(panel):
-        return f"{min(panel.steps)} settled steps, and at least {FEWEST} are needed of each run"
+        return too_few(panel)
     if most < change.edge:  # only the stalls of the run stand against it
         return "usual steps are not worse, but the run stalls more"
     measured = share_worse(change.sign * change.usual.value, better)

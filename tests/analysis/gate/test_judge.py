@@ -324,6 +324,25 @@ def test_bounds_are_facts_of_the_run(synthetic: Synthetic) -> None:
     assert found.exit_code == ANSWER_IS_NO
 
 
+@pytest.mark.parametrize("limit", ["step=1e9", "step=1e-9"])
+def test_a_limit_is_not_told_by_few_steps(limit: str) -> None:
+    """Its first step may be its slowest, and nobody knows whether the job has settled."""
+    bound = [parse_condition(MAXIMUM, limit)]
+    (whole,) = runs_of(replace(QUIET, steps=12), 1, 0)
+
+    def first(steps: int) -> RunSeries:
+        kept = {name: column[:steps] for name, column in whole.columns.items()}
+        return replace(whole, steps=whole.steps[:steps], columns=kept)
+
+    for steps, missing in ((1, 4), (4, 1)):
+        found = judge_series([first(steps)], (), bound, Verdicts(()))
+        assert (found.outcome, found.exit_code) == (UNSURE, CANNOT_TELL)
+        assert only(found).more_steps == missing
+        assert f"{steps} settled step" in only(found).because
+    assert judge_series([first(3), whole], (), bound, Verdicts(())).outcome == UNSURE
+    assert judge_series([first(8)], (), bound, Verdicts(())).outcome != UNSURE
+
+
 def test_the_wall_and_anti_patterns_are_those_of_the_report(synthetic: Synthetic) -> None:
     run = synthetic(placement="colocated", reward_s=9.0)[0]
     conditions = [

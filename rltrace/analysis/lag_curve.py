@@ -98,7 +98,7 @@ def ratio_sums(run: Run) -> RatioSums:
                count(*) filter (not finite)::double,
                coalesce(g.first_version = g.last_version, false)::int::double as unmixed
         from (select *, isfinite(sum_w) and isfinite(sum_w_squared) as finite
-              from raw_uses
+              from told_uses
               where time_ns > 0 and fate = {int(Fate.TRAINED)} and not isnan(sum_w)
                     and not isnan(sum_w_squared)) u
         left join (select * from generated where trajectory is not null) g using (trajectory),

@@ -4,6 +4,11 @@ A sample is counted once however often its id was recorded: generation and verdi
 several processes, and a learner may go over a batch several times. Rows without an id (-1) cannot
 be told apart and each count as a sample; of samples that the learner met without an id it is taken
 that they are among those that were generated and that it met by no id.
+
+A loop that says versions with its weight updates only says none before the first of them. What
+ended by then is of the version before it, which is known where updates are counted one by one,
+something was trained on before the first (else it may load weights that no update made), and by
+then no sample had a version and no use another.
 """
 
 from __future__ import annotations
@@ -12,30 +17,59 @@ from rltrace.analysis.no_number import GIVEN_NAN
 from rltrace.trace.vocabulary import Fate
 
 _COLUMNS = """
+    updates as (
+        select min(start_ns) as begin_ns, min(version) - 1 as before,
+               min(version) >= 1 and arg_min(version, start_ns) = min(version)
+               and max(version) - min(version) + 1 = count(distinct version)
+               and (min(version) = 1 or count(distinct version) > 1) as one_by_one
+        from raw_syncs where start_ns > 0 and version >= 0),
+    untold as (
+        select begin_ns, case when one_by_one
+            and exists (select 1 from raw_uses
+                        where time_ns > 0 and time_ns < begin_ns and fate = 0)
+            and not exists (select 1 from raw_uses where time_ns > 0 and time_ns < begin_ns
+                            and version <> -1 and version <> before)
+            and not exists (select 1 from raw_trajectories
+                            where start_ns > 0 and start_ns < begin_ns and first_version <> -1)
+            then before end as version
+        from updates),
+    told_trajectories as (
+        select t.* replace (
+            case when t.first_version = -1 and end_ns between start_ns and begin_ns
+                 then coalesce(untold.version, -1) else t.first_version end as first_version,
+            case when t.last_version = -1 and end_ns between start_ns and begin_ns
+                 then coalesce(untold.version, -1) else t.last_version end as last_version)
+        from raw_grouped_trajectories t, untold),
+    told_uses as (
+        select u.* replace (
+            case when u.version = -1 and time_ns < begin_ns
+                 then coalesce(untold.version, -1) else u.version end as version)
+        from raw_uses u, untold),
     generated as (
         select trajectory, coalesce(max(nullif("group", -1)), -1) as "group",
                min(nullif(first_version, -1)) as first_version,
                max(nullif(last_version, -1)) as last_version,
                max(nullif(response_tokens, -1)) as response_tokens, max(finish) as finish,
                max(end_ns) as end_ns
-        from raw_grouped_trajectories where start_ns > 0 and trajectory <> -1 group by trajectory
+        from told_trajectories where start_ns > 0 and trajectory <> -1 group by trajectory
         union all
         select null, "group", nullif(first_version, -1), nullif(last_version, -1),
                nullif(response_tokens, -1), finish, end_ns
-        from raw_grouped_trajectories where start_ns > 0 and trajectory = -1),
+        from told_trajectories where start_ns > 0 and trajectory = -1),
     fates as (
         select trajectory, min(time_ns) as time_ns,
                coalesce(arg_min(version, time_ns) filter (fate = 0), -1) as version,
                min(nullif(fate, -1)) as fate, max(nullif(tokens, -1)) as tokens
-        from raw_uses where time_ns > 0 and trajectory <> -1 group by trajectory
+        from told_uses where time_ns > 0 and trajectory <> -1 group by trajectory
         union all
         select null, time_ns, version, nullif(fate, -1), nullif(tokens, -1)
-        from raw_uses where time_ns > 0 and trajectory = -1)"""
+        from told_uses where time_ns > 0 and trajectory = -1)"""
 # `min(fate)`: a sample that was trained on (0) at any time was trained on.
 
 SAMPLES = f"with {_COLUMNS}"
 """Opens a query with `generated` (a row for each sample that was generated) and `fates` (a row for
-each that the learner met; what is unknown is NULL, but a version is -1)."""
+each that the learner met; what is unknown is NULL, but a version is -1). `told_uses` are the rows
+that `fates` are of."""
 
 DECIDED_SAMPLES = f"""{SAMPLES},
     joined as (

@@ -48,6 +48,94 @@ def test_lags_are_the_truth(synthetic: Any, knobs: dict[str, Any]) -> None:
     assert (found.mean_in_flight > 0) == (truth.mixed_trajectories > 0)
 
 
+def loop(
+    path: Path,
+    *,
+    updates: tuple[int, ...] = (1, 2, 3),
+    said_from: int = 1,
+    used: tuple[int, ...] | None = None,
+    before_s: float = 0.0,
+) -> Run:
+    """A loop that generates, trains and updates the weights in 10 s, a sample a step, and says the
+    version of the last update from step `said_from` on. `used` are the versions of its uses, where
+    those are others; `before_s` is by how much updates are earlier."""
+    n = len(updates)
+    first = [updates[i - 1] if i and i >= said_from else -1 for i in range(n)]
+    made = process("driver", *((("step", i), 10 * i, 10 * i + 10) for i in range(n)))
+    rows(
+        made,
+        "trajectories",
+        start_s=[10 * i + 1 for i in range(n)],
+        end_s=[10 * i + 4 for i in range(n)],
+        trajectory=list(range(n)),
+        first_version=first,
+        last_version=first,
+        response_tokens=[10] * n,
+    )
+    rows(
+        made,
+        "uses",
+        time_s=[10 * i + 6 for i in range(n)],
+        trajectory=list(range(n)),
+        version=first if used is None else list(used),
+        fate=[Fate.TRAINED] * n,
+        tokens=[10] * n,
+    )
+    rows(
+        made,
+        "syncs",
+        start_s=[10 * i + 8 - before_s for i in range(n)],
+        end_s=[10 * i + 9 - before_s for i in range(n)],
+        version=list(updates),
+    )
+    return run_of(path, made)
+
+
+@pytest.mark.parametrize(
+    "job",
+    [{}, {"updates": (1,)}, {"updates": (7, 8, 9)}, {"used": (0, 1, 2)}],
+    ids=["from 1", "one update", "resumed", "uses are told"],
+)
+def test_what_was_made_before_the_first_update_is_of_the_version_before_it(
+    tmp_path: Path, job: dict[str, Any]
+) -> None:
+    run = loop(tmp_path, **job)
+    n = len(job.get("updates", (1, 2, 3)))
+    assert [(bar.lag, bar.trajectories) for bar in staleness(run).by_first_token] == [(0, n)]
+    assert goodput_of(run).trained.unknown_lag_tokens == 0
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        {"updates": (4, 8, 12)},
+        {"updates": (7,)},
+        {"updates": (0, 1, 2)},
+        {"updates": (2, 1, 3)},
+        {"used": (5, 1, 2)},
+        {"before_s": 5},
+        {"before_s": 2.5},
+        {"said_from": 2},
+    ],
+    ids=[
+        "counted in fours",
+        "one update of an unknown count",
+        "from 0",
+        "not in order",
+        "uses of another version",
+        "an update while it was generated",
+        "weights loaded before anything was trained on",
+        "versions not said after updates either",
+    ],
+)
+def test_where_the_version_before_the_first_update_is_not_clear_the_lag_is_unknown(
+    tmp_path: Path, job: dict[str, Any]
+) -> None:
+    found = staleness(loop(tmp_path, **job))
+    assert found.by_first_token[-1].lag is None
+    assert found.by_first_token[-1].trajectories >= 1
+
+
 @pytest.mark.parametrize("knobs", WORKLOADS, ids=str)
 def test_every_token_is_accounted_for(synthetic: Any, knobs: dict[str, Any]) -> None:
     run, truth = synthetic(**_hashable(knobs))

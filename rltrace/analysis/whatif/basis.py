@@ -53,10 +53,15 @@ def measured(load: Workload) -> list[str]:
     """How many steps were measured, and how near to them the replay is."""
     if not load.steps:
         return []
-    error = 100 * replay_error(load)
+    error = replay_error(load)
+    if math.isnan(error):
+        return [
+            f"{load.steps} measured steps, of which the stage seconds are known and no samples: "
+            "the replay is made of these, and was held against nothing else"
+        ]
     return [
         f"{load.steps} measured steps; replayed as they were, before any fit, they take "
-        f"{error:+.1f} %"
+        f"{100 * error:+.1f} %"
     ]
 
 

@@ -88,7 +88,8 @@ class Prediction:
 @dataclass(frozen=True)
 class Baseline:
     """The job as it is: its step, and what a replay of it gives (seconds). `unfitted_error` is that
-    of the replay before any fit: replayed over measured step, minus 1 (NaN: nothing measured)."""
+    of the replay before any fit: replayed over measured step, minus 1 (NaN: there is nothing that
+    it could be held against)."""
 
     step_s: float
     replayed_s: float
@@ -207,7 +208,8 @@ def _predict(cases: _Cases, moves: Sequence[tuple[str, str]]) -> Prediction:
     for g, d, u in zip(middle, down, up, strict=True):
         # What is not changed errs before and after alike: the gain of no change is exactly 1.
         part = min(1.0, abs(math.log(g)) / math.log(2))
-        error = max(abs(before.model_error), _LEAST_ERROR) if before.steps else 0.0
+        known = 0.0 if math.isnan(before.model_error) else abs(before.model_error)
+        error = max(known, _LEAST_ERROR) if before.steps else 0.0
         # What scatters and stays is a larger part of a shorter step.
         scatter = noise * max(1.0, remains * g - 1)
         own = (part * math.hypot(scatter, error)) ** 2

@@ -30,7 +30,8 @@ def is_off(load: Workload) -> bool:
 
 
 def replay_error(load: Workload) -> float:
-    """Replayed over measured step before any fit, minus 1; NaN where no step was measured."""
+    """Replayed over measured step before any fit, minus 1; NaN where no step was measured, or only
+    the stage seconds that the replay is made of."""
     return math.expm1(load.model_error) if load.steps else math.nan
 
 

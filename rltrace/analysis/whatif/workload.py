@@ -97,7 +97,9 @@ class Workload:
     measured_step_s: float = math.nan
     steps: int = 0  # that were measured; 0: stated
     step_deviation: float = math.nan  # standard deviation of measured steps over their mean
-    model_error: float = 0.0  # log of the replay's step over the measured one, before any fit
+    # Logarithm of the replay's step over the measured one, before any fit. NaN: the replay is made
+    # of stage seconds, and would be held against itself.
+    model_error: float = math.nan
     failed_share: float = 0.0
     parameters: float = math.nan
     rests_on: tuple[str, ...] = ()

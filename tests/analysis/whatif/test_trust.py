@@ -21,7 +21,7 @@ from rltrace.cli import main
 from rltrace.report.walls_section import fixes_section
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage
-from tests.analysis.handmade import process, rows, run_of
+from tests.analysis.handmade import process, rows, run_of, turns
 
 Made = Callable[..., tuple[Run, Any]]
 
@@ -79,6 +79,21 @@ def test_the_error_of_the_replay_stands_beside_what_it_predicts(synthetic: Made)
     said = f"The replay behind them misses the run by {100 * verdict.replay_error:+.1f} %."
     assert said in section.notes
     assert not math.isnan(verdict.replay_error)
+
+
+def test_a_replay_that_is_made_of_stage_seconds_is_held_against_nothing(tmp_path: Path) -> None:
+    """As of a log that tells no samples: that it takes as long as they do is no finding."""
+    job = run_of(tmp_path, process("driver", *turns(*[6] * 8)), settings={"placement": "colocated"})
+    verdict = summarize(job).verdict
+    section = fixes_section(verdict)
+    assert section is not None
+    assert any(fix.goodput_gain for fix in verdict.fixes)
+    assert math.isnan(verdict.replay_error)
+    assert not any("misses the run" in note for note in section.notes)
+    found = predict(workload_of(job), [("train_speed", "2")])
+    assert not any("before any fit" in says for says in found.rests_on)
+    assert any(says.startswith("8 measured steps, of which the stage") for says in found.rests_on)
+    assert found.goodput_gain.low < found.goodput_gain.middle < found.goodput_gain.high
 
 
 def test_a_faster_stage_gains_no_more_than_the_stage_costs(synthetic: Made) -> None:

@@ -25,8 +25,15 @@ NAMED = 5
 class Alarm:
     """One thing that is wrong: its kind ("crash", "failed steps", "hang", "lost process", "stall",
     "restart", "reward", "verdicts", "unused", "not finite", "clocks", "versions"), how grave it is
-    (`ALARM` or `NOTE`), and a sentence."""
+    (`ALARM` or `NOTE`), a sentence, and whether the run is judged `beside` it, by what else it
+    did."""
 
     kind: str
     severity: str
     says: str
+    beside: bool = False
+
+    @property
+    def forbids(self) -> bool:
+        """Whether it forbids advice on tuning."""
+        return self.severity == ALARM and not self.beside

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 
 def alarms(run: Run) -> tuple[str, ...]:
-    """The alarms of `run` in sentences, as its report has them; none where it is well."""
-    return tuple(alarm.says for alarm in grave(run))
+    """The alarms of `run` that forbid advice in sentences, as its report has them; none where it is
+    well."""
+    return tuple(alarm.says for alarm in grave(run) if alarm.forbids)
 
 
 def grave(run: Run) -> tuple[Alarm, ...]:

@@ -3,7 +3,7 @@
     goodput = availability × placement efficiency × useful share × freshness weight × peak rate
 
 - availability: the steps' time over the wall-clock of the whole run (`wall_clock`: without
-  start-up, gaps, restarts, evaluation, checkpoints and what warm-up took longer)
+  start-up, gaps, restarts, evaluation, checkpoints and what warm-up and stalls took longer)
 - placement efficiency: the share of the devices' time in it that does work of a stage (`busy`)
 - useful share: tokens trained on with a signal and within the lag budget, over all generated
 - freshness weight: the part of those that counts as if it were on-policy (`freshness`)

@@ -29,9 +29,8 @@ class Distribution:
 
 def distributions(run: Run, steps: Steps) -> tuple[Distribution, ...]:
     """Response tokens, latency and verdict latency, as far as they were recorded."""
-    steady = [steps.windows[i] for i in steps.steady]
-    since = steady[0].start_ns if steady and not steps.whole_run else 0
-    ended = f"where start_ns > 0 and end_ns >= start_ns and end_ns >= {since}"
+    since, until = steps.steady_ns
+    ended = f"where start_ns > 0 and end_ns >= start_ns and end_ns >= {since} and end_ns < {until}"
     made, judged = f"raw_trajectories {ended}", f"raw_rewards {ended}"
     latency = "(end_ns - start_ns) / 1e9"
     asked = (

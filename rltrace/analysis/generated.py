@@ -63,8 +63,7 @@ class Generated:
 
 def read_generated(run: Run, steps: Steps, placement: str = "") -> Generated:
     """Reads them once. One that several processes recorded lasts from its first to its last row."""
-    steady = [steps.windows[i] for i in steps.steady] if not steps.whole_run else []
-    since = steady[0].start_ns if steady else 0
+    since, until = steps.steady_ns
     found = run.sql(f"""
         with verdicts as (
             select trajectory, sum(end_ns - start_ns) / 1e9 as verdict_s from raw_rewards
@@ -79,7 +78,8 @@ def read_generated(run: Run, steps: Steps, placement: str = "") -> Generated:
             from (select *, case when trajectory = -1 then -row_number() over () - 1
                             else trajectory end as id
                   from raw_grouped_trajectories
-                  where start_ns > 0 and end_ns >= start_ns and end_ns >= {since})
+                  where start_ns > 0 and end_ns >= start_ns
+                        and end_ns >= {since} and end_ns < {until})
             group by id, trajectory)
         select start_ns, end_ns, "group",
                nullif(tokens, -1)::double as tokens,

@@ -10,11 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from rltrace.analysis.activity import Activity
-from rltrace.analysis.alarm import ALARM, LOST_SHARE, NAMED, NOTE, STALL_TIMES, Alarm
-from rltrace.analysis.chains import Seconds
+from rltrace.analysis.alarm import ALARM, NAMED, NOTE, Alarm
 from rltrace.analysis.codes import named
 from rltrace.analysis.freshness import Freshness
 from rltrace.analysis.not_finite import Diverged, diverged, not_numbers
@@ -22,18 +19,14 @@ from rltrace.analysis.progress import crash, failed, hang, lost, stuck_in_the_fi
 from rltrace.analysis.reward_curve import RewardCurve
 from rltrace.analysis.samples import SAMPLES, TRAINED_SAMPLES
 from rltrace.analysis.stages import Breakdown
+from rltrace.analysis.stalls import FEWEST_STEPS, find_stalls, usual_s
 from rltrace.analysis.steps import Steps
-from rltrace.trace.vocabulary import Fate, Outcome, Stage, word
+from rltrace.trace.vocabulary import Fate, Outcome, word
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
 
-_FEWEST_STEPS = 3
-_LEAST_STALL_S = 0.1
-"""What is less than this beyond the usual is the scheduler's doing on a busy machine, no stall."""
-
 _MOST_FAILED = 0.5
-_NO_STALL = (Stage.EVAL, Stage.CHECKPOINT)  # they are long by nature
 
 
 @dataclass(frozen=True)
@@ -45,7 +38,7 @@ class Health:
     @property
     def well(self) -> bool:
         """Whether nothing forbids tuning advice."""
-        return not any(alarm.severity == ALARM for alarm in self.alarms)
+        return not any(alarm.forbids for alarm in self.alarms)
 
 
 def health(
@@ -58,14 +51,14 @@ def health(
     recorded_until_ns: int,
 ) -> Health:
     """The health of `run`, whose recording ended at `recorded_until_ns` (Unix ns)."""
-    usual_s = _usual_s(steps, breakdown)
+    usual = usual_s(steps, breakdown)
     found = [
         *crash(run, steps),
         *failed(run, steps),
-        *hang(run, steps, usual_s, recorded_until_ns),
+        *hang(run, steps, usual, recorded_until_ns),
         *stuck_in_the_first(run, activity, steps, recorded_until_ns),
-        *lost(run, activity, usual_s, recorded_until_ns),
-        *_stalls(steps, breakdown, usual_s),
+        *lost(run, activity, usual, recorded_until_ns),
+        *_stalls(steps, breakdown),
         *_restarts(steps),
         *_reward(reward),
         *_verdicts(run),
@@ -77,63 +70,28 @@ def health(
     return Health(tuple(sorted(found, key=lambda alarm: alarm.severity != ALARM)))
 
 
-def _usual_s(steps: Steps, breakdown: Breakdown) -> float:
-    """Median length of a steady step without evaluation and checkpoints; NaN for too few."""
-    steady = list(steps.steady)
-    if steps.whole_run or len(steady) < _FEWEST_STEPS:
-        return float("nan")
-    return float(np.median(_own_s(breakdown)[steady]))
-
-
-def _own_s(breakdown: Breakdown) -> Seconds:
-    own: Seconds = breakdown.steps_s - breakdown.exposed_s[:, list(_NO_STALL)].sum(axis=1)
-    return own
-
-
-def _stalls(steps: Steps, breakdown: Breakdown, usual_s: float) -> list[Alarm]:
-    steady = [i for i in steps.steady if not steps.whole_run]
-    own_s = _own_s(breakdown)
-    alike_s = _usual_of_its_kind_s(steady, own_s, breakdown, usual_s)
-    least_s = np.maximum(STALL_TIMES * alike_s, alike_s + _LEAST_STALL_S)
-    stalled = [i for i in steady if own_s[i] > least_s[i]]
-    while stalled and stalled[0] == steady[0]:  # slow first steps are warm-up, in a short run too
-        stalled, steady = stalled[1:], steady[1:]
-    if not stalled:
+def _stalls(steps: Steps, breakdown: Breakdown) -> list[Alarm]:
+    found = find_stalls(steps, breakdown)
+    if found is None:
         return []
-    lost_s = float((own_s[stalled] - alike_s[stalled]).sum())
-    share = lost_s / float(breakdown.steps_s[steady].sum())
-    usual = np.median(breakdown.exposed_s[steady], axis=0)
-    more = (breakdown.exposed_s[stalled] - usual).sum(axis=0)
-    idle_s = float(
-        (breakdown.unattributed_s[stalled] - np.median(breakdown.unattributed_s[steady])).sum()
-    )
-    worst = int(np.argmax(more))
-    where = "in no span" if idle_s > more[worst] else f"in {word(Stage(worst))}"
-    numbers = ", ".join(str(steps.windows[i].step) for i in stalled[:NAMED])
-    dots = " …" if len(stalled) > NAMED else ""
-    word_ = "step" if len(stalled) == 1 else "steps"
+    n = len(found.places)
+    numbers = ", ".join(str(steps.windows[i].step) for i in found.places[:NAMED])
+    dots = " …" if n > NAMED else ""
+    where = "no span" if found.stage is None else word(found.stage)
     return [
         Alarm(
             "stall",
-            ALARM if share >= LOST_SHARE else NOTE,
-            f"{len(stalled)} {word_} ({numbers}{dots}) took more than {STALL_TIMES:g} times the "
-            f"usual one, most of it {where}: {100 * share:.0f} % of the steady time",
+            ALARM if found.grave else NOTE,
+            f"{n} step{'s' * (n > 1)} ({numbers}{dots}) stalled: {_seconds(found.took_s)} where "
+            f"{_seconds(found.usual_s)} is usual, most of the difference in {where}; that cost "
+            f"{100 * found.lost_share:.0f} % of the time of all steps after warm-up",
+            beside=found.left_out,
         )
     ]
 
 
-def _usual_of_its_kind_s(
-    steady: list[int], own_s: Seconds, breakdown: Breakdown, usual_s: float
-) -> Seconds:
-    """What each step usually takes. Where samples are generated once for several updates, steps
-    that generate are compared with each other: they are long by design."""
-    generates = breakdown.tau_s[:, Stage.ROLLOUT] > 0
-    kinds = [[i for i in steady if generates[i] == kind] for kind in (True, False)]
-    found = np.full(len(own_s), usual_s)
-    if all(len(kind) >= _FEWEST_STEPS for kind in kinds):
-        for kind in kinds:
-            found[kind] = np.median(own_s[kind])
-    return found
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.2g} s"
 
 
 def _restarts(steps: Steps) -> list[Alarm]:
@@ -223,7 +181,7 @@ def _older_than_made(run: Run) -> list[Alarm]:
 
 def _unused(run: Run, steps: Steps) -> list[Alarm]:
     """The learner met samples in steps that it completed, and trained on none of them."""
-    if steps.whole_run or len(steps.windows) < _FEWEST_STEPS:
+    if steps.whole_run or len(steps.windows) < FEWEST_STEPS:
         return []
     fates = dict(
         run.sql(f"{SAMPLES} select coalesce(fate, -1), count(*) from fates group by 1").fetchall()

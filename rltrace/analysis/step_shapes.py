@@ -55,7 +55,7 @@ def step_shapes(activity: Activity, steps: Steps, most: int) -> StepShapes | Non
         busy = np.nan_to_num(each / (lengths[None, :, None] / PARTS)).clip(0, 1)
     seen = [stage for stage in Stage if stage is not Stage.STEP and busy[stage].any()]
     shaped = busy[seen].transpose(1, 0, 2).astype(np.float32)
-    steady = [i for i, window in enumerate(chosen) if not window.warmup]
+    steady = np.flatnonzero(np.isin(places, steps.steady)).tolist()
     return StepShapes(tuple(places), tuple(seen), shaped, shaped[steady or slice(None)].mean(0))
 
 

@@ -27,6 +27,7 @@ _DEVIATIONS = 3.5  # Iglewicz and Hoaglin's cut for the modified z-score
 _SLOWER = 1.2  # and a warm-up step is at least this many times the usual one
 _HALF_AGAIN = 1.5
 _FAR_BEYOND = 3.0
+_NEVER_NS = (1 << 63) - 1
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,8 @@ class Steps:
     kill, or an exception that cut them short and was not followed by another try. `failed` are
     those after which their process began another, `(number, start_ns, when that was)`: an exception
     left them, and the job went on. `repeated` is how many step numbers came more than once (a
-    restart from a checkpoint).
+    restart from a checkpoint). `stalled` are places in `windows` of steps that stalled and that
+    the run is judged without.
     """
 
     windows: tuple[Window, ...]
@@ -61,11 +63,34 @@ class Steps:
     in_progress: tuple[tuple[int, int], ...]
     repeated: int
     failed: tuple[tuple[int, int, int], ...] = ()
+    stalled: tuple[int, ...] = ()
+
+    @property
+    def settled(self) -> tuple[int, ...]:
+        """Places in `windows` of the steps that are no warm-up."""
+        return tuple(i for i, window in enumerate(self.windows) if not window.warmup)
 
     @property
     def steady(self) -> tuple[int, ...]:
-        """Places in `windows` of the steps that are no warm-up."""
-        return tuple(i for i, window in enumerate(self.windows) if not window.warmup)
+        """Places in `windows` of the steps that figures are over: those that are no warm-up, and
+        where some stalled the longest stretch of them without one (of equal ones the last). They
+        follow each other, as what is made in one step is used in another."""
+        settled = self.settled
+        cuts = [settled.index(place) for place in self.stalled]
+        edges = pairwise((-1, *cuts, len(settled)))
+        stretches = [settled[before + 1 : cut] for before, cut in edges]
+        return max(reversed(stretches), key=len)
+
+    @property
+    def steady_ns(self) -> tuple[int, int]:
+        """From when to when what happens is of the steady steps, Unix ns. Without steps, and after
+        the last one, that has no limit."""
+        steady = self.steady
+        if self.whole_run or not steady:
+            return 0, _NEVER_NS
+        after = steady[-1] + 1
+        until = self.windows[after].start_ns if after < len(self.windows) else _NEVER_NS
+        return self.windows[steady[0]].start_ns, until
 
     @property
     def none_complete(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rltrace.analysis.activity import Activity, read_activity
@@ -30,6 +30,7 @@ from rltrace.analysis.reward_curve import RewardCurve, reward_curve
 from rltrace.analysis.spread import Spread, spread
 from rltrace.analysis.stages import StageRow, break_down, stage_rows
 from rltrace.analysis.staleness import Staleness, staleness
+from rltrace.analysis.stalls import without_stalls
 from rltrace.analysis.steps import find_steps
 from rltrace.analysis.syncs import Syncs, syncs
 from rltrace.analysis.tail import Tail, tail
@@ -84,6 +85,7 @@ class StepTimes:
     start_ns: int
     seconds: float
     warmup: bool
+    steady: bool
     exposed_s: dict[str, float]
     tau_s: dict[str, float]
     unattributed_s: float
@@ -91,11 +93,13 @@ class StepTimes:
 
 @dataclass(frozen=True)
 class StepsSummary:
-    """The steps of the run. Everything about stages is over the `steady` ones of `complete`."""
+    """The steps of the run. Everything about stages is over the `steady` ones of `complete`; where
+    some `stalled` (their numbers), these are the longest stretch without one."""
 
     complete: int
     steady: int
     warmup: tuple[int, ...]
+    stalled: tuple[int, ...]
     whole_run: bool
     in_progress: tuple[tuple[int, float], ...]  # number, seconds since it began
     repeated: int
@@ -148,10 +152,12 @@ def summarize(
     activity = read_activity(run)
     steps = find_steps(run, (activity.first_ns, activity.last_ns))
     breakdown = break_down(activity, steps)
+    steps = without_stalls(steps, breakdown)
     rows = stage_rows(activity, steps, breakdown, overlap_known=not is_laid_out(run))
     lags = staleness(run)
     until = recorded_until(run, activity)
     steady = list(steps.steady)
+    counted = set(steady)
     idle_s = breakdown.unattributed_s[steady]
     steady_s = float(breakdown.steps_s[steady].sum())
     started = run.meta.get("start_real_ns")
@@ -166,7 +172,7 @@ def summarize(
     source = _source(run, Parts(steps, breakdown, composed, lags, moved, tokens))
     path = critical_path(run, activity, steps, breakdown)
     followed = telling(path, composed.overlap_share if composed else 0.0)
-    probe = find_probe(run, steps, breakdown, rows, followed)
+    probe = find_probe(run, replace(steps, stalled=()), breakdown, rows, followed)
     load = source(Constants()) if source else None
     seen = Seen(
         run=run,
@@ -197,6 +203,7 @@ def summarize(
             complete=0 if steps.whole_run else len(steps.windows),
             steady=0 if steps.whole_run else len(steady),
             warmup=tuple(window.step for window in steps.windows if window.warmup),
+            stalled=tuple(steps.windows[i].step for i in steps.stalled),
             whole_run=steps.whole_run,
             in_progress=tuple((n, (until - start) / 1e9) for n, start in steps.in_progress),
             repeated=steps.repeated,
@@ -210,6 +217,7 @@ def summarize(
                     start_ns=window.start_ns,
                     seconds=window.length_s,
                     warmup=window.warmup,
+                    steady=i in counted,
                     exposed_s={r.name: float(breakdown.exposed_s[i, r.stage]) for r in rows},
                     tau_s={r.name: float(breakdown.tau_s[i, r.stage]) for r in rows},
                     unattributed_s=float(breakdown.unattributed_s[i]),

@@ -69,10 +69,9 @@ class Tail:
 
 def tail(run: Run, steps: Steps, placement: str = "") -> Tail:
     """The tail of `run`. `placement` is what is known of it: an async one generates no batches."""
-    steady = [steps.windows[i] for i in steps.steady]
-    since = steady[0].start_ns if steady and not steps.whole_run else 0
-    ended = f"raw_trajectories where start_ns > 0 and end_ns >= start_ns and end_ns >= {since}"
-    judged = f"raw_rewards where start_ns > 0 and end_ns >= start_ns and end_ns >= {since}"
+    since, until = steps.steady_ns
+    within = f"start_ns > 0 and end_ns >= start_ns and end_ns >= {since} and end_ns < {until}"
+    ended, judged = f"raw_trajectories where {within}", f"raw_rewards where {within}"
     rows = run.sql(f"select finish, count(*) from {ended} group by finish order by 2 desc")
     unended = run.sql("select count(*) from raw_trajectories where start_ns > 0 and end_ns < 0")
     untimed, failed = run.sql(

@@ -1,7 +1,7 @@
 """The verdict on a run: which wall binds, what it rests on, and what to do about it.
 
 A job that is not well gets its alarm first and no advice on tuning: figures of a run that crashes,
-stalls or forgets describe that, and not the job.
+hangs or forgets describe that, and not the job. Of one in which few steps stalled the others tell.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from rltrace.analysis.alarm import ALARM
 from rltrace.analysis.current import current_settings
 from rltrace.analysis.fixes import Fix, bytes_take_time, fixes_for
 from rltrace.analysis.framework import framework_of
@@ -54,7 +53,7 @@ class Verdict(Ranking):
 def verdict(seen: Seen, health: Health, source: Source | None) -> Verdict:
     """The verdict; `source` is the run's workload for predictions (None: it cannot be replayed)."""
     ranking = rank(seen)
-    alarms = tuple(alarm.says for alarm in health.alarms if alarm.severity == ALARM)
+    alarms = tuple(alarm.says for alarm in health.alarms if alarm.forbids)
     fixes = () if alarms else _fixes(seen, ranking, source)
     load = seen.workload if source is not None else None
     return Verdict(

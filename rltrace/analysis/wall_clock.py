@@ -2,8 +2,9 @@
 
 A run is its steps and what lies around them. Around them: start-up (until the first step), between
 steps, after the last one, a step that was begun and never ended; evaluation and checkpoints there
-are apart. In them: steps that a restart did again, evaluation and checkpoints, what warm-up took
-beyond a usual step, and else each stage's exposed time, waits, and time that no span covers.
+are apart. In them: steps that a restart did again, evaluation and checkpoints, what warm-up and
+stalls took beyond a usual step, and else each stage's exposed time, waits, and time that no span
+covers.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class SecondsOf:
 class WallClock:
     """A whole run of `wall_s` seconds. `parts` add up to it, longest first. `available_s` is the
     time in steps that counts: without those done again, evaluation, checkpoints and what warm-up
-    took longer. `kept` is the part of each step's work (place in `Steps.windows`) that is in it."""
+    and stalls took longer. `kept` is the part of each step's work (place in `Steps.windows`) that
+    is in it."""
 
     wall_s: float
     available_s: float
@@ -76,7 +78,10 @@ def wall_clock(
         for column, stage in enumerate(APART):
             _add(seconds, word(stage), apart_s[once, column].sum())
         usual = _usual_share(steps, breakdown)
-        _add(seconds, "warm-up, beyond a usual step", (rest_s * (1 - usual))[once].sum())
+        beyond_s = rest_s * (1 - usual)
+        warm = np.array([w.warmup for w in windows])
+        _add(seconds, "warm-up, beyond a usual step", beyond_s[once & warm].sum())
+        _add(seconds, "stalls, beyond a usual step", beyond_s[once & ~warm].sum())
         part = np.where(once, usual, 0.0)
         for stage in Stage:
             if stage not in APART and stage is not Stage.STEP:
@@ -147,11 +152,13 @@ def _done_again(windows: tuple[Window, ...]) -> NDArray[np.bool_]:
 
 
 def _usual_share(steps: Steps, breakdown: Breakdown) -> Seconds:
-    """The part of each warm-up step that a usual step would have taken; 1 for the others."""
-    warm = np.array([w.warmup for w in steps.windows])
-    if not warm.any() or warm.all():
-        return np.ones(len(warm))
-    usual_s = float(np.median(breakdown.steps_s[~warm]))
+    """The part of each step of warm-up, or that stalled, that a usual step would have taken; 1 for
+    the others."""
+    odd = np.array([w.warmup for w in steps.windows])
+    odd[list(steps.stalled)] = True
+    if not odd.any() or odd.all():
+        return np.ones(len(odd))
+    usual_s = float(np.median(breakdown.steps_s[~odd]))
     with np.errstate(all="ignore"):
         share = np.nan_to_num(usual_s / breakdown.steps_s, nan=1.0)
-    return np.where(warm, np.minimum(1.0, share), 1.0)
+    return np.where(odd, np.minimum(1.0, share), 1.0)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rltrace.cli.options import JSON, RUN, print_json
 from rltrace.cli.output import console
 from rltrace.trace.errors import CANNOT_TELL, OK, WRONG_USAGE, RltraceError
+
+if TYPE_CHECKING:
+    from rltrace.analysis.alarm import Alarm
 
 
 @click.command(short_help="What a change would gain, as a range.")
@@ -41,7 +44,9 @@ def whatif(run: Path | None, stages: Path | None, moves: tuple[str, ...], as_jso
     if stages is not None and run is not None:
         raise RltraceError("give a run or --stages, not both", WRONG_USAGE)
     pairs = levers.moves(moves)
-    alarms, source = _whatif_source(run, stages)
+    found_wrong, source = _whatif_source(run, stages)
+    alarms = [alarm.says for alarm in found_wrong if alarm.forbids]
+    beside = [alarm.says for alarm in found_wrong if alarm.beside]
     if alarms and not pairs and not as_json:
         raise RltraceError(whatif_section.unwell(alarms), CANNOT_TELL)
     base = predict.baseline(source)
@@ -51,7 +56,8 @@ def whatif(run: Path | None, stages: Path | None, moves: tuple[str, ...], as_jso
     if as_json:
         print_json(
             {
-                "alarms": list(alarms),
+                "alarms": alarms,
+                "beside": beside,
                 "before": to_json.plain(base),
                 "predictions": to_json.plain(found),
             }
@@ -59,25 +65,25 @@ def whatif(run: Path | None, stages: Path | None, moves: tuple[str, ...], as_jso
         sys.exit(CANNOT_TELL if alarms and not pairs else OK)
     from rltrace.report import printed
 
-    section = whatif_section.ranked(base, found)
+    section = whatif_section.ranked(base, found, beside)
     if pairs:
-        section = whatif_section.one(base, found[0], alarms)
+        section = whatif_section.one(base, found[0], alarms, beside)
     printed.show(section, console())
 
 
-def _whatif_source(run: Path | None, stages: Path | None) -> tuple[tuple[str, ...], Any]:
+def _whatif_source(run: Path | None, stages: Path | None) -> tuple[tuple[Alarm, ...], Any]:
     """The alarms of the run that is asked about, and its workload."""
     if stages is not None:
         from rltrace.analysis.whatif.stated import read_stages
 
         return (), read_stages(stages).workload
-    from rltrace.analysis.alarms import alarms
+    from rltrace.analysis.alarms import grave
     from rltrace.analysis.whatif.of_run import workload_of
     from rltrace.run.location import find_run
     from rltrace.run.reading import open_readable
 
     opened = open_readable(find_run(run))
-    return alarms(opened), workload_of(opened)
+    return grave(opened), workload_of(opened)
 
 
 @click.command(short_help="Which stage made the difference between two runs.")

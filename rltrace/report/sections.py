@@ -17,6 +17,7 @@ from rltrace.report.own_figures_section import own_figures_section, pointer
 from rltrace.report.path_lines import path_lines
 from rltrace.report.probe_section import probe_section
 from rltrace.report.tail_section import has_tail, tail_section
+from rltrace.report.verdict import judged_steps
 from rltrace.report.walls_section import checks_section, fixes_section, walls_section
 
 _MOST_STEPS = 6
@@ -120,6 +121,13 @@ def _step_lines(summary: Summary) -> Iterator[str]:
         mean = " in the mean" if len(slow) > 1 else ""
         yield f"Warm-up, left out: {which} ({units.seconds(sum(slow) / len(slow))}{mean})."
     yield from _slow_first_step(summary)
+    if steps.stalled:
+        which = listed([str(n) for n in steps.stalled[:_MOST_STEPS]])
+        more = " and more" * (len(steps.stalled) > _MOST_STEPS)
+        yield (
+            f"All figures of steps are of {judged_steps(steps)} (left out: {which}{more}): what is "
+            "made in one step is used in the next, so they follow each other."
+        )
     if steps.between_s > 0.01 * step_s.mean * step_s.n:
         yield f"{units.seconds(steps.between_s)} more passed between steps."
     if steps.repeated:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from rltrace.analysis.alarm import ALARM
 from rltrace.analysis.binding import ALIKE, INSUFFICIENT, LIKELY, Binding
-from rltrace.analysis.summary import Summary
+from rltrace.analysis.summary import StepsSummary, Summary
 from rltrace.analysis.verdict import Verdict
 from rltrace.analysis.walls.cost import stages_of
 from rltrace.analysis.walls.wall import Wall
@@ -79,7 +78,7 @@ def headline(summary: Summary) -> str:
 
 
 def _kinds(summary: Summary) -> list[str]:
-    return [one.kind for one in summary.health.alarms if one.severity == ALARM]
+    return [one.kind for one in summary.health.alarms if one.forbids]
 
 
 def stage_line(summary: Summary) -> str:
@@ -101,6 +100,8 @@ def stage_line(summary: Summary) -> str:
 def evidence(summary: Summary) -> Iterator[str]:
     """What the verdict rests on, one sentence each."""
     found = summary.verdict
+    if summary.steps.stalled and not found.alarms:
+        yield f"of {judged_steps(summary.steps)}; what stalled stands below"
     if found.first is not None and not found.alarms:
         yield f"you see: {found.first.symptom}"
         yield f"the cost is {found.first.because}"
@@ -121,6 +122,12 @@ def evidence(summary: Summary) -> Iterator[str]:
             yield stage_line(summary)
         yield from _stage_evidence(summary)
     yield from _advice(found)
+
+
+def judged_steps(steps: StepsSummary) -> str:
+    """Which steps the figures are over, where some stalled."""
+    steady = [time.step for time in steps.times if time.steady]
+    return f"steps {steady[0]} to {steady[-1]}, the longest stretch without a stall"
 
 
 def _nobody_can_tell(found: Verdict) -> bool:

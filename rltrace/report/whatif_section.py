@@ -20,20 +20,23 @@ def unwell(alarms: Sequence[str]) -> str:
     )
 
 
-def one(base: Baseline, found: Prediction, alarms: Sequence[str] = ()) -> Section:
-    """The answer to one question: these levers moved together, below what is wrong with the run."""
+def one(
+    base: Baseline, found: Prediction, alarms: Sequence[str] = (), beside: Sequence[str] = ()
+) -> Section:
+    """The answer to one question: these levers moved together, below what is wrong with the run and
+    what of it is left out (`beside`)."""
     warned = [f"The run is not well: {alarm}." for alarm in alarms]
     if alarms:
         warned.append("What follows is worth as much as its steps are.")
     return Section(
         f"What if {', '.join(found.levers)}",
-        (*warned, *_answer(base, found)),
+        (*warned, *_left_out(beside), *_answer(base, found)),
         notes=("It rests on:", *found.rests_on),
     )
 
 
-def ranked(base: Baseline, found: Sequence[Prediction]) -> Section:
-    """All levers that apply, one at a time."""
+def ranked(base: Baseline, found: Sequence[Prediction], beside: Sequence[str] = ()) -> Section:
+    """All levers that apply, one at a time, below what of the run is left out (`beside`)."""
     columns = (
         Column("lever"),
         Column("step", right=True),
@@ -55,7 +58,7 @@ def ranked(base: Baseline, found: Sequence[Prediction]) -> Section:
     idle = [", ".join(one.levers) for one in found if one.verdict == NO_GAIN]
     return Section(
         "What if",
-        (_now(base),),
+        (*_left_out(beside), _now(base)),
         Grid(columns, rows) if rows else None,
         (
             "One lever at a time, the best first; gains are in useful tokens for each second of "
@@ -65,6 +68,10 @@ def ranked(base: Baseline, found: Sequence[Prediction]) -> Section:
             *(f"{note}." for note in base.rests_on),
         ),
     )
+
+
+def _left_out(beside: Sequence[str]) -> list[str]:
+    return [f"Left out: {says}." for says in beside]
 
 
 def _now(base: Baseline) -> str:

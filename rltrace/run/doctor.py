@@ -199,7 +199,7 @@ def _installed(framework: str, distributions: Any) -> str | None:
 
 
 def _problems(path: Path) -> Iterator[str]:
-    from rltrace.analysis.alarms import alarms
+    from rltrace.analysis.alarms import grave
     from rltrace.analysis.damage import unreadable
 
     run = rltrace.open_run(path)
@@ -218,7 +218,7 @@ def _problems(path: Path) -> Iterator[str]:
     if (why := unreadable(run)) is not None:
         yield why
         return
-    yield from alarms(run)  # what went wrong with the job itself
+    yield from (alarm.says for alarm in grave(run))  # what went wrong with the job itself
 
 
 def to_json(findings: Findings) -> dict[str, Any]:

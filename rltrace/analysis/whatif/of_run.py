@@ -18,6 +18,7 @@ from rltrace.analysis.intervals import Ints
 from rltrace.analysis.order_statistics import Floats
 from rltrace.analysis.stages import Breakdown, break_down
 from rltrace.analysis.staleness import Staleness, staleness
+from rltrace.analysis.stalls import without_stalls
 from rltrace.analysis.steps import Steps, find_steps
 from rltrace.analysis.syncs import Syncs, syncs
 from rltrace.analysis.whatif.engine_fit import Sequences, fit_engine
@@ -63,6 +64,7 @@ def parts_of(run: Run, price_usd_per_hour: float | None = None) -> Parts:
     activity = read_activity(run)
     steps = find_steps(run, (activity.first_ns, activity.last_ns))
     breakdown = break_down(activity, steps)
+    steps = without_stalls(steps, breakdown)
     lags = staleness(run)
     return Parts(
         steps,

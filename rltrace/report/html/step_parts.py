@@ -81,7 +81,7 @@ def _waterfall(shapes: StepShapes, summary: Summary) -> Picture:
             shapes.stages, shapes.mean_busy.reshape(-1, 10, PARTS // 10).mean(axis=2), strict=True
         )
     ]
-    n = sum(not steps.times[i].warmup for i in shapes.places) if steps.times else 0
+    n = sum(steps.times[i].steady for i in shapes.places) if steps.times else 0
     of = "the whole run" if whole_run else f"the mean of {units.plural(n, 'steady step')}"
     return Picture(
         key="waterfall",
@@ -158,7 +158,7 @@ def _each_step(times: Sequence[StepTimes]) -> Picture:
     bars = groups(len(times), MOST_BARS)
     means = [_means([times[i] for i in bar], stages) for bar in bars]
     totals = [sum(values) for values in means]
-    top = _height_of(totals, [all(times[i].warmup for i in bar) for bar in bars])
+    top = _height_of(totals, [not any(times[i].steady for i in bar) for bar in bars])
     height, bottom, left = 230.0, 196.0, 62.0
     x, y = Axis(0, max(FEWEST_BARS, len(bars)), left, _RIGHT), Axis(0, top, bottom, 14)
     gap = min(1.5, 0.15 * (x(1) - left))

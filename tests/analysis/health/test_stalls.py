@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from rltrace.analysis.alarm import ALARM, NOTE
+from rltrace.analysis.alarms import alarms
+from rltrace.analysis.summary import Summary, summarize
+from rltrace.analysis.walls.wall import LIKELY, ROLLOUT
+from rltrace.analysis.whatif.constants import Constants
+from rltrace.analysis.whatif.of_run import workload_of
+from rltrace.cli import main
+from rltrace.report.verdict import evidence, headline, warnings
+from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage
 from tests.analysis.handmade import at, process, run_of
 from tests.analysis.health.jobs import health_of, kinds, steps
@@ -63,3 +73,114 @@ def test_what_the_scheduler_takes_from_very_short_steps_is_no_stall(
 def test_slow_first_steps_of_a_short_run_are_no_stall(tmp_path: Path) -> None:
     """Below five steps none is left out as warm-up, and the first is slow all the same."""
     assert health_of(run_of(tmp_path, process("driver", *steps(60, 10, 10, 10)))).alarms == ()
+
+
+STEP = (6.0, 1.0, 3.0)
+"""Seconds of generation, verdicts and training in a step."""
+
+
+def in_turns(path: Path, *steps_s: tuple[float, float, float]) -> Run:
+    spans, now = [], 0.0
+    for n, lengths in enumerate(steps_s):
+        spans.append((("step", n), now, now + sum(lengths)))
+        for stage, seconds in zip((Stage.ROLLOUT, Stage.REWARD, Stage.TRAIN), lengths, strict=True):
+            spans.append((stage, now, now + seconds))
+            now += seconds
+    return run_of(path, process("driver", *(span for span in spans if span[2] > span[1])))
+
+
+def advice(found: Summary) -> list[tuple[str, float]]:
+    return [
+        (fix.sized, round(fix.goodput_gain.middle, 3))
+        for fix in found.verdict.fixes
+        if fix.goodput_gain
+    ]
+
+
+@pytest.mark.parametrize("place", [5, 8, 12])
+def test_a_step_that_stalled_changes_neither_the_verdict_nor_the_advice(
+    tmp_path: Path, place: int
+) -> None:
+    """One step of 14 waits two minutes for its verdicts, which would make them the wall."""
+    lengths = [STEP] * 14
+    well = summarize(in_turns(tmp_path / "well", *lengths))
+    lengths[place] = (6.0, 101.0, 3.0)
+    run = in_turns(tmp_path / "stalled", *lengths)
+    found = summarize(run)
+    assert kinds(found.health) == [("stall", ALARM)]
+    assert found.health.well
+    assert found.steps.stalled == (place,)
+    assert found.verdict.first is not None
+    assert (found.verdict.first.name, found.verdict.confidence) == (ROLLOUT, LIKELY)
+    assert found.verdict.first.cost.share == pytest.approx(0.6)
+    assert headline(found) == headline(well)
+    assert advice(found) == advice(well) != []
+    assert alarms(run) == ()
+    assert workload_of(run)(Constants()).measured_step_s == pytest.approx(10)
+
+
+def test_the_report_says_what_stalled_and_what_it_is_judged_by(tmp_path: Path) -> None:
+    found = summarize(in_turns(tmp_path, *[STEP] * 5, (6.0, 101.0, 3.0), *[STEP] * 8))
+    assert next(iter(evidence(found))) == (
+        "of steps 6 to 13, the longest stretch without a stall; what stalled stands below"
+    )
+    said = next(says for says in warnings(found) if "stalled" in says)
+    assert said.startswith("1 step (5) stalled: 110 s where 10 s is usual, most of the difference")
+    assert "in reward" in said
+    assert found.cascade is not None
+    lost = {one.reason: one.seconds for one in found.cascade.seconds}
+    assert lost["stalls, beyond a usual step"] == pytest.approx(100)
+
+
+def test_every_command_says_the_stall_and_answers_all_the_same(tmp_path: Path) -> None:
+    path = in_turns(tmp_path, *[STEP] * 5, (6.0, 101.0, 3.0), *[STEP] * 8).path
+    says = "1 step (5) stalled: 110 s where 10 s is usual"
+    told = json.loads(asked("report", path, "--json"))
+    assert (told["health"]["well"], told["health"]["alarms"][0]["beside"]) == (True, True)
+    assert told["verdict"]["alarms"] == []
+    assert told["verdict"]["fixes"]
+    assert (told["steps"]["stalled"], told["steps"]["steady"]) == ([5], 8)
+    assert [time["steady"] for time in told["steps"]["times"]] == [False] * 6 + [True] * 8
+    answer = json.loads(asked("whatif", path, "--json"))
+    assert answer["alarms"] == []
+    assert answer["beside"][0].startswith(says)
+    assert answer["predictions"]
+    assert answer["before"]["step_s"] == pytest.approx(10)
+    assert f"Left out: {says}" in " ".join(asked("whatif", path).split())
+    assert says in " ".join(asked("doctor", path).split())
+
+
+def asked(*words: object) -> str:
+    result = CliRunner().invoke(main, [str(word) for word in words])
+    assert result.exit_code == (words[0] == "doctor"), result.output
+    return result.stdout
+
+
+STALLED = (6.0, 31.0, 3.0)
+
+
+@pytest.mark.parametrize(
+    "steps_s",
+    [
+        [*[STEP] * 12, (6.0, 401.0, 3.0), STEP],
+        [STEP, STALLED, *[STEP] * 5, STALLED, *[STEP] * 5],
+        [STEP, STEP, STALLED, STEP, STEP],
+        [*[(0.0, 1.0, 3.0)] * 9, (30.0, 1.0, 3.0), *[(0.0, 1.0, 3.0)] * 5],
+    ],
+    ids=["most of the time", "not few", "too few are left", "only they generate"],
+)
+def test_where_the_others_are_not_what_the_run_is_the_alarm_stands_in_place_of_the_verdict(
+    tmp_path: Path, steps_s: list[tuple[float, float, float]]
+) -> None:
+    run = in_turns(tmp_path, *steps_s)
+    found = summarize(run)
+    assert headline(found).startswith("The run is not well: steps stalled")
+    assert found.steps.stalled == ()
+    assert found.verdict.fixes == ()
+    assert len(alarms(run)) == 1
+
+
+def test_stalls_that_cost_little_are_counted(tmp_path: Path) -> None:
+    found = summarize(in_turns(tmp_path, *[STEP] * 40, STALLED, *[STEP] * 10))
+    assert kinds(found.health) == [("stall", NOTE)]
+    assert (found.steps.stalled, found.steps.steady) == ((), 51)

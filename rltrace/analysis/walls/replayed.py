@@ -6,7 +6,6 @@ In the replay (`rltrace.analysis.whatif.replay`) these take no time, and all els
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
 
 from rltrace.analysis.walls.wall import Seen
 from rltrace.analysis.whatif.replay import replay
@@ -33,7 +32,6 @@ def replayed_share(seen: Seen, stages: tuple[Stage, ...]) -> float | None:
     return _share(load, Stage.ROLLOUT in stages)
 
 
-@lru_cache(maxsize=4)  # several walls ask the same of one run
 def _share(load: Workload, generation: bool) -> float:
     if generation:
         engine = replace(load.engine, token_s=0.0, shared_token_s=0.0)

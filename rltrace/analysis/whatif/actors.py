@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from rltrace.analysis.whatif.events import Clock, Meter, Servers, Worker
 from rltrace.analysis.whatif.workload import Batch, Workload
@@ -60,12 +61,15 @@ class Actors:
         batch = (number // self.per_step) % len(self.groups)
         samples = self.groups[batch][number % self.per_step % len(self.groups[batch])]
         group = Group(len(samples), len(samples))
-        worker = min(self.workers, key=lambda worker: worker.load)
+        worker = self._least_busy()
         self.generating += 1
         for tokens, env_s, verdict_s in samples:
             if self.load.spread:
-                worker = min(self.workers, key=lambda worker: worker.load)
+                worker = self._least_busy()
             self._begin_sample(worker, group, tokens, env_s, verdict_s)
+
+    def _least_busy(self) -> Worker:
+        return min(self.workers, key=attrgetter("known"))
 
     def _begin_sample(
         self, worker: Worker, group: Group, tokens: float, env_s: float, verdict_s: float

@@ -6,7 +6,6 @@ import heapq
 import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable
-from itertools import count
 
 from rltrace.analysis.whatif.workload import Engine
 from rltrace.trace.vocabulary import Stage
@@ -23,17 +22,29 @@ class Clock:
     def __init__(self) -> None:
         self.now = 0.0
         self.stopped = False
-        self._order = count()
+        self._number = 0
         self._events: list[tuple[float, int, Action]] = []
+        self._last: list[Action] = []
 
     def after(self, seconds: float, action: Action) -> None:
         """Runs `action` that much later."""
-        heapq.heappush(self._events, (self.now + seconds, next(self._order), action))
+        self._number += 1
+        heapq.heappush(self._events, (self.now + seconds, self._number, action))
+
+    def at_last(self, action: Action) -> None:
+        """Runs `action` once all that happens by the action that runs now has happened."""
+        self._last.append(action)
 
     def run(self) -> None:
         """Until nothing is left or somebody has stopped it."""
-        while self._events and not self.stopped:
-            self.now, _, action = heapq.heappop(self._events)
+        events, last, pop = self._events, self._last, heapq.heappop
+        while not self.stopped:
+            for action in last:
+                action()
+            last.clear()
+            if not events:
+                break
+            self.now, _, action = pop(events)
             action()
 
 
@@ -44,14 +55,18 @@ class Meter:
         self.clock = clock
         self.since = 0.0
         self.working: Counter[Stage] = Counter()
+        self._kinds: list[Stage] = []  # those that somebody works at
         self.total_s: dict[Stage, float] = defaultdict(float)
         self._alone_s: dict[Stage, float] = defaultdict(float)
         self._beside_s: dict[Stage, float] = defaultdict(float)
 
     def change(self, kind: Stage, by: int) -> None:
         """So many more workers do this kind of work from now on."""
-        self._until_now()
-        self.working[kind] += by
+        working = self.working[kind] + by
+        self.working[kind] = working
+        if not working or working == by:  # else it goes on as it did
+            self._until_now()
+            self._kinds = [kind for kind, workers in self.working.items() if workers]
 
     def busy_s(self, kind: Stage) -> float:
         """Seconds until now."""
@@ -76,9 +91,8 @@ class Meter:
 
     def _until_now(self) -> None:
         passed, self.since = self.clock.now - self.since, self.clock.now
-        kinds = [kind for kind, workers in self.working.items() if workers]
-        company = self._beside_s if len(kinds) > 1 else self._alone_s
-        for kind in kinds:
+        company = self._beside_s if len(self._kinds) > 1 else self._alone_s
+        for kind in self._kinds:
             self.total_s[kind] += passed
             company[kind] += passed
 
@@ -97,34 +111,33 @@ class Worker:
         self.works = False
         self.engine = engine
         self.width = width
-        self.slots = engine.slots * width
+        self.slots = max(1.0, engine.slots * width)
         self.running: list[tuple[float, int, Action, bool]] = []  # by the token at which they end
         self.waiting: deque[tuple[float, Action, Action, bool]] = deque()
         self.going_on: deque[tuple[float, Action]] = deque()
         self.held = 0  # slots of sequences whose tools work
+        self.known = 0  # sequences that run, hold a slot or wait
         self.token = 0.0  # tokens that a sequence which began with the clock would have
         self.since = 0.0
         self.paused = False
-        self._order = count()
-        self._plan = 0
-
-    @property
-    def load(self) -> float:
-        """Sequences that run or wait, for each worker."""
-        known = len(self.running) + self.held + len(self.going_on) + len(self.waiting)
-        return known / self.width
+        self._number = 0
+        self._pace_s = 0.0  # seconds a token as long as nothing changes; 0: nothing advances
+        self._due = math.inf  # when the next of them ends
+        self._unplanned = False
 
     def submit(self, tokens: float, begun: Action, ended: Action, calls: bool = False) -> None:
         """A sequence of so many tokens; the actions come as it begins and ends, which is where it
         `calls` a tool or is over."""
         self._advance()
         self.waiting.append((tokens, begun, ended, calls))
+        self.known += 1
         self._fill()
 
     def go_on(self, tokens: float, ended: Action) -> None:
         """A sequence that has begun before has so many more tokens."""
         self._advance()
         self.held -= self.engine.tools_hold
+        self.known += not self.engine.tools_hold
         self.going_on.append((tokens, ended))
         self._fill()
 
@@ -132,7 +145,7 @@ class Worker:
         """Everything stands still; nothing is lost."""
         self._advance()
         self.paused = True
-        self._schedule()
+        self._changed()
 
     def resume(self) -> None:
         """Goes on where it stood."""
@@ -140,21 +153,16 @@ class Worker:
         self.paused = False
         self._fill()
 
-    def _pace_s(self) -> float:
-        """Seconds a token."""
-        alone = len(self.running) / self.width
-        pace = self.engine.token_s + self.engine.shared_token_s * alone
-        return pace / draft_speed(alone * self.engine.stands_for, self.engine.drafting)
-
     def _advance(self) -> None:
-        passed = self.clock.now - self.since
-        self.since = self.clock.now
-        if self.running and not self.paused:
-            pace = self._pace_s()
-            self.token += passed / pace if pace else 0.0
+        now = self.clock.now
+        if now != self.since:
+            if self._pace_s:
+                self.token += (now - self.since) / self._pace_s
+            self.since = now
 
     def _fill(self) -> None:
-        while not self.paused and len(self.running) + self.held < max(1.0, self.slots):
+        """Begins what there is room for."""
+        while not self.paused and len(self.running) + self.held < self.slots:
             if self.going_on:
                 self._run(*self.going_on.popleft(), calls=False)
             elif self.waiting:
@@ -163,31 +171,51 @@ class Worker:
                 begun()
             else:
                 break
-        self._schedule()
+        self._changed()
 
     def _run(self, tokens: float, ended: Action, calls: bool) -> None:
-        heapq.heappush(self.running, (self.token + tokens, next(self._order), ended, calls))
+        self._number += 1
+        heapq.heappush(self.running, (self.token + tokens, self._number, ended, calls))
 
-    def _schedule(self) -> None:
-        self._plan += 1
+    def _changed(self) -> None:
+        if not self._unplanned:  # one action begins and ends many sequences
+            self._unplanned = True
+            self.clock.at_last(self._plan)
+
+    def _plan(self) -> None:
+        """The pace from now on, and when the next sequence ends."""
+        self._unplanned = False
         works = bool(self.running) and not self.paused
         if works != self.works:
             self.meter.change(Stage.ROLLOUT, 1 if works else -1)
             self.works = works
-        if works:
-            plan = self._plan
-            left = max(0.0, self.running[0][0] - self.token) * self._pace_s()
-            self.clock.after(left, lambda: self._end(plan))
+        if not works:
+            self._pace_s, self._due = 0.0, math.inf
+            return
+        engine = self.engine
+        alone = len(self.running) / self.width
+        pace = engine.token_s + engine.shared_token_s * alone
+        if engine.drafting:
+            pace /= draft_speed(alone * engine.stands_for, engine.drafting)
+        self._pace_s = pace
+        left = max(0.0, self.running[0][0] - self.token) * pace
+        due = self.clock.now + left
+        if due != self._due:
+            self._due = due
+            self.clock.after(left, self._end)
 
-    def _end(self, plan: int) -> None:
-        if plan != self._plan:
+    def _end(self) -> None:
+        if self.clock.now != self._due:
             return  # something has changed since
+        self._due = math.inf
         self._advance()
         self.token = max(self.token, self.running[0][0])
         ended = []
         while self.running and self.running[0][0] <= self.token:
             _, _, action, calls = heapq.heappop(self.running)
-            self.held += calls and self.engine.tools_hold
+            holds = calls and self.engine.tools_hold
+            self.held += holds
+            self.known -= not holds
             ended.append(action)
         self._fill()
         for action in ended:

@@ -14,14 +14,17 @@ trains on it minus the one with which its first token was made.
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
+from operator import attrgetter
 
 import numpy as np
 
 from rltrace.analysis.whatif.actors import Actors, Group
 from rltrace.analysis.whatif.events import Clock
+from rltrace.analysis.whatif.sameness import Played, played
 from rltrace.analysis.whatif.workload import Workload
 from rltrace.trace.vocabulary import Stage
 
@@ -58,8 +61,13 @@ class Replay:
 
 
 def replay(workload: Workload) -> Replay:
-    """Plays the workload until it runs evenly."""
-    return _Play(workload).result()
+    """Plays the workload until it runs evenly; what was played lately is not played again."""
+    return _replayed(played(workload))
+
+
+@lru_cache(maxsize=128)
+def _replayed(job: Played) -> Replay:
+    return _Play(job.load).result()
 
 
 class _Play:
@@ -78,7 +86,8 @@ class _Play:
         self.actors = Actors(workload, self.clock, streams, self._complete)
         self.per_step = self.actors.per_step
         self.version = 0
-        self.ready: deque[Group] = deque()
+        self.ready: list[Group] = []
+        self.fresh = 0, 0  # under this version so many of them, the first, are not too late
         self.stale = 0
         self.on_way = 0  # groups, where they come in batches
         self.wanted: tuple[int, Callable[[], None], bool] | None = None
@@ -114,21 +123,26 @@ class _Play:
         self.wanted = None
         self.waited_s += self.clock.now - self.asked_at
         if not keep:
-            oldest = sorted(self.ready, key=lambda group: group.version)
-            for group in oldest[:groups]:
-                self.lags[-1][self.version - group.version] += 1
-                self.ready.remove(group)
+            oldest = sorted(self.ready, key=attrgetter("version"))
+            self.lags[-1].update(self.version - group.version for group in oldest[:groups])
+            left = {id(group) for group in oldest[groups:]}
+            self.ready = [group for group in self.ready if id(group) in left]
+            self.fresh = self.version, len(self.ready)
         then()
 
     def _drop_stale(self) -> None:
+        """Groups that come too late are lost: those that do so now, and those that a new version
+        makes so."""
         oldest = self.version - math.ceil(self.lag_bound)
-        stale = [group for group in self.ready if group.version < oldest]
-        for group in stale:
-            self.ready.remove(group)
-        self.actors.begun -= len(stale)
-        self.stale += len(stale)
-        if stale:
+        version, known = self.fresh
+        looked_at = self.ready[known if version == self.version else 0 :]
+        late = sum(group.version < oldest for group in looked_at)
+        if late:
+            self.ready = [group for group in self.ready if group.version >= oldest]
+            self.actors.begun -= late
+            self.stale += late
             self._admit()
+        self.fresh = self.version, len(self.ready)
 
     def learn(self, then: Callable[[], None]) -> None:
         """A step: parts of the batch as they come, each with its part of the learner's stages."""

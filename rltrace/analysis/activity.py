@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from rltrace.analysis.background import Background, find_background
 from rltrace.analysis.codes import stage_of
+from rltrace.analysis.columns import numbered
 from rltrace.analysis.in_tools import all_in_tools
 from rltrace.analysis.intervals import (
     Intervals,
@@ -230,9 +231,9 @@ _MIXED = f"""
 
 def _mixed_of(stage: Ints, process: Ints, lane: Ints) -> Ints:
     """Processes in which stages may nest in one of several lanes."""
-    rows = np.unique(np.stack([process, lane, stage])[:, stage != Stage.STEP], axis=1)
-    found, stages = np.unique(rows[0], return_counts=True)
-    lanes = np.unique(np.unique(rows[:2], axis=1)[0], return_counts=True)[1]
+    process, lane, stage = (column[stage != Stage.STEP] for column in (process, lane, stage))
+    found, stages = np.unique(process[numbered(process, lane, stage)[1]], return_counts=True)
+    lanes = np.unique(process[numbered(process, lane)[1]], return_counts=True)[1]
     return found[(lanes > 1) & (stages > lanes)]
 
 

@@ -1,4 +1,4 @@
-"""What a query answers, as columns of whole numbers."""
+"""Columns of whole numbers: what a query answers, and which of their rows are alike."""
 
 from __future__ import annotations
 
@@ -17,3 +17,16 @@ def columns(run: Run, query: str) -> list[Ints]:
     """The columns of a query over `run`, in its order."""
     table = pa.RecordBatchReader.from_stream(run.sql(query)).read_all()
     return [column.to_numpy().astype(np.int64) for column in table.columns]
+
+
+def numbered(*columns: Ints) -> tuple[Ints, Ints]:
+    """`(the number of each row, where each number comes first)`: rows that are alike have one of
+    0, 1, ..., in the order of the columns. (`np.unique` with an axis takes seven times as long.)"""
+    order = np.lexsort(columns[::-1])
+    new = np.ones(len(order), np.bool_)
+    new[1:] = False
+    for column in columns:
+        new[1:] |= column[order[1:]] != column[order[:-1]]
+    number = np.empty(len(order), np.int64)
+    number[order] = np.cumsum(new) - 1
+    return number, order[new]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rltrace.analysis.columns import columns
+from rltrace.analysis.columns import columns, numbered
 from rltrace.analysis.intervals import Intervals, Ints, of_spans, union
 from rltrace.trace.vocabulary import Stage
 
@@ -43,9 +43,9 @@ def all_in_tools(run: Run) -> Intervals:
         "select process, start_ns, end_ns, env_ns from raw_trajectories "
         f"where start_ns > 0 and end_ns > start_ns and process in ({both})",
     )
-    lanes, number = np.unique(np.stack([owner, lane]), axis=1, return_inverse=True)
-    tools = union(of_spans(number.ravel().astype(np.int64), start, end, np.zeros_like(start)))
-    owner = lanes[0][tools.group]
+    number, first = numbered(owner, lane)
+    tools = union(of_spans(number, start, end, np.zeros_like(start)))
+    owner = owner[first][tools.group]
     trusted = _trusted(owner, tools, process, said)
     kept = np.isin(owner, trusted)
     mine = np.isin(process, trusted)

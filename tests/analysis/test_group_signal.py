@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -76,6 +77,7 @@ def test_a_group_is_that_of_whichever_row_of_a_sample_has_one(tmp_path: Path, si
     """Ids are hashes, and half of them negative: below the -1 of a row that knows none."""
     driver, engine = process("driver", *turns(5.0)), process("engine")
     ids = list(range(4))
+    many: dict[str, list[Any]]
     many = {"end_s": [2.0] * 4, "trajectory": ids, "response_tokens": [7] * 4}
     rows(
         driver, "trajectories", start_s=[1.0] * 4, group=[sign * (5 + i // 2) for i in ids], **many
@@ -95,6 +97,7 @@ def test_a_group_is_that_of_whichever_row_of_a_sample_has_one(tmp_path: Path, si
     assert set(read_generated(run, steps).group.tolist()) == {sign * 5, sign * 6}
     window = LiveState(run.path).snapshot().window
     assert window is not None
+    assert window.trained is not None
     assert window.trained.useful_tokens == 2 * 7
     assert RunMeters(run.path).samples.useful_tokens == 2 * 7
 
@@ -139,6 +142,7 @@ def test_groups_named_by_their_prompt_are_told_apart_by_step(tmp_path: Path) -> 
     assert [row[2] for row in run.sql(named_query("signal_by_step").sql).fetchall()] == [0] * 6
     window = LiveState(run.path).snapshot().window
     assert window is not None
+    assert window.trained is not None
     assert window.trained.useful_tokens == 0
     assert RunMeters(run.path).samples.useful_tokens == 0
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rltrace.analysis.columns import numbered
 from rltrace.analysis.intervals import Ints
 from rltrace.analysis.order_statistics import Floats
 from rltrace.analysis.whatif.workload import Engine
@@ -70,8 +71,7 @@ def _one_by_one(sequences: Sequences) -> bool:
     same = worker[1:] == worker[:-1]
     if (same & (begin[1:] < end[:-1])).any():
         return False
-    places = np.stack([sequences.worker, sequences.batch])
-    _, count = np.unique(places, axis=1, return_counts=True)
+    count = np.bincount(numbered(sequences.worker, sequences.batch)[0])
     return bool(np.median(count) > 1)
 
 

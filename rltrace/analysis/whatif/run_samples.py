@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rltrace.analysis.columns import columns
+from rltrace.analysis.columns import columns, numbered
 from rltrace.analysis.intervals import Ints
 from rltrace.analysis.order_statistics import Floats
 from rltrace.analysis.steps import Steps
@@ -53,8 +53,8 @@ class Samples:
     @property
     def spread(self) -> bool:
         """Whether the samples of a group run on several engines."""
-        pairs = np.unique(np.stack([self.group, self.worker]), axis=1)
-        _, engines = np.unique(pairs[0], return_counts=True)
+        _, first = numbered(self.group, self.worker)
+        _, engines = np.unique(self.group[first], return_counts=True)
         _, members = np.unique(self.group, return_counts=True)
         several = members > 1
         return bool(several.any() and (engines[several] > 1).mean() > 0.5)
@@ -132,7 +132,7 @@ def samples_of(run: Run, steps: Steps, placement: str) -> Samples | None:
     starts = np.array([window.start_ns for window in steady], np.int64)
     batch = np.searchsorted(starts, start, side="right") - 1
     if placement != "async":
-        group = np.unique(np.stack([batch, group]), axis=1, return_inverse=True)[1].reshape(-1)
+        group, _ = numbered(batch, group)
     if _split(group, used, np.searchsorted(starts, used, side="right")):
         group = np.arange(len(group))
     return Samples(
@@ -164,9 +164,10 @@ def _used(run: Run, since_ns: int, until_ns: int) -> float:
 def _split(group: Ints, used: Ints, step: Ints) -> bool:
     """Whether the samples of a group are used in several steps."""
     known = used > 0
-    pairs = np.unique(np.stack([group[known], step[known]]), axis=1)
-    _, steps = np.unique(pairs[0], return_counts=True)
-    _, members = np.unique(group[known], return_counts=True)
+    group, step = group[known], step[known]
+    _, first = numbered(group, step)
+    _, steps = np.unique(group[first], return_counts=True)
+    _, members = np.unique(group, return_counts=True)
     several = members > 1
     return bool(several.any() and (steps[several] > 1).mean() > _SPLIT)
 

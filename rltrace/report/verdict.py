@@ -117,11 +117,29 @@ def evidence(summary: Summary) -> Iterator[str]:
         yield from _measured(found)
     if summary.binding.stage is not None:
         of_walls = {stage for wall in found.binding for stage in stages_of(wall.name)}
-        of_stages = summary.binding.stage.stage in of_walls  # else a wall's line is not its own
-        if found.alarms or not (of_stages or _nobody_can_tell(found)):
+        if found.alarms or not (of_walls or _nobody_can_tell(found)):
             yield stage_line(summary)
+        elif of_walls and summary.binding.stage.stage not in of_walls:
+            yield _beside_the_walls(summary, of_walls)
         yield from _stage_evidence(summary)
     yield from _advice(found)
+
+
+def _beside_the_walls(summary: Summary, of_walls: set[Stage]) -> str:
+    """Which single stage has the most exposed time, and why it is not of the walls that bind."""
+    found, binding = summary.verdict, summary.binding
+    assert binding.stage is not None
+    if binding.confidence == INSUFFICIENT:
+        return f"which single stage holds the step up most cannot be told: {binding.because}"
+    says = f"of single stages, {stage_line(summary)}"
+    rows = [row for row in summary.stages if row.stage in of_walls and row.share > 0]
+    together = sum(row.share for row in rows)
+    if len(rows) > 1 and together > binding.share:
+        names = listed([row.name for row in rows])
+        return f"{says}; {names} together hold it up for longer ({units.share(together)} of it)"
+    own = [w for w in found.walls if binding.stage.stage in stages_of(w.name) and w.cost.known]
+    costs = listed([f"{wall.name} {units.share(wall.cost.share)}" for wall in own])
+    return f"{says}; its walls cost less: {costs}" if own else says
 
 
 def judged_steps(steps: StepsSummary) -> str:
@@ -189,7 +207,10 @@ def _stage_evidence(summary: Summary) -> Iterator[str]:
         yield from _tie(summary)
     else:
         led = f"{binding.agreeing_steps} of {binding.steps}"
-        yield f"{exposed}, the most of any stage in {led} steps{_other_leader(binding)}"
+        yield (
+            f"{first.name} is {exposed}, the most of any stage in {led} steps"
+            f"{_other_leader(binding)}"
+        )
         yield from _lead(binding)
     for wait in [wait for wait in summary.waits if wait.in_step][:1]:
         if wait.share >= _WAIT_SHARE:

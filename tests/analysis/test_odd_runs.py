@@ -9,7 +9,7 @@ import pytest
 from rltrace.analysis.alarm import ALARM, NOTE
 from rltrace.analysis.gate.unwell import wrong_with
 from rltrace.analysis.walls.wall import CANNOT_TELL, LEARNER, ROLLOUT
-from rltrace.report.verdict import evidence
+from rltrace.report.verdict import evidence, headline
 from rltrace.trace.vocabulary import Fate, Stage
 from tests.analysis.handmade import process, run_of
 from tests.analysis.walls.walled import job, samples, summary_of, uses
@@ -80,5 +80,17 @@ def test_a_line_on_another_stage_than_the_walls_names_it(tmp_path: Path) -> None
     assert summary.binding.stage is not None
     assert summary.binding.stage.stage is Stage.ROLLOUT
     lines = list(evidence(summary))
-    named = next(i for i, line in enumerate(lines) if line.startswith("rollout (τ_R) holds"))
-    assert lines[named + 1].startswith("exposed for 6.00 s")
+    says = "of single stages, rollout (τ_R) holds the step up most; its walls cost less: "
+    named = next(i for i, line in enumerate(lines) if line.startswith(says))
+    assert "long-tail skew" in lines[named]
+    assert lines[named + 1].startswith("rollout is exposed for 6.00 s")
+
+
+def test_stages_that_are_a_wall_together_are_held_against_the_longest_one(tmp_path: Path) -> None:
+    """No stage is as long as generation, and two of the learner's are longer than that."""
+    summary = summary_of(tmp_path, job(rollout=4, reference=3, train=3))
+    assert headline(summary).startswith("learner FLOPs + memory is the wall: it takes 60 %")
+    assert (
+        "of single stages, rollout (τ_R) holds the step up most; reference and train together hold "
+        "it up for longer (60 % of it)"
+    ) in list(evidence(summary))

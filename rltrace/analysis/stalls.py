@@ -1,9 +1,10 @@
 """Single steps that took far longer than the usual one: a hiccup of the machine, a retry, a lock.
 
 They say nothing of what the others wait for. So a run is judged by the longest stretch of steps
-without one, as long as that is what the run is: they are few, they took the smaller part of its
-time, and what held them up is work that holds up every step. Where it is not, long steps may be how
-the job is made (samples for ten updates come at once), and nobody can tell which.
+without one, as long as that is what the run is: they are few, or lie together at one end; they took
+the smaller part of its time; and what held them up is work that holds up every step. Where it is
+not, long steps may be how the job is made (samples for ten updates come at once), and nobody can
+tell which.
 """
 
 from __future__ import annotations
@@ -120,16 +121,22 @@ def _where(settled: list[int], stalled: list[int], breakdown: Breakdown) -> Stag
 
 def _can_do_without(steps: Steps, breakdown: Breakdown, found: Stalls) -> bool:
     settled, stalled = list(steps.settled), list(found.places)
-    if len(stalled) > max(1, len(settled) // _FEW):
+    left = list(replace(steps, stalled=found.places).steady)
+    few = len(stalled) <= max(1, len(settled) // _FEW)
+    if len(left) < FEWEST_STEPS or not (few or _at_one_end(settled, left)):
         return False
     took_s = float(breakdown.steps_s[stalled].sum())
     if took_s > _MOST_SHARE * float(breakdown.steps_s[settled].sum()):
-        return False
-    left = list(replace(steps, stalled=found.places).steady)
-    if len(left) < FEWEST_STEPS:
         return False
     if found.stage is None or found.stage in _NO_WORK:
         return True
     usually_s = float(breakdown.tau_s[left, found.stage].sum())
     exposed_s = float(breakdown.exposed_s[left, found.stage].sum())
     return exposed_s > usually_s / 2  # else it is work for other steps, which shows in some
+
+
+def _at_one_end(settled: list[int], left: list[int]) -> bool:
+    """Whether the half of the run, or more, from its begin or to its end has no stall: long steps
+    that are of the job come again and again."""
+    at_an_end = left[0] == settled[0] or left[-1] == settled[-1]
+    return at_an_end and 2 * len(left) >= len(settled)

@@ -77,6 +77,7 @@ def test_slow_first_steps_of_a_short_run_are_no_stall(tmp_path: Path) -> None:
 
 STEP = (6.0, 1.0, 3.0)
 """Seconds of generation, verdicts and training in a step."""
+STALLED = (6.0, 31.0, 3.0)
 
 
 def in_turns(path: Path, *steps_s: tuple[float, float, float]) -> Run:
@@ -119,6 +120,15 @@ def test_a_step_that_stalled_changes_neither_the_verdict_nor_the_advice(
     assert workload_of(run)(Constants()).measured_step_s == pytest.approx(10)
 
 
+def test_many_stalls_in_one_half_of_a_run_leave_the_other_half(tmp_path: Path) -> None:
+    lengths = [STEP, STALLED, STEP, STALLED, *[STEP] * 9]
+    found = summarize(in_turns(tmp_path / "early", *lengths))
+    assert (found.steps.stalled, found.steps.steady) == ((1, 3), 9)
+    assert found.verdict.first is not None
+    assert found.verdict.first.name == ROLLOUT
+    assert summarize(in_turns(tmp_path / "late", *lengths[::-1])).steps.stalled == (9, 11)
+
+
 def test_the_report_says_what_stalled_and_what_it_is_judged_by(tmp_path: Path) -> None:
     found = summarize(in_turns(tmp_path, *[STEP] * 5, (6.0, 101.0, 3.0), *[STEP] * 8))
     assert next(iter(evidence(found))) == (
@@ -154,9 +164,6 @@ def asked(*words: object) -> str:
     result = CliRunner().invoke(main, [str(word) for word in words])
     assert result.exit_code == (words[0] == "doctor"), result.output
     return result.stdout
-
-
-STALLED = (6.0, 31.0, 3.0)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ trains on it minus the one with which its first token was made.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -25,14 +24,11 @@ import numpy as np
 from rltrace.analysis.whatif.actors import Actors, Group
 from rltrace.analysis.whatif.events import Clock
 from rltrace.analysis.whatif.sameness import Played, played
+from rltrace.analysis.whatif.tally import Tally
 from rltrace.analysis.whatif.workload import Workload
 from rltrace.trace.vocabulary import Stage
 
-_WARM = 3
 _STEPS = 5
-_ALIKE = 3  # stretches in a row that are alike in a job that runs evenly
-_EVEN = 0.02  # by which they may differ
-_MOST_STRETCHES = 30
 _FURTHEST = 32  # steps that generation may be ahead; room for more makes no step faster
 
 
@@ -81,10 +77,10 @@ class _Play:
         if any(batch.env_s.any() for batch in workload.batches):
             ahead *= 2  # tools that answer together part slowly
         least = max(_STEPS, ahead) if streams else 2
-        self.streams = streams
-        self.stretch = batches * math.ceil(least / batches)  # steps: the same work in each
+        stretch = batches * math.ceil(least / batches)  # steps: the same work in each
         self.actors = Actors(workload, self.clock, streams, self._complete)
         self.per_step = self.actors.per_step
+        self.tally = Tally(stretch, streams, self.per_step)
         self.version = 0
         self.ready: list[Group] = []
         self.fresh = 0, 0  # under this version so many of them, the first, are not too late
@@ -93,10 +89,7 @@ class _Play:
         self.wanted: tuple[int, Callable[[], None], bool] | None = None
         self.asked_at = 0.0
         self.waited_s = 0.0
-        self.lags: list[Counter[int]] = [Counter()]  # by step
         self.ends: list[float] = []
-        self.marks: list[tuple[float, ...]] = []
-        self.queued: list[int] = []  # groups that wait for the learner as a step ends
 
     # --- the learner's chain ---
 
@@ -124,7 +117,7 @@ class _Play:
         self.waited_s += self.clock.now - self.asked_at
         if not keep:
             oldest = sorted(self.ready, key=attrgetter("version"))
-            self.lags[-1].update(self.version - group.version for group in oldest[:groups])
+            self.tally.lags[-1].update(self.version - group.version for group in oldest[:groups])
             left = {id(group) for group in oldest[groups:]}
             self.ready = [group for group in self.ready if id(group) in left]
             self.fresh = self.version, len(self.ready)
@@ -178,32 +171,11 @@ class _Play:
         actors = self.actors
         generated_s = actors.meter.busy_s(Stage.ROLLOUT)
         now = (self.clock.now, generated_s, self.waited_s, actors.rewards.busy_s, self.stale)
-        self.marks.append(now)
-        self.queued.append(len(self.ready))
-        self.lags.append(Counter())
-        stretches, more = divmod(len(self.ends) - _WARM, self.stretch)
-        if more or stretches < 0:
-            return
-        self.clock.stopped = self._is_over(stretches)
-        if not self.clock.stopped:
-            actors.meter.warm()
-
-    def _is_over(self, stretches: int) -> bool:
-        """Whether the steps that count have been played. Where stages take turns that is a stretch
-        after the first steps. Where generation runs ahead the job begins with nothing ready and all
-        that may begin on its way, and it lasts until both sides run at one rate: until two
-        stretches take as long, and as much waits for the learner in both."""
-        if not self.streams:
-            return stretches == 1
-        if stretches < _ALIKE:
-            return False
-        n = self.stretch
-        ends = [self.marks[-1 - k * n][0] for k in reversed(range(_ALIKE + 1))]
-        lasts = np.diff(ends)
-        queued = np.reshape(self.queued[-_ALIKE * n :], (_ALIKE, n)).mean(axis=1)
-        even = np.ptp(lasts) <= _EVEN * lasts.mean()
-        even &= np.ptp(queued) <= _EVEN * n * self.per_step
-        return bool(even) or stretches == _MOST_STRETCHES
+        self.tally.step_ends(now, len(self.ready))
+        if self.tally.stretch_ends:
+            self.clock.stopped = self.tally.is_over()
+            if not self.clock.stopped:
+                actors.meter.warm()
 
     # --- placements ---
 
@@ -319,8 +291,8 @@ class _Play:
     def result(self) -> Replay:
         self.run()
         load = self.load
-        steps = self.stretch * (_ALIKE if self.streams else 1)
-        counted = self.marks[-1 - steps :]
+        counted, lags = self.tally.counted()
+        steps = len(counted) - 1
         lengths = np.diff([mark[0] for mark in counted])
         step_s, rollout_s, waits_s, reward_s, stale = (
             (b - a) / steps for a, b in zip(counted[0], counted[-1], strict=True)
@@ -331,7 +303,6 @@ class _Play:
         stages[Stage.REFERENCE] = stages.get(Stage.REFERENCE, 0.0) + load.reference_s
         stages[Stage.SYNC], stages[Stage.SWITCH] = load.sync.seconds, load.switch_s
         idle_s = max(0.0, step_s - rollout_s)
-        lags = sum(self.lags[-1 - steps : -1], Counter())
         total = lags.total()
         return Replay(
             step_s=step_s,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from rltrace.analysis.whatif.bound import walls
 from rltrace.analysis.whatif.events import draft_speed
-from rltrace.analysis.whatif.replay import replay
+from rltrace.analysis.whatif.replay import _Play, replay
+from rltrace.analysis.whatif.tally import Tally
 from rltrace.analysis.whatif.workload import Engine, Sync
 from rltrace.trace.vocabulary import Stage
 from tests.analysis.whatif.played import batch, workload
@@ -208,3 +210,28 @@ def test_drafts_help_few_sequences_and_none_of_many() -> None:
     assert draft_speed(32, 1.0) == pytest.approx(1.70)
     assert draft_speed(33, 1.0) == 1
     assert draft_speed(1, 0.0) == 1
+
+
+@pytest.mark.parametrize("train_s", [9.0, 20.0, 30.0])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"placement": "async", "lag_bound": 2, "drops_stale": True, "sync": Sync(1.0, 0.5)},
+        {"placement": "colocated", "keeps_unfinished": True, "in_flight": 1.5},
+    ],
+)
+def test_what_comes_again_is_counted_as_if_it_had_been_played(
+    train_s: float, more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches = [batch([3, 9, 5, 4], verdict_s=0.5), batch([2, 7, 7, 6], verdict_s=0.5)]
+    load = workload(*batches, train_s=train_s, **more)
+    short, long = _Play(load), _Play(load)
+    found = short.result()
+    monkeypatch.setattr(Tally, "_repeats", lambda tally: False)
+    expected = long.result()
+    assert len(short.ends) < len(long.ends)
+    assert found.steps_s == pytest.approx(expected.steps_s)
+    assert found.stages_s == pytest.approx(expected.stages_s)
+    assert found.lags == pytest.approx(expected.lags)
+    assert found.learner_waits_s == pytest.approx(expected.learner_waits_s)
+    assert found.beside == pytest.approx(expected.beside)

@@ -9,7 +9,9 @@ from typing import Any
 
 from rltrace.analysis.gains import freshness_gain, samples_gain
 from rltrace.analysis.playbook import Move, Setting, moves, settings_for
+from rltrace.analysis.walls.cost import stages_of
 from rltrace.analysis.walls.env_reward import TOOLS
+from rltrace.analysis.walls.rank import Ranking
 from rltrace.analysis.walls.sparse_reward import successes
 from rltrace.analysis.walls.wall import ENV_REWARD, FRESHNESS, Seen, Wall
 from rltrace.analysis.whatif.lever import ON
@@ -33,8 +35,8 @@ class Fix:
     further options that make the same move.
 
     `gain` is the step now over the step then, `goodput_gain` the same in useful tokens for each
-    device-second, neither beyond what the wall costs where the move does no more than shorten its
-    stage; None where nothing predicts it, then `no_number` says why. `verdict` is "faster",
+    device-second, neither beyond what a stage costs where the move does no more than shorten that;
+    None where nothing predicts it, then `no_number` says why. `verdict` is "faster",
     "slower", "no gain", "may be either" or "" without a prediction; `rests_on` is its basis.
     `lever` is what was moved, as on `rltrace whatif --lever`, and `size` how far, in words (empty
     where there is nothing to say, or nothing was moved)."""
@@ -81,16 +83,17 @@ class Fix:
 
 def fixes_for(
     seen: Seen,
-    walls: tuple[Wall, ...],
+    ranking: Ranking,
     source: Source | None,
     framework: tuple[str, str],
     current: Mapping[str, Any],
 ) -> tuple[Fix, ...]:
-    """All moves against these walls: those with a predicted gain first, then those that nothing
-    predicts, then those that gain nothing. What neither a setting makes nor anything predicts is
-    left out (but where the replay is off the run, of which nothing is predicted), and what changes
-    a stage that was not seen. `framework` is its name and version, `current` its settings as far as
-    they are known: what the run has already is not advised."""
+    """All moves against the walls that bind: those with a predicted gain first, then those that
+    nothing predicts, then those that gain nothing. What neither a setting makes nor anything
+    predicts is left out (but where the replay is off the run, of which nothing is predicted), and
+    what changes a stage that was not seen. `framework` is its name and version, `current` its
+    settings as far as they are known: what the run has already is not advised."""
+    walls = ranking.binding
     names = [wall.name for wall in walls]
     predict = predictor(source) if source is not None else None
     stages = {word(row.stage) for row in seen.stages}
@@ -102,7 +105,7 @@ def fixes_for(
     found = [
         _within(
             _fix(seen, _worded(move, stages), settings_for(*framework, move), predict, current),
-            walls,
+            ranking.walls,
         )
         for move in moves()
         if move.wall in names
@@ -133,20 +136,22 @@ def bytes_take_time(seen: Seen) -> bool:
 
 
 def _within(fix: Fix | None, walls: tuple[Wall, ...]) -> Fix | None:
-    """The fix, with no end of a gain beyond what the run would gain without the wall at all."""
-    lever = fix.lever.partition("=")[0] if fix else ""
-    if fix is None or fix.goodput_gain is None or not (lever in LEVERS and LEVERS[lever].within):
+    """The fix, with no end of a gain beyond what the run would gain without the stage that it
+    shortens at all: it may be against the tail of generation, and shorten all of it."""
+    lever = LEVERS.get(fix.lever.partition("=")[0]) if fix else None
+    if fix is None or fix.goodput_gain is None or lever is None or lever.within is None:
         return fix
-    cost = next(wall.cost for wall in walls if wall.name == fix.wall)
-    share = cost.share if math.isnan(cost.high) else cost.high
-    if not share < 1:
+    costs = [w.cost for w in walls if lever.within in stages_of(w.name) and w.cost.known]
+    share = sum(cost.share if math.isnan(cost.high) else cost.high for cost in costs)
+    if not costs or not share < 1:
         return fix
     most = 1 / (1 - share)
     gain = fix.gain.at_most(most) if fix.gain else None
     held = replace(fix, gain=gain, goodput_gain=fix.goodput_gain.at_most(most))
     if held == fix:
         return fix
-    return replace(held, rests_on=(*fix.rests_on, "no more is gained than the wall costs"))
+    why = "no more is gained than the stage costs that it shortens"
+    return replace(held, rests_on=(*fix.rests_on, why))
 
 
 def _rank(fix: Fix) -> int:

@@ -75,4 +75,4 @@ def _fixes(seen: Seen, ranking: Ranking, source: Source | None) -> tuple[Fix, ..
         return ()
     framework = framework_of(seen.run)
     set_now = current_settings(seen.run, *framework)
-    return fixes_for(seen, ranking.binding, source, framework, set_now)
+    return fixes_for(seen, ranking, source, framework, set_now)

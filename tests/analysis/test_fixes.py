@@ -12,7 +12,7 @@ from rich.console import Console
 from rltrace.analysis.fixes import not_yet
 from rltrace.analysis.playbook import moves, settings_for
 from rltrace.analysis.summary import Summary, summarize
-from rltrace.analysis.walls.wall import ENV_REWARD, LEARNER, ROLLOUT, Figure
+from rltrace.analysis.walls.wall import ENV_REWARD, LEARNER, ROLLOUT, TAIL, Figure
 from rltrace.report import markdown, terminal
 from rltrace.report.html.advice import fixes_part
 from rltrace.report.verdict import evidence
@@ -72,6 +72,26 @@ def test_a_move_against_two_walls_is_one_fix(tmp_path: Path) -> None:
     found = summary_of(tmp_path, process("rollout", *spans), process("learner", *steps, *trains))
     assert {wall.name for wall in found.verdict.binding} == {LEARNER, ROLLOUT}
     assert moves_of(found).count("overlap generation with training") == 1
+
+
+def test_what_shortens_all_of_generation_gains_more_than_its_tail_costs(tmp_path: Path) -> None:
+    driver = samples(job(rollout=8, train=2), [8.0] + [3.0] * 7)
+    found = summary_of(tmp_path, driver)
+    cost = {wall.name: wall.cost.share for wall in found.verdict.walls}
+    best = found.verdict.fixes[0]
+    assert (best.wall, best.lever) == (TAIL, "speculative=1")
+    assert best.goodput_gain is not None
+    assert best.goodput_gain.middle > 1 / (1 - cost[TAIL]) + 0.1
+    assert best.goodput_gain.high < 1 / (1 - cost[TAIL] - cost[ROLLOUT])
+
+
+def test_nothing_gains_more_than_the_stage_costs_that_it_shortens(tmp_path: Path) -> None:
+    found = summary_of(tmp_path, samples(job(rollout=3, train=2, switch=5), [3.0] * 4))
+    fix = next(fix for fix in found.verdict.fixes if fix.lever == "no_switch=1")
+    assert fix.goodput_gain is not None
+    assert fix.goodput_gain.middle == pytest.approx(2.0)
+    assert fix.goodput_gain.high == pytest.approx(2.0)
+    assert fix.goodput_gain.low < 1.9
 
 
 def test_to_do_nothing_is_said_of_the_walls_that_bind(tmp_path: Path) -> None:

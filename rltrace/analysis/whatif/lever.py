@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from rltrace.analysis.whatif.constants import Constants
 from rltrace.analysis.whatif.workload import Workload
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.vocabulary import Stage
 
 
 class NotApplicable(Exception):
@@ -27,15 +28,15 @@ ON = ("1",)
 @dataclass(frozen=True)
 class Lever:
     """`tries` are the values of the ranked table; those of order 0 are moved before all others. A
-    lever whose `tries` are `ON` is there or is not. One that is `within` its stage shortens that
-    and changes nothing else: it cannot gain more than the stage costs."""
+    lever whose `tries` are `ON` is there or is not. One that is `within` a stage shortens that and
+    changes nothing else: it cannot gain more than the stage costs."""
 
     name: str
     meaning: str
     change: Change
     tries: tuple[str, ...]
     order: int = 1
-    within: bool = False
+    within: Stage | None = None
 
     def moved(self, load: Workload, value: str, constants: Constants) -> Workload:
         """The workload with the lever moved. Errors: `NotApplicable`; `RltraceError` for a value

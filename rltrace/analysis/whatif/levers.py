@@ -12,6 +12,7 @@ from rltrace.analysis.whatif.lever import ON, Lever
 from rltrace.analysis.whatif.sync import MECHANISMS
 from rltrace.analysis.whatif.workload import PLACEMENTS
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.vocabulary import Stage
 
 _NAMED = (
     Lever("placement", "who runs when", placing.placement, PLACEMENTS, 0),
@@ -55,14 +56,20 @@ _NAMED = (
           placing.lag_bound, ("0", "1", "2", "4")),
 )  # fmt: skip
 
-_WITHIN = (
-    "rollout_workers", "learner_workers", "slots", "tail_cap", "repack", "speculative",
-    "reward_parallel", "reward_cache", "reward_async", "reward_latency", "env_latency",
-    "sync", "sync_speed", "train_speed", "drop_logprob", "drop_reference", "no_switch",
-)  # fmt: skip
+_WITHIN = {
+    Stage.ROLLOUT: ("rollout_workers", "slots", "tail_cap", "repack", "speculative"),
+    Stage.REWARD: ("reward_parallel", "reward_cache", "reward_async", "reward_latency"),
+    Stage.ENV: ("env_latency",),
+    Stage.TRAIN: ("learner_workers", "train_speed"),
+    Stage.LOGPROB: ("drop_logprob",),
+    Stage.REFERENCE: ("drop_reference",),
+    Stage.SYNC: ("sync", "sync_speed"),
+    Stage.SWITCH: ("no_switch",),
+}
+_STAGE_OF = {name: stage for stage, names in _WITHIN.items() for name in names}
 
 LEVERS: Mapping[str, Lever] = {
-    lever.name: replace(lever, within=lever.name in _WITHIN) for lever in _NAMED
+    lever.name: replace(lever, within=_STAGE_OF.get(lever.name)) for lever in _NAMED
 }
 """All levers by the name that they have on the command line."""
 

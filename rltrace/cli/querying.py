@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rltrace.trace.run import Run
 
 _MOST_WORDS = 2
+_AGAIN_S = 0.1
 _QUERY = re.compile(
     r"\s*(@|\(|/\*|(select|from|with|values|table|describe|summarize|show|pivot|unpivot|explain)[\s(])",
     re.IGNORECASE,
@@ -146,5 +147,7 @@ def _interruptible(run: Run, work: Callable[[], None]) -> None:
         try:
             done.result()
         except KeyboardInterrupt:
-            run.interrupt()
+            while not done.done():  # a query that has not begun yet hears of none
+                run.interrupt()
+                wait([done], _AGAIN_S)
             raise

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import rltrace
+from rltrace.cli.querying import _interruptible
 from tests.cli.conftest import invoke
 
 
@@ -127,3 +132,21 @@ def test_ctrl_c_ends_a_query_without_a_traceback(run: Path) -> None:
     )
     assert done.stderr.strip() == "rltrace: interrupted"
     assert done.returncode == 130
+
+
+def test_ctrl_c_before_duckdb_is_at_it_ends_the_query_too(run: Path) -> None:
+    """While segments are read, say."""
+    opened = rltrace.open_run(run)
+    answers: list[Any] = []
+
+    def work() -> None:
+        time.sleep(0.3)
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.3)
+        sql = "SELECT count(*) FROM range(1000000000) a WHERE hash(a.range) = 1"
+        answers.append(opened.sql(sql).fetchall())
+
+    opened.sql("FROM steps").fetchall()
+    with pytest.raises(KeyboardInterrupt):
+        _interruptible(opened, work)
+    assert not answers

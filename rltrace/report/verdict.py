@@ -103,9 +103,7 @@ def evidence(summary: Summary) -> Iterator[str]:
     if summary.steps.stalled and not found.alarms:
         yield f"of {judged_steps(summary.steps)}; what stalled stands below"
     if found.first is not None and not found.alarms:
-        yield f"you see: {found.first.symptom}"
-        yield f"the cost is {found.first.because}"
-        yield from _figures(found.first)
+        yield from _of_walls(found)
         yield from _measured(found)
         others = [w for w in found.walls if w not in found.binding and w.cost.known][:2]
         if others:
@@ -123,6 +121,16 @@ def evidence(summary: Summary) -> Iterator[str]:
             yield _beside_the_walls(summary, of_walls)
         yield from _stage_evidence(summary)
     yield from _advice(found)
+
+
+def _of_walls(found: Verdict) -> Iterator[str]:
+    """What each wall that binds looks like; it is named where there are several."""
+    several = len(found.binding) > 1
+    for wall in found.binding:
+        which = f" of {wall.name} ({units.share(wall.cost.share)})" if several else ""
+        yield f"you see{which}: {wall.symptom}"
+        yield f"{'its' if several else 'the'} cost is {wall.because}"
+        yield from _figures(wall)
 
 
 def _beside_the_walls(summary: Summary, of_walls: set[Stage]) -> str:

@@ -86,6 +86,15 @@ def test_a_line_on_another_stage_than_the_walls_names_it(tmp_path: Path) -> None
     assert lines[named + 1].startswith("rollout is exposed for 6.00 s")
 
 
+def test_of_several_walls_each_is_told_by_its_name(tmp_path: Path) -> None:
+    summary = summary_of(tmp_path, job(rollout=5, train=5))
+    said = list(evidence(summary))
+    for wall in summary.verdict.binding:
+        (at,) = (i for i, line in enumerate(said) if f"you see of {wall.name} (50 %)" in line)
+        assert said[at + 1] == f"its cost is {wall.because}"
+    assert len(summary.verdict.binding) == 2
+
+
 def test_stages_that_are_a_wall_together_are_held_against_the_longest_one(tmp_path: Path) -> None:
     """No stage is as long as generation, and two of the learner's are longer than that."""
     summary = summary_of(tmp_path, job(rollout=4, reference=3, train=3))

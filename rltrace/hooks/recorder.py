@@ -340,9 +340,13 @@ def _at_exit() -> None:
 
 
 def _quoted(value: object) -> str:
-    """A value as its owner would know it, whatever its `__repr__` does."""
+    """A value as its owner would know it, whatever its `__repr__` does and however long it is."""
     try:
-        said = repr(value)
+        from reprlib import Repr  # which `collections` has loaded; a list of a million takes 60 ms
+
+        short = Repr()
+        short.maxstring = short.maxlong = short.maxother = _LONGEST_VALUE
+        said = short.repr(value)
     except Exception:
         return "a value"
     return said if len(said) <= _LONGEST_VALUE else f"{said[:_LONGEST_VALUE]}…"

@@ -261,6 +261,25 @@ rltrace.use("a", tokens=-1)
     }
 
 
+def test_of_a_long_value_only_the_beginning_is_written_out(run_path: Path, record: Record) -> None:
+    said = record("""
+import sys
+class Token:
+    written = 0
+    def __repr__(self):
+        Token.written += 1
+        return "a token"
+with rltrace.span("train", tokens=[Token()] * 1000, items="n" * 1000): pass
+print(Token.written, file=sys.stderr)
+""")
+    assert int(said.stderr) < 10
+    problems = summarize(rltrace.open_run(run_path)).coverage.problems
+    quoted = {problem.targets: problem.detail for problem in problems}
+    assert quoted[("tokens",)].startswith("[a token, a token, ")
+    assert quoted[("items",)].startswith("'nnn")
+    assert max(map(len, quoted.values())) < 150
+
+
 def test_a_job_that_is_always_wrong_does_not_fill_the_terminal(
     run_path: Path, record: Record
 ) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from rltrace.analysis.lag_curve import LagPoint, RatioSums, curve, ess_by_step, point, ratio_sums
 from rltrace.analysis.lag_priors import Prior, prior_for
-from rltrace.analysis.samples import TRAINED_SAMPLES
+from rltrace.analysis.samples import SAMPLES, TRAINED_SAMPLES
 from rltrace.analysis.spread import Spread, spread, spread_of
 from rltrace.analysis.staleness import LAG_UNIT, Staleness
 
@@ -187,8 +187,8 @@ def _by_prior(lags: Staleness, prior: Prior) -> tuple[float, float, float, str]:
 
 def _unit(run: Run) -> VersionUnit:
     steps, versions = run.sql(
-        "select count(distinct nullif(step, -1)), count(distinct nullif(version, -1)) "
-        "from raw_uses where time_ns > 0 and fate = 0"
+        f"{SAMPLES} select count(distinct nullif(step, -1)), count(distinct version) "
+        "from told_uses where time_ns > 0 and fate = 0 and version <> -1"
     ).fetchall()[0]
     updates = _stated(run, "updates_per_version")
     return VersionUnit(

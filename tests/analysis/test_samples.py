@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rltrace.analysis.devices import count_devices
+from rltrace.analysis.freshness import freshness
 from rltrace.analysis.goodput import Goodput, goodput
 from rltrace.analysis.staleness import staleness
 from rltrace.analysis.steps import find_steps
@@ -77,6 +78,7 @@ def loop(
         "uses",
         time_s=[10 * i + 6 for i in range(n)],
         trajectory=list(range(n)),
+        step=list(range(n)),
         version=first if used is None else list(used),
         fate=[Fate.TRAINED] * n,
         tokens=[10] * n,
@@ -103,6 +105,7 @@ def test_what_was_made_before_the_first_update_is_of_the_version_before_it(
     n = len(job.get("updates", (1, 2, 3)))
     assert [(bar.lag, bar.trajectories) for bar in staleness(run).by_first_token] == [(0, n)]
     assert goodput_of(run).trained.unknown_lag_tokens == 0
+    assert freshness(run, staleness(run)).unit.learner_steps == 1
 
 
 @pytest.mark.parametrize(

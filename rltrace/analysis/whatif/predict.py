@@ -143,18 +143,19 @@ def predict(source: Source, moves: Sequence[tuple[str, str]]) -> Prediction:
     Errors: `RltraceError` for an unknown lever, a value without sense, or a lever that does not
     apply to the workload; `OffTheRun` where the replay of the run as it was is not near it.
     """
-    return predictor(source)(moves)
+    return _answered(_Cases(source), moves, binds=True)
 
 
 def predictor(source: Source) -> Callable[[Sequence[tuple[str, str]]], Prediction]:
-    """`predict` for one source, which replays it as it is only once for all questions."""
+    """`predict` for one source, which replays it as it is only once for all questions. What then
+    binds it leaves out (`walls` is empty): that would take a replay of the actors alone."""
     cases = _Cases(source)
-    return lambda moves: _answered(cases, moves)
+    return lambda moves: _answered(cases, moves, binds=False)
 
 
-def _answered(cases: _Cases, moves: Sequence[tuple[str, str]]) -> Prediction:
+def _answered(cases: _Cases, moves: Sequence[tuple[str, str]], binds: bool) -> Prediction:
     try:
-        return _predict(cases, moves)
+        return _predict(cases, moves, binds)
     except NotApplicable as error:
         names = " and ".join(name for name, _ in moves)
         raise RltraceError(f"{names} cannot be moved here: {error}", CANNOT_TELL) from None
@@ -168,13 +169,14 @@ def ranked(source: Source) -> tuple[Prediction, ...]:
     for one in LEVERS.values():
         for value in one.tries:
             try:
-                found.append(_predict(cases, [(one.name, value)]))
+                found.append(_predict(cases, [(one.name, value)], binds=True))
             except NotApplicable:
                 continue
-    return tuple(sorted(found, key=lambda p: -p.goodput_gain.middle))
+    # What differs by rounding only stays in the order of the levers.
+    return tuple(sorted(found, key=lambda p: -round(p.goodput_gain.middle, 9)))
 
 
-def _predict(cases: _Cases, moves: Sequence[tuple[str, str]]) -> Prediction:
+def _predict(cases: _Cases, moves: Sequence[tuple[str, str]], binds: bool) -> Prediction:
     chosen = sorted(((lever(name), value) for name, value in moves), key=lambda m: m[0].order)
     constants = Constants()
     before, base = cases.at(constants)
@@ -236,7 +238,7 @@ def _predict(cases: _Cases, moves: Sequence[tuple[str, str]]) -> Prediction:
         lags=played.lags,
         mean_lag=played.mean_lag,
         stale_share=played.stale_share,
-        walls=walls(after, played),
+        walls=walls(after, played) if binds else (),
         rests_on=rests_on(before, after, constants),
     )
 

@@ -61,6 +61,11 @@ def replay(workload: Workload) -> Replay:
     return _replayed(played(workload))
 
 
+def forget() -> None:
+    """Whatever was played is played again: for measurements."""
+    _replayed.cache_clear()
+
+
 @lru_cache(maxsize=128)
 def _replayed(job: Played) -> Replay:
     return _Play(job.load).result()

@@ -201,7 +201,7 @@ def _measured(run: Run, parts: Parts, placement: str, samples: Samples) -> Workl
         in_batches=in_batches,
         chunks=_chunks(breakdown, steady, placement),
         sync=_sync(parts, placement),
-        lag_bound=_lag_bound(run, parts),
+        lag_bound=_lag_bound(run, parts, placement),
         drops_stale=_drops_stale(run, parts, placement),
         devices=_devices(run)[0],
         failed_share=float(samples.failed.mean()),
@@ -236,10 +236,12 @@ def _judged_in(batch: Batch, seconds: float) -> Batch:
     return replace(batch, verdict_s=each_s)
 
 
-def _lag_bound(run: Run, parts: Parts) -> float:
-    """The bound in versions that a process states, else the largest lag that came."""
+def _lag_bound(run: Run, parts: Parts, placement: str) -> float:
+    """The bound in versions that a process states, else the largest lag that came. A bound that
+    nothing keeps to, as no samples lag in this placement, is none: a job that becomes asynchronous
+    gets 1."""
     bounds = [1.0, float(parts.staleness.largest_lag)]
-    for process in run.processes:
+    for process in run.processes if placement == "async" else ():
         settings = process.facts.get("settings")
         stated = settings.get("max_lag") if isinstance(settings, dict) else None
         if isinstance(stated, int | float) and math.isfinite(stated):

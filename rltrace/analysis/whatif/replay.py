@@ -7,7 +7,8 @@
 | one-step-off  | with the learner's step before      | when the batch is complete    |
 | async         | when the lag bound admits the group | when a part of it is complete |
 
-Weights travel at the end of a step; async goes on meanwhile. The lag of a group is the version that
+Weights travel at the end of a step, one version after the other; async goes on meanwhile, and what
+became old while another version travelled is not sent. The lag of a group is the version that
 trains on it minus the one with which its first token was made.
 """
 
@@ -87,6 +88,7 @@ class _Play:
         self.per_step = self.actors.per_step
         self.tally = Tally(stretch, streams, self.per_step)
         self.version = 0
+        self.sent = 0  # in async: the version that arrived last, or is on its way
         self.ready: list[Group] = []
         self.fresh = 0, 0  # under this version so many of them, the first, are not too late
         self.stale = 0
@@ -268,18 +270,28 @@ class _Play:
         sync = self.load.sync
 
         def learned() -> None:
-            self.clock.after(sync.seconds, visible)
+            self._send()
             self.clock.after(sync.seconds * (1 - sync.overlap), ended)
-
-        def visible() -> None:
-            self.actors.visible = max(self.actors.visible, self.version)
-            self._admit()
 
         def ended() -> None:
             self.step_ends()
             self.learn(learned)
 
         self.learn(learned)
+
+    def _send(self) -> None:
+        """The newest version goes to the actors, once the one before has arrived: two that travel
+        beside each other would share the link."""
+        if self.sent > self.actors.visible or self.sent == self.version:
+            return
+        self.sent = self.version
+
+        def arrived() -> None:
+            self.actors.visible = self.sent
+            self._admit()
+            self._send()
+
+        self.clock.after(self.load.sync.seconds, arrived)
 
     def _admit(self) -> None:
         room = (self.actors.visible + self.lag_bound + 1) * self.per_step

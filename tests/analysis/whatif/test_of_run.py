@@ -264,18 +264,22 @@ def test_a_learner_that_stands_still_with_its_samples_there_is_not_faster_in_a_r
     assert found.step_s.middle == pytest.approx(7, rel=0.02)
 
 
-def test_a_stated_bound_is_the_bound_though_no_sample_was_so_late(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("placement", "bound"), [("async", 5), ("disaggregated", 1)])
+def test_a_stated_bound_is_the_bound_though_no_sample_was_so_late(
+    tmp_path: Path, placement: str, bound: float
+) -> None:
+    """Of a job in which no sample may be late it bounds nothing."""
     driver = process("driver", *turns(6, 6, 6))
     ids = [1, 2, 3]
     made = rows(
         driver, "trajectories", start_s=[0.0, 10.0, 20.0], end_s=[6.0, 16.0, 26.0],
         trajectory=ids, group=ids, response_tokens=[5] * 3, first_version=[0] * 3,
     )  # fmt: skip
-    run_of(tmp_path, made, settings={"placement": "async"})
+    run_of(tmp_path, made, settings={"placement": placement})
     facts_file = next((tmp_path / "run/process").glob("*.json"))
     facts = json.loads(facts_file.read_text()) | {"settings": {"max_lag": 5}}
     facts_file.write_text(json.dumps(facts))
-    assert of(rltrace.open_run(tmp_path / "run")).lag_bound == 5
+    assert of(rltrace.open_run(tmp_path / "run")).lag_bound == bound
 
 
 def test_the_first_token_of_a_response_ends_its_prefill(tmp_path: Path) -> None:

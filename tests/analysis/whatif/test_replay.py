@@ -159,6 +159,15 @@ def test_weights_that_the_learner_waits_for_bind_before_its_own_work() -> None:
     assert walls(load, replay(load)) == ("weight movement",)
 
 
+@pytest.mark.parametrize(("bound", "step_s"), [(1, 6), (8, 2)])
+def test_versions_travel_one_after_the_other_beside_the_learner(bound: int, step_s: float) -> None:
+    """A version takes 6 s to arrive, a step of the learner 2 s. A bound of one lets in a batch for
+    each version that arrives; with room enough three steps pass in the meantime, and of their
+    versions the newest is sent."""
+    load = workload(batch([1, 1]), placement="async", lag_bound=bound, sync=Sync(6.0, overlap=1.0))
+    assert replay(load).step_s == pytest.approx(step_s)
+
+
 def test_what_comes_too_late_is_dropped_where_the_job_drops_it() -> None:
     load = workload(batch([1, 1, 1, 9]), train_s=2, placement="async", lag_bound=1)
     kept, dropped = replay(load), replay(replace(load, drops_stale=True))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rltrace.analysis.activity import Activity, read_activity
@@ -172,7 +172,7 @@ def summarize(
     source = _source(run, Parts(steps, breakdown, composed, lags, moved, tokens))
     path = critical_path(run, activity, steps, breakdown)
     followed = telling(path, composed.overlap_share if composed else 0.0)
-    probe = find_probe(run, replace(steps, stalled=()), breakdown, rows, followed)
+    probe = find_probe(run, steps, breakdown, rows, followed)
     load = source(Constants()) if source else None
     seen = Seen(
         run=run,

@@ -137,7 +137,7 @@ def _step_lines(summary: Summary) -> Iterator[str]:
 def _slow_first_step(summary: Summary) -> Iterator[str]:
     """A first step that counts although it took far longer than all others."""
     times = summary.steps.times
-    if len(times) < 2 or times[0].warmup:
+    if len(times) < 2 or not times[0].steady:
         return
     first, *others = (time.seconds for time in times)
     if first <= _FAR_LONGER * max(others):

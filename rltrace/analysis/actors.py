@@ -18,6 +18,7 @@ from rltrace.trace.vocabulary import Stage
 
 _PASSES = (Stage.REFERENCE, Stage.LOGPROB)
 _JUDGES = (Stage.REWARD,)
+_TOLD = 0.5  # of the time in spans of verdicts
 
 
 class Actors:
@@ -48,9 +49,13 @@ class Actors:
         scoring = self._recorded(
             _JUDGES, verdicts.process, verdicts.start_ns, verdicts.end_ns, timed
         )
+        one_by_one = self._verdict_rows(timed)
+        spans = self.pieces.take(np.isin(self.pieces.stage, _JUDGES))
+        if not _tell(scoring, spans):
+            scoring, one_by_one = spans, None
         found = [
             self._role("actors", generations, GENERATES, made, self._generations(engine)),
-            self._role("rewards", scoring, _JUDGES, judged, self._verdict_rows(timed)),
+            self._role("rewards", scoring, _JUDGES, judged, one_by_one),
         ]
         both = np.intersect1d(generations.process, scoring.process)
         whole = _joined(generations, scoring)
@@ -176,6 +181,13 @@ def _at_once(process: Ints, start: Ints, end: Ints, counted: Bools) -> Ints:
     lanes = lanes_by(process, start, end, np.flatnonzero(counted))
     room = [max(1, lanes[int(n)].capacity) if int(n) in lanes else 1 for n in numbers]
     return np.array(room, np.int64)[which]
+
+
+def _tell(rows: Pieces, spans: Pieces) -> bool:
+    """Whether the work of processes that have verdicts is that of the stage: not where none of them
+    has a span of it and others work much longer, as where one writes down what others judged."""
+    rows_ns, spans_ns = (int((one.end_ns - one.start_ns).sum()) for one in (rows, spans))
+    return bool(np.isin(spans.process, rows.process).any()) or rows_ns >= _TOLD * spans_ns
 
 
 def _in_turn(work: Pieces) -> bool:

@@ -146,6 +146,21 @@ def test_an_audit_beside_the_judges_hides_no_wall(tmp_path: Path) -> None:
     assert walls_of(found)[name].cost.share == pytest.approx(cost(job, STAGE_OF[name]), abs=0.05)
 
 
+def test_who_writes_verdicts_down_is_not_who_judges(tmp_path: Path) -> None:
+    """The learner takes a millisecond for each; the judges have spans and no rows."""
+    job, name = BINDING["judges"]
+    learner, *others = processes(job)
+    for judge in others:
+        for columns in judge.columns.pop("rewards", []):
+            ends = columns["end_ns"]
+            learner.rows("rewards", **{**columns, "start_ns": ends, "end_ns": ends + 10**6})
+    found = summary_of(tmp_path, learner, *others)
+    assert found.verdict.first is not None
+    assert found.verdict.first.name == name
+    for wall in STAGE_OF:
+        holds(found, job, wall)
+
+
 def test_rates_of_roles_are_those_of_their_processes_at_work(tmp_path: Path) -> None:
     """Two generators that wait in turn seem to be at work all the time together."""
     found = summary_of(tmp_path, *processes(replace(BINDING["learner"][0], steps=40)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,11 +10,13 @@ import numpy as np
 from rltrace.analysis.columns import numbered
 from rltrace.analysis.intervals import Ints
 from rltrace.analysis.order_statistics import Floats
+from rltrace.analysis.whatif.places import places_of
 from rltrace.analysis.whatif.workload import Engine
 
 _VARIES = 0.05  # of the running sequences, below which their part of the pace cannot be told
 _WAVES = 0.1  # part of a batch that begins late, from which on it comes in waves
 _SAME = 0.05
+_TOOLS = 0.1  # part of the samples' time in tools, below which it matters little who has a place
 _STEADY, _MOSTLY = 0.25, 0.6  # near the mean, for this part of the time
 
 
@@ -34,7 +37,8 @@ def fit_engine(sequences: Sequences) -> tuple[Engine, tuple[str, ...]]:
     """The engine that these sequences ran on, and what cannot be told of it.
 
     Their times are regressed on their tokens and on tokens times the mean number that ran beside
-    them. There is a limit of slots where some began only once others had ended.
+    them. There is a limit of slots where some began only once others had ended; tools hold slots
+    where that is so of all that were on their way, and not only of those that ran (`places_of`).
     """
     workers = int(sequences.worker.max()) + 1
     beside = np.ones(len(sequences.tokens))
@@ -50,15 +54,26 @@ def fit_engine(sequences: Sequences) -> tuple[Engine, tuple[str, ...]]:
     if not told:
         notes = ("the number of running sequences never varied: decoding is taken not to depend"
                  " on it",)  # fmt: skip
-    slots, tools_hold = np.inf, False
-    if full and np.std(full) < _SAME * np.mean(full):  # a limit is the same in every batch
+    slots, tools_hold, sure = np.inf, False, True
+    if sequences.env_s.any():
+        places = places_of(sequences.worker, sequences.begin_s, sequences.end_s)
+        tools_hold = math.isfinite(places.limit)
+        sure = places.sure or sequences.env_s.sum() < _TOOLS * (spent.sum() + sequences.env_s.sum())
+    if tools_hold:
+        slots = places.limit
+        notes += (
+            f"a worker has {slots:g} at once, whose tools keep their places: it begins another one "
+            "only as one of them ends",
+        )
+    elif full and np.std(full) < _SAME * np.mean(full):  # a limit is the same in every batch
         slots = max(1.0, float(np.median(full)))
     elif _one_by_one(sequences):
         slots, tools_hold = 1.0, bool(sequences.env_s.any())
         notes += (
             "no two sequences of a worker ever ran at once: it is taken to run one at a time",
         )
-    return Engine(float(workers), slots, lone, shared, tools_hold=tools_hold), notes
+    engine = Engine(float(workers), slots, lone, shared, tools_hold=tools_hold, sure=sure)
+    return engine, notes
 
 
 def _one_by_one(sequences: Sequences) -> bool:

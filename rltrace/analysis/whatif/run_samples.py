@@ -253,7 +253,9 @@ def judged_at_once(samples: Samples) -> int:
     """Verdicts that were in the making at once, at the most: a process may make several."""
     known = ~np.isnan(samples.judged_s) & (samples.verdict_s > 0)
     begin = samples.judged_s[known]
+    # In whole ns: the sum of two floats may be later than a verdict that begins just then.
     times = np.concatenate([begin + samples.verdict_s[known], begin])
+    times = np.round(1e9 * times).astype(np.int64)
     order = np.argsort(times, kind="stable")  # one that ends makes room for one that begins
     change = np.repeat([-1, 1], len(begin))[order]
     return max(1, int(np.cumsum(change).max(initial=1)))

@@ -17,16 +17,19 @@ class OffTheRun(RltraceError):
     """The replay is not the run's: it predicts nothing."""
 
     def __init__(self, load: Workload) -> None:
+        why = f"the replay of this run is off {_by(load)}"
+        if not load.engine.sure:
+            why = "whether a sample keeps its place at its worker while its tool works is not known"
         super().__init__(
-            f"cannot be predicted: the replay of this run is off {_by(load)}; trying it would "
-            "tell (`rltrace experiment`)",
-            CANNOT_TELL,
+            f"cannot be predicted: {why}; trying it would tell (`rltrace experiment`)", CANNOT_TELL
         )
 
 
 def is_off(load: Workload) -> bool:
-    """Whether the replay of the run as it was, before any fit, misses its steps by too much."""
-    return bool(load.steps) and abs(math.expm1(load.model_error)) > MOST_ERROR
+    """Whether the replay of the run as it was, before any fit, misses its steps by too much, or
+    nobody knows for what its samples waited."""
+    missed = abs(math.expm1(load.model_error)) > MOST_ERROR
+    return bool(load.steps) and (missed or not load.engine.sure)
 
 
 def replay_error(load: Workload) -> float:

@@ -44,6 +44,7 @@ class Engine:
     stands_for: float = 1.0  # sequences on one real engine for each that is played
     drafting: float = 0.0  # part of the published gain of speculative decoding
     tools_hold: bool = False  # else a sequence takes no slot while its tools work
+    sure: bool = True  # of that
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rltrace.analysis.fixes import bytes_take_time
 from rltrace.analysis.samples import SAMPLES
 from rltrace.analysis.walls.wall import Seen
 from rltrace.trace.vocabulary import Finish, Outcome, Stage, Transport, word
@@ -81,7 +82,12 @@ def _full_reload(seen: Seen) -> Lint:
         return Lint(name, NOT_FOUND, f"{held}, but only what changed travels", why, better)
     if pieces and moved.bytes_per_update.mean / pieces >= _LEAST_PIECE_BYTES:
         return Lint(name, NOT_FOUND, f"{held}; it goes in {pieces} large pieces", why, better)
-    how = f" in {pieces} pieces" if pieces and pieces >= _MANY_PIECES else ""
+    many = bool(pieces) and pieces >= _MANY_PIECES  # each of which takes time, however small
+    if not many and not bytes_take_time(seen):
+        size = f"{moved.bytes_per_update.mean / 1e6:,.3g} MB"
+        says = f"{held}, but not for the {size} of an update, which are little for a link"
+        return Lint(name, NOT_FOUND, says, why, better)
+    how = f" in {pieces} pieces" if many else ""
     by = f" by {' and '.join(moved.transports)}" if moved.transports else ""
     says = f"{held}: all {moved.bytes_per_update.mean / 1e6:,.0f} MB travel{how}{by}"
     says += " each time" if moved.transports != (word(Transport.FILE),) else " through files"

@@ -142,3 +142,20 @@ def test_tail_controls_say_what_happened_to_how_many_samples(tmp_path: Path) -> 
 def test_lost_log_probs_are_not_replayable(tmp_path: Path) -> None:
     found = controls(run_with(tmp_path, token_ids=1, logprobs=0))["replayable trajectories"]
     assert (found.verdict, found.says) == ("not seen", "not kept of all samples: log-probs")
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "expected"), [(10**6, "not found"), (4 * 10**9, "found")], ids=["few", "many"]
+)
+def test_a_reload_is_naive_only_where_its_bytes_take_the_time(
+    tmp_path: Path, size_bytes: int, expected: str
+) -> None:
+    """Updates of 6 s of a step of 10."""
+    learner = job(rollout=2, train=2, sync=6)
+    starts = [10.0 * n + 4 for n in range(STEPS)]
+    rows(learner, "syncs", start_s=starts, end_s=[s + 6 for s in starts], role=[0] * STEPS,
+         version=list(range(STEPS)), bytes=[size_bytes] * STEPS)  # fmt: skip
+    found = lints(summary_of(tmp_path, samples(learner, [2.0] * 4)))
+    lint = found["naive full reload of the weights at each update"]
+    assert lint.verdict == expected
+    assert ("little for a link" in lint.says) == (expected == "not found")

@@ -189,7 +189,6 @@ class Run:
         """Tells groups apart whose ids come again, once."""
         if REGROUPED in self._loaded:
             return
-        self._loaded.add(REGROUPED)
 
         def starts() -> list[int]:
             return [row[0] for row in self.sql("SELECT start_ns FROM steps").fetchall()]
@@ -197,6 +196,7 @@ class Run:
         self._database.register(REGROUPED, regrouped(self._database, starts))
         for statement in GROUPED:
             self._database.execute(statement)
+        self._loaded.add(REGROUPED)  # at last: Ctrl-C in a notebook may end it
 
     def _publish_processes(self, database: duckdb.DuckDBPyConnection) -> None:
         import pyarrow as pa

@@ -168,6 +168,22 @@ def test_a_group_that_is_begun_in_several_steps_and_used_in_one_stays_whole(
     assert run.sql("FROM regrouped").fetchall() == []
 
 
+def test_a_question_that_was_interrupted_can_be_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begins, value = _batches_of_four()
+    run = _by_prompt(tmp_path, begins, [b + 6 for b in begins], value, 6)
+
+    def pressed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("rltrace.trace.run.regrouped", pressed)
+        with pytest.raises(KeyboardInterrupt):
+            run.sql("FROM grouped_trajectories")
+    assert len(run.sql("FROM grouped_trajectories").fetchall()) == 24
+
+
 def test_where_nobody_says_how_samples_were_used_it_cannot_be_told(tmp_path: Path) -> None:
     begins = [10.0 * step + 1 for step in range(6) for _ in range(4)]
     value = [float(step % 2) for step in range(6) for _ in range(4)]

@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rltrace.analysis.ceiling import NO_MORE, most_gain
 from rltrace.analysis.gains import freshness_gain, samples_gain
 from rltrace.analysis.playbook import Move, Setting, moves, settings_for
 from rltrace.analysis.walls.cost import stages_of
 from rltrace.analysis.walls.env_reward import TOOLS
 from rltrace.analysis.walls.rank import Ranking
 from rltrace.analysis.walls.sparse_reward import successes
+from rltrace.analysis.walls.stage_wall import that_count
 from rltrace.analysis.walls.wall import ENV_REWARD, FRESHNESS, Seen, Wall
 from rltrace.analysis.whatif.lever import ON
 from rltrace.analysis.whatif.levers import LEVERS
@@ -80,6 +82,12 @@ class Fix:
         gains = [one for one in (self.goodput_gain, self.gain) if one is not None]
         return bool(gains) and all(round(100 * (one.middle - 1)) == 0 for one in gains)
 
+    @property
+    def loses(self) -> bool:
+        """Whether it is predicted to gain nothing for what it costs, though it changes the job."""
+        gain = self.goodput_gain
+        return gain is not None and not self.idle and round(100 * (gain.middle - 1)) <= 0
+
 
 def fixes_for(
     seen: Seen,
@@ -96,16 +104,15 @@ def fixes_for(
     walls = ranking.binding
     names = [wall.name for wall in walls]
     predict = predictor(source) if source is not None else None
-    stages = {word(row.stage) for row in seen.stages}
+    stages = _stages(seen, walls)
     aside: tuple[str, ...] = ()
     if not bytes_take_time(seen):
         aside = ("bytes",) if framework[0] else ("bytes", "pieces")
-    if any(f.name == TOOLS for wall in walls for f in wall.evidence):
-        stages.add(word(Stage.ENV))
     found = [
         _within(
             _fix(seen, _worded(move, stages), settings_for(*framework, move), predict, current),
             ranking.walls,
+            seen.workload is not None and seen.workload.engine.tools_hold,
         )
         for move in moves()
         if move.wall in names
@@ -124,6 +131,18 @@ def fixes_for(
     return tuple(sorted(once.values(), key=lambda fix: (_rank(fix), -fix.worth, fix.effort)))
 
 
+def _stages(seen: Seen, walls: tuple[Wall, ...]) -> set[str]:
+    """The stages that moves may change: those that were seen, and of tools and verdicts those that
+    take the time."""
+    rows = [row for row in seen.stages if row.stage in stages_of(ENV_REWARD)]
+    slight = {row.stage for row in rows} - {row.stage for row in that_count(rows)}
+    found = {word(row.stage) for row in seen.stages if row.stage not in slight}
+    unseen = Stage.ENV not in {row.stage for row in rows}
+    if unseen and any(f.name == TOOLS for wall in walls for f in wall.evidence):
+        found.add(word(Stage.ENV))
+    return found
+
+
 def bytes_take_time(seen: Seen) -> bool:
     """Whether what an update sends may be why it takes so long: not where a slow link would carry
     it in a small part of that time, and something else in it waits or works. True where its bytes
@@ -135,23 +154,15 @@ def bytes_take_time(seen: Seen) -> bool:
     return at_least_s >= _LEAST_OF_UPDATE * moved.update_s.mean
 
 
-def _within(fix: Fix | None, walls: tuple[Wall, ...]) -> Fix | None:
+def _within(fix: Fix | None, walls: tuple[Wall, ...], tools_hold: bool) -> Fix | None:
     """The fix, with no end of a gain beyond what the run would gain without the stage that it
     shortens at all: it may be against the tail of generation, and shorten all of it."""
-    lever = LEVERS.get(fix.lever.partition("=")[0]) if fix else None
-    if fix is None or fix.goodput_gain is None or lever is None or lever.within is None:
+    if fix is None or fix.goodput_gain is None:
         return fix
-    costs = [w.cost for w in walls if lever.within in stages_of(w.name) and w.cost.known]
-    share = sum(cost.share if math.isnan(cost.high) else cost.high for cost in costs)
-    if not costs or not share < 1:
-        return fix
-    most = 1 / (1 - share)
+    most = most_gain([fix.lever], walls, tools_hold)
     gain = fix.gain.at_most(most) if fix.gain else None
     held = replace(fix, gain=gain, goodput_gain=fix.goodput_gain.at_most(most))
-    if held == fix:
-        return fix
-    why = "no more is gained than the stage costs that it shortens"
-    return replace(held, rests_on=(*fix.rests_on, why))
+    return fix if held == fix else replace(held, rests_on=(*fix.rests_on, NO_MORE))
 
 
 def _rank(fix: Fix) -> int:

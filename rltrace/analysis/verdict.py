@@ -26,17 +26,19 @@ from rltrace.analysis.whatif.trust import OffTheRun, is_off, replay_error
 class Verdict(Ranking):
     """The walls as they are ranked, and what follows from it. `alarms` forbid advice: then `fixes`
     is empty. Fixes are in order of predicted gain for their effort; where none gains, "do nothing"
-    is the advice (`do_nothing`). `idle` are moves that are predicted to change nothing, which are
-    no fixes. `bytes_take_time`: whether what a weight update sends may be why it takes so long;
-    where it cannot, what would send it faster is no fix. `replay_error` is that of the replay which
-    predicts the gains: replayed over measured step before any fit, minus 1 (NaN: there is none),
-    and `unpredicted` says why none is. `lints` are the anti-patterns, `controls` the readiness
+    is the advice (`do_nothing`). `idle` are moves that are predicted to change nothing and
+    `slower` those that gain nothing for what they cost: they are no fixes.
+    `bytes_take_time`: whether what a weight update sends may be why it takes so long; where it
+    cannot, what would send it faster is no fix. `replay_error` is that of the replay which predicts
+    the gains: replayed over measured step before any fit, minus 1 (NaN: there is none), and
+    `unpredicted` says why none is. `lints` are the anti-patterns, `controls` the readiness
     checklist."""
 
     queues: Queues | None
     alarms: tuple[str, ...]
     fixes: tuple[Fix, ...]
     idle: tuple[str, ...]
+    slower: tuple[str, ...]
     bytes_take_time: bool
     replay_error: float
     unpredicted: str
@@ -47,7 +49,7 @@ class Verdict(Ranking):
     def do_nothing(self) -> bool:
         """Whether no fix with a predicted gain is known, though some were tried."""
         tried = [fix for fix in self.fixes if fix.goodput_gain is not None]
-        return bool(tried or self.idle) and all(fix.worth <= 0.02 for fix in tried)
+        return bool(tried or self.idle or self.slower) and all(fix.worth <= 0.02 for fix in tried)
 
 
 def verdict(seen: Seen, health: Health, source: Source | None) -> Verdict:
@@ -60,8 +62,9 @@ def verdict(seen: Seen, health: Health, source: Source | None) -> Verdict:
         **vars(ranking),
         queues=queues(seen),
         alarms=alarms,
-        fixes=tuple(fix for fix in fixes if not fix.idle),
+        fixes=tuple(fix for fix in fixes if not fix.idle and not fix.loses),
         idle=tuple(fix.move for fix in fixes if fix.idle),
+        slower=tuple(fix.move for fix in fixes if fix.loses),
         bytes_take_time=bytes_take_time(seen),
         replay_error=replay_error(load) if load else math.nan,
         unpredicted=str(OffTheRun(load)) if load and is_off(load) else "",

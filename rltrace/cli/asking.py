@@ -14,6 +14,7 @@ from rltrace.trace.errors import CANNOT_TELL, OK, WRONG_USAGE, RltraceError
 
 if TYPE_CHECKING:
     from rltrace.analysis.alarm import Alarm
+    from rltrace.analysis.walls.wall import Wall
 
 
 @click.command(short_help="What a change would gain, as a range.")
@@ -38,21 +39,24 @@ def whatif(run: Path | None, stages: Path | None, moves: tuple[str, ...], as_jso
     Of a run that is not well (its report has an alarm) no list of gains is given (exit 3), and what
     one change would gain stands below the alarm.
     """
+    from rltrace.analysis import ceiling
     from rltrace.analysis.whatif import levers, predict
+    from rltrace.analysis.whatif.constants import Constants
     from rltrace.report import to_json, whatif_section
 
     if stages is not None and run is not None:
         raise RltraceError("give a run or --stages, not both", WRONG_USAGE)
     pairs = levers.moves(moves)
-    found_wrong, source = _whatif_source(run, stages)
+    found_wrong, walls, source = _whatif_source(run, stages)
     alarms = [alarm.says for alarm in found_wrong if alarm.forbids]
     beside = [alarm.says for alarm in found_wrong if alarm.beside]
     if alarms and not pairs and not as_json:
         raise RltraceError(whatif_section.unwell(alarms), CANNOT_TELL)
     base = predict.baseline(source)
-    found = [predict.predict(source, pairs)] if pairs else []
+    tools_hold = source(Constants()).engine.tools_hold
+    found = [ceiling.held(predict.predict(source, pairs), walls, tools_hold)] if pairs else []
     if not pairs and not alarms:
-        found = list(predict.ranked(source))
+        found = ceiling.ranked(source, walls, tools_hold)
     if as_json:
         print_json(
             {
@@ -71,19 +75,23 @@ def whatif(run: Path | None, stages: Path | None, moves: tuple[str, ...], as_jso
     printed.show(section, console())
 
 
-def _whatif_source(run: Path | None, stages: Path | None) -> tuple[tuple[Alarm, ...], Any]:
-    """The alarms of the run that is asked about, and its workload."""
+def _whatif_source(
+    run: Path | None, stages: Path | None
+) -> tuple[tuple[Alarm, ...], tuple[Wall, ...], Any]:
+    """The alarms of the run that is asked about, its walls, and its workload."""
     if stages is not None:
         from rltrace.analysis.whatif.stated import read_stages
 
-        return (), read_stages(stages).workload
-    from rltrace.analysis.alarms import grave
+        return (), (), read_stages(stages).workload
+    from rltrace.analysis.summary import summarize
     from rltrace.analysis.whatif.of_run import workload_of
     from rltrace.run.location import find_run
     from rltrace.run.reading import open_readable
 
     opened = open_readable(find_run(run))
-    return grave(opened), workload_of(opened)
+    source = workload_of(opened)
+    found = summarize(opened, predict=False)
+    return tuple(found.health.alarms), found.verdict.walls, source
 
 
 @click.command(short_help="Which stage made the difference between two runs.")

@@ -128,7 +128,8 @@ def fixes_section(verdict: Verdict) -> Section | None:
         text = "The run is not well: no advice on tuning before that is repaired."
         return Section("What to do", (text,))
     why_none = why_no_fix(verdict)
-    if not verdict.fixes and not verdict.idle and not why_none:
+    tried = verdict.fixes or verdict.idle or verdict.slower
+    if not tried and not why_none:
         return None
     shown = verdict.fixes[:_MOST_FIXES]
     columns = (
@@ -187,6 +188,8 @@ def gain_words(gain: Estimate | None) -> str:
 def _fix_notes(shown: Sequence[Fix], verdict: Verdict) -> Iterator[str]:
     if verdict.idle:
         yield f"Predicted to change nothing: {listed(list(verdict.idle))}."
+    if verdict.slower:
+        yield f"Predicted to be slower for what it costs: {listed(list(verdict.slower))}."
     if not shown:
         return
     if verdict.unpredicted:
@@ -206,9 +209,6 @@ def _fix_notes(shown: Sequence[Fix], verdict: Verdict) -> Iterator[str]:
     if not verdict.do_nothing:
         first = shown[0]
         yield f"{first.move}: {first.risk} Watch {first.watch}."
-    slower = [fix.move for fix in shown if fix.verdict == "slower"]
-    if slower:
-        yield f"Slower for what it costs: {listed(slower)}."
 
 
 def nothing_to_do(verdict: Verdict) -> str:
@@ -226,8 +226,8 @@ def why_no_fix(verdict: Verdict) -> str:
     weights = [wall for wall in verdict.binding if wall.name == WEIGHTS]
     if weights and not verdict.bytes_take_time:
         why = _beside_bytes(weights[0])
-        return why if verdict.idle else f"no fix is known: {why}"
-    if verdict.idle:
+        return why if verdict.idle or verdict.slower else f"no fix is known: {why}"
+    if verdict.idle or verdict.slower:
         return ""
     return (
         f"no fix is known: no move against {against(verdict)} has a setting in this job, or could "

@@ -53,9 +53,14 @@ def ranked(base: Baseline, found: Sequence[Prediction], beside: Sequence[str] = 
             " + ".join(one.walls),
         )
         for one in found
-        if one.verdict != NO_GAIN
+        if one.verdict != NO_GAIN and not _loses(one)
     )
     idle = [", ".join(one.levers) for one in found if one.verdict == NO_GAIN]
+    slower = [
+        f"{', '.join(one.levers)} ({_change(one.goodput_gain.middle)})"
+        for one in found
+        if one.verdict != NO_GAIN and _loses(one)
+    ]
     return Section(
         "What if",
         (*_left_out(beside), _now(base)),
@@ -65,6 +70,7 @@ def ranked(base: Baseline, found: Sequence[Prediction], beside: Sequence[str] = 
             "each device, so that more devices must pay for themselves. Gains do not add up: move "
             "several with --lever to see them together.",
             *([f"No gain: {'; '.join(idle)}."] if idle else []),
+            *([f"Slower for what it costs: {'; '.join(slower)}."] if slower else []),
             *(f"{note}." for note in base.rests_on),
         ),
     )
@@ -72,6 +78,11 @@ def ranked(base: Baseline, found: Sequence[Prediction], beside: Sequence[str] = 
 
 def _left_out(beside: Sequence[str]) -> list[str]:
     return [f"Left out: {says}." for says in beside]
+
+
+def _loses(found: Prediction) -> bool:
+    """Whether it is no gain for what it costs, to the percent."""
+    return round(100 * (found.goodput_gain.middle - 1)) <= 0
 
 
 def _now(base: Baseline) -> str:

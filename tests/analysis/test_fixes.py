@@ -65,6 +65,27 @@ def test_a_loop_of_its_own_whose_learner_binds_is_told_what_the_what_if_predicts
     assert not found.do_nothing
 
 
+def test_what_gains_nothing_for_what_it_costs_is_no_fix(tmp_path: Path) -> None:
+    """Twice the learners cost more than they gain, as do twice the generators."""
+    spans = [(Stage.ROLLOUT, 10 * n, 10 * n + 4) for n in range(STEPS)]
+    trains = [(Stage.TRAIN, 10 * n + 4, 10 * n + 10) for n in range(STEPS)]
+    steps = [(("step", n), 10 * n, 10 * n + 10) for n in range(STEPS)]
+    parts = process("rollout", *spans), process("learner", *steps, *trains)
+    found = summarize(run_of(tmp_path, *parts)).verdict
+    assert found.slower
+    assert not set(found.slower) & {fix.move for fix in found.fixes}
+    assert all(fix.goodput_gain.middle > 1 for fix in found.fixes if fix.goodput_gain)
+    section = fixes_section(found)
+    assert section is not None
+    assert f"Predicted to be slower for what it costs: {found.slower[0]}" in str(section.notes)
+
+
+def test_verdicts_are_not_made_faster_where_tools_take_the_time(tmp_path: Path) -> None:
+    driver = samples(job(rollout=2, env=5.9, reward=0.1, train=2), [2.0] * 4)
+    found = moves_of(summary_of(tmp_path, verdicts(driver, 4, lambda n, i: i % 2)))
+    assert not [move for move in found if "verdict" in move or "reward" in move]
+
+
 def test_a_move_against_two_walls_is_one_fix(tmp_path: Path) -> None:
     spans = [(Stage.ROLLOUT, 10 * n, 10 * n + 5) for n in range(STEPS)]
     trains = [(Stage.TRAIN, 10 * n + 5, 10 * n + 10) for n in range(STEPS)]

@@ -26,6 +26,7 @@ KEYS = {
             "alarms",
             "fixes",
             "idle",
+            "slower",
             "lints",
             "controls",
             "replay_error",

@@ -226,7 +226,7 @@ def _predict(cases: _Cases, moves: Sequence[tuple[str, str]], binds: bool) -> Pr
     per_usd = 3600 / price if price > 0 else math.nan
     return Prediction(
         levers=tuple(f"{one.name}={value}" for one, value in chosen),
-        verdict=_verdict(goodput_gain),
+        verdict=verdict_of(goodput_gain),
         before_s=step_s,
         step_s=Estimate(new_s / faster, new_s, new_s * slower),
         gain=gain,
@@ -305,7 +305,8 @@ def _remains(base: Replay, played: Replay) -> float:
     return min(1.0, after / before) if before > 0 else 1.0
 
 
-def _verdict(gain: Estimate) -> str:
+def verdict_of(gain: Estimate) -> str:
+    """A gain in goodput in a word or two."""
     if gain.low > 1 + _ALIKE:
         return FASTER
     if gain.high < 1 - _ALIKE:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from rltrace.analysis.ceiling import NO_MORE, held, most_gain
 from rltrace.analysis.summary import summarize
 from rltrace.analysis.walls.cost import stages_of
 from rltrace.analysis.whatif.constants import Constants
@@ -112,6 +114,39 @@ def test_a_faster_stage_gains_no_more_than_the_stage_costs(synthetic: Made) -> N
             assert fix.goodput_gain.high <= 1 / (1 - share) + 1e-9
             tried += 1
     assert tried
+
+
+def test_no_lever_of_the_list_gains_more_than_its_walls_cost(synthetic: Made) -> None:
+    """A replay knows nothing of the walls: with walls that cost little its figures are cut, and say
+    so; with the run's own they are those of the report."""
+    run, _ = synthetic(placement="colocated", reward_s=8.0)
+    walls = summarize(run).verdict.walls
+    found = predict(workload_of(run), [("reward_latency", "0.1")])
+    assert found.goodput_gain.middle > 1.2
+    few = tuple(replace(w, cost=replace(w.cost, share=0.1, low=0.05, high=0.1)) for w in walls)
+    cut = held(found, few, tools_hold=False)
+    assert cut.gain.high == cut.goodput_gain.middle == pytest.approx(1 / 0.9)
+    assert cut.step_s.low == pytest.approx(0.9 * found.before_s)
+    assert NO_MORE in cut.rests_on
+    both = predict(workload_of(run), [("placement", "one-step-off")])
+    assert held(both, few, tools_hold=False) is both  # it does more than shorten a stage
+    asked = CliRunner().invoke(main, ["whatif", str(run.path), "--json"])
+    said = json.loads(asked.output)["predictions"]
+    most = most_gain(["reward_latency=0.5"], walls, tools_hold=False)
+    tried = [one for one in said if one["levers"][0].startswith("reward_")]
+    assert tried
+    assert all(one["goodput_gain"]["high"] <= most + 1e-9 for one in tried)
+    text = CliRunner().invoke(main, ["whatif", str(run.path)]).output
+    assert " -" not in text.partition("One lever")[0].partition("lever")[2]
+    assert "Slower for what it costs:" in text
+
+
+def test_more_places_save_time_of_tools_where_tools_keep_places(synthetic: Made) -> None:
+    run, _ = synthetic(placement="colocated", reward_s=8.0)
+    walls = summarize(run).verdict.walls
+    least = most_gain(["slots=x2"], walls, tools_hold=False)
+    assert most_gain(["slots=x2"], walls, tools_hold=True) > least > 1
+    assert most_gain(["placement=async"], walls, tools_hold=False) == math.inf
 
 
 def test_a_range_ends_where_no_more_can_be() -> None:

@@ -77,6 +77,11 @@ class Fix:
         return (self.goodput_gain.middle - 1) / self.effort
 
     @property
+    def gains(self) -> bool:
+        """Whether it is predicted to gain more than next to nothing."""
+        return self.goodput_gain is not None and self.goodput_gain.middle > _GOOD
+
+    @property
     def idle(self) -> bool:
         """Whether it is predicted to change nothing, to the percent."""
         gains = [one for one in (self.goodput_gain, self.gain) if one is not None]
@@ -168,7 +173,7 @@ def _within(fix: Fix | None, walls: tuple[Wall, ...], tools_hold: bool) -> Fix |
 def _rank(fix: Fix) -> int:
     if fix.goodput_gain is None:
         return 1
-    return 0 if fix.goodput_gain.middle > _GOOD else 2
+    return 0 if fix.gains else 2
 
 
 def _worded(move: Move, stages: set[str]) -> Move:

@@ -49,7 +49,7 @@ class Verdict(Ranking):
     def do_nothing(self) -> bool:
         """Whether no fix with a predicted gain is known, though some were tried."""
         tried = [fix for fix in self.fixes if fix.goodput_gain is not None]
-        return bool(tried or self.idle or self.slower) and all(fix.worth <= 0.02 for fix in tried)
+        return bool(tried or self.idle or self.slower) and not any(fix.gains for fix in tried)
 
 
 def verdict(seen: Seen, health: Health, source: Source | None) -> Verdict:

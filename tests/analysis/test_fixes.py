@@ -13,6 +13,7 @@ from rltrace.analysis.fixes import not_yet
 from rltrace.analysis.playbook import moves, settings_for
 from rltrace.analysis.summary import Summary, summarize
 from rltrace.analysis.walls.wall import ENV_REWARD, LEARNER, ROLLOUT, TAIL, Figure
+from rltrace.analysis.whatif.predict import Estimate
 from rltrace.report import markdown, terminal
 from rltrace.report.html.advice import fixes_part
 from rltrace.report.verdict import evidence
@@ -124,6 +125,15 @@ def test_to_do_nothing_is_said_of_the_walls_that_bind(tmp_path: Path) -> None:
     told = list(evidence(replace(found, verdict=none)))
     wanted = "no known move against env/reward latency is predicted to gain anything"
     assert f"no fix is known: {wanted}" in told  # what takes most of a step is not to be left so
+
+
+def test_a_small_gain_is_one_whatever_its_effort(tmp_path: Path) -> None:
+    found = slow_verdicts(tmp_path).verdict
+    fix = next(fix for fix in found.fixes if fix.goodput_gain is not None)
+    small = replace(fix, goodput_gain=Estimate(1.02, 1.05, 1.08), effort=3)
+    assert not replace(found, fixes=(small,)).do_nothing
+    none = replace(fix, goodput_gain=Estimate(1.0, 1.01, 1.02), effort=1)
+    assert replace(found, fixes=(none,)).do_nothing
 
 
 @pytest.mark.parametrize(("size_bytes", "advised"), [(10**6, False), (4 * 10**9, True)])

@@ -64,6 +64,13 @@ class Binding:
     led_steps: dict[str, int]
 
 
+def too_few(steps: int) -> str:
+    """Why so many steady steps tell nothing; empty where they are enough."""
+    if steps >= FEWEST_STEPS:
+        return ""
+    return f"{steps} steady step{'s' * (steps != 1)}, at least {FEWEST_STEPS} are needed"
+
+
 def find_binding(steps: Steps, breakdown: Breakdown, rows: tuple[StageRow, ...]) -> Binding:
     """The verdict on the steady steps of a run."""
     steady = list(steps.steady)
@@ -86,7 +93,7 @@ def find_binding(steps: Steps, breakdown: Breakdown, rows: tuple[StageRow, ...])
     if steps.whole_run:
         because = "no step was recorded, so the run is one sample"
     elif n < FEWEST_STEPS:
-        because = f"{n} steady step{'s' * (n != 1)}, at least {FEWEST_STEPS} are needed"
+        because = too_few(n)
     elif uncovered > first.share:
         because = f"{100 * uncovered:.0f} % of the step is in no stage, more than in any one stage"
     margins = {row.name: spread(exposed[:, first.stage] - exposed[:, row.stage]) for row in work}

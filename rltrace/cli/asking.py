@@ -83,13 +83,17 @@ def _whatif_source(
         from rltrace.analysis.whatif.stated import read_stages
 
         return (), (), read_stages(stages).workload
+    from rltrace.analysis.binding import too_few
     from rltrace.analysis.summary import summarize
-    from rltrace.analysis.whatif.of_run import workload_of
+    from rltrace.analysis.whatif.of_run import parts_of, workload_of
     from rltrace.run.location import find_run
     from rltrace.run.reading import open_readable
 
     opened = open_readable(find_run(run))
-    source = workload_of(opened)
+    parts = parts_of(opened)
+    source = workload_of(opened, parts)
+    if few := too_few(len(parts.steps.steady)):
+        raise RltraceError(f"cannot be predicted: {few}", CANNOT_TELL)
     found = summarize(opened, predict=False)
     return tuple(found.health.alarms), found.verdict.walls, source
 

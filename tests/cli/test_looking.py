@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from rltrace.trace.clock import node_id
+from rltrace.trace.errors import CANNOT_TELL
 from rltrace.trace.run_dir import update_run_json
+from tests.analysis.handmade import process, run_of, turns
 from tests.cli.conftest import invoke
 
 
@@ -163,3 +165,13 @@ def test_a_run_of_which_one_table_is_damaged_is_told_as_far_as_it_goes(run: Path
     result = invoke("report", run)
     assert result.exit_code == 0
     assert "cut or damaged (uses)" in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize(("steps", "says"), [(1, "1 steady step,"), (2, "2 steady steps,")])
+def test_of_too_few_steps_nothing_is_predicted(tmp_path: Path, steps: int, says: str) -> None:
+    few = run_of(tmp_path, process("driver", *turns(*[6.0] * steps))).path
+    for moves in ([], ["--lever", "train_speed=2"]):
+        result = invoke("whatif", few, *moves)
+        assert result.exit_code == CANNOT_TELL
+        said = f"rltrace: cannot be predicted: {says} at least 3 are needed\n"
+        assert result.output == said

@@ -129,7 +129,7 @@ def calibrated(spec: Spec, found: Measured) -> Spec:
     """The workload with the cost models scaled to what they said of the run's own devices and what
     these then took. Where those are no GPUs that are known, only its lengths and latencies count,
     which is said."""
-    steps = f"{found.steps} measured steps"
+    steps = f"{found.steps} measured step{'s' * (found.steps != 1)}"
     if found.gpu is None or not found.devices:
         note = f"lengths and latencies are those of {steps}; its devices are no known GPUs, so the "
         return replace(spec, assumed=(*spec.assumed, f"{note}pace of stages is not calibrated"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from rltrace.analysis.binding import ALIKE, FEWEST_STEPS, RESOURCE_OF, find_binding
+from rltrace.analysis.binding import ALIKE, RESOURCE_OF, find_binding, too_few
 from rltrace.analysis.coverage import NOT_LOGGED
 from rltrace.analysis.waits import waits
 from rltrace.analysis.walls.beside import beside
@@ -88,8 +88,7 @@ def rank(seen: Seen) -> Ranking:
         return nothing(because, "a longer run, where that step still works; else why it does not")
     if seen.steps.whole_run:
         return nothing("no step was recorded", f"saying what a step is, with {SAY_STEPS}")
-    if n < FEWEST_STEPS:
-        few = f"{n} steady step{'s' * (n != 1)}, at least {FEWEST_STEPS} are needed"
+    if few := too_few(n):
         return nothing(few, "more steps")
     if not seen.steps_s.sum() > 0:
         return nothing("the steps have no length", f"steps that last, with {SAY_STEPS}")

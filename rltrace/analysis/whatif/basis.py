@@ -54,15 +54,13 @@ def measured(load: Workload) -> list[str]:
     if not load.steps:
         return []
     error = replay_error(load)
+    steps = f"{load.steps} measured step{'s' * (load.steps != 1)}"
     if math.isnan(error):
         return [
-            f"{load.steps} measured steps, of which the stage seconds are known and no samples: "
+            f"{steps}, of which the stage seconds are known and no samples: "
             "the replay is made of these, and was held against nothing else"
         ]
-    return [
-        f"{load.steps} measured steps; replayed as they were, before any fit, they take "
-        f"{100 * error:+.1f} %"
-    ]
+    return [f"{steps}; replayed as they were, before any fit, they take {100 * error:+.1f} %"]
 
 
 def rest(before: Workload, after: Workload) -> list[str]:

@@ -21,6 +21,7 @@ from rltrace.analysis.staleness import Staleness, staleness
 from rltrace.analysis.stalls import without_stalls
 from rltrace.analysis.steps import Steps, find_steps
 from rltrace.analysis.syncs import Syncs, syncs
+from rltrace.analysis.whatif.constants import Constants
 from rltrace.analysis.whatif.engine_fit import Sequences, fit_engine
 from rltrace.analysis.whatif.predict import Source
 from rltrace.analysis.whatif.replay import replay
@@ -32,6 +33,7 @@ from rltrace.analysis.whatif.run_samples import (
     scoring_of,
 )
 from rltrace.analysis.whatif.stated import stated
+from rltrace.analysis.whatif.trust import is_off
 from rltrace.analysis.whatif.workload import PLACEMENTS, Batch, Sync, Workload
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
 from rltrace.trace.vocabulary import Phase, Stage, word
@@ -44,6 +46,7 @@ _STARVED = 0.1  # a learner that waits longer than this part of the step is not 
 _MOST_SCALE = 2.0
 _TOLD = 0.5  # of the reward stage's time that verdicts of known length explain
 _WORKER = "worker"  # a process that stands for a device
+_MOSTLY = 0.8  # chains of which the shorter runs for so much of its time under the other overlap
 _NOT_WORK = (Stage.OTHER, Stage.STEP, Stage.WAIT)
 
 
@@ -122,9 +125,15 @@ def _starts_s(parts: Parts) -> Floats:
 
 
 def _from_stages(run: Run, parts: Parts, placement: str) -> Source:
-    """A run whose log tells stage seconds only."""
+    """A run whose log tells stage seconds only.
+
+    Errors: `RltraceError` where nobody says who waits for whom, and its chains overlap in part."""
     steady = list(parts.steps.steady)
     tau_s = parts.breakdown.tau_s[steady].mean(axis=0)
+    if placement == "disaggregated" and not stated_placement(run):
+        placement = _overlapping(parts)
+    if placement == "one-step-off":  # what a chain hides of an update holds nobody up
+        tau_s[Stage.SYNC] = parts.breakdown.exposed_s[steady, Stage.SYNC].mean()
     seconds = {word(s): float(tau_s[s]) for s in Stage if s not in _NOT_WORK and tau_s[s] > 0}
     tables = {
         "placement": placement,
@@ -134,7 +143,35 @@ def _from_stages(run: Run, parts: Parts, placement: str) -> Source:
     }
     source = stated(tables, "the run").workload
     more = _common(run, parts)
-    return lambda constants: replace(source(constants), **more)
+    idle_s = float(parts.breakdown.unattributed_s[steady].mean())
+
+    def made(constants: Constants) -> Workload:
+        load = replace(source(constants), **more)
+        return _held_against_its_steps(load, idle_s) if placement == "one-step-off" else load
+
+    return made
+
+
+def _overlapping(parts: Parts) -> str:
+    """The placement of a run whose chains overlap, of whose samples and versions nobody tells."""
+    composition = parts.composition
+    share = composition.overlap_share if composition else 0.0
+    if share >= _MOSTLY:
+        return "one-step-off"
+    raise RltraceError(
+        f"generation and training overlap in part ({100 * share:.0f} % of the shorter), and no "
+        "trajectory tells who waits for whom: nothing can be replayed",
+        CANNOT_TELL,
+    )
+
+
+def _held_against_its_steps(load: Workload, idle_s: float) -> Workload:
+    """The workload with the error of its replay where that is off: stage seconds of chains that
+    overlap need not add up to the steps."""
+    unexplained_s = max(0.0, load.rest_s - idle_s)
+    error = math.log((replay(load).step_s - unexplained_s) / load.measured_step_s)
+    off = replace(load, model_error=error)
+    return off if is_off(off) else load
 
 
 def _common(run: Run, parts: Parts) -> dict[str, Any]:

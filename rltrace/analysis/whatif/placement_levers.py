@@ -12,12 +12,20 @@ from dataclasses import replace
 from rltrace.analysis.whatif.constants import Constants
 from rltrace.analysis.whatif.lever import check, factor_of, needs, number
 from rltrace.analysis.whatif.pools import grown, resplit, scaled_learner, scaled_rollout
-from rltrace.analysis.whatif.workload import PLACEMENTS, Workload
+from rltrace.analysis.whatif.workload import OVERLAPPING, PLACEMENTS, Workload
 
 _KEPT = (
     "generation and training take turns on the same devices, which they go on to do: half as many "
     "groups again are begun, and those that are not complete wait for the next step "
     "(partial_rollout=1.5)"
+)
+_NO_TAIL_SEEN = (
+    "no trajectory was recorded: for how much of generation a batch waits for its longest sample "
+    "was not seen"
+)
+_NO_BARRIER_SEEN = (
+    "generation goes on beside training already; without trajectories nobody knows what it waits "
+    "for"
 )
 
 
@@ -62,6 +70,8 @@ def split(load: Workload, value: str, constants: Constants) -> Workload:
 def placement(load: Workload, value: str, constants: Constants) -> Workload:
     check(value in PLACEMENTS, "placement", value, "one of " + ", ".join(PLACEMENTS))
     needs(value != load.placement, f"it is {value} already")
+    beside = value in OVERLAPPING and load.placement in OVERLAPPING
+    needs(not (beside and load.without_samples), _NO_BARRIER_SEEN)
     scoring = "group" if load.scoring == "batch" and value != "colocated" else load.scoring
     return replace(load, placement=value, scoring=scoring, keeps_unfinished=False, in_batches=False)
 
@@ -71,6 +81,7 @@ def no_barrier(load: Workload, value: str, constants: Constants) -> Workload:
         scoring = "group" if load.scoring == "batch" else load.scoring
         return replace(load, in_batches=False, scoring=scoring)
     needs(load.placement != "async", "there is no barrier in async")
+    needs(not load.without_samples, _NO_TAIL_SEEN)
     if load.shared:
         kept = partial_rollout(load, "1.5", constants)
         return replace(kept, rests_on=(*kept.rests_on, _KEPT))
@@ -88,6 +99,7 @@ def partial_rollout(load: Workload, value: str, constants: Constants) -> Workloa
     check(in_flight >= 1, "partial_rollout", value, "groups begun for each one needed, 1 or more")
     turns = load.placement in ("colocated", "disaggregated")
     needs(turns, f"{load.placement} does not wait for a batch to end")
+    needs(not load.without_samples, _NO_TAIL_SEEN)
     return replace(load, keeps_unfinished=True, in_flight=in_flight)
 
 

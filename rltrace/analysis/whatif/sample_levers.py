@@ -34,6 +34,9 @@ def speculative(load: Workload, value: str, constants: Constants) -> Workload:
 
 
 def tail_cap(load: Workload, value: str, constants: Constants) -> Workload:
+    needs(
+        not load.without_samples, "no trajectory was recorded: how unequal lengths are is unknown"
+    )
     tokens = np.concatenate([batch.tokens for batch in load.batches])
     if value.startswith("p"):
         percent = number("tail_cap", value[1:])

@@ -99,11 +99,16 @@ class Workload:
     steps: int = 0  # that were measured; 0: stated
     step_deviation: float = math.nan  # standard deviation of measured steps over their mean
     # Logarithm of the replay's step over the measured one, before any fit. NaN: the replay is made
-    # of stage seconds, and would be held against itself.
+    # of stage seconds, and would be held against itself (unless it is off even so).
     model_error: float = math.nan
     failed_share: float = 0.0
     parameters: float = math.nan
     rests_on: tuple[str, ...] = ()
+
+    @property
+    def without_samples(self) -> bool:
+        """Whether it is a run of which only the stage seconds are known."""
+        return self.steps > 0 and math.isnan(self.model_error)
 
     @property
     def shared(self) -> bool:

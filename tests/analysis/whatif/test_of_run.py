@@ -14,6 +14,7 @@ from rltrace.analysis.whatif.constants import Constants
 from rltrace.analysis.whatif.of_run import workload_of
 from rltrace.analysis.whatif.predict import baseline, predict, ranked
 from rltrace.analysis.whatif.replay import replay
+from rltrace.analysis.whatif.trust import OffTheRun
 from rltrace.analysis.whatif.workload import Workload
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
 from rltrace.trace.run import Run
@@ -325,6 +326,62 @@ def test_without_trajectories_the_stages_are_taken_as_stated(tmp_path: Path) -> 
     assert any(note.startswith("tail_share") for note in tails.rests_on)
 
 
+def ahead(path: Path, rollout_s: float, train_s: float, begins_s: float = 0.0) -> Run:
+    """A thread generates the next batch beside the learner, so long after its step began; weights
+    move for 1 s at the end of a step."""
+    step_s = max(begins_s + rollout_s, train_s) + 1
+    spans: list[tuple[Any, ...]] = []
+    for n in range(6):
+        start, end = step_s * n, step_s * (n + 1)
+        spans += [(("step", n), start, end, 0), (Stage.TRAIN, start, start + train_s, 0)]
+        spans += [(Stage.SYNC, end - 1, end, 0)]
+        spans += [(Stage.ROLLOUT, start + begins_s, start + begins_s + rollout_s, 1)]
+    return run_of(path, process("driver", *spans))
+
+
+def test_stages_that_run_beside_each_other_are_replayed_so(tmp_path: Path) -> None:
+    source = workload_of(ahead(tmp_path, rollout_s=3, train_s=6))
+    found = baseline(source)
+    assert found.placement == "one-step-off"
+    assert found.replayed_s == pytest.approx(7)
+    # 4 s of training, 1 s of weights: the learner's speed counts in full.
+    assert predict(source, [("train_speed", "1.5")]).step_s.middle == pytest.approx(5)
+    levers = {one.levers[0]: one for one in ranked(source) if one.goodput_gain.middle > 1.02}
+    assert list(levers) == ["train_speed=1.5"]
+    with pytest.raises(RltraceError, match="goes on beside training already") as error:
+        predict(source, [("placement", "async")])
+    assert error.value.exit_code == CANNOT_TELL
+
+
+def test_training_that_is_hidden_gains_nothing(tmp_path: Path) -> None:
+    source = workload_of(ahead(tmp_path, rollout_s=6, train_s=3))
+    assert predict(source, [("train_speed", "1.5")]).gain.middle == pytest.approx(1)
+
+
+def test_stages_that_overlap_in_part_predict_nothing(tmp_path: Path) -> None:
+    with pytest.raises(RltraceError, match=r"overlap in part \(50 % of the shorter\)") as error:
+        workload_of(ahead(tmp_path, rollout_s=4, train_s=6, begins_s=4))
+    assert error.value.exit_code == CANNOT_TELL
+
+
+def test_stages_that_do_not_add_up_to_the_steps_predict_nothing(tmp_path: Path) -> None:
+    """It is said to run ahead, and takes turns."""
+    driver = process("driver", *turns(5, 5, 5, 5))
+    run = run_of(tmp_path, driver, settings={"placement": "one-step-off"})
+    with pytest.raises(OffTheRun, match="off by a factor of 2"):
+        predict(workload_of(run), [("train_speed", "2")])
+
+
+@pytest.mark.parametrize(
+    "move", [("no_barrier", "1"), ("partial_rollout", "1.5"), ("tail_cap", "p95")]
+)
+def test_a_tail_that_nobody_saw_is_not_taken_away(tmp_path: Path, move: tuple[str, str]) -> None:
+    source = workload_of(run_of(tmp_path, process("driver", *turns(6, 6, 6, 6))))
+    with pytest.raises(RltraceError, match="no trajectory was recorded") as error:
+        predict(source, [move])
+    assert error.value.exit_code == CANNOT_TELL
+
+
 def one_process(path: Path, rest_s: float = 0.0) -> Run:
     """A plain loop: 6 s of generation, 4 s of training, and so much that is in no span."""
     spans: list[tuple[Any, ...]] = []
@@ -342,10 +399,11 @@ def test_one_process_that_does_everything_is_one_pool(tmp_path: Path) -> None:
     assert sum(found.devices.values()) == pytest.approx(1)
 
 
-def test_without_a_barrier_it_is_said_what_that_means(tmp_path: Path, synthetic: Made) -> None:
-    found = predict(workload_of(one_process(tmp_path)), [("no_barrier", "1")])
+def test_without_a_barrier_it_is_said_what_that_means(synthetic: Made) -> None:
+    together, _ = synthetic(placement="colocated")
+    found = predict(workload_of(together), [("no_barrier", "1")])
     assert "take turns on the same devices, which they go on to do" in " ".join(found.rests_on)
-    assert found.devices == {"shared": 1.0}
+    assert found.devices == {"shared": 8.0}
     apart, _ = synthetic(placement="disaggregated")
     found = predict(workload_of(apart), [("no_barrier", "1")])
     assert "samples that lag by up to 1 version (placement=async)" in " ".join(found.rests_on)
@@ -354,7 +412,6 @@ def test_without_a_barrier_it_is_said_what_that_means(tmp_path: Path, synthetic:
 @pytest.mark.parametrize(
     "move",
     [
-        ("no_barrier", "1"),
         ("placement", "one-step-off"),
         ("placement", "async"),
         ("placement", "disaggregated"),
@@ -393,6 +450,7 @@ def test_one_step_gives_a_wide_answer(tmp_path: Path) -> None:
     found = predict(workload_of(run), [("train_speed", "2")])
     assert found.step_s.middle == pytest.approx(8)
     assert found.step_s.high / found.step_s.low > 1.1
+    assert any(note.startswith("1 measured step,") for note in found.rests_on)
 
 
 def test_a_run_that_was_killed_or_has_no_versions_has_an_answer(synthetic: Made) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,6 +30,7 @@ from rltrace.analysis.queued import has_queues, may_have_queues
 from rltrace.analysis.roles import MOVES, Range, Role, set_seconds, united
 from rltrace.analysis.stages import Breakdown
 from rltrace.analysis.steps import Steps
+from rltrace.analysis.stopped import stopped_latency_s, stopped_role, stopped_share
 from rltrace.analysis.whatif.workload import Workload
 from rltrace.trace.vocabulary import Stage
 
@@ -45,7 +46,8 @@ class Pace:
     """The roles of a job in which they go on beside each other. `step_s` is from the start of one
     step to that of the next, in the mean, and `samples` how many are made for it (0: nobody knows);
     `on_the_way` how many steps' samples are under way at most, and `latency_s` how long one is
-    worked on by each stage."""
+    worked on by each stage. `if_stopped` is the same if generation stood still while weights were
+    sent; None where that is known."""
 
     step_s: float
     samples: float
@@ -53,6 +55,7 @@ class Pace:
     actors: tuple[Role, ...]
     on_the_way: float
     latency_s: dict[Stage, float]
+    if_stopped: Pace | None = None
 
     @property
     def roles(self) -> tuple[Role, ...]:
@@ -129,13 +132,24 @@ def find_pace(
     roles = actors.roles(load.engine if load is not None else None)
     if learner is None or not any(role.name == "actors" for role in roles):
         return None
-    return Pace(
+    found = Pace(
         step_s=(until - since) / 1e9 / len(steady),
         samples=actors.needed / len(steady),
         learner=learner,
         actors=roles,
         on_the_way=actors.on_the_way(),
         latency_s=actors.latency_s(),
+    )
+    share = stopped_share(run, pieces)
+    return replace(found, if_stopped=_stopped(found, share)) if share is not None else found
+
+
+def _stopped(pace: Pace, share: float) -> Pace:
+    sent_s = pace.of_learner_s(MOVES)
+    return replace(
+        pace,
+        actors=tuple(stopped_role(role, share, sent_s) for role in pace.actors),
+        latency_s=stopped_latency_s(pace.latency_s, share),
     )
 
 

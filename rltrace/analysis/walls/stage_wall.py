@@ -10,7 +10,7 @@ from rltrace.analysis.chains import Seconds
 from rltrace.analysis.stages import StageRow
 from rltrace.analysis.walls.beside import beside
 from rltrace.analysis.walls.held_up import corrections, is_measured
-from rltrace.analysis.walls.paced import paced
+from rltrace.analysis.walls.paced import if_stopped, paced
 from rltrace.analysis.walls.wall import (
     CANNOT_TELL,
     LIKELY,
@@ -93,7 +93,8 @@ def stage_wall(
     confidence = _confidence(cost, n, confirmed)
     if by_replay is not None and cost.half_width > max(ALIKE, cost.share / 2):
         confidence = WEAK
-    return Wall(name, confidence, cost, symptom, because, evidence, missing)
+    wall = Wall(name, confidence, cost, symptom, because, evidence, missing)
+    return if_stopped(seen, wall, stages)
 
 
 def _how(seen: Seen, but: str, by_replay: bool) -> str:

@@ -26,7 +26,8 @@ FILLING = 8
 @dataclass(frozen=True)
 class Queued:
     """The knobs, in seconds: what a sample takes a generator and a judge (evenly spread by
-    `jitter`), and a step the learner. Each generator has so many samples at once."""
+    `jitter`), and a step the learner. Each generator has so many samples at once. `pauses`: they
+    stand still while weights are sent, with their samples open."""
 
     generate_s: float = 0.5
     judge_s: float = 0.1
@@ -39,6 +40,7 @@ class Queued:
     batch: int = 8
     steps: int = 24
     jitter: float = 0.3
+    pauses: bool = False
     seed: int = 0
 
     def without(self, *stages: Stage) -> Queued:
@@ -93,6 +95,7 @@ class _Play:
         self.generated: dict[int, tuple[int, int, Activity]] = {}  # generator, place
         self.verdicts: dict[int, tuple[int, Activity]] = {}
         self.steps: list[Interval] = []
+        self.sends: list[Interval] = []
         self.used: list[tuple[int, int]] = []  # step, sample
         self.learner: list[Activity] = []
         self.waits: list[tuple[str, int, int, Interval]] = []  # whose: role, rank, lane
@@ -133,8 +136,24 @@ class _Play:
 
             self.made.put(sample, put)
 
+        begun = self.sim.now
         length = self.length(self.job.generate_s, 1, sample)
-        self.sim.work(Stage.ROLLOUT, f"generator/{generator}", length, made)
+
+        def go_on(activity: Activity) -> None:
+            left = length - (self.sim.now - begun) + self.stopped(begun)
+            if left > 0:
+                self.sim.work(Stage.ROLLOUT, activity.process, left, go_on)
+            else:
+                made(replace(activity, start=begun))
+
+        self.sim.work(Stage.ROLLOUT, f"generator/{generator}", length, go_on)
+
+    def stopped(self, since: int) -> int:
+        """How long generation has stood still since then."""
+        if not self.job.pauses:
+            return 0
+        until = self.sim.now
+        return sum(max(0, min(end, until) - max(begin, since)) for begin, end in self.sends)
 
     def judge(self, judge: int) -> None:
         since = self.sim.now
@@ -170,6 +189,7 @@ class _Play:
         def trained(activity: Activity) -> None:
             self.learner.append(activity)
             length = self.length(self.job.sync_s, 4, len(self.steps))
+            self.sends.append((self.sim.now, self.sim.now + length))
             self.sim.work(Stage.SYNC, "learner/0", length, sent)
 
         def sent(activity: Activity) -> None:

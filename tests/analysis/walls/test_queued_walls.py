@@ -13,7 +13,7 @@ import rltrace
 from benchmarks.synthetic.played import Process
 from rltrace.analysis.summary import Summary, summarize
 from rltrace.analysis.walls.wall import ENV_REWARD, LEARNER, ROLLOUT, WEIGHTS
-from rltrace.trace.vocabulary import Stage
+from rltrace.trace.vocabulary import Stage, SyncRole
 from tests.analysis.handmade import rows, run_of
 from tests.analysis.walls.queued import Queued, cost, processes
 from tests.analysis.walls.walled import summary_of, walls_of
@@ -42,6 +42,15 @@ def holds(found: Summary, job: Queued, name: str) -> None:
     true, said = cost(job, STAGE_OF[name]), walls_of(found)[name].cost
     assert said.low - 0.01 <= true <= said.high + 0.01, (name, true, said)
     assert said.share == pytest.approx(true, abs=0.1), name
+
+
+def own_loop(path: Path, *made: Process) -> Summary:
+    """The summary of a run of these in a loop of the user's own, which has no adapter."""
+    path = run_of(path, *made).path
+    for file in (path / "process").glob("*.json"):
+        facts = json.loads(file.read_text())
+        file.write_text(json.dumps({k: v for k, v in facts.items() if k != "adapter"}))
+    return summarize(rltrace.open_run(path))
 
 
 @pytest.mark.parametrize("binding", BINDING)
@@ -89,11 +98,7 @@ def test_who_makes_samples_and_says_that_it_waits_waits_for_room(tmp_path: Path)
     """Little room, and weights that are sent in no time: nothing else tells it from a batch ahead.
     Between the roles of a placement that is stated to have none, there are no queues."""
     job = Queued(train_s=4, room=2)
-    path = run_of(tmp_path / "told", *processes(job)).path
-    for file in (path / "process").glob("*.json"):  # a loop of the user's own has no adapter
-        facts = json.loads(file.read_text())
-        file.write_text(json.dumps({k: v for k, v in facts.items() if k != "adapter"}))
-    found = summarize(rltrace.open_run(path))
+    found = own_loop(tmp_path / "told", *processes(job))
     assert "by the pace" in found.verdict.because
     for wall in (LEARNER, WEIGHTS, ROLLOUT):
         holds(found, job, wall)
@@ -170,3 +175,65 @@ def test_rates_of_roles_are_those_of_their_processes_at_work(tmp_path: Path) -> 
     assert queues.actors == pytest.approx(2 / 0.5, rel=0.05)
     assert queues.rewards == pytest.approx(2 / 0.1, rel=0.05)
     assert queues.learner == pytest.approx(8 / 4.05, rel=0.05)
+
+
+SENDS = {
+    "one sample at once": Queued(sync_s=3),
+    "many samples at once": Queued(sync_s=3, at_once=4, generate_s=2),
+}
+
+
+@pytest.mark.parametrize("pauses", [False, True], ids=["goes on", "pauses"])
+@pytest.mark.parametrize("sends", SENDS)
+def test_where_nobody_says_whether_generation_stood_still_for_weights_both_may_be(
+    tmp_path: Path, sends: str, pauses: bool
+) -> None:
+    """Only the learner records updates, and samples are open all the while."""
+    job = replace(SENDS[sends], pauses=pauses)
+    found = own_loop(tmp_path, *processes(job))
+    walls = walls_of(found)
+    for name in (WEIGHTS, ROLLOUT):
+        said, true = walls[name].cost, cost(job, STAGE_OF[name])
+        assert said.low - 0.02 <= true <= said.high + 0.02, (name, true, said)
+    assert found.verdict.confidence == "weak"
+    if pauses:
+        assert walls[WEIGHTS].confidence == walls[ROLLOUT].confidence == "weak"
+        assert any('role="sink"' in told for told in found.verdict.would_tell)
+
+
+def test_where_updates_are_recorded_where_weights_are_taken_it_is_known(tmp_path: Path) -> None:
+    job, name = BINDING["weights"]
+    made = processes(job)
+    generator = next(one for one in made if one.role == "generator")
+    (sent,) = made[0].columns["syncs"]
+    generator.rows("syncs", **{**sent, "role": 0 * sent["role"] + int(SyncRole.SINK)})
+    found = own_loop(tmp_path, *made)
+    assert found.verdict.first is not None
+    assert found.verdict.first.name == name
+    assert "stood still" not in found.verdict.because
+    holds(found, job, name)
+
+
+@pytest.mark.parametrize("pauses", [False, True], ids=["goes on", "pauses"])
+def test_the_learner_may_cost_less_where_generation_may_stand_still_for_weights(
+    tmp_path: Path, pauses: bool
+) -> None:
+    """It waits for the learner, whose queue is full, so that no sample is open as weights are sent:
+    but faster steps would have generators wait for weights."""
+    job = Queued(sync_s=2, train_s=3, pauses=pauses)
+    found = own_loop(tmp_path, *processes(job))
+    walls = walls_of(found)
+    for name in (LEARNER, WEIGHTS, ROLLOUT):
+        said, true = walls[name].cost, cost(job, STAGE_OF[name])
+        assert said.low - 0.02 <= true <= said.high + 0.02, (name, true, said)
+    assert walls[LEARNER].confidence == "weak"
+
+
+def test_updates_that_take_next_to_no_time_leave_nothing_open(tmp_path: Path) -> None:
+    """However generation takes them."""
+    job = Queued(generate_s=2, pauses=True)
+    found = own_loop(tmp_path, *processes(job))
+    assert found.verdict.confidence == "likely"
+    assert "stood still" not in found.verdict.because
+    holds(found, job, ROLLOUT)
+    holds(found, job, WEIGHTS)

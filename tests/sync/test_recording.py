@@ -36,7 +36,9 @@ def test_a_publication_and_a_pull_are_a_source_and_a_sink(
     found = rows(
         run_path,
         "select role, version, transport, bytes, wire_bytes, buckets, checksum,"
-        " stall_ns >= 0 and stall_ns <= end_ns - start_ns from syncs order by start_ns",
+        " stall_ns >= 0 and (behind or stall_ns <= end_ns - start_ns)"
+        # who waits for one behind him may do so before it begins
+        " from (select *, role = 'source' and version = 2 as behind from syncs) order by start_ns",
     )
     size = LAYOUT.bytes
     expected = [

@@ -52,10 +52,10 @@ def test_a_job_that_generates_all_the_time_keeps_its_bound(max_lag: int) -> None
 
 @pytest.mark.parametrize("placement", ["colocated", "async"])
 def test_weights_through_shared_memory_make_the_same_job(colocated: Ledger, placement: str) -> None:
-    ledger = run(sync="bucketed", placement=placement)
+    ledger = run(sync="bucketed", placement=placement, max_lag=1)  # so that one has to arrive
     if placement == "colocated":
         assert training(ledger) == training(colocated)
-    assert max(lags(ledger)) <= SMALL.max_lag
+    assert max(lags(ledger)) <= 1
     assert sum(record.sync_bytes for record in ledger.steps) > 0
     places = {f"trainer-{group}" for group in placement_group_table()}  # of this cluster's jobs
     assert len(places) > 1

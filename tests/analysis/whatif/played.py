@@ -1,4 +1,4 @@
-"""Workloads made by hand for the replay."""
+"""Workloads for the replay: made by hand, and of runs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from rltrace.analysis.whatif.constants import Constants
+from rltrace.analysis.whatif.of_run import workload_of
 from rltrace.analysis.whatif.stated import Stated, stated
 from rltrace.analysis.whatif.workload import Batch, Engine, Workload
+from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage
 
 ALIKE = {"tail_share": 0.0, "log_deviation": 0.0, "own_devices": 1.0, "train_exponent": 1.0,
@@ -42,3 +45,8 @@ def workload(*batches: Batch, train_s: float = 2.0, **more: Any) -> Workload:
 def told(placement: str = "colocated", **tables: Any) -> Stated:
     """A stages file by its tables."""
     return stated({"placement": placement, **tables}, "stages.toml")
+
+
+def of(run: Run) -> Workload:
+    """The workload of a run, which no constant changes."""
+    return workload_of(run)(Constants())

@@ -91,7 +91,7 @@ class Fix:
     def loses(self) -> bool:
         """Whether it is predicted to gain nothing for what it costs, though it changes the job."""
         gain = self.goodput_gain
-        return gain is not None and not self.idle and round(100 * (gain.middle - 1)) <= 0
+        return gain is not None and not self.idle and gain.is_no_gain
 
 
 def fixes_for(

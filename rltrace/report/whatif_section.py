@@ -53,13 +53,13 @@ def ranked(base: Baseline, found: Sequence[Prediction], beside: Sequence[str] = 
             " + ".join(one.walls),
         )
         for one in found
-        if one.verdict != NO_GAIN and not _loses(one)
+        if one.verdict != NO_GAIN and not one.goodput_gain.is_no_gain
     )
     idle = [", ".join(one.levers) for one in found if one.verdict == NO_GAIN]
     slower = [
         f"{', '.join(one.levers)} ({_change(one.goodput_gain.middle)})"
         for one in found
-        if one.verdict != NO_GAIN and _loses(one)
+        if one.verdict != NO_GAIN and one.goodput_gain.is_no_gain
     ]
     return Section(
         "What if",
@@ -78,11 +78,6 @@ def ranked(base: Baseline, found: Sequence[Prediction], beside: Sequence[str] = 
 
 def _left_out(beside: Sequence[str]) -> list[str]:
     return [f"Left out: {says}." for says in beside]
-
-
-def _loses(found: Prediction) -> bool:
-    """Whether it is no gain for what it costs, to the percent."""
-    return round(100 * (found.goodput_gain.middle - 1)) <= 0
 
 
 def _now(base: Baseline) -> str:

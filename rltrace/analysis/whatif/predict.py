@@ -45,6 +45,11 @@ class Estimate:
     middle: float
     high: float
 
+    @property
+    def is_no_gain(self) -> bool:
+        """Whether a gain is none, to the percent."""
+        return round(100 * (self.middle - 1)) <= 0
+
     def times(self, factor: float) -> Estimate:
         """The same in another unit; the factor is positive."""
         return Estimate(self.low * factor, self.middle * factor, self.high * factor)

@@ -7,6 +7,7 @@ import click
 import rltrace
 from rltrace.cli import (
     asking,
+    completing,
     exporting,
     exporting_metrics,
     exporting_spans,
@@ -45,6 +46,6 @@ for _command in (
     *(planning.plan, triaging.triage),
     *(asking.whatif, jobs.experiment, asking.compare, gating.gate, gating.baseline),
     *(exporting.timeline, exporting_metrics.export, jobs.import_log, looking.compact),
-    syncing.sync,
+    *(syncing.sync, completing.completion),
 ):
     main.add_command(_command)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rltrace.cli.manual import command
 from rltrace.cli.options import JSON, RUN, print_json
 from rltrace.cli.output import console
 from rltrace.trace.errors import CANNOT_TELL, OK, WRONG_USAGE, RltraceError
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from rltrace.analysis.walls.wall import Wall
 
 
-@click.command(short_help="What a change would gain, as a range.")
+@command(short_help="What a change would gain, as a range.")
 @RUN
 @click.option(
     "--stages",
@@ -98,7 +99,7 @@ def _whatif_source(
     return tuple(found.health.alarms), found.verdict.walls, source
 
 
-@click.command(short_help="Which stage made the difference between two runs.")
+@command(short_help="Which stage made the difference between two runs.")
 @click.argument("before", type=click.Path(path_type=Path))
 @click.argument("after", type=click.Path(path_type=Path))
 @JSON

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rltrace.cli.manual import command
 from rltrace.cli.options import JSON, RUN, print_json, reads_a_run, say
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from rltrace.trace.run import Run
 
 
-@click.command()
+@command()
 @RUN
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="File to write (default: in the run)."

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from rltrace.cli.manual import Command
 from rltrace.cli.options import JSON, RUN, print_json, say
 
 
@@ -15,7 +16,7 @@ def export() -> None:
     """Hand a run's figures to what jobs are watched with."""
 
 
-@export.command()
+@export.command(cls=Command)
 @RUN
 @click.option("--port", type=click.IntRange(0, 65535), default=9464, show_default=True)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
@@ -62,7 +63,7 @@ def prometheus(
     serve(exporter, host, port, until_end, serving)
 
 
-@export.command()
+@export.command(cls=Command)
 @RUN
 @click.option(
     "--logdir",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rltrace.cli.manual import command
 from rltrace.cli.options import JSON, one_form, print_json
 from rltrace.cli.output import console, discard
 
@@ -24,7 +25,7 @@ def _limits(flag: str, metavar: str, text: str) -> Callable[[_Command], _Command
     return click.option(flag, multiple=True, metavar=metavar, help=text)
 
 
-@click.command(short_help="Did goodput regress? For CI: exits with 1 where it did.")
+@command(short_help="Did goodput regress? For CI: exits with 1 where it did.")
 @click.argument("runs", metavar="[RUN]...", nargs=-1, type=_FILE)
 @click.option("--baseline", type=_FILE, metavar="FILE", help="Made by `rltrace baseline`.")
 @_limits(
@@ -122,7 +123,7 @@ def _tell_github(found: Judgement, err: bool) -> None:
         gate_forms.write(Path(summary), f"{gate_forms.to_markdown(found)}\n", append=True)
 
 
-@click.command(short_help="Keep what runs did, for `gate` to hold others to.")
+@command(short_help="Keep what runs did, for `gate` to hold others to.")
 @click.argument("runs", metavar="[RUN]...", nargs=-1, type=_FILE)
 @click.option("-o", "--output", type=_FILE, metavar="FILE", required=True, help="File to write.")
 @click.option("--anyway", is_flag=True, help="Keep runs that are not well, too.")

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rltrace.cli import completing
+from rltrace.cli.manual import Command, command
 from rltrace.cli.options import JSON, RUN, NewFolder, print_json, reads_a_run, say
 from rltrace.cli.output import console
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from rltrace.trace.run import Run
 
 
-class _Wrap(click.Command):
+class _Wrap(Command):
     """`--probe` takes several words."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -88,8 +90,8 @@ def wrap(
     sys.exit(wrap_(list(command), out, list(hooks), design, live, log_steps, sync))
 
 
-@click.command("import", short_help="Make a run of a finished job's log.")
-@click.argument("framework")
+@command("import", short_help="Make a run of a finished job's log.")
+@click.argument("framework", shell_complete=completing.frameworks)
 @click.argument("log", type=click.Path(path_type=Path))
 @click.option("--out", type=NewFolder(path_type=Path), help="Run directory to make.")
 @click.option(
@@ -127,7 +129,7 @@ def import_log(
     say(f"the run is in {done.path}; next: rltrace report {shlex.quote(done.path)}")
 
 
-@click.command(short_help="Run a job with a change and without: what did it gain?")
+@command(short_help="Run a job with a change and without: what did it gain?")
 @RUN
 @click.option("--fix", "number", type=int, metavar="N", help="The verdict's Nth fix.")
 @click.option(

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import click
 
+from rltrace.cli.manual import command
 from rltrace.cli.options import JSON, RUN, print_json, say
 from rltrace.cli.output import console
 
 
-@click.command(short_help="Watch a run while it is going on.")
+@command(short_help="Watch a run while it is going on.")
 @RUN
 @click.option("--once", is_flag=True, help="Print one frame and end.")
 @click.option(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rltrace.cli.manual import command
 from rltrace.cli.options import JSON, RUN, one_form, opens_a_run, print_json, reads_a_run, say
 from rltrace.cli.output import console
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 _CHEAPEST, _DEAREST = 1e-4, 1e6  # US$ per device-hour; what is beyond is a slip
 
 
-@click.command(short_help="Where the step went, and which stage binds.")
+@command(short_help="Where the step went, and which stage binds.")
 @RUN
 @JSON
 @click.option("--markdown", is_flag=True, help="Print Markdown.")
@@ -91,7 +92,7 @@ def report(
         terminal.render(summary, console(), own_figures)
 
 
-@click.command()
+@command()
 @RUN
 @JSON
 @opens_a_run
@@ -106,7 +107,7 @@ def info(run: Run, as_json: bool) -> None:
         inventory.render(found, console())
 
 
-@click.command("ls")
+@command("ls")
 @click.argument("folder", required=False, type=click.Path(path_type=Path))
 @JSON
 def list_runs(folder: Path | None, as_json: bool) -> None:
@@ -121,7 +122,7 @@ def list_runs(folder: Path | None, as_json: bool) -> None:
         listing.render(entries, console())
 
 
-@click.command(short_help="What rltrace can see here, and what is wrong with RUN.")
+@command(short_help="What rltrace can see here, and what is wrong with RUN.")
 @RUN
 @JSON
 def doctor(run: Path | None, as_json: bool) -> None:
@@ -136,7 +137,7 @@ def doctor(run: Path | None, as_json: bool) -> None:
     sys.exit(0 if findings.healthy else 1)
 
 
-@click.command(short_help="Turn a run into Parquet, for keeping.")
+@command(short_help="Turn a run into Parquet, for keeping.")
 @RUN
 @click.option("--delete-segments", is_flag=True, help="Delete the Arrow files afterwards.")
 @JSON

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 import rltrace
+from rltrace.cli import completing
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.printable import visible
 
@@ -38,7 +39,9 @@ class RunFolder(click.Path):
         return super().convert(value, param, ctx)
 
 
-RUN = click.argument("run", required=False, type=RunFolder(path_type=Path))
+RUN = click.argument(
+    "run", required=False, type=RunFolder(path_type=Path), shell_complete=completing.runs
+)
 
 
 def opens_a_run(function: Callable[..., None]) -> Callable[..., None]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from rltrace.cli.manual import command
 from rltrace.cli.options import JSON, RunFolder, print_json
 from rltrace.cli.output import console
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
@@ -14,7 +15,7 @@ from rltrace.trace.errors import WRONG_USAGE, RltraceError
 _WHOLE, _NUMBER = int, float
 
 
-@click.command(short_help="A design for a workload, before any GPU is rented.")
+@command(short_help="A design for a workload, before any GPU is rented.")
 @click.argument("workload", required=False, type=click.Path(path_type=Path))
 @click.option("--model", metavar="NAME", help="A known model, or the path of a config.json.")
 @click.option("--params", metavar="70B", help="Its size, instead; with --active of a mixture.")

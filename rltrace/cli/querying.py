@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rltrace.cli import completing
+from rltrace.cli.manual import command
 from rltrace.cli.options import JSON, one_form, print_json
 from rltrace.cli.output import console
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
@@ -27,8 +29,8 @@ _QUERY = re.compile(
 """How a query begins; a path could, but hardly does."""
 
 
-@click.command(short_help="Ask a run in SQL, or a query that has a name.")
-@click.argument("words", nargs=-1, metavar="[RUN] SQL|@NAME")
+@command(short_help="Ask a run in SQL, or a query that has a name.")
+@click.argument("words", nargs=-1, metavar="[RUN] SQL|@NAME", shell_complete=completing.questions)
 @JSON
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @click.option("--list", "wanted", flag_value="list", help="List the queries that have a name.")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rltrace.cli.manual import command
 from rltrace.cli.options import JSON, print_json
 from rltrace.cli.output import console
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from rltrace.sync.bench.models import Model
 
 
-@click.command()
+@command()
 @click.option(
     "--model",
     "name",

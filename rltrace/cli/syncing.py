@@ -6,6 +6,7 @@ import json
 
 import click
 
+from rltrace.cli.manual import Command
 from rltrace.cli.options import JSON
 from rltrace.cli.sync_bench import bench
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
@@ -19,7 +20,7 @@ def sync() -> None:
 sync.add_command(bench)
 
 
-@sync.command()
+@sync.command(cls=Command)
 @click.argument("where", default="shm://policy")
 @click.option(
     "--follow",

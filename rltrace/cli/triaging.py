@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from rltrace.cli.manual import command
 from rltrace.cli.options import JSON, print_json
 from rltrace.cli.output import console
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
@@ -15,7 +16,7 @@ _SECONDS = click.FLOAT
 _MOST_SEQUENCES = 1024
 
 
-@click.command(short_help="What binds, from rough seconds of the stages or four words.")
+@command(short_help="What binds, from rough seconds of the stages or four words.")
 @click.option("--rollout", type=_SECONDS, help="Seconds of generation, its longest sample too.")
 @click.option("--throughput", type=_SECONDS, help="The same without waiting for the longest.")
 @click.option("--reward", type=_SECONDS, help="Seconds of verdicts.")

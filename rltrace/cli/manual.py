@@ -1,0 +1,64 @@
+"""What `-h` says of a command beyond its options: examples, exit codes, files, the page to read.
+
+The text is data (manual.toml), so that commands stay short and every one has its part of it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import cache, partial
+from importlib.resources import files
+from typing import Any
+
+import click
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_OF_EVERY_COMMAND = "0  fine", "2  wrong usage", "4  unreadable or missing"
+
+
+@cache
+def pages() -> dict[str, dict[str, Any]]:
+    """A command's words after `rltrace` to its page: `examples`, `exits`, `files`, `see`."""
+    return tomllib.loads(files("rltrace.cli").joinpath("manual.toml").read_text("utf-8"))
+
+
+class Command(click.Command):
+    """A command of click's, with its page below its options."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The page of the command that `ctx` is of."""
+        page = pages().get(ctx.command_path.partition(" ")[2], {})
+        if examples := page.get("examples"):
+            with formatter.section("Examples"):
+                for command, does in examples:
+                    _put(formatter, f"{command}", f"  {does}")
+        with formatter.section("Exit codes"):
+            _put(formatter, *exit_codes(page.get("exits", ())))
+        if found := page.get("files"):
+            with formatter.section("Files"):
+                _put(formatter, *found)
+        if page.get("see"):
+            with formatter.section("See also"):
+                _put(formatter, page["see"])
+
+
+def exit_codes(own: Sequence[str]) -> list[str]:
+    """A command's exit codes, one a line. `own` are those that not every command has; where they
+    are no numbers they stand alone."""
+    if not all(code[0].isdigit() for code in own):
+        return list(own)
+    return sorted([*_OF_EVERY_COMMAND, *own])
+
+
+def _put(formatter: click.HelpFormatter, *lines: str) -> None:
+    """Lines as they are: a command line that is broken cannot be copied."""
+    for line in lines:
+        formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+
+
+command = partial(click.command, cls=Command)

@@ -1,0 +1,95 @@
+"""What `-h` says: every command has a page, and what it advises can be typed."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from rltrace.cli import main
+from rltrace.cli.manual import pages
+from tests.cli.conftest import invoke
+
+
+def commands(group: click.Group = main, before: str = "") -> Iterator[tuple[str, click.Command]]:
+    """Every command that does something, by its words after `rltrace`."""
+    for name, command in group.commands.items():
+        words = f"{before} {name}".strip()
+        if isinstance(command, click.Group):
+            yield from commands(command, words)
+        else:
+            yield words, command
+
+
+COMMANDS = dict(commands())
+EXAMPLES = [example for page in pages().values() for example, _ in page["examples"]]
+
+
+def test_every_command_has_a_page_and_every_page_a_command() -> None:
+    assert pages().keys() == COMMANDS.keys()
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_help_has_examples_and_exit_codes(words: str) -> None:
+    said = invoke(*words.split(), "-h").output
+    assert all(part in said for part in ("Usage: ", "Options:", "Examples:", "Exit codes:"))
+    assert pages()[words]["examples"][0][0] in said
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_examples_are_command_lines_that_their_command_takes(example: str) -> None:
+    typed = shlex.split(example.partition(" > ")[0])[1:]
+    words = max((w.split() for w in COMMANDS if typed[: len(w.split())] == w.split()), key=len)
+    # Parsed as it would be, and not run: a wrong word or value is an error of click's.
+    COMMANDS[" ".join(words)].make_context(
+        words[-1], typed[len(words) :], parent=click.Context(main)
+    )
+
+
+@pytest.mark.parametrize(("words", "page"), pages().items())
+def test_pages_to_read_are_there(words: str, page: dict[str, str]) -> None:
+    if "see" in page:
+        assert (Path(__file__).parents[2] / page["see"]).is_file()
+
+
+def completed(words: str, cwd: Path) -> list[str]:
+    """What bash is offered for the last of `words`."""
+    environment = {
+        **os.environ,
+        "COMP_WORDS": f"rltrace {words}",
+        "_RLTRACE_COMPLETE": "bash_complete",
+    }
+    environment["COMP_CWORD"] = str(len(words.split(" ")))
+    program = [sys.executable, "-c", "from rltrace.cli import main; main(prog_name='rltrace')"]
+    done = subprocess.run(
+        program, env=environment, cwd=cwd, capture_output=True, text=True, check=True
+    )
+    return [line.partition(",")[2] for line in done.stdout.splitlines()]
+
+
+def test_a_shell_completes_commands_runs_queries_and_frameworks(small_run: Path) -> None:
+    folder = small_run.parent / "rltrace-runs"
+    folder.mkdir()
+    (folder / "first").symlink_to(small_run)
+    assert completed("repo", folder.parent) == ["report"]
+    assert completed("report ", folder.parent) == ["rltrace-runs/first"]
+    assert completed("query @slowest_tr", folder.parent) == ["@slowest_trajectories"]
+    assert completed("import ver", folder.parent) == ["verl"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_for_a_shell_is_printed(shell: str) -> None:
+    said = invoke("completion", shell)
+    assert said.exit_code == 0
+    assert "_RLTRACE_COMPLETE" in said.output
+    assert "rltrace" in said.output.splitlines()[0]
+
+
+def test_another_shell_is_refused_in_one_sentence() -> None:
+    assert invoke("completion", "tcsh").exit_code == 2

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from rltrace.analysis.whatif.constants import Constants, table
 from rltrace.analysis.whatif.replay import Replay, replay
+from rltrace.analysis.whatif.sameness import played
 from rltrace.analysis.whatif.trust import replay_error
 from rltrace.analysis.whatif.workload import OVERLAPPING, Workload
 
@@ -27,8 +28,8 @@ def otherwise(before: Workload, after: Workload) -> Iterator[tuple[Workload, Rep
         yield other, replay(other)
     if _rest_may_hold_up(before, after):
         other = replace(after, rest_s=0.0)
-        played = replay(other)
-        yield other, replace(played, step_s=played.step_s + after.rest_s)
+        found = replay(other)
+        yield other, replace(found, step_s=found.step_s + after.rest_s)
 
 
 def rests_on(before: Workload, after: Workload, constants: Constants) -> tuple[str, ...]:
@@ -88,10 +89,12 @@ def _may_drop(before: Workload, after: Workload) -> bool:
 
 
 def _more_at_once(before: Workload, after: Workload) -> bool:
-    """Whether a job whose batches ran all at once comes to have more on the way than one of them:
-    no limit of its engines was seen, and one may be near."""
-    becomes = _streams(after) and not _streams(before)
-    return before.steps > 0 and becomes and math.isinf(after.engine.slots)
+    """Whether a job whose batches ran all at once comes to have more on the way than one of them,
+    or one that streams may have more than it ever had: no limit of its engines was seen, and one
+    may be near."""
+    may = math.isfinite(before.engine.seen_at_once) if _streams(before) else _streams(after)
+    changes = played(before) != played(after)
+    return before.steps > 0 and may and changes and math.isinf(after.engine.slots)
 
 
 def _streams(load: Workload) -> bool:
@@ -99,6 +102,8 @@ def _streams(load: Workload) -> bool:
 
 
 def _seen_at_once(before: Workload) -> float:
+    if math.isfinite(before.engine.seen_at_once):
+        return before.engine.seen_at_once
     return max(len(batch.tokens) for batch in before.batches) / before.engine.workers
 
 

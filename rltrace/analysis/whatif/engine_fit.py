@@ -10,7 +10,7 @@ import numpy as np
 from rltrace.analysis.columns import numbered
 from rltrace.analysis.intervals import Ints
 from rltrace.analysis.order_statistics import Floats
-from rltrace.analysis.whatif.places import places_of
+from rltrace.analysis.whatif.places import most_at_once, places_of, room_of
 from rltrace.analysis.whatif.workload import Engine
 
 _VARIES = 0.05  # of the running sequences, below which their part of the pace cannot be told
@@ -33,12 +33,15 @@ class Sequences:
     env_s: Floats
 
 
-def fit_engine(sequences: Sequences) -> tuple[Engine, tuple[str, ...]]:
-    """The engine that these sequences ran on, and what cannot be told of it.
+def fit_engine(sequences: Sequences, stream: bool = False) -> tuple[Engine, tuple[str, ...]]:
+    """The engine that these sequences ran on, and what cannot be told of it. `stream`: they did not
+    come in batches.
 
     Their times are regressed on their tokens and on tokens times the mean number that ran beside
     them. There is a limit of slots where some began only once others had ended; tools hold slots
-    where that is so of all that were on their way, and not only of those that ran (`places_of`).
+    where that is so of all that were on their way, and not only of those that ran (`places_of`). In
+    a stream whose samples wait for others than the engine, none began while as many ran as ever
+    (`room_of`).
     """
     workers = int(sequences.worker.max()) + 1
     beside = np.ones(len(sequences.tokens))
@@ -55,7 +58,8 @@ def fit_engine(sequences: Sequences) -> tuple[Engine, tuple[str, ...]]:
         notes = ("the number of running sequences never varied: decoding is taken not to depend"
                  " on it",)  # fmt: skip
     slots, tools_hold, sure = np.inf, False, True
-    if sequences.env_s.any():
+    tools = bool(sequences.env_s.any())
+    if tools:
         places = places_of(sequences.worker, sequences.begin_s, sequences.end_s)
         tools_hold = math.isfinite(places.limit)
         sure = places.sure or sequences.env_s.sum() < _TOOLS * (spent.sum() + sequences.env_s.sum())
@@ -68,11 +72,18 @@ def fit_engine(sequences: Sequences) -> tuple[Engine, tuple[str, ...]]:
     elif full and np.std(full) < _SAME * np.mean(full):  # a limit is the same in every batch
         slots = max(1.0, float(np.median(full)))
     elif _one_by_one(sequences):
-        slots, tools_hold = 1.0, bool(sequences.env_s.any())
+        slots, tools_hold = 1.0, tools
         notes += (
             "no two sequences of a worker ever ran at once: it is taken to run one at a time",
         )
-    engine = Engine(float(workers), slots, lone, shared, tools_hold=tools_hold, sure=sure)
+    elif stream and not tools:
+        slots = room_of(sequences.worker, sequences.begin_s, sequences.end_s)
+    seen = np.inf
+    if stream and math.isinf(slots):
+        seen = most_at_once(sequences.worker, sequences.begin_s, sequences.end_s)
+    engine = Engine(
+        float(workers), slots, lone, shared, tools_hold=tools_hold, sure=sure, seen_at_once=seen
+    )
     return engine, notes
 
 

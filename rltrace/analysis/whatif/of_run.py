@@ -200,7 +200,7 @@ def _measured(run: Run, parts: Parts, placement: str, samples: Samples) -> Workl
     sequences = Sequences(
         samples.worker, samples.batch, samples.start_s, samples.end_s, decoded, samples.env_s
     )
-    engine, notes = fit_engine(sequences)
+    engine, notes = fit_engine(sequences, stream=placement == "async")
     batches, thin = batches_of(samples, len(steady), placement)
     at_once = judged_at_once(samples)
     judges = max(1, round(at_once / thin))
@@ -214,6 +214,8 @@ def _measured(run: Run, parts: Parts, placement: str, samples: Samples) -> Workl
     engine = replace(
         engine,
         slots=engine.slots / thin,
+        # What keeps to a stated bound on the lag was held up by that.
+        seen_at_once=engine.seen_at_once / thin if not _stated_bounds(run) else math.inf,
         shared_token_s=engine.shared_token_s * thin,
         stands_for=thin,
     )
@@ -238,7 +240,7 @@ def _measured(run: Run, parts: Parts, placement: str, samples: Samples) -> Workl
         in_batches=in_batches,
         chunks=_chunks(breakdown, steady, placement),
         sync=_sync(parts, placement),
-        lag_bound=_lag_bound(run, parts, placement),
+        lag_bound=_lag_bound(run, parts, placement, samples),
         drops_stale=_drops_stale(run, parts, placement),
         devices=_devices(run)[0],
         failed_share=float(samples.failed.mean()),
@@ -273,17 +275,21 @@ def _judged_in(batch: Batch, seconds: float) -> Batch:
     return replace(batch, verdict_s=each_s)
 
 
-def _lag_bound(run: Run, parts: Parts, placement: str) -> float:
-    """The bound in versions that a process states, else the largest lag that came. A bound that
-    nothing keeps to, as no samples lag in this placement, is none: a job that becomes asynchronous
-    gets 1."""
+def _lag_bound(run: Run, parts: Parts, placement: str, samples: Samples) -> float:
+    """The bound in versions that a process states, else the largest lag that came: where nobody
+    tells a version, the most steps from the beginning of a sample to its use. A bound that nothing
+    keeps to, as no samples lag in this placement, is none: a job that becomes asynchronous gets
+    1."""
     bounds = [1.0, float(parts.staleness.largest_lag)]
-    for process in run.processes if placement == "async" else ():
-        settings = process.facts.get("settings")
-        stated = settings.get("max_lag") if isinstance(settings, dict) else None
-        if isinstance(stated, int | float) and math.isfinite(stated):
-            bounds.append(float(stated))
-    return max(bounds)
+    if placement == "async" and not parts.staleness.known:
+        bounds.append(float(samples.steps_until_used(_starts_s(parts)).max(initial=0)))
+    return max(bounds + (_stated_bounds(run) if placement == "async" else []))
+
+
+def _stated_bounds(run: Run) -> list[float]:
+    settings = [process.facts.get("settings") for process in run.processes]
+    found = [one.get("max_lag") for one in settings if isinstance(one, dict)]
+    return [float(x) for x in found if isinstance(x, int | float) and math.isfinite(x)]
 
 
 def _drops_stale(run: Run, parts: Parts, placement: str) -> bool | None:

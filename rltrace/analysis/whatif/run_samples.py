@@ -71,9 +71,15 @@ class Samples:
 
     def used_later(self, starts_s: Floats) -> bool:
         """Whether most samples are used in a later step than they began in."""
+        later = self.steps_until_used(starts_s)
+        return bool(len(later) and (later > 0).mean() > 0.5)
+
+    def steps_until_used(self, starts_s: Floats) -> Ints:
+        """From the step in which a sample began to that which used it, of each that was used."""
         known = ~np.isnan(self.used_s)
         step = np.searchsorted(starts_s, self.used_s[known], side="right") - 1
-        return bool(known.any() and (step > self.batch[known]).mean() > 0.5)
+        later: Ints = step - self.batch[known]
+        return later
 
     def in_batches(self) -> bool:
         """Whether the samples of a step begin together, as soon as all before are generated and

@@ -45,6 +45,7 @@ class Engine:
     drafting: float = 0.0  # part of the published gain of speculative decoding
     tools_hold: bool = False  # else a sequence takes no slot while its tools work
     sure: bool = True  # of that
+    seen_at_once: float = math.inf  # of a stream without a limit, the most that a worker ever had
 
 
 @dataclass(frozen=True)

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import rltrace
+from rltrace.analysis.whatif.constants import Constants
+from rltrace.analysis.whatif.levers import moves
 from rltrace.analysis.whatif.of_run import workload_of
+from rltrace.analysis.whatif.places import room_of
 from rltrace.analysis.whatif.predict import predict
 from rltrace.analysis.whatif.replay import replay
+from rltrace.trace.errors import RltraceError
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage
 from tests.analysis.handmade import process, rows, run_of, turns
 from tests.analysis.whatif.played import of
+from tests.analysis.whatif.tooled import Tooled, gain, traced
 
 
 def test_slots_and_judges_are_found(tmp_path: Path) -> None:
@@ -103,6 +110,49 @@ def test_a_queue_of_samples_is_replayed_as_it_was(tmp_path: Path) -> None:
 def test_what_binds_a_queue_next_is_found(tmp_path: Path, moves: Any, step_s: float) -> None:
     found = predict(workload_of(of_queue(tmp_path)), moves)
     assert found.step_s.middle == pytest.approx(step_s, rel=0.03)
+
+
+JUDGED_LATE = Tooled(
+    decode_s=0.3, tool_s=0, verdict_s=0.12, train_s=0.15, workers=1, batch=8, room=8, ahead=4
+)
+
+
+@pytest.mark.parametrize(("decode_s", "versions"), [(0.3, True), (0.3, False), (0.22, True)])
+@pytest.mark.parametrize("lever", ["reward_parallel=x4", "slots=x2"])
+def test_generators_that_wait_for_room_are_no_more_once_they_do_not(
+    tmp_path: Path, lever: str, decode_s: float, versions: bool
+) -> None:
+    """Four samples at once in one process, which wait for the judge. Where decoding takes little of
+    that time all four seldom run at once, and nobody can tell whether more would."""
+    job = replace(JUDGED_LATE, decode_s=decode_s, versions=versions)
+    told = decode_s == 0.3
+    source = workload_of(traced(tmp_path, job))
+    assert source(Constants()).engine.slots == (4 if told else np.inf)
+    if not told and lever == "slots=x2":
+        with pytest.raises(RltraceError, match="no limit of sequences at once was seen"):
+            predict(source, moves([lever]))
+        return
+    more = lever == "slots=x2"
+    true = gain(job, replace(job, places=8) if more else replace(job, judges=4))
+    found = predict(source, moves([lever]))
+    assert found.gain.low - 0.01 <= true <= found.gain.high + 0.01
+    if told:
+        assert found.gain.middle == pytest.approx(true, rel=0.04)
+
+
+def test_versions_that_nobody_tells_bind_no_samples(tmp_path: Path) -> None:
+    """With eight places and a learner that takes as long as the judge, the room for samples is what
+    keeps both at work."""
+    job = replace(JUDGED_LATE, versions=False)
+    bound = workload_of(traced(tmp_path, job))(Constants()).lag_bound
+    assert 2 <= bound <= job.ahead + 1
+
+
+def test_samples_that_begin_with_an_update_tell_no_room() -> None:
+    """Eight begin with each of forty updates; nobody knows whether a ninth would have waited."""
+    begin_s = np.repeat(10.0 * np.arange(40), 8)
+    end_s = begin_s + np.tile([8.0, 8.1, 8.2, 8.3, 8.4, 8.5, 8.6, 8.7], 40)
+    assert room_of(np.zeros(320, np.int64), begin_s, end_s) == np.inf
 
 
 def test_a_group_number_that_comes_again_in_each_step_is_another_group(tmp_path: Path) -> None:

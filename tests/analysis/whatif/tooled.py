@@ -31,7 +31,9 @@ class Tooled:
     """The knobs: mean seconds of decoding, of the tool and of a verdict of one sample, and of the
     learner's stages in a step. `before` is the part of the decoding before the tool is called.
     `ahead` are the batches that may begin before the weights that the learner makes of the one it
-    waits for; 0: the batch of a step begins with the step."""
+    waits for; 0: the batch of a step begins with the step. As many samples wait for a judge as
+    there is `room` for; one more keeps its place at the worker. Nobody records any without
+    `versions`."""
 
     decode_s: float = 0.2
     tool_s: float = 0.6
@@ -43,8 +45,10 @@ class Tooled:
     keeps: bool = True
     before: float = 0.5
     judges: int = 1
+    room: int = 10**9
     batch: int = 16
     ahead: int = 2
+    versions: bool = True
     steps: int = 30
     sigma: float = 0.3
     tool_sigma: float = 0.0
@@ -63,6 +67,7 @@ class Sample:
     called: int = 0
     answered: int = 0
     end: int = 0
+    left: bool = False
     judged: tuple[int, int] = (0, 0)
 
 
@@ -81,6 +86,7 @@ class Play:
         self.workers = [_Worker(job.places) for _ in range(job.workers)]
         self.judges = Server(job.judges)
         self.samples: list[Sample] = []
+        self.unjudged: list[Sample] = []
         self.issued = self.begun = 0
         self.ready: deque[Sample] = deque()
         self.steps: list[tuple[int, int, int]] = []  # begins, trains, sends; each ends with another
@@ -148,12 +154,15 @@ class Play:
         def ended(_: Activity) -> None:
             one.end = self.sim.now
             self.samples.append(one)
-            worker.free += 1
+            self.unjudged.append(one)
             self.judges.enter(judge)
-            self._fill()
+            self._leave(*self.unjudged[: job.room])
 
         def judge() -> None:
             begins = self.sim.now
+            self._leave(one)
+            self.unjudged.remove(one)
+            self._leave(*self.unjudged[: job.room])
 
             def judged(_: Activity) -> None:
                 one.judged = begins, self.sim.now
@@ -164,6 +173,13 @@ class Play:
             after(job.verdict_s, judged)
 
         after(one.decode * job.before, called)
+
+    def _leave(self, *samples: Sample) -> None:
+        """They leave their places, if they have not."""
+        for one in samples:
+            self.workers[one.worker].free += not one.left
+            one.left = True
+        self._fill()
 
     def _learn(self) -> None:
         job = self.job
@@ -201,7 +217,8 @@ def traced(path: Path, job: Tooled) -> Run:
     rows(
         learner, "uses", time_s=[_at(play.steps[n][2]) - 1e-3 for n, _ in play.used],
         trajectory=[one.number + 1 for _, one in play.used], step=[n for n, _ in play.used],
-        version=[n for n, _ in play.used], fate=[int(Fate.TRAINED)] * len(play.used),
+        version=[n if job.versions else -1 for n, _ in play.used],
+        fate=[int(Fate.TRAINED)] * len(play.used),
         tokens=[round(1000 * one.decode) for _, one in play.used],
     )  # fmt: skip
     parts = [learner]
@@ -211,14 +228,16 @@ def traced(path: Path, job: Tooled) -> Run:
         for one in mine:
             lane = one.number % 256 + 2
             spans.append((Stage.ROLLOUT, _at(one.start), _at(one.end), lane))
-            spans.append((Stage.ENV, _at(one.called), _at(one.answered), lane))
+            if job.tool_s:
+                spans.append((Stage.ENV, _at(one.called), _at(one.answered), lane))
         parts.append(rows(
             process("generator", *spans, rank=number), "trajectories",
             start_s=[_at(one.start) for one in mine], end_s=[_at(one.end) for one in mine],
             trajectory=[one.number + 1 for one in mine], group=[one.number // 4 for one in mine],
             response_tokens=[round(1000 * one.decode) for one in mine],
-            env_ns=[one.answered - one.called for one in mine],
-            first_version=[one.version for one in mine], finish=[int(Finish.STOP)] * len(mine),
+            env_ns=[one.answered - one.called if job.tool_s else 0 for one in mine],
+            first_version=[one.version if job.versions else -1 for one in mine],
+            finish=[int(Finish.STOP)] * len(mine),
         ))  # fmt: skip
     judged = [one for one in play.samples if one.judged[1]]
     parts.append(rows(

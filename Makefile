@@ -32,7 +32,7 @@ PARTS_PIP := $(PARTS)/bin/python -m pip install --quiet --disable-pip-version-ch
 # The system tests stand on the environment of the others, and add to it: see the script.
 SYSTEM := .venvs/system-$(shell cat pins/system.* tests/system/install.sh | sha256sum | cut -c1-12)
 
-.PHONY: demo test test-verl test-openrlhf test-trl test-parts frameworks test-system lint types check bench bench-sync prove gate-study gate-self clean
+.PHONY: demo test test-verl test-openrlhf test-trl test-parts frameworks test-system test-packaging lint types check bench bench-sync prove gate-study gate-self clean
 
 demo: $(READY)
 	$(BIN)/rltrace wrap -- $(BIN)/python examples/train.py
@@ -72,6 +72,10 @@ frameworks: $(VERL)/.verl $(OPENRLHF)/.openrlhf $(TRL)/.trl
 # TESTS="tests/system/test_x.py -k name": these only.
 test-system: $(SYSTEM)/.ready
 	$(SYSTEM)/bin/python -m pytest $(or $(TESTS),tests/system)
+
+# The wheel, made of the source distribution, in an empty environment of each Python that is here.
+test-packaging: $(READY)
+	RLTRACE_PACKAGING=1 $(BIN)/python -m pytest tests/packaging
 
 lint: $(READY)
 	$(BIN)/ruff check .

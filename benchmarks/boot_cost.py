@@ -1,4 +1,5 @@
-"""What rltrace adds to the start of a Python process: `python -c pass`, traced and not.
+"""What rltrace adds to the start of a Python process: `python -c pass`, traced and not, and what
+`import rltrace` takes of one that asks for it.
 
     python -m benchmarks.boot_cost [--rounds 60] [--json]
 
@@ -32,6 +33,9 @@ BARE = "no rltrace installed"
 NO_RUN = "wheel installed, no run"
 TRACED = "wheel installed, traced"
 CARRIED = "not installed, traced through PYTHONPATH"
+IMPORTED = "wheel installed, no run, import rltrace"
+
+LIMITS_MS = {NO_RUN: 1, TRACED: 10, CARRIED: 10, IMPORTED: 30}
 
 
 def environments(folder: Path) -> tuple[Path, Path]:
@@ -61,20 +65,21 @@ def measure(rounds: int, as_json: bool) -> int:
         [site] = Path(folder).glob("equipped/lib/python*/site-packages/rltrace/hooks/site")
         traced = os.environ | {"PYTHONPATH": os.environ["PYTHONPATH"].replace(SITE, str(site))}
         cases = {
-            BARE: (bare, plain),
-            NO_RUN: (equipped, plain),
-            TRACED: (equipped, traced),
-            CARRIED: (bare, traced),
+            BARE: (bare, "pass", plain),
+            NO_RUN: (equipped, "pass", plain),
+            TRACED: (equipped, "pass", traced),
+            CARRIED: (bare, "pass", traced),
+            IMPORTED: (equipped, "import rltrace", plain),
         }
         turns = {
-            name: partial(child_cpu_ms, [str(python), "-c", "pass"], environment)
-            for name, (python, environment) in cases.items()
+            name: partial(child_cpu_ms, [str(python), "-c", program], environment)
+            for name, (python, program, environment) in cases.items()
         }
         take_turns(turns, 3)  # bytecode and page cache
         taken = take_turns(turns, rounds)
     result = Result("Start of `python -c pass`", "ms of CPU")
     result.rows = {name: spread(values) for name, values in taken.items()}
-    for name, limit in ((NO_RUN, 1), (TRACED, 10), (CARRIED, 10)):
+    for name, limit in LIMITS_MS.items():
         added = np.subtract(taken[name], taken[BARE])
         low, high = interval(added)
         result.notes[f"{name}, added"] = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import venv
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.hooks.conftest import RunJob, untraced
+from tests.pythons import find_python
 
 PY = sys.executable
 
@@ -42,7 +42,7 @@ def test_the_python_of_another_environment(job: RunJob, other_venv: Path) -> Non
 
 @pytest.mark.parametrize("version", ["2.7", "3.6", "3.8", "3.9", "3.10", "3.12", "3.13"])
 def test_other_versions_of_python(job: RunJob, version: str, tmp_path: Path) -> None:
-    python = _find_python(version)
+    python = find_python(version)
     if python is None:
         pytest.skip(f"there is no Python {version} on this machine")
     user = tmp_path / "user"
@@ -61,20 +61,6 @@ def test_other_versions_of_python(job: RunJob, version: str, tmp_path: Path) -> 
     assert len(done.processes) == (1 if traced else 0)
     said = [line for line in done.err.splitlines() if "the trace is in" not in line]
     assert said == [] or (not traced and "no Python process was traced" in said[0])
-
-
-def _find_python(version: str) -> str | None:
-    candidates = [
-        *Path.home().glob(f".pyenv/versions/{version}.*/bin/python{version}"),
-        *(Path(folder) / f"python{version}" for folder in os.environ["PATH"].split(":")),
-    ]
-    for candidate in candidates:
-        if not candidate.exists():
-            continue
-        shown = untraced(str(candidate), "--version")
-        if shown.returncode == 0 and f"Python {version}." in shown.stdout + shown.stderr:
-            return str(candidate)
-    return None
 
 
 # --- the user's own sitecustomize -----------------------------------------------------------------

@@ -1,0 +1,70 @@
+"""The wheel as users get it: built from the source distribution, installed with what it asks for.
+
+Each Python takes a minute and the package index, so `make test` leaves these files out; `make
+test-packaging` runs them.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.hooks.conftest import clean_environment
+from tests.pythons import find_python
+
+ROOT = Path(__file__).parents[2]
+PYTHONS = "3.10", "3.11", "3.12", "3.13"
+
+collect_ignore_glob = [] if os.environ.get("RLTRACE_PACKAGING") else ["test_*.py"]
+
+
+@dataclass(frozen=True)
+class Installed:
+    """A virtual environment with the wheel in it."""
+
+    folder: Path
+
+    def run(self, program: str, *arguments: str, cwd: Path | None = None) -> str:
+        """What a program of the environment prints; it must not fail, nor complain."""
+        done = subprocess.run(
+            [str(self.folder / "bin" / program), *arguments],
+            cwd=cwd or self.folder,
+            env=clean_environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+        return done.stdout
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the source distribution and the wheel that is made of it."""
+    folder = tmp_path_factory.mktemp("built")
+    build = [sys.executable, "-m", "build", "--no-isolation", "-o", str(folder), str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture(scope="session", params=PYTHONS)
+def installed(
+    request: pytest.FixtureRequest, built: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Installed:
+    """An empty environment of a Python, into which the wheel was installed."""
+    python = find_python(request.param)
+    if python is None:
+        pytest.skip(f"there is no Python {request.param} on this machine")
+    folder = tmp_path_factory.mktemp(f"python{request.param}")
+    environment = clean_environment()
+    subprocess.run([python, "-m", "venv", str(folder)], env=environment, check=True)
+    one = Installed(folder)
+    [wheel] = built.glob("*.whl")
+    one.run("python", "-m", "pip", "install", "--quiet", str(wheel))
+    return one

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from rltrace.analysis.activity import Activity
 from rltrace.trace.liveness import Liveness
+from rltrace.trace.run_dir import now_ns
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
@@ -17,7 +17,7 @@ def recorded_until(run: Run, activity: Activity) -> int:
     goes on, else the last event."""
     ended = run.meta.get("end_real_ns")
     if ended is None and Liveness().of_command(run.meta):
-        ended = time.time_ns()
+        ended = now_ns(run.meta)
     last = activity.last_ns
     for table, column in (("samples", "time_ns"), ("uses", "time_ns"), ("trajectories", "end_ns")):
         found = run.sql(f"select coalesce(max({column}), 0) from raw_{table}").fetchall()[0][0]

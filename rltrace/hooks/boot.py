@@ -329,8 +329,7 @@ def _start_agent(run_dir: str) -> None:
 def _report(module: str, error: BaseException) -> None:
     recorder = recording.active()
     if recorder is not None:
-        detail = f"{type(error).__name__}: {error}"
-        recorder.problem("hook-failed", target=module, detail=detail)
+        recorder.problem("hook-failed", target=module, detail=recording.describe(error))
 
 
 def _say(text: str) -> None:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from rltrace.hooks import boot
 from rltrace.hooks.argv import Program
 from rltrace.hooks.hook import Hook
+from rltrace.hooks.recorder import describe
 
 if TYPE_CHECKING:
     from rltrace.hooks.finder import Finder
@@ -166,7 +167,7 @@ def _is_same_file(one: str, other: str) -> bool:
 def _tell(error: Exception) -> None:
     from rltrace.hooks.install import problem  # loads this module
 
-    problem("hook-failed", target="__main__", detail=f"{type(error).__name__}: {error}")
+    problem("hook-failed", target="__main__", detail=describe(error))
 
 
 class _ScriptImporter:

@@ -59,7 +59,7 @@ def _then(original: Callable[..., Any], look: Callable[..., None]) -> Callable[.
         except Exception as error:
             recorder = recording.active()
             if recorder is not None:
-                detail = f"{type(error).__name__}: {error}"
+                detail = recording.describe(error)
                 recorder.problem("hook-failed", target="ray actor classes", detail=detail)
         return result
 

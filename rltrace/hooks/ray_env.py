@@ -17,6 +17,7 @@ from functools import wraps
 from typing import Any
 
 from rltrace.hooks.boot import CARRIED, DETACHED_VARIABLE, SITE
+from rltrace.hooks.recorder import describe
 
 _ADDRESS_VARIABLE = "RAY_ADDRESS"
 _HOOK_VARIABLE = "RAY_RUNTIME_ENV_HOOK"
@@ -176,4 +177,4 @@ def _joins(worker: Any, address: str | None, temporary: str | None) -> bool:
 def _report(error: Exception) -> None:
     from rltrace.hooks.install import problem
 
-    problem("hook-failed", target="ray.init", detail=f"{type(error).__name__}: {error}")
+    problem("hook-failed", target="ray.init", detail=describe(error))

@@ -18,6 +18,7 @@ from rltrace.hooks import spans
 from rltrace.hooks.codes import codes_of
 from rltrace.hooks.spans import Span, begin, watch_asyncio
 from rltrace.trace import clock, segment
+from rltrace.trace.redacted import redacted
 from rltrace.trace.run_dir import NAMES, PROBLEMS, PROCESS, append_line, write_json
 from rltrace.trace.schema import TABLES
 from rltrace.trace.segment import Row, TableWriter
@@ -110,7 +111,7 @@ class Recorder:
             known = ", ".join(word for word in codes if word != "step")
             self.problem(
                 "unknown-stage",
-                target=str(stage),
+                target=str(stage)[:_LONGEST_VALUE],
                 detail=f"recorded as 'other'; the stages are {known}",
                 say=True,
             )
@@ -166,7 +167,8 @@ class Recorder:
 
     def odd_value(self, target: str, value: object, said: str) -> None:
         """Writes down what a value was given for that nobody can record, and how often: each of the
-        first times, then whenever their number has doubled. The first value is quoted."""
+        first times, then whenever their number has doubled. The first value is named: its kind and,
+        of a number, itself."""
         times, detail = self._odd.get(target, (0, ""))
         detail = detail or f"{_quoted(value)} {said}"
         times += 1
@@ -188,7 +190,7 @@ class Recorder:
                 _say(f"recording stopped in process {os.getpid()}: {error}; the job goes on")
                 self.problem("recording-stopped", target=str(os.getpid()), detail=str(error))
             return
-        self.problem("not-recorded", target=type(error).__name__, detail=str(error))
+        self.problem("not-recorded", target=type(error).__name__, detail=describe(error))
 
     def step_failed(self, step: int, error: object) -> None:
         """An exception cut a step short. One that only ends the program says nothing of the job."""
@@ -215,7 +217,7 @@ class Recorder:
             "node": clock.node_id(),
             "boot_id": clock.boot_id(),
             "time_ns": clock.time_namespace(),
-            "argv": list(getattr(sys, "orig_argv", [])),
+            "argv": redacted(getattr(sys, "orig_argv", [])),
             "python": ".".join(map(str, sys.version_info[:3])),
             "start_ns": self._started_ns,
             "clock": {"monotonic_ns": monotonic, "real_ns": real, "bracket_ns": bracket},
@@ -314,13 +316,12 @@ def unknown_word(enum: str, word: object) -> None:
     """Tells that a word is none of the vocabulary's: its column stays unknown."""
     if _active is not None:
         said = f"left unknown; {enum} is one of {', '.join(codes_of(enum))}"
-        _active.problem("unknown-word", say=True, target=str(word), detail=said)
+        _active.problem("unknown-word", say=True, target=str(word)[:_LONGEST_VALUE], detail=said)
 
 
 def _misfit(column: str, value: object) -> None:
     if _active is not None:
-        kind = type(value).__name__
-        _active.odd_value(column, value, f"({kind}) does not fit and was left unknown")
+        _active.odd_value(column, value, "does not fit and was left unknown")
 
 
 def _failed(error: BaseException) -> None:
@@ -340,24 +341,47 @@ def _at_exit() -> None:
 
 
 def _quoted(value: object) -> str:
-    """A value as its owner would know it, whatever its `__repr__` does and however long it is."""
+    """A value as its owner would know it: a number itself, of anything else its kind and length
+    only, since it may be a prompt, tokens or a secret."""
+    kind = type(value).__name__
     try:
-        from reprlib import Repr  # which `collections` has loaded; a list of a million takes 60 ms
+        if isinstance(value, (bool, int, float, complex)):
+            from reprlib import Repr  # which `collections` has loaded; no `__repr__` is safe
 
-        short = Repr()
-        short.maxstring = short.maxlong = short.maxother = _LONGEST_VALUE
-        said = short.repr(value)
+            short = Repr()
+            short.maxlong = short.maxother = _LONGEST_VALUE
+            return f"{short.repr(value)[:_LONGEST_VALUE]} ({kind})"
+        return f"a {kind} of length {len(value)}"  # type: ignore[arg-type]
     except Exception:
-        return "a value"
-    return said if len(said) <= _LONGEST_VALUE else f"{said[:_LONGEST_VALUE]}…"
+        return f"a {kind}"
+
+
+_TOLD = (ArithmeticError, AttributeError, ImportError, MemoryError, NameError, TypeError)
+"""Exceptions whose messages are about programs and not about what they work on."""
 
 
 def describe(error: BaseException) -> str:
-    """An exception in a few words, whatever its `__str__` does."""
+    """An exception in a few words, whatever its `__str__` does: where it was raised and, unless
+    that may quote what the job works on (prompts, tokens), what it says."""
+    kind = type(error).__name__
     try:
-        return f"{type(error).__name__}: {error}"[:500]
+        if isinstance(error, OSError) and error.errno is not None:
+            return f"{kind}: {os.strerror(error.errno)}"
+        if isinstance(error, _TOLD) or kind == "OutOfMemoryError":
+            return f"{kind}: {error}"[:_LONGEST_SAID]
+        return f"{kind}{_raised_at(error)}"
     except Exception:
-        return type(error).__name__
+        return kind
+
+
+def _raised_at(error: BaseException) -> str:
+    """` at loop.py:12`; empty where nobody knows."""
+    step = error.__traceback__
+    if step is None:
+        return ""
+    while step.tb_next is not None:
+        step = step.tb_next
+    return f" at {os.path.basename(step.tb_frame.f_code.co_filename)}:{step.tb_lineno}"
 
 
 def _say(text: str) -> None:

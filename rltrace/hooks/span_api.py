@@ -207,12 +207,12 @@ def step(number: int) -> Step:
     try:
         if recorder.open_step is not None:
             recorder.open_step.end()
-        try:
-            recorder.step = int(number)
-        except (TypeError, ValueError, OverflowError):
+        whole = _whole(number)
+        if whole is None:
             recorder.step, recorder.open_step = -1, None
             recorder.odd_value("rltrace.step", number, "is no integer: the step was not recorded")
             return _IDLE_STEP
+        recorder.step = whole
         row = recorder.begin(*recorder.label("step", None))
         opened: Step = row_at(Step, row._batch, row._slot)
         recorder.open_step = opened
@@ -222,3 +222,12 @@ def step(number: int) -> Step:
     except Exception as error:
         recorder.failed(error)
         return _IDLE_STEP
+
+
+def _whole(number: Any) -> int | None:
+    """A step's number as the integer that it is (7, 7.0, a tensor, "7"); None: it is none (7.5)."""
+    try:
+        whole = int(number)
+        return whole if isinstance(number, (str, bytes)) or whole == number else None
+    except Exception:  # whatever it is
+        return None

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rltrace.hooks.hook import split_target
-from rltrace.trace.run_dir import NAMES, PROCESS, update_run_json
+from rltrace.trace.run_dir import NAMES, PROCESS, now_ns, read_run_json, update_run_json
 from rltrace.trace.vocabulary import STEP_SPAN
 
 
 def close_run(run_dir: Path, exit_code: int | None) -> None:
     """Writes the end of a run; `exit_code` is `None` when nobody saw it. Errors: OSError,
     `RltraceError`."""
-    update_run_json(
-        str(run_dir), end_real_ns=time.time_ns(), exit_code=exit_code, **_framework(run_dir)
-    )
+    ended_ns = now_ns(read_run_json(str(run_dir)))
+    update_run_json(str(run_dir), end_real_ns=ended_ns, exit_code=exit_code, **_framework(run_dir))
 
 
 def job_processes(run_dir: Path) -> list[dict[str, Any]]:

@@ -31,6 +31,7 @@ from rltrace.run.change import Change, framework_of, same, stated_settings
 from rltrace.run.location import RUNS_FOLDER, new_run_path
 from rltrace.run.reading import open_readable
 from rltrace.trace.errors import CANNOT_TELL, WRONG_USAGE, RltraceError
+from rltrace.trace.redacted import REDACTED
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
@@ -122,6 +123,12 @@ def plan(
     command = run.meta.get("command")
     if run.meta.get("imported") or not isinstance(command, list) or not command:
         raise RltraceError("the run does not say by which command it was made", CANNOT_TELL)
+    if any(REDACTED in str(word) for word in command):
+        said = (
+            "the run's command was recorded without its secrets, so it cannot be run again: give "
+        )
+        said += "them to the job by its environment"
+        raise RltraceError(said, CANNOT_TELL)
     framework = framework_of(run)
     form = form_of(framework)
     words = tuple(str(word) for word in command)

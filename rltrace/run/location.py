@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 
 from rltrace.trace.errors import RltraceError
+from rltrace.trace.redacted import redacted
 from rltrace.trace.run_dir import RUN_FILE, holds_run, read_run_json
 
 RUNS_FOLDER = "rltrace-runs"
 
+_SETTING = re.compile(r"[A-Za-z_]\w*=")  # of the environment, as `env` takes them
 _LAUNCHERS = {"python", "python3", "bash", "sh", "torchrun", "accelerate", "uv", "ray", "env"}
 
 
@@ -78,7 +81,7 @@ def _started_ns(run_file: Path) -> int:
 
 def _name(command: list[str]) -> str:
     """The part of a command line that people would call the job: the first script or module."""
-    words = [Path(word).name for word in command]
+    words = [Path(word).name for word in redacted(command) if not _SETTING.match(word)]
     for before, word in zip(["", *words], words, strict=False):
         if before == "-m":
             return _filename(word.split(".")[-1])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from rltrace.hooks.idle import Idle
 from rltrace.run.opening import make_run, start_agent, traced_environment, why_elsewhere
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.printable import visible
-from rltrace.trace.run_dir import update_run_json
+from rltrace.trace.run_dir import now_ns, read_run_json, update_run_json
 
 _began: Path | None = None
 _environment_before: dict[str, str] = {}
@@ -60,7 +59,8 @@ def stop() -> None:
     if _began is not None:
         _restore_environment()
         with suppress(OSError, RltraceError):  # the directory may be gone: the job goes on
-            update_run_json(str(_began), end_real_ns=time.time_ns(), exit_code=0)
+            ended_ns = now_ns(read_run_json(str(_began)))
+            update_run_json(str(_began), end_real_ns=ended_ns, exit_code=0)
         _began = None
 
 

@@ -21,6 +21,7 @@ import time
 from rltrace.trace.clock import node_id
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.json_line import dumps
+from rltrace.trace.redacted import redacted
 from rltrace.trace.schema import SCHEMA_VERSION, TABLES
 
 TYPE_CHECKING = False
@@ -36,6 +37,8 @@ PARQUET = "parquet"
 """Folder of the compacted tables (`rltrace compact`)."""
 
 FOLDERS = (PROCESS, NAMES, PROBLEMS, CLOCKS, NODES, *TABLES)
+
+_CANNOT_LINK = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EACCES}
 
 
 def publishes_file(run_dir: str, node: str) -> str:
@@ -53,14 +56,16 @@ class RunExistsError(FileExistsError):
 
 
 def create_run(path: str, command: list[str], settings: dict[str, Any], version: str) -> None:
-    """Makes the run directory. `version` is rltrace's own. Of several that want the same one only
-    one gets it. Errors: `RunExistsError` for the others; OSError (read-only or full disk)."""
+    """Makes the run directory. `version` is rltrace's own; secrets in the command are left out. Of
+    several that want the same directory only one gets it. Errors: `RunExistsError` for the others;
+    OSError (read-only or full disk)."""
     os.makedirs(path, exist_ok=True)
     described = {
         "id": os.path.basename(os.path.abspath(path)),
-        "command": command,
+        "command": redacted(command),
         "cwd": os.getcwd(),
         "start_real_ns": time.time_ns(),
+        "start_monotonic_ns": time.monotonic_ns(),
         "end_real_ns": None,
         "exit_code": None,
         "schema_version": SCHEMA_VERSION,
@@ -82,13 +87,36 @@ def create_run(path: str, command: list[str], settings: dict[str, Any], version:
 
 
 def _write_first(path: str, value: dict[str, Any]) -> None:
-    """Writes a file that nobody has written yet; making it is the claim, so nobody else can."""
+    """Writes a file that nobody has written yet; its name is the claim, so nobody else can. It gets
+    that name whole: whoever looks sees no file, or all of it."""
+    temporary = f"{path}.{os.getpid()}.{os.urandom(3).hex()}.tmp"
     try:
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        _write_new(temporary, _text(value))
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            raise RunExistsError(errno.EEXIST, "there is a run already", path) from None
+        except OSError as error:
+            if error.errno not in _CANNOT_LINK:
+                raise
+            _claim(path, temporary)
+    finally:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+
+
+def _claim(path: str, temporary: str) -> None:
+    """As a link, on a file system that has none (FAT, some shares): an empty file for a moment."""
+    try:
+        _write_new(path, b"")
     except FileExistsError:
         raise RunExistsError(errno.EEXIST, "there is a run already", path) from None
+    os.replace(temporary, path)
+
+
+def _write_new(path: str, text: bytes) -> None:
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
-        text = _text(value)
         if os.write(file, text) != len(text):
             raise OSError(errno.ENOSPC, "no space left on device", path)
     except OSError:
@@ -130,6 +158,15 @@ def read_described(path: str) -> dict[str, Any]:
             f"{SCHEMA_VERSION}: upgrade rltrace-toolkit"
         )
     return told
+
+
+def now_ns(told: dict[str, Any]) -> int:
+    """This moment on the time line of a run, of which its description is given (Unix ns): a clock
+    that was set since it began moves nothing, on the node where that was."""
+    real, monotonic = told.get("start_real_ns"), told.get("start_monotonic_ns")
+    if told.get("node") != node_id() or not isinstance(real, int) or not isinstance(monotonic, int):
+        return time.time_ns()
+    return real + time.monotonic_ns() - monotonic
 
 
 def update_run_json(path: str, **fields: Any) -> None:

@@ -114,7 +114,9 @@ def test_a_step_that_an_exception_leaves_has_no_end(
     found = rows(run_path, "SELECT step, end_ns IS NULL FROM steps")
     assert found == [(0, False), (1, True), (2, False)]
     told = [(p["what"], p["target"], p["detail"]) for p in rltrace.open_run(run_path).problems]
-    assert told == [("step-failed", "1", "ValueError: ")]
+    assert [(what, step, said.partition(":")[0]) for what, step, said in told] == [
+        ("step-failed", "1", "ValueError at <string>")
+    ]
 
 
 def test_the_step_that_a_program_dies_in_has_no_end(run_path: Path, record: Record) -> None:
@@ -250,34 +252,64 @@ rltrace.use("a", tokens=-1)
     assert run.sql("SELECT tokens FROM spans").fetchall() == [(None,)] * 3
     assert run.sql("SELECT count(*), count(tokens) FROM uses").fetchall() == [(101, 0)]
     said = {
-        (problem.targets, problem.count, problem.at_least, problem.detail.partition(" ")[0])
+        (problem.targets, problem.count, problem.at_least, *problem.detail.split()[:2])
         for problem in summarize(run).coverage.problems
     }
     assert said >= {
-        (("rltrace.step",), 3, False, "'x'"),
-        (("version",), 2, False, "'v1'"),
-        (("tokens",), 64, True, "nan"),
-        (("spans.tokens",), 1, False, "3"),
+        (("rltrace.step",), 3, False, "a", "str"),
+        (("version",), 2, False, "a", "str"),
+        (("tokens",), 64, True, "nan", "(float)"),
+        (("spans.tokens",), 1, False, "3", "below"),
     }
 
 
-def test_of_a_long_value_only_the_beginning_is_written_out(run_path: Path, record: Record) -> None:
+def test_of_a_value_that_is_no_number_its_kind_is_written_down(
+    run_path: Path, record: Record
+) -> None:
+    """It may be a prompt, or as long as all of them."""
     said = record("""
-import sys
 class Token:
-    written = 0
     def __repr__(self):
-        Token.written += 1
-        return "a token"
-with rltrace.span("train", tokens=[Token()] * 1000, items="n" * 1000): pass
-print(Token.written, file=sys.stderr)
+        print("asked")
+        return "the text"
+class Loud(float):
+    def __repr__(self): return "the text " * 100
+with rltrace.span("train", tokens=[Token()] * 1000, items="the text", bytes=Token()): pass
+with rltrace.span("train", version=Loud("nan")): pass
+rltrace.use("a", "the text " * 100)
 """)
-    assert int(said.stderr) < 10
-    problems = summarize(rltrace.open_run(run_path)).coverage.problems
-    quoted = {problem.targets: problem.detail for problem in problems}
-    assert quoted[("tokens",)].startswith("[a token, a token, ")
-    assert quoted[("items",)].startswith("'nnn")
-    assert max(map(len, quoted.values())) < 150
+    assert said.stdout == ""
+    run = rltrace.open_run(run_path)
+    told = {problem.targets: problem.detail for problem in summarize(run).coverage.problems}
+    assert told[("tokens",)].startswith("a list of length 1000 does not fit")
+    assert told[("items",)].startswith("a str of length 8 does not fit")
+    assert told[("bytes",)].startswith("a Token does not fit")
+    assert max(map(len, told.values())) < 150
+    assert all(len(str(problem.get("target"))) <= 60 for problem in run.problems)
+
+
+@pytest.mark.parametrize(
+    "number", ["7.5", "float('nan')", "float('inf')", "[1, 2]", "None", "'7.5'"]
+)
+def test_a_step_that_is_no_whole_number_is_none(
+    run_path: Path, record: Record, number: str
+) -> None:
+    done = record(f"""
+for step in (3, {number}, {number}, 4.0):
+    with rltrace.step(step):
+        with rltrace.span("train"): pass
+print("fine")
+""")
+    assert (done.stdout, done.stderr) == ("fine\n", "")
+    assert rows(run_path, "SELECT step FROM steps") == [(3,), (4,)]
+    assert rows(run_path, "SELECT step FROM spans WHERE stage = 'train' ORDER BY start_ns") == [
+        (3,),
+        (None,),
+        (None,),
+        (4,),
+    ]
+    (problem,) = summarize(rltrace.open_run(run_path)).coverage.problems
+    assert (problem.targets, problem.count) == (("rltrace.step",), 2)
 
 
 def test_a_job_that_is_always_wrong_does_not_fill_the_terminal(

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from rltrace.trace.redacted import REDACTED, redacted
+
 _PLAIN = ("grpo", "dapo", "dr_grpo", "bnpo", "luspo")
 """Losses that are GRPO's clipped ratio, normalised in different ways."""
 
@@ -62,4 +64,5 @@ def _settings(args: Any) -> dict[str, Any]:
         if not name.startswith("_")
         and not name.endswith(_SECRETS)
         and isinstance(value, bool | int | float | str)
+        and REDACTED not in redacted([f"{name}={value}"])[0]
     }

@@ -1,0 +1,150 @@
+"""Command lines without what looks like a secret: keys, tokens, passwords, URLs with credentials.
+
+What is left out shows as `REDACTED`. A value is a secret by its name (`--api-key`,
+`HF_TOKEN=`, `"password": `) or by its form (`hf_…`, `sk-…`, a key file). Names that RL jobs
+are full of (`--max-tokens`, `prompt_key`, `eos_token=</s>`) are none. Standard library only.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from re import Pattern
+    from typing import Any
+
+REDACTED = "[redacted]"
+
+_HINTS = (
+    *("key", "token", "secret", "pass", "pwd", "credential", "auth", "bearer", "signature", "sig="),
+    *("://", "sk-", "sk_", "hf_", "gh", "github_", "glpat", "xox", "akia", "asia", "aiza", "eyj"),
+    *("ya29", "npm_", "pypi-", "-----begin", "wandb_", "nvapi", "gsk_", "r8_", "cookie"),
+)
+"""A word that contains none of these holds no secret: most processes never load `re`."""
+
+_SECRET = {
+    *("secret", "secrets", "password", "passwords", "passwd", "passphrase", "pwd"),
+    *("credential", "credentials", "apikey", "accesskey", "secretkey", "privatekey"),
+    *("authorization", "auth", "authtoken", "accesstoken", "cookie", "sig", "bearer"),
+}
+"""Last words of a name whose value is a secret."""
+
+_SECRET_KEYS = {
+    *("access", "account", "anthropic", "api", "app", "auth", "aws", "azure", "client", "comet"),
+    *("deploy", "encryption", "gcp", "google", "hf", "license", "master", "neptune", "openai"),
+    *("private", "sas", "secret", "service", "shared", "signing", "ssh", "storage"),
+    *("subscription", "swanlab", "together", "wandb"),
+}
+"""Words before "key" that make it a secret; other keys name a column or an entry."""
+
+_TOKENS_OF_TEXT = {
+    *("after", "before", "begin", "bos", "by", "cls", "each", "end", "eos", "extra", "first"),
+    *("image", "last", "mask", "max", "min", "new", "next", "no", "num", "pad", "per", "sep"),
+    *("single", "special", "start", "stop", "think", "tool", "unk", "video", "vision", "audio"),
+}
+"""Words before "token" that make it one of a text."""
+
+_LONGEST_NAME = 200  # characters of a name that are looked at
+_PLAIN = {"", "true", "false", "none", "null", "yes", "no", "on", "off", "auto"}
+
+
+def redacted(words: Iterable[object]) -> list[str]:
+    """The words of a command line, secrets left out."""
+    texts = [str(word) for word in words]
+    if not any(hint in text.lower() for text in texts for hint in _HINTS):
+        return texts
+    found = []
+    option = ""  # the word before, if its value follows
+    for text in texts:
+        follows = not text.startswith("-") and _names_secret(option) and not _is_plain(option, text)
+        found.append(REDACTED if follows else _without_secrets(text))
+        option = text if text.startswith("-") and "=" not in text else ""
+    return found
+
+
+def _names_secret(name: str) -> bool:
+    """Whether a name (`hf_token`, `apiKey`, `actor.wandb-key`) is that of a secret."""
+    words = _patterns()["word"].findall(name[-_LONGEST_NAME:])
+    if not words:
+        return False
+    last = words[-1].lower()
+    before = words[-2].lower() if len(words) > 1 else ""
+    if last == "key":
+        return before in _SECRET_KEYS
+    if last == "token":
+        return before not in _TOKENS_OF_TEXT
+    if last == "signature":
+        return before in ("amz", "goog")  # of a signed URL
+    return last in _SECRET or (last == "pass" and not before)
+
+
+def _is_plain(name: str, value: str) -> bool:
+    """Whether a value is none that anybody would hide: a switch, or the number of a token."""
+    return value.lower() in _PLAIN or (value.isdigit() and name.lower().endswith("token"))
+
+
+def _without_secrets(text: str) -> str:
+    """A word with the secrets inside it replaced."""
+    patterns = _patterns()
+    text = patterns["url"].sub(rf"\1{REDACTED}@", text)
+    text = patterns["scheme"].sub(rf"\1 {REDACTED}", text)
+    text = patterns["form"].sub(REDACTED, text)
+    parts = []
+    at = 0
+    while found := patterns["name"].search(text, at):
+        parts.append(text[at : found.end()])
+        at = found.end()
+        name, quote = found.group("name", "quote")
+        if not _names_secret(name):
+            continue
+        value = patterns[quote or "value"].match(text, at).group()
+        parts.append(value if _is_plain(name, value) or REDACTED in value else REDACTED)
+        at += len(value)
+    return "".join((*parts, text[at:]))
+
+
+_compiled: dict[str, Pattern[str]] = {}
+
+
+def _patterns() -> Any:
+    """The expressions, compiled when first needed: `re` takes a process some milliseconds."""
+    if not _compiled:
+        import re
+
+        prefixed = "|".join(
+            (
+                r"sk-[\w-]{16,}",  # OpenAI, Anthropic
+                r"[sr]k_(?:live|test)_\w{16,}",
+                r"hf_\w{16,}",
+                r"gh[pousr]_\w{20,}|github_pat_\w{20,}",
+                r"glpat-[\w-]{16,}",
+                r"xox[abeprs]-[\w-]{10,}",
+                r"(?:AKIA|ASIA)[0-9A-Z]{16}",
+                r"AIza[\w-]{30,}",
+                r"ya29\.[\w-]{20,}",
+                r"npm_\w{30,}",
+                r"pypi-[\w-]{30,}",
+                r"wandb_v\d_\w{20,}",
+                r"nvapi-[\w-]{20,}",
+                r"gsk_\w{20,}",
+                r"r8_\w{30,}",
+                r"eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*",  # a JSON web token
+            )
+        )
+        _compiled["'"] = re.compile("[^']*")
+        _compiled['"'] = re.compile('[^"]*')
+        _compiled.update(
+            word=re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+"),
+            url=re.compile(r"(\b[a-zA-Z][\w+.-]{0,30}://)[^/\s@'\"]+@"),
+            scheme=re.compile(r"\b([Bb]earer|[Bb]asic|BEARER|BASIC)\s+[\w+/=.~-]{6,}"),
+            form=re.compile(
+                rf"(?<![\w-])(?:{prefixed})|-----BEGIN [A-Z ]*PRIVATE KEY-----"
+                r".*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
+                re.DOTALL,
+            ),
+            name=re.compile(
+                r"(?<![\w.-])(?P<name>[\w.-]+)['\"]?\]?\s*(?:=|:(?!//))\s*(?P<quote>['\"]?)"
+            ),
+            value=re.compile(r"[^\s'\"&;,)}]*"),
+        )
+    return _compiled

@@ -1,0 +1,113 @@
+"""Jobs whose rows are counted outside of the trace, and what their runs are short or long of."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import rltrace
+from tests.hooks.conftest import WRAP, clean_environment
+
+JOB = str(Path(__file__).with_name("job.py"))
+
+
+@dataclass
+class CountedJob:
+    """`job.py` under `rltrace wrap --out run`, of `workers` processes with `rows` rows each."""
+
+    folder: Path
+    rows: int = 1000
+    workers: int = 3
+    pause_s: float = 0.0
+    out: str = "run"
+    options: tuple[str, ...] = ()
+    env: dict[str, str] = field(default_factory=dict)
+    before: tuple[str, ...] = ()  # a command that runs wrap
+
+    @property
+    def run(self) -> Path:
+        """Where it records."""
+        return self.folder / self.out
+
+    @property
+    def counters(self) -> Path:
+        """The file of what is stored."""
+        return self.folder / f"{self.rows}.counters"
+
+    @property
+    def result(self) -> str:
+        """What an untroubled job prints last."""
+        total = self.workers * sum(range(self.rows))
+        return f"{total} {[0] * self.workers}"
+
+    def start(self, *launcher: str) -> subprocess.Popen[str]:
+        """Starts it, by a launcher if one is given; its first line has been read: its workers are
+        about to start."""
+        self.counters.write_bytes(bytes(8 * self.workers))
+        words = map(str, (self.counters, self.rows, self.workers, self.pause_s))
+        wrap = [*WRAP, "--out", self.out, *self.options]
+        started = subprocess.Popen(
+            [*self.before, *wrap, "--", sys.executable, *launcher, JOB, *words],
+            cwd=self.folder,
+            env=clean_environment(**self.env),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert started.stdout is not None
+        assert started.stdout.readline().startswith("ready")
+        return started
+
+    def stored(self) -> list[int]:
+        """How many rows of each worker are stored by now."""
+        return list(struct.unpack(f"{self.workers}q", self.counters.read_bytes()))
+
+    def pids(self) -> dict[int, int]:
+        """The process of each worker, once all have begun to record."""
+        found: dict[int, int] = {}
+        until(lambda: all(self.stored()))
+        for version, pid in (
+            rltrace.open_run(self.run).sql("SELECT DISTINCT version, pid FROM spans").fetchall()
+        ):
+            found[version] = pid
+        return found
+
+    def wrong(self, run: Path | None = None) -> dict[str, Any]:
+        """Rows that are missing, or that nobody recorded: of spans and of readings, by table.
+        Empty: none. The row that a killed worker was in the middle of may be there."""
+        opened = rltrace.open_run(run or self.run)
+        stored = self.stored()
+        found: dict[str, Any] = {}
+        for table, query in (
+            ("spans", "SELECT version, step FROM spans WHERE end_ns IS NOT NULL"),
+            ("samples", "SELECT device, value FROM samples WHERE counter = 'row'"),
+        ):
+            rows = Counter((worker, int(row)) for worker, row in opened.sql(query).fetchall())
+            due = {(worker, row) for worker, n in enumerate(stored) for row in range(n)}
+            next_rows = {(worker, n) for worker, n in enumerate(stored)}
+            lost = due - rows.keys()
+            invented = rows.keys() - due - next_rows
+            twice = [row for row, times in rows.items() if times > 1]
+            if lost or invented or twice:
+                found[table] = {"lost": len(lost), "invented": len(invented), "twice": len(twice)}
+        return found
+
+
+def until(condition: Callable[[], object], seconds: float = 60) -> None:
+    """Waits for a condition to be true."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.01)
+
+
+def said_by_us(errors: str) -> list[str]:
+    """The lines of rltrace on stderr, but for the last, which says where the trace is."""
+    return [line for line in errors.splitlines() if "the trace is in" not in line]

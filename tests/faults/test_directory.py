@@ -1,0 +1,131 @@
+"""The run directory fills up, cannot be written to, goes away, or is somebody else's."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import rltrace
+from rltrace.trace.run_dir import holds_run
+from tests.faults.counted import CountedJob, said_by_us, until
+
+MOUNT_NAMESPACE = ("unshare", "--mount", "sh", "-c")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A tmpfs of 700 KiB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=700k", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("to mount a small file system takes root, or a container that may")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_disk_that_fills_up_keeps_what_was_stored_on_it(tmp_path: Path, small_disk: Path) -> None:
+    """tests/hooks/test_recorder.py does the same with a limit on the size of files, where nothing
+    can be mounted."""
+    job = CountedJob(tmp_path, rows=20_000, workers=3, out="small/run")
+    process = job.start()
+    out, errors = process.communicate(timeout=240)
+    assert (process.returncode, out) == (0, job.result + "\n")
+    said = said_by_us(errors)
+    assert 1 <= len([line for line in said if "recording stopped" in line]) <= 4  # one a process
+    assert "Traceback" not in errors
+    assert all(100 < stored < 20_000 for stored in job.stored())
+    assert job.wrong() == {}
+
+
+def test_a_directory_that_becomes_read_only(tmp_path: Path) -> None:
+    """As an NFS server does it: those who record go on, those who begin cannot."""
+    script = (
+        f"{{ while [ ! -e {tmp_path}/go ]; do sleep 0.05; done; "
+        f"mount --bind {tmp_path}/run {tmp_path}/run && mount -o remount,bind,ro {tmp_path}/run && "
+        f'touch {tmp_path}/gone; }} & "$@"'
+    )
+    probe = subprocess.run([*MOUNT_NAMESPACE, "true"], capture_output=True, check=False)
+    if probe.returncode:
+        pytest.skip("to make a mount read-only takes root, or a container that may")
+    job = CountedJob(tmp_path, rows=3000, workers=2, before=(*MOUNT_NAMESPACE, script, "sh"))
+    program = f"""
+import os, subprocess, sys, time
+print("ready", flush=True)
+open({str(tmp_path / "go")!r}, "w").close()
+while not os.path.exists({str(tmp_path / "gone")!r}): time.sleep(0.02)
+job = [sys.executable, *sys.argv[1:]]
+print(subprocess.run(job, capture_output=True, text=True, check=True))
+"""
+    (tmp_path / "late.py").write_text(program)
+    process = job.start(str(tmp_path / "late.py"))
+    out, errors = process.communicate(timeout=240)
+    assert process.returncode == 0, errors
+    assert job.result in out
+    assert out.count("cannot record into") == 1  # its children are not asked again
+    assert "Traceback" not in errors + out
+    assert job.stored() == [0, 0]
+    assert rltrace.open_run(job.run).sql("SELECT count(*) FROM spans").fetchall() == [(0,)]
+
+
+def test_a_directory_that_is_deleted_under_the_job(tmp_path: Path) -> None:
+    job = CountedJob(tmp_path, rows=5000, workers=3, pause_s=0.0005)
+    process = job.start()
+    until(lambda: all(job.stored()))
+    shutil.rmtree(job.run)
+    out, errors = process.communicate(timeout=240)
+    assert (process.returncode, out) == (0, job.result + "\n")
+    said = said_by_us(errors)
+    assert len(said) <= 5  # a line of each process, and what became of the run
+    assert said[-1] == "rltrace: run was deleted while the job ran: there is no trace of it"
+    assert not job.run.exists()  # nobody made it again
+
+
+def test_two_jobs_in_one_directory(tmp_path: Path) -> None:
+    """They get a run each, and each the rows of its own."""
+    jobs = [CountedJob(tmp_path, rows=rows, workers=2) for rows in (700, 900)]
+    started = [job.start() for job in jobs]
+    for job, process in zip(jobs, started, strict=True):
+        out, errors = process.communicate(timeout=240)
+        assert (process.returncode, out) == (0, job.result + "\n"), errors
+    runs = [path for path in (tmp_path / "run", tmp_path / "run-2") if holds_run(str(path))]
+    assert len(runs) == 2
+    for job in jobs:
+        assert job.stored() == [job.rows] * 2
+        (own,) = [run for run in runs if str(job.rows) in command_of(run)]
+        assert job.wrong(own) == {}
+    assert not holds_run(str(tmp_path / "run-3"))
+
+
+def test_a_job_that_was_killed_and_begins_again(tmp_path: Path) -> None:
+    """`rltrace wrap` with the same directory: the first run stays what it was."""
+    first = CountedJob(tmp_path, rows=3000, workers=2, pause_s=0.001)
+    process = first.start()
+    pids = first.pids()
+    for pid in (process.pid, *pids.values()):
+        subprocess.run(["kill", "-KILL", str(pid)], check=True)
+    process.communicate(timeout=60)
+    until(lambda: json.loads((first.run / "run.json").read_text())["end_real_ns"] is not None)
+    before = {path: path.read_bytes() for path in sorted(first.run.rglob("*")) if path.is_file()}
+    again = CountedJob(tmp_path, rows=400, workers=2)
+    process = again.start()
+    out, errors = process.communicate(timeout=240)
+    assert (process.returncode, out) == (0, again.result + "\n")
+    assert "(run holds a run already)" in errors
+    assert {p: p.read_bytes() for p in sorted(first.run.rglob("*")) if p.is_file()} == before
+    assert 0 < first.stored()[0] < 3000
+    assert first.wrong() == {}
+    assert again.stored() == [400, 400]
+    assert again.wrong(tmp_path / "run-2") == {}
+
+
+def command_of(run: Path) -> list[str]:
+    """The command that a run traced."""
+    command = json.loads((run / "run.json").read_text())["command"]
+    assert isinstance(command, list)
+    return command

@@ -1,0 +1,85 @@
+"""rltrace is another one when a run is read than when it was recorded: old runs are read for ever.
+
+In tests/fixtures are runs as they were written by the first version: `run-schema-1` by two
+processes of which one was killed, `run-schema-1-wrapped` by a job under `wrap` (with an agent, a
+fork, a killed worker, a failed step and values that could not be recorded), and
+`run-schema-1-compacted`, which is that one as Parquet. They are never made anew.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rltrace
+from rltrace.analysis.summary import summarize
+from rltrace.trace.errors import RltraceError
+from rltrace.trace.parquet import compact
+from rltrace.trace.run import Run
+from rltrace.trace.run_dir import update_run_json
+from tests.conftest import recorded
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+WRAPPED = ("run-schema-1-wrapped", "run-schema-1-compacted")
+
+
+def answers_of(run: Run, queries: list[str]) -> dict[str, Any]:
+    return {query: [list(row) for row in run.sql(query).fetchall()] for query in queries}
+
+
+def expected(name: str) -> dict[str, Any]:
+    loaded = json.loads((FIXTURES / f"{name}.json").read_text())
+    assert isinstance(loaded, dict)
+    return loaded
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+def test_a_wrapped_run_of_the_first_version(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(FIXTURES / name, path)
+    answers = expected("run-schema-1-wrapped")
+    run = rltrace.open_run(path)
+    assert answers_of(run, [*answers]) == answers
+    assert [p.role for p in run.processes].count("agent") == 1
+    assert {problem["what"] for problem in run.problems} == {
+        "no-gpu",
+        "not-recorded",
+        "step-failed",
+    }
+    found = summarize(run)
+    assert found.steps.complete == 3
+    assert any("exit code 3" in alarm.says for alarm in found.health.alarms)
+    compact(run)
+    assert answers_of(rltrace.open_run(path), [*answers]) == answers
+
+
+def test_an_upgrade_while_a_run_is_recorded(tmp_path: Path) -> None:
+    """Processes that begin after it write beside those before it: nobody's rows are touched."""
+    path = tmp_path / "run"
+    shutil.copytree(FIXTURES / "run-schema-1", path)
+    before = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    old = expected("run-schema-1")
+    recorded(path, "for n in range(200):\n    with rltrace.span('env', version=n): pass")
+    assert {file: file.read_bytes() for file in before} == before
+    run = rltrace.open_run(path)
+    spans = (
+        "SELECT count(*), count(DISTINCT version) FROM spans WHERE stage = 'env' AND rank IS NULL"
+    )
+    assert run.sql(spans).fetchall() == [(200, 200)]
+    of_ranks = [query for query in old if "FROM spans" in query and "ORDER BY rank" in query]
+    assert of_ranks
+    for query in of_ranks:
+        ranked = query.replace("FROM spans", "FROM (SELECT * FROM spans WHERE rank IS NOT NULL)")
+        assert [list(row) for row in run.sql(ranked).fetchall()] == old[query]
+
+
+def test_a_run_of_a_later_version_is_left_to_that(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(FIXTURES / "run-schema-1-wrapped", path)
+    update_run_json(str(path), schema_version=99)
+    with pytest.raises(RltraceError, match="schema 99, this rltrace reads up to 1: upgrade"):
+        rltrace.open_run(path)

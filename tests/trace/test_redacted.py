@@ -1,0 +1,65 @@
+"""Secrets in command lines, and what only looks like one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from rltrace.trace.redacted import REDACTED, redacted
+
+R = REDACTED
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["--api-key", "abc"], ["--api-key", R]),
+        (["--hf_token=xyz"], [f"--hf_token={R}"]),
+        (["env", "WANDB_API_KEY=0123abc", "x"], ["env", f"WANDB_API_KEY={R}", "x"]),
+        (["trainer.wandb_key=12ab", "+a.apiKey=b"], [f"trainer.wandb_key={R}", f"+a.apiKey={R}"]),
+        (['{"api_key": "s,t", "n": 5}'], [f'{{"api_key": "{R}", "n": 5}}']),
+        (["--set=a.password=p w"], [f"--set=a.password={R} w"]),
+        (["-c", "e['HF_TOKEN']='ab'; f(1)"], ["-c", f"e['HF_TOKEN']='{R}'; f(1)"]),
+        (["https://me:pw@host/a"], [f"https://{R}@host/a"]),
+        (["https://pat@host/a"], [f"https://{R}@host/a"]),
+        (["s3://b/k?token=ab&n=1&sig=cd"], [f"s3://b/k?token={R}&n=1&sig={R}"]),
+        (["Authorization: Bearer abcdefgh"], [f"Authorization: {R} {R}"]),
+        (["hf_" + "a" * 30], [R]),
+        (["x=sk-proj-" + "a" * 30 + ";"], [f"x={R};"]),
+        (["AKIA" + "A" * 16, "ghp_" + "b" * 36], [R, R]),
+        (["eyJhbGciOiJIUzI1.eyJzdWIiOiIxMjM.abc-_d"], [R]),
+        (["-----BEGIN RSA PRIVATE KEY-----\nMII\n-----END RSA PRIVATE KEY-----"], [R]),
+    ],
+)
+def test_what_looks_like_a_secret_is_left_out(words: list[str], shown: list[str]) -> None:
+    assert redacted(words) == shown
+    assert redacted(shown) == shown
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["python", "-m", "train", "--max-tokens", "2048", "--eos_token", "</s>"],
+        ["data.prompt_key=prompt", "reward.fn_key=truth", "--reward-fn-key", "ground_truth"],
+        ["--token-level-loss", "true", "stop_token_ids=[1,2]", "pad_token=151643", "tokenizer=/a"],
+        ["--use-auth", "false", "compass=4", "--pass-k", "8", "monkey=1", "key=3", "n_pass=2"],
+        ["git@github.com:a/b", "http://host:80/@x", "s3://bucket/key", "C:/keys", "a:b"],
+        ["--hf_token", "--resume", "auth=none", "--signature", "question -> answer"],
+        ["--revision", "0123456789abcdef0123456789abcdef01234567"],
+    ],
+)
+def test_what_a_job_needs_to_be_told_stays(words: list[str]) -> None:
+    assert redacted(words) == words
+
+
+def test_a_long_word_takes_no_longer_than_its_length() -> None:
+    """An argument may have 128 KiB: work that grows with its square would take minutes."""
+    parts = ["a", "a.", "://", "key=", "token=", "token=1", "sk-", "-----BEGIN ", " ", "'"]
+    code = f"""
+from rltrace.trace.redacted import redacted
+for part in {parts!r}:
+    redacted([part * (130_000 // len(part)) + "key"])
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rltrace.trace.errors import RltraceError
+from rltrace.trace.texts import unpacked
 
 _BETWEEN = re.compile(r"[\s,\]]*")
 _ARRAY = re.compile(r'"traceEvents"\s*:\s*\[')
@@ -36,11 +35,10 @@ def read_objects(path: Path, array: str = "") -> Objects:
         changed_ns = path.stat().st_mtime_ns
     except OSError as error:
         raise RltraceError(f"{path} cannot be read: {error.strerror or error}") from None
-    if data.startswith(b"\x1f\x8b"):
-        try:
-            data = gzip.decompress(data)
-        except (OSError, EOFError, zlib.error):
-            raise RltraceError(f"{path} is gzip that is damaged or ends too early") from None
+    try:
+        data = unpacked(data)
+    except ValueError as error:
+        raise RltraceError(f"{path} cannot be read: {error}") from None
     text = data.decode("utf-8-sig", "replace").strip()
     if not text:
         raise RltraceError(f"{path} is empty: there is nothing to import")
@@ -79,14 +77,15 @@ def _pieces(path: Path, text: str, array: str, changed_ns: int) -> Objects:
 def _objects(text: str, at: int) -> Iterator[Any]:
     """Values from a place on; None for a piece that is none, up to the next line."""
     decoder = json.JSONDecoder()
+    end = len(text.rstrip("}\n ")) + 1  # of the last object; behind it only what is around it
     while True:
         between = _BETWEEN.match(text, at)
         at = between.end() if between else at
-        if at >= len(text) or (text[at] == "}" and not text[at + 1 :].strip("}\n ")):
+        if at >= end:
             return
         try:
             value, at = decoder.raw_decode(text, at)
-        except ValueError:
+        except (ValueError, RecursionError):
             line = text.find("\n", at)
             yield None
             if line < 0:

@@ -16,6 +16,7 @@ from rltrace.report import units
 from rltrace.report.plain_table import print_lines
 from rltrace.trace.duration import lasted_s
 from rltrace.trace.liveness import Liveness
+from rltrace.trace.own_files import own_files
 from rltrace.trace.printable import visible
 from rltrace.trace.processes import Process
 from rltrace.trace.run import Run
@@ -51,7 +52,7 @@ class Inventory:
 def inventory(run: Run) -> Inventory:
     """Counts what is there."""
     folders = (*TABLES, PARQUET)
-    files = [f for folder in folders for f in (run.path / folder).glob("*") if f.is_file()]
+    files = [file for folder in folders for file in own_files(run.path / folder)[0]]
     rows = {table: run.rows(table) for table in TABLES}
     command = run.meta.get("command")
     bounds = [p.clock_bound_ns for p in run.processes]

@@ -12,8 +12,10 @@ from rltrace.report import units
 from rltrace.trace.duration import lasted_s
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.liveness import Liveness
+from rltrace.trace.own_files import own_files, read_own
 from rltrace.trace.printable import visible
 from rltrace.trace.run_dir import PROCESS, RUN_FILE, read_run_json
+from rltrace.trace.stated import RUN, fitting
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -93,12 +95,12 @@ def _brief(command: str) -> str:
 
 
 def _is_of_job(process: Path) -> bool:
-    return '"role":"agent"' not in process.read_text("utf-8", "replace")
+    return b'"role":"agent"' not in read_own(process)
 
 
 def _entry(path: Path, alive: Liveness) -> Entry:
     try:
-        meta = read_run_json(str(path))
+        meta, _ = fitting(read_run_json(str(path)), RUN)
         command, code = meta.get("command"), meta.get("exit_code")
         seconds = lasted_s(meta)
         return Entry(
@@ -107,7 +109,7 @@ def _entry(path: Path, alive: Liveness) -> Entry:
             start_real_ns=int(meta["start_real_ns"]),
             seconds=seconds,
             exit_code=code if isinstance(code, int) else None,
-            processes=sum(1 for file in (path / PROCESS).glob("*.json") if _is_of_job(file)),
+            processes=sum(1 for file in own_files(path / PROCESS, ".json")[0] if _is_of_job(file)),
             running=alive.of_command(meta) if seconds is None else False,
             problem=None,
         )

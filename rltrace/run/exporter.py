@@ -18,6 +18,7 @@ from pathlib import Path
 from socketserver import ThreadingTCPServer
 
 from rltrace.analysis.meters.of_run import RunMeters
+from rltrace.report.loopback import is_loopback, names_loopback
 from rltrace.report.prometheus import CONTENT_TYPE, Families, exposition, families
 from rltrace.run.reading import check_followed
 from rltrace.run.signals import ended_by_signal
@@ -76,7 +77,7 @@ def serve(
     has ended, so that it is scraped once more. `serving` is told the URL once it answers; port 0
     takes a free one. Errors: `RltraceError` when the port cannot be had, or the run is deleted."""
     try:
-        server = _Server(host, port, _handler(exporter))
+        server = _Server(host, port, _handler(exporter, only_here=is_loopback(host)))
     except (OSError, OverflowError) as error:
         said = error.strerror if isinstance(error, OSError) else str(error)
         message = f"cannot serve on {host} port {port}: {said}; give another --port"
@@ -116,13 +117,16 @@ class _Server(ThreadingTCPServer):
             print(f"rltrace: a scrape failed: {error!r}", file=sys.stderr)
 
 
-def _handler(exporter: Exporter) -> type[BaseHTTPRequestHandler]:
+def _handler(exporter: Exporter, only_here: bool) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        """Answers /metrics, and / with where that is."""
+        """Answers /metrics, and / with where that is; `only_here`: who asks for this machine's own
+        address or name (DNS rebinding)."""
 
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
-            if path == PATH:
+            if only_here and not names_loopback(self.headers.get("Host")):
+                self._answer(403, "this address answers to localhost only: see --host\n")
+            elif path == PATH:
                 self._answer(200, exporter.text(), CONTENT_TYPE)
             elif path == "/":
                 self._answer(200, f"rltrace, run {exporter.run}: {PATH}\n")

@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,11 +25,7 @@ from rltrace.analysis.gate.conditions import (
     parse_condition,
 )
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from rltrace.trace.texts import parsed_toml
 
 FILE, PROJECT_FILE = "rltrace.toml", "pyproject.toml"
 DEFAULT = "goodput=3%"
@@ -116,7 +111,7 @@ def read_settings(folder: Path) -> GateSettings:
 def _table(path: Path, keys: tuple[str, ...]) -> Mapping[str, Any] | None:
     """The table under these keys; None where the file or the table is not there."""
     try:
-        found: Any = tomllib.loads(path.read_text("utf-8"))
+        found: Any = parsed_toml(path.read_text("utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:

@@ -26,6 +26,7 @@ from xxhash import xxh3_64_intdigest
 
 from rltrace.sync.place import make_folder, shared_memory
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.texts import parsed
 
 TOKEN = "RLTRACE_SYNC_TOKEN"
 """The environment variable that holds the token: any text that others do not know."""
@@ -259,7 +260,7 @@ class Connection:
             raise LinkError("what arrived is no message")
         body = self.read(text_bytes + blob_bytes)
         try:
-            message = json.loads(body[:text_bytes])
+            message = parsed(bytes(body[:text_bytes]))
         except ValueError:
             message = None
         if xxh3_64_intdigest(body) != check or not isinstance(message, dict):

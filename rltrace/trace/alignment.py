@@ -10,7 +10,6 @@ time, and their bound is unknown.
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,6 +18,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from rltrace.trace.own_files import own_files, own_lines
+from rltrace.trace.stated import is_whole
+from rltrace.trace.texts import parsed
 
 UNKNOWN_BOUND_NS = -1
 
@@ -66,20 +69,32 @@ def read_clock_files(folder: Path) -> tuple[dict[str, list[Pair]], list[Exchange
     pairs: dict[str, list[Pair]] = {}
     exchanges: list[Exchange] = []
     problems: list[str] = []
-    for path in sorted(folder.glob("*.jsonl")):
+    for path in own_files(folder, ".jsonl")[0]:
         node = path.stem
-        for number, line in enumerate(path.read_text("utf-8", "replace").splitlines(), 1):
+        for number, line in enumerate(own_lines(path), 1):
             try:
-                entry: dict[str, Any] = json.loads(line)
+                entry: dict[str, Any] = parsed(line)
                 if entry["kind"] == "pair":
-                    pair = (entry["monotonic_ns"], entry["real_ns"], entry["bracket_ns"])
+                    pair = pair_of(entry)
+                    if pair is None:
+                        raise ValueError("no times")
                     pairs.setdefault(node, []).append(pair)
                 elif entry["kind"] == "exchange":
-                    keys = ("peer", "at_ns", "offset_ns", "rtt_ns")
-                    exchanges.append(Exchange(node, *(entry[key] for key in keys)))
+                    measured = [entry[key] for key in ("at_ns", "offset_ns", "rtt_ns")]
+                    if not all(map(is_whole, measured)):
+                        raise ValueError("no times")
+                    exchanges.append(Exchange(node, str(entry["peer"]), *measured))
             except (ValueError, KeyError, TypeError):
                 problems.append(f"{path.name}:{number}")
     return pairs, exchanges, problems
+
+
+def pair_of(said: object) -> Pair | None:
+    """The clock pair in what a file says; None where it has none."""
+    if not isinstance(said, dict):
+        return None
+    pair: Any = (said.get("monotonic_ns"), said.get("real_ns"), said.get("bracket_ns", 0))
+    return pair if all(map(is_whole, pair)) else None
 
 
 def align(

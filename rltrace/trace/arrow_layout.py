@@ -11,6 +11,11 @@ import struct
 from dataclasses import dataclass
 
 PREFIX_BYTES = 8
+MOST_METADATA_BYTES = 1 << 20
+"""Of a message: a segment's schema has 1.5 kB."""
+
+_MOST_COLUMNS = 1000
+_LONGEST_NAME_BYTES = 1000
 SCHEMA, RECORD_BATCH = 1, 3
 _INT, _FLOAT = 2, 3
 _INT_KINDS = {8: "b", 32: "i", 64: "q"}
@@ -23,21 +28,22 @@ class NotASegment(ValueError):
 
 @dataclass(frozen=True)
 class BatchLayout:
-    """A record batch: its rows, and the offset of each column in the body."""
+    """A record batch: its rows, and for each column where its values begin in the body, of how many
+    bytes they are, and how many of them are null."""
 
     rows: int
     offsets: tuple[int, ...]
+    lengths: tuple[int, ...]
+    nulls: tuple[int, ...]
 
 
 def message_bytes(prefix: bytes) -> int:
     """Length of the metadata after the prefix; 0 where there is no message yet, or no more.
     Errors: `NotASegment`."""
-    if len(prefix) < PREFIX_BYTES:
-        return 0
     mark, length = struct.unpack_from("<Ii", prefix)
     if mark == 0:  # space that was allocated for a message to come
         return 0
-    if mark != 0xFFFFFFFF or length < 0:
+    if mark != 0xFFFFFFFF or not 0 <= length <= MOST_METADATA_BYTES:
         raise NotASegment("no Arrow stream")
     return int(length)
 
@@ -58,27 +64,31 @@ def schema_kinds(metadata: bytes, at: int) -> list[tuple[str, str]]:
     no number of ours. Errors: `NotASegment`."""
     try:
         fields = _target(metadata, at, 1)
-        places = (_reference(metadata, fields + 4 + 4 * i) for i in range(_u32(metadata, fields)))
+        count = _u32(metadata, fields)
+        if count > _MOST_COLUMNS:
+            raise NotASegment(f"{count:,} columns")
+        places = (_reference(metadata, fields + 4 + 4 * i) for i in range(count))
         return [(_text(metadata, _target(metadata, at, 0)), _kind(metadata, at)) for at in places]
     except (struct.error, UnicodeDecodeError):
         raise NotASegment("a damaged schema") from None
 
 
-def batch_layout(metadata: bytes, at: int) -> BatchLayout:
-    """The layout of a record batch. Errors: `NotASegment`, also where it is compressed."""
+def batch_layout(metadata: bytes, at: int, columns: int) -> BatchLayout:
+    """The layout of a record batch of so many columns. Errors: `NotASegment`, also where it is
+    compressed."""
     try:
         rows = _scalar(metadata, at, 0, "q")
-        buffers = _target(metadata, at, 2)
-        count = _u32(metadata, buffers)
-        # Each column has two: a validity bitmap, which is empty, and the values.
-        offsets = [
-            struct.unpack_from("<q", metadata, buffers + 4 + 16 * i)[0] for i in range(1, count, 2)
-        ]
+        nodes = _pairs(metadata, _target(metadata, at, 1))
+        buffers = _pairs(metadata, _target(metadata, at, 2))
         if _slot(metadata, at, 3):
             raise NotASegment("a compressed batch")
-        return BatchLayout(rows, tuple(offsets))
     except struct.error:
         raise NotASegment("a damaged batch") from None
+    # Each column has two buffers: a validity bitmap, which is empty, and the values.
+    if len(nodes) != columns or len(buffers) != 2 * columns:
+        raise NotASegment("a batch of other columns than the schema's")
+    offsets, lengths = tuple(b[0] for b in buffers[1::2]), tuple(b[1] for b in buffers[1::2])
+    return BatchLayout(rows, offsets, lengths, tuple(node[1] for node in nodes))
 
 
 def _kind(data: bytes, at: int) -> str:
@@ -93,6 +103,15 @@ def _kind(data: bytes, at: int) -> str:
 
 def _u32(data: bytes, at: int) -> int:
     return int(struct.unpack_from("<I", data, at)[0])
+
+
+def _pairs(data: bytes, at: int) -> list[tuple[int, int]]:
+    """A vector of structs of two int64."""
+    count = _u32(data, at)
+    if count > 2 * _MOST_COLUMNS:
+        raise NotASegment(f"{count:,} parts in a batch")
+    numbers = struct.unpack_from(f"<{2 * count}q", data, at + 4)
+    return list(zip(numbers[::2], numbers[1::2], strict=True))
 
 
 def _reference(data: bytes, at: int) -> int:
@@ -121,4 +140,7 @@ def _target(data: bytes, table: int, field: int) -> int:
 
 
 def _text(data: bytes, at: int) -> str:
-    return data[at + 4 : at + 4 + _u32(data, at)].decode()
+    size = _u32(data, at)
+    if size > _LONGEST_NAME_BYTES:  # a thousand references to one text of a megabyte
+        raise NotASegment("a column with an endless name")
+    return data[at + 4 : at + 4 + size].decode()

@@ -6,24 +6,25 @@ list for the whole run. What cannot be read is named among the problems and skip
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from rltrace.trace import run_dir
-from rltrace.trace.alignment import NodeClock, Pair, align, read_clock_files
+from rltrace.trace.alignment import NodeClock, align, pair_of, read_clock_files
 from rltrace.trace.counted import make_unknown
 from rltrace.trace.manifest import Manifest, read_manifest
+from rltrace.trace.names import name_of
+from rltrace.trace.own_files import NO_PLAIN_FILE, own_files, own_lines, read_own
 from rltrace.trace.parents import roles_of_parents
 from rltrace.trace.processes import Process, described
 from rltrace.trace.schema import TABLES
-
-if TYPE_CHECKING:
-    from rltrace.trace.segments import Segment
-
-Columns = list[np.ndarray[Any, Any]]
+from rltrace.trace.segments import Segment, read_segments
+from rltrace.trace.stated import PROCESS as PROCESS_KINDS
+from rltrace.trace.stated import fitting
+from rltrace.trace.stream import Columns, joined
+from rltrace.trace.texts import parsed
 
 
 class RunFiles:
@@ -44,8 +45,6 @@ class RunFiles:
     def columns(self, name: str) -> Columns:
         """The columns of a table in the order of the schema and, last, the process of each row.
         To be asked once a table: what is wrong with its files is added to the problems."""
-        from rltrace.trace.segments import NUMPY_KINDS, read_segments  # with pyarrow: 0.1 s
-
         table = TABLES[name]
         parts: list[Columns] = []
         for segment in read_segments(self.path / name, table):
@@ -56,7 +55,7 @@ class RunFiles:
         if parts:
             columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
             return self._without_negative(name, columns)
-        return [np.empty(0, k) for k in (*(NUMPY_KINDS[c.kind] for c in table.columns), np.int32)]
+        return [*joined(table, []), np.empty(0, np.int32)]
 
     def _without_negative(self, name: str, columns: Columns) -> Columns:
         """What is counted is not below zero: such values are unknown, and a problem says so."""
@@ -68,25 +67,36 @@ class RunFiles:
     def _problem(self, what: str, target: str, detail: str) -> None:
         self.problems.append({"what": what, "target": target, "detail": detail})
 
-    def _read_json_files(self, folder: str) -> dict[str, dict[str, Any]]:
+    def _read_facts(self) -> dict[str, dict[str, Any]]:
+        """What each process's own file says, by its `who`."""
         found = {}
-        for path in sorted((self.path / folder).glob("*.json")):
+        for path in self._own(run_dir.PROCESS, ".json"):
+            target = f"{run_dir.PROCESS}/{path.name}"
             try:
-                loaded = json.loads(path.read_text("utf-8"))
-                found[path.stem] = {**loaded}
+                found[path.stem], odd = fitting(parsed(read_own(path)), PROCESS_KINDS)
             except (OSError, ValueError, TypeError) as error:
-                self._problem("unreadable-file", f"{folder}/{path.name}", str(error))
+                self._problem("unreadable-file", target, str(error))
+                continue
+            for what in odd:
+                self._problem("unreadable-file", target, f"{what}: taken as unknown")
         return found
 
+    def _own(self, folder: str, suffix: str) -> list[Path]:
+        """The run's own files in a folder; what is none is named."""
+        plain, others = own_files(self.path / folder, suffix)
+        for path in others:
+            self._problem("unreadable-file", str(path.relative_to(self.path)), NO_PLAIN_FILE)
+        return plain
+
     def _read_processes(self, meta: dict[str, Any]) -> None:
-        facts = self._read_json_files(run_dir.PROCESS)
+        facts = self._read_facts()
+        self._own(run_dir.CLOCKS, ".jsonl")  # what is no file there is named
         pairs, exchanges, bad_lines = read_clock_files(self.path / run_dir.CLOCKS)
         for line in bad_lines:
             self._problem("unreadable-line", f"{run_dir.CLOCKS}/{line}", "skipped")
         for fact in facts.values():
-            clock = fact.get("clock")
-            if isinstance(clock, dict) and not {"monotonic_ns", "real_ns"} - set(clock):
-                pair: Pair = (clock["monotonic_ns"], clock["real_ns"], clock.get("bracket_ns", 0))
+            pair = pair_of(fact.get("clock"))
+            if pair is not None:
                 pairs.setdefault(str(fact.get("node")), []).append(pair)
         self.clocks: dict[str, NodeClock] = align(str(meta.get("node")), pairs, exchanges)
         self.processes: list[Process] = []
@@ -106,11 +116,11 @@ class RunFiles:
         return process
 
     def _read_problem_files(self) -> None:
-        for path in sorted((self.path / run_dir.PROBLEMS).glob("*.jsonl")):
+        for path in self._own(run_dir.PROBLEMS, ".jsonl"):
             counted: dict[str, dict[str, Any]] = {}
-            for line in path.read_text("utf-8", "replace").splitlines():
+            for line in own_lines(path):
                 try:
-                    problem = {**json.loads(line), "who": path.stem}
+                    problem = {**parsed(line), "who": path.stem}
                     if "times" not in problem:
                         self.problems.append(problem)
                     elif (target := str(problem.get("target"))) in counted:
@@ -141,23 +151,20 @@ class RunFiles:
 
     def _global_names(self, who: str, ids: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         table = self._name_table(who)
-        highest = int(ids.max(initial=-1))
-        if highest >= len(table):
-            missing = [self.names.setdefault("?", len(self.names))] * (highest + 1 - len(table))
-            table = np.concatenate([table, np.array(missing, np.int32)])
-        lookup = np.concatenate([table, np.array([-1], np.int32)])
-        return lookup[np.where(ids < 0, -1, ids)]
+        beyond = ids >= len(table)
+        unknown = self.names.setdefault("?", len(self.names)) if beyond.any() else -1
+        lookup = np.concatenate([table, np.array([unknown, -1], np.int32)])
+        return lookup[np.where(ids < 0, -1, np.minimum(ids, len(table)))]
 
     def _name_table(self, who: str) -> np.ndarray[Any, Any]:
         known: dict[int, str] = {}
         path = self.path / run_dir.NAMES / f"{who}.jsonl"
-        if path.exists():
-            for line in path.read_text("utf-8", "replace").splitlines():
-                try:
-                    number, text = json.loads(line)
-                    known[int(number)] = str(text).encode("utf-8", "replace").decode()
-                except (ValueError, TypeError):
-                    self._problem("unreadable-line", f"{run_dir.NAMES}/{path.name}", "skipped")
+        for line in own_lines(path):
+            named = name_of(line)
+            if named is None:
+                self._problem("unreadable-line", f"{run_dir.NAMES}/{path.name}", "skipped")
+            else:
+                known[named[0]] = named[1]
         texts = [known.get(i, "?") for i in range(max(known, default=-1) + 1)]
         ids = [self.names.setdefault(text, len(self.names)) for text in texts]
         return np.array(ids, np.int32)

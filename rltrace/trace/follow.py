@@ -12,7 +12,6 @@ is known better as its run goes on, so times of other nodes may differ by that f
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from dataclasses import dataclass
@@ -23,17 +22,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rltrace.trace import run_dir
-from rltrace.trace.alignment import NodeClock, Pair, align, read_clock_files
+from rltrace.trace.alignment import NodeClock, align, pair_of, read_clock_files
 from rltrace.trace.clock import node_id
 from rltrace.trace.compacted import name_texts, table_columns
 from rltrace.trace.counted import make_unknown
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.growing import Columns, GrowingSegment, joined
+from rltrace.trace.growing import GrowingSegment
 from rltrace.trace.manifest import Manifest, read_manifest, segment_bytes
 from rltrace.trace.names import FollowedNames
+from rltrace.trace.own_files import follows_links, read_own
 from rltrace.trace.parents import roles_of_parents
 from rltrace.trace.processes import Process, described
 from rltrace.trace.schema import TABLES, Table
+from rltrace.trace.stated import PROCESS as PROCESS_KINDS
+from rltrace.trace.stated import fitting
+from rltrace.trace.stream import Columns, joined
+from rltrace.trace.texts import parsed
 
 _ALIGN_EVERY_S = 60.0
 _STREAM = ".arrows"
@@ -153,7 +157,7 @@ class Follower:
         try:
             changed_at = os.stat(self.path / run_dir.RUN_FILE).st_mtime_ns
             if changed_at != self._meta_read_at:
-                self.meta = run_dir.read_run_json(str(self.path))
+                self.meta = run_dir.read_described(str(self.path))
                 self._meta_read_at = changed_at
         except (OSError, RltraceError):
             self.gone = not self.path.is_dir()  # else it is being replaced
@@ -170,8 +174,7 @@ class Follower:
                 read_at = (status.st_mtime_ns, status.st_ino)
                 if self._facts_read_at.get(who) == read_at:
                     continue
-                facts = json.loads(Path(entry.path).read_text("utf-8"))
-                self._facts[who] = {**facts}
+                self._facts[who], _ = fitting(parsed(read_own(entry.path)), PROCESS_KINDS)
                 self._facts_read_at[who] = read_at
                 changed.append(who)
             except (OSError, ValueError, TypeError) as error:
@@ -193,14 +196,10 @@ class Follower:
         if not new_node and now - self._aligned_at < _ALIGN_EVERY_S:
             return
         self._aligned_at = now
-        try:
-            pairs, exchanges, _ = read_clock_files(self.path / run_dir.CLOCKS)
-        except OSError:
-            return
+        pairs, exchanges, _ = read_clock_files(self.path / run_dir.CLOCKS)
         for facts in self._facts.values():
-            clock = facts.get("clock")
-            if isinstance(clock, dict) and not {"monotonic_ns", "real_ns"} - set(clock):
-                pair: Pair = (clock["monotonic_ns"], clock["real_ns"], clock.get("bracket_ns", 0))
+            pair = pair_of(facts.get("clock"))
+            if pair is not None:
                 pairs.setdefault(str(facts.get("node")), []).append(pair)
         self._clocks = align(str(self.meta.get("node")), pairs, exchanges)
 
@@ -254,7 +253,9 @@ class Follower:
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    """What lies in a folder, in order; nothing where it has been deleted."""
+    """What lies in a folder of the run's own, in order; nothing where it has been deleted."""
+    if os.path.islink(folder) and not follows_links():
+        return []
     try:
         with os.scandir(folder) as found:
             return sorted(found, key=lambda entry: entry.name)

@@ -8,30 +8,20 @@ a file is cut, would hold a descriptor of each of hundreds of files, and is not 
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import time
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rltrace.trace.arrow_layout import (
-    PREFIX_BYTES,
-    RECORD_BATCH,
-    SCHEMA,
-    NotASegment,
-    batch_layout,
-    header,
-    message_bytes,
-    schema_kinds,
-)
+from rltrace.trace.arrow_layout import NotASegment
+from rltrace.trace.own_files import NO_PLAIN_FILE, open_own
 from rltrace.trace.schema import Table
-
-Columns = list[NDArray[Any]]
-"""A numpy array for each column of the table."""
+from rltrace.trace.stream import Columns, CutError, Place, Stream, dtype, joined, unknown, values_at
 
 _Slots = NDArray[np.int64]
 
@@ -52,8 +42,7 @@ class GrowingSegment:
         self.table = table
         self.who = path.name.rsplit(".", 2)[0]
         self.problem: str | None = None
-        self._places: list[int] | None = None
-        self._end = 0
+        self._stream = Stream(table)
         self._batches: list[_Batch] = []
         self._newest = _Newest()
 
@@ -68,63 +57,29 @@ class GrowingSegment:
         if self.problem is not None:
             return joined(self.table, [])
         try:
-            file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            file, status = open_own(self.path)
         except OSError as error:
-            if not isinstance(error, FileNotFoundError):
+            if error.errno == errno.ELOOP:  # a link
+                self.problem = NO_PLAIN_FILE
+            elif not isinstance(error, FileNotFoundError):
                 self.problem = f"cannot be read: {error.strerror}"
             return joined(self.table, [])
         try:
-            self._find_batches(file, os.fstat(file).st_size)
+            if status.st_size < self._stream.end:
+                raise CutError("it became shorter")
+            for place in self._stream.batches(file, status.st_size):
+                self._batches.append(_Batch(self.table, place, self._newest))
             found = [
                 batch.poll(file, batch is not self._batches[-1], final) for batch in self._batches
             ]
             last = self._batches[-1:]
             self._batches = [b for b in self._batches if not b.is_read or b in last]
             return joined(self.table, found)
-        except (NotASegment, _Cut, OSError) as error:
+        except (NotASegment, CutError, OSError) as error:
             self.problem = f"cannot be followed: {error}"
             return joined(self.table, [])
         finally:
             os.close(file)
-
-    def _find_batches(self, file: int, size: int) -> None:
-        """Takes in the messages that have become whole."""
-        if size < self._end:
-            raise _Cut("it became shorter")
-        while self._end + PREFIX_BYTES <= size:
-            length = message_bytes(os.pread(file, PREFIX_BYTES, self._end))
-            metadata = os.pread(file, length, self._end + PREFIX_BYTES) if length else b""
-            if not length or len(metadata) < length:
-                return
-            kind, body_bytes, at = header(metadata)
-            body = self._end + PREFIX_BYTES + length
-            if body + body_bytes > size:
-                return
-            if kind == SCHEMA:
-                self._places = self._columns(schema_kinds(metadata, at))
-            elif kind == RECORD_BATCH and self._places is not None:
-                layout = batch_layout(metadata, at)
-                offsets = [body + layout.offsets[i] if i >= 0 else -1 for i in self._places]
-                self._batches.append(_Batch(self.table, layout.rows, offsets, self._newest))
-            else:
-                raise NotASegment("a message that no segment has")
-            self._end = body + body_bytes
-
-    def _columns(self, kinds: list[tuple[str, str]]) -> list[int]:
-        """The place of each column of the table in the file, -1 for one that an older writer did
-        not have."""
-        found = {name: i for i, (name, _) in enumerate(kinds)}
-        places = [found.get(column.name, -1) for column in self.table.columns]
-        if places[0] < 0:
-            raise NotASegment("not a segment of this table")
-        for column, place in zip(self.table.columns, places, strict=True):
-            if place >= 0 and kinds[place][1] != column.kind:
-                raise NotASegment(f"column {column.name} has another type")
-        return places
-
-
-class _Cut(Exception):
-    """The file is shorter than it was."""
 
 
 class _Newest:
@@ -136,14 +91,14 @@ class _Newest:
 class _Batch:
     """A record batch in a file: which of its rows have been read."""
 
-    def __init__(self, table: Table, rows: int, offsets: list[int], newest: _Newest) -> None:
+    def __init__(self, table: Table, place: Place, newest: _Newest) -> None:
         self._table = table
-        self._rows = rows
-        self._offsets = offsets
+        self._place = place
+        self._rows = place.rows
         self._newest = newest
         names = [column.name for column in table.columns]
         self._end = names.index("end_ns") if "end_ns" in names else -1
-        if self._end >= 0 and offsets[self._end] < 0:
+        if self._end >= 0 and place.offsets[self._end] < 0:
             self._end = -1
         self._full_at = math.inf
         self._next = 0  # all slots before it are read, open, or holes
@@ -193,7 +148,7 @@ class _Batch:
             count = min(_LOOK_AHEAD, self._rows - self._next)
             if to_the_end:
                 count = self._rows - self._next
-            stored = self._pread(file, 0, self._next, count) != 0
+            stored = values_at(file, self._table, self._place, 0, self._next, count) != 0
             if not to_the_end:
                 stored = stored[: int(np.flatnonzero(stored)[-1]) + 1 if stored.any() else 0]
             slots = np.arange(self._next, self._next + len(stored))
@@ -210,47 +165,18 @@ class _Batch:
             self._newest.at_ns = max(self._newest.at_ns, int(column.max(initial=0)))
 
     def _read(self, file: int, slots: _Slots) -> Columns:
-        return [self._gather(file, i, slots) for i in range(len(self._offsets))]
+        return [self._gather(file, i, slots) for i in range(len(self._place.offsets))]
 
     def _gather(self, file: int, column: int, slots: _Slots) -> NDArray[Any]:
         """Values of a column; slots that are near each other are read together."""
-        kind = _dtype(self._table, column)
-        if not len(slots) or self._offsets[column] < 0:
-            return np.full(len(slots), np.nan if kind.kind == "f" else -1, kind)
+        if not len(slots) or self._place.offsets[column] < 0:
+            return unknown(self._table, column, len(slots))
         order = np.argsort(slots, kind="stable")
         ordered = slots[order]
         cuts = np.flatnonzero(np.diff(ordered) > _TOGETHER) + 1
-        values = np.empty(len(slots), kind)
+        values = np.empty(len(slots), dtype(self._table, column))
         for part in np.split(np.arange(len(slots)), cuts):
             first, last = int(ordered[part[0]]), int(ordered[part[-1]])
-            near = self._pread(file, column, first, last - first + 1)
+            near = values_at(file, self._table, self._place, column, first, last - first + 1)
             values[order[part]] = near[ordered[part] - first]
         return values
-
-    def _pread(self, file: int, column: int, first: int, count: int) -> NDArray[Any]:
-        kind = _dtype(self._table, column)
-        size = count * kind.itemsize
-        data = os.pread(file, size, self._offsets[column] + first * kind.itemsize)
-        if len(data) < size:
-            raise _Cut("it became shorter")
-        return np.frombuffer(data, kind)
-
-
-def joined(table: Table, parts: list[Columns]) -> Columns:
-    """The parts one after the other; empty columns where there are none."""
-    parts = [part for part in parts if len(part[0])]
-    if not parts:
-        return _nothing(table)
-    if len(parts) == 1:
-        return parts[0]
-    return [np.concatenate(column) for column in zip(*parts, strict=True)]
-
-
-@cache
-def _nothing(table: Table) -> Columns:
-    return [np.empty(0, _dtype(table, i)) for i in range(len(table.columns))]
-
-
-@cache
-def _dtype(table: Table, column: int) -> np.dtype[Any]:
-    return np.dtype(f"<{table.columns[column].kind}")

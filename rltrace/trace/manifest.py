@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rltrace.trace.own_files import own_files, read_own
 from rltrace.trace.run_dir import PARQUET
 from rltrace.trace.schema import SCHEMA_VERSION, TABLES
+from rltrace.trace.texts import parsed
 
 LOADING_PROBLEMS = ("torn-file", "no-process-file", "negative-values")
 """Problems that are seen when segments are read, and would be forgotten with them."""
@@ -32,20 +33,23 @@ def read_manifest(run: Path) -> Manifest | None:
     """The manifest of a compacted run; None when it is not compacted, or has grown since."""
     folder = run / PARQUET
     try:
-        said = json.loads((folder / MANIFEST_FILE).read_text("utf-8"))
+        said = parsed(read_own(folder / MANIFEST_FILE))
         current = said["schema_version"] == SCHEMA_VERSION
         grown = any(segment_bytes(run, t) not in (0, said["segment_bytes"][t]) for t in TABLES)
         rows = {t: int(said["rows"][t]) for t in TABLES}
-        processes, problems = list(said["processes"]), list(said["problems"])
-    except (OSError, ValueError, KeyError, TypeError):
+        processes = [str(who) for who in said["processes"]]
+        problems = [{**problem} for problem in said["problems"]]
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return None
     tables = {t: folder / f"{t}.parquet" for t in TABLES}
     names = folder / "names.parquet"
-    if not current or grown or not all(p.exists() for p in (*tables.values(), names)):
+    plain, _ = own_files(folder, ".parquet")
+    if not current or grown or {*tables.values(), names} - {*plain}:
         return None
     return Manifest(tables, names, rows, processes, problems)
 
 
 def segment_bytes(run: Path, table: str) -> int:
     """Bytes of a table's segments."""
-    return sum(path.stat().st_size for path in (run / table).glob("*.arrows"))
+    plain, _ = own_files(run / table, ".arrows")
+    return sum(path.stat().st_size for path in plain)

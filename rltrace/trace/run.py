@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 from rltrace.trace import run_dir
 from rltrace.trace.alignment import NodeClock
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
-from rltrace.trace.files import Columns, RunFiles
+from rltrace.trace.files import RunFiles
 from rltrace.trace.processes import Process
 from rltrace.trace.regrouped import GROUPED, regrouped
 from rltrace.trace.regrouped import NAME as REGROUPED
 from rltrace.trace.schema import TABLES
+from rltrace.trace.stream import Columns
 from rltrace.trace.views import BASES, LAGS, view_statements
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class Run:
         import duckdb
 
         try:
-            _only_asks(query)
+            only_asks(query)
             relation = self._database.sql(query)
         except duckdb.PermissionException as error:
             said = str(error).strip().splitlines()[0].partition(": ")[2].partition(" - ")[0]
@@ -254,7 +255,7 @@ class Run:
         self._publish_processes(self._database)
 
 
-def _only_asks(query: str) -> None:
+def only_asks(query: str) -> None:
     """Errors: `RltraceError` for a statement that is none of those which answer with rows."""
     import duckdb
 

@@ -128,11 +128,11 @@ def _write_new(path: str, text: bytes) -> None:
 
 def read_run_json(path: str) -> dict[str, Any]:
     """The run's description. Errors: RltraceError when the directory is no run."""
-    import json  # readers and `wrap` only
+    from rltrace.trace.own_files import read_own
+    from rltrace.trace.texts import parsed
 
     try:
-        with open(f"{path}/{RUN_FILE}", encoding="utf-8") as file:
-            loaded = json.load(file)
+        loaded = parsed(read_own(f"{path}/{RUN_FILE}"))
     except (FileNotFoundError, NotADirectoryError):
         if not os.path.exists(path):
             raise RltraceError(f"{path} does not exist: `rltrace ls` lists the runs here") from None
@@ -146,9 +146,11 @@ def read_run_json(path: str) -> dict[str, Any]:
 
 
 def read_described(path: str) -> dict[str, Any]:
-    """As `read_run_json`, of a run that this rltrace can read. Errors: RltraceError also for one
-    that states no schema or a newer one."""
-    told = read_run_json(path)
+    """As `read_run_json`, of a run that this rltrace can read, without what is of another kind than
+    it should be. Errors: RltraceError also for one that states no schema or a newer one."""
+    from rltrace.trace.stated import RUN, fitting
+
+    told, _ = fitting(read_run_json(path), RUN)
     version = told.get("schema_version")
     if not isinstance(version, int):
         raise RltraceError(f"{path}/{RUN_FILE} states no schema version: no run")

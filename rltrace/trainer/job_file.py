@@ -4,15 +4,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
+from rltrace.trace.texts import parsed_toml
 from rltrace.trainer.config import TrainerError
 
 _WALL = ("wall", "metric", "warm_up", "without", "control")
@@ -21,7 +16,7 @@ _WALL = ("wall", "metric", "warm_up", "without", "control")
 def load_job(path: str | Path, without_cause: bool = False) -> dict[str, Any]:
     """The settings in a file, by name. Errors: `TrainerError` where it cannot be read."""
     try:
-        tables = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        tables = parsed_toml(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise TrainerError(f"cannot read settings from {path}: {why}") from None

@@ -10,8 +10,10 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from click.testing import CliRunner
@@ -80,6 +82,49 @@ def test_it_serves_until_it_is_told_to_end(run: Path, ends_by: int) -> None:
     assert index[2] == "rltrace, run run: /metrics\n"
     assert nothing[0] == 404
     assert signal.getsignal(ends_by) == before
+
+
+def asked_by(name: str | None) -> Callable[[str], int]:
+    """Asks for the metrics with such a `Host`, or with none; the status of the answer."""
+
+    def ask(url: str) -> int:
+        where = urlsplit(url)
+        connection = HTTPConnection(str(where.hostname), where.port, timeout=30)
+        connection.putrequest("GET", where.path, skip_host=True)
+        if name is not None:
+            connection.putheader("Host", name.format(port=where.port))
+        connection.endheaders()
+        return connection.getresponse().status
+
+    return ask
+
+
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [
+        ("127.0.0.1:{port}", 200),
+        ("localhost:{port}", 200),
+        ("LOCALHOST", 200),
+        ("[::1]:{port}", 200),
+        ("evil.example:{port}", 403),
+        ("127.0.0.1.evil.example", 403),
+        ("localhost@evil.example", 403),
+        ("[::1", 403),
+        ("", 403),
+        (None, 403),
+    ],
+)
+def test_a_page_that_came_here_by_another_name_is_refused(
+    run: Path, name: str | None, status: int
+) -> None:
+    assert served(run, asked_by(name)) == [status]
+
+
+def test_who_listens_for_everybody_answers_to_any_name(run: Path) -> None:
+    def ask(url: str) -> int:
+        return asked_by("trainer-0.jobs.example")(url.replace("0.0.0.0", "127.0.0.1"))
+
+    assert served(run, ask, host="0.0.0.0") == [200]
 
 
 def test_it_listens_on_ipv6(run: Path) -> None:

@@ -19,11 +19,7 @@ from rltrace.analysis.plan.training import Layout
 from rltrace.analysis.prices import table_price
 from rltrace.analysis.whatif.sync import MECHANISMS
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from rltrace.trace.texts import parsed_toml
 
 STACKS = ("hf", "fsdp", "megatron", "nvidia")
 Tables = dict[str, dict[str, Any]]
@@ -60,10 +56,10 @@ _SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, None: 1.0
 def read_workload(path: Path) -> Tables:
     """The tables of a workload file. Errors: `RltraceError`, one sentence."""
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        data = parsed_toml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise RltraceError(f"cannot read {path}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, too
+    except ValueError as error:  # numbers of thousands of digits, too
         raise RltraceError(f"{path} is no TOML file: {error}", WRONG_USAGE) from None
     found: Tables = {"": {}}
     for key, value in data.items():

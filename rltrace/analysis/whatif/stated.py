@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,12 +18,8 @@ from rltrace.analysis.whatif.replay import replay
 from rltrace.analysis.whatif.sync import MECHANISMS, transfer_s, weight_bytes
 from rltrace.analysis.whatif.workload import PLACEMENTS, Batch, Engine, Sync, Workload
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.texts import parsed_toml
 from rltrace.trace.vocabulary import Stage
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 _GROUPS, _GROUP = 24, 4  # samples that are played for a batch of any size
 _HALVINGS = 8
@@ -218,10 +213,10 @@ def _tail_that_fits(made: Workload) -> Workload:
 def read_stages(path: Path) -> Stated:
     """Reads a stages file. Errors: `RltraceError`, one sentence, for what makes no sense."""
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        tables = parsed_toml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise RltraceError(f"cannot read {path}: {error.strerror}") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except ValueError as error:
         raise RltraceError(f"{path} is no TOML file: {error}", WRONG_USAGE) from None
     return stated(tables, str(path))
 

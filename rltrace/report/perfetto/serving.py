@@ -17,6 +17,7 @@ from threading import Thread
 from typing import Any
 from urllib.parse import quote
 
+from rltrace.report.loopback import names_loopback
 from rltrace.report.perfetto.counters import IN_FLIGHT, LARGEST_LAG, RATE, WAITING
 from rltrace.report.perfetto.slices import TITLES
 from rltrace.trace.errors import RltraceError
@@ -81,7 +82,7 @@ class _Handler(SimpleHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answers, unless a page of another name found its way here (DNS rebinding)."""
-        if self.headers.get("Host", "").partition(":")[0] not in (_LOOPBACK, "localhost"):
+        if not names_loopback(self.headers.get("Host")):
             self.send_error(403)
         elif (
             self.path == "/live_reload"
@@ -90,6 +91,10 @@ class _Handler(SimpleHTTPRequestHandler):
             self.end_headers()
         else:
             super().do_GET()
+
+    def do_HEAD(self) -> None:
+        """Nobody asks for this."""
+        self.send_error(501)
 
     def translate_path(self, path: str) -> str:
         """The file of an address."""

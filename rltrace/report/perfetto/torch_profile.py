@@ -6,9 +6,7 @@ Such a file is Chrome's JSON, gzipped or not. `ts` and `dur` are microseconds wi
 
 from __future__ import annotations
 
-import gzip
 import json
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,11 +16,11 @@ from numpy.typing import NDArray
 
 from rltrace.report.perfetto.tracks import Ints
 from rltrace.trace.errors import RltraceError
+from rltrace.trace.texts import parsed, unpacked
 
 MOST_NOTES = 24
 """Arguments that are shown: those which the most events have."""
 
-_GZIP = b"\x1f\x8b"
 _LARGEST = 1 << 63
 
 
@@ -109,13 +107,14 @@ def read(path: Path) -> Profile:
 def _document(path: Path) -> dict[str, Any]:
     try:
         data = path.read_bytes()
-        document = json.loads(gzip.decompress(data) if data.startswith(_GZIP) else data)
     except OSError as error:
-        if isinstance(error, gzip.BadGzipFile):
-            raise _foreign(path, "its compressed data is damaged") from error
         raise RltraceError(f"cannot read {path}: {error.strerror or error}") from error
-    except (EOFError, zlib.error) as error:
-        raise _foreign(path, "its compressed data breaks off") from error
+    try:
+        text = unpacked(data)
+    except ValueError as error:
+        raise _foreign(path, str(error)) from error
+    try:
+        document = parsed(text)
     except ValueError as error:
         raise _foreign(path, "it is no JSON, or breaks off") from error
     if not isinstance(document, dict) or not isinstance(document.get("traceEvents"), list):

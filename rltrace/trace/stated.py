@@ -1,0 +1,72 @@
+"""What a run's small files state, without what cannot be: anybody may have written them.
+
+Readers add times, look processes up by their names and put numbers into columns of 64 bits. What is
+of another kind is left out here, once, and so unknown to all of them. Standard library only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+_MOST = 1 << 62  # so that two of them can be added
+
+Kind = Callable[[object], bool]
+
+
+def is_whole(value: object) -> bool:
+    """Whether it is a whole number that a column of times can hold."""
+    return isinstance(value, int) and not isinstance(value, bool) and -_MOST < value < _MOST
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, list)
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, dict)
+
+
+def _is_clock(value: object) -> bool:
+    return isinstance(value, dict) and all(map(is_whole, value.values()))
+
+
+_Kinds = Mapping[str, tuple[Kind, str]]
+
+_WHOLE, _TEXT = (is_whole, "no whole number"), (_is_text, "no text")
+_LIST, _TABLE = (_is_list, "no list"), (_is_table, "no table")
+
+RUN: _Kinds = {
+    **dict.fromkeys(("start_real_ns", "end_real_ns", "exit_code", "schema_version"), _WHOLE),
+    **dict.fromkeys(("command_pid", "wrap_pid"), _WHOLE),
+    **dict.fromkeys(("id", "cwd", "node", "rltrace_version"), _TEXT),
+    **dict.fromkeys(("framework", "framework_version"), _TEXT),
+    "command": _LIST,
+    "settings": _TABLE,
+}
+"""The kinds of what run.json states."""
+
+PROCESS: _Kinds = {
+    **dict.fromkeys(("pid", "ppid", "rank", "start_ns", "cores", "parameters"), _WHOLE),
+    **dict.fromkeys(("argv", "hooks"), _LIST),
+    **dict.fromkeys(("settings", "versions"), _TABLE),
+    "clock": (_is_clock, "no pair of times"),
+}
+"""The kinds of what the file of a process states."""
+
+
+def fitting(said: object, kinds: _Kinds) -> tuple[dict[str, Any], list[str]]:
+    """What an object states that is of its kind, and a phrase for each value that is not. What is
+    null was never said. Errors: TypeError for what is no object."""
+    if not isinstance(said, dict):
+        raise TypeError("it is no JSON object")
+    odd = {
+        key: f"{key} is {why}"
+        for key, (is_kind, why) in kinds.items()
+        if said.get(key) is not None and not is_kind(said[key])
+    }
+    return {key: value for key, value in said.items() if key not in odd}, list(odd.values())

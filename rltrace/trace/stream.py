@@ -1,0 +1,163 @@
+"""The batches of one segment's file: where the columns of a table lie in it, without their values.
+
+What a file says of itself is held against how long it is and against the table before a row of it
+is read, so that no length in it leads beyond its end, or to memory that it does not fill.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rltrace.trace.arrow_layout import (
+    PREFIX_BYTES,
+    RECORD_BATCH,
+    SCHEMA,
+    NotASegment,
+    batch_layout,
+    header,
+    message_bytes,
+    schema_kinds,
+)
+from rltrace.trace.schema import WIDTH_BYTES, Table
+
+MOST_SEGMENT_BYTES = 1 << 30
+"""Of a segment's file; the writer begins another after 64 MiB."""
+
+MOST_BATCH_ROWS = 1 << 22
+"""Of a batch, which the writer gives 8,192 at most: a hole in a file is as many rows as one likes,
+at no cost to who made it."""
+
+Columns = list[NDArray[Any]]
+"""A numpy array for each column of the table."""
+
+
+class CutError(Exception):
+    """The file is shorter than it was, or than what it says of itself."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A batch of `rows` rows; where in the file each column of the table begins, -1 for one that
+    an older writer did not have."""
+
+    rows: int
+    offsets: tuple[int, ...]
+
+
+class Stream:
+    """The file of a segment of `table`, as far as it was read: `end` is where that is, and `is_cut`
+    whether a message began there at the last look that is not whole."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.end = 0
+        self.is_cut = False
+        self._kinds: list[tuple[str, str]] = []
+        self._columns: list[int] | None = None
+
+    def batches(self, file: int, size: int) -> Iterator[Place]:
+        """The batches that are whole in the `size` bytes which the file has by now, and were not
+        before. Errors: `NotASegment`, OSError."""
+        if size > MOST_SEGMENT_BYTES:
+            raise NotASegment(f"larger than {MOST_SEGMENT_BYTES >> 30} GiB")
+        while True:
+            prefix = os.pread(file, min(PREFIX_BYTES, size - self.end), self.end)
+            if len(prefix) < PREFIX_BYTES:
+                self.is_cut = bool(prefix.strip(b"\0"))
+                return
+            length = message_bytes(prefix)
+            body = self.end + PREFIX_BYTES + length
+            self.is_cut = body > size
+            if not length or self.is_cut:
+                return
+            metadata = os.pread(file, length, self.end + PREFIX_BYTES)
+            kind, body_bytes, at = header(metadata)
+            if body_bytes < 0:
+                raise NotASegment("a message of less than nothing")
+            self.is_cut = body + body_bytes > size
+            if self.is_cut:
+                return
+            self.end = body + body_bytes
+            if kind == SCHEMA and self._columns is None:
+                self._kinds = schema_kinds(metadata, at)
+                self._columns = self._of_table()
+            elif kind == RECORD_BATCH and self._columns is not None:
+                yield self._place(metadata, at, body, body_bytes)
+            else:
+                raise NotASegment("a message that no segment has")
+
+    def _of_table(self) -> list[int]:
+        """The place of each column of the table among those of the file, or -1."""
+        found = {name: i for i, (name, _) in enumerate(self._kinds)}
+        places = [found.get(column.name, -1) for column in self.table.columns]
+        if places[0] < 0:
+            raise NotASegment("not a segment of this table")
+        for column, place in zip(self.table.columns, places, strict=True):
+            if place >= 0 and self._kinds[place][1] != column.kind:
+                raise NotASegment(f"column {column.name} has another type")
+        return places
+
+    def _place(self, metadata: bytes, at: int, body: int, body_bytes: int) -> Place:
+        layout = batch_layout(metadata, at, len(self._kinds))
+        if not 0 <= layout.rows <= MOST_BATCH_ROWS:
+            raise NotASegment(f"a batch of {layout.rows:,} rows")
+        offsets = []
+        for column, place in zip(self.table.columns, self._columns or (), strict=True):
+            if place < 0:
+                offsets.append(-1)
+                continue
+            values_bytes = layout.rows * WIDTH_BYTES[column.kind]
+            begin, length = layout.offsets[place], layout.lengths[place]
+            if layout.nulls[place]:
+                raise NotASegment(f"column {column.name} has nulls")
+            if values_bytes > length or not 0 <= begin <= body_bytes - values_bytes:
+                raise NotASegment(f"a batch of {layout.rows:,} rows that are not there")
+            offsets.append(body + begin)
+        return Place(layout.rows, tuple(offsets))
+
+
+def values_at(file: int, table: Table, place: Place, column: int, first: int, count: int) -> Any:
+    """`count` values of a column from row `first` of a batch on; unknown in one that the file does
+    not have. Errors: `CutError` where the file has become shorter; OSError."""
+    kind = dtype(table, column)
+    if place.offsets[column] < 0:
+        return unknown(table, column, count)
+    size = count * kind.itemsize
+    data = os.pread(file, size, place.offsets[column] + first * kind.itemsize)
+    if len(data) < size:
+        raise CutError("it became shorter")
+    return np.frombuffer(data, kind)
+
+
+def unknown(table: Table, column: int, count: int) -> NDArray[Any]:
+    """Values of a column of which nothing is known."""
+    kind = dtype(table, column)
+    return np.full(count, np.nan if kind.kind == "f" else -1, kind)
+
+
+def joined(table: Table, parts: list[Columns]) -> Columns:
+    """The parts one after the other; empty columns where there are none."""
+    parts = [part for part in parts if len(part[0])]
+    if not parts:
+        return _nothing(table)
+    if len(parts) == 1:
+        return parts[0]
+    return [np.concatenate(column) for column in zip(*parts, strict=True)]
+
+
+@cache
+def dtype(table: Table, column: int) -> np.dtype[Any]:
+    """The type of a column's values, as they lie in a file."""
+    return np.dtype(f"<{table.columns[column].kind}")
+
+
+@cache
+def _nothing(table: Table) -> Columns:
+    return [np.empty(0, dtype(table, i)) for i in range(len(table.columns))]

@@ -1,0 +1,55 @@
+"""Texts in the formats that anybody writes, read so that nothing in them is more than an error."""
+
+from __future__ import annotations
+
+import json
+import sys
+import zlib
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+MOST_UNPACKED_BYTES = 1 << 30
+"""Of a packed file: a thousandth of it on disk can unpack to all of a machine's memory."""
+
+_GZIP = b"\x1f\x8b"
+
+
+def parsed(text: str | bytes) -> Any:
+    """The value of a JSON text. Errors: ValueError, also for one that is nested too deep."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+
+
+def parsed_toml(text: str) -> dict[str, Any]:
+    """The tables of a text. Errors: ValueError, also where it is nested too deep."""
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+
+
+def unpacked(data: bytes) -> bytes:
+    """What gzip packed, or the data themselves where it did not. Errors: ValueError where they are
+    damaged, end too early or are too large."""
+    if not data.startswith(_GZIP):
+        return data
+    parts: list[bytes] = []
+    left = MOST_UNPACKED_BYTES
+    try:
+        while data:  # members, one after the other
+            member = zlib.decompressobj(wbits=31)
+            parts.append(member.decompress(data, left))
+            left -= len(parts[-1])
+            if not member.eof:
+                why = "ends too early" if left else "is too large: unpack it first"
+                raise ValueError(f"its compressed data {why}")
+            data = member.unused_data.lstrip(b"\0")
+    except zlib.error:
+        raise ValueError("its compressed data is damaged") from None
+    return b"".join(parts)

@@ -219,7 +219,7 @@ def test_readers_see_the_call_and_their_errors_stay_ours(
     assert seen == [(Target, (3, 2, 0), 6, None), (Target, (4, 5, 0), 20, None), ValueError]
     assert spans(run_path) == [("method", 6), ("method", 20), ("fail", None)]
     problems = "".join(p.read_text() for p in (run_path / "problems").iterdir())
-    assert problems.count("the reader's own bug") == 1  # once, not per call
+    assert problems.count("RuntimeError at test_wrapping.py:") == 1  # once, not per call
 
 
 def test_a_stage_decided_per_call_and_a_step(

@@ -124,7 +124,7 @@ def test_readers_that_throw_are_told_and_the_job_goes_on(crowded: Finished) -> N
     threw = {
         problem["target"]
         for problem in crowded.run.problems
-        if "a reader of the user's" in problem.get("detail", "")
+        if "RuntimeError at " in problem.get("detail", "")
     }
     assert threw == {
         "verl_cpu.server:CpuServer.generate",

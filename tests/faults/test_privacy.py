@@ -1,0 +1,146 @@
+"""Nothing that a job works on, or is let in by, is in its run: every byte of it is looked at."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rltrace
+from rltrace.hooks.identity import identify
+from rltrace.trace.parquet import compact
+from rltrace.trace.redacted import REDACTED
+from tests.hooks.conftest import WRAP, clean_environment
+
+TEXTS = {
+    "prompt": "Prompt-of-Someone: what is my diagnosis",
+    "completion": "Completion-with-an-Address 5 Elm Street",
+    "tokens": "[918273, 645546, 102938]",
+    "environment": "Environ-Value-1f2e3d",
+    "key": "Argv-Key-9z8y7x",
+    "password": "Argv-Pass-w0rd",
+    "bearer": "Argv-Bearer-abcdef0123",
+    "form": "hf_" + "Zq9" * 12,
+}
+
+JOB = """
+import os, subprocess, sys, threading
+import rltrace
+prompt, completion = sys.stdin.readline().strip(), sys.stdin.readline().strip()
+tokens = [918273, 645546, 102938]
+
+class Refused(Exception):
+    pass
+
+def generate(prompt, key=None):
+    return completion, tokens
+
+def judge(text):
+    raise Refused(f"cannot judge {text} of {tokens}")
+
+def attempt(function, *args):
+    try: function(*args)
+    except Exception: pass
+
+for n in range(3):
+    def step():
+        with rltrace.step(n):
+            id = prompt + str(n)
+            with rltrace.trajectory(id, group=prompt, prompt=prompt, task=completion) as t:
+                with rltrace.span("rollout"): generate(prompt)
+                t.finish("stop", response_tokens=tokens)
+            with rltrace.span("train", tokens=prompt, items=tokens, bytes={prompt: tokens}): pass
+            with rltrace.reward(id, value=completion): pass
+            rltrace.use(id, tokens=tokens, clip_share=completion)
+            rltrace.counter("loss", prompt)
+            with rltrace.weight_update(completion): pass
+            judge(completion)
+    attempt(step)
+rltrace.step(prompt)
+rltrace.step(tokens)
+attempt(lambda: rltrace.trajectory(object(), prompt=tokens))
+pid = os.fork()
+if pid == 0:
+    with rltrace.span("reward"): attempt(judge, completion)
+    os._exit(0)
+os.waitpid(pid, 0)
+code = "import rltrace; rltrace.counter('n', 1)"
+subprocess.run([sys.executable, "-c", code, *sys.argv[1:]])
+print("done", len(prompt))
+raise Refused(f"{prompt} {completion}")
+"""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A job that is full of secrets, and misuses the API with them."""
+    folder = tmp_path_factory.mktemp("private")
+    (folder / "job.py").write_text(JOB)
+    words = [
+        *("--api-key", TEXTS["key"], f"--config.password={TEXTS['password']}", TEXTS["form"]),
+        *("--header", f"Authorization: Bearer {TEXTS['bearer']}", "--max-tokens", "2048"),
+        f"https://me:{TEXTS['password']}@example.org/?token={TEXTS['key']}",
+    ]
+    hooks = ["--hook", "__main__:generate=rollout", "--hook", "__main__:judge=reward"]
+    done = subprocess.run(
+        [*WRAP, "--out", "run", "--log-steps", *hooks, "--", sys.executable, "job.py", *words],
+        cwd=folder,
+        env=clean_environment(
+            MY_SETTING=TEXTS["environment"], HF_TOKEN=TEXTS["form"], WANDB_API_KEY=TEXTS["key"]
+        ),
+        input=f"{TEXTS['prompt']}\n{TEXTS['completion']}\n",
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, f"done {len(TEXTS['prompt'])}\n"), done.stderr
+    assert TEXTS["prompt"] in done.stderr  # the job's own traceback is the job's
+    return folder / "run"
+
+
+def held(run: Path) -> dict[str, list[str]]:
+    """Which of the texts are in which files of a run, or in their names: as text, in UTF-16, and
+    of the tokens as the integers that they are."""
+    found: dict[str, list[str]] = {}
+    forms = {name: [text.encode(), text.encode("utf-16-le")] for name, text in TEXTS.items()}
+    forms["tokens"] += [n.to_bytes(size, "little") for n in (918273, 645546) for size in (4, 8)]
+    forms["tokens"] += [b"918273", b"645546"]
+    for path in run.rglob("*"):
+        data = path.name.encode() + (path.read_bytes() if path.is_file() else b"")
+        for name, wanted in forms.items():
+            if any(form in data for form in wanted):
+                found.setdefault(name, []).append(str(path.relative_to(run)))
+    return found
+
+
+def test_no_byte_of_a_run_holds_what_the_job_works_on(run: Path) -> None:
+    assert held(run) == {}
+    opened = rltrace.open_run(run)
+    samples = opened.sql('SELECT count(*), count(DISTINCT "group") FROM trajectories').fetchall()
+    assert samples == [(4, 1)]  # they are recorded all the same
+    ids = opened.sql("SELECT trajectory FROM trajectories ORDER BY start_ns").fetchall()
+    assert ids[:3] == [(identify(TEXTS["prompt"] + str(n)),) for n in range(3)]
+    compact(opened)
+    assert held(run) == {}
+
+
+def test_what_was_left_out_is_said(run: Path) -> None:
+    command = json.loads((run / "run.json").read_text())["command"]
+    assert [word for word in command if "max-tokens" in word or word == "2048"] == [
+        *("--max-tokens", "2048")
+    ]
+    assert sum(REDACTED in word for word in command) == 5
+    started = [p.facts["argv"] for p in rltrace.open_run(run).processes if p.role != "agent"]
+    assert len(started) == 3
+    assert all(sum(REDACTED in word for word in words) == 5 for words in started)
+    problems = rltrace.open_run(run).problems
+    failed = {p["target"]: p["detail"] for p in problems if p["what"] == "step-failed"}
+    assert failed.keys() == {"0", "1", "2"}
+    assert all(said.startswith("Refused at job.py:") for said in failed.values())
+    odd = {p["target"]: p["detail"] for p in problems if p["what"] == "not-recorded"}
+    assert odd["tokens"].startswith("a str of length 39 does not fit")
+    assert odd["rltrace.step"].startswith("a str of length 39 is no integer")

@@ -39,7 +39,8 @@ __all__ = [
 
 
 def open_run(path: str | Path) -> Run:
-    """Opens a run's directory for reading. Errors: `RltraceError` when it is no run."""
+    """Opens a run's directory for reading, or a run by the URL that it was shipped to. Errors:
+    `RltraceError` when it is no run."""
     from rltrace.report.notebook import open_run as open_
 
     return open_(path)

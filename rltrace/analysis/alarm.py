@@ -24,9 +24,9 @@ NAMED = 5
 @dataclass(frozen=True)
 class Alarm:
     """One thing that is wrong: its kind ("crash", "failed steps", "hang", "lost process", "stall",
-    "restart", "reward", "verdicts", "unused", "not finite", "clocks", "versions"), how grave it is
-    (`ALARM` or `NOTE`), a sentence, and whether the run is judged `beside` it, by what else it
-    did."""
+    "restart", "reward", "verdicts", "unused", "not finite", "clocks", "versions", "part"), how
+    grave it is (`ALARM` or `NOTE`), a sentence, and whether the run is judged `beside` it, by what
+    else it did."""
 
     kind: str
     severity: str

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltrace.analysis.activity import TABLE_OF, Activity, OpenSpan
 from rltrace.analysis.damage import Damaged, damaged
+from rltrace.analysis.partial import PARTIAL
 from rltrace.hooks.recorder import COUNTED
 from rltrace.trace.vocabulary import STAGE_SYMBOLS, Stage, word
 
@@ -151,7 +152,7 @@ def _in_progress(
 
 def _is_reason(problem: dict[str, Any]) -> bool:
     """Whether it is said elsewhere: as the reason of what was not seen, or as an alarm."""
-    if problem.get("what") == STEP_FAILED:
+    if problem.get("what") in (STEP_FAILED, *PARTIAL):
         return True
     return problem.get("what") == NOT_LOGGED and "stage" in problem
 

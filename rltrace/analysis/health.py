@@ -15,6 +15,7 @@ from rltrace.analysis.alarm import ALARM, NAMED, NOTE, Alarm
 from rltrace.analysis.codes import named
 from rltrace.analysis.freshness import Freshness
 from rltrace.analysis.not_finite import Diverged, diverged, not_numbers
+from rltrace.analysis.partial import partial
 from rltrace.analysis.progress import crash, failed, hang, lost, stuck_in_the_first
 from rltrace.analysis.reward_curve import RewardCurve
 from rltrace.analysis.samples import SAMPLES, TRAINED_SAMPLES
@@ -53,6 +54,7 @@ def health(
     """The health of `run`, whose recording ended at `recorded_until_ns` (Unix ns)."""
     usual = usual_s(steps, breakdown)
     found = [
+        *partial(run),
         *crash(run, steps),
         *failed(run, steps),
         *hang(run, steps, usual, recorded_until_ns),

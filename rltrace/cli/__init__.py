@@ -46,6 +46,6 @@ for _command in (
     *(planning.plan, triaging.triage),
     *(asking.whatif, jobs.experiment, asking.compare, gating.gate, gating.baseline),
     *(exporting.timeline, exporting_metrics.export, jobs.import_log, looking.compact),
-    *(syncing.sync, completing.completion),
+    *(jobs.ship, syncing.sync, completing.completion),
 ):
     main.add_command(_command)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rltrace.cli.manual import command
-from rltrace.cli.options import JSON, RUN, print_json
+from rltrace.cli.options import JSON, RUN, RunFolder, print_json
 from rltrace.cli.output import console
 from rltrace.trace.errors import CANNOT_TELL, OK, WRONG_USAGE, RltraceError
 
@@ -100,8 +100,8 @@ def _whatif_source(
 
 
 @command(short_help="Which stage made the difference between two runs.")
-@click.argument("before", type=click.Path(path_type=Path))
-@click.argument("after", type=click.Path(path_type=Path))
+@click.argument("before", type=RunFolder(path_type=Path))
+@click.argument("after", type=RunFolder(path_type=Path))
 @JSON
 def compare(before: Path, after: Path, as_json: bool) -> None:
     """Which stage and which factor of goodput made the difference between two runs."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rltrace.cli.manual import command
-from rltrace.cli.options import JSON, one_form, print_json
+from rltrace.cli.options import JSON, RunFolder, one_form, print_json
 from rltrace.cli.output import console, discard
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def _limits(flag: str, metavar: str, text: str) -> Callable[[_Command], _Command
 
 
 @command(short_help="Did goodput regress? For CI: exits with 1 where it did.")
-@click.argument("runs", metavar="[RUN]...", nargs=-1, type=_FILE)
+@click.argument("runs", metavar="[RUN]...", nargs=-1, type=RunFolder(path_type=Path))
 @click.option("--baseline", type=_FILE, metavar="FILE", help="Made by `rltrace baseline`.")
 @_limits(
     "--max-regression",
@@ -124,7 +124,7 @@ def _tell_github(found: Judgement, err: bool) -> None:
 
 
 @command(short_help="Keep what runs did, for `gate` to hold others to.")
-@click.argument("runs", metavar="[RUN]...", nargs=-1, type=_FILE)
+@click.argument("runs", metavar="[RUN]...", nargs=-1, type=RunFolder(path_type=Path))
 @click.option("-o", "--output", type=_FILE, metavar="FILE", required=True, help="File to write.")
 @click.option("--anyway", is_flag=True, help="Keep runs that are not well, too.")
 @JSON

@@ -61,6 +61,11 @@ class _Wrap(Command):
 @click.option(
     "--sync", is_flag=True, help="Move OpenRLHF's weights by rltrace.sync (docs/sync.md)."
 )
+@click.option(
+    "--ship",
+    metavar="URL",
+    help="Ship the run to this folder, e.g. `s3://bucket/runs`, while it goes on (docs/nodes.md).",
+)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def wrap(
     out: Path | None,
@@ -71,6 +76,7 @@ def wrap(
     live: bool,
     log_steps: bool,
     sync: bool,
+    ship: str | None,
     command: tuple[str, ...],
 ) -> None:
     """Run COMMAND with every process of it traced: `rltrace wrap -- python train.py`."""
@@ -87,7 +93,37 @@ def wrap(
         raise RltraceError(
             "give the command to trace: `rltrace wrap -- python train.py`", WRONG_USAGE
         )
-    sys.exit(wrap_(list(command), out, list(hooks), design, live, log_steps, sync))
+    sys.exit(wrap_(list(command), out, list(hooks), design, live, log_steps, sync, ship))
+
+
+@command(short_help="Ship what is not yet of a run to its URL.")
+@RUN
+@click.argument("url", required=False)
+@JSON
+def ship(run: Path | None, url: str | None, as_json: bool) -> None:
+    """Ship what is not yet of RUN to its URL, or into the folder at URL (docs/nodes.md).
+
+    `rltrace wrap --ship` does it while the job runs; this is for what was left when the network was
+    away, and for runs that nobody shipped: `rltrace ship RUN s3://bucket/runs`.
+    """
+    from dataclasses import asdict
+
+    from rltrace.run.location import find_run
+    from rltrace.run.shipping.by_hand import ship as ship_
+    from rltrace.run.shipping.waiting import megabytes
+
+    def tell(shipped_bytes: int, left_bytes: int) -> None:
+        if sys.stderr.isatty():
+            said = f"  {megabytes(shipped_bytes)} shipped, {megabytes(left_bytes)} to look at"
+            say(said, err=True)
+
+    done = ship_(find_run(run), url, tell)
+    if as_json:
+        print_json(asdict(done))
+        return
+    amount = f"{megabytes(done.shipped_bytes)} in {done.packs} packs"
+    what = f"{amount} were shipped" if done.packs else "all of it was there"
+    say(f"{what}; next: rltrace report {shlex.quote(done.url)}")
 
 
 @command("import", short_help="Make a run of a finished job's log.")

@@ -108,14 +108,17 @@ def info(run: Run, as_json: bool) -> None:
 
 
 @command("ls")
-@click.argument("folder", required=False, type=click.Path(path_type=Path))
+@click.argument("folder", required=False)
 @JSON
-def list_runs(folder: Path | None, as_json: bool) -> None:
-    """The runs here, or in FOLDER, oldest first."""
+def list_runs(folder: str | None, as_json: bool) -> None:
+    """The runs here, or in FOLDER (a path, or the URL of where runs are shipped), oldest first."""
     from rltrace.report import listing
     from rltrace.run.location import list_runs as list_runs_
 
-    entries = listing.entries(list_runs_(folder))
+    if folder is not None and "://" in folder:
+        entries = listing.entries_at(folder)
+    else:
+        entries = listing.entries(list_runs_(Path(folder) if folder is not None else None))
     if as_json:
         print_json(listing.to_json(entries))
     else:

@@ -30,12 +30,17 @@ class NewFolder(click.Path):
 
 
 class RunFolder(click.Path):
-    """A run's path that is not empty: `"$UNSET"` means neither the newest run nor this folder."""
+    """A run's path that is not empty: `"$UNSET"` means neither the newest run nor this folder. Of a
+    run at a URL, what is new is brought here first."""
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """The path. Errors: `RltraceError` where it is empty."""
+        """The path. Errors: `RltraceError` where it is empty, or the URL of no run."""
         if value == "":
             raise RltraceError("the name of the run is empty: give it or leave it out", WRONG_USAGE)
+        if isinstance(value, str) and "://" in value:
+            from rltrace.cli.bringing import place
+
+            return place(value)
         return super().convert(value, param, ctx)
 
 

@@ -64,11 +64,21 @@ def _told_apart(words: tuple[str, ...]) -> tuple[str | None, Path | None]:
         raise RltraceError(f"give one query and one run, not {len(words)} words", WRONG_USAGE)
     if len(words) < _MOST_WORDS:
         alone = next(iter(words), None)
-        is_run = alone is not None and not _reads_as_query(alone) and Path(alone).is_dir()
-        return (None, Path(alone)) if is_run and alone is not None else (alone, None)
+        if alone is None or _reads_as_query(alone) or not _is_run(alone):
+            return alone, None
+        return None, Path(alone)
     first, second = words
-    swapped = not _reads_as_query(first) and (_reads_as_query(second) or Path(first).is_dir())
-    return (second, Path(first)) if swapped else (first, Path(second))
+    swapped = not _reads_as_query(first) and (_reads_as_query(second) or _is_run(first))
+    sql, run = (second, first) if swapped else (first, second)
+    if "://" in run:
+        from rltrace.cli.bringing import place
+
+        return sql, place(run)
+    return sql, Path(run)
+
+
+def _is_run(word: str) -> bool:
+    return "://" in word or Path(word).is_dir()
 
 
 def _reads_as_query(word: str) -> bool:

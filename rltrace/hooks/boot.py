@@ -48,9 +48,13 @@ SYNC_VARIABLE = "RLTRACE_SYNC"
 """Environment variable with what brings weights through rltrace.sync where a framework has its own
 way, as `module of the framework=package.module:function`, joined by `;` (`wrap --sync`)."""
 
+SHIP_VARIABLE = "RLTRACE_SHIP"
+"""Environment variable with the node and the host where the run was made, and its URL, with a space
+between each, if the run is shipped (`rltrace.hooks.apart`)."""
+
 CARRIED = (
     *(RUN_VARIABLE, ADAPTERS_VARIABLE, HOOKS_VARIABLE, PYTHON_VARIABLE, MAIN_VARIABLE),
-    *(PROBE_VARIABLE, LOG_STEPS_VARIABLE, SYNC_VARIABLE),
+    *(PROBE_VARIABLE, LOG_STEPS_VARIABLE, SYNC_VARIABLE, SHIP_VARIABLE),
 )
 """What a process that does not inherit the environment has to be given, beside `PYTHONPATH`."""
 
@@ -136,6 +140,11 @@ def _boot(run_dir: str) -> None:
         os.environ.pop(RUN_VARIABLE, None)
     if part in ("silent", "passing"):
         return
+    if SHIP_VARIABLE in os.environ and not os.path.exists(f"{run_dir}/{RUN_FILE}"):
+        from rltrace.hooks.apart import own_directory
+
+        detached = DETACHED_VARIABLE in os.environ
+        run_dir = own_directory(run_dir, os.environ[SHIP_VARIABLE], detached)
     if _is_over(run_dir):
         os.environ.pop(RUN_VARIABLE, None)
         return

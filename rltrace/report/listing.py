@@ -36,7 +36,7 @@ class Entry:
     start_real_ns: int | None
     seconds: float | None
     exit_code: int | None
-    processes: int
+    processes: int | None
     running: bool | None
     problem: str | None
 
@@ -45,6 +45,24 @@ def entries(paths: list[Path]) -> list[Entry]:
     """What is known of each run without reading its tables; unreadable ones are listed as such."""
     alive = Liveness()
     return [_entry(path, alive) for path in paths]
+
+
+def entries_at(url: str) -> list[Entry]:
+    """What is known of each run in the folder at a URL, from what describes it; the number of its
+    processes is not known without bringing it. Errors: `RltraceError`."""
+    from rltrace.trace.store import Store, child
+
+    alive = Liveness()
+    listed = []
+    try:
+        store = Store(url)
+        for name in store.folders():
+            meta = store.get_json(f"{name}/{RUN_FILE}")
+            if meta is not None:
+                listed.append(_described(child(store.url, name), meta, None, alive))
+    except OSError as error:
+        raise RltraceError(f"{url} cannot be read: {error}") from None
+    return sorted(listed, key=lambda entry: (entry.start_real_ns or 0, entry.path))
 
 
 def to_json(listed: list[Entry]) -> list[dict[str, Any]]:
@@ -82,7 +100,7 @@ def _cells(entry: Entry, longest_name: int | None) -> dict[str, str]:
         "started": started,
         "lasted": "-" if entry.seconds is None else units.seconds(entry.seconds),
         "exit": "running" if entry.running else code,
-        "processes": str(entry.processes),
+        "processes": "-" if entry.processes is None else str(entry.processes),
         "command": visible(_brief(entry.command)),
     }
 
@@ -100,24 +118,38 @@ def _is_of_job(process: Path) -> bool:
 
 def _entry(path: Path, alive: Liveness) -> Entry:
     try:
-        meta, _ = fitting(read_run_json(str(path)), RUN)
+        meta = read_run_json(str(path))
+        files, _ = own_files(path / PROCESS, ".json")
+        processes = sum(1 for file in files if _is_of_job(file))
+    except (RltraceError, OSError) as error:
+        return _unreadable(str(path), error)
+    return _described(str(path), meta, processes, alive)
+
+
+def _described(path: str, meta: dict[str, Any], processes: int | None, alive: Liveness) -> Entry:
+    try:
+        meta, _ = fitting(meta, RUN)
         command, code = meta.get("command"), meta.get("exit_code")
         seconds = lasted_s(meta)
         return Entry(
-            path=str(path),
+            path=path,
             command=shlex.join(map(str, command)) if isinstance(command, list) else "",
             start_real_ns=int(meta["start_real_ns"]),
             seconds=seconds,
             exit_code=code if isinstance(code, int) else None,
-            processes=sum(1 for file in own_files(path / PROCESS, ".json")[0] if _is_of_job(file)),
+            processes=processes,
             running=alive.of_command(meta) if seconds is None else False,
             problem=None,
         )
-    except (RltraceError, OSError, KeyError, TypeError, ValueError) as error:
-        return Entry(str(path), "", None, None, None, 0, None, f"unreadable: {_why(error, path)}")
+    except (KeyError, TypeError, ValueError) as error:
+        return _unreadable(path, error)
 
 
-def _why(error: Exception, path: Path) -> str:
+def _unreadable(path: str, error: Exception) -> Entry:
+    return Entry(path, "", None, None, None, 0, None, f"unreadable: {_why(error, path)}")
+
+
+def _why(error: Exception, path: str) -> str:
     if isinstance(error, KeyError):
         return f"{RUN_FILE} does not say its {error}"
     return str(error).replace(f"{path}/", "")

@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 
 
 def open_run(path: str | Path) -> Run:
-    """Opens a run directory. Errors: `RltraceError` when it is none, or newer than this rltrace."""
+    """Opens a run directory, or a run at a URL. Errors: `RltraceError` when it is none, or newer
+    than this rltrace."""
+    if isinstance(path, str) and "://" in path:
+        from rltrace.trace.fetched import fetch
+
+        return Run(fetch(path))
     return Run(Path(path))
 
 

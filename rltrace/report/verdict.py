@@ -28,6 +28,7 @@ _MOST_STOPPED = 3
 _MOST_FIGURES = 4
 # The others stand below.
 _OF_HEALTH = (
+    "part",
     "hang",
     "failed steps",
     "reward",
@@ -43,6 +44,7 @@ _OF_HEALTH = (
 
 _WHEN_STOPPED = ("was in progress, when the job was ended, since", "that")
 _UNWELL = {
+    "part": "not all of it is here",
     "crash": "it failed",
     "failed steps": "steps failed",
     "hang": "a step hangs",

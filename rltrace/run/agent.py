@@ -3,8 +3,9 @@
 It reads the devices and the host once a second into the `samples` table, pairs the node's clock
 with real time every few seconds, and measures how far the clock is from that of the node where the
 run was started: when it starts, every minute, and at the end. Where weights are published on the
-node it measures what the node's memory carries, once. It holds no descriptor of the job's and no
-terminal. A port is open only while the run has more than one node.
+node it measures what the node's memory carries, once. Where the run is shipped, its courier does
+that from a thread. It holds no descriptor of the job's and no terminal. A port is open only while
+the run has more than one node.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import socket
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rltrace.hooks import recorder as recording
 from rltrace.hooks.recorder import Recorder, describe
@@ -30,13 +31,20 @@ from rltrace.run.memory import COUNTER, MemoryFloor
 from rltrace.run.nvml import Devices, NoGpu
 from rltrace.trace.clock import boot_id, monotonic_ns, node_id, pair
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.run_dir import CLOCKS, NODES, append_line, write_json
+from rltrace.trace.run_dir import APART_FILE, CLOCKS, NODES, append_line, write_json
+
+if TYPE_CHECKING:
+    from rltrace.run.shipping.courier import Courier
 
 SAMPLE_EVERY_S = 1.0
 PAIR_EVERY_S = 5.0
 EXCHANGE_EVERY_S = 60.0
 LAST_WORDS_S = 5.0
 """How long the first node's agent waits for the others' last exchange."""
+COMPARE_WITHIN_S = 15.0
+"""How long a node that shares no disk tries to compare its clock if it never could."""
+SHIP_WITHIN_S = 600.0
+"""How long an agent goes on shipping when the run is over."""
 
 
 def main(run_dir: str) -> None:
@@ -51,7 +59,9 @@ def main(run_dir: str) -> None:
     try:
         agent.work()
     except OSError:
-        return  # the run directory is gone or full: nothing is left to do
+        pass  # the run directory is gone or full: nothing is left to do
+    finally:
+        agent.leave()
 
 
 class Agent:
@@ -61,8 +71,14 @@ class Agent:
         self.node = node_id()
         self._run_dir = run_dir
         self._recorder = recorder
-        self._lifetime = Lifetime(run_dir, self.node)
+        apart = _read_apart(run_dir)
+        self._is_apart = apart is not None
+        # Containers have directories of their own and may share a kernel, so a clock: its name.
+        self._name = f"{self.node}~{recorder.who.rpartition('-')[2]}" if apart else self.node
+        detached = bool(apart and apart.get("detached"))
+        self._lifetime = Lifetime(run_dir, self.node, self._is_apart, detached)
         self._stopped = False
+        self._courier = self._make_courier()
         self._server: Server | None = None
         self._devices = self._open_devices()
         self._floor = MemoryFloor(run_dir, self.node, os.cpu_count() or 1)
@@ -78,31 +94,55 @@ class Agent:
     def work(self) -> None:
         """Samples and exchanges until the run is over, then does both a last time."""
         self._introduce()
+        if self._courier is not None:
+            self._courier.start()
         while not self._stopped and not self._lifetime.is_over():
             self._tick(time.monotonic())
             time.sleep(SAMPLE_EVERY_S - time.monotonic() % SAMPLE_EVERY_S)
+        if self._courier is not None:
+            self._courier.hurry_at_end(LAST_WORDS_S)  # the others are to hear of it
         self._sample()
         self._pair()
-        self._exchange()
+        self._exchange_at_last()
         if self._floor.is_wanted:
             self._measure_memory()
         if self._unreached and not self._compared:
             first = self._lifetime.first_node
             self._recorder.problem("clocks-not-compared", target=first, detail=self._unreached)
         self._introduce(end_ns=monotonic_ns())
-        if self._lifetime.first_node == self.node:
-            self._await_others()
+        if self._lifetime.is_first:
+            self._listen()
+            if self._courier is None:  # else it waits for them
+                self._await_others()
             self._close_run()
+        if self._courier is not None:
+            self._courier.finish(SHIP_WITHIN_S)
+
+    def leave(self) -> None:
+        """Lets go of a node of its own: a process that starts there later gets another agent."""
+        if self._is_apart:
+            with suppress(OSError):
+                os.unlink(f"{self._run_dir}/{NODES}/{self.node}.lock")
 
     def _tick(self, now: float) -> None:
         self._sample()
         if now >= self._pair_at:
             self._pair_at = now + PAIR_EVERY_S
             self._pair()
-        if self._lifetime.first_node == self.node:
+        if self._lifetime.is_first:
             self._listen()
         elif now >= self._exchange_at:
             self._exchange_at = now + self._exchange()
+
+    def _make_courier(self) -> Courier | None:
+        url = self._lifetime.run.get("shipped_to")
+        if not isinstance(url, str):
+            return None
+        from rltrace.run.shipping.courier import Courier  # few runs are shipped
+
+        is_first = self._lifetime.is_first
+        run_dir = Path(self._run_dir)
+        return Courier(run_dir, self.node, self._name, url, is_first, self._is_apart)
 
     def _open_devices(self) -> Devices | None:
         try:
@@ -168,11 +208,29 @@ class Agent:
         self._note(kind="exchange", peer=first, **offset._asdict())
         return EXCHANGE_EVERY_S
 
+    def _exchange_at_last(self) -> None:
+        """A last exchange. Where nodes share no disk it may take some seconds until this one hears
+        where the first one listens: a job may be over by then."""
+        until = time.monotonic() + COMPARE_WITHIN_S
+        self._exchange()
+        while self._is_apart and self._unreached and not self._compared:
+            if time.monotonic() >= until:
+                return
+            time.sleep(0.2)
+            self._exchange()
+
     def _listen(self) -> None:
         """Opens a port once the run has another node, which will ask for the clock of this one."""
-        if self._server is None and len(list(Path(self._run_dir, NODES).glob("*.lock"))) > 1:
+        if self._server is None and len(self._nodes()) > 1:
             self._server = Server()
             self._introduce()
+            if self._courier is not None:
+                self._courier.hurry()
+
+    def _nodes(self) -> set[str]:
+        """The nodes of the run: those on this disk by their locks, those apart by their files."""
+        files = Path(self._run_dir, NODES).iterdir()
+        return {file.stem for file in files if file.suffix in (".lock", ".json")}
 
     def _introduce(self, **more: Any) -> None:
         facts: dict[str, Any] = {
@@ -184,7 +242,7 @@ class Agent:
         }
         if self._server is not None:
             facts.update(port=self._server.port, token=self._server.token)
-        write_json(f"{self._run_dir}/{NODES}/{self.node}.json", {**facts, **more})
+        write_json(f"{self._run_dir}/{NODES}/{self._name}.json", {**facts, **more})
 
     def _await_others(self) -> None:
         until = time.monotonic() + LAST_WORDS_S
@@ -193,6 +251,8 @@ class Agent:
 
     def _others_at_work(self) -> bool:
         for path in Path(self._run_dir, NODES).glob("*.json"):
+            if path.stem == self._name:
+                continue
             try:
                 if "end_ns" not in json.loads(path.read_text()):
                     return True
@@ -207,7 +267,16 @@ class Agent:
                 close_run(Path(self._run_dir), None)
 
     def _note(self, **fields: object) -> None:
-        append_line(f"{self._run_dir}/{CLOCKS}/{self.node}.jsonl", fields)
+        append_line(f"{self._run_dir}/{CLOCKS}/{self._name}.jsonl", fields)
+
+
+def _read_apart(run_dir: str) -> dict[str, Any] | None:
+    """What the directory says where it is this node's own."""
+    try:
+        loaded = json.loads(Path(run_dir, APART_FILE).read_text())
+    except (OSError, ValueError):
+        return None
+    return loaded if isinstance(loaded, dict) else None
 
 
 def _let_go() -> None:

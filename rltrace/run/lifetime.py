@@ -2,7 +2,9 @@
 
 On the node where the run was started that is when `wrap` has ended; when `wrap` alone was killed,
 when its command has. Elsewhere it is when `run.json` says so, or when the first node has been
-silent for long and no traced process is left here.
+silent for long and no traced process is left here. Where a node shares no disk with the first, what
+its processes record as they end is waited for, and of a job that was handed to a cluster, which
+goes on when the run has ended, all of them are.
 """
 
 from __future__ import annotations
@@ -18,14 +20,24 @@ from rltrace.trace.errors import RltraceError
 from rltrace.trace.run_dir import CLOCKS, PROCESS, RUN_FILE, read_run_json
 
 SILENT_S = 30.0
+_LINGER_S = 15.0
+"""How long the processes of a node apart may take to end when the run has."""
+_NOBODY_S = 300.0
+"""A node apart on which there has been no traced process for so long has done its part."""
+_LOOK_EVERY_S = 2.0
 
 
 class Lifetime:
     """Watches a run from the node `node`."""
 
-    def __init__(self, run_dir: str, node: str) -> None:
+    def __init__(self, run_dir: str, node: str, apart: bool = False, detached: bool = False):
+        """`apart`: the directory is this node's own; `detached`: the job may outlive the run."""
         self._run_dir = Path(run_dir)
         self._node = node
+        self._apart = apart
+        self._detached = detached
+        self._ended_at = float("inf")
+        self._somebody_at = self._looked_at = time.monotonic()
         self._read_at = -1
         self.run: dict[str, Any] = {}
         self._watched: dict[str, _Process] = {}
@@ -36,17 +48,41 @@ class Lifetime:
         """The node where the run was started; its clock is the run's reference."""
         return str(self.run.get("node", ""))
 
+    @property
+    def is_first(self) -> bool:
+        """Whether the run was started here: not only on this node's clock, which containers share,
+        but in this directory."""
+        return self.first_node == self._node and not self._apart
+
     def is_over(self) -> bool:
         """Whether nothing more is to come from the run."""
         if not self._run_dir.is_dir():
             return True
         self._refresh()
-        if self.run.get("end_real_ns") is not None:
+        ended = self.run.get("end_real_ns") is not None
+        if self._apart:
+            return self._is_over_apart(ended)
+        if ended:
             return True
-        if self.first_node == self._node:
+        if self.is_first:
             wrap, command = self._process("wrap_pid"), self._process("command_pid")
             return not (wrap.is_alive() or command.is_alive())
         return self._first_node_is_silent() and not self._traced_process_here()
+
+    def _is_over_apart(self, ended: bool) -> bool:
+        now = time.monotonic()
+        if ended:
+            self._ended_at = min(self._ended_at, now)
+        if now - self._looked_at >= _LOOK_EVERY_S:
+            self._looked_at = now
+            if self._traced_process_here():
+                self._somebody_at = now
+        alone_s = now - self._somebody_at
+        if not ended:
+            return alone_s > _NOBODY_S
+        if self._detached:
+            return alone_s > SILENT_S
+        return alone_s > _LOOK_EVERY_S or now - self._ended_at > _LINGER_S
 
     def _refresh(self) -> None:
         try:

@@ -15,12 +15,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rltrace.hooks.apart import made_here
 from rltrace.hooks.boot import (
     DETACHED_VARIABLE,
     HOOKS_VARIABLE,
     LOG_STEPS_VARIABLE,
     MAIN_VARIABLE,
     PROBE_VARIABLE,
+    SHIP_VARIABLE,
     SYNC_VARIABLE,
 )
 from rltrace.hooks.doses import Design
@@ -36,6 +38,8 @@ from rltrace.run.closing import (
 from rltrace.run.each_step import EachStep
 from rltrace.run.location import RUNS_FOLDER, is_newest
 from rltrace.run.opening import make_run, start_agent, traced_environment, why_elsewhere
+from rltrace.run.shipping import waiting
+from rltrace.run.shipping.places import begin, check_ship, shipped_to
 from rltrace.run.step_figures import StepFigures
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.printable import visible
@@ -55,6 +59,7 @@ def wrap(
     live: bool = False,
     log_steps: bool = False,
     sync: bool = False,
+    ship: str | None = None,
 ) -> int:
     """Runs the command and returns its exit code, 128 + n when signal n ended it, 127 when there is
     no such command, 126 when it cannot be executed.
@@ -62,13 +67,14 @@ def wrap(
     `out` is the run directory to make (by default a new one in `rltrace-runs/`), `hooks` are the
     user's own as `"module:qualname=stage"`, `probe` delays stages, `live` says a line a step,
     `log_steps` puts the figures of steps into what the job logs, `sync` has its weights moved by
-    rltrace.sync.
+    rltrace.sync, `ship` is the URL of a folder to which the run is shipped.
     Errors: `RltraceError` for wrong usage.
     """
     if not command:
         raise RltraceError("give a command: `rltrace wrap -- python train.py`", WRONG_USAGE)
     for hook in hooks:
         check_hook(hook)
+    runs_url = None if ship is None else check_ship(ship)
     program = shutil.which(command[0])
     if program is None:
         return _cannot_run(command[0])
@@ -80,16 +86,20 @@ def wrap(
             _say("--live: this joins the outer run, which says its own steps")
         if log_steps:
             _say("--log-steps: this joins the outer run, whose steps are logged if it was asked to")
+        if runs_url:
+            _say("--ship: this joins the outer run, which is shipped if that was asked to be")
         return _run(program, command, traced_environment(outer, hooks) | _replaced(sync), None)
-    run_dir = _make_run(command, out, hooks, probe, sync)
+    run_dir = _make_run(command, out, hooks, probe, sync, runs_url)
     if run_dir is None:
         return _run(program, command, dict(os.environ), None)
     start_agent(run_dir)
     shown = os.path.relpath(run_dir)
     environment = traced_environment(str(run_dir), hooks)
-    for name in (PROBE_VARIABLE, LOG_STEPS_VARIABLE, SYNC_VARIABLE):
+    for name in (PROBE_VARIABLE, LOG_STEPS_VARIABLE, SYNC_VARIABLE, SHIP_VARIABLE):
         environment.pop(name, None)  # an outer run's
     environment |= _replaced(sync)
+    if url := shipped_to(run_dir):
+        environment[SHIP_VARIABLE] = made_here(url)
     if probe is not None:
         environment[PROBE_VARIABLE] = probe.text()
         _say(
@@ -146,7 +156,7 @@ def _outer_run() -> str | None:
     if over and (DETACHED_VARIABLE not in os.environ or not Path(outer, RUN_FILE).exists()):
         for name in (
             *(RUN_VARIABLE, HOOKS_VARIABLE, MAIN_VARIABLE, DETACHED_VARIABLE),
-            *(PROBE_VARIABLE, LOG_STEPS_VARIABLE, SYNC_VARIABLE),
+            *(PROBE_VARIABLE, LOG_STEPS_VARIABLE, SYNC_VARIABLE, SHIP_VARIABLE),
         ):
             os.environ.pop(name, None)
         return None
@@ -154,7 +164,12 @@ def _outer_run() -> str | None:
 
 
 def _make_run(
-    command: list[str], out: Path | None, hooks: Sequence[str], probe: Design | None, sync: bool
+    command: list[str],
+    out: Path | None,
+    hooks: Sequence[str],
+    probe: Design | None,
+    sync: bool,
+    runs_url: str | None,
 ) -> Path | None:
     try:
         asked: dict[str, Any] = {} if probe is None else {"probe": probe.settings()}
@@ -165,6 +180,11 @@ def _make_run(
         without = " and without --sync" if sync else ""
         _say(f"cannot record into {where}: {why}; the job runs untraced{without}")
         return None
+    if runs_url:
+        try:
+            begin(path, runs_url)
+        except OSError as error:
+            _say(f"nothing is shipped to {runs_url} yet: {error}; `rltrace ship` does it later")
     why_there = why_elsewhere(out, path)
     if why_there:
         _say(f"{why_there}; this one goes to {path}")
@@ -217,8 +237,16 @@ def _finish(run_dir: Path, code: int, shown: str, out: Path | None, hooks: Seque
     if not (run_dir / RUN_FILE).exists():
         _say(f"{shown} was deleted while the job ran: there is no trace of it")
         return
+    url, apart = shipped_to(run_dir), 0
     try:
         close_run(run_dir, code)
+        if url:
+            for sentence in waiting.what_is_left(run_dir, waiting.wait(run_dir, _say)):
+                _say(sentence)
+            apart = waiting.nodes_apart(run_dir)
+        if apart:  # what is here is a part of it
+            _say(f"the trace is in {url}; next: rltrace report {shlex.quote(url)}")
+            return
         if not job_processes(run_dir):
             _say(f"no Python process was traced ({shown}): `rltrace doctor` tells what is needed")
             return
@@ -233,7 +261,8 @@ def _finish(run_dir: Path, code: int, shown: str, out: Path | None, hooks: Seque
     named = "" if out is None and is_newest(run_dir) else f" {shlex.quote(shown)}"
     why_there = why_elsewhere(out, run_dir)
     because = f" ({why_there})" if why_there else ""
-    _say(f"the trace is in {shown}{because}; next: rltrace report{named}")
+    too = f" and {url}" if url else ""
+    _say(f"the trace is in {shown}{because}{too}; next: rltrace report{named}")
 
 
 def _say(text: str) -> None:

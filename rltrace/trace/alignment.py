@@ -70,7 +70,7 @@ def read_clock_files(folder: Path) -> tuple[dict[str, list[Pair]], list[Exchange
     exchanges: list[Exchange] = []
     problems: list[str] = []
     for path in own_files(folder, ".jsonl")[0]:
-        node = path.stem
+        node = path.stem.partition("~")[0]  # an agent with a directory of its own adds a name
         for number, line in enumerate(own_lines(path), 1):
             try:
                 entry: dict[str, Any] = parsed(line)

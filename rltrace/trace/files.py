@@ -41,6 +41,7 @@ class RunFiles:
         self.names: dict[str, int] = {}
         self._read_processes(meta)
         self._read_problem_files()
+        self._find_elsewhere(meta)
 
     def columns(self, name: str) -> Columns:
         """The columns of a table in the order of the schema and, last, the process of each row.
@@ -130,6 +131,19 @@ class RunFiles:
                         self.problems.append(problem)
                 except (ValueError, TypeError):
                     self._problem("unreadable-line", f"{run_dir.PROBLEMS}/{path.name}", "skipped")
+
+    def _find_elsewhere(self, meta: dict[str, Any]) -> None:
+        """Nodes that share no disk with this directory have only said here that they exist."""
+        url = meta.get("shipped_to")
+        if not isinstance(url, str) or (self.path / run_dir.FETCHED_FILE).exists():
+            return
+        if (self.path / run_dir.APART_FILE).exists():
+            said = "this is what one node of the run recorded; all of it is elsewhere"
+            self._problem(run_dir.ELSEWHERE, url, said)
+        elif apart := len(list((self.path / run_dir.NODES).glob("*~*.json"))):
+            others = f"{apart} other node{'s' * (apart != 1)} of the run"
+            said = f"this is a part of the run, what {others} recorded is elsewhere"
+            self._problem(run_dir.ELSEWHERE, url, said)
 
     def _translated(self, name: str, segment: Segment) -> list[np.ndarray[Any, Any]]:
         """Columns of a segment with aligned times and global name ids, and its process number."""

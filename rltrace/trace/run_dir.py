@@ -7,6 +7,8 @@
     clocks/<node>.jsonl         a node's clock pairs and exchanges, written by its agent
     nodes/<node>.json           a node's agent; .lock: taken by whoever starts it
     nodes/<node>.publishes      empty: a process of the node publishes weights from its memory
+    apart.json                  the directory is one node's own; its agent ships it
+    shipping/                   how far the shipping of the run is
     <table>/<who>.<n>.arrows    the rows
 
 Every process writes only its own files, so nothing is locked. Standard library only.
@@ -32,9 +34,17 @@ RUN_VARIABLE = "RLTRACE_RUN"
 """Environment variable that names the absolute run directory in every traced process."""
 
 RUN_FILE = "run.json"
+APART_FILE = "apart.json"
+"""In a directory that is one node's own, where nodes share no disk: where it is shipped."""
+FETCHED_FILE = "fetched.json"
+"""In a directory of a run that was brought from a URL: what of it is here."""
+
 PROCESS, NAMES, PROBLEMS, CLOCKS, NODES = "process", "names", "problems", "clocks", "nodes"
 PARQUET = "parquet"
 """Folder of the compacted tables (`rltrace compact`)."""
+
+ELSEWHERE, NOT_WHOLE, PACK_LOST = "nodes-elsewhere", "node-not-whole", "pack-lost"
+"""Problems of a run of which not all is here."""
 
 FOLDERS = (PROCESS, NAMES, PROBLEMS, CLOCKS, NODES, *TABLES)
 
@@ -77,7 +87,7 @@ def create_run(path: str, command: list[str], settings: dict[str, Any], version:
         "node": node_id(),
         "wrap_pid": os.getpid(),
     }
-    _write_first(f"{path}/{RUN_FILE}", described)
+    write_first(f"{path}/{RUN_FILE}", described)
     try:
         for folder in FOLDERS:
             os.makedirs(f"{path}/{folder}", exist_ok=True)
@@ -86,9 +96,10 @@ def create_run(path: str, command: list[str], settings: dict[str, Any], version:
         raise
 
 
-def _write_first(path: str, value: dict[str, Any]) -> None:
+def write_first(path: str, value: dict[str, Any]) -> None:
     """Writes a file that nobody has written yet; its name is the claim, so nobody else can. It gets
-    that name whole: whoever looks sees no file, or all of it."""
+    that name whole: whoever looks sees no file, or all of it.
+    Errors: `RunExistsError` for the others; OSError."""
     temporary = f"{path}.{os.getpid()}.{os.urandom(3).hex()}.tmp"
     try:
         _write_new(temporary, _text(value))

@@ -1,0 +1,31 @@
+"""Runs of which only a part is here: nodes that keep theirs elsewhere, nodes that were lost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rltrace.analysis.alarm import ALARM, NOTE, Alarm
+from rltrace.trace.run_dir import ELSEWHERE, NOT_WHOLE, PACK_LOST
+
+if TYPE_CHECKING:
+    from rltrace.trace.run import Run
+
+KIND = "part"
+PARTIAL = (ELSEWHERE, NOT_WHOLE, PACK_LOST)
+"""Problems of a run that are told by these alarms."""
+
+
+def partial(run: Run) -> list[Alarm]:
+    """What of `run` is not here. Of a part nobody can tell what held the whole up; what a node had
+    not shipped when it died is a little at the end."""
+    told = {what: [p for p in run.problems if p.get("what") == what] for what in PARTIAL}
+    found = []
+    for problem in told[ELSEWHERE]:
+        says = f"{problem.get('detail')}: `rltrace report {problem.get('target')}`"
+        found.append(Alarm(KIND, ALARM, says))
+    for problem in told[NOT_WHOLE]:
+        found.append(Alarm(KIND, NOTE, f"{problem.get('target')}: {problem.get('detail')}"))
+    if lost := len(told[PACK_LOST]):
+        what = f"{lost} pack{'s' * (lost > 1)} of what was shipped {'is' if lost == 1 else 'are'}"
+        found.append(Alarm(KIND, ALARM, f"{what} missing or damaged, so rows may be missing"))
+    return found

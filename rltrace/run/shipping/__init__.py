@@ -1,0 +1,1 @@
+"""What a node recorded, brought to the run's URL."""

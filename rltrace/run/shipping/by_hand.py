@@ -1,0 +1,114 @@
+"""`rltrace ship`: what an agent could not ship, or nobody asked it to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rltrace.run.shipping import kept
+from rltrace.run.shipping.courier import SHIPPED
+from rltrace.run.shipping.owner import everything
+from rltrace.run.shipping.places import check_ship, shipped_to, url_of_run
+from rltrace.run.shipping.shipper import Shipper
+from rltrace.trace.clock import node_id
+from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.manifest import read_manifest, segment_bytes
+from rltrace.trace.run_dir import APART_FILE, NODES, RUN_FILE, read_described, update_run_json
+from rltrace.trace.schema import TABLES
+from rltrace.trace.store import Store
+
+Tell = Callable[[int, int], None]
+"""Told how many bytes are shipped, and how many are left."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """What was shipped: to where, in how many packs, and their bytes."""
+
+    url: str
+    packs: int
+    shipped_bytes: int
+
+
+def ship(run_dir: Path, runs_url: str | None, tell: Tell = lambda done, left: None) -> Done:
+    """Ships what is not yet of a run: to where it was to be shipped, or into the folder at
+    `runs_url`. Errors: `RltraceError`, also when the URL cannot be reached; what was shipped until
+    then is not shipped again."""
+    read_described(str(run_dir))
+    if read_manifest(run_dir) is not None and not any(segment_bytes(run_dir, t) for t in TABLES):
+        raise RltraceError(
+            f"{run_dir} is compacted and its segments are deleted: copy its folder as it is, "
+            "commands read that at a URL, too"
+        )
+    is_known = bool(shipped_to(run_dir))
+    url = _destination(run_dir, runs_url)
+    is_apart = (run_dir / APART_FILE).exists()
+    with ExitStack() as stack:
+        nodes = _nodes(run_dir)
+        for name in {node_id(), *nodes}:
+            if not stack.enter_context(kept.held(run_dir, f"{name}")):
+                raise RltraceError(
+                    f"{run_dir} is being shipped by the agent of its node: wait until it has ended"
+                )
+        shipper = Shipper(run_dir, _name(run_dir, is_apart, nodes), url, everything)
+        try:
+            store = Store(url)
+            if not (is_known and store.is_local):
+                store.create()
+            if not is_apart:
+                run = json.dumps(read_described(str(run_dir))).encode()
+                store.put(RUN_FILE, run)
+            shipper.look()
+            shipper.ship(store, True, lambda: tell(shipper.shipped_bytes, shipper.left_bytes))
+            for name, told in nodes.items():
+                there = {**told, "directory": str(run_dir), SHIPPED: True}
+                store.put(f"{NODES}/{name}.json", json.dumps(there).encode())
+        except OSError as error:
+            raise RltraceError(
+                f"{url}: {error}; {shipper.packs} packs are there and are not shipped again"
+            ) from None
+        finally:
+            shipper.save()
+    return Done(url, shipper.packs, shipper.shipped_bytes)
+
+
+def _destination(run_dir: Path, runs_url: str | None) -> str:
+    known = shipped_to(run_dir)
+    if runs_url is None:
+        if not known:
+            raise RltraceError(
+                f"{run_dir} was not shipped: say where to, e.g. "
+                f"`rltrace ship {run_dir} s3://bucket/runs`",
+                WRONG_USAGE,
+            )
+        return known
+    folder = check_ship(runs_url)
+    if known == folder or known.rpartition("/")[0] == folder:
+        return known
+    if (run_dir / APART_FILE).exists():
+        raise RltraceError(f"this is a part of a run that is shipped to {known}", WRONG_USAGE)
+    url = url_of_run(folder, run_dir.absolute().name)
+    update_run_json(str(run_dir), shipped_to=url)
+    return url
+
+
+def _nodes(run_dir: Path) -> dict[str, dict[str, Any]]:
+    """What the agents said whose files lie here; those of other disks were only brought."""
+    found = {}
+    for path in sorted((run_dir / NODES).glob("*.json")):
+        try:
+            told = json.loads(path.read_text("utf-8"))
+        except (OSError, ValueError):
+            continue
+        if isinstance(told, dict) and SHIPPED not in told:
+            found[path.stem] = told
+    return found
+
+
+def _name(run_dir: Path, is_apart: bool, nodes: dict[str, dict[str, Any]]) -> str:
+    """Under which the packs go. A node's own directory has the name that its agent gave it."""
+    return next(iter(nodes), run_dir.name) if is_apart else node_id()

@@ -1,0 +1,207 @@
+"""The courier of a node: a thread of its agent that ships what the node recorded and brings what
+other nodes say.
+
+Where nodes share no disk, the store is how they hear of each other: the first node's description
+of the run goes there, every agent's own file goes there, and each brings the others' into its
+directory, where whoever waits for them looks. The job is never waited for and never waits.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rltrace.run.shipping import kept
+from rltrace.run.shipping.kept import Progress
+from rltrace.run.shipping.owner import Owner, everything
+from rltrace.run.shipping.shipper import Shipper
+from rltrace.trace.errors import RltraceError
+from rltrace.trace.run_dir import NODES, RUN_FILE, read_run_json, write_json
+from rltrace.trace.store import Store
+
+SHIPPED = "shipped"
+"""In the file of a node at the store: whether all of the node is there."""
+
+_MAIL_EVERY_S, _MAIL_AT_END_S = 5.0, 1.0
+_SHIP_FIRST_S, _SHIP_LATER_S, _SHIP_SLOWER = 5.0, 60.0, 20.0
+"""Between two packs: 5 s at first, 60 s once the run is 20 minutes old."""
+_PATIENCE_S, _PATIENCE_AT_END_S = 60.0, 5.0
+_NICE = 10
+
+
+class Courier:
+    """Ships the run in `run_dir` to `url` from the node `node`, whose files at the store are called
+    `name`: another name where the directory is not the run's own (`apart`) but this node's."""
+
+    def __init__(self, run_dir: Path, node: str, name: str, url: str, is_first: bool, apart: bool):
+        self._run_dir = run_dir
+        self._node = node
+        self._name = name
+        self._url = url
+        self._is_first = is_first
+        self._apart = apart
+        ours = everything if apart else Owner(run_dir, node, is_first)
+        self._shipper = Shipper(run_dir, name, url, ours)
+        self._store: Store | None = None
+        self._put: dict[str, bytes] = {}
+        self._others: dict[str, dict[str, Any]] = {}
+        self._began = time.monotonic()
+        self._mail_at = self._ship_at = 0.0
+        self._mail_every_s = _MAIL_EVERY_S
+        self._finish_by = float("inf")
+        self._progress = Progress(url)
+        self._wake, self._mailed = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._work, name="rltrace-courier", daemon=True)
+
+    def start(self) -> None:
+        """Begins to ship."""
+        self._thread.start()
+
+    def hurry(self) -> None:
+        """Has the mail brought now: something has changed that the other nodes wait for."""
+        self._mail_at = 0.0
+        self._wake.set()
+
+    def hurry_at_end(self, within_s: float) -> None:
+        """The run is over: has the mail brought every second from now on, and waits until it has
+        been once, for so long at most."""
+        self._mail_every_s = _MAIL_AT_END_S
+        self._mailed.clear()
+        self.hurry()
+        self._mailed.wait(within_s)
+
+    def finish(self, within_s: float) -> None:
+        """Nothing more is recorded here: waits until all is shipped and, on the first node, the
+        others say the same, for so long at most."""
+        self._finish_by = time.monotonic() + within_s
+        self._mail_at = self._ship_at = 0.0
+        self._wake.set()
+        self._thread.join(within_s)
+        self._tell(over=True)
+
+    @property
+    def _finishing(self) -> bool:
+        return self._finish_by < float("inf")
+
+    def _work(self) -> None:
+        try:
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+            with kept.held(self._run_dir, self._name) as is_alone:
+                if is_alone:
+                    self._carry()
+        except OSError:
+            return  # the directory is gone, or full: it is for `rltrace ship`
+
+    def _carry(self) -> None:
+        patience_s = 1.0
+        while self._run_dir.is_dir() and time.monotonic() < self._finish_by:
+            self._wake.clear()
+            finishing = self._finishing
+            try:
+                if self._round(finishing):
+                    return
+                patience_s, wait_s = 1.0, 1.0
+            except (OSError, RltraceError) as error:
+                self._tell(error=str(error)[:300])
+                longest_s = _PATIENCE_AT_END_S if finishing else _PATIENCE_S
+                patience_s = wait_s = min(2 * patience_s, longest_s)
+            self._wake.wait(wait_s)
+
+    def _round(self, finishing: bool) -> bool:
+        """Ships and brings what is due. Whether there is nothing more to do, ever."""
+        if self._store is None:
+            store = Store(self._url)
+            if self._is_first and not store.is_local:
+                store.create()
+            self._store = store
+        now = time.monotonic()
+        if now >= self._mail_at:
+            self._mail_at = now + self._mail_every_s
+            self._send_described(self._store)
+            self._fetch_mail(self._store)
+            self._mailed.set()
+        if now >= self._ship_at or (finishing and not self._progress.done):
+            age_s = now - self._began
+            pause_s = min(max(_SHIP_FIRST_S, age_s / _SHIP_SLOWER), _SHIP_LATER_S)
+            self._ship_at = now + pause_s
+            self._ship(self._store, finishing)
+        if not finishing:
+            return False
+        self._send_described(self._store)
+        waits_for = self._waits_for() if self._is_first else ()
+        self._tell(waits_for=waits_for)
+        return not waits_for
+
+    def _ship(self, store: Store, finishing: bool) -> None:
+        if finishing:
+            self._shipper.look()
+            self._tell()
+        self._shipper.ship(store, finishing, self._tell)
+        self._tell(error="")
+        if finishing:
+            self._shipper.save()
+            self._tell(done=True)
+
+    def _send_described(self, store: Store) -> None:
+        """Sends what describes the run, from its first node, and this node."""
+        if self._is_first:
+            self._send(store, RUN_FILE, read_run_json(str(self._run_dir)))
+        try:
+            node = json.loads((self._run_dir / NODES / f"{self._name}.json").read_text("utf-8"))
+        except (OSError, ValueError):
+            return  # the agent is about to introduce itself
+        kept_there = {"directory": str(self._run_dir), SHIPPED: self._progress.done}
+        self._send(store, f"{NODES}/{self._name}.json", {**node, **kept_there})
+
+    def _send(self, store: Store, name: str, value: dict[str, Any]) -> None:
+        data = json.dumps(value).encode()
+        if self._put.get(name) != data:
+            store.put(name, data)
+            self._put[name] = data
+
+    def _fetch_mail(self, store: Store) -> None:
+        if self._apart:
+            run = store.get_json(RUN_FILE)
+            if run is not None and run != read_run_json(str(self._run_dir)):
+                write_json(f"{self._run_dir}/{RUN_FILE}", run)
+            if run is not None and isinstance(run.get("node"), str):
+                self._take(store, str(run["node"]))
+        elif self._is_first:
+            for file in store.sizes(NODES):
+                name = file.removesuffix(".json")
+                if name != self._name and not self._others.get(name, {}).get(SHIPPED):
+                    self._take(store, name)
+
+    def _take(self, store: Store, name: str) -> None:
+        """Brings the file of another node's agent, unless that node shares our disk."""
+        told = store.get_json(f"{NODES}/{name}.json")
+        if told is None or self._others.get(name) == told:
+            return
+        self._others[name] = told
+        if not (self._run_dir / NODES / f"{name}.lock").exists():
+            write_json(f"{self._run_dir}/{NODES}/{name}.json", told)
+
+    def _waits_for(self) -> tuple[str, ...]:
+        """The hosts whose agents have not said that all of theirs is there."""
+        left = [told for told in self._others.values() if not told.get(SHIPPED)]
+        return tuple(sorted(str(told.get("host")) for told in left))
+
+    def _tell(self, **changed: Any) -> None:
+        told = replace(
+            self._progress,
+            packs=self._shipper.packs,
+            shipped_bytes=self._shipper.shipped_bytes,
+            left_bytes=self._shipper.left_bytes,
+            **changed,
+        )
+        if told != self._progress:
+            self._progress = told
+            try:
+                kept.write_progress(self._run_dir, self._name, told)
+            except OSError:
+                pass  # the disk is full, or the directory is gone

@@ -1,0 +1,109 @@
+"""What is kept in a run's directory of its shipping, in `shipping/`: who does it, how far it is,
+and what was shipped, so that whoever goes on later need not begin anew.
+
+    shipping/<name>.lock     held by whoever ships what `<name>`'s processes wrote
+    shipping/<name>.json     how far it is, for people (`Progress`)
+    shipping/<name>.pages    the digests of the pages that are shipped
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from rltrace.run.shipping.changes import Shipped
+from rltrace.trace.run_dir import write_json
+
+SHIPPING = "shipping"
+_PAGES = ".pages"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the shipping of a node is. `left_bytes` is what was known to be left at the last
+    look, `error` why nothing comes through, `waits_for` the hosts that have more to ship, `done`
+    whether all of this node is there, `over` whether nobody ships any more."""
+
+    url: str = ""
+    packs: int = 0
+    shipped_bytes: int = 0
+    left_bytes: int = 0
+    error: str = ""
+    waits_for: tuple[str, ...] = ()
+    done: bool = False
+    over: bool = False
+
+
+def write_progress(run_dir: Path, name: str, progress: Progress) -> None:
+    """Errors: OSError."""
+    (run_dir / SHIPPING).mkdir(exist_ok=True)
+    write_json(f"{run_dir}/{SHIPPING}/{name}.json", asdict(progress))
+
+
+def read_progress(run_dir: Path, name: str) -> Progress:
+    """What was written last; nothing at all where nothing was."""
+    try:
+        told = json.loads((run_dir / SHIPPING / f"{name}.json").read_text("utf-8"))
+        known = {field.name for field in fields(Progress)}
+        told = {key: value for key, value in told.items() if key in known}
+        return Progress(**{**told, "waits_for": tuple(told.get("waits_for", ()))})
+    except (OSError, ValueError, AttributeError, TypeError):
+        return Progress()
+
+
+def save(run_dir: Path, name: str, url: str, shipped: dict[str, Shipped]) -> None:
+    """Keeps what is shipped to a URL. Errors: OSError."""
+    folder = run_dir / SHIPPING
+    folder.mkdir(exist_ok=True)
+    written = folder / f"{name}{_PAGES}.{os.getpid()}.tmp"
+    with open(written, "w", encoding="utf-8") as file:
+        file.write(json.dumps({"url": url}) + "\n")
+        for path, known in shipped.items():
+            digests = base64.b64encode(known.digests).decode()
+            file.write(json.dumps([path, digests]) + "\n")
+    written.replace(folder / f"{name}{_PAGES}")
+
+
+def load(run_dir: Path, url: str) -> dict[str, Shipped]:
+    """What is known to be shipped to a URL, by whomever. A file that cannot be read tells of
+    nothing: then more is shipped than needs to be."""
+    found: dict[str, Shipped] = {}
+    for path in sorted((run_dir / SHIPPING).glob(f"*{_PAGES}")):
+        try:
+            with open(path, encoding="utf-8") as file:
+                if json.loads(file.readline()).get("url") != url:
+                    continue
+                for line in file:
+                    name, digests = json.loads(line)
+                    found[name] = Shipped(bytearray(base64.b64decode(digests)))
+        except (OSError, ValueError, TypeError, AttributeError, binascii.Error):
+            continue
+    return found
+
+
+@contextmanager
+def held(run_dir: Path, name: str) -> Iterator[bool]:
+    """Whether nobody else ships what this name stands for; until the end nobody else does. Errors:
+    OSError."""
+    (run_dir / SHIPPING).mkdir(exist_ok=True)
+    file = os.open(
+        run_dir / SHIPPING / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644
+    )
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        except OSError:  # a filesystem that has no locks
+            yield True
+        else:
+            yield True
+    finally:
+        os.close(file)

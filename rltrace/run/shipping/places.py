@@ -1,0 +1,43 @@
+"""Where a run is shipped to."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.run_dir import read_run_json, update_run_json
+from rltrace.trace.store import Store, check_url, child, is_local
+
+_OWN_MEMORY = "memory://"
+
+
+def check_ship(url: str) -> str:
+    """The URL of a folder of runs. Errors: `RltraceError` for what is none, or cannot be one."""
+    if url.startswith(_OWN_MEMORY):
+        raise RltraceError("what is shipped to memory:// ends with its process", WRONG_USAGE)
+    return check_url(url)
+
+
+def url_of_run(runs_url: str, name: str) -> str:
+    """Where a run of that name goes: jobs that begin in the same second, on machines that know
+    nothing of each other, have names of their own there."""
+    return child(runs_url, f"{name}-{os.urandom(3).hex()}")
+
+
+def begin(run_dir: Path, runs_url: str) -> None:
+    """Gives a run its place in the folder at `runs_url`, from which on it is shipped. Errors:
+    OSError where that is a local disk that cannot be written to; others are tried later."""
+    url = url_of_run(runs_url, run_dir.name)
+    update_run_json(str(run_dir), shipped_to=url)
+    if is_local(url):  # others are opened by the agent: that may take seconds
+        Store(url).create()
+
+
+def shipped_to(run_dir: Path) -> str:
+    """The URL that a run says it is shipped to; empty where it says none, or cannot be read."""
+    try:
+        url = read_run_json(str(run_dir)).get("shipped_to")
+    except RltraceError:
+        return ""
+    return url if isinstance(url, str) else ""

@@ -1,0 +1,85 @@
+"""Shipping what changed: pack after pack, each once, at a bounded rate.
+
+A pack that was not taken is forgotten, and what it held is found again as it is by then: so nothing
+waits in memory while the network is away, and nothing is lost. Packs have numbers within a stream,
+which begins with whoever ships; a later stream goes on from what an earlier one left. A number is
+used once: what was given up may have arrived all the same. So each name also has the number of the
+pack that was taken before, and a reader sees whether one is missing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from rltrace.run.shipping import kept
+from rltrace.run.shipping.changes import Change, Changes
+from rltrace.trace.packs import pack
+from rltrace.trace.store import PACKS, Store, pack_name
+
+MOST_BYTES_PER_S = 20e6
+"""At most so much leaves a node: a fraction of what a job's own network carries."""
+
+_SAVE_EVERY_S = 60.0
+_SAVING_SHARE = 20.0  # the time between two saves over that which one takes, at least
+
+
+class Shipper:
+    """Ships the files of the run in `run_dir` that are `is_ours` to a store, as `name`.
+
+    `packs` and `shipped_bytes` count what was taken, compressed."""
+
+    def __init__(self, run_dir: Path, name: str, url: str, is_ours: Callable[[str, str], bool]):
+        self._run_dir = run_dir
+        self._name = name
+        self._url = url
+        self._changes = Changes(run_dir, is_ours)
+        self._changes.shipped = kept.load(run_dir, url)
+        self._stream = f"{name}.{time.time_ns()}"
+        self._number = self._taken = 0
+        self._saved_packs = 0
+        self._save_at = 0.0
+        self.packs = 0
+        self.shipped_bytes = 0
+        self.left_bytes = 0
+
+    def look(self) -> int:
+        """How many bytes of files are not shipped. Errors: OSError."""
+        self.left_bytes = self._changes.left_bytes()
+        return self.left_bytes
+
+    def ship(
+        self, store: Store, everything: bool = False, shipped: Callable[[], None] = lambda: None
+    ) -> None:
+        """Ships what has changed; tells when a pack was `shipped`. `everything`: also of files that
+        seemed to change no more. Errors: OSError, and then what was not taken is still to be
+        shipped."""
+        for changes in self._changes.packs(everything):
+            self._put(store, changes)
+            shipped()
+        if time.monotonic() >= self._save_at:
+            self.save()
+
+    def save(self) -> None:
+        """Keeps what is shipped, for whoever goes on. Errors: OSError."""
+        if self._saved_packs == self.packs:
+            return
+        began = time.monotonic()
+        kept.save(self._run_dir, self._name, self._url, self._changes.shipped)
+        took_s = time.monotonic() - began
+        self._save_at = time.monotonic() + max(_SAVE_EVERY_S, _SAVING_SHARE * took_s)
+        self._saved_packs = self.packs
+
+    def _put(self, store: Store, changes: list[Change]) -> None:
+        began = time.monotonic()
+        data = pack(change.piece for change in changes)
+        self._number += 1
+        store.put(f"{PACKS}/{pack_name(self._stream, self._number, self._taken)}", data)
+        self._taken = self._number
+        self._changes.done(changes)
+        self.packs += 1
+        self.shipped_bytes += len(data)
+        held_bytes = sum(len(change.piece.data) for change in changes)
+        self.left_bytes = max(0, self.left_bytes - held_bytes)
+        time.sleep(max(0.0, len(data) / MOST_BYTES_PER_S - (time.monotonic() - began)))

@@ -1,0 +1,226 @@
+"""A run at a URL, brought here: into a folder of a cache, of which only what is new is brought.
+
+Packs are applied in the order of their streams, a stream's in the order of their numbers, each
+once. A folder that holds a run's plain files (somebody has copied it there) is brought file by
+file. What is missing or damaged is written down among the run's problems, and the rest is read.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import posixpath
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rltrace.trace.errors import RltraceError
+from rltrace.trace.packs import MOST_PACKED_BYTES, NotAPack, apply, unpack
+from rltrace.trace.run_dir import (
+    FETCHED_FILE,
+    FOLDERS,
+    NODES,
+    NOT_WHOLE,
+    PACK_LOST,
+    PARQUET,
+    PROBLEMS,
+    PROCESS,
+    RUN_FILE,
+    append_line,
+    write_json,
+)
+from rltrace.trace.store import PACKS, PackName, Store, has_run, parse_pack_name
+
+CACHE_VARIABLE = "RLTRACE_CACHE"
+"""Environment variable with the folder for runs that were brought from URLs."""
+
+_SAVE_EVERY = 64  # packs
+_NAMED = 5  # processes of a node that is told of
+_PLAIN = (*FOLDERS, PARQUET)
+
+Tell = Callable[[int, int], None]
+"""Told how many bytes have come, and of how many."""
+
+
+def fetch(url: str, tell: Tell = lambda done, of: None) -> Path:
+    """Brings what is new of the run at `url`; its directory here. Errors: `RltraceError` where
+    there is none, or it cannot be reached; OSError of the disk here."""
+    store = Store(url)
+    try:
+        if not has_run(store):
+            raise RltraceError(_no_run(store))
+        folder = cached(url)
+        folder.mkdir(parents=True, exist_ok=True)
+        with _alone(folder):
+            _bring(store, folder, tell)
+    except OSError as error:
+        raise RltraceError(f"{url} cannot be read: {error}") from None
+    return folder
+
+
+def cached(url: str) -> Path:
+    """Where a run at a URL lies here once it has been brought."""
+    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "rltrace")
+    mark = hashlib.blake2b(url.rstrip("/").encode(), digest_size=6).hexdigest()
+    name = posixpath.basename(url.rstrip("/"))[:80]
+    return Path(os.environ.get(CACHE_VARIABLE) or default).absolute() / mark / name
+
+
+def _no_run(store: Store) -> str:
+    runs = [name for name in store.folders() if store.get(f"{name}/{RUN_FILE}") is not None]
+    if not runs:
+        return f"{store.url} holds no run"
+    return f"{store.url} holds {len(runs)} runs and is none: `rltrace ls {store.url}` lists them"
+
+
+def _bring(store: Store, folder: Path, tell: Tell) -> None:
+    for name in FOLDERS:
+        (folder / name).mkdir(exist_ok=True)
+    packs = store.sizes(PACKS)
+    known = _read_told(folder / FETCHED_FILE)
+    if packs:
+        problems = _bring_packs(store, folder, packs, known, tell)
+        _bring_nodes(store, folder)
+    else:
+        problems = _bring_files(store, folder, known, tell)
+    run = store.get_json(RUN_FILE)
+    if run is None:
+        raise RltraceError(f"{store.url}/{RUN_FILE} is not a run's description")
+    told = folder / PROBLEMS / "(shipping).jsonl"
+    told.unlink(missing_ok=True)
+    if run.get("end_real_ns") is not None:
+        problems += _not_whole(folder, known.get("whose", {}))
+    for problem in problems:
+        append_line(str(told), problem)
+    write_json(f"{folder}/{RUN_FILE}", run)
+
+
+def _bring_packs(
+    store: Store, folder: Path, sizes: dict[str, int], known: dict[str, Any], tell: Tell
+) -> list[dict[str, str]]:
+    """Applies the packs that are not yet; what is wrong with them."""
+    streams: dict[str, list[PackName]] = {}
+    for name in sizes:
+        if (parsed := parse_pack_name(name)) is not None:
+            streams.setdefault(parsed.stream, []).append(parsed)
+    applied: dict[str, int] = known.setdefault("applied", {})
+    lacking: dict[str, str] = known.setdefault("lacking", {})
+    whose: dict[str, str] = known.setdefault("whose", {})
+    new: list[PackName] = []
+    for packs in sorted(streams.values(), key=lambda packs: (packs[0].began_ns, packs[0].stream)):
+        packs.sort(key=lambda pack: pack.number)
+        last = applied.get(packs[0].stream, 0)
+        there = {pack.number for pack in packs} | {0}
+        for pack in packs:
+            if pack.after not in there:
+                lacking[f"{pack.stream}.{pack.after:08d}"] = "it is missing"
+        new += [pack for pack in packs if pack.number > last]
+    of_bytes, done_bytes = sum(sizes[pack.name] for pack in new), 0
+    wanted = {f"{PACKS}/{pack.name}": sizes[pack.name] for pack in new}
+    newest = {stream: max(pack.number for pack in packs) for stream, packs in streams.items()}
+    cut: set[str] = set()
+    for n, (pack, (_, data)) in enumerate(zip(new, store.read(wanted), strict=True), 1):
+        done_bytes += sizes[pack.name]
+        tell(done_bytes, of_bytes)
+        if pack.stream in cut:
+            continue
+        try:
+            if not data:
+                raise NotAPack(f"it is longer than {MOST_PACKED_BYTES} bytes, or empty")
+            pieces = unpack(data)
+            apply(pieces, folder)
+            introduced = [p.path for p in pieces if p.path.startswith(f"{PROCESS}/")]
+            whose.update((Path(path).stem, pack.node) for path in introduced)
+        except NotAPack as error:
+            if pack.number == newest[pack.stream]:  # it is being written, or its writer was killed
+                cut.add(pack.stream)
+                continue
+            lacking[f"{PACKS}/{pack.name}"] = str(error)
+        applied[pack.stream] = pack.number
+        if n % _SAVE_EVERY == 0:
+            _write_known(folder, known)
+    _write_known(folder, known)
+    return [{"what": PACK_LOST, "target": name, "detail": lacking[name]} for name in lacking]
+
+
+def _bring_nodes(store: Store, folder: Path) -> None:
+    for name in store.sizes(NODES):
+        told = store.get_json(f"{NODES}/{name}")
+        if told is not None and _is_plain(f"{NODES}/{name}"):
+            write_json(f"{folder}/{NODES}/{name}", told)
+
+
+def _bring_files(
+    store: Store, folder: Path, known: dict[str, Any], tell: Tell
+) -> list[dict[str, str]]:
+    """Brings plain files of which the size has changed, and small ones always: a file of rows grows
+    by batches, and is filled in between."""
+    before: dict[str, int] = known.setdefault("files", {})
+    found = {n: size for n, size in store.sizes(deep=True).items() if _is_plain(n)}
+    new = {n: size for n, size in found.items() if before.get(n) != size or n.endswith(".json")}
+    of_bytes, done_bytes = sum(new.values()), 0
+    for name, size in new.items():
+        path = folder / name
+        path.parent.mkdir(exist_ok=True)
+        store.copy(name, str(path))
+        before[name] = size
+        done_bytes += size
+        tell(done_bytes, of_bytes)
+    _write_known(folder, known)
+    return []
+
+
+def _is_plain(name: str) -> bool:
+    parts = name.split("/")
+    return len(parts) == 2 and parts[0] in _PLAIN and not parts[1].startswith(".")
+
+
+def _not_whole(folder: Path, whose: dict[str, str]) -> Iterator[dict[str, str]]:
+    """The nodes of a run that is over whose agents have not said that all of theirs is there, with
+    the processes that ran on them."""
+    for path in sorted((folder / NODES).glob("*.json")):
+        node = _read_told(path)
+        if node.get("shipped") is not False:
+            continue
+        names = []
+        for who in sorted(who for who, name in whose.items() if name == path.stem):
+            process = _read_told(folder / PROCESS / f"{who}.json")
+            if process.get("role") != "agent":
+                names.append(f"{process.get('role') or 'a process'} (pid {process.get('pid')})")
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        named = ", ".join(names[:_NAMED]) or "nobody"
+        detail = (
+            f"what {named}{more} recorded there may not all have come: the node was lost, or "
+            f"`rltrace ship {node.get('directory')}` there brings the rest"
+        )
+        yield {"what": NOT_WHOLE, "target": str(node.get("host")), "detail": detail}
+
+
+def _read_told(path: Path) -> dict[str, Any]:
+    """What a file says of a node, a process or this folder; nothing where it cannot be read."""
+    try:
+        told = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _write_known(folder: Path, known: dict[str, Any]) -> None:
+    write_json(f"{folder}/{FETCHED_FILE}", known)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Two commands that bring the same run do so one after the other."""
+    file = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError:
+            pass  # a filesystem that has no locks
+        yield
+    finally:
+        os.close(file)

@@ -1,0 +1,239 @@
+"""Where runs are shipped to: a folder of any filesystem that fsspec knows, by its URL.
+
+    <url>/run.json             the run, as its first node knows it
+    <url>/nodes/<node>.json    the agent of a node, and whether all of the node is there
+    <url>/packs/<...>          what changed on a node (`packs`, `pack_name`)
+
+fsspec is imported when a URL is opened; it takes its credentials from where it always does (the
+environment, the configuration of the cloud's own tools), and none of them is stored.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+from urllib.parse import urlsplit
+
+from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.packs import MOST_PACKED_BYTES
+from rltrace.trace.run_dir import NODES, RUN_FILE
+
+PACKS = "packs"
+INSTALL = "pip install 'rltrace-toolkit[ship]'"
+
+_PACK_NAME = re.compile(r"([A-Za-z0-9_.~-]{1,150})\.(\d{1,19})\.(\d{8,12})-(\d{8,12})")
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+_LOCAL = ("file", "local")
+_OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "az", "abfs", "adl", "oss", "ocilake", "oci", "hf"}
+_MOST_TOLD_BYTES = 1 << 20  # of a file that describes a run or a node
+_AT_ONCE = 16
+
+
+def is_url(text: str) -> bool:
+    """Whether a run is given by a URL and not by a path."""
+    return _URL.match(text) is not None
+
+
+def is_local(url: str) -> bool:
+    """Whether a URL is that of a disk which is mounted here."""
+    return urlsplit(url).scheme in _LOCAL
+
+
+def check_url(url: str) -> str:
+    """The URL, without a slash at its end. Errors: `RltraceError` for one that holds a password, or
+    of a filesystem that nobody knows or that is not installed."""
+    if not is_url(url):
+        message = f"{url} is no URL: give one such as s3://bucket/runs or file:///mnt/runs"
+        raise RltraceError(message, WRONG_USAGE)
+    parts = urlsplit(url)
+    if parts.password or (parts.username and parts.scheme.startswith("s3")):
+        raise RltraceError(
+            "the URL holds credentials, and it is kept with the run: give them as the filesystem's "
+            "own tools take them (the environment, ~/.aws, ...)",
+            WRONG_USAGE,
+        )
+    _check_installed(parts.scheme)
+    return url.rstrip("/")
+
+
+def _check_installed(protocol: str) -> None:
+    if find_spec("fsspec") is None:
+        message = f"{protocol}:// needs fsspec, which is not installed here: {INSTALL}"
+        raise RltraceError(message, WRONG_USAGE)
+    from fsspec.registry import get_filesystem_class, known_implementations
+
+    try:
+        known = known_implementations.get(protocol)
+        if known is None:
+            get_filesystem_class(protocol)  # one that a package of the user's has registered
+        elif find_spec(known["class"].split(".")[0]) is None:
+            raise ImportError(known.get("err", ""))
+    except ValueError:
+        raise RltraceError(f"no filesystem is known for {protocol}://", WRONG_USAGE) from None
+    except ImportError as error:
+        said = str(error).rstrip(".")
+        message = f"{protocol}:// cannot be opened here: {said or 'its package is not installed'}"
+        raise RltraceError(message, WRONG_USAGE) from None
+
+
+class Store:
+    """A folder at a URL; `is_local`: on a disk that is mounted here. Errors of its methods:
+    OSError, whatever the filesystem raises."""
+
+    def __init__(self, url: str) -> None:
+        """Errors: `RltraceError` as `check_url`; OSError when the filesystem cannot be opened."""
+        self.url = check_url(url)
+        import fsspec
+
+        with _as_os_error():
+            self._files, root = fsspec.core.url_to_fs(self.url, use_listings_cache=False)
+        self._root = str(root).rstrip("/")
+        self._has_folders = urlsplit(self.url).scheme not in _OBJECT_STORES
+        self.is_local = is_local(self.url)
+
+    def create(self) -> None:
+        """Makes the folders of a run. Where a disk is away, they would be made beneath it: so those
+        of a local disk are made once, as the run begins."""
+        if self._has_folders:
+            with _as_os_error():
+                for folder in (PACKS, NODES):
+                    self._files.makedirs(self._path(folder), exist_ok=True)
+
+    def put(self, name: str, data: bytes) -> None:
+        """Writes a file at once."""
+        with _as_os_error():
+            self._files.pipe_file(self._path(name), data)
+
+    def get(self, name: str) -> bytes | None:
+        """What a small file holds; None where there is none."""
+        with _as_os_error():
+            try:
+                data = self._files.cat_file(self._path(name), start=0, end=_MOST_TOLD_BYTES)
+            except FileNotFoundError:
+                return None
+        return bytes(data)
+
+    def get_json(self, name: str) -> dict[str, Any] | None:
+        """As `get`, of a file that holds an object; None also where it holds something else."""
+        try:
+            loaded = json.loads(self.get(name) or b"null")
+        except ValueError:
+            return None
+        return loaded if isinstance(loaded, dict) else None
+
+    def sizes(self, folder: str = "", deep: bool = False) -> dict[str, int]:
+        """The files of a folder (`deep`: and below it) by name, with their bytes; empty where there
+        is no such folder."""
+        with _as_os_error():
+            self._files.invalidate_cache()
+            path = self._path(folder)
+            try:
+                if deep:
+                    found = list(self._files.find(path, detail=True).values())
+                else:
+                    found = self._files.ls(path, detail=True)
+            except FileNotFoundError:
+                return {}
+        inside = [entry for entry in found if entry["type"] == "file"]
+        return {_below(entry["name"], path): int(entry["size"] or 0) for entry in inside}
+
+    def folders(self) -> list[str]:
+        """The names of the folders in this one."""
+        with _as_os_error():
+            self._files.invalidate_cache()
+            try:
+                found = self._files.ls(self._root, detail=True)
+            except FileNotFoundError:
+                return []
+        return sorted(_below(e["name"], self._root) for e in found if e["type"] == "directory")
+
+    def read(self, sizes: dict[str, int]) -> Iterator[tuple[str, bytes]]:
+        """Files by name, some at once, in the order in which they are given. One that is longer
+        than a pack may be is not brought: it comes as nothing."""
+        batch: list[str] = []
+        held = 0
+        for name, size in sizes.items():
+            if batch and (len(batch) == _AT_ONCE or held + size > MOST_PACKED_BYTES):
+                yield from self._together(batch)
+                batch, held = [], 0
+            if size > MOST_PACKED_BYTES:
+                yield from self._together(batch)
+                batch, held = [], 0
+                yield name, b""
+                continue
+            batch.append(name)
+            held += size
+        yield from self._together(batch)
+
+    def copy(self, name: str, path: str) -> None:
+        """Brings a file to a path here."""
+        with _as_os_error():
+            self._files.get_file(self._path(name), path)
+
+    def _together(self, names: list[str]) -> Iterator[tuple[str, bytes]]:
+        with ThreadPoolExecutor(_AT_ONCE) as pool, _as_os_error():
+            found = [*pool.map(self._files.cat_file, map(self._path, names))]
+        yield from zip(names, map(bytes, found), strict=True)
+
+    def _path(self, name: str) -> str:
+        return posixpath.join(self._root, name) if name else self._root
+
+
+@dataclass(frozen=True)
+class PackName:
+    """A pack by its name: its stream (whose, and since when), its number in it, and the number of
+    the one that was taken before it (0: it is the first)."""
+
+    name: str
+    node: str
+    stream: str
+    began_ns: int
+    number: int
+    after: int
+
+
+def pack_name(stream: str, number: int, after: int) -> str:
+    """The name of a pack; `stream` is `<node>.<Unix ns at which it began>`."""
+    return f"{stream}.{number:08d}-{after:08d}"
+
+
+def parse_pack_name(name: str) -> PackName | None:
+    """What a pack's name says; None for another file."""
+    found = _PACK_NAME.fullmatch(name)
+    if found is None:
+        return None
+    node, began, number, after = found.groups()
+    return PackName(name, node, f"{node}.{began}", int(began), int(number), int(after))
+
+
+def child(url: str, name: str) -> str:
+    """The URL of what lies in the folder at a URL."""
+    return f"{url.rstrip('/')}/{name}"
+
+
+def has_run(store: Store) -> bool:
+    """Whether a run lies there. Errors: OSError."""
+    return store.get(RUN_FILE) is not None
+
+
+def _below(path: str, folder: str) -> str:
+    return str(path).rstrip("/").removeprefix(folder).strip("/")
+
+
+@contextmanager
+def _as_os_error() -> Iterator[None]:
+    """Filesystems raise whatever their libraries do."""
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:
+        said = str(error).strip().splitlines()
+        raise OSError(f"{type(error).__name__}: {said[0] if said else ''}") from error

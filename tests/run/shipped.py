@@ -1,0 +1,53 @@
+"""Runs that are recorded and shipped by tests, and what came of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rltrace.hooks.recorder import Recorder
+from rltrace.run.shipping.owner import everything
+from rltrace.run.shipping.shipper import Shipper
+from rltrace.trace.clock import monotonic_ns
+from rltrace.trace.run_dir import APART_FILE, RUN_FILE, create_run
+from rltrace.trace.schema import TABLES
+from rltrace.trace.store import PACKS, Store
+
+_COMPARED = ("process", "names", "problems", "clocks", *TABLES)
+
+
+def recorded(path: Path) -> Recorder:
+    """A run with a process that records."""
+    create_run(str(path), ["python", "train.py"], {}, "0")
+    return Recorder(str(path), role="learner")
+
+
+def spans(recorder: Recorder, number: int, name: str = "train") -> None:
+    """Stores so many spans that have ended."""
+    name_id = recorder.name(name)
+    for _ in range(number):
+        now_ns = monotonic_ns()
+        recorder.append("spans", start_ns=now_ns, end_ns=now_ns + 1, name=name_id, stage=4)
+
+
+def shipper(run_dir: Path, url: str) -> Shipper:
+    """One that ships all of a directory."""
+    return Shipper(run_dir, "node", url, everything)
+
+
+def opened(run_dir: Path, url: str) -> Store:
+    """The store at a URL, with the run's description in it."""
+    store = Store(url)
+    store.create()
+    store.put(RUN_FILE, (run_dir / RUN_FILE).read_bytes())
+    return store
+
+
+def contents(run_dir: Path) -> dict[str, bytes]:
+    """What the files of a run hold that are shipped."""
+    files = [path for folder in _COMPARED for path in (run_dir / folder).glob("*")]
+    return {str(p.relative_to(run_dir)): p.read_bytes() for p in files if p.name != APART_FILE}
+
+
+def packs(store: Store) -> list[str]:
+    """The packs that are there."""
+    return sorted(store.sizes(PACKS))

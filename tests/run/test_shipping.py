@@ -1,0 +1,275 @@
+"""Shipping a run to a URL and bringing it from there: nothing lost, nothing invented."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+import rltrace
+from rltrace.run.shipping import by_hand
+from rltrace.trace.errors import RltraceError
+from rltrace.trace.fetched import CACHE_VARIABLE, fetch
+from rltrace.trace.packs import MOST_PACKED_BYTES, NotAPack, Piece, pack, unpack
+from rltrace.trace.run_dir import update_run_json
+from rltrace.trace.store import PACKS, Store, check_url
+from tests.hooks.conftest import clean_environment
+from tests.run.shipped import contents, opened, packs, recorded, shipper, spans
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture(params=["file", "memory"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The URL of a run that is not there yet."""
+    if request.param == "file":
+        yield f"file://{tmp_path}/there/run"
+        return
+    import fsspec
+
+    yield f"memory://{tmp_path}/run"
+    fsspec.filesystem("memory").store.clear()
+
+
+def names_of(run: Path) -> list[tuple[str, int]]:
+    found = rltrace.open_run(run).sql("SELECT name, count(*) FROM spans GROUP BY 1 ORDER BY 1")
+    return [tuple(row) for row in found.fetchall()]
+
+
+def test_what_changed_is_shipped_and_nothing_else(tmp_path: Path, url: str) -> None:
+    run = tmp_path / "run"
+    recorder = recorded(run)
+    spans(recorder, 20_000)
+    long = recorder.append("spans", start_ns=1, name=recorder.name("long"), stage=4)
+    assert long is not None
+    store, ships = opened(run, url), shipper(run, url)
+    ships.ship(store)
+    assert contents(fetch(url)) == contents(run)
+    everything_bytes = ships.shipped_bytes
+    ships.ship(store)
+    assert len(packs(store)) == 1  # nothing was new
+
+    long.set(end_ns=2)  # in a batch that has been full for long
+    spans(recorder, 10, "later")
+    recorder.describe(rank=3)
+    ships.ship(store)
+    assert ships.shipped_bytes - everything_bytes < everything_bytes / 4
+    here = fetch(url)
+    assert contents(here) == contents(run)
+    assert names_of(here) == [("later", 10), ("long", 1), ("train", 20_000)]
+    before = [path.stat().st_mtime_ns for path in sorted((here / "spans").iterdir())]
+    assert fetch(url) == here
+    assert before == [path.stat().st_mtime_ns for path in sorted((here / "spans").iterdir())]
+
+
+def test_what_comes_while_the_store_is_away_is_shipped_when_it_is_back(tmp_path: Path) -> None:
+    url, run, there = f"file://{tmp_path}/there/run", tmp_path / "run", tmp_path / "there"
+    recorder = recorded(run)
+    spans(recorder, 500)
+    store, ships = opened(run, url), shipper(run, url)
+    ships.ship(store)
+    there.rename(tmp_path / "away")
+    for _ in range(3):
+        spans(recorder, 1000)
+        with pytest.raises(FileNotFoundError):
+            ships.ship(store)
+    assert not there.exists()  # nothing is made where the disk would be mounted
+    (tmp_path / "away").rename(there)
+    spans(recorder, 500)
+    ships.ship(store)
+    assert names_of(fetch(url)) == [("train", 4000)]
+    assert rltrace.open_run(fetch(url)).problems == []
+
+
+class Unanswered(Store):
+    """A store whose answers get lost."""
+
+    def put(self, name: str, data: bytes) -> None:
+        super().put(name, data)
+        raise TimeoutError("no answer")
+
+
+def test_a_pack_that_arrived_though_it_was_given_up_does_no_harm(tmp_path: Path, url: str) -> None:
+    run = tmp_path / "run"
+    recorder = recorded(run)
+    spans(recorder, 500)
+    store, ships = opened(run, url), shipper(run, url)
+    unanswered = Unanswered(url)
+    with pytest.raises(TimeoutError):
+        ships.ship(unanswered)
+    assert names_of(fetch(url)) == [("train", 500)]  # a reader has seen it
+    spans(recorder, 500)
+    ships.ship(store)
+    assert contents(fetch(url)) == contents(run)
+    assert rltrace.open_run(fetch(url)).problems == []
+
+
+def test_whoever_goes_on_ships_the_rest(tmp_path: Path, url: str) -> None:
+    run = tmp_path / "run"
+    recorder = recorded(run)
+    spans(recorder, 20_000)
+    store, first = opened(run, url), shipper(run, url)
+    first.ship(store)
+    first.save()
+    spans(recorder, 100)
+    second = shipper(run, url)  # the first was killed
+    second.ship(store)
+    assert second.shipped_bytes < first.shipped_bytes / 4
+    (run / "shipping" / "node.pages").write_text("{")  # what was kept is damaged
+    spans(recorder, 100)
+    shipper(run, url).ship(store)
+    assert contents(fetch(url)) == contents(run)
+
+
+def test_packs_that_are_missing_or_damaged_are_told(tmp_path: Path) -> None:
+    url, run = f"file://{tmp_path}/there/run", tmp_path / "run"
+    recorder = recorded(run)
+    store, ships = opened(run, url), shipper(run, url)
+    for n in range(5):
+        spans(recorder, 100, f"part {n}")
+        ships.ship(store)
+    _, missing, damaged, _, cut = packs(store)
+    folder = tmp_path / "there" / "run" / PACKS
+    whole = (folder / cut).read_bytes()
+    (folder / missing).unlink()
+    (folder / damaged).write_bytes((folder / damaged).read_bytes()[:-5])
+    (folder / cut).write_bytes(whole[:100])  # as one that is being written
+    here = fetch(url)
+    assert [p["what"] for p in rltrace.open_run(here).problems] == ["pack-lost"] * 2
+    (folder / cut).write_bytes(whole)
+    assert ("part 4", 100) in names_of(fetch(url))
+
+
+WRITER = dedent("""
+    import sys
+    from rltrace.hooks.recorder import Recorder
+    from rltrace.trace.clock import monotonic_ns
+    recorder = Recorder(sys.argv[1], role="learner")
+    sys.stdin.readline()
+    n = 0
+    while not n or n % 1000 or n < 300_000:
+        name = recorder.name(f"span {n // 100}")
+        row = recorder.begin(name, 4, tokens=n)
+        row.set(items=n, version=n)
+        row.end()
+        n += 1
+    print(n)
+""")
+
+
+def test_no_row_comes_half(tmp_path: Path) -> None:
+    """A process stores as fast as it can while the run is shipped and brought."""
+    url, run = f"file://{tmp_path}/there/run", tmp_path / "run"
+    recorded(run)
+    writer = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(run)],
+        env=clean_environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+    store, ships = opened(run, url), shipper(run, url)
+    assert writer.stdin is not None
+    writer.stdin.write("\n")
+    writer.stdin.flush()
+    seen = rounds = 0
+    while writer.poll() is None:
+        ships.ship(store)
+        opened_run = rltrace.open_run(fetch(url))
+        rows, half, unnamed = opened_run.sql(
+            "SELECT count(*), count(*) FILTER (end_ns IS NOT NULL AND (tokens IS NULL OR version IS"
+            " NULL OR items <> tokens)), count(*) FILTER (name = '?' OR name IS NULL) FROM spans"
+        ).fetchall()[0]
+        assert (half, unnamed) == (0, 0)
+        assert rows >= seen
+        seen, rounds = rows, rounds + 1
+    ships.ship(store, everything=True)
+    assert writer.stdout is not None
+    assert rltrace.open_run(fetch(url)).rows("spans") == int(writer.stdout.read())
+    assert rounds > 1
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["../../etc/passwd", "spans/../../x.arrows", "/etc/x", "run.json", "spans", "odd/x.json"],
+)
+def test_a_pack_writes_nothing_but_files_of_a_run(path: str) -> None:
+    with pytest.raises(NotAPack):
+        unpack(pack([Piece(path, 0, b"x")]))
+
+
+def test_a_pack_that_is_none_is_refused() -> None:
+    good = pack([Piece("spans/x.0.arrows", 8, b"rows")])
+    assert unpack(good) == [Piece("spans/x.0.arrows", 8, b"rows")]
+    for bad in (b"", good[:20], good[:-1], good + b"x", b"x" + good[1:]):
+        with pytest.raises(NotAPack):
+            unpack(bad)
+    huge = pack([Piece("spans/x.0.arrows", 0, bytes(MOST_PACKED_BYTES + 1))])
+    assert len(huge) < 1 << 20
+    with pytest.raises(NotAPack, match="longer"):
+        unpack(huge)
+    with pytest.raises(NotAPack):
+        unpack(pack([Piece("spans/x.0.arrows", 1 << 40, b"x")]))
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("runs", "no URL"),
+        ("s3://key:secret@bucket/runs", "credentials"),
+        ("nosuch://bucket/runs", "no filesystem is known"),
+        ("dropbox://runs", "dropbox"),
+    ],
+)
+def test_a_url_that_cannot_be_shipped_to_is_refused(url: str, says: str) -> None:
+    with pytest.raises(RltraceError, match=says) as refused:
+        check_url(url)
+    assert refused.value.exit_code == 2
+    assert "secret" not in str(refused.value)
+
+
+def test_by_hand(tmp_path: Path, url: str) -> None:
+    run = tmp_path / "run"
+    recorder = recorded(run)
+    spans(recorder, 1000)
+    with pytest.raises(RltraceError, match="was not shipped"):
+        by_hand.ship(run, None)
+    if url.startswith("memory"):
+        with pytest.raises(RltraceError, match="ends with its process"):
+            by_hand.ship(run, url)
+        return
+    runs_url = url.rpartition("/")[0]
+    done = by_hand.ship(run, runs_url)
+    assert done.packs == 1
+    assert contents(fetch(done.url)) == contents(run)
+    assert by_hand.ship(run, None).packs == 0
+    spans(recorder, 10)
+    update_run_json(str(run), end_real_ns=1)
+    again = by_hand.ship(run, runs_url)
+    assert (again.url, again.packs) == (done.url, 1)
+    assert contents(fetch(done.url)) == contents(run)
+    with pytest.raises(RltraceError, match="holds 1 runs and is none"):
+        fetch(runs_url)
+    with pytest.raises(RltraceError, match="holds no run"):
+        fetch(f"{runs_url}/nothing")
+
+
+def test_a_run_whose_plain_files_lie_at_a_url(tmp_path: Path) -> None:
+    run = tmp_path / "plain" / "run"
+    recorder = recorded(run)
+    spans(recorder, 1000)
+    here = fetch(f"file://{run}")
+    assert contents(here) == contents(run)
+    assert json.loads((here / "run.json").read_text())["id"] == "run"
+    spans(recorder, 20_000)
+    assert contents(fetch(f"file://{run}")) == contents(run)

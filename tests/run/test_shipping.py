@@ -156,7 +156,7 @@ WRITER = dedent("""
     recorder = Recorder(sys.argv[1], role="learner")
     sys.stdin.readline()
     n = 0
-    while not n or n % 1000 or n < 300_000:
+    while not n or n % 1000 or n < 100_000:
         name = recorder.name(f"span {n // 100}")
         row = recorder.begin(name, 4, tokens=n)
         row.set(items=n, version=n)

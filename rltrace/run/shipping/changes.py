@@ -9,6 +9,7 @@ refer to are read after them and go into the same pack.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -26,6 +27,7 @@ PACK_BYTES = 4 << 20
 """A pack is closed once the rows in it have come to this, so this much of a node's data is held."""
 
 DIGEST_BYTES = 8
+_NOT_OURS = (errno.ENOENT, errno.ELOOP, errno.EINVAL)  # it is replaced, a link, or a pipe
 _READ_BYTES = 1 << 18
 _FOLLOWED_ROUNDS, _SELDOM_ROUNDS = 4, 16
 _TOLD = (NAMES, PROBLEMS, CLOCKS, PROCESS)
@@ -141,8 +143,10 @@ class Changes:
         known = bytes(self.shipped.get(path, Shipped()).digests)
         try:
             file, _ = open_own(self._run_dir / path)
-        except OSError:  # it is being replaced, or is no file of the run's own: a link, a pipe
-            return
+        except OSError as error:
+            if error.errno in _NOT_OURS:
+                return
+            raise
         try:
             if is_replaced(path):
                 data = os.pread(file, PACK_BYTES, 0)

@@ -140,8 +140,12 @@ def find_pace(
         on_the_way=actors.on_the_way(),
         latency_s=actors.latency_s(),
     )
-    share = stopped_share(run, pieces)
-    return replace(found, if_stopped=_stopped(found, share)) if share is not None else found
+    stopped = stopped_share(run, pieces)
+    if stopped is None:
+        return found
+    share, sure = stopped
+    other = _stopped(found, share)
+    return other if sure else replace(found, if_stopped=other)
 
 
 def _stopped(pace: Pace, share: float) -> Pace:

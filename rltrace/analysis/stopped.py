@@ -1,18 +1,20 @@
 """The time in which generation may have stood still for weights, where nobody recorded it.
 
 In a loop of the user's own that records an update where weights are sent, and not where they are
-taken, spans of rollout stay open whether actors go on meanwhile or wait. Then both are possible.
+taken, spans of rollout stay open whether actors go on meanwhile or wait. Samples may tell it where
+enough of them were open then. Else both are possible.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rltrace.analysis.columns import columns
 from rltrace.analysis.framework import framework_of
-from rltrace.analysis.intervals import of_spans, union
+from rltrace.analysis.intervals import Ints, of_spans, union
 from rltrace.analysis.pieces import Pieces
 from rltrace.analysis.roles import MOVES, Role
 from rltrace.trace.vocabulary import Stage, SyncRole
@@ -21,28 +23,97 @@ if TYPE_CHECKING:
     from rltrace.trace.run import Run
 
 _ROLLOUT, _SYNC = 1 << Stage.ROLLOUT, 1 << Stage.SYNC
+_LEAST = 8  # samples that would have ended while weights were sent; fewer tell nothing
+_STILL, _GOES_ON = 0.15, 0.5  # part of them that did: generation may have stood still; went on
+_CLEARER = 2.0  # times less of their time that tokens do not explain, if it did
 
 
-def stopped_share(run: Run, pieces: Pieces) -> float | None:
-    """The part of the time of generation in which weights were being sent and nobody said what the
-    actors did meanwhile; None where somebody did, or an adapter would have."""
-    trains = np.isin(pieces.process, pieces.process[pieces.stage == Stage.TRAIN])
-    if framework_of(run)[0] or (np.isin(pieces.stage, MOVES) & ~trains).any():
+@dataclass(frozen=True)
+class Sends:
+    """The time in which weights are sent, ns: moments at which it begins or ends, in turn, and how
+    much of it lies before each."""
+
+    moments: Ints
+    before: Ints
+
+    def until(self, moment: Ints) -> Ints:
+        """How much of it lies before these moments."""
+        return np.interp(moment, self.moments, self.before).astype(np.int64)
+
+
+def sends_of(start: Ints, end: Ints) -> Sends | None:
+    """The time in which any of these goes on; None where there is none."""
+    none = np.zeros_like(start)
+    sent = union(of_spans(none, start, end, none))
+    if not len(sent):
         return None
-    taken = f"select count(*) from raw_syncs where start_ns > 0 and role <> {int(SyncRole.SOURCE)}"
-    if run.sql(taken).fetchall()[0][0]:
-        return None
-    sends = pieces.take(pieces.stage == Stage.SYNC)
-    made = pieces.take(pieces.stage == Stage.ROLLOUT)
-    if not len(sends) or not len(made):
-        return None
-    none = np.zeros_like(sends.start_ns)
-    sent = union(of_spans(none, sends.start_ns, sends.end_ns, none))
+    after = np.cumsum(sent.end - sent.start)
     moments = np.stack([sent.start, sent.end], axis=1).ravel()
-    before = np.cumsum(sent.end - sent.start)
-    so_far = np.stack([before - (sent.end - sent.start), before], axis=1).ravel()
-    within = np.interp(made.end_ns, moments, so_far) - np.interp(made.start_ns, moments, so_far)
-    return float(within.sum()) / float((made.end_ns - made.start_ns).sum())
+    return Sends(moments, np.stack([after - (sent.end - sent.start), after], axis=1).ravel())
+
+
+def nobody_tells(run: Run) -> bool:
+    """Whether nothing was recorded where weights are taken, by an adapter or by the job."""
+    moves = ", ".join(str(int(stage)) for stage in MOVES)
+    taken = f"""
+        select count(*) from (
+            select process from raw_syncs where start_ns > 0 and role <> {int(SyncRole.SOURCE)}
+            union all
+            select process from raw_spans where start_ns > 0 and stage in ({moves}) and process
+            not in (select process from raw_spans where stage = {int(Stage.TRAIN)}))
+    """
+    return not framework_of(run)[0] and not run.sql(taken).fetchall()[0][0]
+
+
+def stood_still(run: Run, sends: Sends) -> bool | None:
+    """Whether samples that were being generated stood still while weights were sent; None where too
+    few were to tell. They went on where they ended then. Where none did they stood still if that
+    explains how long they took by their tokens; a learner that waits for each sample sends while
+    the next one is never at its end."""
+    begin, end, tokens = columns(
+        run,
+        "select start_ns, end_ns, response_tokens from raw_trajectories "
+        "where start_ns > 0 and end_ns > start_ns",
+    )
+    within = sends.until(end) - sends.until(begin)
+    rest = float((end - begin - within).sum())
+    ended = np.searchsorted(sends.moments, end) % 2 == 1
+    expected = (~ended).sum() * within.sum() / rest if rest > 0 else 0.0
+    if expected < _LEAST:
+        return None
+    part = ended.sum() / expected
+    if part >= _GOES_ON:
+        return False
+    took, told = end - begin, tokens > 0
+    if part >= _STILL or told.sum() < _LEAST:
+        return None
+    longer, left = (_unexplained(one[told], tokens[told]) for one in (took, took - within))
+    return True if left < longer / _CLEARER else None
+
+
+def _unexplained(took: Ints, tokens: Ints) -> float:
+    """The standard deviation of times beside what tokens explain of them, ns."""
+    columns = np.stack([np.ones(len(tokens)), tokens], axis=1)
+    found, *_ = np.linalg.lstsq(columns, took.astype(np.float64), rcond=None)
+    return float(np.std(took - columns @ found))
+
+
+def stopped_share(run: Run, pieces: Pieces) -> tuple[float, bool] | None:
+    """The part of the time of generation in which weights were being sent and nobody said what the
+    actors did meanwhile, and whether they are known to have stood still; None where somebody said
+    it, or they went on."""
+    if not nobody_tells(run):
+        return None
+    sent = pieces.take(pieces.stage == Stage.SYNC)
+    made = pieces.take(pieces.stage == Stage.ROLLOUT)
+    sends = sends_of(sent.start_ns, sent.end_ns)
+    if sends is None or not len(made):
+        return None
+    still = stood_still(run, sends)
+    if still is False:
+        return None
+    within = sends.until(made.end_ns) - sends.until(made.start_ns)
+    return float(within.sum()) / float((made.end_ns - made.start_ns).sum()), still is True
 
 
 def stopped_role(role: Role, share: float, sent_s: float) -> Role:

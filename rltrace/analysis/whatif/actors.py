@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from rltrace.analysis.whatif.events import Clock, Meter, Servers, Worker
-from rltrace.analysis.whatif.workload import Batch, Workload
+from rltrace.analysis.whatif.workload import AT_ONCE, BETWEEN, Batch, Workload
 from rltrace.trace.vocabulary import Stage
 
 
@@ -67,6 +67,19 @@ class Actors:
             if self.load.spread:
                 worker = self._least_busy()
             self._begin_sample(worker, group, tokens, env_s, verdict_s)
+
+    def stop(self, how: str) -> None:
+        """Generation goes on, stands still, or begins no other sample (`Workload.weights_stop`)."""
+        for worker in self.workers:
+            if how == AT_ONCE:
+                worker.pause()
+            elif how == BETWEEN:
+                worker.close()
+
+    def go_on(self) -> None:
+        """It goes on where it stood."""
+        for worker in self.workers:
+            worker.resume()
 
     def _least_busy(self) -> Worker:
         return min(self.workers, key=attrgetter("known"))

@@ -26,6 +26,9 @@ def otherwise(before: Workload, after: Workload) -> Iterator[tuple[Workload, Rep
         engine = replace(after.engine, slots=_seen_at_once(before))
         other = replace(after, engine=engine)
         yield other, replay(other)
+    if _may_lag_more(before, after):
+        other = replace(after, lag_bound=_further(before))
+        yield other, replay(other)
     if _rest_may_hold_up(before, after):
         other = replace(after, rest_s=0.0)
         found = replay(other)
@@ -46,6 +49,11 @@ def rests_on(before: Workload, after: Workload, constants: Constants) -> tuple[s
         said.append(
             "more sequences than a worker was seen to run at once are run, or wait: the range has "
             "both"
+        )
+    if _may_lag_more(before, after):
+        said.append(
+            f"no sample was more than {before.lag_bound:g} versions late, and the job states no "
+            "bound: they may come to be later, and the range has both"
         )
     return (*said, *sentences(constants))
 
@@ -95,6 +103,21 @@ def _more_at_once(before: Workload, after: Workload) -> bool:
     may = math.isfinite(before.engine.seen_at_once) if _streams(before) else _streams(after)
     changes = played(before) != played(after)
     return before.steps > 0 and may and changes and math.isinf(after.engine.slots)
+
+
+def _may_lag_more(before: Workload, after: Workload) -> bool:
+    """Whether samples of a job that states no bound on its lag may come to lag by more than they
+    ever did: that they did not need not be what held them up."""
+    stays = before.placement == after.placement == "async" and not before.bound_stated
+    changes = before.lag_bound == after.lag_bound and played(before) != played(after)
+    if not (before.steps > 0 and stays and changes):
+        return False
+    first, other = replay(after).step_s, replay(replace(after, lag_bound=_further(before))).step_s
+    return first - other > _SOME_REST * first
+
+
+def _further(before: Workload) -> float:
+    return 2 * before.lag_bound + 1
 
 
 def _streams(load: Workload) -> bool:

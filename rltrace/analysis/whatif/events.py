@@ -119,7 +119,7 @@ class Worker:
         self.known = 0  # sequences that run, hold a slot or wait
         self.token = 0.0  # tokens that a sequence which began with the clock would have
         self.since = 0.0
-        self.paused = False
+        self.paused = self.closed = False
         self._number = 0
         self._pace_s = 0.0  # seconds a token as long as nothing changes; 0: nothing advances
         self._due = math.inf  # when the next of them ends
@@ -147,10 +147,16 @@ class Worker:
         self.paused = True
         self._changed()
 
+    def close(self) -> None:
+        """Nothing begins; what has begun goes on."""
+        self.closed = True
+
     def resume(self) -> None:
         """Goes on where it stood."""
+        if not (self.paused or self.closed):
+            return
         self._advance()
-        self.paused = False
+        self.paused = self.closed = False
         self._fill()
 
     def _advance(self) -> None:
@@ -165,7 +171,7 @@ class Worker:
         while not self.paused and len(self.running) + self.held < self.slots:
             if self.going_on:
                 self._run(*self.going_on.popleft(), calls=False)
-            elif self.waiting:
+            elif self.waiting and not self.closed:
                 tokens, begun, ended, calls = self.waiting.popleft()
                 self._run(tokens, ended, calls)
                 begun()

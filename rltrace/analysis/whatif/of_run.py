@@ -20,6 +20,7 @@ from rltrace.analysis.stages import Breakdown, break_down
 from rltrace.analysis.staleness import Staleness, staleness
 from rltrace.analysis.stalls import without_stalls
 from rltrace.analysis.steps import Steps, find_steps
+from rltrace.analysis.stopped import Sends
 from rltrace.analysis.syncs import Syncs, syncs
 from rltrace.analysis.whatif.constants import Constants
 from rltrace.analysis.whatif.engine_fit import Sequences, fit_engine
@@ -33,8 +34,9 @@ from rltrace.analysis.whatif.run_samples import (
     scoring_of,
 )
 from rltrace.analysis.whatif.stated import stated
+from rltrace.analysis.whatif.stopping import sends_in, stopping
 from rltrace.analysis.whatif.trust import is_off
-from rltrace.analysis.whatif.workload import PLACEMENTS, Batch, Sync, Workload
+from rltrace.analysis.whatif.workload import AT_ONCE, GOES_ON, PLACEMENTS, Batch, Sync, Workload
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
 from rltrace.trace.vocabulary import Phase, Stage, word
 
@@ -46,6 +48,7 @@ _STARVED = 0.1  # a learner that waits longer than this part of the step is not 
 _MOST_SCALE = 2.0
 _TOLD = 0.5  # of the reward stage's time that verdicts of known length explain
 _WORKER = "worker"  # a process that stands for a device
+_SLIGHT = 0.02  # of the step; weights that travel for less make no difference to generation
 _MOSTLY = 0.8  # chains of which the shorter runs for so much of its time under the other overlap
 _NOT_WORK = (Stage.OTHER, Stage.STEP, Stage.WAIT)
 
@@ -194,12 +197,31 @@ def _common(run: Run, parts: Parts) -> dict[str, Any]:
 
 
 def _measured(run: Run, parts: Parts, placement: str, samples: Samples) -> Workload:
+    """The workload of samples; another one `instead` where nobody tells whether generation stood
+    still while weights travelled."""
+    sends = sends_in(run) if placement == "async" else None
+    if sends is None or _sync(parts, placement).seconds < _SLIGHT * _mean_step_s(parts):
+        return _played(run, parts, placement, samples, GOES_ON, None)
+    loads = [_played(run, parts, placement, samples, how, sends) for how in stopping(run, sends)]
+    return replace(loads[0], instead=loads[1]) if len(loads) > 1 else loads[0]
+
+
+def _mean_step_s(parts: Parts) -> float:
+    return float(parts.breakdown.steps_s[list(parts.steps.steady)].mean())
+
+
+def _played(
+    run: Run, parts: Parts, placement: str, samples: Samples, stops: str, sends: Sends | None
+) -> Workload:
+    """The workload if generation does this while weights are sent."""
     steady = list(parts.steps.steady)
     breakdown = parts.breakdown
     decoded = samples.tokens - samples.first  # the first token ends the prefill
-    sequences = Sequences(
-        samples.worker, samples.batch, samples.start_s, samples.end_s, decoded, samples.env_s
-    )
+    start_s, end_s = samples.start_s, samples.end_s
+    if stops == AT_ONCE and sends is not None:  # what is generated then is generated in no time
+        origin = parts.steps.windows[steady[0]].start_ns
+        start_s, end_s = (_without(sends, origin, moment_s) for moment_s in (start_s, end_s))
+    sequences = Sequences(samples.worker, samples.batch, start_s, end_s, decoded, samples.env_s)
     engine, notes = fit_engine(sequences, stream=placement == "async")
     batches, thin = batches_of(samples, len(steady), placement)
     at_once = judged_at_once(samples)
@@ -238,9 +260,11 @@ def _measured(run: Run, parts: Parts, placement: str, samples: Samples) -> Workl
         scoring=scoring_of(samples, placement, in_batches),
         spread=samples.spread,
         in_batches=in_batches,
+        weights_stop=stops,
         chunks=_chunks(breakdown, steady, placement),
         sync=_sync(parts, placement),
         lag_bound=_lag_bound(run, parts, placement, samples),
+        bound_stated=bool(_stated_bounds(run)),
         drops_stale=_drops_stale(run, parts, placement),
         devices=_devices(run)[0],
         failed_share=float(samples.failed.mean()),
@@ -248,6 +272,13 @@ def _measured(run: Run, parts: Parts, placement: str, samples: Samples) -> Workl
         **_common(run, parts),
     )
     return _fitted(made, parts)
+
+
+def _without(sends: Sends, origin_ns: int, moment_s: Floats) -> Floats:
+    """Seconds since the same origin on a clock that stands still while weights are sent."""
+    moment_ns = (1e9 * moment_s).astype(np.int64) + origin_ns
+    sent = sends.until(moment_ns) - sends.until(np.array([origin_ns]))
+    return moment_s - sent / 1e9
 
 
 def _steps_with_samples_waiting(samples: Samples, parts: Parts) -> Ints:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from rltrace.analysis.whatif.basis import measured, otherwise, rest, rests_on, sentences
 from rltrace.analysis.whatif.bound import walls
@@ -32,6 +33,10 @@ FASTER, SLOWER, NO_GAIN, UNSURE = "faster", "slower", "no gain", "may be either"
 _ALIKE = 0.02  # gains of less are none
 _Z95 = 1.96
 _SPLITS = 24
+_EITHER = (
+    "whether generation stands still while weights are sent is unknown, and the range has both: "
+    '`rltrace.weight_update(version, role="sink")` where they are taken would tell'
+)
 _LEAST_ERROR = 0.11
 """What a prediction errs by, as a logarithm, even where the replay of the run as it was fits: 95 %
 of what ten predictions missed by, of pairs of runs of the built-in trainer (examples/walls)."""
@@ -119,6 +124,12 @@ class _Cases:
         self.source = source
         self._known: dict[tuple[tuple[str, float], ...], tuple[Workload, Replay, list[str]]] = {}
 
+    @cached_property
+    def instead(self) -> _Cases | None:
+        """Those of the other run that it may have been."""
+        other = self.source(Constants()).instead
+        return _Cases(lambda constants: other) if other is not None else None
+
     def at(self, constants: Constants) -> tuple[Workload, Replay]:
         """The workload under these constants, and its replay. It notes which constants it used."""
         key = tuple(constants.moved.items())
@@ -182,6 +193,46 @@ def ranked(source: Source) -> tuple[Prediction, ...]:
 
 
 def _predict(cases: _Cases, moves: Sequence[tuple[str, str]], binds: bool) -> Prediction:
+    """What the moves do; where the run may have been one of two, both answers in one. A replay that
+    is off the run is none of them."""
+    other = cases.instead
+    if other is None:
+        return _of_one(cases, moves, binds)
+    try:
+        found = _of_one(cases, moves, binds)
+    except OffTheRun:
+        return _of_one(other, moves, binds)
+    try:
+        return _either(found, _of_one(other, moves, binds))
+    except OffTheRun:
+        return found
+
+
+def _either(one: Prediction, other: Prediction) -> Prediction:
+    """A range that has both, and what is in the middle of both."""
+
+    def both(name: str) -> Estimate:
+        a, b = getattr(one, name), getattr(other, name)
+        return Estimate(min(a.low, b.low), math.sqrt(a.middle * b.middle), max(a.high, b.high))
+
+    names = (
+        "step_s",
+        "gain",
+        "goodput_gain",
+        "useful_tokens_per_device_s",
+        "useful_tokens_per_usd",
+    )
+    goodput = both("goodput_gain")
+    return replace(
+        one,
+        **{name: both(name) for name in names},
+        verdict=verdict_of(goodput),
+        walls=tuple(dict.fromkeys((*one.walls, *other.walls))),
+        rests_on=tuple(dict.fromkeys((*one.rests_on, *other.rests_on, _EITHER))),
+    )
+
+
+def _of_one(cases: _Cases, moves: Sequence[tuple[str, str]], binds: bool) -> Prediction:
     chosen = sorted(((lever(name), value) for name, value in moves), key=lambda m: m[0].order)
     constants = Constants()
     before, base = cases.at(constants)

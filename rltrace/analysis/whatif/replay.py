@@ -7,9 +7,9 @@
 | one-step-off  | with the learner's step before      | when the batch is complete    |
 | async         | when the lag bound admits the group | when a part of it is complete |
 
-Weights travel at the end of a step, one version after the other; async goes on meanwhile, and what
-became old while another version travelled is not sent. The lag of a group is the version that
-trains on it minus the one with which its first token was made.
+Weights travel at the end of a step, one version after the other; async goes on meanwhile, or stands
+still where the run did, and what became old while another version travelled is not sent. The lag of
+a group is the version that trains on it minus the one with which its first token was made.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rltrace.analysis.whatif.actors import Actors, Group
 from rltrace.analysis.whatif.events import Clock
 from rltrace.analysis.whatif.sameness import Played, played
 from rltrace.analysis.whatif.tally import Tally
-from rltrace.analysis.whatif.workload import Workload
+from rltrace.analysis.whatif.workload import AT_ONCE, Workload
 from rltrace.trace.vocabulary import Stage
 
 _STEPS = 5
@@ -243,8 +243,7 @@ class _Play:
         works, and go on under its weights."""
 
         def full() -> None:
-            for worker in self.actors.workers:
-                worker.pause()
+            self.actors.stop(AT_ONCE)
             self._train(self.load.learner_s(len(self.ends)) + self.load.rest_s, trained)
 
         def trained() -> None:
@@ -254,8 +253,7 @@ class _Play:
             self.version += 1
             self.actors.visible = self.version
             self.step_ends()
-            for worker in self.actors.workers:
-                worker.resume()
+            self.actors.go_on()
             self._top_up()
             self._kept_step()
 
@@ -285,9 +283,11 @@ class _Play:
         if self.sent > self.actors.visible or self.sent == self.version:
             return
         self.sent = self.version
+        self.actors.stop(self.load.weights_stop)
 
         def arrived() -> None:
             self.actors.visible = self.sent
+            self.actors.go_on()
             self._admit()
             self._send()
 

@@ -10,7 +10,8 @@ from rltrace.analysis.whatif.workload import Batch, Workload
 NOT_PLAYED = frozenset({
     "devices", "device_kind", "shares_cores", "useful_tokens", "useful_share",
     "usd_per_device_hour", "measured_step_s", "steps", "step_deviation", "model_error",
-    "failed_share", "parameters", "rests_on",
+    "failed_share", "parameters", "rests_on", "instead",
+    "bound_stated",
 })  # fmt: skip
 """Figures of a workload that no replay reads. One that is not here makes workloads differ."""
 

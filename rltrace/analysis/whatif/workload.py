@@ -18,6 +18,9 @@ PLACEMENTS = ("colocated", "disaggregated", "one-step-off", "async")
 OVERLAPPING = ("one-step-off", "async")
 """Placements in which actors and learner work at once."""
 
+GOES_ON, AT_ONCE, BETWEEN = "goes on", "stands still", "stands still between samples"
+"""What generation does while weights travel."""
+
 
 @dataclass(frozen=True, eq=False)
 class Batch:
@@ -86,10 +89,12 @@ class Workload:
     chunks: int = 1
     sync: Sync = Sync()
     lag_bound: float = 1.0
+    bound_stated: bool = True  # else it is the largest lag that came
     drops_stale: bool | None = None  # what is older than the bound; None: nobody knows
     in_flight: float = 1.0  # groups begun for each one needed, where unfinished ones are kept
     keeps_unfinished: bool = False  # a batch is full with the first groups that end
     in_batches: bool = False  # async: a batch begins once the one before it is done
+    weights_stop: str = GOES_ON  # async: what generation does while weights travel
     devices: Mapping[str, float] = field(default_factory=dict)
     device_kind: str = "GPU"
     shares_cores: bool = False  # no GPUs, and no more cores than workers
@@ -105,6 +110,7 @@ class Workload:
     failed_share: float = 0.0
     parameters: float = math.nan
     rests_on: tuple[str, ...] = ()
+    instead: Workload | None = None  # the run may as well have been this one
 
     @property
     def without_samples(self) -> bool:

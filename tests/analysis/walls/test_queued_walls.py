@@ -3,19 +3,17 @@ without the stage in question."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-import rltrace
 from benchmarks.synthetic.played import Process
 from rltrace.analysis.summary import Summary, summarize
 from rltrace.analysis.walls.wall import ENV_REWARD, LEARNER, ROLLOUT, WEIGHTS
 from rltrace.trace.vocabulary import Stage, SyncRole
-from tests.analysis.handmade import rows, run_of
-from tests.analysis.walls.queued import Queued, cost, processes
+from tests.analysis.handmade import rows
+from tests.analysis.walls.queued import Queued, cost, of_own_loop, processes
 from tests.analysis.walls.walled import summary_of, walls_of
 
 STAGE_OF = {
@@ -46,11 +44,7 @@ def holds(found: Summary, job: Queued, name: str) -> None:
 
 def own_loop(path: Path, *made: Process) -> Summary:
     """The summary of a run of these in a loop of the user's own, which has no adapter."""
-    path = run_of(path, *made).path
-    for file in (path / "process").glob("*.json"):
-        facts = json.loads(file.read_text())
-        file.write_text(json.dumps({k: v for k, v in facts.items() if k != "adapter"}))
-    return summarize(rltrace.open_run(path))
+    return summarize(of_own_loop(path, *made))
 
 
 @pytest.mark.parametrize("binding", BINDING)
@@ -183,13 +177,21 @@ SENDS = {
 }
 
 
+RARE = Queued(generate_s=3, generators=1, sync_s=1.5, batch=1, room=4, steps=14)
+FEW = {
+    "one sample at once": RARE,
+    "many samples at once": replace(RARE, generate_s=6, at_once=2),
+}
+
+
 @pytest.mark.parametrize("pauses", [False, True], ids=["goes on", "pauses"])
-@pytest.mark.parametrize("sends", SENDS)
+@pytest.mark.parametrize("sends", FEW)
 def test_where_nobody_says_whether_generation_stood_still_for_weights_both_may_be(
     tmp_path: Path, sends: str, pauses: bool
 ) -> None:
-    """Only the learner records updates, and samples are open all the while."""
-    job = replace(SENDS[sends], pauses=pauses)
+    """Only the learner records updates, and samples are open all the while, of which no more than
+    a few would have ended then."""
+    job = replace(FEW[sends], pauses=pauses)
     found = own_loop(tmp_path, *processes(job))
     walls = walls_of(found)
     for name in (WEIGHTS, ROLLOUT):
@@ -199,6 +201,19 @@ def test_where_nobody_says_whether_generation_stood_still_for_weights_both_may_b
     if pauses:
         assert walls[WEIGHTS].confidence == walls[ROLLOUT].confidence == "weak"
         assert any('role="sink"' in told for told in found.verdict.would_tell)
+
+
+@pytest.mark.parametrize("pauses", [False, True], ids=["goes on", "pauses"])
+@pytest.mark.parametrize("sends", SENDS)
+def test_samples_that_end_while_weights_are_sent_or_do_not_tell_whether_generation_stood_still(
+    tmp_path: Path, sends: str, pauses: bool
+) -> None:
+    """Only the learner records updates."""
+    job = replace(SENDS[sends], pauses=pauses)
+    found = own_loop(tmp_path, *processes(job))
+    for name in (WEIGHTS, ROLLOUT):
+        holds(found, job, name)
+    assert "stood still" not in found.verdict.because
 
 
 def test_where_updates_are_recorded_where_weights_are_taken_it_is_known(tmp_path: Path) -> None:

@@ -8,17 +8,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rltrace.analysis.activity import Activity, read_activity
+from rltrace.analysis.activity import Activity
 from rltrace.analysis.binding import Binding, find_binding
 from rltrace.analysis.cascade import Cascade, cascade
-from rltrace.analysis.composition import Composition, compose
+from rltrace.analysis.composition import Composition
 from rltrace.analysis.coverage import Coverage, coverage
 from rltrace.analysis.critical_path import CriticalPath, critical_path, telling, well_known
 from rltrace.analysis.devices import AGENT, count_devices
 from rltrace.analysis.for_samples import for_samples_s
 from rltrace.analysis.framework import is_laid_out
 from rltrace.analysis.freshness import Freshness, freshness
-from rltrace.analysis.goodput import Goodput, goodput
+from rltrace.analysis.goodput import Goodput
 from rltrace.analysis.group_signal import GroupSignal, group_signal
 from rltrace.analysis.health import Health, health
 from rltrace.analysis.own_cost import OwnCost, own_cost
@@ -28,11 +28,9 @@ from rltrace.analysis.probe import Probe, find_probe
 from rltrace.analysis.recorded import recorded_until
 from rltrace.analysis.reward_curve import RewardCurve, reward_curve
 from rltrace.analysis.spread import Spread, spread
-from rltrace.analysis.stages import StageRow, break_down, stage_rows
-from rltrace.analysis.staleness import Staleness, staleness
-from rltrace.analysis.stalls import without_stalls
-from rltrace.analysis.steps import find_steps
-from rltrace.analysis.syncs import Syncs, syncs
+from rltrace.analysis.stages import StageRow, stage_rows
+from rltrace.analysis.staleness import Staleness
+from rltrace.analysis.syncs import Syncs
 from rltrace.analysis.tail import Tail, tail
 from rltrace.analysis.typical import TypicalStep, typical_step
 from rltrace.analysis.verdict import Verdict, verdict
@@ -40,7 +38,7 @@ from rltrace.analysis.waits import Wait, waits
 from rltrace.analysis.walls.captured import captured
 from rltrace.analysis.walls.wall import Seen
 from rltrace.analysis.whatif.constants import Constants
-from rltrace.analysis.whatif.of_run import Parts, workload_of
+from rltrace.analysis.whatif.of_run import Parts, parts_of, workload_of
 from rltrace.analysis.whatif.predict import Source
 from rltrace.trace.duration import lasted_s
 from rltrace.trace.errors import RltraceError
@@ -144,17 +142,18 @@ def summarize(
     lag_budget: float = math.inf,
     figures: Sequence[OwnFigure] = (),
     predict: bool = True,
+    replayed: tuple[Parts, Source] | None = None,
 ) -> Summary:
     """Analyses `run`. `price_usd_per_hour` (of a device) overrides the run's and the table's;
     `lag_budget` is the largest lag in policy versions at which a token still counts as useful;
     `figures` are those of the framework's own to hold against what was traced; without `predict`
-    no gain of a fix is predicted, which takes most of the time."""
-    activity = read_activity(run)
-    steps = find_steps(run, (activity.first_ns, activity.last_ns))
-    breakdown = break_down(activity, steps)
-    steps = without_stalls(steps, breakdown)
+    no gain of a fix is predicted, which takes most of the time. `replayed` is what was read of the
+    run, at that price and budget, and its workload, where somebody has them already."""
+    parts = replayed[0] if replayed else parts_of(run, price_usd_per_hour, lag_budget)
+    source = replayed[1] if replayed else _source(run, parts)
+    activity, steps, breakdown, lags = parts.activity, parts.steps, parts.breakdown, parts.staleness
+    composed, moved, tokens = parts.composition, parts.syncs, parts.goodput
     rows = stage_rows(activity, steps, breakdown, overlap_known=not is_laid_out(run))
-    lags = staleness(run)
     until = recorded_until(run, activity)
     steady = list(steps.steady)
     counted = set(steady)
@@ -162,14 +161,11 @@ def summarize(
     steady_s = float(breakdown.steps_s[steady].sum())
     started = run.meta.get("start_real_ns")
     since = started if isinstance(started, int) else activity.first_ns
-    tokens = goodput(run, steps, price_usd_per_hour, lag_budget)
     fresh = freshness(run, lags)
     reward = reward_curve(run, steps, count_devices(run))
-    composed, moved = compose(run, steps, breakdown, lags), syncs(run, steps)
     placement = "" if composed is None else composed.placement
     long = tail(run, steps, placement)
     well = health(run, activity, steps, breakdown, reward, fresh, until)
-    source = _source(run, Parts(steps, breakdown, composed, lags, moved, tokens))
     path = critical_path(run, activity, steps, breakdown)
     followed = telling(path, composed.overlap_share if composed else 0.0)
     probe = find_probe(run, steps, breakdown, rows, followed)

@@ -95,7 +95,7 @@ def _whatif_source(
     source = workload_of(opened, parts)
     if few := too_few(len(parts.steps.steady)):
         raise RltraceError(f"cannot be predicted: {few}", CANNOT_TELL)
-    found = summarize(opened, predict=False)
+    found = summarize(opened, predict=False, replayed=(parts, source))
     return tuple(found.health.alarms), found.verdict.walls, source
 
 

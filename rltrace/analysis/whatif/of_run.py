@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rltrace.analysis.activity import read_activity
+from rltrace.analysis.activity import Activity, read_activity
 from rltrace.analysis.chains import Chain
 from rltrace.analysis.composition import Composition, compose, stated_placement
 from rltrace.analysis.devices import AGENT, count_devices
@@ -57,6 +57,7 @@ _NOT_WORK = (Stage.OTHER, Stage.STEP, Stage.WAIT)
 class Parts:
     """What other parts of the analysis say of a run."""
 
+    activity: Activity
     steps: Steps
     breakdown: Breakdown
     composition: Composition | None
@@ -65,20 +66,24 @@ class Parts:
     goodput: Goodput | None
 
 
-def parts_of(run: Run, price_usd_per_hour: float | None = None) -> Parts:
-    """Reads them from the run."""
+def parts_of(
+    run: Run, price_usd_per_hour: float | None = None, lag_budget: float = math.inf
+) -> Parts:
+    """Reads them from the run. The price (of a device) overrides the run's and the table's; the
+    budget is the largest lag in policy versions at which a token still counts as useful."""
     activity = read_activity(run)
     steps = find_steps(run, (activity.first_ns, activity.last_ns))
     breakdown = break_down(activity, steps)
     steps = without_stalls(steps, breakdown)
     lags = staleness(run)
     return Parts(
+        activity,
         steps,
         breakdown,
         compose(run, steps, breakdown, lags),
         lags,
         syncs(run, steps),
-        goodput(run, steps, price_usd_per_hour),
+        goodput(run, steps, price_usd_per_hour, lag_budget),
     )
 
 

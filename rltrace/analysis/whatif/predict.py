@@ -63,6 +63,11 @@ class Estimate:
         """The same, where more cannot be."""
         return Estimate(min(self.low, most), min(self.middle, most), min(self.high, most))
 
+    def joined(self, other: Estimate) -> Estimate:
+        """What may be either: both ranges, and what is in the middle of both."""
+        middle = math.sqrt(self.middle * other.middle)
+        return Estimate(min(self.low, other.low), middle, max(self.high, other.high))
+
     def and_then(self, other: Estimate) -> Estimate:
         """The product of two gains that know nothing of each other: half-widths in quadrature."""
         middle = self.middle * other.middle
@@ -210,22 +215,16 @@ def _predict(cases: _Cases, moves: Sequence[tuple[str, str]], binds: bool) -> Pr
 
 def _either(one: Prediction, other: Prediction) -> Prediction:
     """A range that has both, and what is in the middle of both."""
-
-    def both(name: str) -> Estimate:
-        a, b = getattr(one, name), getattr(other, name)
-        return Estimate(min(a.low, b.low), math.sqrt(a.middle * b.middle), max(a.high, b.high))
-
-    names = (
-        "step_s",
-        "gain",
-        "goodput_gain",
-        "useful_tokens_per_device_s",
-        "useful_tokens_per_usd",
-    )
-    goodput = both("goodput_gain")
+    goodput = one.goodput_gain.joined(other.goodput_gain)
     return replace(
         one,
-        **{name: both(name) for name in names},
+        step_s=one.step_s.joined(other.step_s),
+        gain=one.gain.joined(other.gain),
+        goodput_gain=goodput,
+        useful_tokens_per_device_s=one.useful_tokens_per_device_s.joined(
+            other.useful_tokens_per_device_s
+        ),
+        useful_tokens_per_usd=one.useful_tokens_per_usd.joined(other.useful_tokens_per_usd),
         verdict=verdict_of(goodput),
         walls=tuple(dict.fromkeys((*one.walls, *other.walls))),
         rests_on=tuple(dict.fromkeys((*one.rests_on, *other.rests_on, _EITHER))),

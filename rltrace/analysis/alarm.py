@@ -7,6 +7,9 @@ from dataclasses import dataclass
 ALARM = "alarm"
 NOTE = "note"
 
+CRASH = "crash"
+"""Kind of the alarm that says how a job ended that did not end by itself."""
+
 STALL_TIMES = 3.0
 """A step that takes this many times the usual one stalled, unless both are very short."""
 
@@ -23,10 +26,10 @@ NAMED = 5
 
 @dataclass(frozen=True)
 class Alarm:
-    """One thing that is wrong: its kind ("crash", "failed steps", "hang", "lost process", "stall",
-    "restart", "reward", "verdicts", "unused", "not finite", "clocks", "versions", "part"), how
-    grave it is (`ALARM` or `NOTE`), a sentence, and whether the run is judged `beside` it, by what
-    else it did."""
+    """One thing that is wrong: its kind ("crash", "failed steps", "hang", "lost process", "killed
+    process", "stall", "restart", "reward", "verdicts", "unused", "not finite", "clocks",
+    "versions", "part"), how grave it is (`ALARM` or `NOTE`), a sentence, and whether the run is
+    judged `beside` it, by what else it did."""
 
     kind: str
     severity: str

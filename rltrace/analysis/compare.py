@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rltrace.analysis.activity import read_activity
+from rltrace.analysis.alarm import CRASH
 from rltrace.analysis.bootstrap import Interval, differences, rate_ratio, ratio
 from rltrace.analysis.busy import busy
 from rltrace.analysis.cascade import Cascade, cascade
@@ -26,6 +27,9 @@ from rltrace.analysis.devices import Devices, count_devices
 from rltrace.analysis.differing import Difference, facts_that_differ, settings_that_differ
 from rltrace.analysis.freshness import freshness
 from rltrace.analysis.goodput import goodput
+from rltrace.analysis.health import health
+from rltrace.analysis.recorded import recorded_until
+from rltrace.analysis.reward_curve import reward_curve
 from rltrace.analysis.stages import break_down
 from rltrace.analysis.staleness import staleness
 from rltrace.analysis.step_figures import StepFigures, step_figures
@@ -90,7 +94,8 @@ class Comparison:
     """Two runs, `steps` steady ones of each. `step_s` is the second's step minus the first's,
     `step_ratio` over it; that is the product of `work_ratio` (tokens a step) and `pace_ratio`
     (seconds a token), NaN where no tokens were recorded. `rate_ratio` is that of useful tokens a
-    second. Stages are in the order of their difference."""
+    second. Stages are in the order of their difference. `unwell` says of each run what forbids
+    advice on it, and how it ended where it did not end by itself."""
 
     steps: tuple[int, int]
     before_s: float
@@ -105,6 +110,7 @@ class Comparison:
     drift: tuple[Drift, ...]
     settings: tuple[Difference, ...]
     devices: tuple[Difference, ...]
+    unwell: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 
     @property
     def stage(self) -> StageChange | None:
@@ -126,6 +132,7 @@ class _Side:
     figures: StepFigures
     cascade: Cascade | None
     devices: Devices
+    unwell: tuple[str, ...]
 
 
 def compare(first: Run, second: Run) -> Comparison:
@@ -151,6 +158,7 @@ def compare(first: Run, second: Run) -> Comparison:
         drift=_drift(x, y),
         settings=settings_that_differ(first, second),
         devices=facts_that_differ((first, a.devices), (second, b.devices)),
+        unwell=(a.unwell, b.unwell),
     )
 
 
@@ -169,7 +177,13 @@ def _side(run: Run) -> _Side:
     )
     tokens, fresh = goodput(run, steps, None), freshness(run, staleness(run))
     made = cascade(run, activity, steps, breakdown, tokens, fresh, recorded)
-    return _Side(figures, made, count_devices(run))
+    devices = count_devices(run)
+    found = health(
+        *(run, activity, steps, breakdown, reward_curve(run, steps, devices), fresh),
+        recorded_until(run, activity),
+    )
+    unwell = tuple(alarm.says for alarm in found.alarms if alarm.forbids or alarm.kind == CRASH)
+    return _Side(figures, made, devices, unwell)
 
 
 def _work(figures: StepFigures) -> Seconds:

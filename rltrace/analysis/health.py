@@ -16,7 +16,7 @@ from rltrace.analysis.codes import named
 from rltrace.analysis.freshness import Freshness
 from rltrace.analysis.not_finite import Diverged, diverged, not_numbers
 from rltrace.analysis.partial import partial
-from rltrace.analysis.progress import crash, failed, hang, lost, stuck_in_the_first
+from rltrace.analysis.progress import crash, failed, hang, killed, lost, stuck_in_the_first
 from rltrace.analysis.reward_curve import RewardCurve
 from rltrace.analysis.samples import SAMPLES, TRAINED_SAMPLES
 from rltrace.analysis.stages import Breakdown
@@ -60,6 +60,7 @@ def health(
         *hang(run, steps, usual, recorded_until_ns),
         *stuck_in_the_first(run, activity, steps, recorded_until_ns),
         *lost(run, activity, usual, recorded_until_ns),
+        *killed(run, activity),
         *_stalls(steps, breakdown),
         *_restarts(steps),
         *_reward(reward),

@@ -11,6 +11,7 @@ import numpy as np
 from rltrace.analysis.activity import Activity
 from rltrace.analysis.alarm import (
     ALARM,
+    CRASH,
     LEAST_HANG_S,
     LOST_SHARE,
     NAMED,
@@ -21,6 +22,7 @@ from rltrace.analysis.alarm import (
 from rltrace.analysis.coverage import STEP_FAILED
 from rltrace.analysis.steps import Steps
 from rltrace.analysis.stuck import Silence, Stuck, last_silence, stuck_in
+from rltrace.trace.ends import read_ends
 from rltrace.trace.liveness import Liveness
 from rltrace.trace.vocabulary import Stage
 
@@ -34,6 +36,9 @@ _STUCK_TIMES = 10.0
 """A span of a step in progress that took this many usual steps was stuck, however the job ended."""
 _KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 _NO_HANG = (Stage.STEP, Stage.WAIT, Stage.OTHER)
+_DEADLY = {
+    *(signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL)
+}
 _BY_HAND = {signal.SIGINT, signal.SIGTERM}
 
 
@@ -48,7 +53,7 @@ def crash(run: Run, steps: Steps) -> list[Alarm]:
         when = f"in step {last}{f' ({error})' if error else ''}, {when}"
     if not isinstance(code, int):
         says = f"the job ended {when}, and nobody saw how: killed, or the machine went down"
-        return [Alarm("crash", NOTE if done else ALARM, says)] if _killed_unseen(run) else []
+        return [Alarm(CRASH, NOTE if done else ALARM, says)] if _killed_unseen(run) else []
     if code == 0:
         return []
     number = -code if code < 0 else code - 128
@@ -60,8 +65,8 @@ def crash(run: Run, steps: Steps) -> list[Alarm]:
     if by_hand and number not in _BY_HAND:  # it took Ctrl-C, and ended with a code of its own
         how = f"{signal.Signals(by_hand[0]).name}, then {how}"
     if number in _BY_HAND or by_hand:
-        return [Alarm("crash", NOTE, f"the job was ended from outside ({how})")]
-    return [Alarm("crash", ALARM, f"the job failed ({how}) {when}")]
+        return [Alarm(CRASH, NOTE, f"the job was ended from outside ({how})")]
+    return [Alarm(CRASH, ALARM, f"the job failed ({how}) {when}")]
 
 
 def _killed_unseen(run: Run) -> bool:
@@ -169,11 +174,13 @@ def stuck_in_the_first(run: Run, activity: Activity, steps: Steps, until_ns: int
 def lost(run: Run, activity: Activity, usual_s: float, until_ns: int) -> list[Alarm]:
     """Processes that fell silent in the middle of their work while others went on."""
     role_of = {process.number: process.role for process in run.processes}
+    ends = read_ends(run.path, run.processes)
     silent = {
         span.process: span
         for span in activity.open_spans
         if span.stage not in _NO_HANG
         and (activity.last_ns - span.last_sign_ns) / 1e9 > STALL_TIMES * usual_s
+        and not (span.process in ends and ends[span.process].asked)
     }
     by_role: dict[str, list[str]] = {}
     for number, span in silent.items():
@@ -188,3 +195,30 @@ def lost(run: Run, activity: Activity, usual_s: float, until_ns: int) -> list[Al
         )
         for role, names in by_role.items()
     ]
+
+
+def killed(run: Run, activity: Activity) -> list[Alarm]:
+    """Processes that a signal ended which nobody of the job had sent: the kernel where memory ran
+    out, a person, a fault of their own."""
+    ends = read_ends(run.path, run.processes)
+    at_work = {s.process: s for s in activity.open_spans if s.stage not in _NO_HANG}
+    found = [
+        (process, ends[process.number].signal)
+        for process in run.processes
+        if process.number in ends
+        and ends[process.number].signal in _DEADLY
+        and not ends[process.number].asked
+    ]
+    if not found:
+        return []
+    named = []
+    for process, number in found[:NAMED]:
+        who = process.role or (f"child of {process.child_of}" if process.child_of else "process")
+        inside = at_work.get(process.number)
+        where = f" in “{inside.name}”" if inside is not None else ""
+        said = f"{who} (pid {process.pid} on {process.host}) by {signal.Signals(number).name}"
+        named.append(said + where)
+    dots = " …" * (len(found) > NAMED)
+    says = f"{len(found)} process{'es' * (len(found) != 1)} of the job "
+    says += f"{'were' if len(found) != 1 else 'was'} killed: {', '.join(named)}{dots}"
+    return [Alarm("killed process", NOTE, says)]

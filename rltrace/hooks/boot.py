@@ -169,6 +169,7 @@ def _boot(run_dir: str) -> None:
     sys.meta_path.insert(0, _finder)
     _watch_ray(_finder)
     if part == "records":
+        _watch_children(_finder)
         _finder.after("asyncio", lambda _: watch_asyncio())
         _watch_replaced(_finder)  # before the adapters: their hooks go around what is there then
         _watch_adapters(_finder)
@@ -317,6 +318,21 @@ def _watch_ray(finder: Finder) -> None:
     finder.after("ray.dashboard.modules.job.sdk", jobs)
 
 
+def _watch_children(finder: Finder) -> None:
+    def subprocess(module: Any) -> None:
+        from rltrace.hooks.children import watch_subprocess
+
+        watch_subprocess(module)
+
+    def multiprocessing(module: Any) -> None:
+        from rltrace.hooks.children import watch_multiprocessing
+
+        watch_multiprocessing(module)
+
+    finder.after("subprocess", subprocess)
+    finder.after("multiprocessing.popen_fork", multiprocessing)
+
+
 def _watch_wandb(finder: Finder, run_dir: str) -> None:
     def runs(module: Any) -> None:
         from rltrace.hooks.wandb_rows import patch
@@ -338,7 +354,9 @@ def _start_agent(run_dir: str) -> None:
 def _report(module: str, error: BaseException) -> None:
     recorder = recording.active()
     if recorder is not None:
-        recorder.problem("hook-failed", target=module, detail=recording.describe(error))
+        from rltrace.hooks.telling import describe
+
+        recorder.problem("hook-failed", target=module, detail=describe(error))
 
 
 def _say(text: str) -> None:

@@ -22,7 +22,7 @@ from rltrace.hooks.finder import Finder
 from rltrace.hooks.hook import Adapter, Hook, split_target
 from rltrace.hooks.module_files import may_exist
 from rltrace.hooks.observing import Observer
-from rltrace.hooks.recorder import describe
+from rltrace.hooks.telling import describe
 from rltrace.hooks.versions import satisfies
 from rltrace.hooks.wrapping import (
     Patch,

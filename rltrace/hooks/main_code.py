@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from rltrace.hooks import boot
 from rltrace.hooks.argv import Program
 from rltrace.hooks.hook import Hook
-from rltrace.hooks.recorder import describe
+from rltrace.hooks.telling import describe
 
 if TYPE_CHECKING:
     from rltrace.hooks.finder import Finder

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from rltrace.hooks import recorder as recording
 from rltrace.hooks.hook import Call, Hook, phase_code, stage_code
-from rltrace.hooks.recorder import describe
 from rltrace.hooks.streams import watch_items
+from rltrace.hooks.telling import describe
 from rltrace.trace.vocabulary import STEP_SPAN, Stage
 
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltrace.hooks import recorder as recording
 from rltrace.hooks.boot import MAIN_VARIABLE
+from rltrace.hooks.telling import describe
 from rltrace.hooks.wrapping import observers
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def _then(original: Callable[..., Any], look: Callable[..., None]) -> Callable[.
         except Exception as error:
             recorder = recording.active()
             if recorder is not None:
-                detail = recording.describe(error)
+                detail = describe(error)
                 recorder.problem("hook-failed", target="ray actor classes", detail=detail)
         return result
 

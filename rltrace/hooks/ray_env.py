@@ -17,7 +17,7 @@ from functools import wraps
 from typing import Any
 
 from rltrace.hooks.boot import CARRIED, DETACHED_VARIABLE, SITE
-from rltrace.hooks.recorder import describe
+from rltrace.hooks.telling import describe
 
 _ADDRESS_VARIABLE = "RAY_ADDRESS"
 _HOOK_VARIABLE = "RAY_RUNTIME_ENV_HOOK"

@@ -19,7 +19,7 @@ from rltrace.hooks.codes import codes_of
 from rltrace.hooks.spans import Span, begin, watch_asyncio
 from rltrace.trace import clock, segment
 from rltrace.trace.redacted import redacted
-from rltrace.trace.run_dir import NAMES, PROBLEMS, PROCESS, append_line, write_json
+from rltrace.trace.run_dir import ENDS, NAMES, PROBLEMS, PROCESS, append_line, write_json
 from rltrace.trace.schema import TABLES
 from rltrace.trace.segment import Row, TableWriter
 
@@ -37,8 +37,7 @@ MANY_NAMES = "(more names)"
 MOST_PROBLEMS = 20
 COUNTED = 64
 """Odd values of a kind that are written down one by one."""
-_LONGEST_VALUE = 60
-
+_LONGEST_WORD = 60  # characters of a word that is none of the vocabulary's
 _LONGEST_SAID = 500  # characters of a line on stderr
 _PASSING = {errno.EMFILE, errno.ENFILE, errno.EINTR, errno.EAGAIN, errno.ENOMEM}
 
@@ -111,7 +110,7 @@ class Recorder:
             known = ", ".join(word for word in codes if word != "step")
             self.problem(
                 "unknown-stage",
-                target=str(stage)[:_LONGEST_VALUE],
+                target=str(stage)[:_LONGEST_WORD],
                 detail=f"recorded as 'other'; the stages are {known}",
                 say=True,
             )
@@ -170,7 +169,10 @@ class Recorder:
         first times, then whenever their number has doubled. The first value is named: its kind and,
         of a number, itself."""
         times, detail = self._odd.get(target, (0, ""))
-        detail = detail or f"{_quoted(value)} {said}"
+        if not detail:
+            from rltrace.hooks.telling import quoted  # few processes ever tell anything
+
+            detail = f"{quoted(value)} {said}"
         times += 1
         self._odd[target] = times, detail
         if times > COUNTED and times & (times - 1):
@@ -190,15 +192,31 @@ class Recorder:
                 _say(f"recording stopped in process {os.getpid()}: {error}; the job goes on")
                 self.problem("recording-stopped", target=str(os.getpid()), detail=str(error))
             return
+        from rltrace.hooks.telling import describe
+
         self.problem("not-recorded", target=type(error).__name__, detail=describe(error))
 
     def step_failed(self, step: int, error: object) -> None:
         """An exception cut a step short. One that only ends the program says nothing of the job."""
         if isinstance(error, Exception):
             try:
+                from rltrace.hooks.telling import describe
+
                 self.problem("step-failed", target=str(step), detail=describe(error))
             except Exception:  # the job has one to deal with already
                 pass
+
+    def ended_with_threads(self) -> None:
+        """The process ends well while threads of it are at work (daemons), whose spans stay open:
+        nobody shall take it for one that was lost."""
+        threading = sys.modules.get("threading")
+        if threading is None or threading.active_count() < 2 or not self._introduced:
+            return
+        line = {"pid": os.getpid(), "signal": 0, "asked": True, "monotonic_ns": monotonic_ns()}
+        try:
+            append_line(f"{self.run_dir}/{ENDS}/{self.who}.jsonl", line)
+        except OSError:
+            pass
 
     def _introduce(self) -> None:
         """Called before the first row: a forked child that records nothing leaves no file."""
@@ -316,7 +334,7 @@ def unknown_word(enum: str, word: object) -> None:
     """Tells that a word is none of the vocabulary's: its column stays unknown."""
     if _active is not None:
         said = f"left unknown; {enum} is one of {', '.join(codes_of(enum))}"
-        _active.problem("unknown-word", say=True, target=str(word)[:_LONGEST_VALUE], detail=said)
+        _active.problem("unknown-word", say=True, target=str(word)[:_LONGEST_WORD], detail=said)
 
 
 def _misfit(column: str, value: object) -> None:
@@ -332,56 +350,15 @@ def _failed(error: BaseException) -> None:
 def _at_exit() -> None:
     """A bonus for processes that end well: the step that nobody closed ends here. One that an
     exception cut short does not; the interpreter keeps what it has printed the traceback of."""
-    if _active is None or _active.open_step is None:
+    if _active is None:
+        return
+    _active.ended_with_threads()
+    if _active.open_step is None:
         return
     if hasattr(sys, "last_value") and not hasattr(sys, "ps1"):
         _active.step_failed(_active.step, sys.last_value)
     else:
         _active.open_step.end()
-
-
-def _quoted(value: object) -> str:
-    """A value as its owner would know it: a number itself, of anything else its kind and length
-    only, since it may be a prompt, tokens or a secret."""
-    kind = type(value).__name__
-    try:
-        if isinstance(value, (bool, int, float, complex)):
-            from reprlib import Repr  # which `collections` has loaded; no `__repr__` is safe
-
-            short = Repr()
-            short.maxlong = short.maxother = _LONGEST_VALUE
-            return f"{short.repr(value)[:_LONGEST_VALUE]} ({kind})"
-        return f"a {kind} of length {len(value)}"  # type: ignore[arg-type]
-    except Exception:
-        return f"a {kind}"
-
-
-_TOLD = (ArithmeticError, AttributeError, ImportError, MemoryError, NameError, TypeError)
-"""Exceptions whose messages are about programs and not about what they work on."""
-
-
-def describe(error: BaseException) -> str:
-    """An exception in a few words, whatever its `__str__` does: where it was raised and, unless
-    that may quote what the job works on (prompts, tokens), what it says."""
-    kind = type(error).__name__
-    try:
-        if isinstance(error, OSError) and error.errno is not None:
-            return f"{kind}: {os.strerror(error.errno)}"
-        if isinstance(error, _TOLD) or kind == "OutOfMemoryError":
-            return f"{kind}: {error}"[:_LONGEST_SAID]
-        return f"{kind}{_raised_at(error)}"
-    except Exception:
-        return kind
-
-
-def _raised_at(error: BaseException) -> str:
-    """` at loop.py:12`; empty where nobody knows."""
-    step = error.__traceback__
-    if step is None:
-        return ""
-    while step.tb_next is not None:
-        step = step.tb_next
-    return f" at {os.path.basename(step.tb_frame.f_code.co_filename)}:{step.tb_lineno}"
 
 
 def _say(text: str) -> None:

@@ -15,7 +15,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from rltrace.hooks import recorder as recording
-from rltrace.hooks.recorder import describe
+from rltrace.hooks.telling import describe
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -25,7 +25,10 @@ def sections(found: Comparison) -> Iterator[Section]:
 
 
 def _answer(found: Comparison) -> Iterator[str]:
-    """The step, and what it is due to."""
+    """Whether the runs are well, the step, and what it is due to."""
+    for which, alarms in zip(("before", "after"), found.unwell, strict=True):
+        for says in alarms:
+            yield f"The run {which} is not well: {says}."
     slower = found.step_ratio.value > 1
     change = f"{units.seconds(found.before_s)} a step before, {units.seconds(found.after_s)} after"
     if not found.step_ratio.excludes(1.0):

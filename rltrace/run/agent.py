@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rltrace.hooks import recorder as recording
-from rltrace.hooks.recorder import Recorder, describe
+from rltrace.hooks.recorder import Recorder
+from rltrace.hooks.telling import describe
 from rltrace.run.cgroup import memory_room_bytes
 from rltrace.run.closing import close_run
 from rltrace.run.exchange import Server, measure, own_addresses

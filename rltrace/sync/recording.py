@@ -11,6 +11,7 @@ from time import monotonic_ns
 
 from rltrace.hooks import recorder as recording
 from rltrace.hooks.codes import codes_of
+from rltrace.hooks.telling import describe
 from rltrace.sync.blocks import block_count
 from rltrace.sync.version import NO_ROOT, Manifest
 from rltrace.trace.clock import node_id
@@ -31,7 +32,7 @@ def publishes_here() -> None:
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
     except OSError as error:  # the job goes on
-        recorder.problem("not-recorded", target=path, detail=recording.describe(error))
+        recorder.problem("not-recorded", target=path, detail=describe(error))
 
 
 def moved(

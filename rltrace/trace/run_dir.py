@@ -4,6 +4,7 @@
     process/<who>.json          one process
     names/<who>.jsonl           [id, text] a line, appended before the id is first used
     problems/<who>.jsonl        what could not be recorded or hooked
+    ends/<who>.jsonl            how processes ended that it started, where a signal did it
     clocks/<node>.jsonl         a node's clock pairs and exchanges, written by its agent
     nodes/<node>.json           a node's agent; .lock: taken by whoever starts it
     nodes/<node>.publishes      empty: a process of the node publishes weights from its memory
@@ -40,13 +41,14 @@ FETCHED_FILE = "fetched.json"
 """In a directory of a run that was brought from a URL: what of it is here."""
 
 PROCESS, NAMES, PROBLEMS, CLOCKS, NODES = "process", "names", "problems", "clocks", "nodes"
+ENDS = "ends"
 PARQUET = "parquet"
 """Folder of the compacted tables (`rltrace compact`)."""
 
 ELSEWHERE, NOT_WHOLE, PACK_LOST = "nodes-elsewhere", "node-not-whole", "pack-lost"
 """Problems of a run of which not all is here."""
 
-FOLDERS = (PROCESS, NAMES, PROBLEMS, CLOCKS, NODES, *TABLES)
+FOLDERS = (PROCESS, NAMES, PROBLEMS, ENDS, CLOCKS, NODES, *TABLES)
 
 _CANNOT_LINK = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EACCES}
 

@@ -142,6 +142,17 @@ def test_without_tokens_work_and_pace_are_not_told_apart(tmp_path: Path) -> None
     assert "cannot be told apart" in told(found)
 
 
+def test_a_run_that_was_killed_is_no_silent_partner(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        make(tmp_path / name, LOAD)
+    update_run_json(str(tmp_path / "b"), exit_code=137)
+    found = compare(rltrace.open_run(tmp_path / "a"), rltrace.open_run(tmp_path / "b"))
+    assert found.unwell[0] == ()
+    (says,) = found.unwell[1]
+    assert "the job failed (exit code 137, SIGKILL)" in says
+    assert told(found).startswith(f"The run after is not well: {says}.")
+
+
 def test_a_run_without_steps_cannot_be_compared(tmp_path: Path) -> None:
     empty = run_of(tmp_path, process("c"))
     with pytest.raises(RltraceError, match="no complete step") as error:

@@ -1,0 +1,77 @@
+"""How the processes that this one started ended, as far as Python's own modules learn of it.
+
+Only the parent knows: a worker that was sent SIGKILL says nothing any more, and one that its parent
+ended by `terminate()` in the middle of its work is none that was lost. Told are processes that a
+signal ended, and those that were sent one; each is a line of `ends/<who>.jsonl`.
+"""
+
+from __future__ import annotations
+
+import signal
+from functools import wraps
+from time import monotonic_ns
+
+from rltrace.hooks import recorder as recording
+from rltrace.trace.run_dir import ENDS, append_line
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+_ENDING = {int(number) for number in (signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signal.SIGHUP)}
+
+
+def watch_subprocess(module: Any) -> None:
+    """Patches the module `subprocess`, just imported."""
+    kind = module.Popen
+    kind.send_signal = _sending(kind.send_signal)
+    kind._handle_exitstatus = _learning(kind._handle_exitstatus)
+
+
+def watch_multiprocessing(module: Any) -> None:
+    """Patches the module `multiprocessing.popen_fork`, just imported."""
+    kind = module.Popen
+    kind._send_signal = _sending(kind._send_signal)
+    kind.poll = _learning(kind.poll)
+
+
+def _sending(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that sends a signal to a child."""
+
+    @wraps(method)
+    def send(self: Any, sig: int, *args: Any, **kwargs: Any) -> Any:
+        result = method(self, sig, *args, **kwargs)
+        try:
+            if self.returncode is None and int(sig) in _ENDING:
+                _tell(self.pid, int(sig), asked=True)
+        except Exception:  # the job goes on
+            pass
+        return result
+
+    return send
+
+
+def _learning(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that may learn how a child ended."""
+
+    @wraps(method)
+    def learn(self: Any, *args: Any, **kwargs: Any) -> Any:
+        known = getattr(self, "returncode", None)
+        result = method(self, *args, **kwargs)
+        try:
+            code = self.returncode
+            if known is None and code is not None and code < 0:
+                _tell(self.pid, -code, asked=False)
+        except Exception:  # the job goes on
+            pass
+        return result
+
+    return learn
+
+
+def _tell(pid: int, number: int, asked: bool) -> None:
+    recorder = recording.active()
+    if recorder is not None:
+        line = {"pid": pid, "signal": number, "asked": asked, "monotonic_ns": monotonic_ns()}
+        append_line(f"{recorder.run_dir}/{ENDS}/{recorder.who}.jsonl", line)

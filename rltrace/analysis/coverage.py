@@ -11,6 +11,7 @@ from rltrace.analysis.activity import TABLE_OF, Activity, OpenSpan
 from rltrace.analysis.damage import Damaged, damaged
 from rltrace.analysis.partial import PARTIAL
 from rltrace.hooks.recorder import COUNTED
+from rltrace.trace.dropped import Dropped
 from rltrace.trace.vocabulary import STAGE_SYMBOLS, Stage, word
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class Stopped:
 class Coverage:
     """What was not seen. `clock_bound_ns` is the worst alignment of a node to the reference (0: one
     node; -1: a node that could not be aligned). `never_hooked` are the targets of the user's hooks
-    that no process put in place."""
+    that no process put in place, `dropped` are details that were dropped to keep the run small."""
 
     unseen: tuple[Unseen, ...]
     in_progress: tuple[InProgress, ...]
@@ -87,6 +88,7 @@ class Coverage:
     damaged: tuple[Damaged, ...]
     never_hooked: tuple[str, ...]
     clock_bound_ns: int
+    dropped: Dropped | None = None
 
 
 def coverage(run: Run, activity: Activity, recorded_until_ns: int) -> Coverage:
@@ -105,6 +107,7 @@ def coverage(run: Run, activity: Activity, recorded_until_ns: int) -> Coverage:
         damaged=damaged(run),
         never_hooked=_never_hooked(run),
         clock_bound_ns=-1 if -1 in bounds else max(bounds, default=0),
+        dropped=run.dropped,
     )
 
 

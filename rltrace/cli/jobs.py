@@ -66,6 +66,11 @@ class _Wrap(Command):
     metavar="URL",
     help="Ship the run to this folder, e.g. `s3://bucket/runs`, while it goes on (docs/nodes.md).",
 )
+@click.option(
+    "--max-bytes",
+    metavar="SIZE",
+    help="Drop the oldest details of a run that grows beyond, e.g. 20GB; sums of steps stay.",
+)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def wrap(
     out: Path | None,
@@ -77,10 +82,12 @@ def wrap(
     log_steps: bool,
     sync: bool,
     ship: str | None,
+    max_bytes: str | None,
     command: tuple[str, ...],
 ) -> None:
     """Run COMMAND with every process of it traced: `rltrace wrap -- python train.py`."""
     from rltrace.run.probe_options import design_of
+    from rltrace.run.size_option import size_of
     from rltrace.run.wrap import wrap as wrap_
 
     design = None
@@ -93,7 +100,8 @@ def wrap(
         raise RltraceError(
             "give the command to trace: `rltrace wrap -- python train.py`", WRONG_USAGE
         )
-    sys.exit(wrap_(list(command), out, list(hooks), design, live, log_steps, sync, ship))
+    size = None if max_bytes is None else size_of(max_bytes)
+    sys.exit(wrap_(list(command), out, list(hooks), design, live, log_steps, sync, ship, size))
 
 
 @command(short_help="Ship what is not yet of a run to its URL.")

@@ -15,6 +15,7 @@ from rltrace.hooks import recorder as recording
 from rltrace.hooks.argv import Program, program
 from rltrace.hooks.finder import Finder
 from rltrace.hooks.spans import watch_asyncio
+from rltrace.trace import segment
 from rltrace.trace.clock import node_id
 from rltrace.trace.run_dir import NODES, RUN_FILE, RUN_VARIABLE
 
@@ -52,9 +53,12 @@ SHIP_VARIABLE = "RLTRACE_SHIP"
 """Environment variable with the node and the host where the run was made, and its URL, with a space
 between each, if the run is shipped (`rltrace.hooks.apart`)."""
 
+SEGMENT_VARIABLE = "RLTRACE_SEGMENT_BYTES"
+"""Environment variable with the size at which a segment is left for another one."""
+
 CARRIED = (
     *(RUN_VARIABLE, ADAPTERS_VARIABLE, HOOKS_VARIABLE, PYTHON_VARIABLE, MAIN_VARIABLE),
-    *(PROBE_VARIABLE, LOG_STEPS_VARIABLE, SYNC_VARIABLE, SHIP_VARIABLE),
+    *(PROBE_VARIABLE, LOG_STEPS_VARIABLE, SYNC_VARIABLE, SHIP_VARIABLE, SEGMENT_VARIABLE),
 )
 """What a process that does not inherit the environment has to be given, beside `PYTHONPATH`."""
 
@@ -153,6 +157,8 @@ def _boot(run_dir: str) -> None:
         facts = {} if is_ray_worker else _place()
         if ":" in os.environ.get(HOOKS_VARIABLE, ""):
             facts["hooks"] = []  # those in place so far
+        if os.environ.get(SEGMENT_VARIABLE, "").isdigit():
+            segment.SEGMENT_BYTES = int(os.environ[SEGMENT_VARIABLE])
         if recording.start(run_dir, **facts) is None:
             os.environ.pop(RUN_VARIABLE, None)  # said once; the children need not say it again
             return

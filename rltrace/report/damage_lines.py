@@ -4,11 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rich import filesize
+
 from rltrace.analysis.damage import Damaged
 from rltrace.report import units
 from rltrace.report.layout import listed
+from rltrace.trace.dropped import Dropped
 
 _MOST = 3
+
+
+def dropped_lines(dropped: Dropped | None) -> Iterator[str]:
+    """What was dropped to keep the run small, in a sentence; nothing where nothing was."""
+    if dropped is None:
+        return
+    numbers = dropped.step_numbers
+    of = "" if numbers is None else f" of steps {numbers[0]} to {numbers[1]}"
+    rows = units.plural(sum(dropped.rows.values()), "row")
+    yield (
+        f"the oldest details{of} were dropped to keep the run small ({rows}, "
+        f"{filesize.decimal(dropped.bytes)}): figures are of what began later; sums of those "
+        "steps are in the table dropped_steps"
+    )
 
 
 def damage_lines(found: tuple[Damaged, ...]) -> Iterator[str]:

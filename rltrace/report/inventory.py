@@ -13,7 +13,9 @@ from rich.text import Text
 
 from rltrace.analysis.damage import unreadable
 from rltrace.report import units
+from rltrace.report.damage_lines import dropped_lines
 from rltrace.report.plain_table import print_lines
+from rltrace.trace.dropped import Dropped
 from rltrace.trace.duration import lasted_s
 from rltrace.trace.liveness import Liveness
 from rltrace.trace.own_files import own_files
@@ -47,6 +49,7 @@ class Inventory:
     imported: bool
     running: bool | None
     unreadable: str | None
+    dropped: Dropped | None = None
 
 
 def inventory(run: Run) -> Inventory:
@@ -71,6 +74,7 @@ def inventory(run: Run) -> Inventory:
         imported=bool(run.meta.get("imported")),
         running=None if run.meta.get("end_real_ns") else Liveness().of_command(run.meta),
         unreadable=unreadable(run),
+        dropped=run.dropped,
     )
 
 
@@ -98,6 +102,8 @@ def render(found: Inventory, console: Console) -> None:
         console.print(Text(visible(found.unreadable), style="yellow"), soft_wrap=True)
     else:
         console.print(counts or "no rows: nothing that rltrace knows ran", highlight=False)
+    for line in dropped_lines(found.dropped):
+        console.print(Text(line, style="yellow"), soft_wrap=True)
     print_lines(
         console,
         ("process", "host", "role", "rank", "argv"),

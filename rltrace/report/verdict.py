@@ -11,7 +11,7 @@ from rltrace.analysis.verdict import Verdict
 from rltrace.analysis.walls.cost import stages_of
 from rltrace.analysis.walls.wall import Wall
 from rltrace.report import units
-from rltrace.report.damage_lines import damage_lines
+from rltrace.report.damage_lines import damage_lines, dropped_lines
 from rltrace.report.layout import labelled, listed
 from rltrace.report.walls_section import (
     against,
@@ -35,6 +35,7 @@ _OF_HEALTH = (
     "restart",
     "stall",
     "lost process",
+    "killed process",
     "verdicts",
     "unused",
     "not finite",
@@ -317,6 +318,7 @@ def warnings(summary: Summary) -> Iterator[str]:
     yield from (alarm.says for alarm in summary.health.alarms if alarm.kind in _OF_HEALTH)
     yield from _stopped(summary)
     yield from damage_lines(summary.coverage.damaged)
+    yield from dropped_lines(summary.coverage.dropped)
     going, end = ("in progress since", "the end") if not by_hand else _WHEN_STOPPED
     for number, since_s in summary.steps.in_progress:
         yield f"step {number} {going} {units.seconds(since_s)}"

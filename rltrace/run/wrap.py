@@ -22,6 +22,7 @@ from rltrace.hooks.boot import (
     LOG_STEPS_VARIABLE,
     MAIN_VARIABLE,
     PROBE_VARIABLE,
+    SEGMENT_VARIABLE,
     SHIP_VARIABLE,
     SYNC_VARIABLE,
 )
@@ -40,15 +41,21 @@ from rltrace.run.location import RUNS_FOLDER, is_newest
 from rltrace.run.opening import make_run, start_agent, traced_environment, why_elsewhere
 from rltrace.run.shipping import waiting
 from rltrace.run.shipping.places import begin, check_ship, shipped_to
+from rltrace.run.size_option import segment_bytes
 from rltrace.run.step_figures import StepFigures
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.printable import visible
-from rltrace.trace.run_dir import RUN_FILE, RUN_VARIABLE, read_run_json, update_run_json
+from rltrace.trace.run_dir import MAX_BYTES, RUN_FILE, RUN_VARIABLE, read_run_json, update_run_json
 
 if TYPE_CHECKING:
     from rltrace.analysis.live.snapshot import StepDone
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
+
+_OWN_VARIABLES = (
+    *(PROBE_VARIABLE, LOG_STEPS_VARIABLE, SYNC_VARIABLE, SHIP_VARIABLE, SEGMENT_VARIABLE),
+)
+"""Variables of a run that no other run takes over."""
 
 
 def wrap(
@@ -60,6 +67,7 @@ def wrap(
     log_steps: bool = False,
     sync: bool = False,
     ship: str | None = None,
+    max_bytes: int | None = None,
 ) -> int:
     """Runs the command and returns its exit code, 128 + n when signal n ended it, 127 when there is
     no such command, 126 when it cannot be executed.
@@ -67,13 +75,17 @@ def wrap(
     `out` is the run directory to make (by default a new one in `rltrace-runs/`), `hooks` are the
     user's own as `"module:qualname=stage"`, `probe` delays stages, `live` says a line a step,
     `log_steps` puts the figures of steps into what the job logs, `sync` has its weights moved by
-    rltrace.sync, `ship` is the URL of a folder to which the run is shipped.
+    rltrace.sync, `ship` is the URL of a folder to which the run is shipped, `max_bytes` has the
+    oldest details dropped of a run that grows beyond.
     Errors: `RltraceError` for wrong usage.
     """
     if not command:
         raise RltraceError("give a command: `rltrace wrap -- python train.py`", WRONG_USAGE)
     for hook in hooks:
         check_hook(hook)
+    if ship is not None and max_bytes is not None:
+        said = "give --ship or --max-bytes: details that are dropped here could not be shipped"
+        raise RltraceError(said, WRONG_USAGE)
     runs_url = None if ship is None else check_ship(ship)
     program = shutil.which(command[0])
     if program is None:
@@ -88,14 +100,16 @@ def wrap(
             _say("--log-steps: this joins the outer run, whose steps are logged if it was asked to")
         if runs_url:
             _say("--ship: this joins the outer run, which is shipped if that was asked to be")
+        if max_bytes is not None:
+            _say("--max-bytes: this joins the outer run, which has a size of its own")
         return _run(program, command, traced_environment(outer, hooks) | _replaced(sync), None)
-    run_dir = _make_run(command, out, hooks, probe, sync, runs_url)
+    run_dir = _make_run(command, out, hooks, probe, sync, runs_url, max_bytes)
     if run_dir is None:
         return _run(program, command, dict(os.environ), None)
     start_agent(run_dir)
     shown = os.path.relpath(run_dir)
     environment = traced_environment(str(run_dir), hooks)
-    for name in (PROBE_VARIABLE, LOG_STEPS_VARIABLE, SYNC_VARIABLE, SHIP_VARIABLE):
+    for name in _OWN_VARIABLES:
         environment.pop(name, None)  # an outer run's
     environment |= _replaced(sync)
     if url := shipped_to(run_dir):
@@ -106,6 +120,8 @@ def wrap(
             f"probing {', '.join(probe.stages)}: doses of {100 * probe.dose:g} % in a quarter of "
             f"the steps, so at most {100 * probe.budget:g} % of the job's time (seed {probe.seed})"
         )
+    if max_bytes is not None:
+        environment[SEGMENT_VARIABLE] = str(segment_bytes(max_bytes))
     if log_steps:
         environment[LOG_STEPS_VARIABLE] = "1"
     steps = _each_step(run_dir, live, log_steps)
@@ -156,7 +172,7 @@ def _outer_run() -> str | None:
     if over and (DETACHED_VARIABLE not in os.environ or not Path(outer, RUN_FILE).exists()):
         for name in (
             *(RUN_VARIABLE, HOOKS_VARIABLE, MAIN_VARIABLE, DETACHED_VARIABLE),
-            *(PROBE_VARIABLE, LOG_STEPS_VARIABLE, SYNC_VARIABLE, SHIP_VARIABLE),
+            *_OWN_VARIABLES,
         ):
             os.environ.pop(name, None)
         return None
@@ -170,10 +186,12 @@ def _make_run(
     probe: Design | None,
     sync: bool,
     runs_url: str | None,
+    max_bytes: int | None,
 ) -> Path | None:
     try:
         asked: dict[str, Any] = {} if probe is None else {"probe": probe.settings()}
         asked |= {"sync": True} if sync else {}
+        asked |= {MAX_BYTES: max_bytes} if max_bytes is not None else {}
         path = make_run(command, out, hooks=list(hooks), **asked)
     except OSError as error:
         where, why = out or RUNS_FOLDER, error.strerror or error

@@ -14,6 +14,7 @@ import numpy as np
 from rltrace.trace import run_dir
 from rltrace.trace.alignment import NodeClock, align, pair_of, read_clock_files
 from rltrace.trace.counted import make_unknown
+from rltrace.trace.dropped import read_dropped
 from rltrace.trace.manifest import Manifest, read_manifest
 from rltrace.trace.names import name_of
 from rltrace.trace.own_files import NO_PLAIN_FILE, own_files, own_lines, read_own
@@ -31,7 +32,8 @@ class RunFiles:
     """The files of the run in `path`, which `meta` (its run.json) describes.
 
     `manifest` is that of a compacted run, or None; `clocks` say how a node's monotonic clock maps
-    to the run's time; `names` number every text that a table read so far refers to.
+    to the run's time; `names` number every text that a table read so far refers to; `dropped` is
+    what was dropped to keep the run small, or None.
     """
 
     def __init__(self, path: Path, meta: dict[str, Any]) -> None:
@@ -42,6 +44,7 @@ class RunFiles:
         self._read_processes(meta)
         self._read_problem_files()
         self._find_elsewhere(meta)
+        self.dropped = read_dropped(path, self.clocks)
 
     def columns(self, name: str) -> Columns:
         """The columns of a table in the order of the schema and, last, the process of each row.
@@ -55,8 +58,18 @@ class RunFiles:
                 parts.append(self._translated(name, segment))
         if parts:
             columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-            return self._without_negative(name, columns)
+            return self._without_negative(name, self._shown(name, columns))
         return [*joined(table, []), np.empty(0, np.int32)]
+
+    def _shown(self, name: str, columns: Columns) -> Columns:
+        """The rows of a time whose details are whole, and what is in progress since before."""
+        if self.dropped is None:
+            return columns
+        shown = columns[0] > self.dropped.until_ns
+        ends = [column.name for column in TABLES[name].columns]
+        if "end_ns" in ends:
+            shown |= columns[ends.index("end_ns")] == -1
+        return [column[shown] for column in columns]
 
     def _without_negative(self, name: str, columns: Columns) -> Columns:
         """What is counted is not below zero: such values are unknown, and a problem says so."""

@@ -34,7 +34,7 @@ class Liveness:
         started = process.facts.get("start_ns")
         if process.node != self.node or process.host != self._host or not isinstance(started, int):
             return None
-        began_ns = _began_ns(process.pid)
+        began_ns = began_at(process.pid)
         return began_ns is not None and began_ns <= started + _SLACK_NS
 
     def of_command(self, meta: dict[str, object]) -> bool | None:
@@ -46,11 +46,11 @@ class Liveness:
         if meta.get("node") != self.node or not pids or not isinstance(started, int):
             return None
         real_ns = time.time_ns() - time.monotonic_ns()
-        began = [began_ns for pid in pids if (began_ns := _began_ns(pid)) is not None]
+        began = [began_ns for pid in pids if (began_ns := began_at(pid)) is not None]
         return any(began_ns + real_ns <= started + _BEGINS_WITHIN_NS for began_ns in began)
 
 
-def _began_ns(pid: int) -> int | None:
+def began_at(pid: int) -> int | None:
     """When a living process began, by the monotonic clock; None for one that has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:

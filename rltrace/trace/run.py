@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltrace.trace import run_dir
 from rltrace.trace.alignment import NodeClock
+from rltrace.trace.dropped import Dropped
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.files import RunFiles
 from rltrace.trace.processes import Process
@@ -56,6 +57,8 @@ class Run:
         self.path = path
         self.meta = run_dir.read_described(str(path))
         self._files = RunFiles(path, self.meta)
+        if self.dropped is not None:  # nothing can be said of the time before
+            self.meta = {**self.meta, "start_real_ns": self.dropped.until_ns}
         self._columns: dict[str, Columns] = {}
         self._loaded: set[str] = set()
 
@@ -68,6 +71,11 @@ class Run:
     def problems(self) -> list[dict[str, Any]]:
         """What is wrong with the run, as far as its tables were read."""
         return self._files.problems
+
+    @property
+    def dropped(self) -> Dropped | None:
+        """The details that were dropped to keep the run small (`wrap --max-bytes`); None: none."""
+        return self._files.dropped
 
     @property
     def is_compacted(self) -> bool:
@@ -179,6 +187,7 @@ class Run:
         database.execute("SET enable_progress_bar = false")  # it goes to where the answer goes
         self._publish_processes(database)
         self._publish_names(database)
+        self._publish_dropped(database)
         return database
 
     def _read(self, name: str) -> Columns:
@@ -218,6 +227,16 @@ class Run:
             "clock_bound_ns": pa.array([p.clock_bound_ns for p in rows], pa.int64()),
         }
         database.register("processes", pa.table(columns))
+
+    def _publish_dropped(self, database: duckdb.DuckDBPyConnection) -> None:
+        """`dropped_steps`: what was kept of steps whose details were dropped."""
+        import pyarrow as pa
+
+        totals = self.dropped.steps if self.dropped is not None else ()
+        kinds = {"step": pa.int64(), "what": pa.string(), "rows": pa.int64(), "tokens": pa.int64()}
+        kinds |= {"seconds": pa.float64(), "start_ns": pa.int64(), "end_ns": pa.int64()}
+        columns = {k: pa.array([getattr(t, k) for t in totals], kinds[k]) for k in kinds}
+        database.register("dropped_steps", pa.table(columns))
 
     def _publish_names(self, database: duckdb.DuckDBPyConnection) -> None:
         if self._files.manifest is not None:

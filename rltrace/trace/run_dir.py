@@ -5,6 +5,7 @@
     names/<who>.jsonl           [id, text] a line, appended before the id is first used
     problems/<who>.jsonl        what could not be recorded or hooked
     ends/<who>.jsonl            how processes ended that it started, where a signal did it
+    dropped/<node>.jsonl        what was dropped of details (`wrap --max-bytes`)
     clocks/<node>.jsonl         a node's clock pairs and exchanges, written by its agent
     nodes/<node>.json           a node's agent; .lock: taken by whoever starts it
     nodes/<node>.publishes      empty: a process of the node publishes weights from its memory
@@ -41,7 +42,9 @@ FETCHED_FILE = "fetched.json"
 """In a directory of a run that was brought from a URL: what of it is here."""
 
 PROCESS, NAMES, PROBLEMS, CLOCKS, NODES = "process", "names", "problems", "clocks", "nodes"
-ENDS = "ends"
+ENDS, DROPPED = "ends", "dropped"
+MAX_BYTES = "max_bytes"
+"""The setting of a run that its details are kept below (`wrap --max-bytes`)."""
 PARQUET = "parquet"
 """Folder of the compacted tables (`rltrace compact`)."""
 

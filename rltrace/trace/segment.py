@@ -39,7 +39,8 @@ dirty pages back after some 30 s and protects them; the next store into such a p
 may wait for the file system's journal. A batch that fills in seconds is done with before that."""
 
 SEGMENT_BYTES = 64 << 20
-"""A segment that has grown past this is left and a new one begun, so that it can be shipped."""
+"""A segment that has grown past this is left and a new one begun, so that it can be shipped, or
+dropped (`wrap --max-bytes` makes them smaller)."""
 
 NEW = ".new"
 """Ending of a file that is still being made: it holds no row."""
@@ -255,7 +256,9 @@ class TableWriter:
                 segment.size_bytes = os.pwrite(file, schema_message(self.table), 0)
             now_ns = monotonic_ns()
             if now_ns - self._began_ns < GROW_WITHIN_NS:
-                self._next_rows = min(self._next_rows * GROWTH, LARGEST_BATCH_ROWS)
+                fit = SEGMENT_BYTES // self.table.row_bytes
+                most = max(FIRST_BATCH_ROWS, min(LARGEST_BATCH_ROWS, fit))
+                self._next_rows = min(self._next_rows * GROWTH, most)
             self._began_ns = now_ns
             batch = self._batch_at(segment, file, self._next_rows)
             if is_new:

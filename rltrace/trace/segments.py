@@ -42,17 +42,23 @@ def read_segments(folder: Path, table: Table) -> Iterator[Segment]:
         yield Segment(path, "", joined(table, []), NO_PLAIN_FILE)
     for path in plain:
         if path.suffix == ".arrows":
-            who = path.name.rsplit(".", 2)[0]
-            batches, problem = _read(path, table)
-            yield Segment(path, who, joined(table, batches), problem)
+            yield read_segment(path, table)
         elif path.suffix != NEW:  # else its process was killed before the first row
             yield Segment(path, "", joined(table, []), "no segment of rltrace: ignored")
+
+
+def read_segment(path: Path, table: Table) -> Segment:
+    """One segment of a table."""
+    batches, problem = _read(path, table)
+    return Segment(path, path.name.rsplit(".", 2)[0], joined(table, batches), problem)
 
 
 def _read(path: Path, table: Table) -> tuple[list[Columns], str | None]:
     batches: list[Columns] = []
     try:
         file, status = open_own(path)
+    except FileNotFoundError:  # dropped a moment ago (`wrap --max-bytes`)
+        return [], None
     except OSError as error:
         return [], NO_PLAIN_FILE if error.errno == errno.ELOOP else f"cannot be read: {error}"
     try:

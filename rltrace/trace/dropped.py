@@ -1,0 +1,103 @@
+"""Details that were dropped to keep a run below its size (`rltrace wrap --max-bytes`).
+
+The agent of a node drops the oldest files of finished segments and writes a line of
+`dropped/<node>.jsonl` for each: its rows, their newest time, and what they say of each step, which
+is kept for ever. What began before the newest time that was dropped is not whole any more, so no
+table shows it: figures are of what came after.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rltrace.trace.alignment import NodeClock
+from rltrace.trace.own_files import own_files, own_lines
+from rltrace.trace.run_dir import DROPPED
+from rltrace.trace.stated import is_whole
+from rltrace.trace.texts import parsed
+
+STEP = "step"
+"""What a line calls a step itself; other rows of it are those of a stage, or of a sample's fate."""
+
+
+@dataclass(frozen=True)
+class StepTotal:
+    """What dropped rows said of a step: `rows` of `what` (a stage, "step", or a sample's fate),
+    their seconds and tokens summed (each process by itself: what overlaps counts twice), and for
+    "step" when it began and ended (Unix ns; -1: unknown)."""
+
+    step: int
+    what: str
+    rows: int
+    seconds: float
+    tokens: int
+    start_ns: int = -1
+    end_ns: int = -1
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """`rows` of each table that were dropped, and their `bytes`; what began until `until_ns` (Unix
+    ns) is not shown. `steps` are ordered by their number."""
+
+    rows: dict[str, int]
+    bytes: int
+    until_ns: int
+    steps: tuple[StepTotal, ...]
+
+    @property
+    def step_numbers(self) -> tuple[int, int] | None:
+        """The first and the last step whose own row was dropped."""
+        numbers = [total.step for total in self.steps if total.what == STEP and total.step >= 0]
+        return (min(numbers), max(numbers)) if numbers else None
+
+
+def read_dropped(run: Path, clocks: Mapping[str, NodeClock]) -> Dropped | None:
+    """What was dropped of a run; None where nothing was. Lines that cannot be read are skipped."""
+    rows: Counter[str] = Counter()
+    size_bytes, until_ns = 0, -1
+    sums: dict[tuple[int, str], list[float]] = {}
+    spans: dict[int, tuple[int, int]] = {}
+    for path in own_files(run / DROPPED, ".jsonl")[0]:
+        clock = clocks.get(path.stem)
+        for line in own_lines(path):
+            try:
+                told: dict[str, Any] = {**parsed(line)}
+                count, newest_ns, size = (told[key] for key in ("rows", "until_ns", "bytes"))
+                if not all(map(is_whole, (count, newest_ns, size))):
+                    continue
+                totals = [(int(s), str(w), *map(float, n)) for s, w, *n in told["steps"]]
+                steps = [tuple(map(int, row)) for row in told["spans"]]
+            except (ValueError, KeyError, TypeError):
+                continue
+            rows[str(told.get("table"))] += count
+            size_bytes += size
+            until_ns = max(until_ns, _unix(clock, newest_ns))
+            for step, what, *numbers in totals:
+                so_far = sums.setdefault((step, what), [0.0, 0.0, 0.0])
+                sums[step, what] = [a + b for a, b in zip(so_far, numbers, strict=False)]
+            for step, start_ns, end_ns in steps:
+                spans[step] = (_unix(clock, start_ns), _unix(clock, end_ns))
+    if not rows:
+        return None
+    found = [
+        StepTotal(step, what, int(n), seconds, int(tokens), *_when(what, step, spans))
+        for (step, what), (n, seconds, tokens) in sorted(sums.items())
+    ]
+    return Dropped(dict(rows), size_bytes, until_ns, tuple(found))
+
+
+def _when(what: str, step: int, spans: dict[int, tuple[int, int]]) -> tuple[int, int]:
+    return spans.get(step, (-1, -1)) if what == STEP else (-1, -1)
+
+
+def _unix(clock: NodeClock | None, time_ns: int) -> int:
+    if clock is None or time_ns <= 0:
+        return time_ns
+    return int(clock.to_unix(np.array([time_ns], np.int64))[0])

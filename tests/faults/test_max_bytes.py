@@ -1,0 +1,159 @@
+"""`rltrace wrap --max-bytes`: the oldest details go, sums of steps stay, every row is counted."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rltrace
+from rltrace.analysis.summary import summarize
+from rltrace.report.damage_lines import dropped_lines
+from rltrace.run.capping import Cap
+from rltrace.run.size_option import segment_bytes, size_of
+from rltrace.trace.clock import node_id
+from rltrace.trace.errors import RltraceError
+from rltrace.trace.parquet import compact, delete_segments
+from rltrace.trace.run_dir import TABLES
+from tests.conftest import Record
+from tests.hooks.conftest import WRAP, clean_environment
+
+STEPS, SPANS = 60, 400
+
+LOOP = f"""
+from rltrace.trace import segment
+segment.SEGMENT_BYTES = 64 << 10
+for n in range({STEPS}):
+    with rltrace.step(n):
+        for i in range({SPANS}):
+            with rltrace.span("rollout", tokens=3): pass
+        with rltrace.span("train", tokens=7): pass
+        rltrace.use(f"t/{{n}}", fate="trained", step=n, tokens=11)
+"""
+
+
+def segments_bytes(run: Path) -> int:
+    return sum(f.stat().st_size for table in TABLES for f in (run / table).glob("*.arrows"))
+
+
+def spans(run: Path) -> int:
+    ((count,),) = rltrace.open_run(run).sql("SELECT count(*) FROM spans").fetchall()
+    assert isinstance(count, int)
+    return count
+
+
+def test_each_row_is_there_or_counted(run_path: Path, record: Record) -> None:
+    record(LOOP)
+    before, whole = segments_bytes(run_path), spans(run_path)
+    assert whole == STEPS * (SPANS + 2)
+    Cap(str(run_path), node_id(), before).keep()
+    assert rltrace.open_run(run_path).dropped is None  # it is small enough
+    Cap(str(run_path), node_id(), before // 2).keep()
+    after = segments_bytes(run_path)
+    assert after <= before // 2
+    run = rltrace.open_run(run_path)
+    dropped = run.dropped
+    assert dropped is not None
+    assert dropped.bytes == before - after
+    left = spans(run_path)
+    on_disk = whole - dropped.rows["spans"]
+    assert 0 < left <= on_disk  # what is left of a step that is not whole is not shown
+    assert on_disk - left < 2 * (SPANS + 2)
+    # Sums of steps: of those that are gone, and with what is on the disk, of all.
+    sums = dict(run.sql("SELECT step, rows FROM dropped_steps WHERE what = 'rollout'").fetchall())
+    assert dropped.step_numbers is not None
+    first, last = dropped.step_numbers
+    assert first == 0
+    assert all(sums[step] == SPANS for step in range(first, last))
+    totals = "SELECT sum(rows) FILTER (what <> 'trained'), sum(tokens) FILTER (what = 'rollout')"
+    (of_spans, tokens), = run.sql(f"{totals} FROM dropped_steps").fetchall()  # fmt: skip
+    assert of_spans == dropped.rows["spans"]
+    assert tokens == 3 * sum(sums.values())
+    # Steps that are shown are whole, and what is said is of them.
+    shown = run.sql(
+        "SELECT step, count(*) FILTER (stage = 'rollout'), count(*) FILTER (stage = 'step') "
+        "FROM spans GROUP BY step ORDER BY step"
+    ).fetchall()
+    complete = [row for row in shown if row[2]]
+    assert complete == [(step, SPANS, 1) for step in range(complete[0][0], STEPS)]
+    found = summarize(run)
+    assert found.steps.complete == len(complete)
+    assert found.run.lasted_s is None or found.run.lasted_s < 60
+    (said,) = dropped_lines(found.coverage.dropped)
+    assert f"the oldest details of steps 0 to {last} were dropped" in said
+
+
+def test_again_and_again_and_compacted(run_path: Path, record: Record) -> None:
+    record(LOOP)
+    whole, size = spans(run_path), segments_bytes(run_path)
+    cap = Cap(str(run_path), node_id(), size)
+    for part in (0.8, 0.5, 0.2):
+        cap._max_bytes = int(part * size)
+        cap.keep()
+        dropped = rltrace.open_run(run_path).dropped
+        assert dropped is not None
+        assert dropped.rows["spans"] + spans(run_path) <= whole
+    shown = spans(run_path)
+    compact(rltrace.open_run(run_path))
+    delete_segments(run_path)
+    again = rltrace.open_run(run_path)
+    assert spans(run_path) == shown
+    assert again.dropped == dropped
+
+
+def test_what_somebody_writes_stays(run_path: Path, record: Record) -> None:
+    """The last segment of each table of a living process; and of another node everything."""
+    done = record(
+        LOOP
+        + """
+from pathlib import Path
+from rltrace.run.capping import Cap
+from rltrace.trace.clock import node_id
+run = os.environ["RECORD_INTO"]
+Cap(run, "another-node", 1).keep()
+print(len(list(Path(run, "spans").glob("*.arrows"))) > 5)
+Cap(run, node_id(), 1).keep()
+print(len(list(Path(run, "spans").glob("*.arrows"))), len(list(Path(run, "uses").glob("*.arrows"))))
+with rltrace.step(1000), rltrace.span("train"): pass
+"""
+    )
+    assert done.stdout == "True\n1 1\n", done.stderr
+    found = rltrace.open_run(run_path).sql("SELECT count(*) FROM spans WHERE step = 1000")
+    assert found.fetchall() == [(2,)]
+
+
+def test_a_job_under_a_cap_is_what_it_is(tmp_path: Path) -> None:
+    program = LOOP.partition("SEGMENT_BYTES = 64 << 10")[2]
+    (tmp_path / "job.py").write_text(f"import rltrace, time\n{program}\ntime.sleep(7)\nprint(5)")
+    done = subprocess.run(
+        [*WRAP, "--out", "run", "--max-bytes", "1 MB", "--", sys.executable, "job.py"],
+        cwd=tmp_path,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "5\n"), done.stderr
+    run = rltrace.open_run(tmp_path / "run")
+    assert run.meta["settings"]["max_bytes"] == 10**6
+    assert segments_bytes(tmp_path / "run") < 10**6
+    assert run.dropped is not None
+    assert run.dropped.rows["spans"] + spans(tmp_path / "run") <= STEPS * (SPANS + 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("20GB", 20 * 10**9), ("1.5 GiB", 3 << 29), ("500m", 5 * 10**8), ("1000000", 10**6)],
+)
+def test_sizes(text: str, size: int) -> None:
+    assert size_of(text) == size
+    assert 128 << 10 <= segment_bytes(size) <= 64 << 20
+
+
+@pytest.mark.parametrize("text", ["", "many", "-5GB", "10", "1e9", "nan", "5 PB"])
+def test_what_is_no_size_is_wrong_usage(text: str) -> None:
+    with pytest.raises(RltraceError):
+        size_of(text)

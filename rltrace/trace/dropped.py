@@ -8,6 +8,7 @@ table shows it: figures are of what came after.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -62,7 +63,7 @@ def read_dropped(run: Path, clocks: Mapping[str, NodeClock]) -> Dropped | None:
     """What was dropped of a run; None where nothing was. Lines that cannot be read are skipped."""
     rows: Counter[str] = Counter()
     size_bytes, until_ns = 0, -1
-    sums: dict[tuple[int, str], list[float]] = {}
+    sums: dict[tuple[int, str], tuple[int, float, int]] = {}
     spans: dict[int, tuple[int, int]] = {}
     for path in own_files(run / DROPPED, ".jsonl")[0]:
         clock = clocks.get(path.stem)
@@ -72,25 +73,43 @@ def read_dropped(run: Path, clocks: Mapping[str, NodeClock]) -> Dropped | None:
                 count, newest_ns, size = (told[key] for key in ("rows", "until_ns", "bytes"))
                 if not all(map(is_whole, (count, newest_ns, size))):
                     continue
-                totals = [(int(s), str(w), *map(float, n)) for s, w, *n in told["steps"]]
-                steps = [tuple(map(int, row)) for row in told["spans"]]
+                totals = [_total(row) for row in told["steps"]]
+                steps = [_whole(*row) for row in told["spans"]]
             except (ValueError, KeyError, TypeError):
                 continue
             rows[str(told.get("table"))] += count
             size_bytes += size
             until_ns = max(until_ns, _unix(clock, newest_ns))
-            for step, what, *numbers in totals:
-                so_far = sums.setdefault((step, what), [0.0, 0.0, 0.0])
-                sums[step, what] = [a + b for a, b in zip(so_far, numbers, strict=False)]
+            for step, what, n, seconds, tokens in totals:
+                so_far = sums.get((step, what), (0, 0.0, 0))
+                sums[step, what] = (so_far[0] + n, so_far[1] + seconds, so_far[2] + tokens)
             for step, start_ns, end_ns in steps:
                 spans[step] = (_unix(clock, start_ns), _unix(clock, end_ns))
     if not rows:
         return None
     found = [
-        StepTotal(step, what, int(n), seconds, int(tokens), *_when(what, step, spans))
+        StepTotal(step, what, n, seconds, tokens, *_when(what, step, spans))
         for (step, what), (n, seconds, tokens) in sorted(sums.items())
     ]
     return Dropped(dict(rows), size_bytes, until_ns, tuple(found))
+
+
+def _total(row: list[Any]) -> tuple[int, str, int, float, int]:
+    step, what, rows, seconds, tokens = row
+    if not isinstance(what, str) or not isinstance(seconds, (int, float)):
+        raise ValueError("no sum of a step")
+    if not math.isfinite(seconds):
+        raise ValueError("no number of seconds")
+    step, rows, tokens = _whole(step, rows, tokens)
+    return step, what, rows, float(seconds), tokens
+
+
+def _whole(*values: Any) -> tuple[int, int, int]:
+    """Errors: ValueError unless they are three whole numbers."""
+    if not all(map(is_whole, values)):
+        raise ValueError("no whole numbers")
+    first, second, third = values
+    return first, second, third
 
 
 def _when(what: str, step: int, spans: dict[int, tuple[int, int]]) -> tuple[int, int]:

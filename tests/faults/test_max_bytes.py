@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -157,3 +158,25 @@ def test_sizes(text: str, size: int) -> None:
 def test_what_is_no_size_is_wrong_usage(text: str) -> None:
     with pytest.raises(RltraceError):
         size_of(text)
+
+
+def test_lines_of_a_stranger_are_skipped(run_path: Path) -> None:
+    whole = {"table": "spans", "rows": 3, "bytes": 5, "until_ns": 7, "spans": [[1, 2, 3]]}
+    lines = [
+        *(5, None, [], {}, {**whole, "steps": 3}, {**whole, "steps": [[1, "train", 1]]}),
+        {**whole, "steps": [[1, "train", 1, float("inf"), 2]]},
+        {**whole, "steps": [["1", "train", 1, 1, 2]]},
+        {**whole, "steps": [], "spans": [[1e300, 2, 3]]},
+        {**whole, "rows": 1 << 80, "steps": []},
+        {**whole, "steps": [[1, "train", 2, 0.5, 9], [1, "step", 1, 0.5, 0]]},
+    ]
+    (run_path / "dropped").mkdir()
+    text = "\n".join(["no json", *map(json.dumps, lines)])
+    (run_path / "dropped" / "node.jsonl").write_text(text)
+    dropped = rltrace.open_run(run_path).dropped
+    assert dropped is not None
+    assert dropped.rows == {"spans": 3}
+    assert [(total.step, total.what, total.rows) for total in dropped.steps] == [
+        (1, "step", 1),
+        (1, "train", 2),
+    ]

@@ -12,7 +12,7 @@ from rltrace.trace.run_dir import APART_FILE, RUN_FILE, create_run
 from rltrace.trace.schema import TABLES
 from rltrace.trace.store import PACKS, Store
 
-_COMPARED = ("process", "names", "problems", "clocks", *TABLES)
+_COMPARED = ("process", "names", "problems", "ends", "clocks", *TABLES)
 
 
 def recorded(path: Path) -> Recorder:

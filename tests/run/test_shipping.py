@@ -61,6 +61,7 @@ def test_what_changed_is_shipped_and_nothing_else(tmp_path: Path, url: str) -> N
     long.set(end_ns=2)  # in a batch that has been full for long
     spans(recorder, 10, "later")
     recorder.describe(rank=3)
+    (run / "ends" / f"{recorder.who}.jsonl").write_text('{"pid": 5, "signal": 9, "asked": true}\n')
     ships.ship(store)
     assert ships.shipped_bytes - everything_bytes < everything_bytes / 4
     here = fetch(url)

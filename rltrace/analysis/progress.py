@@ -101,7 +101,7 @@ def _errors(run: Run) -> dict[int, str]:
     return {
         int(str(problem["target"])): str(problem.get("detail") or "")
         for problem in reversed(found)
-        if re.fullmatch(r"-?\d+", str(problem.get("target")))
+        if re.fullmatch(r"-?\d{1,18}", str(problem.get("target")))
     }
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import sys
 from pathlib import Path
 
 import click
 
 from rltrace.cli.manual import Command
 from rltrace.cli.options import JSON, RUN, print_json, say
+from rltrace.trace.printable import visible_lines
 
 
 @click.group(short_help="For Prometheus, TensorBoard and OpenTelemetry.")
@@ -51,7 +53,8 @@ def prometheus(
         if as_json:
             print_json(to_json(exporter.values()))
         else:
-            click.echo(exposition(exporter.values()), nl=False)
+            text = exposition(exporter.values())
+            sys.stdout.write(visible_lines(text) if sys.stdout.isatty() else text)
         return
 
     def serving(url: str) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rltrace.cli.manual import command
-from rltrace.cli.options import JSON, RunFolder, one_form, print_json
+from rltrace.cli.options import JSON, RunFolder, one_form, print_json, say
 from rltrace.cli.output import console, discard
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def _tell_github(found: Judgement, err: bool) -> None:
     from rltrace.report import gate_forms
 
     for line in gate_forms.annotation_lines(found):
-        click.echo(line, err=err)
+        say(line, err=err)
     summary = os.environ.get(gate_forms.SUMMARY_VARIABLE)
     if summary:
         gate_forms.write(Path(summary), f"{gate_forms.to_markdown(found)}\n", append=True)

@@ -13,7 +13,6 @@ from rltrace.cli.manual import command
 from rltrace.cli.options import JSON, RUN, one_form, opens_a_run, print_json, reads_a_run, say
 from rltrace.cli.output import console
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
-from rltrace.trace.printable import visible_lines
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
@@ -75,7 +74,7 @@ def report(
     elif markdown:
         from rltrace.report import markdown as markdown_report
 
-        click.echo(visible_lines(markdown_report.render(summary, own_figures)))
+        click.echo(markdown_report.render(summary, own_figures))
     elif svg is not None:
         from rltrace.report import picture
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
@@ -144,7 +145,7 @@ def _answer(sql: str, run: Path | None, as_json: bool, as_csv: bool) -> None:
         if as_json:
             print_json(rows.records(relation))
         elif as_csv:
-            click.echo(rows.csv(relation), nl=False)
+            sys.stdout.write(rows.csv(relation, shown=sys.stdout.isatty()))
         else:
             rows.render(relation, console())
 

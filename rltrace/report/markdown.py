@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from rltrace.analysis.summary import Summary
 from rltrace.report import verdict
 from rltrace.report.layout import Grid, Section
 from rltrace.report.sections import sections
+from rltrace.trace.printable import visible
+
+_MARKUP = re.compile(r"[\\`*_\[\]]|~(?=~)|(?<=~)~")
+_BLOCK = re.compile(r"^( *(?:[0-9]+(?=[.)]))?)([#>=]|-(?=-)|[-+.)](?= |$))")
+"""What begins a heading, a quotation or a list at the start of a line."""
 
 
 def render(summary: Summary, own_figures: bool = False) -> str:
@@ -19,11 +25,11 @@ def _lines(summary: Summary, own_figures: bool) -> Iterator[str]:
     yield f"# {_plain(verdict.headline(summary))}"
     yield ""
     for line in verdict.evidence(summary):
-        yield f"- {_plain(line)}"
+        yield f"- {_line(line)}"
     yield ""
     command, facts = verdict.facts(summary)
-    yield f"`{command}`  "
-    yield _plain(facts)
+    yield f"{_code(command)}  "
+    yield _line(facts)
     for line in verdict.warnings(summary):
         yield ""
         yield f"**{_plain(line)}**"
@@ -37,7 +43,7 @@ def section_lines(section: Section) -> Iterator[str]:
     yield f"## {_plain(section.title)}"
     for line in section.lines:
         yield ""
-        yield _plain(line)
+        yield _line(line)
     if section.grid is not None:
         yield ""
         yield from _table(section.grid)
@@ -58,5 +64,19 @@ def _row(cells: tuple[str, ...]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text in which nothing is taken for markup: symbols such as τ_R hold an underscore."""
-    return text.replace("_", "\\_").replace("*", "\\*").replace("<", "&lt;")
+    """Text on one line in which nothing is taken for markup: symbols such as τ_R hold an
+    underscore, and a job calls things what it likes."""
+    return _MARKUP.sub(r"\\\g<0>", visible(text).replace("&", "&amp;").replace("<", "&lt;"))
+
+
+def _line(text: str) -> str:
+    """The same where it begins a line."""
+    return _BLOCK.sub(r"\1\\\2", _plain(text))
+
+
+def _code(text: str) -> str:
+    """Text as code; it may hold any number of backticks."""
+    shown = visible(text)
+    longest = max(map(len, re.findall("`+", shown)), default=0)
+    fence, space = "`" * (longest + 1), " " if longest else ""
+    return f"{fence}{space}{shown}{space}{fence}"

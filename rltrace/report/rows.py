@@ -114,12 +114,13 @@ def _finite(value: object) -> object:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def csv(relation: duckdb.DuckDBPyRelation) -> str:
-    """All rows as CSV with a header line."""
+def csv(relation: duckdb.DuckDBPyRelation, shown: bool) -> str:
+    """All rows as CSV with a header line: as they are, or, to be `shown` on a terminal, without
+    what it would obey."""
     out = io.StringIO()
     lines = writer(out, lineterminator="\n")
-    lines.writerow(relation.columns)
-    lines.writerows(_fetch(relation, None))
+    for row in (relation.columns, *_fetch(relation, None)):
+        lines.writerow([visible(v) if shown and isinstance(v, str) else v for v in row])
     return out.getvalue()
 
 

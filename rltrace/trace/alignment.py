@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rltrace.trace.own_files import own_files, own_lines
+from rltrace.trace.own_files import lines_of, own_files, read_own
 from rltrace.trace.stated import is_whole
 from rltrace.trace.texts import parsed
 
@@ -71,7 +71,12 @@ def read_clock_files(folder: Path) -> tuple[dict[str, list[Pair]], list[Exchange
     problems: list[str] = []
     for path in own_files(folder, ".jsonl")[0]:
         node = path.stem.partition("~")[0]  # an agent with a directory of its own adds a name
-        for number, line in enumerate(own_lines(path), 1):
+        try:
+            lines = lines_of(read_own(path))
+        except OSError as error:
+            problems.append(f"{path.name}: {error.strerror}")
+            continue
+        for number, line in enumerate(lines, 1):
             try:
                 entry: dict[str, Any] = parsed(line)
                 if entry["kind"] == "pair":

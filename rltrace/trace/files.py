@@ -17,13 +17,13 @@ from rltrace.trace.counted import make_unknown
 from rltrace.trace.dropped import read_dropped
 from rltrace.trace.manifest import Manifest, read_manifest
 from rltrace.trace.names import name_of
-from rltrace.trace.own_files import NO_PLAIN_FILE, own_files, own_lines, read_own
+from rltrace.trace.own_files import NO_PLAIN_FILE, lines_of, own_files, read_own
 from rltrace.trace.parents import roles_of_parents
 from rltrace.trace.processes import Process, described
 from rltrace.trace.schema import TABLES
 from rltrace.trace.segments import Segment, read_segments
 from rltrace.trace.stated import PROCESS as PROCESS_KINDS
-from rltrace.trace.stated import fitting
+from rltrace.trace.stated import fitting, problem_of
 from rltrace.trace.stream import Columns, joined
 from rltrace.trace.texts import parsed
 
@@ -102,6 +102,16 @@ class RunFiles:
             self._problem("unreadable-file", str(path.relative_to(self.path)), NO_PLAIN_FILE)
         return plain
 
+    def _lines(self, folder: str, path: Path) -> list[str]:
+        """The lines of a file of the run's; none of one that is not there."""
+        try:
+            return lines_of(read_own(path))
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            self._problem("unreadable-file", f"{folder}/{path.name}", str(error.strerror))
+            return []
+
     def _read_processes(self, meta: dict[str, Any]) -> None:
         facts = self._read_facts()
         self._own(run_dir.CLOCKS, ".jsonl")  # what is no file there is named
@@ -132,9 +142,9 @@ class RunFiles:
     def _read_problem_files(self) -> None:
         for path in self._own(run_dir.PROBLEMS, ".jsonl"):
             counted: dict[str, dict[str, Any]] = {}
-            for line in own_lines(path):
+            for line in self._lines(run_dir.PROBLEMS, path):
                 try:
-                    problem = {**parsed(line), "who": path.stem}
+                    problem = {**problem_of(parsed(line)), "who": path.stem}
                     if "times" not in problem:
                         self.problems.append(problem)
                     elif (target := str(problem.get("target"))) in counted:
@@ -186,7 +196,7 @@ class RunFiles:
     def _name_table(self, who: str) -> np.ndarray[Any, Any]:
         known: dict[int, str] = {}
         path = self.path / run_dir.NAMES / f"{who}.jsonl"
-        for line in own_lines(path):
+        for line in self._lines(run_dir.NAMES, path):
             named = name_of(line)
             if named is None:
                 self._problem("unreadable-line", f"{run_dir.NAMES}/{path.name}", "skipped")

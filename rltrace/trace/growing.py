@@ -8,7 +8,6 @@ a file is cut, would hold a descriptor of each of hundreds of files, and is not 
 
 from __future__ import annotations
 
-import errno
 import math
 import os
 import time
@@ -19,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rltrace.trace.arrow_layout import NotASegment
-from rltrace.trace.own_files import NO_PLAIN_FILE, open_own
+from rltrace.trace.own_files import open_own
 from rltrace.trace.schema import Table
 from rltrace.trace.stream import Columns, CutError, Place, Stream, dtype, joined, unknown, values_at
 
@@ -59,9 +58,7 @@ class GrowingSegment:
         try:
             file, status = open_own(self.path)
         except OSError as error:
-            if error.errno == errno.ELOOP:  # a link
-                self.problem = NO_PLAIN_FILE
-            elif not isinstance(error, FileNotFoundError):
+            if not isinstance(error, FileNotFoundError):
                 self.problem = f"cannot be read: {error.strerror}"
             return joined(self.table, [])
         try:

@@ -9,6 +9,7 @@ from typing import Any
 from rltrace.trace.own_files import own_files, read_own
 from rltrace.trace.run_dir import PARQUET
 from rltrace.trace.schema import SCHEMA_VERSION, TABLES
+from rltrace.trace.stated import problem_of
 from rltrace.trace.texts import parsed
 
 LOADING_PROBLEMS = ("torn-file", "no-process-file", "negative-values")
@@ -38,7 +39,7 @@ def read_manifest(run: Path) -> Manifest | None:
         grown = any(segment_bytes(run, t) not in (0, said["segment_bytes"][t]) for t in TABLES)
         rows = {t: int(said["rows"][t]) for t in TABLES}
         processes = [str(who) for who in said["processes"]]
-        problems = [{**problem} for problem in said["problems"]]
+        problems = [problem_of(problem) for problem in said["problems"]]
     except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return None
     tables = {t: folder / f"{t}.parquet" for t in TABLES}

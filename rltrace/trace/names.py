@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rltrace.trace.own_files import lines_of, read_own
+from rltrace.trace.stated import is_whole
 from rltrace.trace.texts import parsed
 
 _UNKNOWN = "?"
@@ -20,7 +21,7 @@ def name_of(line: str) -> tuple[int, str] | None:
     """The id and the text in a line of a names file; None where it holds none."""
     try:
         number, text = parsed(line)
-        known = isinstance(number, int) and 0 <= number <= LARGEST_ID
+        known = is_whole(number) and 0 <= number <= LARGEST_ID
         return (number, str(text).encode("utf-8", "replace").decode()) if known else None
     except (ValueError, TypeError):
         return None

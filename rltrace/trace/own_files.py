@@ -50,7 +50,12 @@ def own_files(folder: str | Path, suffix: str = "") -> tuple[list[Path], list[Pa
 
 def open_own(path: str | Path) -> tuple[int, os.stat_result]:
     """A descriptor to read a plain file by, and the file's status. Errors: OSError."""
-    file = os.open(path, _READ | (0 if follows_links() else os.O_NOFOLLOW))
+    try:
+        file = os.open(path, _READ | (0 if follows_links() else os.O_NOFOLLOW))
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(errno.ELOOP, NO_PLAIN_FILE, str(path)) from None
+        raise
     status = os.fstat(file)
     if not stat.S_ISREG(status.st_mode):
         os.close(file)
@@ -67,14 +72,6 @@ def read_own(path: str | Path, begin: int = 0) -> bytes:
             raise OSError(errno.EFBIG, f"larger than {MOST_TEXT_BYTES >> 20} MiB", str(path))
         opened.seek(begin)
         return opened.read(MOST_TEXT_BYTES)
-
-
-def own_lines(path: str | Path) -> list[str]:
-    """The lines of a text file; none of one that cannot be read."""
-    try:
-        return lines_of(read_own(path))
-    except OSError:
-        return []
 
 
 def lines_of(text: bytes) -> list[str]:

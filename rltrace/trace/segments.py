@@ -6,7 +6,6 @@ may be anybody's. What is whole is read; a file is never a reason to fail.
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -60,7 +59,7 @@ def _read(path: Path, table: Table) -> tuple[list[Columns], str | None]:
     except FileNotFoundError:  # dropped a moment ago (`wrap --max-bytes`)
         return [], None
     except OSError as error:
-        return [], NO_PLAIN_FILE if error.errno == errno.ELOOP else f"cannot be read: {error}"
+        return [], f"cannot be read: {error.strerror}"
     try:
         stream = Stream(table)
         for place in stream.batches(file, status.st_size):

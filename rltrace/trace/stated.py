@@ -59,6 +59,24 @@ PROCESS: _Kinds = {
 """The kinds of what the file of a process states."""
 
 
+_PROBLEM: _Kinds = {
+    "what": _TEXT,
+    **dict.fromkeys(
+        ("target", "detail"), (lambda said: _is_text(said) or is_whole(said), "no text")
+    ),
+    "times": _WHOLE,
+}
+
+
+def problem_of(said: object) -> dict[str, Any]:
+    """What a line or an entry states of what could not be recorded or read. Errors: TypeError for
+    what is no object, ValueError where it does not say what the problem is."""
+    problem, _ = fitting(said, _PROBLEM)
+    if problem.get("what") is None:
+        raise ValueError("it does not say what the problem is")
+    return problem
+
+
 def fitting(said: object, kinds: _Kinds) -> tuple[dict[str, Any], list[str]]:
     """What an object states that is of its kind, and a phrase for each value that is not. What is
     null was never said. Errors: TypeError for what is no object."""

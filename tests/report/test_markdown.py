@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
 from rltrace.report import markdown
+from rltrace.report.layout import Column, Grid, Section
+from rltrace.trace.printable import visible
 from tests.report.summaries import KINDS, Summaries
 
 
@@ -41,3 +44,43 @@ def test_the_sections_are_those_of_the_terminal(summary: Summaries) -> None:
         "Not seen, and what tracing cost",
     ]
     assert "| rollout | τ\\_R |" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("<script>x</script>&lt;", "&lt;script>x&lt;/script>&amp;lt;"),
+        ("![i](http://e.vil/x.png)", r"!\[i\](http://e.vil/x.png)"),
+        ("`a` ~~b~~ ~5", r"\`a\` \~\~b\~\~ ~5"),
+        ("a\n\n# b", r"a\\n\\n# b"),
+        ("\x1b[31m\u202e", r"\\x1b\[31m\\u202e"),
+        ("# a", r"\# a"),
+        ("> a", r"\> a"),
+        ("1. a", r"1\. a"),
+        ("- a", r"\- a"),
+        ("---", r"\---"),
+        ("1.5 s at -3 %", "1.5 s at -3 %"),
+        ("-3 %", "-3 %"),
+    ],
+)
+def test_a_name_is_no_markup(name: str, shown: str) -> None:
+    lines = list(markdown.section_lines(Section("names", (name,))))
+    assert lines == ["## names", "", shown]
+
+
+def test_a_name_stays_in_its_cell() -> None:
+    grid = Grid((Column("name"), Column("more")), (("a|b\\|c\n| d |", "e"),))
+    *_, row = markdown.section_lines(Section("names", grid=grid))
+    assert row == r"| a\|b\\\|c\\n\| d \| | e |"
+
+
+@pytest.mark.parametrize("command", ["python a.py", "a `b` ``c``", "`", "a\nb"])
+def test_a_command_stays_in_its_code(summary: Summaries, command: str) -> None:
+    found = summary("colocated")
+    text = markdown.render(replace(found, run=replace(found.run, command=command)))
+    (line,) = [line for line in text.splitlines() if line.startswith("`")]
+    fence = re.match("`+", line)
+    assert fence is not None
+    inside = line.removesuffix("  ")[len(fence[0]) : -len(fence[0])]
+    assert inside.strip() == visible(command)
+    assert fence[0] not in re.findall("`+", inside)

@@ -1,0 +1,192 @@
+"""Runs that somebody else made: what lies in them is read where it is a plain file of the run's."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rltrace
+from rltrace.trace.follow import Follower
+from rltrace.trace.own_files import FOLLOW_VARIABLE
+from rltrace.trace.parquet import compact, delete_segments
+from tests.conftest import Record
+from tests.trace.test_run import FIXTURE
+
+_SECRET = "what-is-told-outside"
+
+_LOOK = """
+import resource, signal, sys
+from pathlib import Path
+resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
+import rltrace
+from rltrace.report.inventory import inventory
+from rltrace.report.listing import entries
+from rltrace.trace.errors import RltraceError
+from rltrace.trace.follow import Follower
+
+def looks(path):
+    entries([path])
+    try:
+        run = rltrace.open_run(path)
+        rows = sum(run.rows(table) for table in ("spans", "samples"))
+        said = [str(problem) for problem in run.problems]
+        inventory(run)
+        texts = run.sql("SELECT text FROM names").fetchall()
+        follower = Follower(path)
+        follower.poll()
+        print(path.name, rows, said, texts, follower.names, follower.problems, flush=True)
+    except RltraceError as error:
+        print(path.name, error, flush=True)
+
+for path in sys.argv[1:]:
+    looks(Path(path))
+"""
+
+
+def look(*paths: Path) -> list[str]:
+    """What every reader finds in runs, a line each, in a process that may take 3 GB."""
+    done = subprocess.run(
+        [sys.executable, "-c", _LOOK, *map(str, paths)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def make_odd(path: Path, kind: str, outside: Path) -> None:
+    """Puts something else in the place of a file."""
+    content = path.read_bytes()
+    path.unlink()
+    if kind == "link":
+        path.symlink_to(outside)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.write_bytes(content)
+        os.truncate(path, 1 << 42)
+
+
+KINDS = ("link", "device", "pipe", "folder", "hole")
+PLACES = (
+    *("run.json", "process/*.json", "names/*.jsonl", "clocks/*.jsonl", "problems/*.jsonl"),
+    *("spans/*.arrows", "parquet/manifest.json", "parquet/spans.parquet"),
+)
+
+
+def test_nothing_but_plain_files_of_the_run_is_read(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.write_text(f'[0, "{_SECRET}"]\n{{"what": "{_SECRET}"}}\n')
+    whole = tmp_path / "whole"
+    shutil.copytree(FIXTURE, whole)
+    for folder in ("clocks", "problems"):
+        (whole / folder / "node.jsonl").write_text("{}\n")
+    compacted = tmp_path / "compacted"
+    shutil.copytree(whole, compacted)
+    compact(rltrace.open_run(compacted))
+    runs = []
+    for place in PLACES:
+        for kind in KINDS:
+            path = tmp_path / f"{place.partition('/')[0]}-{len(runs)}-{kind}"
+            shutil.copytree(compacted if place.startswith("parquet") else whole, path)
+            make_odd(min(path.glob(place)), kind, outside)
+            runs.append(path)
+    found = look(*runs)
+    assert len(found) == len(runs)
+    assert not [line for line in found if _SECRET in line]
+    for path, line in zip(runs, found, strict=True):
+        if not path.name.startswith(("run.json", "parquet")):
+            assert "ignored" in line or "larger than" in line, line
+
+
+def test_a_folder_that_is_a_link_is_not_read(tmp_path: Path, record: Record) -> None:
+    run = tmp_path / "run"
+    record("with rltrace.span('rollout'): pass")
+    (run / "spans").rename(tmp_path / "elsewhere")
+    (run / "spans").symlink_to(tmp_path / "elsewhere")
+    opened = rltrace.open_run(run)
+    assert opened.rows("spans") == 0
+    assert opened.problems[0]["target"] == "spans/spans"
+    assert len(Follower(run).poll()["spans"]) == 0
+
+
+def test_links_are_followed_where_that_is_asked_for(
+    tmp_path: Path, record: Record, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, store = tmp_path / "run", tmp_path / "store"
+    record("with rltrace.span('rollout'): pass")
+    store.mkdir()
+    for number, path in enumerate(sorted(p for p in run.rglob("*") if p.is_file())):
+        path.rename(store / str(number))
+        path.symlink_to(store / str(number))
+    monkeypatch.setenv(FOLLOW_VARIABLE, "1")
+    assert rltrace.open_run(run).sql("SELECT name FROM spans").fetchall() == [("rollout",)]
+    follower = Follower(run)
+    assert len(follower.poll()["spans"]) + len(follower.unfinished("spans")) == 1
+
+
+def test_a_compacted_table_that_is_a_link_is_not_read(tmp_path: Path) -> None:
+    mine, others = tmp_path / "mine", tmp_path / "others"
+    for path in (mine, others):
+        shutil.copytree(FIXTURE, path)
+        compact(rltrace.open_run(path))
+        delete_segments(path)
+    (mine / "parquet" / "spans.parquet").unlink()
+    (mine / "parquet" / "spans.parquet").symlink_to(others / "parquet" / "spans.parquet")
+    assert rltrace.open_run(mine).sql("SELECT * FROM spans").fetchall() == []
+
+
+def test_a_name_may_hold_what_ends_a_line_for_python(run_path: Path, record: Record) -> None:
+    name = "a\u2028b\x85c\x1ed"
+    record(f"with rltrace.span('rollout', {name!r}): pass")
+    assert rltrace.open_run(run_path).sql("SELECT name FROM spans").fetchall() == [(name,)]
+    follower = Follower(run_path)
+    follower.poll()
+    follower.unfinished("spans")
+    assert name in follower.names
+
+
+def test_what_cannot_be_said_of_a_process_is_unknown_and_named(
+    run_path: Path, record: Record
+) -> None:
+    record("with rltrace.span('rollout'): pass")
+    (file,) = (run_path / "process").glob("*.json")
+    odd = {"start_ns": "soon", "pid": 1 << 70, "rank": [1], "settings": 3, "argv": "x"}
+    file.write_text(json.dumps(json.loads(file.read_text()) | odd))
+    run = rltrace.open_run(run_path)
+    (process,) = run.processes
+    assert (process.pid, process.rank) == (-1, None)
+    said = [problem["detail"] for problem in run.problems]
+    assert said == [
+        f"{what}: taken as unknown"
+        for what in (
+            "pid is no whole number",
+            "rank is no whole number",
+            "start_ns is no whole number",
+            "argv is no list",
+            "settings is no table",
+        )
+    ]
+    assert run.sql("SELECT count(*) FROM spans").fetchall() == [(1,)]
+
+
+def test_a_name_far_beyond_all_others_costs_nothing(run_path: Path, record: Record) -> None:
+    record("with rltrace.span('rollout'): pass")
+    (file,) = (run_path / "names").glob("*.jsonl")
+    with file.open("a") as names:
+        names.write('[1152921504606846976, "far"]\n[-1, "before"]\n[1.5, "half"]\n[true, "x"]\n')
+    run = rltrace.open_run(run_path)
+    assert run.sql("SELECT name FROM spans").fetchall() == [("rollout",)]
+    assert [p["what"] for p in run.problems] == ["unreadable-line"] * 4

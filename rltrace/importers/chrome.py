@@ -156,4 +156,4 @@ def lane_of(thread: object) -> int:
     """A lane for whatever a log calls its threads."""
     if isinstance(thread, int) and not isinstance(thread, bool) and abs(thread) < _MOST_LANES:
         return thread
-    return zlib.crc32(str(thread).encode())
+    return zlib.crc32(str(thread).encode("utf-8", "backslashreplace"))

@@ -15,6 +15,7 @@ else:
 MOST_UNPACKED_BYTES = 1 << 30
 """Of a packed file: a thousandth of it on disk can unpack to all of a machine's memory."""
 
+_MOST_BITS = 1024
 _GZIP = b"\x1f\x8b"
 
 
@@ -29,9 +30,21 @@ def parsed(text: str | bytes) -> Any:
 def parsed_toml(text: str) -> dict[str, Any]:
     """The tables of a text. Errors: ValueError, also where it is nested too deep."""
     try:
-        return tomllib.loads(text)
+        tables = tomllib.loads(text)
+        _check_whole(tables)
     except RecursionError:
         raise ValueError("nested too deep") from None
+    return tables
+
+
+def _check_whole(value: object) -> None:
+    """Errors: ValueError for a whole number that no float is as large as, and that Python may not
+    even print: a hexadecimal one has no limit of digits."""
+    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+        raise ValueError("a number has too many digits")
+    if isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            _check_whole(inner)
 
 
 def unpacked(data: bytes) -> bytes:

@@ -178,6 +178,7 @@ def read_baseline(path: Path) -> Baseline:
 def _table(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise TypeError(f"{value!r} is no table")
+    json.dumps(value, allow_nan=False)  # which could not be written again
     return value
 
 

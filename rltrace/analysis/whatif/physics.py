@@ -30,7 +30,7 @@ def refuse_impossible(
 ) -> None:
     """Errors: `RltraceError` where a learner step would need more than any job reaches."""
     peak = PEAK_TFLOPS.get(device, math.nan)
-    if not seconds:
+    if not seconds * devices:
         return
     mfu = train_mfu(parameters, tokens, seconds, devices, peak)
     most = Constants()["highest_mfu"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -256,7 +257,7 @@ def _checked(table: str, values: Mapping[str, Any], where: str) -> dict[str, Any
                 _refuse(where, f"{name} must be a text, not {value!r}")
         elif isinstance(value, bool) or not isinstance(value, int | float):
             _refuse(where, f"{name} must be a number, not {value!r}")
-        elif not math.isfinite(value) or value < 0:
+        elif not 0 <= value <= sys.float_info.max:
             _refuse(where, f"{name} must not be negative or infinite, and is {value}")
     return dict(values)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ MOST_NOTES = 24
 """Arguments that are shown: those which the most events have."""
 
 _LARGEST = 1 << 63
+_MOST_NS = 1 << 62
+_MOST_RANKS = 1 << 31
 
 
 @dataclass(frozen=True)
@@ -71,15 +74,17 @@ def read(path: Path) -> Profile:
     """Reads one file. Errors: `RltraceError` where it cannot be read, or is none of torch's."""
     document = _document(path)
     threads: dict[tuple[object, object], int] = {}
-    events = [e for e in document["traceEvents"] if isinstance(e, dict)]
+    events = [e for e in document["traceEvents"] if isinstance(e, dict) and _is_placed(e)]
     timed = [e for e in events if e.get("ph") == "X" and isinstance(e.get("pid"), int)]
     try:
         base = int(document.get("baseTimeNanoseconds") or 0)
+        if not 0 <= base < _MOST_NS:
+            raise ValueError("no time")
         start = base + _ns([e["ts"] for e in timed])
         length = _ns([e.get("dur", 0) for e in timed])
         thread = [threads.setdefault((e["pid"], e.get("tid")), len(threads)) for e in timed]
         names = [str(e["name"]) for e in timed]
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise _foreign(path, "an event of it has no name or no time") from error
     if not timed:
         raise RltraceError(f"{path} holds no event: nothing ran while torch.profiler was on")
@@ -92,7 +97,7 @@ def read(path: Path) -> Profile:
         path=path,
         host=str(document.get("host_name") or ""),
         pid=_cpu_process(timed, of_process),
-        rank=rank if isinstance(rank, int) else -1,
+        rank=rank if isinstance(rank, int) and 0 <= rank < _MOST_RANKS else -1,
         threads=[_thread_name(key, of_process) for key in threads],
         thread=places,
         start_ns=start,
@@ -130,7 +135,20 @@ def _foreign(path: Path, why: str) -> RltraceError:
 
 def _ns(microseconds: list[Any]) -> Ints:
     """Whole ns of microseconds, a place each."""
-    return np.rint(np.array(microseconds, np.float64) * 1000).astype(np.int64)
+    ns = np.rint(np.array(microseconds, np.float64) * 1000)
+    if not (np.abs(ns) < _MOST_NS).all():  # NaN, too
+        raise ValueError("no time")
+    return ns.astype(np.int64)
+
+
+def _is_placed(event: dict[str, Any]) -> bool:
+    """Whether what says where an event is, and to which others it leads, can be looked up."""
+    kinds = str | int | float | None
+    return all(isinstance(event.get(name), kinds) for name in ("pid", "tid", "cat", "id"))
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, int | float) and abs(value) < _MOST_NS / 1000  # not NaN, either
 
 
 def _descriptions(events: list[dict[str, Any]]) -> dict[tuple[str, object, object], str]:
@@ -164,7 +182,8 @@ def _thread_name(key: tuple[object, object], said: dict[tuple[str, object, objec
 def _arguments(timed: list[dict[str, Any]]) -> tuple[Argument, ...]:
     places: dict[str, list[int]] = {}
     for place, event in enumerate(timed):
-        for title in event.get("args") or ():
+        arguments = event.get("args")
+        for title in arguments if isinstance(arguments, dict) else ():
             places.setdefault(title, []).append(place)
     most = sorted(places, key=lambda title: -len(places[title]))[:MOST_NOTES]
     return tuple(_argument(title, timed, places[title]) for title in most)
@@ -177,7 +196,7 @@ def _argument(title: str, timed: list[dict[str, Any]], places: list[int]) -> Arg
     kinds = {type(value) for value in given}
     if kinds == {int} and all(-_LARGEST <= value < _LARGEST for value in given):
         return Argument(title, _spread(given, places, len(timed), np.int64), None, known)
-    if kinds <= {int, float}:
+    if kinds <= {int, float} and all(-_LARGEST <= v < _LARGEST for v in given if type(v) is int):
         return Argument(title, _spread(given, places, len(timed), np.float64), None, known)
     texts = [v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for v in given]
     numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
@@ -203,6 +222,10 @@ def _arrows(
     order = np.lexsort((-end, start, thread))
     first = np.searchsorted(thread[order], np.arange(len(threads) + 1))
 
+    latest_end = end[order]
+    for begin, until in pairwise(first):
+        latest_end[begin:until] = np.maximum.accumulate(latest_end[begin:until])
+
     def event_at(flow: dict[str, Any]) -> int:
         """The innermost event of its thread that lasts at a flow's time; -1: there is none."""
         lane = threads.get((flow.get("pid"), flow.get("tid")), -1)
@@ -211,13 +234,14 @@ def _arrows(
         moment = base + int(_ns([flow["ts"]])[0])
         mine = order[first[lane] : first[lane + 1]]
         at = int(np.searchsorted(start[mine], moment, side="right")) - 1
-        while at >= 0 and end[mine[at]] < moment:
+        latest = latest_end[first[lane] : first[lane + 1]]
+        while at >= 0 and end[mine[at]] < moment <= latest[at]:
             at -= 1
-        return int(mine[at]) if at >= 0 else -1
+        return int(mine[at]) if at >= 0 and end[mine[at]] >= moment else -1
 
     begun: dict[tuple[object, object], int] = {}
     pairs = []
-    flows = [e for e in events if e.get("ph") in ("s", "f") and "ts" in e]
+    flows = [e for e in events if e.get("ph") in ("s", "f") and _is_time(e.get("ts"))]
     for flow in sorted(flows, key=lambda e: (e["ph"] == "f", e["ts"])):
         key = (flow.get("cat"), flow.get("id"))
         if flow["ph"] == "s":

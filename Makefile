@@ -32,7 +32,11 @@ PARTS_PIP := $(PARTS)/bin/python -m pip install --quiet --disable-pip-version-ch
 # The system tests stand on the environment of the others, and add to it: see the script.
 SYSTEM := .venvs/system-$(shell cat pins/system.* tests/system/install.sh | sha256sum | cut -c1-12)
 
-.PHONY: demo test test-verl test-openrlhf test-trl test-parts frameworks test-system test-packaging lint types check bench bench-sync prove gate-study gate-self clean
+# Fuzzing stands on the environment of development, too.
+FUZZ_PINS := pins/fuzz.txt
+FUZZ := .venvs/fuzz-$(shell sha256sum < $(FUZZ_PINS) | cut -c1-12)
+
+.PHONY: demo test test-verl test-openrlhf test-trl test-parts frameworks test-system test-packaging fuzz lint types check bench bench-sync prove gate-study gate-self clean
 
 demo: $(READY)
 	$(BIN)/rltrace wrap -- $(BIN)/python examples/train.py
@@ -114,6 +118,12 @@ gate-study: $(READY)
 gate-self: $(READY)
 	.ci/gate-self
 
+# Every parser of what comes from elsewhere, guided by coverage: hours for all that is asked for, in
+# pieces that go on where the last one stopped (build/fuzz). SECONDS=600: for so long.
+fuzz: $(FUZZ)/.ready
+	$(FUZZ)/bin/python -m benchmarks.fuzz $(if $(SECONDS),--seconds $(SECONDS)) \
+		$(addprefix --only ,$(ONLY))
+
 # torch first, on its pin: an unpinned torch drags in gigabytes of CUDA.
 $(READY): pyproject.toml $(PINS)
 	@echo "installing into $(VENV) (a few minutes the first time)"
@@ -127,6 +137,16 @@ $(RAY_DEFAULT)/.ready: pins/ray-default.txt $(PINS) | $(READY)
 	@echo "installing what the tests of ray job submit need into .venvs/"
 	rm -rf $(RAY_DEFAULT)
 	$(BIN)/python -m pip install --quiet --constraint $(PINS) --target $(RAY_DEFAULT) -r $<
+	touch $@
+
+$(FUZZ)/.ready: $(READY) $(FUZZ_PINS)
+	@echo "installing what fuzzing needs into $(FUZZ)"
+	rm -rf $(FUZZ)
+	$(BIN)/python -m venv $(FUZZ)
+	site='import sysconfig; print(sysconfig.get_path("purelib"))'; \
+		echo "import site; site.addsitedir('$$($(BIN)/python -c "$$site")')" \
+		> "$$($(FUZZ)/bin/python -c "$$site")/base.pth"
+	$(FUZZ)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $(FUZZ_PINS)
 	touch $@
 
 # torch first here too. verl's sources are only read, in each version that the adapter knows.

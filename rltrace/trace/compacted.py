@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
+from rltrace.trace.errors import RltraceError
 from rltrace.trace.manifest import Manifest
+from rltrace.trace.schema import TABLES
 
 
 def table_columns(manifest: Manifest, table: str) -> dict[str, NDArray[Any]]:
-    """The columns of a table, `process` among them. Errors: OSError, pyarrow's own."""
-    from pyarrow import parquet  # 0.1 s, and runs that are followed have no Parquet
-
-    rows = parquet.read_table(manifest.tables[table])
-    return {name: rows[name].to_numpy() for name in rows.column_names}
+    """The columns of a table, `process` among them. Errors: `RltraceError` where it is none."""
+    path = manifest.tables[table]
+    rows = _read(path)
+    try:
+        columns = {c.name: rows[c.name].to_numpy().astype(c.kind) for c in TABLES[table].columns}
+        return {**columns, "process": rows["process"].to_numpy().astype("i")}
+    except (KeyError, ValueError, TypeError) as error:
+        raise RltraceError(f"{path} cannot be read: {error}") from None
 
 
 def name_texts(manifest: Manifest) -> list[str]:
     """The text of each name id. Errors: as `table_columns`."""
-    from pyarrow import parquet
+    rows = _read(manifest.names)
+    try:
+        texts = dict(zip(rows["id"].to_pylist(), rows["text"].to_pylist(), strict=True))
+        names = [str(texts[number]) for number in range(len(texts))]  # they have no gaps
+    except (KeyError, TypeError):
+        raise RltraceError(f"{manifest.names} holds no names") from None
+    return names
 
-    columns = parquet.read_table(manifest.names).to_pydict()
-    texts = dict(zip(columns["id"], columns["text"], strict=True))
-    return [texts.get(number, "?") for number in range(max(texts, default=-1) + 1)]
+
+def _read(path: Path) -> Any:
+    from pyarrow import ArrowException, parquet  # 0.1 s, and runs that are followed have none
+
+    try:
+        return parquet.read_table(path)
+    except (OSError, ArrowException) as error:
+        raise RltraceError(f"{path} cannot be read: {error}") from None

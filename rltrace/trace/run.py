@@ -240,8 +240,14 @@ class Run:
 
     def _publish_names(self, database: duckdb.DuckDBPyConnection) -> None:
         if self._files.manifest is not None:
-            source = f"read_parquet({_quoted(self._files.manifest.names)})"
-            database.execute(f"CREATE OR REPLACE VIEW names AS FROM {source}")
+            import duckdb
+
+            path = self._files.manifest.names
+            try:
+                source = f"SELECT id::INT AS id, text::VARCHAR AS text FROM {_parquet(path)}"
+                database.execute(f"CREATE OR REPLACE VIEW names AS {source}")
+            except duckdb.Error as error:
+                raise _unreadable(path, error) from None
             return
         import pyarrow as pa
 
@@ -255,13 +261,20 @@ class Run:
         if name in self._loaded:
             return
         self._loaded.add(name)
-        if self._files.manifest is not None:
-            source = f"read_parquet({_quoted(self._files.manifest.tables[name])})"
-            self._database.execute(f"CREATE OR REPLACE VIEW raw_{name} AS FROM {source}")
-        else:
+        import duckdb
+
+        if self._files.manifest is None:
             self._register(name)
-        for statement in view_statements(TABLES[name]):
-            self._database.execute(statement)
+            for statement in view_statements(TABLES[name]):
+                self._database.execute(statement)
+            return
+        path = self._files.manifest.tables[name]
+        try:
+            self._database.execute(f"CREATE OR REPLACE VIEW raw_{name} AS FROM {_parquet(path)}")
+            for statement in view_statements(TABLES[name]):
+                self._database.execute(statement)
+        except duckdb.Error as error:
+            raise _unreadable(path, error) from None
 
     def _register(self, name: str) -> None:
         import pyarrow as pa
@@ -286,6 +299,15 @@ def only_asks(query: str) -> None:
         if statement.type not in asking or word.lower() not in _ASKING:
             message = f"a query only reads: give a SELECT, not {word.upper()}"
             raise RltraceError(message, WRONG_USAGE)
+
+
+def _unreadable(path: Path, error: Exception) -> RltraceError:
+    """What is said of a compacted table that is none."""
+    return RltraceError(f"{path} cannot be read: {str(error).strip().splitlines()[0]}")
+
+
+def _parquet(path: Path) -> str:
+    return f"read_parquet({_quoted(path)})"
 
 
 def _quoted(path: Path) -> str:

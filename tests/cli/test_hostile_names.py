@@ -3,7 +3,6 @@ own."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -12,14 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.trace.run_dir import update_run_json
-from rltrace.trace.schema import TABLES
-from rltrace.trace.vocabulary import Stage
-from tests.analysis.handmade import at, between, process, rows, run_of
-
-HOSTILE = (
-    "\x1b]0;owned\x07\x1b[2J\x9b31m\r\n\u202e<script>window.hacked=1</script>`|![i](http://e.vil)"
-)
+from tests.report.hostile import hostile_run
 
 _COMMANDS = (
     "report",
@@ -54,37 +46,9 @@ for line in sys.argv[2:]:
 
 
 @pytest.fixture(scope="module")
-def hostile_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run in which everything that has a name has a hostile one."""
-    folder = tmp_path_factory.mktemp("rltrace-runs")
-    driver = process(HOSTILE, *((("step", n), 3 * n, 3 * n + 3) for n in range(6)))
-    for n in range(6):
-        driver.span(between(3 * n, 3 * n + 2), HOSTILE, Stage.ROLLOUT, n)
-        driver.span(between(3 * n + 2, 3 * n + 3), f"train {HOSTILE}", Stage.TRAIN, n)
-    rows(driver, "samples", time_s=[1, 2, 3], counter=[0, 0, 0], device=[0, 0, 0], value=[1, 2, 3])
-    run = run_of(
-        folder,
-        driver,
-        end_real_ns=at(20),
-        exit_code=1,
-        command=["python", HOSTILE],
-        id=HOSTILE,
-        framework=HOSTILE,
-        framework_version=HOSTILE,
-        cwd=HOSTILE,
-        settings={"hooks": [f"{HOSTILE}:x=step"], HOSTILE: HOSTILE},
-    ).path
-    for file in (run / "process").glob("*.json"):
-        more = {"host": HOSTILE, "adapter": HOSTILE, "versions": {HOSTILE: HOSTILE}}
-        file.write_text(json.dumps({**json.loads(file.read_text()), **more, "argv": [HOSTILE]}))
-    said = {"what": HOSTILE, "target": HOSTILE, "detail": HOSTILE}
-    stopped = {**said, "what": "recording-stopped", "real_ns": at(5)}
-    lines = "".join(f"{json.dumps(line)}\n" for line in (said, stopped))
-    (run / "problems" / f"{next((run / 'process').glob('*.json')).stem}.jsonl").write_text(lines)
-    (run / "spans" / f"{HOSTILE.replace('/', '')}.0.arrows").write_bytes(b"torn")
-    assert "samples" in TABLES
-    update_run_json(str(run), price=None)
-    return run
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run of `hostile_run`."""
+    return hostile_run(tmp_path_factory.mktemp("rltrace-runs"))
 
 
 def on_a_terminal(*lines: str, run: Path) -> str:
@@ -112,8 +76,8 @@ def on_a_terminal(*lines: str, run: Path) -> str:
     return b"".join(parts).decode("utf-8", "replace")
 
 
-def test_no_name_is_obeyed_by_a_terminal(hostile_run: Path) -> None:
-    shown = on_a_terminal(*_COMMANDS, run=hostile_run)
+def test_no_name_is_obeyed_by_a_terminal(run: Path) -> None:
+    shown = on_a_terminal(*_COMMANDS, run=run)
     assert "Traceback" not in shown, shown
     assert shown.count("=====") == len(_COMMANDS)
     for command, _, said in (part.partition("\r\n") for part in shown.split("=====")[1:]):

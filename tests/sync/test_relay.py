@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+from contextlib import suppress
+from ipaddress import ip_address
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -336,3 +340,18 @@ def test_nothing_is_left_in_shared_memory(memory: Path) -> None:
         last.wait(j.publish())
         assert {"policy", "first", "last"} <= set(os.listdir(memory))
     assert not any(path.is_dir() for path in memory.iterdir())
+
+
+def test_a_web_page_that_reaches_a_relay_gets_nothing_of_the_weights(tmp_path: Path) -> None:
+    """It listens on this machine only unless told otherwise, and speaks to who has the token."""
+    with job(tmp_path) as made:
+        made.publish()
+        address = urlsplit(made.root().address)
+        assert ip_address(str(address.hostname)).is_loopback
+        with socket.create_connection((address.hostname, address.port), timeout=30) as page:
+            page.sendall(b"GET / HTTP/1.1\r\nHost: evil.example\r\n" + b"X: y\r\n" * 20 + b"\r\n")
+            said = b""
+            with suppress(ConnectionError):
+                while part := page.recv(1 << 16):
+                    said += part
+    assert len(said) < 100

@@ -13,7 +13,7 @@ from benchmarks.make_trace import Workload, make
 from rltrace.analysis.summary import summarize
 from rltrace.report import html
 from rltrace.trace.vocabulary import Stage
-from tests.analysis.handmade import at, between, process, run_of
+from tests.report.hostile import MARKUP, hostile_run
 from tests.report.summaries import run_of_kind
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 MOST_BYTES = 1_500_000
 LARGE = Workload(steps=200, prompts=8, group=4, spans=50_000)
 READY = "() => document.documentElement.dataset.ready"
-HOSTILE = "</script><img src=x onerror='window.hacked = true'>"
 
 Open = Callable[[Path], None]
 
@@ -224,15 +223,19 @@ def test_it_says_everything_but_the_timeline_without_scripts(
     context.close()
 
 
-def test_no_name_is_run(tmp_path: Path, page: Page, seen: Seen, opened: Open) -> None:
-    driver = process(HOSTILE, (("step", 0), 0, 10))
-    driver.span(between(1, 5), HOSTILE, Stage.ROLLOUT, 0)
-    driver.span(between(5, 9), "train", Stage.TRAIN, 0)
-    run = run_of(tmp_path, driver, end_real_ns=at(30), command=["python", HOSTILE], id=HOSTILE)
+def test_whatever_a_run_calls_its_parts_is_text(
+    tmp_path: Path, page: Page, seen: Seen, opened: Open
+) -> None:
+    run = rltrace.open_run(hostile_run(tmp_path))
     html.write(run, summarize(run), tmp_path / "report.html")
     opened(tmp_path / "report.html")
     assert page.evaluate("window.hacked") is None
     assert page.locator("img").count() == 0
-    assert page.title() == f"rltrace report · {HOSTILE}"
-    assert HOSTILE in page.evaluate("window.report.timeline.view.about.names")
+    assert MARKUP in page.title()
+    assert MARKUP in page.locator("body").inner_text()
+    names = page.evaluate("window.report.timeline.view.about.names")
+    assert any(MARKUP in name for name in names)
+    page.locator("#timeline canvas").hover(position={"x": 400, "y": 60})
+    assert page.evaluate("window.hacked") is None
+    assert seen.requests == [(tmp_path / "report.html").as_uri()]
     assert seen.errors == []

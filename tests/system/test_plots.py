@@ -23,6 +23,7 @@ from rltrace.trace.errors import RltraceError
 from rltrace.trace.run_dir import create_run
 from rltrace.trace.vocabulary import Stage
 from tests.analysis.handmade import process, rows, run_of
+from tests.report.hostile import hostile_run
 
 PLOTS = ("steps", "waterfall", "stages", "lags", "latency", "goodput", "timeline")
 
@@ -181,3 +182,16 @@ run.plot_steps().figure.savefig({str(tmp_path / "x.svg")!r})
 """
     subprocess.run([sys.executable, "-c", program], env={"HOME": str(tmp_path)}, check=True)
     assert "<svg" in (tmp_path / "x.svg").read_text()
+
+
+def test_no_name_is_a_formula_or_markup(tmp_path: Path) -> None:
+    run = rltrace.open_run(hostile_run(tmp_path))
+    for name in PLOTS:
+        drawn = tmp_path / f"{name}.svg"
+        plot(run, name).get_figure().savefig(drawn)
+        shown = drawn.read_text("utf-8")
+        assert "<img" not in shown
+        assert "<script" not in shown
+    shown = (tmp_path / "timeline.svg").read_text("utf-8")
+    assert "&lt;img src=x" in shown
+    assert r"$\frac{" in shown

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import rltrace
+from rltrace.trace.errors import RltraceError
 from rltrace.trace.follow import Follower
 from rltrace.trace.own_files import FOLLOW_VARIABLE
 from rltrace.trace.parquet import compact, delete_segments
@@ -146,6 +147,25 @@ def test_a_compacted_table_that_is_a_link_is_not_read(tmp_path: Path) -> None:
     (mine / "parquet" / "spans.parquet").unlink()
     (mine / "parquet" / "spans.parquet").symlink_to(others / "parquet" / "spans.parquet")
     assert rltrace.open_run(mine).sql("SELECT * FROM spans").fetchall() == []
+
+
+def test_a_compacted_table_that_is_none_is_said_in_a_sentence(tmp_path: Path) -> None:
+    whole = tmp_path / "whole"
+    shutil.copytree(FIXTURE, whole)
+    compact(rltrace.open_run(whole))
+    delete_segments(whole)
+    for number, (table, other) in enumerate(
+        [("spans", b"no parquet"), ("spans", "samples"), ("names", b"PAR1"), ("names", "uses")]
+    ):
+        path = tmp_path / str(number)
+        shutil.copytree(whole, path)
+        folder = path / "parquet"
+        content = other if isinstance(other, bytes) else (folder / f"{other}.parquet").read_bytes()
+        (folder / f"{table}.parquet").write_bytes(content)
+        with pytest.raises(RltraceError, match=f"{table}.parquet"):
+            rltrace.open_run(path).sql("SELECT * FROM spans").fetchall()
+        with pytest.raises(RltraceError, match=f"{table}.parquet"):
+            Follower(path).poll()
 
 
 def test_a_name_may_hold_what_ends_a_line_for_python(run_path: Path, record: Record) -> None:

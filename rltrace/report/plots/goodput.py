@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from rltrace.report import units
-from rltrace.report.plots.paper import axes, colours, nothing
+from rltrace.report.plots.paper import axes, colours, nothing, text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,7 +47,7 @@ def goodput(summary: Summary, ax: Axes | None = None) -> Axes:
         names.append("goodput")
     ax.set_yticks(range(len(names)), names)
     ax.invert_yaxis()
-    ax.set(xlabel=f"tokens per {cascade.device or 'device'}-second of the whole run")
+    ax.set(xlabel=text(f"tokens per {cascade.device or 'device'}-second of the whole run"))
     ax.set_title("From what was generated to what was useful and fresh")
     ax.margins(x=0.15)
     return ax

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rltrace.dashboards import folder
 from rltrace.trace.errors import RltraceError
+from rltrace.trace.printable import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -44,10 +45,15 @@ def axes(ax: Axes | None, width: float, height: float) -> Axes:
     return ax
 
 
+def text(said: str) -> str:
+    """What a job calls something, as matplotlib prints it: `$` would begin a formula."""
+    return visible(said).replace("$", r"\$")
+
+
 def nothing(ax: Axes, why: str) -> Axes:
     """Axes that only say why there is nothing to draw."""
     ax.set_axis_off()
-    ax.text(0.5, 0.5, why, transform=ax.transAxes, ha="center", va="center", wrap=True)
+    ax.text(0.5, 0.5, text(why), transform=ax.transAxes, ha="center", va="center", wrap=True)
     return ax
 
 

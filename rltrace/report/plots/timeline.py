@@ -10,7 +10,7 @@ import numpy as np
 from rltrace.analysis.activity import read_activity
 from rltrace.report.html.rows import lay_out
 from rltrace.report.html.slices import KINDS, read_slices
-from rltrace.report.plots.paper import axes, colour, nothing, stage_legend
+from rltrace.report.plots.paper import axes, colour, nothing, stage_legend, text
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.vocabulary import Stage, word
 
@@ -77,4 +77,4 @@ def _label(run: Run, process: int, kind: int) -> str:
     of = run.processes[process]
     rank = "" if of.rank is None else f" {of.rank}"
     who = of.role or of.child_of or f"process {of.pid}"
-    return f"{who}{rank}: {KINDS[kind]}"
+    return text(f"{who}{rank}: {KINDS[kind]}")

@@ -1,0 +1,169 @@
+"""Fuzzes every parser of what comes from elsewhere: `make fuzz`, or `python -m benchmarks.fuzz`.
+
+    --executions 10_000_000    of all parsers together (default: what is asked for of a release)
+    --segment 1_000_000        at least so many of them through the readers of segments
+    --seconds 600              stop after so long; the next call goes on where this one stopped
+    --only NAME                these targets only (repeatable)
+
+Each target runs in processes of its own, with limits of memory and time, guided by coverage
+(atheris). What it has learnt, how often it ran and what it found stay in build/fuzz. Exits 1 where
+there is a finding, or less was executed than was asked for. Findings are to be mended, made small
+and put into tests/fuzz/findings, where `make test` tries them for ever.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from tests.fuzz.targets import TARGETS
+
+_STATE = Path("build/fuzz")
+_PIECE_S = 60  # of one target, then it is the next one's turn
+_GRACE_S = 900  # a piece that has not ended by then hangs where no alarm reaches it
+_SEGMENT = "segment"
+_EXECUTED = re.compile(r"stat::number_of_executed_units: (\d+)")
+_EDGES = re.compile(r"\bcov: (\d+) ft: (\d+) corp: (\d+)")
+_RAISED = re.compile(r"=== Uncaught Python exception: ===\n(.*)")
+
+
+@dataclass
+class Progress:
+    """How far a target is: executions, seconds, branches of the code that some input reached
+    (libFuzzer's edges), inputs in the corpus, and findings by file."""
+
+    executions: int = 0
+    seconds: float = 0.0
+    edges: int = 0
+    corpus: int = 0
+    findings: dict[str, str] = field(default_factory=dict)
+
+
+def main() -> int:
+    """Fuzzes in pieces until enough is executed, prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--executions", type=int, default=10_000_000)
+    parser.add_argument("--segment", type=int, default=1_000_000)
+    parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--piece", type=int, default=_PIECE_S, help="seconds of a turn")
+    parser.add_argument("--only", action="append", choices=list(TARGETS))
+    parser.add_argument("--json", action="store_true")
+    asked = parser.parse_args()
+    names = asked.only or list(TARGETS)
+    until = time.monotonic() + asked.seconds
+    progress = {name: _read(name) for name in names}
+    share = (asked.executions - asked.segment) / max(1, len(names) - (_SEGMENT in names))
+    wanted = {name: asked.segment if name == _SEGMENT else round(share) for name in names}
+    while time.monotonic() < until:
+        waiting = [n for n in names if progress[n].executions < wanted[n]]
+        if not waiting:
+            break
+        name = min(waiting, key=lambda n: progress[n].seconds)
+        seconds = int(min(asked.piece, max(1, until - time.monotonic())))
+        _fuzz(name, progress[name], seconds, wanted[name] - progress[name].executions)
+        _write(name, progress[name])
+        if not asked.json:
+            print(f"{name}: {progress[name].executions:,}", flush=True)
+    covered = {name: _covered(name) for name in names}
+    enough = all(progress[name].executions >= wanted[name] for name in names)
+    found = sum(len(one.findings) for one in progress.values())
+    if asked.json:
+        rows = {n: {**asdict(progress[n]), "lines": covered[n], "wanted": wanted[n]} for n in names}
+        print(json.dumps(rows, indent=1))
+    else:
+        _print(progress, covered)
+    return 1 if found or not enough else 0
+
+
+def _fuzz(name: str, progress: Progress, seconds: int, runs: int) -> None:
+    folder = _STATE / name
+    command = [
+        *(sys.executable, "-m", "tests.fuzz.worker", name),
+        *("--corpus", str(folder / "corpus"), "--findings", str(folder / "findings")),
+        *("--seconds", str(seconds), "--runs", str(runs)),
+    ]
+    before = _files(folder / "findings")
+    began = time.monotonic()
+    try:
+        done = subprocess.run(
+            command,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            timeout=_GRACE_S,
+            check=False,
+        )
+        said, code = done.stderr, done.returncode
+    except subprocess.TimeoutExpired as error:
+        said, code = (error.stderr or b"").decode("utf-8", "replace"), 124
+    progress.seconds += time.monotonic() - began
+    executed = _EXECUTED.findall(said)
+    progress.executions += int(executed[-1]) if executed else 0
+    if reached := _EDGES.findall(said):
+        progress.edges, progress.corpus = int(reached[-1][0]), int(reached[-1][2])
+    raised = _RAISED.search(said)
+    why = raised[1] if raised else f"exit code {code}: {said.strip().splitlines()[-1:]}"
+    for file in sorted(_files(folder / "findings") - before):
+        progress.findings[file] = why
+    if code and not _files(folder / "findings") - before:
+        progress.findings[f"without an input ({time.time():.0f})"] = why
+
+
+def _files(folder: Path) -> set[str]:
+    return {file.name for file in folder.glob("*")}
+
+
+def _covered(name: str) -> dict[str, tuple[int, int]]:
+    """Lines of each module of a target that its corpus reaches, and all that can be."""
+    folder = _STATE / name / "corpus"
+    command = [sys.executable, "-m", "tests.fuzz.covered", name, str(folder)]
+    environment = {**os.environ, "COVERAGE_CORE": "ctrace"}
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=environment, timeout=_GRACE_S, check=False
+    )
+    if done.returncode:
+        print(done.stderr, file=sys.stderr)
+        return {}
+    return {module: (hit, lines) for module, (hit, lines) in json.loads(done.stdout).items()}
+
+
+def _print(progress: dict[str, Progress], covered: dict[str, dict[str, tuple[int, int]]]) -> None:
+    head = f"{'target':14} {'executions':>12} {'a second':>9} {'edges':>6} {'corpus':>6}"
+    print(f"\n{head}  lines covered")
+    for name, one in progress.items():
+        rate = one.executions / one.seconds if one.seconds else 0
+        lines = ", ".join(
+            f"{module.rpartition('.')[2]} {hit}/{all_}"
+            for module, (hit, all_) in covered[name].items()
+        )
+        print(
+            f"{name:14} {one.executions:12,} {rate:9,.0f} {one.edges:6,} {one.corpus:6,}  {lines}"
+        )
+    print(f"{'together':14} {sum(one.executions for one in progress.values()):12,}")
+    for name, one in progress.items():
+        for file, why in one.findings.items():
+            print(f"FOUND {name}: {why} ({_STATE / name / 'findings' / file})")
+
+
+def _read(name: str) -> Progress:
+    try:
+        return Progress(**json.loads((_STATE / name / "progress.json").read_text()))
+    except FileNotFoundError:
+        return Progress()
+
+
+def _write(name: str, progress: Progress) -> None:
+    path = _STATE / name / "progress.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(asdict(progress)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,210 @@
+"""The parsers of what somebody writes or hands over: baselines, settings, workloads, queries."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import rltrace
+from rltrace.analysis.gate.baseline import read_baseline
+from rltrace.analysis.plan.plan import plan
+from rltrace.analysis.plan.reading import read_workload, spec_of
+from rltrace.analysis.plan.shapes import from_config
+from rltrace.analysis.whatif.constants import Constants
+from rltrace.analysis.whatif.stated import read_stages
+from rltrace.report.perfetto import torch_profile
+from rltrace.run.gate_settings import FILE, read_settings
+from rltrace.trace.run import only_asks
+from tests.fuzz.target import Target, put
+
+if TYPE_CHECKING:
+    import duckdb
+
+_ROOT = Path(__file__).parent.parent.parent
+_MOST_PLANNED = 8  # of so many inputs, one that is a workload is planned for
+
+
+def _read_baseline(data: bytes, folder: Path) -> None:
+    from rltrace.analysis.gate.baseline import write_baseline
+
+    found = read_baseline(put(folder / "baseline.json", data))
+    write_baseline(found, folder / "again.json")
+    assert len(read_baseline(folder / "again.json").runs) == len(found.runs)
+
+
+def _baselines() -> list[bytes]:
+    run = {
+        "run": "a",
+        "start_ns": 10**18,
+        "steps": [0, 1, 2],
+        "columns": {"length_s": [1.0, 1.5, 2], "stage.rollout": [0.5, None, 1], "lag.2": [1, 1, 0]},
+    }
+    said = {
+        "format": "rltrace-baseline",
+        "schema_version": 1,
+        "rltrace_version": "0.1",
+        "created": "2026-01-01T00:00:00+00:00",
+        "hardware": {"devices": 8},
+        "framework": {"verl": "0.9"},
+        "settings": {"placement": "async"},
+        "runs": [run, run],
+    }
+    return [json.dumps(said).encode()]
+
+
+def _read_settings(data: bytes, folder: Path) -> None:
+    put(folder / FILE, data)
+    read_settings(folder)
+
+
+_SETTINGS = b"""
+[gate]
+baseline = "ci/baseline.json"
+wall = "rollout decode"
+forbid = ["anti_pattern"]
+normalise = true
+max-regression = { goodput = "3%", "step.p95" = "10%" }
+max = { "lag.p99" = 4 }
+"""
+
+
+def _read_workload(data: bytes, folder: Path) -> None:
+    spec = spec_of(read_workload(put(folder / "workload.toml", data)), "workload.toml")
+    if sum(data) % _MOST_PLANNED == 0:
+        plan(spec)
+
+
+def _workloads() -> list[bytes]:
+    files = sorted((_ROOT / "examples" / "workloads").glob("*.toml"))
+    return [file.read_bytes() for file in files]
+
+
+def _read_stages(data: bytes, folder: Path) -> None:
+    found = read_stages(put(folder / "stages.toml", data))
+    if sum(data) % _MOST_PLANNED == 0:
+        found.workload(Constants())
+
+
+_STAGES = b"""
+name = "a job"
+placement = "one-step-off"
+step_s = 600.0
+[stages]
+rollout = 360
+reward = 80
+train = 120
+sync = 35
+[rollout]
+prompts = 64
+samples = 8
+mean_tokens = 6000
+cap_tokens = 32768
+[devices]
+rollout = 24
+train = 8
+name = "H100"
+[model]
+parameters = 7e9
+[sync]
+mechanism = "bucketed"
+"""
+
+
+def _read_config(data: bytes, folder: Path) -> None:
+    from_config(put(folder / "config.json", data))
+
+
+_CONFIG = {
+    "hidden_size": 4096,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "intermediate_size": 14336,
+    "vocab_size": 128256,
+    "num_experts": 8,
+    "num_experts_per_tok": 2,
+    "tie_word_embeddings": False,
+}
+
+
+def _read_profile(data: bytes, folder: Path) -> None:
+    torch_profile.read(put(folder / "profile.json", data))
+
+
+def _profiles() -> list[bytes]:
+    events = [
+        {"ph": "X", "pid": 7, "tid": 1, "name": "aten::mm", "ts": 5.0, "dur": 2.5, "cat": "cpu_op"},
+        {"ph": "X", "pid": 0, "tid": 7, "name": "k", "ts": 6.0, "cat": "kernel", "args": {"a": 1}},
+        {"ph": "M", "pid": 7, "name": "process_name", "args": {"name": "python"}},
+        {"ph": "s", "id": 1, "pid": 7, "tid": 1, "ts": 5.5, "cat": "ac2g"},
+        {"ph": "f", "id": 1, "pid": 0, "tid": 7, "ts": 6.0, "cat": "ac2g", "bp": "e"},
+    ]
+    said = {"schemaVersion": 1, "baseTimeNanoseconds": 10**18, "traceEvents": events}
+    return [json.dumps({**said, "distributedInfo": {"rank": 0}}).encode()]
+
+
+@cache
+def _database() -> duckdb.DuckDBPyConnection:
+    """One with a table, closed as `rltrace query` closes it."""
+    run = rltrace.open_run(_ROOT / "tests" / "fixtures" / "run-schema-1")
+    run.lock()
+    return run.connection
+
+
+def _ask(data: bytes, folder: Path) -> None:
+    """A statement that passes for a question is bound, not run: what it may reach is refused by
+    then, and a query may take as long as it likes."""
+    import duckdb
+
+    query = data.decode("utf-8", "replace")
+    try:
+        only_asks(query)
+        for statement in duckdb.extract_statements(query)[:1]:
+            if statement.type == duckdb.StatementType.SELECT:
+                _database().sql(f"EXPLAIN {statement.query}")
+    except (duckdb.Error, RuntimeError):
+        pass
+    assert _database().sql("SELECT current_setting('lock_configuration')").fetchall() == [(True,)]
+
+
+def _queries() -> list[bytes]:
+    from rltrace.analysis.named_queries import named_queries
+
+    attacks = (
+        "COPY (SELECT 1) TO '/dev/shm/rltrace-fuzz-out'",
+        "SELECT * FROM read_csv('/etc/passwd')",
+        "EXPLAIN ANALYZE COPY (SELECT 1) TO 'x'",
+        "ATTACH 'x'; INSTALL httpfs; LOAD httpfs",
+        "SET enable_external_access = true",
+        "PRAGMA table_info('steps')",
+        "SELECT * FROM spans JOIN names ON true",
+    )
+    return [*(one.sql.encode() for one in named_queries()), *(a.encode() for a in attacks)]
+
+
+TARGETS = (
+    Target("baseline", _read_baseline, _baselines, ("rltrace.analysis.gate.baseline",)),
+    Target(
+        "gate-settings",
+        _read_settings,
+        lambda: [_SETTINGS],
+        ("rltrace.run.gate_settings", "rltrace.analysis.gate.conditions"),
+    ),
+    Target(
+        "workload",
+        _read_workload,
+        _workloads,
+        tuple(f"rltrace.analysis.plan.{m}" for m in ("reading", "hardware", "shapes", "limits")),
+    ),
+    Target("stages", _read_stages, lambda: [_STAGES], ("rltrace.analysis.whatif.stated",)),
+    Target(
+        "model-config",
+        _read_config,
+        lambda: [json.dumps(_CONFIG).encode()],
+        ("rltrace.analysis.plan.shapes",),
+    ),
+    Target("torch-profile", _read_profile, _profiles, ("rltrace.report.perfetto.torch_profile",)),
+    Target("query", _ask, _queries, ("rltrace.trace.run",)),
+)

@@ -1,0 +1,245 @@
+"""The parsers of a run directory's own files: segments, names, processes, clocks, manifests."""
+
+from __future__ import annotations
+
+import json
+import struct
+from functools import cache
+from itertools import product
+from pathlib import Path
+
+import rltrace
+from rltrace.report.inventory import inventory
+from rltrace.trace.alignment import align, read_clock_files
+from rltrace.trace.arrow_header import batch_message, schema_message
+from rltrace.trace.files import RunFiles
+from rltrace.trace.follow import Follower
+from rltrace.trace.growing import GrowingSegment
+from rltrace.trace.manifest import MANIFEST_FILE, read_manifest
+from rltrace.trace.run_dir import PARQUET, read_described
+from rltrace.trace.schema import SPANS, TABLES, WIDTH_BYTES, Table
+from rltrace.trace.segments import read_segments
+from tests.fuzz.target import Target, parts, put, together
+
+_TABLES = list(TABLES.values())
+_WHO = "host-1-2-abcdef"
+_META = {"schema_version": 1, "id": "run", "command": ["python", "a.py"], "start_real_ns": 10**18}
+
+
+def batch(table: Table, rows: list[list[float]]) -> bytes:
+    """A whole batch of a segment."""
+    message, offsets, body_bytes = batch_message(table, len(rows))
+    body = bytearray(body_bytes)
+    for i, column in enumerate(table.columns):
+        for n, row in enumerate(rows):
+            place = offsets[i] + n * WIDTH_BYTES[column.kind]
+            struct.pack_into(f"<{column.kind}", body, place, row[i])
+    return message + bytes(body)
+
+
+def segment(table: Table, *rows: int) -> bytes:
+    """A segment with a batch of each of these numbers of rows, every fifth one not stored."""
+
+    def row(n: int) -> list[float]:
+        times = iter(range(10**9 + n * 1000, 10**10))
+        values = [next(times) if c.is_time else n % 5 for c in table.columns]
+        return [0 if n % 5 == 4 else values[0], *values[1:]]
+
+    return schema_message(table) + b"".join(batch(table, [*map(row, range(n))]) for n in rows)
+
+
+def _segments() -> list[bytes]:
+    shapes = [(), (3,), (1, 5), (8,)]
+    whole = [
+        bytes([i]) + segment(table, *rows)
+        for (i, table), rows in product(enumerate(_TABLES), shapes)
+    ]
+    return [*whole, whole[1] + b"\xff\xff\xff\xff\0\0\0\0", whole[2][:-9], bytes(9)]
+
+
+def _read_segment(data: bytes, folder: Path) -> None:
+    """The reader and the follower of segments, which have to find the same rows."""
+    table = _TABLES[data[0] % len(_TABLES)] if data else SPANS
+    path = put(folder / f"{_WHO}.0.arrows", data[1:])
+    (found,) = read_segments(folder, table)
+    lengths = {len(column) for column in found.columns}
+    assert len(lengths) == 1
+    assert found.rows * 8 <= len(data), "rows that are not there"
+    following = GrowingSegment(path, table)
+    seen = len(following.poll(final=True)[0]) + len(following.unfinished[0])
+    again = len(following.poll(final=True)[0])
+    assert again == 0 or following.problem
+    if following.problem is None:
+        assert seen == found.rows, f"{seen} rows followed, {found.rows} read"
+
+
+def _run_of(folder: Path, data: bytes, files: tuple[str, ...]) -> None:
+    """A run directory of which the input is some files."""
+    for name, content in zip(files, parts(data, len(files)), strict=True):
+        path = folder / name
+        path.parent.mkdir(exist_ok=True)
+        put(path, content)
+
+
+def _read_names(data: bytes, folder: Path) -> None:
+    _prepare(folder)
+    put(folder / "names" / f"{_WHO}.jsonl", data)
+    found = RunFiles(folder, _META)
+    columns = found.columns("samples")
+    texts = list(found.names)
+    followed = Follower(folder)
+    rows = followed.poll(frozenset([_WHO]))["samples"]
+    ids = columns[1].tolist()
+    assert len(ids) == len(rows) == 4
+    shown = [texts[i] if i >= 0 else None for i in ids]
+    if data.endswith(b"\n"):  # else the last line may not be whole yet
+        assert shown == [followed.name(int(i)) if i >= 0 else None for i in rows["counter"]]
+
+
+_SAMPLE = batch(
+    TABLES["samples"],
+    [[10**9, 0, 0, 1.0], [10**9 + 1, 1, 0, 1.0], [10**9 + 2, 2**31 - 1, 0, 1.0], [1, -1, 0, 1.0]],
+)
+
+
+def _prepare(folder: Path) -> None:
+    """A run with one process and one table."""
+    if (folder / "run.json").exists():
+        return
+    put(folder / "run.json", json.dumps(_META).encode())
+    for name in ("names", "process", "clocks", "problems", *TABLES):
+        (folder / name).mkdir()
+    facts = {"node": "n", "clock": {"monotonic_ns": 5, "real_ns": 10**18, "bracket_ns": 1}}
+    put(folder / "process" / f"{_WHO}.json", json.dumps(facts).encode())
+    samples = schema_message(TABLES["samples"]) + _SAMPLE
+    put(folder / "samples" / f"{_WHO}.0.arrows", samples)
+
+
+_NAMES = b'[0,"gpu.util"]\n[1,"queue"]\n[2,"\\u2028x"]\n'
+
+
+def _read_processes(data: bytes, folder: Path) -> None:
+    _prepare(folder)
+    files = ("process/a.json", "process/b.json", "problems/a.jsonl")
+    _run_of(folder, data, files)
+    run = rltrace.open_run(folder)
+    json.dumps([process.facts for process in run.processes])
+    inventory(run)
+    Follower(folder).poll()
+
+
+def _process_files() -> list[bytes]:
+    facts = {
+        "who": "a",
+        "host": "h",
+        "pid": 7,
+        "ppid": 1,
+        "forked_from": "b",
+        "node": "n",
+        "argv": ["python", "x.py"],
+        "start_ns": 10**9,
+        "role": "trainer",
+        "rank": 0,
+        "clock": {"monotonic_ns": 10**9, "real_ns": 10**18, "bracket_ns": 100},
+        "adapter": "verl",
+        "devices": ["GPU-1"],
+        "versions": {"verl": "0.9"},
+        "cores": 4,
+    }
+    problem = {"what": "not-hooked", "target": "x", "detail": "y", "times": 3}
+    lines = json.dumps(problem).encode() + b"\n"
+    return [together(*(json.dumps(f).encode() for f in (facts, {"pid": 1})), lines * 2)]
+
+
+def _read_clocks(data: bytes, folder: Path) -> None:
+    _run_of(folder, data, ("clocks/a.jsonl", "clocks/b.jsonl"))
+    pairs, exchanges, _ = read_clock_files(folder / "clocks")
+    for clock in align("a", pairs, exchanges).values():
+        clock.to_unix(_TIMES)
+
+
+def _clock_files() -> list[bytes]:
+    pair = json.dumps({"kind": "pair", "monotonic_ns": 5, "real_ns": 10**18, "bracket_ns": 2})
+    said = {"kind": "exchange", "peer": "b", "at_ns": 10**9, "offset_ns": -4, "rtt_ns": 3}
+    exchange = json.dumps(said)
+    return [together(f"{pair}\n{exchange}\n{exchange}\n".encode(), f"{pair}\n".encode())]
+
+
+def _read_run_json(data: bytes, folder: Path) -> None:
+    from rltrace.report.listing import entries
+
+    _prepare(folder)
+    put(folder / "run.json", data)
+    entries([folder])
+    told = read_described(str(folder))
+    files = RunFiles(folder, told)
+    json.dumps(files.problems)
+
+
+def _run_files() -> list[bytes]:
+    more = {
+        "cwd": "/",
+        "end_real_ns": 10**18 + 10**9,
+        "exit_code": 0,
+        "rltrace_version": "0.1",
+        "settings": {"hooks": ["a:b=step"]},
+        "price": None,
+        "node": "n",
+        "wrap_pid": 9,
+    }
+    return [json.dumps(_META).encode(), json.dumps({**_META, **more}).encode()]
+
+
+def _read_manifest(data: bytes, folder: Path) -> None:
+    _prepare(folder)
+    _run_of(folder, data, (f"{PARQUET}/{MANIFEST_FILE}",))
+    for name in (*TABLES, "names"):
+        put(folder / PARQUET / f"{name}.parquet", b"")
+    for name in TABLES:
+        for path in (folder / name).glob("*"):
+            path.unlink()
+    if read_manifest(folder) is not None:
+        RunFiles(folder, _META)
+        Follower(folder)
+
+
+def _manifests() -> list[bytes]:
+    said = {
+        "schema_version": 1,
+        "rows": dict.fromkeys(TABLES, 3),
+        "segment_bytes": dict.fromkeys(TABLES, 0),
+        "processes": [_WHO, "other"],
+        "problems": [{"what": "torn-file", "target": "spans/x", "detail": "cut"}],
+    }
+    return [json.dumps(said).encode()]
+
+
+@cache
+def _times() -> object:
+    import numpy as np
+
+    return np.array([0, -1, 1, 10**9, 2**62, -(2**63), 2**63 - 1], np.int64)
+
+
+_TIMES = _times()
+
+_T = "rltrace.trace."
+
+TARGETS = (
+    Target(
+        "segment",
+        _read_segment,
+        _segments,
+        tuple(_T + m for m in ("segments", "stream", "arrow_layout", "growing", "own_files")),
+    ),
+    Target("names", _read_names, lambda: [_NAMES, b"[0,1]\n"], (_T + "names", _T + "files")),
+    Target(
+        "process",
+        _read_processes,
+        _process_files,
+        tuple(_T + m for m in ("processes", "parents", "stated", "files", "follow")),
+    ),
+    Target("clocks", _read_clocks, _clock_files, (_T + "alignment",)),
+    Target("run.json", _read_run_json, _run_files, (_T + "run_dir", _T + "stated")),
+    Target("manifest", _read_manifest, _manifests, (_T + "manifest",)),
+)

@@ -1,0 +1,66 @@
+"""What is fuzzed: a parser that takes any bytes, with inputs that it takes for good.
+
+A parser may refuse what it is given in one sentence (`RltraceError`); whatever else it raises, and
+whatever a `check` of what it returned finds, is a bug.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rltrace.trace.errors import RltraceError
+
+MEMORY = Path("/dev/shm")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A parser. `parse` is given an input and a folder of its own to put it into; `seeds` are
+    inputs to begin with; `modules` are those whose lines are counted as covered."""
+
+    name: str
+    parse: Callable[[bytes, Path], None]
+    seeds: Callable[[], list[bytes]]
+    modules: tuple[str, ...]
+
+    def __call__(self, data: bytes, folder: Path) -> None:
+        """Parses one input. Errors: whatever the parser raises that is no clean refusal."""
+        try:
+            self.parse(data, folder)
+        except RltraceError as error:
+            said = str(error)
+            assert said.strip(), "an empty sentence"
+
+
+@contextmanager
+def folder_in_memory() -> Iterator[Path]:
+    """A folder that no disk is written for."""
+    place = str(MEMORY) if os.access(MEMORY, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="rltrace-fuzz-", dir=place) as folder:
+        yield Path(folder)
+
+
+def put(path: Path, data: bytes) -> Path:
+    """Writes a file that may be there already."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    try:
+        os.write(file, data)
+    finally:
+        os.close(file)
+    return path
+
+
+def parts(data: bytes, count: int) -> list[bytes]:
+    """An input of several files: what stands between lines of `====`, the last one the rest."""
+    found = data.split(b"\n====\n", count - 1)
+    return [*found, *[b""] * (count - len(found))]
+
+
+def together(*files: bytes) -> bytes:
+    """The input that `parts` takes apart."""
+    return b"\n====\n".join(files)

@@ -235,7 +235,7 @@ class Recorder:
             "node": clock.node_id(),
             "boot_id": clock.boot_id(),
             "time_ns": clock.time_namespace(),
-            "argv": redacted(getattr(sys, "orig_argv", [])),
+            "argv": _command_line(),
             "python": ".".join(map(str, sys.version_info[:3])),
             "start_ns": self._started_ns,
             "clock": {"monotonic_ns": monotonic, "real_ns": real, "bracket_ns": bracket},
@@ -255,8 +255,16 @@ class Recorder:
 
 
 _active: Recorder | None = None
+_argv: list[str] = []
 _followers: list[Callable[[Recorder | None], None]] = []
 _fork_hook_set = False
+
+
+def _command_line() -> list[str]:
+    """That of this process, which those that are forked share: secrets are looked for once."""
+    if not _argv:
+        _argv.extend(redacted(getattr(sys, "orig_argv", [])))
+    return _argv
 
 
 def active() -> Recorder | None:

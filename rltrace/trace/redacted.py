@@ -15,12 +15,16 @@ if TYPE_CHECKING:
 
 REDACTED = "[redacted]"
 
-_HINTS = (
+_OF_NAMES = (
     *("key", "token", "secret", "pass", "pwd", "credential", "auth", "bearer", "signature", "sig="),
-    *("://", "sk-", "sk_", "hf_", "gh", "github_", "glpat", "xox", "akia", "asia", "aiza", "eyj"),
-    *("ya29", "npm_", "pypi-", "-----begin", "wandb_", "nvapi", "gsk_", "r8_", "cookie"),
+    "cookie",
 )
-"""A word that contains none of these holds no secret: most processes never load `re`."""
+_OF_FORMS = (
+    *("sk-", "sk_", "rk_", "hf_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-"),
+    *("xox", "akia", "asia", "aiza", "eyj", "ya29.", "npm_", "pypi-", "-----begin", "wandb_v"),
+    *("nvapi-", "gsk_", "r8_"),
+)
+"""A word that has none of these in it holds no secret: most processes never load `re`."""
 
 _SECRET = {
     *("secret", "secrets", "password", "passwords", "passwd", "passphrase", "pwd"),
@@ -51,20 +55,25 @@ _PLAIN = {"", "true", "false", "none", "null", "yes", "no", "on", "off", "auto"}
 def redacted(words: Iterable[object]) -> list[str]:
     """The words of a command line, secrets left out."""
     texts = [str(word) for word in words]
-    if not any(hint in text.lower() for text in texts for hint in _HINTS):
-        return texts
     found = []
     option = ""  # the word before, if its value follows
     for text in texts:
-        follows = not text.startswith("-") and _names_secret(option) and not _is_plain(option, text)
-        found.append(REDACTED if follows else _without_secrets(text))
-        option = text if text.startswith("-") and "=" not in text else ""
+        is_option = text.startswith("-")
+        follows = bool(option) and not is_option and _names_secret(option)
+        hidden = follows and not _is_plain(option, text)
+        found.append(REDACTED if hidden else _without_secrets(text))
+        option = text if is_option and "=" not in text and _has(text, _OF_NAMES) else ""
     return found
+
+
+def _has(text: str, hints: tuple[str, ...]) -> bool:
+    lower = text.lower()
+    return any(hint in lower for hint in hints)
 
 
 def _names_secret(name: str) -> bool:
     """Whether a name (`hf_token`, `apiKey`, `actor.wandb-key`) is that of a secret."""
-    words = _patterns()["word"].findall(name[-_LONGEST_NAME:])
+    words = _pattern("word").findall(name[-_LONGEST_NAME:])
     if not words:
         return False
     last = words[-1].lower()
@@ -85,66 +94,68 @@ def _is_plain(name: str, value: str) -> bool:
 
 def _without_secrets(text: str) -> str:
     """A word with the secrets inside it replaced."""
-    patterns = _patterns()
-    text = patterns["url"].sub(rf"\1{REDACTED}@", text)
-    text = patterns["scheme"].sub(rf"\1 {REDACTED}", text)
-    text = patterns["form"].sub(REDACTED, text)
+    if "://" in text and "@" in text:
+        text = _pattern("url").sub(rf"\1{REDACTED}@", text)
+    if _has(text, ("bearer", "basic")):
+        text = _pattern("scheme").sub(rf"\1 {REDACTED}", text)
+    if _has(text, _OF_FORMS):
+        text = _pattern("form").sub(REDACTED, text)
+    if not _has(text, _OF_NAMES) or not ("=" in text or ":" in text):
+        return text
     parts = []
     at = 0
-    while found := patterns["name"].search(text, at):
+    while found := _pattern("name").search(text, at):
         parts.append(text[at : found.end()])
         at = found.end()
         name, quote = found.group("name", "quote")
         if not _names_secret(name):
             continue
-        value = patterns[quote or "value"].match(text, at).group()
+        value = _pattern(quote or "value").match(text, at).group()
         parts.append(value if _is_plain(name, value) or REDACTED in value else REDACTED)
         at += len(value)
     return "".join((*parts, text[at:]))
 
 
+_FORMS = "|".join(
+    (
+        r"sk-[\w-]{16,}",  # OpenAI, Anthropic
+        r"[sr]k_(?:live|test)_\w{16,}",
+        r"hf_\w{16,}",
+        r"gh[pousr]_\w{20,}|github_pat_\w{20,}",
+        r"glpat-[\w-]{16,}",
+        r"xox[abeprs]-[\w-]{10,}",
+        r"(?:AKIA|ASIA)[0-9A-Z]{16}",
+        r"AIza[\w-]{30,}",
+        r"ya29\.[\w-]{20,}",
+        r"npm_\w{30,}",
+        r"pypi-[\w-]{30,}",
+        r"wandb_v\d_\w{20,}",
+        r"nvapi-[\w-]{20,}",
+        r"gsk_\w{20,}",
+        r"r8_\w{30,}",
+        r"eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*",  # a JSON web token
+    )
+)
+
+_EXPRESSIONS = {
+    "'": "[^']*",
+    '"': '[^"]*',
+    "value": r"[^\s'\"&;,)}]*",
+    "word": r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+",
+    "url": r"(\b[a-zA-Z][\w+.-]{0,30}://)[^/\s@'\"]+@",
+    "scheme": r"\b([Bb]earer|[Bb]asic|BEARER|BASIC)\s+[\w+/=.~-]{6,}",
+    "form": rf"(?<![\w-])(?:{_FORMS})|(?s:-----BEGIN [A-Z ]*PRIVATE KEY-----"
+    r".*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z))",
+    "name": r"(?<![\w.-])(?P<name>[\w.-]+)['\"]?\]?\s*(?:=|:(?!//))\s*(?P<quote>['\"]?)",
+}
+
 _compiled: dict[str, Pattern[str]] = {}
 
 
-def _patterns() -> Any:
-    """The expressions, compiled when first needed: `re` takes a process some milliseconds."""
-    if not _compiled:
+def _pattern(which: str) -> Any:
+    """An expression, compiled when first needed: `re` takes a process some milliseconds."""
+    if which not in _compiled:
         import re
 
-        prefixed = "|".join(
-            (
-                r"sk-[\w-]{16,}",  # OpenAI, Anthropic
-                r"[sr]k_(?:live|test)_\w{16,}",
-                r"hf_\w{16,}",
-                r"gh[pousr]_\w{20,}|github_pat_\w{20,}",
-                r"glpat-[\w-]{16,}",
-                r"xox[abeprs]-[\w-]{10,}",
-                r"(?:AKIA|ASIA)[0-9A-Z]{16}",
-                r"AIza[\w-]{30,}",
-                r"ya29\.[\w-]{20,}",
-                r"npm_\w{30,}",
-                r"pypi-[\w-]{30,}",
-                r"wandb_v\d_\w{20,}",
-                r"nvapi-[\w-]{20,}",
-                r"gsk_\w{20,}",
-                r"r8_\w{30,}",
-                r"eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*",  # a JSON web token
-            )
-        )
-        _compiled["'"] = re.compile("[^']*")
-        _compiled['"'] = re.compile('[^"]*')
-        _compiled.update(
-            word=re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+"),
-            url=re.compile(r"(\b[a-zA-Z][\w+.-]{0,30}://)[^/\s@'\"]+@"),
-            scheme=re.compile(r"\b([Bb]earer|[Bb]asic|BEARER|BASIC)\s+[\w+/=.~-]{6,}"),
-            form=re.compile(
-                rf"(?<![\w-])(?:{prefixed})|-----BEGIN [A-Z ]*PRIVATE KEY-----"
-                r".*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
-                re.DOTALL,
-            ),
-            name=re.compile(
-                r"(?<![\w.-])(?P<name>[\w.-]+)['\"]?\]?\s*(?:=|:(?!//))\s*(?P<quote>['\"]?)"
-            ),
-            value=re.compile(r"[^\s'\"&;,)}]*"),
-        )
-    return _compiled
+        _compiled[which] = re.compile(_EXPRESSIONS[which])
+    return _compiled[which]

@@ -74,6 +74,14 @@ def read_own(path: str | Path, begin: int = 0) -> bytes:
         return opened.read(MOST_TEXT_BYTES)
 
 
+def own_lines(path: str | Path) -> list[str]:
+    """The lines of a text file; none of one that cannot be read."""
+    try:
+        return lines_of(read_own(path))
+    except OSError:
+        return []
+
+
 def lines_of(text: bytes) -> list[str]:
     """The lines that are not empty. They end with a line feed and nothing else: names may hold what
     `splitlines` takes for an end, such as U+2028."""

@@ -12,6 +12,7 @@ import rltrace
 from rltrace.report.inventory import inventory
 from rltrace.trace.alignment import align, read_clock_files
 from rltrace.trace.arrow_header import batch_message, schema_message
+from rltrace.trace.ends import read_ends
 from rltrace.trace.files import RunFiles
 from rltrace.trace.follow import Follower
 from rltrace.trace.growing import GrowingSegment
@@ -107,7 +108,7 @@ def _prepare(folder: Path) -> None:
     if (folder / "run.json").exists():
         return
     put(folder / "run.json", json.dumps(_META).encode())
-    for name in ("names", "process", "clocks", "problems", *TABLES):
+    for name in ("names", "process", "clocks", "problems", "ends", "dropped", *TABLES):
         (folder / name).mkdir()
     facts = {"node": "n", "clock": {"monotonic_ns": 5, "real_ns": 10**18, "bracket_ns": 1}}
     put(folder / "process" / f"{_WHO}.json", json.dumps(facts).encode())
@@ -120,9 +121,11 @@ _NAMES = b'[0,"gpu.util"]\n[1,"queue"]\n[2,"\\u2028x"]\n'
 
 def _read_processes(data: bytes, folder: Path) -> None:
     _prepare(folder)
-    files = ("process/a.json", "process/b.json", "problems/a.jsonl")
-    _run_of(folder, data, files)
+    files = ("process/a.json", "process/b.json", "problems/a.jsonl", "ends/a.jsonl")
+    _run_of(folder, data, (*files, "dropped/n.jsonl"))
     run = rltrace.open_run(folder)
+    read_ends(folder, run.processes)
+    run.sql("FROM dropped_steps").fetchall()
     json.dumps([process.facts for process in run.processes])
     inventory(run)
     Follower(folder).poll()
@@ -148,7 +151,11 @@ def _process_files() -> list[bytes]:
     }
     problem = {"what": "not-hooked", "target": "x", "detail": "y", "times": 3}
     lines = json.dumps(problem).encode() + b"\n"
-    return [together(*(json.dumps(f).encode() for f in (facts, {"pid": 1})), lines * 2)]
+    end = {"pid": 7, "signal": 9, "asked": True, "monotonic_ns": 2 * 10**9}
+    steps = {"steps": [[1, "train", 1, 0.5, 2], [1, "step", 1, 0.5, 0]], "spans": [[1, 2, 3]]}
+    dropped = {"table": "spans", "rows": 2, "bytes": 9, "until_ns": 10**9, **steps}
+    told = (json.dumps(line).encode() + b"\n" for line in (end, dropped))
+    return [together(*(json.dumps(f).encode() for f in (facts, {"pid": 1})), lines * 2, *told)]
 
 
 def _read_clocks(data: bytes, folder: Path) -> None:

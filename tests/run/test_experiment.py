@@ -28,6 +28,7 @@ from rltrace.run import experiment
 from rltrace.run.change import Change, change_of_fix, change_of_words, stated_settings
 from rltrace.run.experiment import Plan
 from rltrace.trace.errors import RltraceError
+from rltrace.trace.redacted import redacted
 from rltrace.trace.vocabulary import Stage
 from rltrace.trainer.config import TrainerConfig
 from tests.analysis.handmade import process, run_of
@@ -323,6 +324,18 @@ def test_a_dry_run_is_told_in_json_too(tmp_path: Path) -> None:
     told = json.loads(done.stdout)
     assert [(run["pair"], run["variant"]) for run in told["runs"]] == [(1, "before"), (1, "after")]
     assert told["runs"][1]["command"][-2:] == ["--max-lag", "1"]
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_command_that_was_recorded_without_its_secrets_is_not_run_again(tmp_path: Path) -> None:
+    path = of_trainer(tmp_path)
+    told = json.loads((path / "run.json").read_text())
+    command = redacted([*told["command"], "--api-key", "abc"])
+    (path / "run.json").write_text(json.dumps({**told, "command": command}))
+    words = ["experiment", str(path), "--set", "max_lag=1", "--out", str(tmp_path / "x")]
+    done = CliRunner().invoke(main, words)
+    assert (done.exit_code, done.stderr.count("\n")) == (3, 1)
+    assert "recorded without its secrets" in done.stderr
     assert not (tmp_path / "x").exists()
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.synthetic.played import MAIN_LANE, SECOND, START_NS, Interval, Process, Timeline
+from benchmarks.synthetic.repeated import Columns, Repeats
 from benchmarks.synthetic.workload import Workload
 from rltrace.trace.run_dir import CLOCKS, NAMES, PROBLEMS, PROCESS, create_run, update_run_json
 from rltrace.trace.schema import TABLES, Table
@@ -25,10 +26,9 @@ DTYPE = {"b": np.int8, "i": np.int32, "q": np.int64, "f": np.float32, "d": np.fl
 BATCH_ROWS = 8192
 SEGMENT_ROWS = 1_200_000
 RTT_NS = 80_000
+EXCHANGE_NS = 60 * SECOND
 EMPTY_ROWS = 100  # space that was allocated and never used, at the end of each last batch
 SPAN_COLUMNS = [c.name for c in TABLES["spans"].columns]
-
-Columns = dict[str, "np.ndarray[Any, np.dtype[Any]]"]
 
 
 def write(path: Path, load: Workload, timeline: Timeline) -> int:
@@ -36,7 +36,9 @@ def write(path: Path, load: Workload, timeline: Timeline) -> int:
     settings = {"synthetic": asdict(load)}
     create_run(str(path), ["python", "train.py"], settings, "synthetic")
     clocks = [_Clock(node) for node in range(load.nodes)]
+    repeats = Repeats.of(load, timeline)
     end = timeline.steps[-1].window[1] + SECOND if timeline.steps else START_NS + SECOND
+    end += (repeats.count - 1) * repeats.period_ns
     update_run_json(
         str(path),
         start_real_ns=START_NS,
@@ -51,7 +53,8 @@ def write(path: Path, load: Workload, timeline: Timeline) -> int:
     each = max(0, load.spans - coarse) // places if places else 0
     total = 0
     for pid, process in enumerate(timeline.processes, 4001):
-        total += _ProcessFiles(path, load, process, pid, clocks[process.node]).write(each)
+        files = _ProcessFiles(path, load, process, pid, clocks[process.node], repeats)
+        total += files.write(each)
     if load.torn:
         _tear(path)
     return total
@@ -74,7 +77,7 @@ class _Clock:
             lines.append(
                 {"kind": "pair", "monotonic_ns": monotonic, "real_ns": real, "bracket_ns": 200}
             )
-            if reference is not self:
+            if reference is not self and (now - START_NS) % EXCHANGE_NS == 0:
                 offset = self.zero_ns - reference.zero_ns
                 lines.append(
                     {
@@ -91,9 +94,16 @@ class _Clock:
 
 class _ProcessFiles:
     def __init__(
-        self, path: Path, load: Workload, process: Process, pid: int, clock: _Clock
+        self,
+        path: Path,
+        load: Workload,
+        process: Process,
+        pid: int,
+        clock: _Clock,
+        repeats: Repeats,
     ) -> None:
         self.path, self.load, self.process, self.clock = path, load, process, clock
+        self.repeats = repeats
         self.pid = pid
         self.who = f"node{process.node}-{pid}-{3600 + pid}"
         self.names: dict[str, int] = {}
@@ -102,13 +112,13 @@ class _ProcessFiles:
         """Write everything of this process; returns its number of spans."""
         self._describe()
         spans = self._spans(inner_each)
-        self._table(TABLES["spans"], spans)
+        total = self._table(TABLES["spans"], spans)
         for table, parts in self.process.columns.items():
             joined = {k: np.concatenate([p[k] for p in parts]) for k in parts[0]}
             self._table(TABLES[table], joined)
         lines = (json.dumps([number, text]) + "\n" for text, number in self.names.items())
         (self.path / NAMES / f"{self.who}.jsonl").write_text("".join(lines))
-        return len(spans["start_ns"])
+        return total
 
     def _describe(self) -> None:
         load, process = self.load, self.process
@@ -177,17 +187,35 @@ class _ProcessFiles:
     def _name(self, text: str) -> int:
         return self.names.setdefault(text, len(self.names))
 
-    def _table(self, table: Table, columns: Columns) -> None:
-        n = len(columns[table.columns[0].name])
-        if not n:
-            return
-        for segment, begin in enumerate(range(0, n, SEGMENT_ROWS)):
-            end = min(n, begin + SEGMENT_ROWS)
-            target = self.path / table.name / f"{self.who}.{segment}.arrows"
-            with pa.ipc.new_stream(target, _schema(table)) as writer:
-                for first in range(begin, end, BATCH_ROWS):
-                    last = min(first + BATCH_ROWS, end)
-                    writer.write_batch(self._batch(table, columns, first, last, last == n))
+    def _table(self, table: Table, columns: Columns) -> int:
+        """Write a table; returns the number of its rows."""
+        columns = {name: self._numbers(values) for name, values in columns.items()}
+        marker = table.columns[0].name
+        written = segment = 0
+        writer: pa.ipc.RecordBatchStreamWriter | None = None
+        for block, is_last in self.repeats.blocks(table, columns):
+            n = len(block[marker])
+            for first in range(0, n, BATCH_ROWS):
+                if writer is None or written >= SEGMENT_ROWS * segment:
+                    if writer is not None:
+                        writer.close()
+                    target = self.path / table.name / f"{self.who}.{segment}.arrows"
+                    writer = pa.ipc.new_stream(target, _schema(table))
+                    segment += 1
+                last = min(first + BATCH_ROWS, n)
+                batch = self._batch(table, block, first, last, pad=is_last and last == n)
+                writer.write_batch(batch)
+                written += last - first
+        if writer is not None:
+            writer.close()
+        return written
+
+    def _numbers(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Texts as ids of names."""
+        if values.dtype.kind != "U":
+            return values
+        texts, place = np.unique(values, return_inverse=True)
+        return np.array([self._name(str(text)) for text in texts], np.int32)[place]
 
     def _batch(
         self, table: Table, columns: Columns, first: int, last: int, pad: bool
@@ -197,9 +225,6 @@ class _ProcessFiles:
             dtype = DTYPE[column.kind]
             if column.name not in columns:
                 values = np.full(last - first, np.nan if column.kind in "fd" else -1, dtype)
-            elif columns[column.name].dtype.kind == "U":
-                texts = columns[column.name][first:last]
-                values = np.array([self._name(str(text)) for text in texts], dtype)
             else:
                 values = columns[column.name][first:last].astype(dtype, copy=False)
             if column.is_time:

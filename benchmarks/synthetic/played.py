@@ -90,3 +90,8 @@ class Timeline:
     processes: list[Process]
     steps: list[StepPlan]
     batches: list[Batch]
+
+
+def period_ns(steps: list[StepPlan]) -> int:
+    """From the beginning of the first step to the end of the last, ns."""
+    return steps[-1].window[1] - steps[0].window[0]

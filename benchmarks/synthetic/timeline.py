@@ -18,6 +18,7 @@ from benchmarks.synthetic.played import (
     Process,
     StepPlan,
     Timeline,
+    period_ns,
 )
 from benchmarks.synthetic.workload import Workload
 from rltrace.trace.vocabulary import Fate, Finish, Outcome, Phase, Stage, SyncRole, Transport, word
@@ -304,8 +305,14 @@ class _Player:
         return end
 
     def _uses(self) -> None:
-        """Write each sample's fate in the step that met it; steps after the last never come."""
+        """Write each sample's fate in the step that met it; steps after the last never come, unless
+        the steps are repeated: then the first ones follow."""
         windows = {plan.step: plan.window for plan in self.steps}
+        if self.load.repeats > 1:
+            period = period_ns(self.steps)
+            windows |= {
+                step + len(self.steps): (a + period, b + period) for step, (a, b) in windows.items()
+            }
         for batch in self.batches:
             for step in np.unique(batch.used_step):
                 if step not in windows:

@@ -47,14 +47,17 @@ def unreadable(run: Run) -> str | None:
     """Why nothing is left to be told of a run, in one sentence: no row of what its processes
     recorded can be read, or not even a process is known, and it is not known to be going on. None
     where there is something."""
-    if any(run.rows(name) for name in TABLES if name != "samples"):
+    tables = [name for name in TABLES if name != "samples"]
+    if any(run.has_rows(name) for name in tables):
         return None
+    for name in tables:
+        run.rows(name)  # tells what is wrong with its files
     broken = damaged(run)
     if broken:
-        tables = sorted({table for one in broken for table in one.tables})
+        torn = sorted({table for one in broken for table in one.tables})
         return (
             f"{run.path}: nothing of what was recorded can be read: the files of "
-            f"{', '.join(tables)} are damaged"
+            f"{', '.join(torn)} are damaged"
         )
     lives = None if run.meta.get("end_real_ns") else Liveness().of_command(run.meta)
     if run.processes or lives:

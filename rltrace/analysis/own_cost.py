@@ -50,7 +50,7 @@ def own_cost(run: Run, activity: Activity, recorded_until_ns: int) -> OwnCost:
     events = spans + rows
     cost_ns = {p: spans[p] * span_ns + rows[p] * row_ns for p in events}
     wall_ns = {
-        process.number: recorded_until_ns - process.start_ns
+        process.number: recorded_until_ns - max(process.start_ns, run.since_ns)
         for process in run.processes
         if 0 < process.start_ns < recorded_until_ns
     }

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 def recorded_until(run: Run, activity: Activity) -> int:
     """Until when there was a recording, Unix ns: the run's end where it is known, now where the job
-    goes on, else the last event."""
+    goes on, else the last event; of a part of the run its end."""
+    if run.until_ns is not None:
+        return run.until_ns
     ended = run.meta.get("end_real_ns")
     if ended is None and Liveness().of_command(run.meta):
         ended = now_ns(run.meta)

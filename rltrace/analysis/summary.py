@@ -55,7 +55,8 @@ class RunFacts:
     seen) to the end of the command; `ended` is whether `wrap` saw it end; `exit_code` None: it did
     not. `processes` are those of the job, `roles` has the agents too. `imported` names the log that
     an imported run was made of (empty for a traced one): its processes are not the job's.
-    `laid_out` is whether that log told durations only, and not when they began."""
+    `laid_out` is whether that log told durations only, and not when they began; `part` whether only
+    some steps were asked for: times are of those."""
 
     id: str
     path: str
@@ -73,6 +74,7 @@ class RunFacts:
     spans: int
     imported: str
     laid_out: bool
+    part: bool
 
 
 @dataclass(frozen=True)
@@ -289,6 +291,7 @@ def _facts(run: Run, activity: Activity, until: int) -> RunFacts:
         spans=sum(activity.spans_of_stage.values()),
         imported=_imported(meta.get("imported")),
         laid_out=is_laid_out(run),
+        part=run.since_ns > 0,
     )
 
 

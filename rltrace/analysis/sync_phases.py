@@ -16,6 +16,8 @@ from rltrace.trace.vocabulary import Phase, Stage
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
 
+_PAIRS = 4_000_000  # that are looked at together
+
 
 def phases(run: Run, participants: str) -> tuple[tuple[str, Spread], ...]:
     """Seconds an update by phase, of the phases that were recorded. `participants` is SQL that
@@ -26,8 +28,13 @@ def phases(run: Run, participants: str) -> tuple[tuple[str, Spread], ...]:
     several phases of an update run, in different processes, is the first phase's: the later one
     still has to wait for that.
     """
-    number, start, end = columns(run, f"select number, start_ns, end_ns from ({participants})")
-    of, phase, process, lane, begun, ended = columns(run, _PHASES_OF.format(participants))
+    number, mine, start, end = columns(
+        run, f"select number, process, start_ns, end_ns from ({participants})"
+    )
+    found = columns(run, _PHASES)
+    place = _of_updates(found[1], found[3], found[4], mine, start, end)
+    phase, process, lane, begun, ended = (column[place >= 0] for column in found)
+    of = number[place[place >= 0]]
     if not len(of):
         return ()
     numbers, place = np.unique(number, return_inverse=True)
@@ -56,20 +63,49 @@ def phases(run: Run, participants: str) -> tuple[tuple[str, Spread], ...]:
     return tuple((named(Phase, one), spread(spent[:, one])) for one in seen)
 
 
-_PHASES_OF = f"""
-    with spans as (
-        select row_number() over () as id, * from raw_spans
-        where start_ns > 0 and end_ns >= start_ns
-          and stage = {int(Stage.SYNC)} and phase between 0 and {max(Phase)})
-    select arg_max(p.number, [(p.process = s.process)::bigint,
-                              least(p.end_ns, s.end_ns) - greatest(p.start_ns, s.start_ns),
-                              p.start_ns]),
-           any_value(s.phase), any_value(s.process), any_value(s.lane), any_value(s.start_ns),
-           any_value(s.end_ns)
-    from spans s join ({{}}) p on p.start_ns <= s.end_ns and s.start_ns <= p.end_ns
-    group by s.id"""
-# A phase is of the update that its own process took part in meanwhile, if there is one; of several
-# the one that it overlaps longest, and of those the one begun last.
+_PHASES = f"""
+    select phase, process, lane, start_ns, end_ns from raw_spans
+    where start_ns > 0 and end_ns >= start_ns
+      and stage = {int(Stage.SYNC)} and phase between 0 and {max(Phase)}"""
+
+
+def _of_updates(
+    process: Ints, begun: Ints, ended: Ints, mine: Ints, start: Ints, end: Ints
+) -> Ints:
+    """The place of the participant (in process `mine`, from `start` to `end`) that each phase is
+    of; -1: none. A phase is of the update that its own process took part in meanwhile, if there is
+    one, else of one that others did; of several the one that it overlaps longest, and of those the
+    one begun last."""
+    found = np.full(len(process), -1, np.int64)
+    theirs, own = np.argsort(mine, kind="stable"), np.argsort(process, kind="stable")
+    for one in np.unique(process):
+        spans = own[slice(*np.searchsorted(process[own], [one, one + 1]))]
+        parts = theirs[slice(*np.searchsorted(mine[theirs], [one, one + 1]))]
+        place = _longest(begun[spans], ended[spans], start[parts], end[parts])
+        found[spans] = np.append(parts, -1)[place]
+    rest = np.flatnonzero(found == -1)
+    found[rest] = _longest(begun[rest], ended[rest], start, end)
+    return found
+
+
+def _longest(begun: Ints, ended: Ints, start: Ints, end: Ints) -> Ints:
+    """For each interval the place of the one from `start` to `end` that it overlaps longest."""
+    found = np.full(len(begun), -1, np.int64)
+    order = np.argsort(start, kind="stable")
+    start, end = start[order], end[order]
+    low = np.searchsorted(np.maximum.accumulate(end), begun, side="left")
+    near = np.clip(np.searchsorted(start, ended, side="right") - low, 0, None)
+    cuts = np.searchsorted(np.cumsum(near), np.arange(_PAIRS, near.sum(), _PAIRS))
+    for part in np.split(np.arange(len(begun)), cuts):
+        which = np.repeat(part, near[part])
+        before = np.repeat(np.cumsum(near[part]) - near[part], near[part])
+        at = np.repeat(low[part], near[part]) + np.arange(len(which)) - before
+        meet = end[at] >= begun[which]
+        which, at = which[meet], at[meet]
+        overlap = np.minimum(end[at], ended[which]) - np.maximum(start[at], begun[which])
+        best = np.lexsort((start[at], overlap, which))
+        found[which[best]] = order[at[best]]  # of several the last stays
+    return found
 
 
 def _bounds(group: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:

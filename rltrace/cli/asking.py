@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rltrace.cli.manual import command
-from rltrace.cli.options import JSON, RUN, RunFolder, print_json
+from rltrace.cli.options import (
+    JSON,
+    LAST,
+    RUN,
+    STEPS,
+    RunFolder,
+    narrow_to,
+    print_json,
+)
 from rltrace.cli.output import console
 from rltrace.trace.errors import CANNOT_TELL, OK, WRONG_USAGE, RltraceError
 
@@ -33,8 +41,17 @@ if TYPE_CHECKING:
     metavar="NAME=VALUE",
     help="What to change, e.g. `placement=async`. Repeatable: together. None: all, one at a time.",
 )
+@STEPS
+@LAST
 @JSON
-def whatif(run: Path | None, stages: Path | None, moves: tuple[str, ...], as_json: bool) -> None:
+def whatif(
+    run: Path | None,
+    stages: Path | None,
+    moves: tuple[str, ...],
+    steps: str | None,
+    last: int | None,
+    as_json: bool,
+) -> None:
     """What a change would gain: `rltrace whatif --lever placement=one-step-off`.
 
     Of a run that is not well (its report has an alarm) no list of gains is given (exit 3), and what
@@ -47,8 +64,10 @@ def whatif(run: Path | None, stages: Path | None, moves: tuple[str, ...], as_jso
 
     if stages is not None and run is not None:
         raise RltraceError("give a run or --stages, not both", WRONG_USAGE)
+    if stages is not None and (steps is not None or last is not None):
+        raise RltraceError("--stages has no steps to choose from", WRONG_USAGE)
     pairs = levers.moves(moves)
-    found_wrong, walls, source = _whatif_source(run, stages)
+    found_wrong, walls, source = _whatif_source(run, stages, steps, last)
     alarms = [alarm.says for alarm in found_wrong if alarm.forbids]
     beside = [alarm.says for alarm in found_wrong if alarm.beside]
     if alarms and not pairs and not as_json:
@@ -77,7 +96,7 @@ def whatif(run: Path | None, stages: Path | None, moves: tuple[str, ...], as_jso
 
 
 def _whatif_source(
-    run: Path | None, stages: Path | None
+    run: Path | None, stages: Path | None, which: str | None, last: int | None
 ) -> tuple[tuple[Alarm, ...], tuple[Wall, ...], Any]:
     """The alarms of the run that is asked about, its walls, and its workload."""
     if stages is not None:
@@ -91,6 +110,7 @@ def _whatif_source(
     from rltrace.run.reading import open_readable
 
     opened = open_readable(find_run(run))
+    narrow_to(opened, which, last)
     parts = parts_of(opened)
     source = workload_of(opened, parts)
     if few := too_few(len(parts.steps.steady)):

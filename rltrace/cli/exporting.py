@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rltrace.cli.manual import command
-from rltrace.cli.options import JSON, RUN, print_json, reads_a_run, say
+from rltrace.cli.options import JSON, RUN, print_json, reads_steps_of_a_run, say
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @click.option("--open", "opens", is_flag=True, help="Show it in the Perfetto UI, served from here.")
 @click.option("--no-browser", is_flag=True, help="With --open: start no browser.")
 @JSON
-@reads_a_run
+@reads_steps_of_a_run
 def timeline(
     run: Run,
     output: Path | None,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rltrace.cli.manual import command
-from rltrace.cli.options import JSON, RUN, print_json, reads_a_run, say
+from rltrace.cli.options import JSON, RUN, print_json, reads_steps_of_a_run, say
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     help="With --endpoint: sent along, a token for instance. Repeatable.",
 )
 @JSON
-@reads_a_run
+@reads_steps_of_a_run
 def otlp(
     run: Run, output: Path | None, endpoint: str | None, headers: tuple[str, ...], as_json: bool
 ) -> None:

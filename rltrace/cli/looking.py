@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING
 import click
 
 from rltrace.cli.manual import command
-from rltrace.cli.options import JSON, RUN, one_form, opens_a_run, print_json, reads_a_run, say
+from rltrace.cli.options import (
+    JSON,
+    RUN,
+    one_form,
+    opens_a_run,
+    print_json,
+    reads_a_run,
+    reads_steps_of_a_run,
+    say,
+)
 from rltrace.cli.output import console
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 
@@ -43,7 +52,7 @@ _CHEAPEST, _DEAREST = 1e-4, 1e6  # US$ per device-hour; what is beyond is a slip
 )
 @click.option("--svg", type=click.Path(path_type=Path), help="Write it as a picture.")
 @click.option("--html", type=click.Path(path_type=Path), help="Write it as a page of its own.")
-@reads_a_run
+@reads_steps_of_a_run
 def report(
     run: Run,
     as_json: bool,
@@ -145,7 +154,8 @@ def doctor(run: Path | None, as_json: bool) -> None:
 @JSON
 @reads_a_run
 def compact(run: Run, delete_segments: bool, as_json: bool) -> None:
-    """Turn a run into Parquet, for keeping: about a fifth of the size, and faster to read."""
+    """Turn a run into Parquet, for keeping: about a fifth of the size, and faster to read. Of a job
+    that goes on what has ended is turned, and its files are left alone."""
     from dataclasses import asdict
 
     from rich import filesize
@@ -166,4 +176,6 @@ def compact(run: Run, delete_segments: bool, as_json: bool) -> None:
         rows = sum(done.rows.values())
         sizes = f"{filesize.decimal(before)} of segments -> {filesize.decimal(after)}"
         kept = "" if delete_segments else "; the segments are kept (--delete-segments)"
+        if not done.settled:
+            kept = "; the job goes on, and the rest is read from its segments"
         say(f"{run.path}: {rows:,} rows, {sizes}{kept}")

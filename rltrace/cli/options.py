@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,6 +15,9 @@ import rltrace
 from rltrace.cli import completing
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.printable import visible
+
+if TYPE_CHECKING:
+    from rltrace.trace.run import Run
 
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -44,6 +47,13 @@ class RunFolder(click.Path):
         return super().convert(value, param, ctx)
 
 
+STEPS = click.option("--steps", metavar="A..B", help="Of these steps only: 7, 5..9, 5.., ..9.")
+LAST = click.option(
+    "--last",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Of the last N complete steps only, and what came after them.",
+)
 RUN = click.argument(
     "run", required=False, type=RunFolder(path_type=Path), shell_complete=completing.runs
 )
@@ -72,6 +82,29 @@ def reads_a_run(function: Callable[..., None]) -> Callable[..., None]:
         function(run=open_readable(find_run(run)), **options)
 
     return command
+
+
+def reads_steps_of_a_run(function: Callable[..., None]) -> Callable[..., None]:
+    """As `reads_a_run`, narrowed to the steps that `--steps` or `--last` says."""
+    with_options = STEPS(LAST(function))
+
+    @wraps(with_options)
+    def command(run: Run, steps: str | None, last: int | None, **options: Any) -> None:
+        narrow_to(run, steps, last)
+        function(run=run, **options)
+
+    return reads_a_run(command)
+
+
+def narrow_to(run: Run, steps: str | None, last: int | None) -> None:
+    """Narrows a run to what `--steps` or `--last` says. Errors: `RltraceError`."""
+    if steps is None and last is None:
+        return
+    from rltrace.analysis.step_range import Asked, asked_steps, narrow
+
+    if steps is not None and last is not None:
+        raise RltraceError("give one of --steps and --last", WRONG_USAGE)
+    narrow(run, Asked(newest=last) if steps is None else asked_steps(steps))
 
 
 def one_form(asked: dict[str, bool]) -> None:

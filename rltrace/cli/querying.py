@@ -13,7 +13,7 @@ import click
 
 from rltrace.cli import completing
 from rltrace.cli.manual import command
-from rltrace.cli.options import JSON, one_form, print_json
+from rltrace.cli.options import JSON, LAST, STEPS, narrow_to, one_form, print_json
 from rltrace.cli.output import console
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 
@@ -34,9 +34,18 @@ _QUERY = re.compile(
 @click.argument("words", nargs=-1, metavar="[RUN] SQL|@NAME", shell_complete=completing.questions)
 @JSON
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
+@STEPS
+@LAST
 @click.option("--list", "wanted", flag_value="list", help="List the queries that have a name.")
 @click.option("--show", "wanted", flag_value="show", help="Print a named query and do not ask it.")
-def query(words: tuple[str, ...], as_json: bool, as_csv: bool, wanted: str | None) -> None:
+def query(
+    words: tuple[str, ...],
+    as_json: bool,
+    as_csv: bool,
+    steps: str | None,
+    last: int | None,
+    wanted: str | None,
+) -> None:
     """Ask a run in SQL: `rltrace query "SELECT stage, seconds FROM stages"`, or by a name:
     `rltrace query @slowest_trajectories` (docs/queries.md).
 
@@ -56,7 +65,10 @@ def query(words: tuple[str, ...], as_json: bool, as_csv: bool, wanted: str | Non
     elif wanted == "show":
         _show(_named(sql), as_json)
     else:
-        _answer(_named(sql).sql if sql.startswith("@") else sql, run, as_json, as_csv)
+        asked = _named(sql).sql if sql.startswith("@") else sql
+        opened = _opened(run)
+        narrow_to(opened, steps, last)
+        _answer(asked, opened, as_json, as_csv)
 
 
 def _told_apart(words: tuple[str, ...]) -> tuple[str | None, Path | None]:
@@ -129,15 +141,21 @@ def _one_statement(sql: str) -> None:
         raise RltraceError(f"one query at a time: these are {number} statements", WRONG_USAGE)
 
 
-def _answer(sql: str, run: Path | None, as_json: bool, as_csv: bool) -> None:
+def _opened(run: Path | None) -> Run:
+    """The run, which is all that a query can read."""
     from rltrace.hooks.identity import identify
-    from rltrace.report import rows
     from rltrace.run.location import find_run
     from rltrace.run.reading import open_readable
 
     opened = open_readable(find_run(run))
     opened.add_function("id_of", identify)
     opened.lock()
+    return opened
+
+
+def _answer(sql: str, opened: Run, as_json: bool, as_csv: bool) -> None:
+    from rltrace.report import rows
+
     _one_statement(sql)
 
     def answer() -> None:

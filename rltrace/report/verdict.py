@@ -286,7 +286,7 @@ def facts(summary: Summary) -> Iterator[str]:
     parts = [run.framework] if run.framework else []
     if not steps.whole_run:
         warm = f" ({len(steps.warmup)} of warm-up)" if steps.warmup else ""
-        parts.append(f"{units.plural(steps.complete, 'step')}{warm}")
+        parts.append(f"{units.plural(steps.complete, 'step')}{warm}{_which(summary)}")
     if summary.goodput is not None and summary.goodput.devices.count:
         devices = summary.goodput.devices
         name = f" ({devices.name})" if devices.name else ""
@@ -302,6 +302,15 @@ def facts(summary: Summary) -> Iterator[str]:
     else:
         parts.append(f"{units.seconds(run.recorded_s)} {'told' if run.imported else 'recorded'}")
     yield " · ".join(parts)
+
+
+def _which(summary: Summary) -> str:
+    """The numbers of the steps, where a part of the run was asked for."""
+    if not summary.run.part:
+        return ""
+    numbers = [one.step for one in summary.steps.times]
+    which = f"{min(numbers)} to {max(numbers)}" if len(numbers) > 1 else str(numbers[0])
+    return f" ({which}, no others)"
 
 
 def warnings(summary: Summary) -> Iterator[str]:

@@ -14,13 +14,13 @@ from rltrace.trace.schema import TABLES
 
 def table_columns(manifest: Manifest, table: str) -> dict[str, NDArray[Any]]:
     """The columns of a table, `process` among them. Errors: `RltraceError` where it is none."""
-    path = manifest.tables[table]
-    rows = _read(path)
+    paths = [part.path for part in manifest.tables[table]]
+    rows = _read(*paths)
     try:
         columns = {c.name: rows[c.name].to_numpy().astype(c.kind) for c in TABLES[table].columns}
         return {**columns, "process": rows["process"].to_numpy().astype("i")}
     except (KeyError, ValueError, TypeError) as error:
-        raise RltraceError(f"{path} cannot be read: {error}") from None
+        raise RltraceError(f"{paths[0].parent} cannot be read: {error}") from None
 
 
 def name_texts(manifest: Manifest) -> list[str]:
@@ -34,10 +34,10 @@ def name_texts(manifest: Manifest) -> list[str]:
     return names
 
 
-def _read(path: Path) -> Any:
+def _read(*paths: Path) -> Any:
     from pyarrow import ArrowException, parquet  # 0.1 s, and runs that are followed have none
 
     try:
-        return parquet.read_table(path)
+        return parquet.read_table(list(paths))
     except (OSError, ArrowException) as error:
-        raise RltraceError(f"{path} cannot be read: {error}") from None
+        raise RltraceError(f"{paths[0]} cannot be read: {error}") from None

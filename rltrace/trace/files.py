@@ -21,7 +21,7 @@ from rltrace.trace.own_files import NO_PLAIN_FILE, lines_of, own_files, read_own
 from rltrace.trace.parents import roles_of_parents
 from rltrace.trace.processes import Process, described
 from rltrace.trace.schema import TABLES
-from rltrace.trace.segments import Segment, read_segments
+from rltrace.trace.segments import read_segments, segments_in
 from rltrace.trace.stated import PROCESS as PROCESS_KINDS
 from rltrace.trace.stated import fitting, problem_of
 from rltrace.trace.stream import Columns, joined
@@ -31,37 +31,50 @@ from rltrace.trace.texts import parsed
 class RunFiles:
     """The files of the run in `path`, which `meta` (its run.json) describes.
 
-    `manifest` is that of a compacted run, or None; `clocks` say how a node's monotonic clock maps
-    to the run's time; `names` number every text that a table read so far refers to; `dropped` is
-    what was dropped to keep the run small, or None.
+    `manifest` is that of a compacted run, or None; `rest` are the tables of which segments may hold
+    more than was compacted (of a run that was not: all); `clocks` say how a node's monotonic clock
+    maps to the run's time; `names` number every text that a table read so far refers to; `dropped`
+    is what was dropped to keep the run small, or None.
     """
 
     def __init__(self, path: Path, meta: dict[str, Any]) -> None:
         self.path = path
         self.problems: list[dict[str, Any]] = []
         self.manifest: Manifest | None = read_manifest(path)
+        self.rest = frozenset(
+            table
+            for table in TABLES
+            if self.manifest is None or self.manifest.has_rest(path, table)
+        )
         self.names: dict[str, int] = {}
+        if self.manifest is not None and self.rest:
+            from rltrace.trace.compacted import name_texts
+
+            self.names = {text: i for i, text in enumerate(name_texts(self.manifest))}
+        self._name_tables: dict[str, np.ndarray[Any, Any]] = {}
         self._read_processes(meta)
         self._read_problem_files()
         self._find_elsewhere(meta)
         self.dropped = read_dropped(path, self.clocks)
 
     def columns(self, name: str) -> Columns:
-        """The columns of a table in the order of the schema and, last, the process of each row.
-        To be asked once a table: what is wrong with its files is added to the problems."""
+        """The columns of a table in the order of the schema and, last, the process of each row;
+        without what was compacted. To be asked once a table: what is wrong with its files is added
+        to the problems."""
         table = TABLES[name]
+        taken = None if self.manifest is None else self.manifest.taken.get(name)
         parts: list[Columns] = []
-        for segment in read_segments(self.path / name, table):
+        for segment in read_segments(self.path / name, table, taken):
             if segment.problem:
-                self._problem("torn-file", f"{name}/{segment.path.name}", segment.problem)
+                self.problem("torn-file", f"{name}/{segment.path.name}", segment.problem)
             if segment.rows:
-                parts.append(self._translated(name, segment))
+                parts.append(self.translated(name, segment.who, segment.columns))
         if parts:
             columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-            return self._without_negative(name, self._shown(name, columns))
+            return self._without_negative(name, self.shown(name, columns))
         return [*joined(table, []), np.empty(0, np.int32)]
 
-    def _shown(self, name: str, columns: Columns) -> Columns:
+    def shown(self, name: str, columns: Columns) -> Columns:
         """The rows of a time whose details are whole, and what is in progress since before."""
         if self.dropped is None:
             return columns
@@ -71,15 +84,25 @@ class RunFiles:
             shown |= columns[ends.index("end_ns")] == -1
         return [column[shown] for column in columns]
 
+    def has_rows(self, name: str) -> bool:
+        """Whether a table has any row in its segments."""
+        return any(
+            any(batches.each(lambda batch: bool(batch.stored.any())))
+            for batches in segments_in(self.path / name, TABLES[name])
+        )
+
     def _without_negative(self, name: str, columns: Columns) -> Columns:
         """What is counted is not below zero: such values are unknown, and a problem says so."""
         for column, below in make_unknown(TABLES[name], columns):
             said = f"{below:,} below zero, taken as unknown"
-            self._problem("negative-values", f"{name}.{column}", said)
+            self.problem("negative-values", f"{name}.{column}", said)
         return columns
 
-    def _problem(self, what: str, target: str, detail: str) -> None:
-        self.problems.append({"what": what, "target": target, "detail": detail})
+    def problem(self, what: str, target: str, detail: str) -> None:
+        """Adds one to the problems, unless it is known from when the run was compacted."""
+        found = {"what": what, "target": target, "detail": detail}
+        if self.manifest is None or found not in self.manifest.problems:
+            self.problems.append(found)
 
     def _read_facts(self) -> dict[str, dict[str, Any]]:
         """What each process's own file says, by its `who`."""
@@ -89,17 +112,17 @@ class RunFiles:
             try:
                 found[path.stem], odd = fitting(parsed(read_own(path)), PROCESS_KINDS)
             except (OSError, ValueError, TypeError) as error:
-                self._problem("unreadable-file", target, str(error))
+                self.problem("unreadable-file", target, str(error))
                 continue
             for what in odd:
-                self._problem("unreadable-file", target, f"{what}: taken as unknown")
+                self.problem("unreadable-file", target, f"{what}: taken as unknown")
         return found
 
     def _own(self, folder: str, suffix: str) -> list[Path]:
         """The run's own files in a folder; what is none is named."""
         plain, others = own_files(self.path / folder, suffix)
         for path in others:
-            self._problem("unreadable-file", str(path.relative_to(self.path)), NO_PLAIN_FILE)
+            self.problem("unreadable-file", str(path.relative_to(self.path)), NO_PLAIN_FILE)
         return plain
 
     def _lines(self, folder: str, path: Path) -> list[str]:
@@ -109,7 +132,7 @@ class RunFiles:
         except FileNotFoundError:
             return []
         except OSError as error:
-            self._problem("unreadable-file", f"{folder}/{path.name}", str(error.strerror))
+            self.problem("unreadable-file", f"{folder}/{path.name}", str(error.strerror))
             return []
 
     def _read_processes(self, meta: dict[str, Any]) -> None:
@@ -117,7 +140,7 @@ class RunFiles:
         self._own(run_dir.CLOCKS, ".jsonl")  # what is no file there is named
         pairs, exchanges, bad_lines = read_clock_files(self.path / run_dir.CLOCKS)
         for line in bad_lines:
-            self._problem("unreadable-line", f"{run_dir.CLOCKS}/{line}", "skipped")
+            self.problem("unreadable-line", f"{run_dir.CLOCKS}/{line}", "skipped")
         for fact in facts.values():
             pair = pair_of(fact.get("clock"))
             if pair is not None:
@@ -127,7 +150,8 @@ class RunFiles:
         self._numbers: dict[str, int] = {}
         order = sorted(facts, key=lambda w: (facts[w].get("start_ns") or 0, w))
         if self.manifest is not None:
-            order = self.manifest.processes
+            known = set(self.manifest.processes)
+            order = [*self.manifest.processes, *(who for who in order if who not in known)]
             self.problems += self.manifest.problems
         parents = roles_of_parents(facts)
         for who in order:
@@ -153,7 +177,7 @@ class RunFiles:
                         counted[target] = problem
                         self.problems.append(problem)
                 except (ValueError, TypeError):
-                    self._problem("unreadable-line", f"{run_dir.PROBLEMS}/{path.name}", "skipped")
+                    self.problem("unreadable-line", f"{run_dir.PROBLEMS}/{path.name}", "skipped")
 
     def _find_elsewhere(self, meta: dict[str, Any]) -> None:
         """Nodes that share no disk with this directory have only said here that they exist."""
@@ -162,32 +186,40 @@ class RunFiles:
             return
         if (self.path / run_dir.APART_FILE).exists():
             said = "this is what one node of the run recorded; all of it is elsewhere"
-            self._problem(run_dir.ELSEWHERE, url, said)
+            self.problem(run_dir.ELSEWHERE, url, said)
         elif apart := len(list((self.path / run_dir.NODES).glob("*~*.json"))):
             others = f"{apart} other node{'s' * (apart != 1)} of the run"
             said = f"this is a part of the run, what {others} recorded is elsewhere"
-            self._problem(run_dir.ELSEWHERE, url, said)
+            self.problem(run_dir.ELSEWHERE, url, said)
 
-    def _translated(self, name: str, segment: Segment) -> list[np.ndarray[Any, Any]]:
-        """Columns of a segment with aligned times and global name ids, and its process number."""
-        number = self._numbers.get(segment.who)
-        if number is None:
-            self._problem("no-process-file", segment.who, "its clock and role are unknown")
-            number = self._add_process(segment.who, {}).number
+    def translated(self, name: str, who: str, stored: Columns) -> Columns:
+        """Columns of rows that a process stored, with aligned times and global name ids, and its
+        number."""
+        number = self.number_of(who)
         clock = self.clocks.get(self.processes[number].node)
         columns = []
-        for column, values in zip(TABLES[name].columns, segment.columns, strict=True):
+        for column, values in zip(TABLES[name].columns, stored, strict=True):
             if column.is_time and clock is not None:
                 columns.append(clock.to_unix(values))
             elif column.is_name:
-                columns.append(self._global_names(segment.who, values))
+                columns.append(self._global_names(who, values))
             else:
                 columns.append(values)
-        columns.append(np.full(segment.rows, number, np.int32))
+        columns.append(np.full(len(stored[0]), number, np.int32))
         return columns
 
+    def number_of(self, who: str) -> int:
+        """The number of a process; one that has no file of its own gets one here."""
+        number = self._numbers.get(who)
+        if number is None:
+            self.problem("no-process-file", who, "its clock and role are unknown")
+            number = self._add_process(who, {}).number
+        return number
+
     def _global_names(self, who: str, ids: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        table = self._name_table(who)
+        table = self._name_tables.get(who)
+        if table is None or int(ids.max(initial=-1)) >= len(table):  # it may have got more since
+            table = self._name_tables[who] = self._name_table(who)
         beyond = ids >= len(table)
         unknown = self.names.setdefault("?", len(self.names)) if beyond.any() else -1
         lookup = np.concatenate([table, np.array([unknown, -1], np.int32)])
@@ -199,7 +231,7 @@ class RunFiles:
         for line in self._lines(run_dir.NAMES, path):
             named = name_of(line)
             if named is None:
-                self._problem("unreadable-line", f"{run_dir.NAMES}/{path.name}", "skipped")
+                self.problem("unreadable-line", f"{run_dir.NAMES}/{path.name}", "skipped")
             else:
                 known[named[0]] = named[1]
         texts = [known.get(i, "?") for i in range(max(known, default=-1) + 1)]

@@ -34,13 +34,13 @@ from rltrace.trace.own_files import follows_links, read_own
 from rltrace.trace.parents import roles_of_parents
 from rltrace.trace.processes import Process, described
 from rltrace.trace.schema import TABLES, Table
+from rltrace.trace.segment import STREAM
 from rltrace.trace.stated import PROCESS as PROCESS_KINDS
 from rltrace.trace.stated import fitting
 from rltrace.trace.stream import Columns, joined
 from rltrace.trace.texts import parsed
 
 _ALIGN_EVERY_S = 60.0
-_STREAM = ".arrows"
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ class Follower:
     def _find_segments(self, table: Table) -> None:
         known = self._segments[table.name]
         for entry in _entries(self.path / table.name):
-            if entry.name not in known and entry.name.endswith(_STREAM):
+            if entry.name not in known and entry.name.endswith(STREAM):
                 known[entry.name] = GrowingSegment(Path(entry.path), table)
 
     def _note(self, table: Table, segment: GrowingSegment) -> None:

@@ -1,7 +1,13 @@
-"""The manifest of a compacted run: where its tables lie, and that they are whole."""
+"""The manifest of a compacted run: where its tables lie, that they are whole, and what they hold.
+
+A table is cut into parts where steps begin, each a file of the rows that began in it, so that one
+step of a long run is read without the rest. What began before a part and goes on in it is in the
+part before, and once more among the `carried` rows, which only who reads a range looks at.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,48 +15,178 @@ from typing import Any
 from rltrace.trace.own_files import own_files, read_own
 from rltrace.trace.run_dir import PARQUET
 from rltrace.trace.schema import SCHEMA_VERSION, TABLES
+from rltrace.trace.segment import STREAM
 from rltrace.trace.stated import problem_of
+from rltrace.trace.taken import Taken
 from rltrace.trace.texts import parsed
 
 LOADING_PROBLEMS = ("torn-file", "no-process-file", "negative-values")
 """Problems that are seen when segments are read, and would be forgotten with them."""
 
 MANIFEST_FILE = "manifest.json"
+NAMES_FILE, STEPS_FILE = "names.parquet", "steps.parquet"
+EVER_NS = 1 << 62
+PART_BYTES = 64 << 20
+"""Bytes of the rows of a part, as segments have them: about a million spans."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A file of a table: the rows that began from `from_ns` on and before `until_ns` (Unix), in
+    that order. `steps` are the first and the last that began then, None where none did."""
+
+    path: Path
+    rows: int
+    from_ns: int
+    until_ns: int
+    steps: tuple[int, int] | None
 
 
 @dataclass(frozen=True)
 class Manifest:
     """Where the compacted tables lie, how many rows each has, which process each number is, and
-    what was wrong with the segments that they were made from."""
+    what was wrong with the segments that they were made from. `steps` is the file of all spans of
+    steps, None in a run that was compacted before there were parts. `taken` is what of each segment
+    is in them, by table and file; `settled` whether the run had ended, so that a segment of the
+    same size has no other rows."""
 
-    tables: dict[str, Path]
+    tables: dict[str, tuple[Part, ...]]
+    carried: dict[str, tuple[Path, ...]]
     names: Path
+    steps: Path | None
     rows: dict[str, int]
     processes: list[str]
     problems: list[dict[str, Any]]
+    taken: dict[str, dict[str, Taken]]
+    settled: bool
+
+    @property
+    def files(self) -> list[Path]:
+        """All files that are read."""
+        parts = [part.path for of_table in self.tables.values() for part in of_table]
+        carried = [path for paths in self.carried.values() for path in paths]
+        return [*parts, *carried, self.names, *([self.steps] if self.steps else [])]
+
+    def between(self, table: str, since_ns: int, until_ns: int) -> tuple[list[Part], list[Path]]:
+        """`(parts, carried)`: the files in which the rows of a table are that began in a range of
+        time, or were going on in it. Of what was carried those count that began before the first
+        of the parts."""
+        parts = [
+            part
+            for part in self.tables[table]
+            if part.from_ns < until_ns and part.until_ns > since_ns
+        ]
+        return parts, list(self.carried.get(table, ())) if parts else []
+
+    def has_rest(self, run: Path, table: str) -> bool:
+        """Whether a table has segments with rows that may not have been taken."""
+        known = self.taken.get(table, {})
+        for path in segment_files(run, table):
+            one = known.get(path.name)
+            if one is None or not self.settled or path.stat().st_size != one.bytes:
+                return True
+        return False
 
 
 def read_manifest(run: Path) -> Manifest | None:
-    """The manifest of a compacted run; None when it is not compacted, or has grown since."""
+    """The manifest of a compacted run; None when it is not compacted, or its files are not whole.
+    One that was compacted before there were parts, and has grown since, is not either."""
     folder = run / PARQUET
     try:
         said = parsed(read_own(folder / MANIFEST_FILE))
-        current = said["schema_version"] == SCHEMA_VERSION
-        grown = any(segment_bytes(run, t) not in (0, said["segment_bytes"][t]) for t in TABLES)
-        rows = {t: int(said["rows"][t]) for t in TABLES}
-        processes = [str(who) for who in said["processes"]]
-        problems = [problem_of(problem) for problem in said["problems"]]
-    except (OSError, ValueError, KeyError, TypeError, OverflowError):
+        if said["schema_version"] != SCHEMA_VERSION:
+            return None
+        found = _in_parts(folder, said) if "tables" in said else _in_one_file(run, said)
+    except (OSError, ValueError, KeyError, TypeError, IndexError, OverflowError):
         return None
-    tables = {t: folder / f"{t}.parquet" for t in TABLES}
-    names = folder / "names.parquet"
-    plain, _ = own_files(folder, ".parquet")
-    if not current or grown or {*tables.values(), names} - {*plain}:
+    return found if found is not None and _are_there(folder, found.files) else None
+
+
+def _are_there(folder: Path, files: list[Path]) -> bool:
+    """Whether all are plain files in the folder, or in folders of its own."""
+    for inside in {file.parent for file in files}:
+        plain, _ = own_files(inside, ".parquet")
+        if {file for file in files if file.parent == inside} - {*plain}:
+            return False
+    return True
+
+
+def _in_parts(folder: Path, said: Mapping[str, Any]) -> Manifest:
+    return Manifest(
+        tables={
+            table: tuple(
+                Part(
+                    _inside(folder, part["file"]),
+                    int(part["rows"]),
+                    int(part["from_ns"]),
+                    int(part["until_ns"]),
+                    (int(part["steps"][0]), int(part["steps"][1])) if part["steps"] else None,
+                )
+                for part in said["tables"][table]
+            )
+            for table in TABLES
+        },
+        carried={
+            table: tuple(_inside(folder, file) for file in files)
+            for table, files in said["carried"].items()
+        },
+        names=folder / NAMES_FILE,
+        steps=folder / STEPS_FILE,
+        rows={table: int(said["rows"][table]) for table in TABLES},
+        processes=[str(who) for who in said["processes"]],
+        problems=[problem_of(problem) for problem in said["problems"]],
+        taken={
+            table: {
+                file: Taken(int(slots), tuple(map(int, left)), int(size))
+                for file, (slots, size, left) in said["taken"][table].items()
+            }
+            for table in TABLES
+        },
+        settled=bool(said["settled"]),
+    )
+
+
+def _inside(folder: Path, file: str) -> Path:
+    """Errors: ValueError for a file that lies elsewhere, or deeper."""
+    parts = Path(file).parts
+    if len(parts) != 2 or Path(file).is_absolute() or ".." in parts:
+        raise ValueError(file)
+    return folder.joinpath(*parts)
+
+
+def _in_one_file(run: Path, said: Mapping[str, Any]) -> Manifest | None:
+    """As they were compacted before there were parts."""
+    if any(segment_bytes(run, t) not in (0, said["segment_bytes"][t]) for t in TABLES):
         return None
-    return Manifest(tables, names, rows, processes, problems)
+    folder = run / PARQUET
+    rows = {table: int(said["rows"][table]) for table in TABLES}
+    return Manifest(
+        tables={
+            table: (Part(folder / f"{table}.parquet", rows[table], -EVER_NS, EVER_NS, None),)
+            for table in TABLES
+        },
+        carried={},
+        names=folder / NAMES_FILE,
+        steps=None,
+        rows=rows,
+        processes=[str(who) for who in said["processes"]],
+        problems=[{**problem} for problem in said["problems"]],
+        taken={
+            table: {
+                path.name: Taken(EVER_NS, (), path.stat().st_size)
+                for path in segment_files(run, table)
+            }
+            for table in TABLES
+        },
+        settled=True,
+    )
 
 
 def segment_bytes(run: Path, table: str) -> int:
     """Bytes of a table's segments."""
-    plain, _ = own_files(run / table, ".arrows")
-    return sum(path.stat().st_size for path in plain)
+    return sum(path.stat().st_size for path in segment_files(run, table))
+
+
+def segment_files(run: Path, table: str) -> list[Path]:
+    """A table's segments."""
+    return own_files(run / table, STREAM)[0]

@@ -1,12 +1,15 @@
-"""Compacted runs: one Parquet file a table, and the manifest that says they are whole.
+"""Compacting runs: Parquet files of all tables, and the manifest that says they are whole.
 
 Times are aligned and names are global, so a compacted table needs nothing but `names` and the
 process files. Rows are sorted by time, which is what makes them small: `start_ns` is delta-encoded.
+A run that is still being recorded is compacted as far as its rows have ended, and its segments are
+only read; the manifest says which rows those are, and the rest is read from the segments.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,68 +18,177 @@ from typing import TYPE_CHECKING
 
 from rltrace.trace.clock import node_id
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.manifest import LOADING_PROBLEMS, MANIFEST_FILE, read_manifest, segment_bytes
+from rltrace.trace.manifest import (
+    LOADING_PROBLEMS,
+    MANIFEST_FILE,
+    NAMES_FILE,
+    PART_BYTES,
+    STEPS_FILE,
+    Manifest,
+    Part,
+    read_manifest,
+    segment_bytes,
+    segment_files,
+)
 from rltrace.trace.run_dir import PARQUET, write_json
 from rltrace.trace.schema import SCHEMA_VERSION, TABLES
 
 if TYPE_CHECKING:
     from rltrace.trace.processes import Process
     from rltrace.trace.run import Run
-
-_ROW_GROUP_ROWS = 200_000
+    from rltrace.trace.survey import Ints
+    from rltrace.trace.taken import Taken
 
 
 @dataclass(frozen=True)
 class Compaction:
-    """What compacting a run did, by table; sizes in bytes of the files."""
+    """What compacting a run did, by table; sizes in bytes of the files. `settled`: the run had
+    ended, so that nothing is left."""
 
     rows: dict[str, int]
     segment_bytes: dict[str, int]
     parquet_bytes: dict[str, int]
+    settled: bool
 
 
-def compact(run: Run, progress: Callable[[str], None] | None = None) -> Compaction:
+def compact(
+    run: Run, progress: Callable[[str], None] | None = None, part_bytes: int = PART_BYTES
+) -> Compaction:
     """Writes the Parquet files of a run; the segments stay. `progress` is told each table's name. A
-    run that is compacted already is left as it is. Errors: `RltraceError` when the run is still
-    being recorded, or the disk is full."""
+    part has rows of about `part_bytes`. A run of which all is compacted is left as it is. Errors:
+    `RltraceError` when the disk is full, or segments that were compacted are gone and others have
+    come."""
     folder = run.path / PARQUET
-    if run.is_compacted:
-        rows = {name: run.rows(name) for name in TABLES}
-        after = {name: (folder / f"{name}.parquet").stat().st_size for name in TABLES}
-        return Compaction(rows, {name: segment_bytes(run.path, name) for name in TABLES}, after)
-    if _is_being_recorded(run):
-        raise RltraceError(f"{run.path} is still being recorded: compact it when it has ended")
     before = {name: segment_bytes(run.path, name) for name in TABLES}
-    after = {}
+    known = read_manifest(run.path)
+    ended = not _is_being_recorded(run)
+    if known is not None:
+        grown = [name for name in TABLES if known.has_rest(run.path, name)]
+        if not grown:
+            return Compaction(known.rows, before, _bytes(known), known.settled)
+        if run.dropped is None:
+            _check_whole(run.path, known)
     try:
         folder.mkdir(exist_ok=True)
-        (folder / MANIFEST_FILE).unlink(missing_ok=True)
-        for name, table in TABLES.items():
-            if progress is not None:
-                progress(name)
-            order = table.columns[0].name
-            after[name] = _copy(run, f"FROM raw_{name} ORDER BY {order}", folder / name)
-        _copy(run, "FROM names", folder / "names")
-        rows = {name: run.rows(name) for name in TABLES}
-        said = {
-            "schema_version": SCHEMA_VERSION,
-            "rows": rows,
-            "segment_bytes": before,
-            "processes": [process.who for process in run.processes],
-            "problems": [p for p in run.problems if p["what"] in LOADING_PROBLEMS],
-        }
+        (folder / MANIFEST_FILE).unlink(missing_ok=True)  # from here on the segments are read
+        for old in folder.iterdir():
+            shutil.rmtree(old) if old.is_dir() else old.unlink()
+        said = _written(run.path, folder, ended, progress, part_bytes)
         write_json(str(folder / MANIFEST_FILE), said)
     except OSError as error:
         raise RltraceError(f"cannot write {folder}: {error}") from None
-    return Compaction(rows, before, after)
+    found = read_manifest(run.path)
+    if found is None:
+        raise RltraceError(f"{folder} was changed while it was written: compact it again")
+    return Compaction(found.rows, before, _bytes(found), ended)
+
+
+def _bytes(manifest: Manifest) -> dict[str, int]:
+    return {
+        table: sum(part.path.stat().st_size for part in manifest.tables[table])
+        + sum(path.stat().st_size for path in manifest.carried.get(table, ()))
+        for table in TABLES
+    }
+
+
+def _check_whole(run: Path, known: Manifest) -> None:
+    """Errors: `RltraceError` where what was compacted is in Parquet only."""
+    for table in TABLES:
+        for file in known.taken[table]:
+            if not (run / table / file).exists():
+                raise RltraceError(
+                    f"{run} cannot be compacted again: segments of what was compacted before are "
+                    "gone; it is read as it is, with what has come since"
+                )
+
+
+def _written(
+    path: Path,
+    folder: Path,
+    ended: bool,
+    progress: Callable[[str], None] | None,
+    part_bytes: int,
+) -> dict[str, object]:
+    """Writes the tables into `folder`; what the manifest says."""
+    import numpy as np
+    import pyarrow as pa
+
+    from rltrace.trace.files import RunFiles
+    from rltrace.trace.parts import Parts, write_table
+    from rltrace.trace.run_dir import read_described
+    from rltrace.trace.survey import survey
+
+    files = RunFiles(path, read_described(str(path)))
+    tables: dict[str, list[Part]] = {}
+    carried: dict[str, list[Path]] = {}
+    taken: dict[str, dict[str, Taken]] = {}
+    steps = np.empty((0, 4), np.int64)
+    for name, table in TABLES.items():
+        if progress is not None:
+            progress(name)
+        found = survey(files, table, ended)
+        if name == "spans":
+            steps = found.steps
+        parts = Parts(files, table, found, _of_one_process(steps), folder, part_bytes)
+        tables[name], carried[name], taken[name] = parts.write(), parts.carried, found.taken()
+        for column, below in parts.below.items():
+            said = f"{below:,} below zero, taken as unknown"
+            files.problem("negative-values", f"{name}.{column}", said)
+    columns = ("step", "start_ns", "end_ns", "process")
+    write_table({name: steps[:, i] for i, name in enumerate(columns)}, folder / STEPS_FILE)
+    texts = list(files.names)
+    ids = np.arange(len(texts), dtype=np.int32)
+    write_table({"id": ids, "text": pa.array(texts, pa.string())}, folder / NAMES_FILE)
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "settled": ended,
+        "rows": {name: sum(part.rows for part in parts) for name, parts in tables.items()},
+        "tables": {
+            name: [
+                {
+                    "file": str(part.path.relative_to(folder)),
+                    "rows": part.rows,
+                    "from_ns": part.from_ns,
+                    "until_ns": part.until_ns,
+                    "steps": part.steps,
+                }
+                for part in parts
+            ]
+            for name, parts in tables.items()
+        },
+        "carried": {
+            name: [str(file.relative_to(folder)) for file in paths]
+            for name, paths in carried.items()
+        },
+        "taken": {
+            name: {file: [one.slots, one.bytes, list(one.left)] for file, one in of_table.items()}
+            for name, of_table in taken.items()
+        },
+        "processes": [process.who for process in files.processes],
+        "problems": [p for p in files.problems if p["what"] in LOADING_PROBLEMS],
+    }
+
+
+def _of_one_process(steps: Ints) -> Ints:
+    """`(step, start_ns)` of the steps of the process that has most of them."""
+    import numpy as np
+
+    if not len(steps):
+        return steps[:, :2]
+    process, count = np.unique(steps[:, 3], return_counts=True)
+    return steps[steps[:, 3] == process[np.argmax(count)], :2]
 
 
 def delete_segments(run: Path) -> None:
-    """Deletes the segments of a compacted run. Errors: `RltraceError` when it is not compacted."""
-    if read_manifest(run) is None:
+    """Deletes the segments of a compacted run. Errors: `RltraceError` when it is not compacted, or
+    not all of it, as one that is still being recorded."""
+    manifest = read_manifest(run)
+    if manifest is None:
         raise RltraceError(f"{run} is not compacted: its segments are all there is")
+    if not manifest.settled or any(manifest.has_rest(run, table) for table in TABLES):
+        raise RltraceError(f"{run} was still being recorded: its segments hold what has come since")
     for table in TABLES:
-        for path in (run / table).glob("*.arrows"):
+        for path in segment_files(run, table):
             path.unlink()
 
 
@@ -103,21 +215,3 @@ def _is_same(process: Process) -> bool:
     began_ns = began_ticks * 10**9 // os.sysconf("SC_CLK_TCK") - asleep_ns
     recorded_ns = process.facts.get("start_ns")
     return isinstance(recorded_ns, int) and began_ns <= recorded_ns + 10**9
-
-
-def _copy(run: Run, query: str, stem: Path) -> int:
-    import duckdb  # only compaction needs its error type
-
-    path, temporary = stem.with_suffix(".parquet"), stem.with_suffix(".tmp")
-    quoted = str(temporary).replace("'", "''")
-    run.sql("SELECT 1 FROM " + query.split()[1] + " LIMIT 0")  # loads the table
-    try:
-        run.connection.execute(
-            f"COPY ({query}) TO '{quoted}' (FORMAT parquet, COMPRESSION zstd, "
-            f"PARQUET_VERSION v2, ROW_GROUP_SIZE {_ROW_GROUP_ROWS})"
-        )
-    except duckdb.Error as error:
-        temporary.unlink(missing_ok=True)
-        raise RltraceError(f"cannot write {path}: {error}") from None
-    os.replace(temporary, path)
-    return path.stat().st_size

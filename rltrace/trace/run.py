@@ -18,16 +18,20 @@ from rltrace.trace.alignment import NodeClock
 from rltrace.trace.dropped import Dropped
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.files import RunFiles
+from rltrace.trace.narrowed import Narrowed, Range
 from rltrace.trace.processes import Process
 from rltrace.trace.regrouped import GROUPED, regrouped
 from rltrace.trace.regrouped import NAME as REGROUPED
 from rltrace.trace.schema import TABLES
+from rltrace.trace.sources import parquet_of, quoted
 from rltrace.trace.stream import Columns
 from rltrace.trace.views import BASES, LAGS, view_statements
+from rltrace.trace.vocabulary import Stage
 
 if TYPE_CHECKING:
     import duckdb
 
+_STEP_COLUMNS = "step, start_ns, end_ns, process"
 _REGROUPED = (REGROUPED, "grouped_trajectories")
 
 _GAP = r"(?:\s|--[^\n]*|/\*.*?\*/)*"
@@ -61,6 +65,8 @@ class Run:
             self.meta = {**self.meta, "start_real_ns": self.dropped.until_ns}
         self._columns: dict[str, Columns] = {}
         self._loaded: set[str] = set()
+        self._registered: set[str] = set()
+        self._range: Range | None = None
 
     @property
     def processes(self) -> list[Process]:
@@ -79,8 +85,8 @@ class Run:
 
     @property
     def is_compacted(self) -> bool:
-        """Whether the tables come from Parquet files."""
-        return self._files.manifest is not None
+        """Whether the tables come from Parquet files, all of them whole."""
+        return self._files.manifest is not None and not self._files.rest
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
@@ -128,11 +134,51 @@ class Run:
         """From now on queries read this run and no other file, load no extension, and can change
         neither: for questions from somebody else. What spills to disk still does."""
         manifest = self._files.manifest
-        own = [] if manifest is None else [manifest.names, *manifest.tables.values()]
-        paths = ", ".join(map(_quoted, own))
+        own = [] if manifest is None else manifest.files
+        paths = ", ".join(map(quoted, own))
         self._database.execute(f"SET allowed_paths = [{paths}]")
         self._database.execute("SET enable_external_access = false")
         self._database.execute("SET lock_configuration = true")
+
+    def step_rows(self) -> list[tuple[int, int, int, int]]:
+        """All spans of steps, `(step, start_ns, end_ns or -1, process)`, by their start."""
+        of_steps = f"WHERE stage = {int(Stage.STEP)}"
+        found = []
+        manifest = self._files.manifest
+        if manifest is not None:
+            parts = [part.path for part in manifest.tables["spans"]]
+            own = manifest.steps is not None
+            source = parquet_of([manifest.steps] if manifest.steps is not None else parts)
+            found.append(f"SELECT {_STEP_COLUMNS} FROM {source} {'' if own else of_steps}")
+        if (rest := self._rest("spans")) is not None:
+            found.append(f"SELECT {_STEP_COLUMNS} FROM {rest} {of_steps}")
+        rows = f"{' UNION ALL '.join(found)} ORDER BY start_ns"
+        steps: list[tuple[int, int, int, int]] = self._database.execute(rows).fetchall()
+        return steps
+
+    def narrow(self, to: Range) -> None:
+        """From now on the tables hold the rows of a range of time, and `meta` says that the run
+        lasted as long. To be called before anything else is asked."""
+        self._range = to
+        started, ended = self.meta.get("start_real_ns"), self.meta.get("end_real_ns")
+        self.meta = {
+            **self.meta,
+            "start_real_ns": max(started, to.since_ns) if isinstance(started, int) else to.since_ns,
+        }
+        if not to.goes_on:  # how the command ended says nothing of it: it went on
+            self.meta |= {"end_real_ns": to.until_ns, "exit_code": None, "command_pid": None}
+        elif isinstance(ended, int):
+            self.meta["end_real_ns"] = max(ended, to.since_ns)
+
+    @property
+    def since_ns(self) -> int:
+        """When the range begins that the run was narrowed to (Unix ns); 0 for all of it."""
+        return 0 if self._range is None else self._range.since_ns
+
+    @property
+    def until_ns(self) -> int | None:
+        """When that range ends; None where it has no end."""
+        return None if self._range is None or self._range.goes_on else self._range.until_ns
 
     def interrupt(self) -> None:
         """Ends the query that another thread is waiting for."""
@@ -143,10 +189,17 @@ class Run:
         return self._files.clocks.get(node)
 
     def rows(self, table: str) -> int:
-        """Number of stored rows of a table."""
-        if self._files.manifest is not None:
-            return self._files.manifest.rows[table]
-        return len(self._read(table)[-1])
+        """Number of stored rows of a table, of the whole run."""
+        manifest = self._files.manifest
+        compacted = 0 if manifest is None else manifest.rows[table]
+        return compacted + (len(self._read(table)[-1]) if table in self._files.rest else 0)
+
+    def has_rows(self, table: str) -> bool:
+        """Whether a table has any row; of what is in segments only the first is looked for."""
+        manifest = self._files.manifest
+        if manifest is not None and manifest.rows[table]:
+            return True
+        return table in self._files.rest and self._files.has_rows(table)
 
     @cached_property
     def spans(self) -> duckdb.DuckDBPyRelation:
@@ -239,12 +292,12 @@ class Run:
         database.register("dropped_steps", pa.table(columns))
 
     def _publish_names(self, database: duckdb.DuckDBPyConnection) -> None:
-        if self._files.manifest is not None:
+        if self._files.manifest is not None and not self._files.rest:
             import duckdb
 
             path = self._files.manifest.names
             try:
-                source = f"SELECT id::INT AS id, text::VARCHAR AS text FROM {_parquet(path)}"
+                source = f"SELECT id::INT AS id, text::VARCHAR AS text FROM {parquet_of([path])}"
                 database.execute(f"CREATE OR REPLACE VIEW names AS {source}")
             except duckdb.Error as error:
                 raise _unreadable(path, error) from None
@@ -257,24 +310,51 @@ class Run:
         }
         database.register("names", pa.table(columns))
 
+    @cached_property
+    def _narrowed(self) -> Narrowed | None:
+        if self._range is None:
+            return None
+        return Narrowed(self._database, self._files.manifest, self._rest, self._range)
+
     def _load(self, name: str) -> None:
         if name in self._loaded:
             return
         self._loaded.add(name)
         import duckdb
 
-        if self._files.manifest is None:
-            self._register(name)
-            for statement in view_statements(TABLES[name]):
-                self._database.execute(statement)
-            return
-        path = self._files.manifest.tables[name]
         try:
-            self._database.execute(f"CREATE OR REPLACE VIEW raw_{name} AS FROM {_parquet(path)}")
+            if self._narrowed is not None:
+                self._narrowed.make(name)
+            else:
+                self._database.execute(f"CREATE OR REPLACE VIEW raw_{name} AS {self._whole(name)}")
             for statement in view_statements(TABLES[name]):
                 self._database.execute(statement)
         except duckdb.Error as error:
-            raise _unreadable(path, error) from None
+            raise _unreadable(self.path / run_dir.PARQUET / name, error) from None
+
+    def _whole(self, name: str) -> str:
+        """All rows of a table, but those of a time whose details were dropped."""
+        sources = []
+        if self._files.manifest is not None:
+            parts = [part.path for part in self._files.manifest.tables[name]]
+            sources.append(f"FROM {parquet_of(parts)}")
+        if (rest := self._rest(name)) is not None:
+            sources.append(f"FROM {rest}")
+        whole = " UNION ALL BY NAME ".join(sources)
+        if self.dropped is None or self._files.manifest is None:
+            return whole
+        names = [column.name for column in TABLES[name].columns]
+        goes_on = " OR end_ns = -1" if "end_ns" in names else ""
+        return f'FROM ({whole}) WHERE "{names[0]}" > {self.dropped.until_ns}{goes_on}'
+
+    def _rest(self, name: str) -> str | None:
+        """The table of what is read from segments; None where nothing is."""
+        if name not in self._files.rest:
+            return None
+        if name not in self._registered:
+            self._registered.add(name)
+            self._register(name)
+        return f"stored_{name}"
 
     def _register(self, name: str) -> None:
         import pyarrow as pa
@@ -282,7 +362,7 @@ class Run:
         columns = self._read(name)
         names = [c.name for c in TABLES[name].columns] + ["process"]
         loaded = pa.table({n: pa.array(c) for n, c in zip(names, columns, strict=True)})
-        self._database.register(f"raw_{name}", loaded)
+        self._database.register(f"stored_{name}", loaded)
         self._publish_names(self._database)  # the table may bring new ones
         self._publish_processes(self._database)
 
@@ -304,11 +384,3 @@ def only_asks(query: str) -> None:
 def _unreadable(path: Path, error: Exception) -> RltraceError:
     """What is said of a compacted table that is none."""
     return RltraceError(f"{path} cannot be read: {str(error).strip().splitlines()[0]}")
-
-
-def _parquet(path: Path) -> str:
-    return f"read_parquet({_quoted(path)})"
-
-
-def _quoted(path: Path) -> str:
-    return "'" + str(path).replace("'", "''") + "'"

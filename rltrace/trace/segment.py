@@ -42,6 +42,9 @@ SEGMENT_BYTES = 64 << 20
 """A segment that has grown past this is left and a new one begun, so that it can be shipped, or
 dropped (`wrap --max-bytes` makes them smaller)."""
 
+STREAM = ".arrows"
+"""Ending of a segment's name."""
+
 NEW = ".new"
 """Ending of a file that is still being made: it holds no row."""
 

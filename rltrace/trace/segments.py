@@ -7,15 +7,24 @@ may be anybody's. What is whole is read; a file is never a reason to fail.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from rltrace.trace.arrow_layout import NotASegment
 from rltrace.trace.own_files import NO_PLAIN_FILE, open_own, own_files
 from rltrace.trace.schema import Table
-from rltrace.trace.segment import NEW
+from rltrace.trace.segment import NEW, STREAM
 from rltrace.trace.stream import Columns, CutError, Place, Stream, joined, unknown, values_at
+from rltrace.trace.taken import Taken
+
+_Seen = TypeVar("_Seen")
 
 
 @dataclass(frozen=True)
@@ -34,59 +43,123 @@ class Segment:
         return len(self.columns[0])
 
 
-def read_segments(folder: Path, table: Table) -> Iterator[Segment]:
-    """Every segment of a table in the order of the file names."""
-    plain, others = own_files(folder)
-    for path in others:
-        yield Segment(path, "", joined(table, []), NO_PLAIN_FILE)
-    for path in plain:
-        if path.suffix == ".arrows":
-            yield read_segment(path, table)
-        elif path.suffix != NEW:  # else its process was killed before the first row
-            yield Segment(path, "", joined(table, []), "no segment of rltrace: ignored")
+def read_segments(
+    folder: Path, table: Table, taken: Mapping[str, Taken] | None = None
+) -> Iterator[Segment]:
+    """Every segment of a table in the order of the file names, less the rows that were `taken` from
+    a file of that name."""
+    for batches in segments_in(folder, table):
+        yield _rest_of(batches, (taken or {}).get(batches.path.name))
 
 
 def read_segment(path: Path, table: Table) -> Segment:
     """One segment of a table."""
-    batches, problem = _read(path, table)
-    return Segment(path, path.name.rsplit(".", 2)[0], joined(table, batches), problem)
+    return _rest_of(Batches(path, table), None)
 
 
-def _read(path: Path, table: Table) -> tuple[list[Columns], str | None]:
-    batches: list[Columns] = []
-    try:
-        file, status = open_own(path)
-    except FileNotFoundError:  # dropped a moment ago (`wrap --max-bytes`)
-        return [], None
-    except OSError as error:
-        return [], f"cannot be read: {error.strerror}"
-    try:
-        stream = Stream(table)
-        for place in stream.batches(file, status.st_size):
-            batches.append(_stored_rows(file, table, place))
-        if not stream.end:
-            raise CutError("no schema" if status.st_size else "the file is empty")
-        if stream.is_cut:
-            raise CutError("a message has no end")
-    except (OSError, NotASegment, CutError) as error:
-        return batches, f"cut or damaged after {sum(len(b[0]) for b in batches)} rows: {error}"
-    finally:
-        os.close(file)
-    return batches, None
+def _rest_of(batches: Batches, taken: Taken | None) -> Segment:
+    table = batches.table
+
+    def rest(batch: Batch) -> Columns:
+        if taken is None:
+            return batch.rows_at(np.flatnonzero(batch.stored))
+        if taken.covers(batch.first, batch.rows):
+            return joined(table, [])
+        slots = np.flatnonzero(batch.stored)
+        return batch.rows_at(slots[~taken.has(slots + batch.first)])
+
+    parts = list(batches.each(rest))
+    return Segment(batches.path, batches.who, joined(table, parts), batches.problem)
 
 
-def _stored_rows(file: int, table: Table, place: Place) -> Columns:
-    """The rows whose marker is set; a column that an older writer did not have is unknown."""
-    marker = values_at(file, table, place, 0, 0, place.rows)
-    stored = marker != 0
-    kept = int(stored.sum())
-    if kept == place.rows:
-        rest = (values_at(file, table, place, i, 0, kept) for i in range(1, len(place.offsets)))
-        return [marker, *rest]
-    columns = [marker[stored]]
-    for i, offset in enumerate(place.offsets[1:], 1):
-        if kept and offset >= 0:
-            columns.append(values_at(file, table, place, i, 0, place.rows)[stored])
-        else:
-            columns.append(unknown(table, i, kept))
-    return columns
+def segments_in(folder: Path, table: Table) -> list[Batches]:
+    """What lies in the folder of a table, but for files that their processes never got to fill."""
+    plain, others = own_files(folder)
+    found = [Batches(path, table, NO_PLAIN_FILE) for path in others]
+    for path in plain:
+        if path.suffix == STREAM:
+            found.append(Batches(path, table))
+        elif path.suffix != NEW:  # else its process was killed before the first row
+            found.append(Batches(path, table, "no segment of rltrace: ignored"))
+    return found
+
+
+class Batch:
+    """A record batch of an open file; its first row is at place `first` of the file."""
+
+    def __init__(self, file: int, table: Table, place: Place, first: int) -> None:
+        self._file, self._table, self._place = file, table, place
+        self.first, self.rows = first, place.rows
+
+    @cached_property
+    def markers(self) -> Any:
+        """The first column: 0 where no row is stored."""
+        return self.column(0)
+
+    @property
+    def stored(self) -> NDArray[np.bool_]:
+        """Which rows are."""
+        stored: NDArray[np.bool_] = self.markers != 0
+        return stored
+
+    def column(self, number: int) -> Any:
+        """A column, by its number in the table; unknown throughout in one that the file lacks."""
+        return values_at(self._file, self._table, self._place, number, 0, self.rows)
+
+    def rows_at(self, slots: NDArray[np.int64]) -> Columns:
+        """The rows at these places."""
+        if not len(slots):
+            return joined(self._table, [])
+        first, last = int(slots[0]), int(slots[-1]) + 1
+        whole = last - first == len(slots)
+        columns: Columns = []
+        for number, offset in enumerate(self._place.offsets):
+            if offset < 0:
+                columns.append(unknown(self._table, number, len(slots)))
+                continue
+            near = values_at(self._file, self._table, self._place, number, first, last - first)
+            columns.append(near if whole else near[slots - first])
+        return columns
+
+
+class Batches:
+    """The record batches of a file. `problem` says, once they have been gone through, what was
+    wrong with the file, or is None."""
+
+    def __init__(self, path: Path, table: Table, problem: str | None = None) -> None:
+        self.path, self.table, self.problem = path, table, problem
+        self.who = "" if problem else path.name.rsplit(".", 2)[0]
+        self._is_none = problem is not None
+
+    def each(self, look: Callable[[Batch], _Seen]) -> Iterator[_Seen]:
+        """What `look` makes of each batch."""
+        if self._is_none:
+            return
+        try:
+            file, status = open_own(self.path)
+        except FileNotFoundError:  # dropped a moment ago (`wrap --max-bytes`)
+            return
+        except OSError as error:
+            self.problem = f"cannot be read: {error.strerror}"
+            return
+        seen: list[Batch] = []
+        try:
+            stream = Stream(self.table)
+            first = 0
+            for place in stream.batches(file, status.st_size):
+                batch = Batch(file, self.table, place, first)
+                made = look(batch)
+                seen.append(Batch(file, self.table, place, first))
+                yield made
+                first += place.rows
+            if not stream.end:
+                raise CutError("no schema" if status.st_size else "the file is empty")
+            if stream.is_cut:
+                raise CutError("a message has no end")
+        except (OSError, NotASegment, CutError) as error:
+            rows = 0
+            with suppress(OSError, CutError):
+                rows = sum(int(batch.stored.sum()) for batch in seen)
+            self.problem = f"cut or damaged after {rows} rows: {error}"
+        finally:
+            os.close(file)

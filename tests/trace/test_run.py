@@ -73,35 +73,57 @@ def test_a_compacted_run_answers_the_same(run_path: Path, record: Record, remove
     assert [compacted.sql(question).fetchall() for question in QUESTIONS] == before
 
 
-def test_a_run_that_grew_after_compaction_is_read_from_its_segments(
-    run_path: Path, record: Record
+@pytest.mark.parametrize("remove", [False, True], ids=["beside its segments", "alone"])
+def test_a_run_that_grew_after_compaction_is_read_whole(
+    run_path: Path, record: Record, remove: bool
 ) -> None:
     record(BUSY)
     compact(rltrace.open_run(run_path))
+    if remove:
+        delete_segments(run_path)
     record(BUSY)
     run = rltrace.open_run(run_path)
     assert not run.is_compacted
     assert run.rows("uses") == 160
+    each = "SELECT count(*), count(DISTINCT name), count(DISTINCT who) FROM spans"
+    assert run.sql(each).fetchall() == [(200, 2, 2)]
+    if remove:  # nothing is left of what was compacted but Parquet
+        with pytest.raises(RltraceError, match="cannot be compacted again"):
+            compact(rltrace.open_run(run_path))
+        with pytest.raises(RltraceError, match="what has come since"):
+            delete_segments(run_path)
+    else:
+        compact(run)
+    again = rltrace.open_run(run_path)
+    assert again.is_compacted is not remove
+    assert again.sql(each).fetchall() == [(200, 2, 2)]
 
 
 def test_compacting_twice_changes_nothing(run_path: Path, record: Record) -> None:
     record(BUSY)
     compact(rltrace.open_run(run_path))
     delete_segments(run_path)
-    files = {path: path.read_bytes() for path in (run_path / "parquet").iterdir()}
+    files = contents(run_path / "parquet")
     assert compact(rltrace.open_run(run_path)).rows["uses"] == 80
-    assert {path: path.read_bytes() for path in (run_path / "parquet").iterdir()} == files
+    assert contents(run_path / "parquet") == files
 
 
-def test_a_run_that_is_being_recorded_is_not_compacted(run_path: Path, record: Record) -> None:
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_run_that_is_being_recorded_keeps_its_segments(run_path: Path, record: Record) -> None:
     record(BUSY)
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as wrap:
         update_run_json(str(run_path), wrap_pid=wrap.pid)
+        assert not compact(rltrace.open_run(run_path)).settled
         with pytest.raises(RltraceError, match="still being recorded"):
-            compact(rltrace.open_run(run_path))
+            delete_segments(run_path)
         wrap.kill()
         wrap.wait()
-        compact(rltrace.open_run(run_path))
+        assert compact(rltrace.open_run(run_path)).settled
+        delete_segments(run_path)
+        assert rltrace.open_run(run_path).rows("uses") == 80
 
 
 def test_segments_are_never_deleted_before_compaction(run_path: Path, record: Record) -> None:

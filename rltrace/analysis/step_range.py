@@ -1,0 +1,93 @@
+"""A run as if it had some of its steps only: `--steps 100..199`, `--last 20`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rltrace.analysis.steps import Window, steps_of
+from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.manifest import EVER_NS
+from rltrace.trace.narrowed import Range
+
+if TYPE_CHECKING:
+    from rltrace.trace.run import Run
+
+_RANGE = re.compile(r"\s*(\d*)\s*(?:\.\.\s*(\d*)\s*)?")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Which steps: those from `first` to `last` (None: no bound), or the `newest` so many complete
+    ones and what came after them."""
+
+    first: int | None = None
+    last: int | None = None
+    newest: int | None = None
+
+
+def asked_steps(text: str) -> Asked:
+    """What `7`, `5..9`, `5..` and `..9` ask for. Errors: `RltraceError`."""
+    found = _RANGE.fullmatch(text)
+    if found is None or not (found[1] or found[2]):
+        raise RltraceError(
+            f"--steps {text}: give a step or a range of them, as 7, 5..9, 5.. or ..9", WRONG_USAGE
+        )
+    first = int(found[1]) if found[1] else None
+    last = int(found[2]) if found[2] else None if ".." in text else first
+    if first is not None and last is not None and last < first:
+        raise RltraceError(f"--steps {text}: the last step comes before the first", WRONG_USAGE)
+    return Asked(first, last)
+
+
+def narrow(run: Run, asked: Asked) -> None:
+    """Narrows a run to the steps asked for. Errors: `RltraceError` where it has none of them."""
+    rows = run.step_rows()
+    found = steps_of(rows, (0, 0))
+    windows = () if found.whole_run else found.windows
+    begun = sorted((start, number) for number, start in found.in_progress)
+    if not windows and not begun:
+        raise RltraceError(f"{run.path} has no steps, so none can be chosen")
+    if asked.newest is not None:
+        if not windows:
+            raise RltraceError(f"{run.path} has no complete step yet")
+        since = windows[-asked.newest :][0].start_ns
+        run.narrow(Range(since, EVER_NS, first_step=-1))
+        return
+    low = 0 if asked.first is None else asked.first
+    high = EVER_NS if asked.last is None else asked.last
+    chosen = _stretch([low <= window.step <= high for window in windows])
+    going = [start for start, number in begun if low <= number <= high]
+    if not chosen and not going:
+        known = [window.step for window in windows] + [number for _, number in begun]
+        said = f"{min(known)} to {max(known)}" if len(known) > 1 else str(known[0])
+        raise RltraceError(f"{run.path} has none of these steps: it has {said}", WRONG_USAGE)
+    since = windows[chosen[0]].start_ns if chosen else going[0]
+    run.narrow(Range(since, _until(chosen, going, windows, begun, high), low, high))
+
+
+def _stretch(wanted: list[bool]) -> list[int]:
+    """The places that follow each other and are wanted: the longest stretch, of equal ones the
+    last. After a restart steps come again."""
+    best: list[int] = []
+    now: list[int] = []
+    for place, one in enumerate(wanted):
+        now = [*now, place] if one else []
+        if one and len(now) >= len(best):
+            best = now
+    return best
+
+
+def _until(
+    chosen: list[int],
+    going: list[int],
+    windows: tuple[Window, ...],
+    begun: list[tuple[int, int]],
+    high: int,
+) -> int:
+    """When the first step after the chosen ones began; without an end where none did."""
+    reached = windows[chosen[-1]].start_ns if chosen else going[-1]
+    later = [window.start_ns for window in windows if window.start_ns > reached]
+    later += [start for start, number in begun if start > reached and number > high]
+    return min(later, default=EVER_NS)

@@ -1,0 +1,151 @@
+"""A range of a run's time as its tables: SQL over the files in which its rows are.
+
+What began in the range is in it, and what was going on when it began. A sample that was used in it
+is, whenever it was generated and judged, so that its lag is known. A row that was still open when
+the range began counts where its process recorded anything later: else it was lost long before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rltrace.trace.manifest import EVER_NS, Manifest
+from rltrace.trace.schema import TABLES, Table
+from rltrace.trace.sources import parquet_of
+from rltrace.trace.vocabulary import Stage
+
+if TYPE_CHECKING:
+    import duckdb
+
+OF_SAMPLES = ("trajectories", "rewards")
+_KEPT_ROWS = 5_000_000
+"""A table of so many rows at the most is kept in memory, where each question finds it."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """From `since_ns` on and before `until_ns` (Unix); of spans of steps those with these numbers
+    count, whatever others overlap them."""
+
+    since_ns: int
+    until_ns: int
+    first_step: int = 0
+    last_step: int = EVER_NS
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it has no end."""
+        return self.until_ns >= EVER_NS
+
+
+class Narrowed:
+    """Makes the tables of a range in `database`. `rest` gives the table of the rows of one that are
+    in segments, None where there are none."""
+
+    def __init__(
+        self,
+        database: duckdb.DuckDBPyConnection,
+        manifest: Manifest | None,
+        rest: Callable[[str], str | None],
+        of: Range,
+    ) -> None:
+        self._database, self._manifest, self._rest, self._of = database, manifest, rest, of
+        self._made: set[str] = set()
+
+    def make(self, name: str) -> None:
+        """Makes `raw_<name>`."""
+        rows = f"FROM ({self._near(name)}) r WHERE {self._within(TABLES[name])}"
+        kind = "TABLE" if self._most_rows(name) <= _KEPT_ROWS else "VIEW"
+        self._database.execute(f"CREATE OR REPLACE {kind} raw_{name} AS {rows}")
+        if name in OF_SAMPLES and kind == "TABLE":
+            self._add_earlier(name)
+
+    def _near(self, name: str) -> str:
+        """The rows of the files that the range has part in."""
+        since, until, marker = self._of.since_ns, self._of.until_ns, TABLES[name].columns[0].name
+        found = []
+        if self._manifest is not None:
+            parts, carried = self._manifest.between(name, since, until)
+            if parts:
+                found.append(f"FROM {parquet_of([part.path for part in parts])}")
+            if carried:
+                began = f'WHERE "{marker}" < {parts[0].from_ns}'
+                found.append(f"FROM {parquet_of(carried)} {began}")
+        if (rest := self._rest(name)) is not None:
+            found.append(f"FROM {rest}")
+        if not found and self._manifest is not None:
+            found = [f"FROM {parquet_of([self._manifest.tables[name][0].path])} LIMIT 0"]
+        return " UNION ALL BY NAME ".join(found)
+
+    def _most_rows(self, name: str) -> int:
+        rows = 0
+        if self._manifest is not None:
+            parts, _ = self._manifest.between(name, self._of.since_ns, self._of.until_ns)
+            rows = sum(part.rows for part in parts)
+        if (rest := self._rest(name)) is not None:
+            rows += self._database.execute(f"SELECT count(*) FROM {rest}").fetchall()[0][0]
+        return rows
+
+    def _within(self, table: Table) -> str:
+        since, until, marker = self._of.since_ns, self._of.until_ns, table.columns[0].name
+        if "end_ns" not in [column.name for column in table.columns]:
+            return f'"{marker}" >= {since} AND "{marker}" < {until}'
+        self._find_alive()
+        of_time = (
+            f"(start_ns < {until} AND (start_ns >= {since} OR end_ns >= {since} "
+            "OR (end_ns = -1 AND process IN (FROM range_alive))))"
+        )
+        if table.name in OF_SAMPLES:
+            self._find_used()
+            return f"(start_ns < {until} AND ({of_time} OR trajectory IN (FROM range_used)))"
+        if table.name != "spans":
+            return of_time
+        first, last = self._of.first_step, self._of.last_step
+        of_steps = f"(start_ns >= {since} AND step BETWEEN {first} AND {last})"
+        return f"({of_time} AND (stage <> {int(Stage.STEP)} OR {of_steps}))"
+
+    def _find_alive(self) -> None:
+        """The processes that recorded something in the range."""
+        if "alive" in self._made:
+            return
+        self._made.add("alive")
+        since, until = self._of.since_ns, self._of.until_ns
+        began = f"start_ns < {until} AND greatest(start_ns, end_ns) >= {since}"
+        rows = " UNION ".join(
+            f"SELECT process FROM ({self._near(name)}) WHERE {began}"
+            for name in ("spans", "trajectories", "rewards", "syncs")
+        )
+        self._database.execute(f"CREATE OR REPLACE TABLE range_alive AS {rows}")
+
+    def _find_used(self) -> None:
+        """The samples that were used in the range."""
+        if "used" in self._made:
+            return
+        self._made.add("used")
+        within = self._within(TABLES["uses"])
+        self._database.execute(
+            "CREATE OR REPLACE TABLE range_used AS SELECT DISTINCT trajectory "
+            f"FROM ({self._near('uses')}) WHERE trajectory <> -1 AND {within}"
+        )
+
+    def _add_earlier(self, name: str) -> None:
+        """What belongs to the samples that were used, from the parts before, back to the first part
+        that has nothing of them: samples are used within a bounded time, if at all."""
+        if self._manifest is None:
+            return
+        parts = self._manifest.tables[name]
+        before = [part for part in parts if part.until_ns <= self._of.since_ns]
+        for part in reversed(before):
+            database = self._database
+            missing = f"FROM range_used WHERE trajectory NOT IN (SELECT trajectory FROM raw_{name})"
+            if not database.execute(f"{missing} LIMIT 1").fetchall():
+                return
+            had = database.execute(f"SELECT count(*) FROM raw_{name}").fetchall()
+            database.execute(
+                f"INSERT INTO raw_{name} BY NAME FROM {parquet_of([part.path])} "
+                f"WHERE trajectory IN ({missing})"
+            )
+            if database.execute(f"SELECT count(*) FROM raw_{name}").fetchall() == had:
+                return

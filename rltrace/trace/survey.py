@@ -1,0 +1,164 @@
+"""What the segments of a table hold, found without keeping a row: how many, and when they began.
+
+Also which of them can be compacted, where the job goes on. One pass over two columns.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rltrace.trace.growing import SETTLED_NS
+from rltrace.trace.schema import Table
+from rltrace.trace.segments import Batch, Batches, segments_in
+from rltrace.trace.stream import Columns
+from rltrace.trace.taken import Taken
+from rltrace.trace.vocabulary import Stage
+
+if TYPE_CHECKING:
+    from rltrace.trace.files import RunFiles
+
+Ints = NDArray[np.int64]
+
+_Seen = tuple[int, NDArray[np.bool_], Ints, Ints]
+"""Of a batch: the place of its first row, which are stored, and when each began and ended."""
+
+_ONE_OF = 256  # rows, the start of one is kept, to say where a part of so many rows ends
+_MOST_LEFT = 1_000
+_STEP_COLUMNS = ("step", "start_ns", "end_ns")
+
+
+@dataclass(frozen=True)
+class Surveyed:
+    """A segment with rows: which of them are to be taken, and when those of each of its batches
+    began (Unix ns, the first and the last)."""
+
+    batches: Batches
+    taken: Taken
+    first_ns: Ints
+    last_ns: Ints
+
+
+@dataclass
+class Survey:
+    """The segments of a table and how many rows are to be taken from them; the starts of one row in
+    `_ONE_OF`, in order; and of spans the rows of steps, `(step, start_ns, end_ns, process)`."""
+
+    segments: list[Surveyed] = field(default_factory=list)
+    rows: int = 0
+    sampled_ns: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    steps: Ints = field(default_factory=lambda: np.empty((0, 4), np.int64))
+
+    def taken(self) -> dict[str, Taken]:
+        """By file."""
+        return {segment.batches.path.name: segment.taken for segment in self.segments}
+
+
+def survey(files: RunFiles, table: Table, ended: bool) -> Survey:
+    """Looks through a table. Where the run has not `ended` only rows that have are taken."""
+    found = Survey()
+    sampled, steps = [], []
+    for batches in segments_in(files.path / table.name, table):
+        one = _Look(files, table, batches, ended, found.rows)
+        if batches.problem is not None:
+            files.problem("torn-file", f"{table.name}/{batches.path.name}", batches.problem)
+        if one.taken.slots:
+            found.segments.append(one.surveyed())
+            found.rows += one.rows
+            sampled.append(one.sampled_ns)
+            steps.append(one.steps)
+    if sampled:
+        found.sampled_ns = np.sort(np.concatenate(sampled))
+        found.steps = np.concatenate(steps)
+        found.steps = found.steps[np.argsort(found.steps[:, 1], kind="stable")]
+    return found
+
+
+class _Look:
+    """A look through one segment; `before` is how many rows the ones before it have."""
+
+    def __init__(
+        self, files: RunFiles, table: Table, batches: Batches, ended: bool, before: int
+    ) -> None:
+        self._batches, self._table, self._files = batches, table, files
+        names = [column.name for column in table.columns]
+        self._end = names.index("end_ns") if "end_ns" in names and not ended else -1
+        self._stage = names.index("stage") if "stage" in names else -1
+        size_bytes = 0  # before its rows are looked at: what comes meanwhile is a rest
+        with suppress(OSError):
+            size_bytes = batches.path.lstat().st_size
+        seen = list(batches.each(self._look))
+        self.taken = self._taken(seen, size_bytes, ended)
+        self._bounds: list[tuple[int, int]] = []
+        self.rows, sampled = 0, []
+        for first, stored, start, _ in seen:
+            slots = np.flatnonzero(stored)
+            unix = self._unix(start[slots[self.taken.has(slots + first)]])
+            self._bounds.append((int(unix.min()), int(unix.max())) if len(unix) else (0, -1))
+            sampled.append(unix[-(before + self.rows) % _ONE_OF :: _ONE_OF])
+            self.rows += len(unix)
+        self.sampled_ns = np.concatenate(sampled) if sampled else np.empty(0, np.int64)
+        of_steps = self._stage >= 0 and self.rows > 0
+        self.steps = self._step_rows() if of_steps else np.empty((0, 4), np.int64)
+
+    def _taken(self, seen: list[_Seen], size_bytes: int, ended: bool) -> Taken:
+        """Which rows are: all that are stored where nobody writes any more, else those that have
+        ended, with so few left behind that they can be listed."""
+        places, left = 0, list[int]()
+        newest_ns = max((int(max(a.max(), b.max())) for _, _, a, b in seen if len(a)), default=0)
+        for first, stored, _, _ in seen:
+            if stored.any():
+                last = len(stored) if ended else int(np.flatnonzero(stored)[-1]) + 1
+                places = first + last
+        if ended:
+            return Taken(places, (), size_bytes)
+        for first, stored, start, end in seen:
+            there = stored & (end != -1)
+            if end is not start:
+                there &= end < newest_ns - SETTLED_NS
+            open_ = first + np.flatnonzero(~there)
+            left += open_[open_ < places].tolist()
+        if len(left) > _MOST_LEFT:
+            places = left[_MOST_LEFT]
+        return Taken(places, tuple(left[:_MOST_LEFT]), size_bytes)
+
+    def surveyed(self) -> Surveyed:
+        """What is told of it."""
+        bounds = np.array(self._bounds, np.int64).reshape(-1, 2)
+        return Surveyed(self._batches, self.taken, bounds[:, 0], bounds[:, 1])
+
+    def _look(self, batch: Batch) -> _Seen:
+        start = batch.markers
+        end = start if self._end < 0 else batch.column(self._end)
+        return batch.first, batch.stored, start, end
+
+    def _unix(self, times_ns: Ints) -> Ints:
+        node = self._files.processes[self._files.number_of(self._batches.who)].node
+        clock = self._files.clocks.get(node)
+        return times_ns if clock is None else clock.to_unix(times_ns)
+
+    def _step_rows(self) -> Ints:
+        """Of the rows that are taken those of steps."""
+
+        def of_steps(batch: Batch) -> Columns:
+            slots = taken_slots(batch, self.taken)
+            return batch.rows_at(slots[batch.column(self._stage)[slots] == int(Stage.STEP)])
+
+        rows = []
+        number = self._files.number_of(self._batches.who)
+        for columns in self._batches.each(of_steps):
+            named = dict(zip([c.name for c in self._table.columns], columns, strict=True))
+            times = [self._unix(named[name]) for name in _STEP_COLUMNS[1:]]
+            process = np.full(len(times[0]), number, np.int64)
+            rows.append(np.stack([named["step"].astype(np.int64), *times, process], axis=1))
+        return np.concatenate(rows) if rows else np.empty((0, 4), np.int64)
+
+
+def taken_slots(batch: Batch, taken: Taken) -> Ints:
+    """Places in a batch of the rows that are taken."""
+    slots = np.flatnonzero(batch.stored)
+    return slots[taken.has(slots + batch.first)]

@@ -134,7 +134,7 @@ def reward(
         trajectory=trajectory,
         component=component,
         value=value,
-        outcome=_code("Outcome", outcome or "ok"),
+        outcome=_code("Outcome", "ok" if outcome is None else outcome),
         end_ns=now_ns,
     )
     return row
@@ -288,13 +288,19 @@ def _row(kind: type[Any], table: str, **values: Any) -> Any:
 
 
 def _code(enum: str, word: str | None) -> int | None:
-    """The code of a word of the vocabulary; one that it does not have is said, and left unknown."""
-    if word is None or _recorder._active is None:
+    """The code of a word of the vocabulary; what it does not have, a word or anything else, is
+    said, and left unknown."""
+    recorder = _recorder._active
+    if word is None or recorder is None:
         return None
-    code = codes_of(enum).get(word)
-    if code is None:
-        _recorder.unknown_word(enum, word)
-    return code
+    try:
+        code = codes_of(enum).get(word) if isinstance(word, str) else None
+        if code is None:
+            _recorder.unknown_word(enum, word)
+        return code
+    except Exception as error:  # it was no word, and cannot even be printed
+        recorder.failed(error)
+        return None
 
 
 # An idle object does all that these do: nothing.

@@ -238,6 +238,25 @@ rltrace.step("one")
     assert len(said.splitlines()) == 3  # two words and a stage that are none
 
 
+def test_what_is_no_word_of_the_vocabulary_raises_nothing(run_path: Path, record: Record) -> None:
+    record("""
+class Silent:
+    def __str__(self): raise RuntimeError("no text")
+    __repr__ = __hash__ = __bool__ = __str__
+
+for odd in (["stop"], {}, 10**5000, 3, b"ok", Silent()):
+    trajectory = rltrace.trajectory("a")
+    trajectory.finish(odd, response_tokens=3)
+    rltrace.reward("a", 1.0, outcome=odd)
+    rltrace.use("a", odd, tokens=3)
+    with rltrace.weight_update(1, role=odd, transport=odd): pass
+""")
+    assert rows(run_path, "select response_tokens, finish from trajectories") == [(3, None)] * 6
+    assert rows(run_path, "select value, outcome from rewards") == [(1.0, None)] * 6
+    assert rows(run_path, "select tokens, fate from uses") == [(3, None)] * 6
+    assert rows(run_path, "select version, role, transport from syncs") == [(1, None, None)] * 6
+
+
 def test_odd_values_are_named_and_counted(run_path: Path, record: Record) -> None:
     record("""
 for _ in range(3):

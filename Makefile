@@ -29,6 +29,10 @@ PARTS_PINS := pins/parts.txt
 PARTS := .venvs/parts-$(shell sha256sum < $(PARTS_PINS) | cut -c1-12)
 PARTS_PIP := $(PARTS)/bin/python -m pip install --quiet --disable-pip-version-check
 
+# And an S3-compatible server, with a client.
+S3_PINS := pins/s3.txt
+S3 := .venvs/s3-$(shell sha256sum < $(S3_PINS) | cut -c1-12)
+
 # The system tests stand on the environment of the others, and add to it: see the script.
 SYSTEM := .venvs/system-$(shell cat pins/system.* tests/system/install.sh | sha256sum | cut -c1-12)
 
@@ -36,7 +40,7 @@ SYSTEM := .venvs/system-$(shell cat pins/system.* tests/system/install.sh | sha2
 FUZZ_PINS := pins/fuzz.txt
 FUZZ := .venvs/fuzz-$(shell sha256sum < $(FUZZ_PINS) | cut -c1-12)
 
-.PHONY: demo test test-verl test-openrlhf test-trl test-parts frameworks test-system test-packaging fuzz lint types check bench bench-sync prove gate-study gate-self clean
+.PHONY: demo test test-verl test-openrlhf test-trl test-parts test-s3 frameworks test-system test-packaging fuzz lint types check bench bench-sync prove gate-study gate-self clean
 
 demo: $(READY)
 	$(BIN)/rltrace wrap -- $(BIN)/python examples/train.py
@@ -68,6 +72,10 @@ test-trl: $(TRL)/.ready
 # Real parts of AReaL, Agent Lightning, TransferQueue, RLinf and Monarch, about two minutes.
 test-parts: $(PARTS)/.ready
 	$(PARTS)/bin/python -m pytest tests/parts
+
+# A run that is shipped to an S3-compatible server, over a link that is cut; about two minutes.
+test-s3: $(S3)/.ready
+	$(S3)/bin/python -m pytest tests/s3
 
 # The frameworks themselves, which take long to install and need no test to have passed.
 frameworks: $(VERL)/.verl $(OPENRLHF)/.openrlhf $(TRL)/.trl
@@ -218,6 +226,13 @@ $(PARTS)/.parts:
 
 $(PARTS)/.ready: $(PARTS)/.parts pyproject.toml
 	$(PARTS_PIP) --constraint $(PARTS_PINS) --editable . pytest
+	touch $@
+
+$(S3)/.ready: $(S3_PINS) pyproject.toml
+	@echo "installing an S3 client and server into $(S3) (a minute)"
+	test -x $(S3)/bin/python || $$(command -v $(PYTHON) || command -v python3) -m venv $(S3)
+	$(S3)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(S3_PINS) \
+		--editable '.[ship]' s3fs 'moto[server]' pytest
 	touch $@
 
 $(SYSTEM)/.system: | $(READY)

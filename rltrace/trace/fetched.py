@@ -20,6 +20,7 @@ from typing import Any
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.packs import MOST_PACKED_BYTES, NotAPack, apply, unpack
 from rltrace.trace.run_dir import (
+    DROPPED,
     FETCHED_FILE,
     FOLDERS,
     NODES,
@@ -39,7 +40,7 @@ CACHE_VARIABLE = "RLTRACE_CACHE"
 
 _SAVE_EVERY = 64  # packs
 _NAMED = 5  # processes of a node that is told of
-_PLAIN = (*FOLDERS, PARQUET)
+_PLAIN = (*FOLDERS, DROPPED, PARQUET)
 
 Tell = Callable[[int, int], None]
 """Told how many bytes have come, and of how many."""

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rltrace.trace.run_dir import CLOCKS, ENDS, NAMES, PROBLEMS, PROCESS
+from rltrace.trace.run_dir import CLOCKS, DROPPED, ENDS, NAMES, PROBLEMS, PROCESS
 from rltrace.trace.schema import TABLES
 
 MOST_PACKED_BYTES = 64 << 20
@@ -29,7 +29,7 @@ _MOST_FILE_BYTES = 1 << 30  # a segment has some 64 MB
 _LEVEL = 1  # most of what is shipped is space not used yet, which any level makes nothing of
 _NAME = re.compile(r"[A-Za-z0-9_.~-]{1,200}")
 _REPLACED = (PROCESS,)
-_GROWING = (NAMES, PROBLEMS, ENDS, CLOCKS, *TABLES)
+_GROWING = (NAMES, PROBLEMS, ENDS, CLOCKS, DROPPED, *TABLES)
 
 
 class NotAPack(ValueError):

@@ -48,10 +48,8 @@ JOB = dedent("""
     nodes = [cluster.head_node, *(cluster.add_node(**node) for _ in range(number - 1))]
     cluster.wait_for_nodes()
     ray.init(address=cluster.address, logging_level="ERROR", log_to_driver=False)
-    actors = [
-        Rollout.options(scheduling_strategy=NodeAffinitySchedulingStrategy(n.node_id, False)).remote()
-        for n in nodes
-    ]
+    places = [NodeAffinitySchedulingStrategy(node.node_id, soft=False) for node in nodes]
+    actors = [Rollout.options(scheduling_strategy=place).remote() for place in places]
     pids, results = set(), []
     for step in range(steps):
         with rltrace.step(step):
@@ -84,7 +82,11 @@ def test_eight_nodes_of_which_one_is_killed(tmp_path: Path) -> None:
         done = subprocess.run(
             [*WRAP, "--out", str(run_path), "--", sys.executable, "job.py", path, *numbers],
             cwd=tmp_path,
-            env=clean_environment(**ENVIRONMENT, RAY_memory_monitor_refresh_ms="0"),
+            env=clean_environment(
+                **ENVIRONMENT,
+                RAY_memory_monitor_refresh_ms="0",
+                RAY_raylet_start_wait_time_s="300",
+            ),
             capture_output=True,
             text=True,
             timeout=400,

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from rltrace.trace.own_files import open_own
 from rltrace.trace.packs import Piece, is_replaced
-from rltrace.trace.run_dir import CLOCKS, ENDS, NAMES, PROBLEMS, PROCESS
+from rltrace.trace.run_dir import CLOCKS, DROPPED, ENDS, NAMES, PROBLEMS, PROCESS
 from rltrace.trace.schema import TABLES
 from rltrace.trace.segment import NEW
 
@@ -30,7 +30,7 @@ DIGEST_BYTES = 8
 _NOT_OURS = (errno.ENOENT, errno.ELOOP, errno.EINVAL)  # it is replaced, a link, or a pipe
 _READ_BYTES = 1 << 18
 _FOLLOWED_ROUNDS, _SELDOM_ROUNDS = 4, 16
-_TOLD = (NAMES, PROBLEMS, ENDS, CLOCKS, PROCESS)
+_TOLD = (NAMES, PROBLEMS, ENDS, CLOCKS, DROPPED, PROCESS)
 
 
 @dataclass

@@ -9,7 +9,6 @@ directory, where whoever waits for them looks. The job is never waited for and n
 from __future__ import annotations
 
 import json
-import os
 import threading
 import time
 from dataclasses import replace
@@ -30,8 +29,9 @@ SHIPPED = "shipped"
 _MAIL_EVERY_S, _MAIL_AT_END_S = 5.0, 1.0
 _SHIP_FIRST_S, _SHIP_LATER_S, _SHIP_SLOWER = 5.0, 60.0, 20.0
 """Between two packs: 5 s at first, 60 s once the run is 20 minutes old."""
+_CPU_SHARE = 0.02
+"""Of one core: what looking for changes may take."""
 _PATIENCE_S, _PATIENCE_AT_END_S = 60.0, 5.0
-_NICE = 10
 
 
 class Courier:
@@ -90,7 +90,6 @@ class Courier:
 
     def _work(self) -> None:
         try:
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
             with kept.held(self._run_dir, self._name) as is_alone:
                 if is_alone:
                     self._carry()
@@ -138,11 +137,14 @@ class Courier:
         return not waits_for
 
     def _ship(self, store: Store, finishing: bool) -> None:
+        began = time.thread_time()
         if finishing:
             self._shipper.look()
             self._tell()
         self._shipper.ship(store, finishing, self._tell)
         self._tell(error="")
+        took_s = time.thread_time() - began
+        self._ship_at = max(self._ship_at, time.monotonic() + took_s / _CPU_SHARE)
         if finishing:
             self._shipper.save()
             self._tell(done=True)

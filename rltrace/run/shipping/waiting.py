@@ -3,6 +3,7 @@ not."""
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import time
@@ -28,7 +29,7 @@ def wait(run_dir: Path, say: Callable[[str], None], within_s: float = WAIT_S) ->
     with suppress(KeyboardInterrupt):
         while (now := time.monotonic()) < began + within_s:
             told = read_progress(run_dir, node_id())
-            if told.over or not run_dir.is_dir():
+            if told.over or not run_dir.is_dir() or _agent_is_gone(run_dir):
                 break
             if now >= say_at:
                 say_at = now + _SAY_EVERY_S
@@ -46,8 +47,8 @@ def what_is_left(run_dir: Path, told: Progress) -> list[str]:
         size = f"{megabytes(told.left_bytes)} of " if told.left_bytes else ""
         shown = shlex.quote(os.path.relpath(run_dir))
         said.append(
-            f"{size}this node is not shipped{why}: the agent goes on for some minutes; after that, "
-            f"`rltrace ship {shown}`"
+            f"{size}this node is not shipped{why}: its agent, if it lives, goes on for some "
+            f"minutes; after that, `rltrace ship {shown}`"
         )
     if told.waits_for:
         hosts = ", ".join(told.waits_for)
@@ -66,6 +67,15 @@ def nodes_apart(run_dir: Path) -> int:
 def megabytes(size_bytes: int) -> str:
     """A size for people."""
     return f"{size_bytes / 1e6:,.1f} MB"
+
+
+def _agent_is_gone(run_dir: Path) -> bool:
+    """Whether nobody here will ship anything: this node's agent was killed."""
+    try:
+        pid = json.loads((run_dir / NODES / f"{node_id()}.json").read_text("utf-8"))["pid"]
+        return not Path(f"/proc/{int(pid)}").exists()
+    except (OSError, ValueError, KeyError, TypeError):
+        return False  # it has only begun
 
 
 def _doing(told: Progress) -> str:

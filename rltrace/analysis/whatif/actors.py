@@ -94,13 +94,20 @@ class Actors:
         def ended() -> None:
             self._sample_ended(group, verdict_s)
 
-        def called() -> None:
-            self.clock.after(env_s, lambda: worker.go_on(tokens / 2, ended))
-
-        if env_s > 0:  # the tool answers halfway
-            worker.submit(tokens / 2, begun, called, calls=True)
-        else:
+        if not env_s > 0:
             worker.submit(tokens, begun, ended)
+            return
+        # The tool answers halfway, or after each turn but the last.
+        each = self.load.engine.turn_tokens
+        calls = max(1, round(tokens / each) - 1) if each else 1
+        part, tool_s = tokens / (calls + 1), env_s / calls
+
+        def called(left: int) -> None:
+            last = left == 1
+            then = ended if last else lambda: called(left - 1)
+            self.clock.after(tool_s, lambda: worker.go_on(part, then, calls=not last))
+
+        worker.submit(part, begun, lambda: called(calls), calls=True)
 
     def _sample_ended(self, group: Group, verdict_s: float) -> None:
         group.left -= 1

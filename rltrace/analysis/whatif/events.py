@@ -103,7 +103,8 @@ class Worker:
 
     A sequence that goes on after a tool has the next free slot, before all that have not begun. An
     engine may serve it in its turn, but then what it waits there is part of the pace that was
-    measured of it, between its beginning and its end."""
+    measured of it, between its beginning and its end. Where turns were measured one by one it may
+    be served in its turn."""
 
     def __init__(self, clock: Clock, engine: Engine, width: float, meter: Meter) -> None:
         self.clock = clock
@@ -114,7 +115,7 @@ class Worker:
         self.slots = max(1.0, engine.slots * width)
         self.running: list[tuple[float, int, Action, bool]] = []  # by the token at which they end
         self.waiting: deque[tuple[float, Action, Action, bool]] = deque()
-        self.going_on: deque[tuple[float, Action]] = deque()
+        self.going_on: deque[tuple[float, Action, bool]] = deque()
         self.held = 0  # slots of sequences whose tools work
         self.known = 0  # sequences that run, hold a slot or wait
         self.token = 0.0  # tokens that a sequence which began with the clock would have
@@ -133,12 +134,16 @@ class Worker:
         self.known += 1
         self._fill()
 
-    def go_on(self, tokens: float, ended: Action) -> None:
+    def go_on(self, tokens: float, ended: Action, calls: bool = False) -> None:
         """A sequence that has begun before has so many more tokens."""
         self._advance()
         self.held -= self.engine.tools_hold
         self.known += not self.engine.tools_hold
-        self.going_on.append((tokens, ended))
+        engine = self.engine
+        if engine.turn_tokens and not (engine.tools_hold or engine.returns_first):
+            self.waiting.append((tokens, lambda: None, ended, calls))
+        else:
+            self.going_on.append((tokens, ended, calls))
         self._fill()
 
     def pause(self) -> None:
@@ -170,7 +175,7 @@ class Worker:
         """Begins what there is room for."""
         while not self.paused and len(self.running) + self.held < self.slots:
             if self.going_on:
-                self._run(*self.going_on.popleft(), calls=False)
+                self._run(*self.going_on.popleft())
             elif self.waiting and not self.closed:
                 tokens, begun, ended, calls = self.waiting.popleft()
                 self._run(tokens, ended, calls)

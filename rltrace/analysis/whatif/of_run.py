@@ -36,7 +36,16 @@ from rltrace.analysis.whatif.run_samples import (
 from rltrace.analysis.whatif.stated import stated
 from rltrace.analysis.whatif.stopping import sends_in, stopping
 from rltrace.analysis.whatif.trust import is_off
-from rltrace.analysis.whatif.workload import AT_ONCE, GOES_ON, PLACEMENTS, Batch, Sync, Workload
+from rltrace.analysis.whatif.turns import turns_of
+from rltrace.analysis.whatif.workload import (
+    AT_ONCE,
+    GOES_ON,
+    PLACEMENTS,
+    Batch,
+    Engine,
+    Sync,
+    Workload,
+)
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
 from rltrace.trace.vocabulary import Phase, Stage, word
 
@@ -228,6 +237,7 @@ def _played(
         start_s, end_s = (_without(sends, origin, moment_s) for moment_s in (start_s, end_s))
     sequences = Sequences(samples.worker, samples.batch, start_s, end_s, decoded, samples.env_s)
     engine, notes = fit_engine(sequences, stream=placement == "async")
+    engine, notes = _of_turns(run, parts, samples, engine, notes)
     batches, thin = batches_of(samples, len(steady), placement)
     at_once = judged_at_once(samples)
     judges = max(1, round(at_once / thin))
@@ -276,7 +286,32 @@ def _played(
         rests_on=notes,
         **_common(run, parts),
     )
-    return _fitted(made, parts)
+    if not engine.turn_tokens or engine.tools_hold:
+        return _fitted(made, parts)
+    first = replace(made, engine=replace(engine, returns_first=True))
+    return min(
+        (_fitted(one, parts) for one in (made, first)), key=lambda load: abs(load.model_error)
+    )
+
+
+def _of_turns(
+    run: Run, parts: Parts, samples: Samples, engine: Engine, notes: tuple[str, ...]
+) -> tuple[Engine, tuple[str, ...]]:
+    """The engine, as the turns of its samples tell it where they wait within their own time."""
+    if not samples.env_s.any():
+        return engine, notes
+    steady = [parts.steps.windows[i] for i in parts.steps.steady]
+    turns = turns_of(run, steady[0].start_ns, steady[-1].end_ns)
+    if turns is None:
+        return engine, notes
+    kept = (
+        "keep their places while their tools work" if turns.tools_hold else "leave them to others"
+    )
+    note = f"a worker runs {turns.places:g} turns at once; samples wait for one, and {kept}"
+    return replace(
+        engine, token_s=turns.token_s, shared_token_s=0.0, slots=turns.places,
+        tools_hold=turns.tools_hold, turn_tokens=turns.tokens, sure=turns.sure,
+    ), (note,)  # fmt: skip
 
 
 def _without(sends: Sends, origin_ns: int, moment_s: Floats) -> Floats:

@@ -14,6 +14,8 @@ from rltrace.analysis.whatif.lever import check, factor_of, needs, number
 from rltrace.analysis.whatif.pools import grown, resplit, scaled_learner, scaled_rollout
 from rltrace.analysis.whatif.workload import OVERLAPPING, PLACEMENTS, Workload
 
+UNTOLD = "which sequences run, and which wait after their tools, was not seen"
+
 _KEPT = (
     "generation and training take turns on the same devices, which they go on to do: half as many "
     "groups again are begun, and those that are not complete wait for the next step "
@@ -31,6 +33,7 @@ _NO_BARRIER_SEEN = (
 
 def rollout_workers(load: Workload, value: str, constants: Constants) -> Workload:
     needs(not load.shared, "generation and training share their devices: use split or placement")
+    needs(load.places_told, UNTOLD)
     factor = factor_of(value, load.engine.workers)
     if not load.engine.pooled:
         check(round(factor * load.engine.workers) >= 1, "rollout_workers", value, "1 or more")

@@ -13,14 +13,13 @@ import numpy as np
 
 from rltrace.analysis.whatif.constants import Constants
 from rltrace.analysis.whatif.lever import check, factor_of, needs, number
+from rltrace.analysis.whatif.placement_levers import UNTOLD
 from rltrace.analysis.whatif.workload import Batch, Workload
 
 
 def slots(load: Workload, value: str, constants: Constants) -> Workload:
     needs(math.isfinite(load.engine.slots), "no limit of sequences at once was seen")
-    in_tools = any(batch.env_s.any() for batch in load.batches)
-    told = load.engine.tools_hold or not in_tools
-    needs(told, "which sequences run, and which wait after their tools, was not seen")
+    needs(load.places_told, UNTOLD)
     factor = factor_of(value, load.engine.slots)
     slots = max(1.0, load.engine.slots * factor)
     return replace(load, engine=replace(load.engine, slots=slots))

@@ -47,6 +47,8 @@ class Engine:
     stands_for: float = 1.0  # sequences on one real engine for each that is played
     drafting: float = 0.0  # part of the published gain of speculative decoding
     tools_hold: bool = False  # else a sequence takes no slot while its tools work
+    turn_tokens: float = 0.0  # between tools, where turns take places one by one; 0: a tool halfway
+    returns_first: bool = False  # of such turns those after tools have the next place
     sure: bool = True  # of that
     seen_at_once: float = math.inf  # of a stream without a limit, the most that a worker ever had
 
@@ -116,6 +118,12 @@ class Workload:
     def without_samples(self) -> bool:
         """Whether it is a run of which only the stage seconds are known."""
         return self.steps > 0 and math.isnan(self.model_error)
+
+    @property
+    def places_told(self) -> bool:
+        """Whether it is known of samples that call tools how many of them a worker runs."""
+        in_tools = any(batch.env_s.any() for batch in self.batches)
+        return math.isfinite(self.engine.slots) or not in_tools or not self.steps
 
     @property
     def shared(self) -> bool:

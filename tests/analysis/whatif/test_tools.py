@@ -73,6 +73,31 @@ def test_places_that_others_have_meanwhile_are_not_taken_to_be_kept(
     holds(found, gain(job, replace(job, tool_s=job.tool_s / 2)))
 
 
+@pytest.mark.parametrize("keeps", [True, False])
+def test_samples_that_wait_for_a_place_in_their_own_time_are_replayed_by_their_turns(
+    tmp_path: Path, keeps: bool
+) -> None:
+    """Their rows begin with the step, whoever has a place."""
+    job = Tooled(keeps=keeps, early=True, ahead=0, places=3, workers=1, decode_s=0.4)
+    source = workload_of(traced(tmp_path, job))
+    load = source(Constants())
+    assert (load.engine.slots, load.engine.tools_hold) == (3, keeps)
+    assert load.model_error == pytest.approx(0, abs=0.08)
+    for lever, value, other in (
+        ("env_latency", "0.5", replace(job, tool_s=job.tool_s / 2)),
+        ("slots", "x2", replace(job, places=6)),
+    ):
+        holds(predict(source, [(lever, value)]), gain(job, other))
+
+
+def test_more_workers_are_not_predicted_where_nobody_knows_which_samples_have_a_place(
+    tmp_path: Path,
+) -> None:
+    source = workload_of(traced(tmp_path, GIVING["several places"]))
+    with pytest.raises(RltraceError, match="rollout_workers cannot be moved here"):
+        predict(source, [("rollout_workers", "x2")])
+
+
 def test_more_places_gain_what_samples_that_keep_them_waited_for(tmp_path: Path) -> None:
     job = Tooled(ahead=0)
     found = predict(workload_of(traced(tmp_path, job)), [("slots", "x2")])

@@ -33,7 +33,8 @@ class Tooled:
     `ahead` are the batches that may begin before the weights that the learner makes of the one it
     waits for; 0: the batch of a step begins with the step. As many samples wait for a judge as
     there is `room` for; one more keeps its place at the worker. Nobody records any without
-    `versions`."""
+    `versions`. Samples that begin `early` do so with the step, and wait for a place in their own
+    time; their turns are recorded."""
 
     decode_s: float = 0.2
     tool_s: float = 0.6
@@ -49,6 +50,7 @@ class Tooled:
     batch: int = 16
     ahead: int = 2
     versions: bool = True
+    early: bool = False
     steps: int = 30
     sigma: float = 0.3
     tool_sigma: float = 0.0
@@ -64,8 +66,10 @@ class Sample:
     start: int
     decode: float
     tool: float
+    issued: int
     called: int = 0
     answered: int = 0
+    resumed: int = 0
     end: int = 0
     left: bool = False
     judged: tuple[int, int] = (0, 0)
@@ -126,7 +130,7 @@ class Play:
         decode, tool = self.rng.lognormal(0, job.sigma), self.rng.lognormal(0, job.tool_sigma)
         one = Sample(
             self.begun, number, len(self.ends), self.sim.now, job.decode_s * decode,
-            job.tool_s * tool,
+            job.tool_s * tool, self.since,
         )  # fmt: skip
         self.begun += 1
 
@@ -149,6 +153,7 @@ class Play:
                 self._fill()
 
         def goes_on() -> None:
+            one.resumed = self.sim.now
             after(one.decode * (1 - job.before), ended)
 
         def ended(_: Activity) -> None:
@@ -227,12 +232,15 @@ def traced(path: Path, job: Tooled) -> Run:
         spans = []
         for one in mine:
             lane = one.number % 256 + 2
-            spans.append((Stage.ROLLOUT, _at(one.start), _at(one.end), lane))
+            turns = [(one.start, one.called), (one.resumed, one.end)]
+            for begin, end in turns if job.early else [(one.start, one.end)]:
+                spans.append((Stage.ROLLOUT, _at(begin), _at(end), lane))
             if job.tool_s:
                 spans.append((Stage.ENV, _at(one.called), _at(one.answered), lane))
         parts.append(rows(
             process("generator", *spans, rank=number), "trajectories",
-            start_s=[_at(one.start) for one in mine], end_s=[_at(one.end) for one in mine],
+            start_s=[_at(one.issued if job.early else one.start) for one in mine],
+            end_s=[_at(one.end) for one in mine],
             trajectory=[one.number + 1 for one in mine], group=[one.number // 4 for one in mine],
             response_tokens=[round(1000 * one.decode) for one in mine],
             env_ns=[one.answered - one.called if job.tool_s else 0 for one in mine],

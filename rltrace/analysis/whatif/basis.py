@@ -107,8 +107,10 @@ def _more_at_once(before: Workload, after: Workload) -> bool:
 
 def _may_lag_more(before: Workload, after: Workload) -> bool:
     """Whether samples of a job that states no bound on its lag may come to lag by more than they
-    ever did: that they did not need not be what held them up."""
+    ever did: that they did not need not be what held them up. Where nobody knows how many a worker
+    has room for, the lag that came stands for that."""
     stays = before.placement == after.placement == "async" and not before.bound_stated
+    stays = stays and before.places_told
     changes = before.lag_bound == after.lag_bound and played(before) != played(after)
     if not (before.steps > 0 and stays and changes):
         return False

@@ -123,7 +123,8 @@ class Workload:
     def places_told(self) -> bool:
         """Whether it is known of samples that call tools how many of them a worker runs."""
         in_tools = any(batch.env_s.any() for batch in self.batches)
-        return math.isfinite(self.engine.slots) or not in_tools or not self.steps
+        told = self.engine.tools_hold or self.engine.turn_tokens > 0
+        return told or not in_tools or not self.steps
 
     @property
     def shared(self) -> bool:

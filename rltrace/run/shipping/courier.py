@@ -50,6 +50,7 @@ class Courier:
         self._store: Store | None = None
         self._put: dict[str, bytes] = {}
         self._others: dict[str, dict[str, Any]] = {}
+        self._sizes: dict[str, int] = {}
         self._began = time.monotonic()
         self._mail_at = self._ship_at = 0.0
         self._mail_every_s = _MAIL_EVERY_S
@@ -174,10 +175,11 @@ class Courier:
             if run is not None and isinstance(run.get("node"), str):
                 self._take(store, str(run["node"]))
         elif self._is_first:
-            for file in store.sizes(NODES):
+            for file, size in store.sizes(NODES).items():
                 name = file.removesuffix(".json")
-                if name != self._name and not self._others.get(name, {}).get(SHIPPED):
-                    self._take(store, name)
+                if name != self._name and self._sizes.get(name) != size:
+                    self._take(store, name)  # whether all of it is there changes its size, too
+                    self._sizes[name] = size
 
     def _take(self, store: Store, name: str) -> None:
         """Brings the file of another node's agent, unless that node shares our disk."""

@@ -1,11 +1,12 @@
-"""Runs of which only a part is here: nodes that keep theirs elsewhere, nodes that were lost."""
+"""Runs of which only a part is here: nodes that keep theirs elsewhere, nodes that were lost, and
+samples that nobody wanted recorded."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from rltrace.analysis.alarm import ALARM, NOTE, Alarm
-from rltrace.trace.run_dir import ELSEWHERE, NOT_WHOLE, PACK_LOST
+from rltrace.trace.run_dir import ELSEWHERE, NOT_WHOLE, PACK_LOST, SAMPLED
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
@@ -19,7 +20,7 @@ def partial(run: Run) -> list[Alarm]:
     """What of `run` is not here. Of a part nobody can tell what held the whole up; what a node had
     not shipped when it died is a little at the end."""
     told = {what: [p for p in run.problems if p.get("what") == what] for what in PARTIAL}
-    found = []
+    found = [*_sampled(run)]
     for problem in told[ELSEWHERE]:
         says = f"{problem.get('detail')}: `rltrace report {problem.get('target')}`"
         found.append(Alarm(KIND, ALARM, says))
@@ -29,3 +30,13 @@ def partial(run: Run) -> list[Alarm]:
         what = f"{lost} pack{'s' * (lost > 1)} of what was shipped {'is' if lost == 1 else 'are'}"
         found.append(Alarm(KIND, ALARM, f"{what} missing or damaged, so rows may be missing"))
     return found
+
+
+def _sampled(run: Run) -> list[Alarm]:
+    """Where only some samples have rows, sums over samples are of those."""
+    share = (run.meta.get("settings") or {}).get(SAMPLED)
+    if not isinstance(share, (int, float)):
+        return []
+    says = f"{100 * share:g} % of the samples were recorded (--sample): counts of samples and of "
+    says += "tokens are of those, groups are not whole, and of the whole nothing is judged by them"
+    return [Alarm(KIND, ALARM, says)]

@@ -67,6 +67,12 @@ class _Wrap(Command):
     help="Ship the run to this folder, e.g. `s3://bucket/runs`, while it goes on (docs/nodes.md).",
 )
 @click.option(
+    "--sample",
+    "sampled",
+    metavar="SHARE",
+    help="Record this share of the samples only, e.g. 10%; then there is no verdict.",
+)
+@click.option(
     "--max-bytes",
     metavar="SIZE",
     help="Drop the oldest details of a run that grows beyond, e.g. 20GB; sums of steps stay.",
@@ -82,11 +88,13 @@ def wrap(
     log_steps: bool,
     sync: bool,
     ship: str | None,
+    sampled: str | None,
     max_bytes: str | None,
     command: tuple[str, ...],
 ) -> None:
     """Run COMMAND with every process of it traced: `rltrace wrap -- python train.py`."""
     from rltrace.run.probe_options import design_of
+    from rltrace.run.share_option import share_of
     from rltrace.run.size_option import size_of
     from rltrace.run.wrap import wrap as wrap_
 
@@ -101,7 +109,9 @@ def wrap(
             "give the command to trace: `rltrace wrap -- python train.py`", WRONG_USAGE
         )
     size = None if max_bytes is None else size_of(max_bytes)
-    sys.exit(wrap_(list(command), out, list(hooks), design, live, log_steps, sync, ship, size))
+    share = None if sampled is None else share_of(sampled)
+    words = list(command)
+    sys.exit(wrap_(words, out, list(hooks), design, live, log_steps, sync, ship, size, share))
 
 
 @command(short_help="Ship what is not yet of a run to its URL.")

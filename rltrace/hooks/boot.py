@@ -53,12 +53,16 @@ SHIP_VARIABLE = "RLTRACE_SHIP"
 """Environment variable with the node and the host where the run was made, and its URL, with a space
 between each, if the run is shipped (`rltrace.hooks.apart`)."""
 
+SAMPLED_VARIABLE = "RLTRACE_SAMPLED"
+"""Environment variable with the share of the samples that are recorded, if not all are."""
+
 SEGMENT_VARIABLE = "RLTRACE_SEGMENT_BYTES"
 """Environment variable with the size at which a segment is left for another one."""
 
 CARRIED = (
     *(RUN_VARIABLE, ADAPTERS_VARIABLE, HOOKS_VARIABLE, PYTHON_VARIABLE, MAIN_VARIABLE),
     *(PROBE_VARIABLE, LOG_STEPS_VARIABLE, SYNC_VARIABLE, SHIP_VARIABLE, SEGMENT_VARIABLE),
+    SAMPLED_VARIABLE,
 )
 """What a process that does not inherit the environment has to be given, beside `PYTHONPATH`."""
 
@@ -159,6 +163,10 @@ def _boot(run_dir: str) -> None:
             facts["hooks"] = []  # those in place so far
         if os.environ.get(SEGMENT_VARIABLE, "").isdigit():
             segment.SEGMENT_BYTES = int(os.environ[SEGMENT_VARIABLE])
+        if os.environ.get(SAMPLED_VARIABLE):
+            from rltrace.hooks import sampling
+
+            sampling.start(float(os.environ[SAMPLED_VARIABLE]))
         if recording.start(run_dir, **facts) is None:
             os.environ.pop(RUN_VARIABLE, None)  # said once; the children need not say it again
             return

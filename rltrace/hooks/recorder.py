@@ -63,7 +63,9 @@ class Recorder:
         self._described: dict[str, Any] = {}
         self._introduced = False
         self.tables = {
-            name: TableWriter(table, f"{self.run_dir}/{name}", self.who, self._introduce)
+            name: writers.get(name, TableWriter)(
+                table, f"{self.run_dir}/{name}", self.who, self._introduce
+            )
             for name, table in TABLES.items()
         }
         self.span_writer = self.tables["spans"]
@@ -256,6 +258,10 @@ class Recorder:
 
 _active: Recorder | None = None
 _argv: list[str] = []
+
+writers: dict[str, type[TableWriter]] = {}
+"""What writes a table where it is not `TableWriter` (`rltrace.hooks.sampling`)."""
+
 _followers: list[Callable[[Recorder | None], None]] = []
 _fork_hook_set = False
 

@@ -22,6 +22,7 @@ from rltrace.hooks.boot import (
     LOG_STEPS_VARIABLE,
     MAIN_VARIABLE,
     PROBE_VARIABLE,
+    SAMPLED_VARIABLE,
     SEGMENT_VARIABLE,
     SHIP_VARIABLE,
     SYNC_VARIABLE,
@@ -45,7 +46,14 @@ from rltrace.run.size_option import segment_bytes
 from rltrace.run.step_figures import StepFigures
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.printable import visible
-from rltrace.trace.run_dir import MAX_BYTES, RUN_FILE, RUN_VARIABLE, read_run_json, update_run_json
+from rltrace.trace.run_dir import (
+    MAX_BYTES,
+    RUN_FILE,
+    RUN_VARIABLE,
+    SAMPLED,
+    read_run_json,
+    update_run_json,
+)
 
 if TYPE_CHECKING:
     from rltrace.analysis.live.snapshot import StepDone
@@ -54,6 +62,7 @@ NOT_FOUND, NOT_EXECUTABLE = 127, 126
 
 _OWN_VARIABLES = (
     *(PROBE_VARIABLE, LOG_STEPS_VARIABLE, SYNC_VARIABLE, SHIP_VARIABLE, SEGMENT_VARIABLE),
+    SAMPLED_VARIABLE,
 )
 """Variables of a run that no other run takes over."""
 
@@ -68,6 +77,7 @@ def wrap(
     sync: bool = False,
     ship: str | None = None,
     max_bytes: int | None = None,
+    sampled: float | None = None,
 ) -> int:
     """Runs the command and returns its exit code, 128 + n when signal n ended it, 127 when there is
     no such command, 126 when it cannot be executed.
@@ -76,7 +86,8 @@ def wrap(
     user's own as `"module:qualname=stage"`, `probe` delays stages, `live` says a line a step,
     `log_steps` puts the figures of steps into what the job logs, `sync` has its weights moved by
     rltrace.sync, `ship` is the URL of a folder to which the run is shipped, `max_bytes` has the
-    oldest details dropped of a run that grows beyond.
+    oldest details dropped of a run that grows beyond, `sampled` is the share of the samples of
+    which there are rows.
     Errors: `RltraceError` for wrong usage.
     """
     if not command:
@@ -102,8 +113,10 @@ def wrap(
             _say("--ship: this joins the outer run, which is shipped if that was asked to be")
         if max_bytes is not None:
             _say("--max-bytes: this joins the outer run, which has a size of its own")
+        if sampled is not None:
+            _say("--sample: this joins the outer run, which records what it was asked to")
         return _run(program, command, traced_environment(outer, hooks) | _replaced(sync), None)
-    run_dir = _make_run(command, out, hooks, probe, sync, runs_url, max_bytes)
+    run_dir = _make_run(command, out, hooks, probe, sync, runs_url, max_bytes, sampled)
     if run_dir is None:
         return _run(program, command, dict(os.environ), None)
     start_agent(run_dir)
@@ -120,6 +133,8 @@ def wrap(
             f"probing {', '.join(probe.stages)}: doses of {100 * probe.dose:g} % in a quarter of "
             f"the steps, so at most {100 * probe.budget:g} % of the job's time (seed {probe.seed})"
         )
+    if sampled is not None:
+        environment[SAMPLED_VARIABLE] = str(sampled)
     if max_bytes is not None:
         environment[SEGMENT_VARIABLE] = str(segment_bytes(max_bytes))
     if log_steps:
@@ -187,11 +202,13 @@ def _make_run(
     sync: bool,
     runs_url: str | None,
     max_bytes: int | None,
+    sampled: float | None,
 ) -> Path | None:
     try:
         asked: dict[str, Any] = {} if probe is None else {"probe": probe.settings()}
         asked |= {"sync": True} if sync else {}
         asked |= {MAX_BYTES: max_bytes} if max_bytes is not None else {}
+        asked |= {SAMPLED: sampled} if sampled is not None else {}
         path = make_run(command, out, hooks=list(hooks), **asked)
     except OSError as error:
         where, why = out or RUNS_FOLDER, error.strerror or error

@@ -43,6 +43,8 @@ FETCHED_FILE = "fetched.json"
 
 PROCESS, NAMES, PROBLEMS, CLOCKS, NODES = "process", "names", "problems", "clocks", "nodes"
 ENDS, DROPPED = "ends", "dropped"
+SAMPLED = "sampled"
+"""The setting of a run that has rows of this share of its samples only (`wrap --sample`)."""
 MAX_BYTES = "max_bytes"
 """The setting of a run that its details are kept below (`wrap --max-bytes`)."""
 PARQUET = "parquet"

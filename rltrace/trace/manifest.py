@@ -170,7 +170,7 @@ def _in_one_file(run: Path, said: Mapping[str, Any]) -> Manifest | None:
         steps=None,
         rows=rows,
         processes=[str(who) for who in said["processes"]],
-        problems=[{**problem} for problem in said["problems"]],
+        problems=[problem_of(problem) for problem in said["problems"]],
         taken={
             table: {
                 path.name: Taken(EVER_NS, (), path.stat().st_size)

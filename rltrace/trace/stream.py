@@ -51,6 +51,16 @@ class Place:
     offsets: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class _Message:
+    """The head of a message, understood; `offsets` are within the body, and empty of a schema."""
+
+    metadata: bytes
+    body_bytes: int
+    rows: int = 0
+    offsets: tuple[int, ...] = ()
+
+
 class Stream:
     """The file of a segment of `table`, as far as it was read: `end` is where that is, and `is_cut`
     whether a message began there at the last look that is not whole."""
@@ -61,6 +71,7 @@ class Stream:
         self.is_cut = False
         self._kinds: list[tuple[str, str]] = []
         self._columns: list[int] | None = None
+        self._message = _Message(b"", 0)
 
     def batches(self, file: int, size: int) -> Iterator[Place]:
         """The batches that are whole in the `size` bytes which the file has by now, and were not
@@ -78,20 +89,26 @@ class Stream:
             if not length or self.is_cut:
                 return
             metadata = os.pread(file, length, self.end + PREFIX_BYTES)
-            kind, body_bytes, at = header(metadata)
-            if body_bytes < 0:
-                raise NotASegment("a message of less than nothing")
-            self.is_cut = body + body_bytes > size
+            if metadata != self._message.metadata:  # batches of as many rows have the same
+                self._message = self._understood(metadata)
+            message = self._message
+            self.is_cut = body + message.body_bytes > size
             if self.is_cut:
                 return
-            self.end = body + body_bytes
-            if kind == SCHEMA and self._columns is None:
-                self._kinds = schema_kinds(metadata, at)
-                self._columns = self._of_table()
-            elif kind == RECORD_BATCH and self._columns is not None:
-                yield self._place(metadata, at, body, body_bytes)
-            else:
-                raise NotASegment("a message that no segment has")
+            self.end = body + message.body_bytes
+            if message.offsets:
+                yield Place(message.rows, tuple(o if o < 0 else body + o for o in message.offsets))
+
+    def _understood(self, metadata: bytes) -> _Message:
+        kind, body_bytes, at = header(metadata)
+        if kind == SCHEMA and self._columns is None and not body_bytes:
+            self._kinds = schema_kinds(metadata, at)
+            self._columns = self._of_table()
+            return _Message(metadata, 0)
+        if kind != RECORD_BATCH or self._columns is None:
+            raise NotASegment("a message that no segment has")
+        rows, offsets = self._batch(metadata, at, body_bytes)
+        return _Message(metadata, body_bytes, rows, offsets)
 
     def _of_table(self) -> list[int]:
         """The place of each column of the table among those of the file, or -1."""
@@ -104,7 +121,8 @@ class Stream:
                 raise NotASegment(f"column {column.name} has another type")
         return places
 
-    def _place(self, metadata: bytes, at: int, body: int, body_bytes: int) -> Place:
+    def _batch(self, metadata: bytes, at: int, body_bytes: int) -> tuple[int, tuple[int, ...]]:
+        """The rows of a batch, and where in its body the columns of the table begin."""
         layout = batch_layout(metadata, at, len(self._kinds))
         if not 0 <= layout.rows <= MOST_BATCH_ROWS:
             raise NotASegment(f"a batch of {layout.rows:,} rows")
@@ -119,8 +137,8 @@ class Stream:
                 raise NotASegment(f"column {column.name} has nulls")
             if values_bytes > length or not 0 <= begin <= body_bytes - values_bytes:
                 raise NotASegment(f"a batch of {layout.rows:,} rows that are not there")
-            offsets.append(body + begin)
-        return Place(layout.rows, tuple(offsets))
+            offsets.append(begin)
+        return layout.rows, tuple(offsets)
 
 
 def values_at(file: int, table: Table, place: Place, column: int, first: int, count: int) -> Any:

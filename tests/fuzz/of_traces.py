@@ -12,12 +12,13 @@ import rltrace
 from rltrace.report.inventory import inventory
 from rltrace.trace.alignment import align, read_clock_files
 from rltrace.trace.arrow_header import batch_message, schema_message
+from rltrace.trace.dropped import read_dropped
 from rltrace.trace.ends import read_ends
 from rltrace.trace.files import RunFiles
 from rltrace.trace.follow import Follower
 from rltrace.trace.growing import GrowingSegment
 from rltrace.trace.manifest import MANIFEST_FILE, read_manifest
-from rltrace.trace.run_dir import PARQUET, read_described
+from rltrace.trace.run_dir import DROPPED, ENDS, PARQUET, read_described
 from rltrace.trace.schema import SPANS, TABLES, WIDTH_BYTES, Table
 from rltrace.trace.segments import read_segments
 from tests.fuzz.target import Target, parts, put, together
@@ -172,6 +173,28 @@ def _clock_files() -> list[bytes]:
     return [together(f"{pair}\n{exchange}\n{exchange}\n".encode(), f"{pair}\n".encode())]
 
 
+def _read_endings(data: bytes, folder: Path) -> None:
+    """What the agent says of dropped details, and parents of how their children ended."""
+    _prepare(folder)
+    _run_of(folder, data, (f"{DROPPED}/n.jsonl", f"{ENDS}/{_WHO}.jsonl"))
+    run = rltrace.open_run(folder)
+    read_dropped(folder, {})
+    read_ends(folder, run.processes)
+
+
+def _endings() -> list[bytes]:
+    dropped = {
+        "table": "spans",
+        "rows": 5,
+        "bytes": 400,
+        "until_ns": 10**9,
+        "steps": [[1, "step", 1, 0.5, 7], [1, "train", 2, 0.25, -1]],
+        "spans": [[1, 5, 9]],
+    }
+    end = {"pid": 7, "signal": 9, "monotonic_ns": 10**9, "asked": True}
+    return [together(*(json.dumps(line).encode() + b"\n" for line in (dropped, end)))]
+
+
 def _read_run_json(data: bytes, folder: Path) -> None:
     from rltrace.report.listing import entries
 
@@ -200,8 +223,10 @@ def _run_files() -> list[bytes]:
 def _read_manifest(data: bytes, folder: Path) -> None:
     _prepare(folder)
     _run_of(folder, data, (f"{PARQUET}/{MANIFEST_FILE}",))
-    for name in (*TABLES, "names"):
+    for name in (*TABLES, "names", "steps"):
         put(folder / PARQUET / f"{name}.parquet", b"")
+        (folder / PARQUET / name).mkdir(exist_ok=True)
+        put(folder / PARQUET / name / "0.parquet", b"")
     for name in TABLES:
         for path in (folder / name).glob("*"):
             path.unlink()
@@ -218,7 +243,14 @@ def _manifests() -> list[bytes]:
         "processes": [_WHO, "other"],
         "problems": [{"what": "torn-file", "target": "spans/x", "detail": "cut"}],
     }
-    return [json.dumps(said).encode()]
+    part = {"rows": 3, "from_ns": 0, "until_ns": 9, "steps": [0, 1]}
+    parts = {
+        "tables": {name: [{"file": f"{name}/0.parquet", **part}] for name in TABLES},
+        "carried": {"spans": ["spans/0.parquet"]},
+        "taken": {name: {f"{_WHO}.0.arrows": [8, 100, [1, 2]]} for name in TABLES},
+        "settled": True,
+    }
+    return [json.dumps(said).encode(), json.dumps({**said, **parts}).encode()]
 
 
 @cache
@@ -246,6 +278,7 @@ TARGETS = (
         _process_files,
         tuple(_T + m for m in ("processes", "parents", "stated", "files", "follow")),
     ),
+    Target("endings", _read_endings, _endings, (_T + "dropped", _T + "ends")),
     Target("clocks", _read_clocks, _clock_files, (_T + "alignment",)),
     Target("run.json", _read_run_json, _run_files, (_T + "run_dir", _T + "stated")),
     Target("manifest", _read_manifest, _manifests, (_T + "manifest",)),

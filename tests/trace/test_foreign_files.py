@@ -80,10 +80,17 @@ def make_odd(path: Path, kind: str, outside: Path) -> None:
         os.truncate(path, 1 << 42)
 
 
+def compacted_file(run: Path, table: str) -> Path:
+    """A file of a compacted table."""
+    return min(
+        (run / "parquet").glob(f"{table}*/*.parquet"), default=run / f"parquet/{table}.parquet"
+    )
+
+
 KINDS = ("link", "device", "pipe", "folder", "hole")
 PLACES = (
     *("run.json", "process/*.json", "names/*.jsonl", "clocks/*.jsonl", "problems/*.jsonl"),
-    *("spans/*.arrows", "parquet/manifest.json", "parquet/spans.parquet"),
+    *("spans/*.arrows", "parquet/manifest.json", "parquet/spans/*.parquet"),
 )
 
 
@@ -144,8 +151,9 @@ def test_a_compacted_table_that_is_a_link_is_not_read(tmp_path: Path) -> None:
         shutil.copytree(FIXTURE, path)
         compact(rltrace.open_run(path))
         delete_segments(path)
-    (mine / "parquet" / "spans.parquet").unlink()
-    (mine / "parquet" / "spans.parquet").symlink_to(others / "parquet" / "spans.parquet")
+    table = compacted_file(mine, "spans")
+    table.unlink()
+    table.symlink_to(compacted_file(others, "spans"))
     assert rltrace.open_run(mine).sql("SELECT * FROM spans").fetchall() == []
 
 
@@ -159,12 +167,11 @@ def test_a_compacted_table_that_is_none_is_said_in_a_sentence(tmp_path: Path) ->
     ):
         path = tmp_path / str(number)
         shutil.copytree(whole, path)
-        folder = path / "parquet"
-        content = other if isinstance(other, bytes) else (folder / f"{other}.parquet").read_bytes()
-        (folder / f"{table}.parquet").write_bytes(content)
-        with pytest.raises(RltraceError, match=f"{table}.parquet"):
+        content = other if isinstance(other, bytes) else compacted_file(path, other).read_bytes()
+        compacted_file(path, table).write_bytes(content)
+        with pytest.raises(RltraceError, match=table):
             rltrace.open_run(path).sql("SELECT * FROM spans").fetchall()
-        with pytest.raises(RltraceError, match=f"{table}.parquet"):
+        with pytest.raises(RltraceError, match=table):
             Follower(path).poll()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rltrace.analysis.critical_path import UNKNOWN, CriticalPath
+from rltrace.analysis.critical_path import UNKNOWN, CriticalPath, PathShare
 from rltrace.report import units
 from rltrace.report.layout import listed
 
@@ -14,9 +14,20 @@ _SMALL = 0.005
 _TOO_LITTLE = 0.5  # explained: the path says less than the table
 
 
+def path_leader(path: CriticalPath | None) -> PathShare | None:
+    """The stage of which the path is made the most; None where it was not followed."""
+    if path is None or not _explains(path):
+        return None
+    return next((one for one in path.shares if one.stage not in (UNKNOWN, "wait")), None)
+
+
+def _explains(path: CriticalPath) -> bool:
+    return path.is_traced and path.unknown_share < _TOO_LITTLE
+
+
 def path_lines(path: CriticalPath | None) -> Iterator[str]:
     """The shares on the path, where any differs much from the exposed share."""
-    if path is None or not path.is_traced or not path.unknown_share < _TOO_LITTLE:
+    if path is None or not _explains(path):
         return
     work = [one for one in path.shares if one.stage not in (UNKNOWN, "wait")]
     if not any(abs(one.share - one.exposed_share) > APART for one in work):

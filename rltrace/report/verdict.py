@@ -13,6 +13,7 @@ from rltrace.analysis.walls.wall import Wall
 from rltrace.report import units
 from rltrace.report.damage_lines import damage_lines, dropped_lines
 from rltrace.report.layout import labelled, listed
+from rltrace.report.path_lines import path_leader
 from rltrace.report.walls_section import (
     against,
     figure_words,
@@ -21,11 +22,12 @@ from rltrace.report.walls_section import (
     setting_words,
     why_no_fix,
 )
-from rltrace.trace.vocabulary import Stage
+from rltrace.trace.vocabulary import Stage, word
 
 _WAIT_SHARE = 0.05
 _MOST_STOPPED = 3
 _MOST_FIGURES = 4
+_MOST_OF_PATH = 0.5  # a stage that is more of the critical path holds the step up, and no other
 # The others stand below.
 _OF_HEALTH = (
     "part",
@@ -121,6 +123,11 @@ def evidence(summary: Summary) -> Iterator[str]:
         if found.alarms or not (of_walls or _nobody_can_tell(found)):
             yield stage_line(summary)
         elif of_walls and summary.binding.stage.stage not in of_walls:
+            if says := _not_on_the_path(summary, of_walls):
+                yield says
+                yield from _waits_and_latency(summary)
+                yield from _advice(found)
+                return
             yield _beside_the_walls(summary, of_walls)
         yield from _stage_evidence(summary)
     yield from _advice(found)
@@ -151,6 +158,21 @@ def _beside_the_walls(summary: Summary, of_walls: set[Stage]) -> str:
     own = [w for w in found.walls if binding.stage.stage in stages_of(w.name) and w.cost.known]
     costs = listed([f"{wall.name} {units.share(wall.cost.share)}" for wall in own])
     return f"{says}; its walls cost less: {costs}" if own else says
+
+
+def _not_on_the_path(summary: Summary, of_walls: set[Stage]) -> str:
+    """That the stage with the most exposed time holds no step up: the critical path, which was
+    followed, is mostly a stage of the walls that bind. Empty where it is not."""
+    first, second = summary.binding.stage, path_leader(summary.critical_path)
+    if first is None or second is None or summary.binding.confidence == INSUFFICIENT:
+        return ""
+    if second.share < _MOST_OF_PATH or second.stage not in {word(stage) for stage in of_walls}:
+        return ""
+    return (
+        f"{labelled(first.name, first.symbol)} is exposed the most ({units.share(first.share)} of "
+        f"the step), but holds it up less: the critical path is {second.stage} "
+        f"{units.share(second.share)}"
+    )
 
 
 def judged_steps(steps: StepsSummary) -> str:
@@ -223,6 +245,11 @@ def _stage_evidence(summary: Summary) -> Iterator[str]:
             f"{_other_leader(binding)}"
         )
         yield from _lead(binding)
+    yield from _waits_and_latency(summary)
+
+
+def _waits_and_latency(summary: Summary) -> Iterator[str]:
+    first = summary.binding.stage
     for wait in [wait for wait in summary.waits if wait.in_step][:1]:
         if wait.share >= _WAIT_SHARE:
             yield (
@@ -230,7 +257,7 @@ def _stage_evidence(summary: Summary) -> Iterator[str]:
                 f"{units.share(wait.share)} of the time"
             )
     latency = summary.tail.latency_s
-    if first.stage is Stage.ROLLOUT and latency.n > 1:
+    if first is not None and first.stage is Stage.ROLLOUT and latency.n > 1:
         yield (
             f"a trajectory takes {units.seconds(latency.p50)} in the median, the longest "
             f"{units.seconds(latency.largest)} (p95/p50 {units.ratio(latency.tail_ratio)})"

@@ -11,6 +11,7 @@ import pytest
 from benchmarks.synthetic.played import Process
 from rltrace.analysis.summary import Summary, summarize
 from rltrace.analysis.walls.wall import ENV_REWARD, LEARNER, ROLLOUT, WEIGHTS
+from rltrace.report.verdict import evidence
 from rltrace.trace.vocabulary import Stage, SyncRole
 from tests.analysis.handmade import rows
 from tests.analysis.walls.queued import Queued, cost, of_own_loop, processes
@@ -252,3 +253,17 @@ def test_updates_that_take_next_to_no_time_leave_nothing_open(tmp_path: Path) ->
     assert "stood still" not in found.verdict.because
     holds(found, job, ROLLOUT)
     holds(found, job, WEIGHTS)
+
+
+def test_one_report_names_one_stage_that_holds_steps_up(tmp_path: Path) -> None:
+    """Generators wait for judges with their samples made: generation is exposed the most, and the
+    critical path is that of the verdicts."""
+    job = Queued(judge_s=1, judges=1, generate_s=1.5, at_once=4)
+    found = own_loop(tmp_path, *processes(job))
+    assert found.verdict.first is not None
+    assert found.verdict.first.name == ENV_REWARD
+    assert found.binding.stage is not None
+    assert found.binding.stage.stage is Stage.ROLLOUT
+    said = list(evidence(found))
+    assert any("the critical path is reward" in line for line in said)
+    assert not any("holds the step up most" in line for line in said)

@@ -75,7 +75,7 @@ def read_dropped(run: Path, clocks: Mapping[str, NodeClock]) -> Dropped | None:
                     continue
                 totals = [_total(row) for row in told["steps"]]
                 steps = [_whole(*row) for row in told["spans"]]
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, OverflowError):
                 continue
             rows[str(told.get("table"))] += count
             size_bytes += size

@@ -43,7 +43,7 @@ def read_ends(run: Path, processes: Iterable[Process]) -> dict[int, End]:
                 told: dict[str, Any] = {**parsed(line)}
                 pid, number, at_ns = (int(told[key]) for key in ("pid", "signal", "monotonic_ns"))
                 asked = told["asked"] is True
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, OverflowError):
                 continue
             # A pid is used again: the last that began under it before this was said.
             known = under_pid.get((speaker.node, speaker.host, pid), ())

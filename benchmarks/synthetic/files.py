@@ -17,6 +17,7 @@ import pyarrow as pa
 from benchmarks.synthetic.played import MAIN_LANE, SECOND, START_NS, Interval, Process, Timeline
 from benchmarks.synthetic.repeated import Columns, Repeats
 from benchmarks.synthetic.workload import Workload
+from rltrace.trace.json_line import dumps
 from rltrace.trace.run_dir import CLOCKS, NAMES, PROBLEMS, PROCESS, create_run, update_run_json
 from rltrace.trace.schema import TABLES, Table
 from rltrace.trace.vocabulary import Stage
@@ -88,7 +89,7 @@ class _Clock:
                         "rtt_ns": RTT_NS,
                     }
                 )
-        text = "".join(json.dumps(line) + "\n" for line in lines)
+        text = "".join(dumps(line) + "\n" for line in lines)
         (path / CLOCKS / f"{self.node}.jsonl").write_text(text)
 
 

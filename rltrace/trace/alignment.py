@@ -64,8 +64,18 @@ Pair = tuple[int, int, int]
 """`(monotonic_ns, real_ns, bracket_ns)` of one node."""
 
 
-def read_clock_files(folder: Path) -> tuple[dict[str, list[Pair]], list[Exchange], list[str]]:
-    """The clock files of all nodes: pairs by node, exchanges, and lines that could not be read."""
+FIRST_PAIRS = 4
+"""Of a node, among which that is which its clock is told by."""
+
+_PAIR = '{"kind":"pair",'
+"""How a pair begins as the agent writes it, twelve times a minute for as long as a run lasts."""
+
+
+def read_clock_files(
+    folder: Path, every_pair: bool = False
+) -> tuple[dict[str, list[Pair]], list[Exchange], list[str]]:
+    """The clock files of all nodes: pairs by node, exchanges, and lines that could not be read. Of
+    a file's pairs only so many as `align` looks at are read, unless `every_pair` is wanted."""
     pairs: dict[str, list[Pair]] = {}
     exchanges: list[Exchange] = []
     problems: list[str] = []
@@ -76,7 +86,11 @@ def read_clock_files(folder: Path) -> tuple[dict[str, list[Pair]], list[Exchange
         except OSError as error:
             problems.append(f"{path.name}: {error.strerror}")
             continue
+        known = 0
         for number, line in enumerate(lines, 1):
+            enough = not every_pair and known >= FIRST_PAIRS
+            if enough and line.startswith(_PAIR) and line.endswith("}"):
+                continue
             try:
                 entry: dict[str, Any] = parsed(line)
                 if entry["kind"] == "pair":
@@ -84,6 +98,7 @@ def read_clock_files(folder: Path) -> tuple[dict[str, list[Pair]], list[Exchange
                     if pair is None:
                         raise ValueError("no times")
                     pairs.setdefault(node, []).append(pair)
+                    known += 1
                 elif entry["kind"] == "exchange":
                     measured = [entry[key] for key in ("at_ns", "offset_ns", "rtt_ns")]
                     if not all(map(is_whole, measured)):
@@ -148,5 +163,5 @@ def _through(known: NodeClock, node: str, measured: list[Exchange]) -> NodeClock
 
 def _real_minus_monotonic(pairs: list[Pair]) -> int:
     """From the tightest of the first few pairs: later ones may have seen real time stepped."""
-    monotonic_ns, real_ns, _ = min(sorted(pairs)[:4], key=lambda pair: pair[2])
+    monotonic_ns, real_ns, _ = min(sorted(pairs)[:FIRST_PAIRS], key=lambda pair: pair[2])
     return real_ns - monotonic_ns

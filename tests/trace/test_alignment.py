@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from rltrace.trace.alignment import UNKNOWN_BOUND_NS, Exchange, align, read_clock_files
+from rltrace.trace.json_line import dumps
 
 DAY_NS = 86_400 * 10**9
 REAL_NS = 1_760_000_000 * 10**9
@@ -86,3 +87,20 @@ def test_damaged_clock_lines_are_named_and_skipped(tmp_path: Path) -> None:
     assert pairs == {"node": [(1, 2, 3)]}
     assert exchanges == []
     assert problems == ["node.jsonl:2", "node.jsonl:3"]
+
+
+def test_a_clock_is_told_by_its_first_pairs_however_many_follow(tmp_path: Path) -> None:
+    pairs = [(1_000 * n, 5_000 * n, 100 - n) for n in range(1, 10)]
+    lines = [
+        {"kind": "pair", "monotonic_ns": a, "real_ns": b, "bracket_ns": c} for a, b, c in pairs
+    ]
+    exchange = {"kind": "exchange", "peer": "b", "at_ns": 7, "offset_ns": 8, "rtt_ns": 9}
+    text = "".join(dumps(line) + "\n" for line in [*lines, exchange])
+    (tmp_path / "a.jsonl").write_text(text + '{"kind":"pair","monotonic_ns":1')
+    first, exchanges, problems = read_clock_files(tmp_path)
+    every, again, _ = read_clock_files(tmp_path, every_pair=True)
+    assert every == {"a": pairs}
+    assert len(exchanges) == len(again) == 1
+    assert problems == ["a.jsonl:11"]
+    assert len(first["a"]) == 4
+    assert align("a", first, [])["a"].base_ns == align("a", every, [])["a"].base_ns

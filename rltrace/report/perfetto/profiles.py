@@ -59,7 +59,7 @@ def _correction_ns(run: Run, profile: Profile, process: Process | None) -> int:
     clock = run.clock_of(process.node) if process is not None else None
     if process is None or clock is None:
         return 0
-    pairs = list(read_clock_files(run.path / CLOCKS)[0].get(process.node, ()))
+    pairs = list(read_clock_files(run.path / CLOCKS, every_pair=True)[0].get(process.node, ()))
     stated = process.facts.get("clock")
     if isinstance(stated, dict):
         pairs.append((stated["monotonic_ns"], stated["real_ns"], 0))

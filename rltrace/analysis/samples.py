@@ -8,7 +8,9 @@ that they are among those that were generated and that it met by no id.
 A loop that says versions with its weight updates only says none before the first of them. What
 ended by then is of the version before it, which is known where updates are counted one by one,
 something was trained on before the first (else it may load weights that no update made), and by
-then no sample had a version and no use another.
+then no sample had a version and no use another. Where a sample says the version of its first token,
+and that is the one before the first update, its last token is of it, too, if it ended by the time
+that this update was done: where samples of its process say that of their last tokens later on.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from rltrace.trace.vocabulary import Fate
 
 _COLUMNS = """
     updates as (
-        select min(start_ns) as begin_ns, min(version) - 1 as before,
+        select min(start_ns) as begin_ns, arg_min(end_ns, start_ns) as done_ns,
+               min(version) - 1 as before,
                min(version) >= 1 and arg_min(version, start_ns) = min(version)
                and max(version) - min(version) + 1 = count(distinct version)
                and (min(version) = 1 or count(distinct version) > 1) as one_by_one
@@ -31,13 +34,19 @@ _COLUMNS = """
                             and version <> -1 and version <> before)
             and not exists (select 1 from raw_trajectories
                             where start_ns > 0 and start_ns < begin_ns and first_version <> -1)
-            then before end as version
+            then before end as version,
+            case when one_by_one then before end as before, done_ns
         from updates),
     told_trajectories as (
         select t.* replace (
             case when t.first_version = -1 and end_ns between start_ns and begin_ns
                  then coalesce(untold.version, -1) else t.first_version end as first_version,
-            case when t.last_version = -1 and end_ns between start_ns and begin_ns
+            case when t.last_version = -1 and t.first_version = untold.before
+                      and end_ns between start_ns and done_ns
+                      and t.process in (select process from raw_trajectories
+                                        where start_ns > 0 and last_version <> -1)
+                      then t.first_version
+                 when t.last_version = -1 and end_ns between start_ns and begin_ns
                  then coalesce(untold.version, -1) else t.last_version end as last_version)
         from raw_grouped_trajectories t, untold),
     told_uses as (

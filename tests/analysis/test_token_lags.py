@@ -52,6 +52,22 @@ def test_what_nobody_recorded_is_neither_old_nor_new(
     assert found.share(0, 9)[1] == pytest.approx(0.4)
 
 
+@pytest.mark.parametrize(("end_s", "later", "known"), [(1, 1, 100), (3, 1, 40), (1, -1, 0)])
+def test_the_last_token_before_the_first_update_is_of_the_version_of_the_first(
+    tmp_path: Path, end_s: int, later: int, known: int
+) -> None:
+    """A sample says version 0 of its first token, and its process knows none before the update of
+    2 s; what ends after it is unknown, and all is where the process never knows one."""
+    learner = process("learner")
+    rows(learner, "trajectories", start_s=[0, 4], end_s=[end_s, 5], trajectory=[0, 1],
+         first_version=[0, 1], last_version=[-1, later], response_tokens=[60, 40])  # fmt: skip
+    rows(learner, "uses", time_s=[6, 6], trajectory=[0, 1], version=[1, 1],
+         fate=[Fate.TRAINED] * 2)  # fmt: skip
+    rows(learner, "syncs", start_s=[1.5], end_s=[2], version=[1])
+    found = staleness(run_of(tmp_path, learner)).by_token
+    assert (found.tokens, found.known_tokens) == (100, known)
+
+
 def test_without_any_version_there_is_no_mean(tmp_path: Path) -> None:
     found = lags_of(tmp_path, (-1, -1, -1, 60))
     assert (found.tokens, found.known_tokens) == (60, 0)

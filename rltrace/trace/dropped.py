@@ -101,6 +101,7 @@ def _total(row: list[Any]) -> tuple[int, str, int, float, int]:
     if not math.isfinite(seconds):
         raise ValueError("no number of seconds")
     step, rows, tokens = _whole(step, rows, tokens)
+    what = what.encode("utf-8", "backslashreplace").decode()  # half a surrogate pair is no text
     return step, what, rows, float(seconds), tokens
 
 

@@ -30,6 +30,7 @@ class CountedJob:
     options: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict)
     before: tuple[str, ...] = ()  # a command that runs wrap
+    hold_at: int = -1  # workers wait before this row for `go`
 
     @property
     def run(self) -> Path:
@@ -56,7 +57,7 @@ class CountedJob:
         started = subprocess.Popen(
             [*self.before, *wrap, "--", sys.executable, *launcher, JOB, *words],
             cwd=self.folder,
-            env=clean_environment(**self.env),
+            env=clean_environment(HOLD_AT=str(self.hold_at), GO=str(self._go), **self.env),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -65,14 +66,26 @@ class CountedJob:
         assert started.stdout.readline().startswith("ready")
         return started
 
+    @property
+    def _go(self) -> Path:
+        return self.folder / f"{self.rows}.go"
+
+    def until_held(self) -> None:
+        """Waits until all workers wait."""
+        until(lambda: self.stored() == [self.hold_at] * self.workers)
+
+    def go(self) -> None:
+        """Lets them go on."""
+        self._go.touch()
+
     def stored(self) -> list[int]:
         """How many rows of each worker are stored by now."""
         return list(struct.unpack(f"{self.workers}q", self.counters.read_bytes()))
 
     def pids(self) -> dict[int, int]:
-        """The process of each worker, once all have begun to record."""
+        """The process of each worker, once all of them wait."""
         found: dict[int, int] = {}
-        until(lambda: all(self.stored()))
+        self.until_held()
         for version, pid in (
             rltrace.open_run(self.run).sql("SELECT DISTINCT version, pid FROM spans").fetchall()
         ):

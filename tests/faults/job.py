@@ -5,6 +5,7 @@
 COUNTERS is a file of an int64 for each worker, mapped: it outlives them. It rises once a row is
 stored, and stays where it is when nothing is recorded any more. Each worker is a process; it gives
 back the sum of its rows, and the job prints the sum of all, with how each worker ended.
+With HOLD_AT in the environment workers wait before that row until the file GO is there.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ def work(counters: str, worker: int, rows: int, pause_s: float) -> int:
     with open(counters, "r+b") as file:
         stored = memoryview(mmap.mmap(file.fileno(), 0)).cast("q")
     total = 0
+    hold_at, go = int(os.environ.get("HOLD_AT", "-1")), os.environ.get("GO", "")
     for row in range(rows):
+        while row == hold_at and not os.path.exists(go):
+            time.sleep(0.01)
         recording = recorder.active()
         with rltrace.span("rollout", f"worker {worker}", version=worker, step=row):
             rltrace.counter("row", row, device=worker)

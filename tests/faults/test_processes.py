@@ -16,29 +16,28 @@ from tests.faults.counted import CountedJob, said_by_us, until
 
 
 def test_a_killed_worker_loses_nothing_that_was_stored(tmp_path: Path) -> None:
-    job = CountedJob(tmp_path, rows=2000, workers=3, pause_s=0.001)
+    job = CountedJob(tmp_path, rows=2000, workers=3, hold_at=1000)
     process = job.start()
-    killed = job.pids()[1]
-    os.kill(killed, signal.SIGKILL)
+    os.kill(job.pids()[1], signal.SIGKILL)
+    job.go()
     out, errors = process.communicate(timeout=120)
     assert process.returncode == 0
     assert out == f"{2 * sum(range(2000))} [0, -9, 0]\n"
     assert said_by_us(errors) == []
-    first, second, third = job.stored()
-    assert (first, third) == (2000, 2000)
-    assert 0 < second < 2000
+    assert job.stored() == [2000, 1000, 2000]
     assert job.wrong() == {}
 
 
 @pytest.mark.parametrize("who", ["wrap", "agent", "command"])
 def test_whoever_is_killed_the_workers_rows_are_there(tmp_path: Path, who: str) -> None:
-    job = CountedJob(tmp_path, rows=600, workers=2, pause_s=0.001)
+    job = CountedJob(tmp_path, rows=600, workers=2, hold_at=300)
     process = job.start()
-    until(lambda: all(job.stored()))
+    job.until_held()
     pids = {"wrap": process.pid, "command": read_run_json(str(job.run))["command_pid"]}
     if who == "agent":
         (pids["agent"],) = [p.pid for p in rltrace.open_run(job.run).processes if p.role == who]
     os.kill(pids[who], signal.SIGKILL)
+    job.go()
     process.communicate(timeout=120)
     assert process.returncode == {"wrap": -9, "agent": 0, "command": 137}[who]
     until(lambda: job.stored() == [600, 600])  # the workers of a command that is gone go on
@@ -47,14 +46,16 @@ def test_whoever_is_killed_the_workers_rows_are_there(tmp_path: Path, who: str) 
 
 def test_a_job_that_is_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
     """Workers, the command and the agent, as a scheduler or a debugger stops them."""
-    job = CountedJob(tmp_path, rows=800, workers=2, pause_s=0.001)
+    job = CountedJob(tmp_path, rows=3000, workers=2, pause_s=0.001, hold_at=100)
     process = job.start()
     workers = job.pids().values()
     processes = [p.pid for p in rltrace.open_run(job.run).processes]
     assert set(workers) < set(processes)
+    job.go()
     for pid in processes:
         os.kill(pid, signal.SIGSTOP)
     before = job.stored()
+    assert max(before) < 3000
     time.sleep(1.5)
     assert job.stored() == before
     for pid in processes:
@@ -62,7 +63,7 @@ def test_a_job_that_is_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
     out, errors = process.communicate(timeout=120)
     assert (process.returncode, out) == (0, job.result + "\n")
     assert said_by_us(errors) == []
-    assert job.stored() == [800, 800]
+    assert job.stored() == [3000, 3000]
     assert job.wrong() == {}
     backwards = "SELECT count(*) FROM spans WHERE end_ns < start_ns OR end_ns IS NULL"
     assert rltrace.open_run(job.run).sql(backwards).fetchall() == [(0,)]

@@ -78,9 +78,10 @@ def _of_updates(
     one begun last."""
     found = np.full(len(process), -1, np.int64)
     theirs, own = np.argsort(mine, kind="stable"), np.argsort(process, kind="stable")
+    whose_parts, whose_spans = mine[theirs], process[own]
     for one in np.unique(process):
-        spans = own[slice(*np.searchsorted(process[own], [one, one + 1]))]
-        parts = theirs[slice(*np.searchsorted(mine[theirs], [one, one + 1]))]
+        spans = own[slice(*np.searchsorted(whose_spans, [one, one + 1]))]
+        parts = theirs[slice(*np.searchsorted(whose_parts, [one, one + 1]))]
         place = _longest(begun[spans], ended[spans], start[parts], end[parts])
         found[spans] = np.append(parts, -1)[place]
     rest = np.flatnonzero(found == -1)

@@ -46,9 +46,9 @@ def fit_engine(sequences: Sequences, stream: bool = False) -> tuple[Engine, tupl
     workers = int(sequences.worker.max()) + 1
     beside = np.ones(len(sequences.tokens))
     full: list[float] = []
-    for worker in range(workers):
-        mine = sequences.worker == worker
-        if mine.any():
+    order = np.argsort(sequences.worker, kind="stable")
+    for mine in np.split(order, np.searchsorted(sequences.worker[order], np.arange(1, workers))):
+        if len(mine):
             beside[mine], some = _running(sequences, mine)
             full += some
     spent = np.maximum(0.0, sequences.end_s - sequences.begin_s - sequences.env_s)
@@ -101,7 +101,7 @@ def _one_by_one(sequences: Sequences) -> bool:
     return bool(np.median(count) > 1)
 
 
-def _running(sequences: Sequences, mine: np.typing.NDArray[np.bool_]) -> tuple[Floats, list[float]]:
+def _running(sequences: Sequences, mine: Ints) -> tuple[Floats, list[float]]:
     """How many sequences ran in the mean while each of these decoded, and how many did while others
     of their batch waited for a place: a figure for each batch that came in waves. A tool answers
     halfway, as in a replay, and its sequence does not run meanwhile."""
@@ -118,8 +118,9 @@ def _running(sequences: Sequences, mine: np.typing.NDArray[np.bool_]) -> tuple[F
         return np.asarray(np.interp(moments, at, area), np.float64)
 
     full = []
-    for batch in np.unique(sequences.batch[mine]):
-        of_batch = sequences.batch[mine] == batch
+    batches = sequences.batch[mine]
+    for batch in np.unique(batches):
+        of_batch = batches == batch
         opened, closed = begin[of_batch], end[of_batch]
         late = np.sum(opened > closed.min())  # began when others had ended
         inside = (at[:-1] >= opened.min()) & (at[1:] <= opened.max())

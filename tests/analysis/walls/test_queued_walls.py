@@ -234,15 +234,16 @@ def test_where_updates_are_recorded_where_weights_are_taken_it_is_known(tmp_path
 def test_the_learner_may_cost_less_where_generation_may_stand_still_for_weights(
     tmp_path: Path, pauses: bool
 ) -> None:
-    """It waits for the learner, whose queue is full, so that no sample is open as weights are sent:
-    but faster steps would have generators wait for weights."""
+    """It waits for the learner, whose queue is full, so that next to no sample is open as weights
+    are sent: but faster steps would have generators wait for weights. Where some samples end then,
+    generation goes on."""
     job = Queued(sync_s=2, train_s=3, pauses=pauses)
     found = own_loop(tmp_path, *processes(job))
     walls = walls_of(found)
     for name in (LEARNER, WEIGHTS, ROLLOUT):
         said, true = walls[name].cost, cost(job, STAGE_OF[name])
         assert said.low - 0.02 <= true <= said.high + 0.02, (name, true, said)
-    assert walls[LEARNER].confidence == "weak"
+    assert walls[LEARNER].confidence == ("weak" if pauses else "likely")
 
 
 def test_updates_that_take_next_to_no_time_leave_nothing_open(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ _COLUMNS = """
         select min(start_ns) as begin_ns, arg_min(end_ns, start_ns) as done_ns,
                min(version) - 1 as before,
                min(version) >= 1 and arg_min(version, start_ns) = min(version)
-               and max(version) - min(version) + 1 = count(distinct version)
+               and max(version)::bigint - min(version) + 1 = count(distinct version)
                and (min(version) = 1 or count(distinct version) > 1) as one_by_one
         from raw_syncs where start_ns > 0 and version >= 0),
     untold as (

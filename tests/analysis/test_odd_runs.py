@@ -8,10 +8,12 @@ import pytest
 
 from rltrace.analysis.alarm import ALARM, NOTE
 from rltrace.analysis.gate.unwell import wrong_with
+from rltrace.analysis.summary import summarize
 from rltrace.analysis.walls.wall import CANNOT_TELL, LEARNER, ROLLOUT
+from rltrace.report import perfetto
 from rltrace.report.verdict import evidence, headline
 from rltrace.trace.vocabulary import Fate, Stage
-from tests.analysis.handmade import process, run_of
+from tests.analysis.handmade import process, rows, run_of
 from tests.analysis.walls.walled import job, samples, summary_of, uses
 
 LATENCIES_S = [6.0, 3.0, 2.0, 1.0]
@@ -103,3 +105,20 @@ def test_stages_that_are_a_wall_together_are_held_against_the_longest_one(tmp_pa
         "of single stages, rollout (τ_R) holds the step up most; reference and train together hold "
         "it up for longer (60 % of it)"
     ) in list(evidence(summary))
+
+
+def test_versions_at_the_end_of_what_a_row_holds_are_told_like_any_other(tmp_path: Path) -> None:
+    """A loop that has a hash for a version, say."""
+    most = 2**31 - 1
+    made = samples(job(rollout=6, train=4), LATENCIES_S, first_version=most, last_version=most)
+    made = rows(
+        uses(made, 4, version=most),
+        "syncs",
+        start_s=[1.0, 11.0],
+        end_s=[2.0, 12.0],
+        version=[0, most],
+    )
+    run = run_of(tmp_path, made)
+    assert summarize(run).staleness.largest_lag == 0
+    perfetto.write(run, tmp_path / "timeline.pftrace")
+    assert [lag for (lag,) in run.sql("select distinct lag from lags").fetchall()] == [0]

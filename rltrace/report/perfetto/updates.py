@@ -143,9 +143,10 @@ def _count(rows: Ints) -> int:
 
 
 MADE_OF = f"""
-    SELECT u.version + 1 AS version, max(nullif(u.step, -1)) AS made_by_step, count(*) AS samples,
-           max(u.version - t.first_version) AS largest_lag_versions,
-           avg(u.version - t.first_version) AS mean_lag_versions
+    SELECT u.version::bigint + 1 AS version, max(nullif(u.step, -1)) AS made_by_step,
+           count(*) AS samples,
+           max(u.version::bigint - t.first_version) AS largest_lag_versions,
+           avg(u.version::bigint - t.first_version) AS mean_lag_versions
     FROM raw_uses u LEFT JOIN (
         SELECT trajectory, nullif(arg_min(first_version, start_ns), -1) AS first_version
         FROM raw_trajectories WHERE trajectory <> -1 GROUP BY trajectory) t USING (trajectory)

@@ -130,7 +130,7 @@ def _written(
         if name == "spans":
             steps = found.steps
         parts = Parts(files, table, found, _of_one_process(steps), folder, part_bytes)
-        tables[name], carried[name], taken[name] = parts.write(), parts.carried, found.taken()
+        tables[name], carried[name], taken[name] = parts.write(), parts.carried, found.taken
         for column, below in parts.below.items():
             said = f"{below:,} below zero, taken as unknown"
             files.problem("negative-values", f"{name}.{column}", said)

@@ -45,17 +45,15 @@ class Surveyed:
 
 @dataclass
 class Survey:
-    """The segments of a table and how many rows are to be taken from them; the starts of one row in
+    """The segments of a table and how many rows are to be taken from them; what is taken of each
+    file, of those without a row too (torn in their first batch, say); the starts of one row in
     `_ONE_OF`, in order; and of spans the rows of steps, `(step, start_ns, end_ns, process)`."""
 
     segments: list[Surveyed] = field(default_factory=list)
+    taken: dict[str, Taken] = field(default_factory=dict)
     rows: int = 0
     sampled_ns: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     steps: Ints = field(default_factory=lambda: np.empty((0, 4), np.int64))
-
-    def taken(self) -> dict[str, Taken]:
-        """By file."""
-        return {segment.batches.path.name: segment.taken for segment in self.segments}
 
 
 def survey(files: RunFiles, table: Table, ended: bool) -> Survey:
@@ -66,6 +64,7 @@ def survey(files: RunFiles, table: Table, ended: bool) -> Survey:
         one = _Look(files, table, batches, ended, found.rows)
         if batches.problem is not None:
             files.problem("torn-file", f"{table.name}/{batches.path.name}", batches.problem)
+        found.taken[batches.path.name] = one.taken
         if one.taken.slots:
             found.segments.append(one.surveyed())
             found.rows += one.rows

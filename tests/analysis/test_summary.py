@@ -13,7 +13,7 @@ from benchmarks.make_trace import Workload, make
 from rltrace.analysis.summary import summarize
 from rltrace.trace.parquet import compact, delete_segments
 from rltrace.trace.vocabulary import Stage
-from tests.analysis.handmade import at, process, rows, run_of
+from tests.analysis.handmade import at, process, rows, run_of, turns
 
 
 def test_an_empty_run_is_summarized(tmp_path: Path) -> None:
@@ -192,3 +192,18 @@ def test_a_summary_is_made_of_values(synthetic: Any) -> None:
     assert replace(found, own_cost=found.own_cost) == found
     with pytest.raises(AttributeError):
         found.stages = ()  # type: ignore[misc]
+
+
+def test_what_the_agent_reads_when_all_is_over_makes_no_run_longer(tmp_path: Path) -> None:
+    driver = process("driver", *turns(4, 5, 4), (("step", 3), 30, -1))
+    agent = rows(process("agent"), "samples", time_s=[1.0, 39.0], value=[1.0, 1.0])
+    found = summarize(
+        run_of(tmp_path / "a", driver, agent, start_real_ns=at(0), end_real_ns=at(31))
+    )
+    assert found.run.recorded_s == found.run.lasted_s == 31
+    assert found.cascade is not None
+    assert found.cascade.wall_s == 31
+    assert found.steps.in_progress == ((3, 1.0),)
+    # Where nobody saw the end, it is the last that is known of the run.
+    found = summarize(run_of(tmp_path / "b", driver, agent, start_real_ns=at(0), end_real_ns=None))
+    assert found.run.recorded_s == 39

@@ -28,9 +28,9 @@ class Slots:
     """Of each batch: `slots` (the most in flight), `samples`, `waves` (samples for each slot),
     `span_s` (first begin to last end), `used_share` (in flight over slots, in the mean over the
     span), `draining_s` (from the last begin on) and what is used in it, and `last_tenth_s`: how
-    long the last 10 % of the trajectories took after 90 % had ended (`last_tenth_share` of the
-    span). `draining_at_s` is the mean drain cut up by how many of the slots are used then: equal
-    parts from none to all.
+    long the last 10 % of the trajectories, at least one, took after the others had ended
+    (`last_tenth_share` of the span). `draining_at_s` is the mean drain cut up by how many of the
+    slots are used then: equal parts from none to all.
 
     `perfect_s` is the span if the slots were never idle; `expected_s` that of a batch drawn at
     random from this run's latencies, on these slots; `expected_longest_s` is its longest
@@ -108,7 +108,9 @@ def _batch(generated: Generated, places: Ints) -> tuple[float, ...]:
     most, _ = _in_flight(start, end)
     drain = int(start.max())
     ends = np.sort(end)
-    ninth = int(ends[min(len(ends) - 1, int(np.ceil(_LAST * len(ends))) - 1)])
+    # At least one is the last 10 %: of eight the slowest is, and a lone one is all there is.
+    earlier = min(len(ends) - 1, int(np.ceil(_LAST * len(ends))))
+    ninth = int(ends[earlier - 1]) if earlier else int(start.min())
     return (
         float(most),
         float(len(places)),

@@ -154,6 +154,15 @@ def test_the_last_tenth_of_a_batch(tmp_path: Path) -> None:
     assert found.last_tenth_share.mean == pytest.approx((10 - 2.7) / 9.5)
 
 
+def test_the_last_tenth_of_a_small_batch_is_its_slowest_sample(tmp_path: Path) -> None:
+    actor = process("rollout", (("step", 0), 0, 20))
+    ends = [*(1.0 + 0.5 * i for i in range(7)), 10.0]
+    rows(actor, "trajectories", start_s=[0.0] * 8, end_s=ends, trajectory=list(range(8)))
+    found = tail_of(run_of(tmp_path, actor)).slots
+    assert found is not None
+    assert found.last_tenth_s.mean == pytest.approx(10 - 4)
+
+
 def test_waits_to_begin_show_where_a_batch_has_more_samples_than_slots(tmp_path: Path) -> None:
     actor = process("rollout", (("step", 0), 0, 100))
     start = [float(i // 20) for i in range(N)]  # waves of 20, one second each

@@ -153,10 +153,13 @@ def _write(rows: pa.Table, order: str, path: Path) -> None:
         database.execute("SET enable_progress_bar = false")
         database.register("rows", rows)
         ordered = f'FROM rows ORDER BY "{order}"' if order else "FROM rows"
+        # A dictionary has one NaN for all, and what is unknown is one that is like no other.
+        has_floats = any(pa.types.is_floating(kind) for kind in rows.schema.types)
+        encoding = "DICTIONARY_SIZE_LIMIT 1, " if has_floats else ""
         try:
             database.execute(
                 f"COPY ({ordered}) TO '{target}' (FORMAT parquet, COMPRESSION zstd, "
-                f"PARQUET_VERSION v2, ROW_GROUP_SIZE {_ROW_GROUP_ROWS})"
+                f"{encoding}PARQUET_VERSION v2, ROW_GROUP_SIZE {_ROW_GROUP_ROWS})"
             )
         except duckdb.Error as error:
             temporary.unlink(missing_ok=True)

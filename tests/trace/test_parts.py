@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import textwrap
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,16 @@ import pytest
 
 import rltrace
 from benchmarks.make_trace import Workload, make
+from rltrace.analysis.no_number import GIVEN_NAN
 from rltrace.analysis.step_range import asked_steps, narrow
 from rltrace.analysis.summary import summarize
 from rltrace.trace.cuts import cuts
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.manifest import Manifest, read_manifest
 from rltrace.trace.parquet import compact, delete_segments
+from rltrace.trace.run_dir import create_run
 from rltrace.trace.schema import TABLES
-from tests.conftest import MadeOnce
+from tests.conftest import MadeOnce, recorded
 from tests.trace.following import read
 
 STEPS = 40
@@ -213,3 +216,20 @@ def test_a_manifest_names_no_file_outside_of_its_run(
     said["tables"]["spans"][0]["file"] = file
     named.write_text(json.dumps(said))
     assert read_manifest(path) is None
+
+
+def test_what_is_unknown_and_what_was_no_number_stay_apart(tmp_path: Path) -> None:
+    program = """
+        for n in range(200):
+            rltrace.reward(n, float("nan") if n % 4 else 1.0, component="exact")
+            rltrace.reward(n, "no number", component="exact")
+    """
+    path = tmp_path / "run"
+    create_run(str(path), ["python", "train.py"], {}, "test")
+    recorded(path, textwrap.dedent(program))
+    given = f"SELECT count(*) FILTER ({GIVEN_NAN}), count(*) FILTER (isnan(value)) FROM raw_rewards"
+    before = rltrace.open_run(path).sql(given).fetchall()
+    assert before == [(150, 350)]
+    compact(rltrace.open_run(path))
+    delete_segments(path)
+    assert rltrace.open_run(path).sql(given).fetchall() == before

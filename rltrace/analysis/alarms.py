@@ -27,6 +27,11 @@ def alarms(run: Run) -> tuple[str, ...]:
 
 def grave(run: Run) -> tuple[Alarm, ...]:
     """The alarms of `run` with their kinds."""
+    return tuple(one for one in alarms_and_notes(run) if one.severity == ALARM)
+
+
+def alarms_and_notes(run: Run) -> tuple[Alarm, ...]:
+    """All that the report of `run` says of how well it was."""
     activity = read_activity(run)
     steps = find_steps(run, (activity.first_ns, activity.last_ns))
     breakdown = break_down(activity, steps)
@@ -39,4 +44,4 @@ def grave(run: Run) -> tuple[Alarm, ...]:
         freshness(run, staleness(run)),
         recorded_until(run, activity),
     )
-    return tuple(alarm for alarm in found.alarms if alarm.severity == ALARM)
+    return tuple(found.alarms)

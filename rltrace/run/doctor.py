@@ -36,6 +36,8 @@ from rltrace.trace.schema import TABLES
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from rltrace.trace.run import Run
+
 _TOLD = ("target", "name", "stage", "detail")
 _HARMLESS = {"no-gpu", "version-untested"}
 _LITTLE_SPACE_BYTES = 1 << 30
@@ -86,12 +88,13 @@ class AdapterCheck:
 
 @dataclass(frozen=True)
 class Findings:
-    """Everything that `examine` found. `problems` are those of the run that was named:
-    of its recording, and of its job."""
+    """Everything that `examine` found. `problems` are those of the run that was named: of its
+    recording, and of its job; `notes` is what its report notes of how it went, which is none."""
 
     checks: tuple[Check, ...]
     adapters: tuple[AdapterCheck, ...]
     problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def healthy(self) -> bool:
@@ -108,13 +111,27 @@ class Findings:
 def examine(run: Path | None = None) -> Findings:
     """Looks at this machine, at the frameworks installed, and at a run. Errors: `RltraceError` when
     the run cannot be opened."""
+    from rltrace.analysis.alarm import ALARM
+    from rltrace.analysis.alarms import alarms_and_notes
+    from rltrace.analysis.damage import unreadable
+
     distributions = packages_distributions()
     adapters = tuple(
         _adapter(framework, target, distributions)
         for framework, target in sorted(find_adapters().items())
     )
-    problems = () if run is None else tuple(dict.fromkeys(_problems(run)))
-    return Findings((*_machine(),), adapters, problems)
+    if run is None:
+        return Findings((*_machine(),), adapters)
+    opened = rltrace.open_run(run)
+    problems = tuple(dict.fromkeys(_of_recording(opened)))
+    if (why := unreadable(opened)) is not None:
+        return Findings((*_machine(),), adapters, (*problems, why))
+    of_job = alarms_and_notes(opened)  # what went wrong with the job itself
+    grave = (one.says for one in of_job if one.severity == ALARM)
+    notes = tuple(one.says for one in of_job if one.severity != ALARM)
+    if not of_job and not problems:
+        notes = (f"{run}: nothing is wrong with its recording or its job",)
+    return Findings((*_machine(),), adapters, tuple(dict.fromkeys((*problems, *grave))), notes)
 
 
 def _machine() -> Iterator[Check]:
@@ -198,11 +215,7 @@ def _installed(framework: str, distributions: Any) -> str | None:
     return source_version(framework) or "unknown version"
 
 
-def _problems(path: Path) -> Iterator[str]:
-    from rltrace.analysis.alarms import grave
-    from rltrace.analysis.damage import unreadable
-
-    run = rltrace.open_run(path)
+def _of_recording(run: Run) -> Iterator[str]:
     for table in TABLES:
         run.rows(table)  # a file that is cut is found when it is read
     imported = bool(run.meta.get("imported"))
@@ -215,10 +228,6 @@ def _problems(path: Path) -> Iterator[str]:
                 str(v) for k, v in problem.items() if k in ("target", "name", "stage", "detail")
             ]
             yield " ".join([what.replace("-", " ") + ":", *rest])
-    if (why := unreadable(run)) is not None:
-        yield why
-        return
-    yield from (alarm.says for alarm in grave(run))  # what went wrong with the job itself
 
 
 def to_json(findings: Findings) -> dict[str, Any]:
@@ -231,6 +240,7 @@ def to_json(findings: Findings) -> dict[str, Any]:
         "checks": [asdict(check) for check in findings.checks],
         "adapters": adapters,
         "problems": list(findings.problems),
+        "notes": list(findings.notes),
     }
 
 
@@ -250,6 +260,8 @@ def render(findings: Findings, console: Console) -> None:
             table.add_row("", "", Text(f"not seen: {hook.stage or 'readings'} ({hook.target})"))
     for problem in findings.problems:
         table.add_row(sign[False], "run", Text(visible(problem, _LONGEST)))
+    for note in findings.notes:
+        table.add_row(sign[None], "run", Text(visible(note, _LONGEST)))
     console.print(table)
 
 

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -16,7 +17,7 @@ from rltrace.run import doctor
 from rltrace.run.source_check import NO, UNKNOWN, YES, module_file, resolves, source_version
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.vocabulary import Stage
-from tests.analysis.handmade import process, run_of, turns
+from tests.analysis.handmade import at, process, run_of, turns
 
 SOURCES = {
     "rlt_src/__init__.py": "__version__ = '1.4'\nraise RuntimeError('never imported')",
@@ -176,3 +177,17 @@ def test_it_tells_what_went_wrong_with_the_job(tmp_path: Path) -> None:
     assert len(findings.problems) == 1
     assert findings.problems[0].startswith("1 process of role reward fell silent")
     assert not findings.healthy
+
+
+def test_of_a_run_that_is_well_it_says_so_and_of_one_that_was_killed_that_nobody_saw_how(
+    tmp_path: Path,
+) -> None:
+    driver = process("driver", *turns(*[4] * 12))
+    well = doctor.examine(run_of(tmp_path / "well", driver, end_real_ns=at(50), exit_code=0).path)
+    assert well.healthy
+    [said] = well.notes
+    assert "nothing is wrong" in said
+    ended: dict[str, Any] = {"end_real_ns": at(50), "exit_code": None, "command_pid": 1}
+    killed = doctor.examine(run_of(tmp_path / "killed", driver, **ended).path)
+    assert killed.problems == ()
+    assert any("nobody saw how" in note for note in killed.notes)

@@ -38,7 +38,8 @@ from rltrace.analysis.waits import Wait, waits
 from rltrace.analysis.walls.captured import captured
 from rltrace.analysis.walls.wall import Seen
 from rltrace.analysis.whatif.constants import Constants
-from rltrace.analysis.whatif.of_run import Parts, parts_of, workload_of
+from rltrace.analysis.whatif.of_run import workload_of
+from rltrace.analysis.whatif.parts import Parts, parts_of
 from rltrace.analysis.whatif.predict import Source
 from rltrace.trace.duration import lasted_s
 from rltrace.trace.errors import RltraceError

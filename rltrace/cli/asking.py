@@ -105,7 +105,8 @@ def _whatif_source(
         return (), (), read_stages(stages).workload
     from rltrace.analysis.binding import too_few
     from rltrace.analysis.summary import summarize
-    from rltrace.analysis.whatif.of_run import parts_of, workload_of
+    from rltrace.analysis.whatif.of_run import workload_of
+    from rltrace.analysis.whatif.parts import parts_of
     from rltrace.run.location import find_run
     from rltrace.run.reading import open_readable
 

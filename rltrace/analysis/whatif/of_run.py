@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rltrace.analysis.activity import Activity, read_activity
 from rltrace.analysis.chains import Chain
-from rltrace.analysis.composition import Composition, compose, stated_placement
+from rltrace.analysis.composition import stated_placement
 from rltrace.analysis.devices import AGENT, count_devices
-from rltrace.analysis.goodput import Goodput, goodput
 from rltrace.analysis.intervals import Ints
 from rltrace.analysis.order_statistics import Floats
-from rltrace.analysis.stages import Breakdown, break_down
-from rltrace.analysis.staleness import Staleness, staleness
-from rltrace.analysis.stalls import without_stalls
-from rltrace.analysis.steps import Steps, find_steps
+from rltrace.analysis.stages import Breakdown
 from rltrace.analysis.stopped import Sends
-from rltrace.analysis.syncs import Syncs, syncs
 from rltrace.analysis.whatif.constants import Constants
 from rltrace.analysis.whatif.engine_fit import Sequences, fit_engine
+from rltrace.analysis.whatif.fitting import fitted
+from rltrace.analysis.whatif.lag_bound import drops_stale, lag_bound, stated_bounds
+from rltrace.analysis.whatif.parts import Parts, mean_step_s, parts_of, starts_s
 from rltrace.analysis.whatif.predict import Source
 from rltrace.analysis.whatif.replay import replay
 from rltrace.analysis.whatif.run_samples import (
@@ -53,47 +50,11 @@ if TYPE_CHECKING:
     from rltrace.trace.run import Run
 
 _MOST_CHUNKS = 16
-_STARVED = 0.1  # a learner that waits longer than this part of the step is not what binds
-_MOST_SCALE = 2.0
 _TOLD = 0.5  # of the reward stage's time that verdicts of known length explain
 _WORKER = "worker"  # a process that stands for a device
 _SLIGHT = 0.02  # of the step; weights that travel for less make no difference to generation
 _MOSTLY = 0.8  # chains of which the shorter runs for so much of its time under the other overlap
 _NOT_WORK = (Stage.OTHER, Stage.STEP, Stage.WAIT)
-
-
-@dataclass(frozen=True)
-class Parts:
-    """What other parts of the analysis say of a run."""
-
-    activity: Activity
-    steps: Steps
-    breakdown: Breakdown
-    composition: Composition | None
-    staleness: Staleness
-    syncs: Syncs | None
-    goodput: Goodput | None
-
-
-def parts_of(
-    run: Run, price_usd_per_hour: float | None = None, lag_budget: float = math.inf
-) -> Parts:
-    """Reads them from the run. The price (of a device) overrides the run's and the table's; the
-    budget is the largest lag in policy versions at which a token still counts as useful."""
-    activity = read_activity(run)
-    steps = find_steps(run, (activity.first_ns, activity.last_ns))
-    breakdown = break_down(activity, steps)
-    steps = without_stalls(steps, breakdown)
-    lags = staleness(run)
-    return Parts(
-        activity,
-        steps,
-        breakdown,
-        compose(run, steps, breakdown, lags),
-        lags,
-        syncs(run, steps),
-        goodput(run, steps, price_usd_per_hour, lag_budget),
-    )
 
 
 def workload_of(run: Run, parts: Parts | None = None) -> Source:
@@ -132,13 +93,7 @@ def _runs_ahead(run: Run, parts: Parts, placement: str, samples: Samples) -> boo
     """Whether a job that is taken to be on policy, as nobody tells a version, trains on what was
     begun in earlier steps."""
     told = stated_placement(run) or any(b.lag is not None for b in parts.staleness.by_first_token)
-    return placement == "disaggregated" and not told and samples.used_later(_starts_s(parts))
-
-
-def _starts_s(parts: Parts) -> Floats:
-    """When each steady step starts, in the time of its samples."""
-    windows = [parts.steps.windows[i] for i in parts.steps.steady]
-    return np.array([(window.start_ns - windows[0].start_ns) / 1e9 for window in windows])
+    return placement == "disaggregated" and not told and samples.used_later(starts_s(parts))
 
 
 def _from_stages(run: Run, parts: Parts, placement: str) -> Source:
@@ -214,14 +169,10 @@ def _measured(run: Run, parts: Parts, placement: str, samples: Samples) -> Workl
     """The workload of samples; another one `instead` where nobody tells whether generation stood
     still while weights travelled."""
     sends = sends_in(run) if placement == "async" else None
-    if sends is None or _sync(parts, placement).seconds < _SLIGHT * _mean_step_s(parts):
+    if sends is None or _sync(parts, placement).seconds < _SLIGHT * mean_step_s(parts):
         return _played(run, parts, placement, samples, GOES_ON, None)
     loads = [_played(run, parts, placement, samples, how, sends) for how in stopping(run, sends)]
     return replace(loads[0], instead=loads[1]) if len(loads) > 1 else loads[0]
-
-
-def _mean_step_s(parts: Parts) -> float:
-    return float(parts.breakdown.steps_s[list(parts.steps.steady)].mean())
 
 
 def _played(
@@ -252,7 +203,7 @@ def _played(
         engine,
         slots=engine.slots / thin,
         # What keeps to a stated bound on the lag was held up by that.
-        seen_at_once=engine.seen_at_once / thin if not _stated_bounds(run) else math.inf,
+        seen_at_once=engine.seen_at_once / thin if not stated_bounds(run) else math.inf,
         shared_token_s=engine.shared_token_s * thin,
         stands_for=thin,
     )
@@ -278,19 +229,19 @@ def _played(
         weights_stop=stops,
         chunks=_chunks(breakdown, steady, placement),
         sync=_sync(parts, placement),
-        lag_bound=_lag_bound(run, parts, placement, samples),
-        bound_stated=bool(_stated_bounds(run)),
-        drops_stale=_drops_stale(run, parts, placement),
+        lag_bound=lag_bound(run, parts, placement, samples),
+        bound_stated=bool(stated_bounds(run)),
+        drops_stale=drops_stale(run, parts, placement),
         devices=_devices(run)[0],
         failed_share=float(samples.failed.mean()),
         rests_on=notes,
         **_common(run, parts),
     )
     if not engine.turn_tokens or engine.tools_hold:
-        return _fitted(made, parts)
+        return fitted(made, parts)
     first = replace(made, engine=replace(engine, returns_first=True))
     return min(
-        (_fitted(one, parts) for one in (made, first)), key=lambda load: abs(load.model_error)
+        (fitted(one, parts) for one in (made, first)), key=lambda load: abs(load.model_error)
     )
 
 
@@ -324,9 +275,9 @@ def _without(sends: Sends, origin_ns: int, moment_s: Floats) -> Floats:
 def _steps_with_samples_waiting(samples: Samples, parts: Parts) -> Ints:
     """The steady steps whose samples were all judged before the step before began, by their place
     among the steady ones; none where most steps are not so."""
-    starts_s = _starts_s(parts)
-    waiting = np.flatnonzero(samples.last_ready_s(starts_s)[1:] <= starts_s[:-1]) + 1
-    return waiting if len(waiting) >= len(starts_s) / 2 else waiting[:0]
+    begun_s = starts_s(parts)
+    waiting = np.flatnonzero(samples.last_ready_s(begun_s)[1:] <= begun_s[:-1]) + 1
+    return waiting if len(waiting) >= len(begun_s) / 2 else waiting[:0]
 
 
 def _standing_s(parts: Parts, waiting: Ints) -> float:
@@ -344,75 +295,6 @@ def _judged_in(batch: Batch, seconds: float) -> Batch:
     """The batch, judged one sample after the other in so many seconds."""
     each_s = np.full(len(batch.tokens), seconds / len(batch.tokens))
     return replace(batch, verdict_s=each_s)
-
-
-def _lag_bound(run: Run, parts: Parts, placement: str, samples: Samples) -> float:
-    """The bound in versions that a process states, else the largest lag that came: where nobody
-    tells a version, the most steps from the beginning of a sample to its use. A bound that nothing
-    keeps to, as no samples lag in this placement, is none: a job that becomes asynchronous gets
-    1."""
-    bounds = [1.0, float(parts.staleness.largest_lag)]
-    if placement == "async" and not parts.staleness.known:
-        bounds.append(float(samples.steps_until_used(_starts_s(parts)).max(initial=0)))
-    return max(bounds + (_stated_bounds(run) if placement == "async" else []))
-
-
-def _stated_bounds(run: Run) -> list[float]:
-    settings = [process.facts.get("settings") for process in run.processes]
-    found = [one.get("max_lag") for one in settings if isinstance(one, dict)]
-    return [float(x) for x in found if isinstance(x, int | float) and math.isfinite(x)]
-
-
-def _drops_stale(run: Run, parts: Parts, placement: str) -> bool | None:
-    """Whether samples older than the bound are dropped: where the trainer states it, where some
-    were, and where none were though they could have been."""
-    for process in run.processes:
-        stated = process.facts.get("drops_stale")
-        if isinstance(stated, bool):
-            return stated
-    if parts.goodput is not None and any(x.reason == "stale" for x in parts.goodput.losses):
-        return True
-    return False if placement == "async" else None
-
-
-def _fitted(made: Workload, parts: Parts) -> Workload:
-    """The workload whose replay takes as long as the steps did. Decoding is scaled to the measured
-    generation, where that has a beginning and an end; what then is left stays as it is."""
-    steady = list(parts.steps.steady)
-    played = replay(made)
-    idle_s = float(parts.breakdown.unattributed_s[steady].mean())
-    measured_s = made.measured_step_s
-    error = math.log((played.step_s + (made.placement != "async") * idle_s) / measured_s)
-    rollout_s = float(parts.breakdown.tau_s[steady, Stage.ROLLOUT].mean())
-    replayed_s = played.stages_s.get(Stage.ROLLOUT, 0.0)
-    scale = rollout_s / replayed_s if replayed_s else 1.0
-    if made.placement == "async":
-        scale = measured_s / played.step_s
-    faster = _decoding_at(made, min(max(scale, 1 / _MOST_SCALE), _MOST_SCALE))
-    starved = made.placement == "async" and played.learner_waits_s > _STARVED * played.step_s
-    if made.placement != "async" or (starved and _fits_better(faster, played.step_s)):
-        made = faster
-    made = replace(made, model_error=error)
-    rest_s = made.rest_s + max(0.0, measured_s - replay(made).step_s)
-    # The learner of a starved job has time to spare: more of its own would explain nothing.
-    return replace(made, rest_s=min(rest_s, max(made.rest_s, idle_s)) if starved else rest_s)
-
-
-def _decoding_at(made: Workload, scale: float) -> Workload:
-    engine = replace(
-        made.engine,
-        token_s=made.engine.token_s * scale,
-        shared_token_s=made.engine.shared_token_s * scale,
-    )
-    return replace(made, engine=engine)
-
-
-def _fits_better(made: Workload, before_s: float) -> bool:
-    """Whether its replay is nearer to the measured step than one of so many seconds: not where
-    verdicts or the lag bound hold the samples up, and not decoding."""
-    measured_s = made.measured_step_s
-    off = [abs(math.log(step_s / measured_s)) for step_s in (replay(made).step_s, before_s)]
-    return off[0] < off[1] / 2
 
 
 def _chunks(breakdown: Breakdown, steady: list[int], placement: str) -> int:

@@ -41,6 +41,9 @@ _SECRET_KEYS = {
 }
 """Words before "key" that make it a secret; other keys name a column or an entry."""
 
+_PASSES = {"", "admin", "auth", "db", "ftp", "mysql", "pg", "redis", "root", "smtp", "ssh", "user"}
+"""Words before "pass" that make it a password; others count one (`n_pass`)."""
+
 _TOKENS_OF_TEXT = {
     *("after", "before", "begin", "bos", "by", "cls", "each", "end", "eos", "extra", "first"),
     *("image", "last", "mask", "max", "min", "new", "next", "no", "num", "pad", "per", "sep"),
@@ -84,7 +87,7 @@ def _names_secret(name: str) -> bool:
         return before not in _TOKENS_OF_TEXT
     if last == "signature":
         return before in ("amz", "goog")  # of a signed URL
-    return last in _SECRET or (last == "pass" and not before)
+    return last in _SECRET or (last == "pass" and before in _PASSES)
 
 
 def _is_plain(name: str, value: str) -> bool:

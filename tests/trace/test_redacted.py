@@ -20,6 +20,7 @@ R = REDACTED
         (["env", "WANDB_API_KEY=0123abc", "x"], ["env", f"WANDB_API_KEY={R}", "x"]),
         (["trainer.wandb_key=12ab", "+a.apiKey=b"], [f"trainer.wandb_key={R}", f"+a.apiKey={R}"]),
         (['{"api_key": "s,t", "n": 5}'], [f'{{"api_key": "{R}", "n": 5}}']),
+        (["--db-pass", "p"], ["--db-pass", R]),
         (["--set=a.password=p w"], [f"--set=a.password={R} w"]),
         (["-c", "e['HF_TOKEN']='ab'; f(1)"], ["-c", f"e['HF_TOKEN']='{R}'; f(1)"]),
         (["https://me:pw@host/a"], [f"https://{R}@host/a"]),

@@ -23,7 +23,10 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What stands before the C library's clock, since nobody may set this machine's."""
     compiler = shutil.which("cc")
     if compiler is None:
-        pytest.skip("the clock of a process is moved by a few lines of C, and there is no compiler")
+        pytest.skip(
+            "there is no C compiler (`cc`) here, and only a few lines of C set the clock of a "
+            "single process; clocks a day apart are in tests/run/test_agent.py"
+        )
     library = tmp_path_factory.mktemp("shim") / "clock.so"
     source = Path(__file__).with_name("clock_shim.c")
     subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from rltrace.trace.errors import RltraceError
 from rltrace.trace.parquet import compact, delete_segments
 from rltrace.trace.run_dir import TABLES
 from tests.conftest import Record
-from tests.hooks.conftest import WRAP, clean_environment
+from tests.hooks.conftest import wrapped
 
 STEPS, SPANS = 60, 400
 
@@ -128,15 +127,8 @@ with rltrace.step(1000), rltrace.span("train"): pass
 def test_a_job_under_a_cap_is_what_it_is(tmp_path: Path) -> None:
     program = LOOP.partition("SEGMENT_BYTES = 64 << 10")[2]
     (tmp_path / "job.py").write_text(f"import rltrace, time\n{program}\ntime.sleep(7)\nprint(5)")
-    done = subprocess.run(
-        [*WRAP, "--out", "run", "--max-bytes", "1 MB", "--", sys.executable, "job.py"],
-        cwd=tmp_path,
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    cap = ("--max-bytes", "1 MB")
+    done = wrapped(tmp_path, "--out", "run", *cap, "--", sys.executable, "job.py")
     assert (done.returncode, done.stdout) == (0, "5\n"), done.stderr
     run = rltrace.open_run(tmp_path / "run")
     assert run.meta["settings"]["max_bytes"] == 10**6

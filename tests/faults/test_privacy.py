@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import rltrace
 from rltrace.hooks.identity import identify
 from rltrace.trace.parquet import compact
 from rltrace.trace.redacted import REDACTED
-from tests.hooks.conftest import WRAP, clean_environment
+from tests.hooks.conftest import wrapped
 
 TEXTS = {
     "prompt": "Prompt-of-Someone: what is my diagnosis",
@@ -41,9 +40,11 @@ def generate(prompt, key=None):
 def judge(text):
     raise Refused(f"cannot judge {text} of {tokens}")
 
+refused = 0
 def attempt(function, *args):
+    global refused
     try: function(*args)
-    except Exception: pass
+    except Refused: refused += 1  # its own; what recording raised would end the job
 
 for n in range(3):
     def step():
@@ -69,7 +70,7 @@ if pid == 0:
 os.waitpid(pid, 0)
 code = "import rltrace; rltrace.counter('n', 1)"
 subprocess.run([sys.executable, "-c", code, *sys.argv[1:]])
-print("done", len(prompt))
+print("done", len(prompt), refused)
 raise Refused(f"{prompt} {completion}")
 """
 
@@ -85,19 +86,15 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         f"https://me:{TEXTS['password']}@example.org/?token={TEXTS['key']}",
     ]
     hooks = ["--hook", "__main__:generate=rollout", "--hook", "__main__:judge=reward"]
-    done = subprocess.run(
-        [*WRAP, "--out", "run", "--log-steps", *hooks, "--", sys.executable, "job.py", *words],
-        cwd=folder,
-        env=clean_environment(
-            MY_SETTING=TEXTS["environment"], HF_TOKEN=TEXTS["form"], WANDB_API_KEY=TEXTS["key"]
-        ),
-        input=f"{TEXTS['prompt']}\n{TEXTS['completion']}\n",
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
+    done = wrapped(
+        folder,
+        *("--out", "run", "--log-steps", *hooks, "--", sys.executable, "job.py", *words),
+        given=f"{TEXTS['prompt']}\n{TEXTS['completion']}\n",
+        MY_SETTING=TEXTS["environment"],
+        HF_TOKEN=TEXTS["form"],
+        WANDB_API_KEY=TEXTS["key"],
     )
-    assert (done.returncode, done.stdout) == (1, f"done {len(TEXTS['prompt'])}\n"), done.stderr
+    assert (done.returncode, done.stdout) == (1, f"done {len(TEXTS['prompt'])} 3\n"), done.stderr
     assert TEXTS["prompt"] in done.stderr  # the job's own traceback is the job's
     return folder / "run"
 

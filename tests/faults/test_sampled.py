@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from rltrace.analysis.alarms import alarms
 from rltrace.hooks.identity import identify
 from rltrace.run.share_option import share_of
 from rltrace.trace.errors import RltraceError
-from tests.hooks.conftest import WRAP, clean_environment
+from tests.hooks.conftest import wrapped
 
 JOB = """
 import os, rltrace
@@ -37,15 +36,7 @@ print("done")
 
 def test_some_samples_are_whole_and_the_others_nowhere(tmp_path: Path) -> None:
     (tmp_path / "job.py").write_text(JOB)
-    done = subprocess.run(
-        [*WRAP, "--out", "run", "--sample", "20%", "--", sys.executable, "job.py"],
-        cwd=tmp_path,
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = wrapped(tmp_path, "--out", "run", "--sample", "20%", "--", sys.executable, "job.py")
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
     run = rltrace.open_run(tmp_path / "run")
     ids = {identify(f"{n}/{i}"): i for n in range(4) for i in range(500)}

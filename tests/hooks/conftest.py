@@ -63,18 +63,31 @@ def clean_environment(**more: str) -> dict[str, str]:
 
 
 def untraced(
-    *command: str, cwd: Path | None = None, **env: str
+    *command: str,
+    cwd: Path | None = None,
+    timeout_s: float = 120,
+    given: str | None = None,
+    **env: str,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a command without wrap, with `env` added to a clean environment."""
+    """Runs a command without wrap, `given` on its stdin, with `env` added to a clean
+    environment."""
     return subprocess.run(
         command,
         cwd=cwd,
         env=clean_environment(**env),
+        input=given,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=timeout_s,
         check=False,
     )
+
+
+def wrapped(
+    folder: Path, *words: str, timeout_s: float = 120, given: str | None = None, **env: str
+) -> subprocess.CompletedProcess[str]:
+    """Runs `rltrace wrap WORDS` in a folder, otherwise as `untraced`."""
+    return untraced(*WRAP, *words, cwd=folder, timeout_s=timeout_s, given=given, **env)
 
 
 @pytest.fixture
@@ -93,15 +106,8 @@ def job(tmp_path: Path) -> RunJob:
         run_path = tmp_path / "run"
         options = [word for hook in hooks for word in ("--hook", hook)]
         words = [word.replace("{script}", str(script)) for word in command]
-        done = subprocess.run(
-            [*WRAP, "--out", str(run_path), *options, "--", *words],
-            env=clean_environment(**env),
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
+        wrap = ("--out", str(run_path), *options, "--", *words)
+        done = wrapped(tmp_path, *wrap, timeout_s=timeout, **env)
         return Job(done.returncode, done.stdout, done.stderr, run_path)
 
     return go

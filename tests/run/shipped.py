@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 from pathlib import Path
 
 from rltrace.hooks.recorder import Recorder
@@ -11,6 +13,7 @@ from rltrace.trace.clock import monotonic_ns
 from rltrace.trace.run_dir import APART_FILE, RUN_FILE, create_run
 from rltrace.trace.schema import TABLES
 from rltrace.trace.store import PACKS, Store
+from tests.hooks.conftest import WRAP, clean_environment
 
 _COMPARED = ("process", "names", "problems", "ends", "clocks", *TABLES)
 
@@ -51,3 +54,23 @@ def contents(run_dir: Path) -> dict[str, bytes]:
 def packs(store: Store) -> list[str]:
     """The packs that are there."""
     return sorted(store.sizes(PACKS))
+
+
+def interrupted(folder: Path, phrase: str, *words: str) -> tuple[int, str]:
+    """`rltrace wrap WORDS` in a folder, with Ctrl-C as soon as a line on stderr has the phrase: its
+    exit code, and what it said after that line."""
+    job = subprocess.Popen(
+        [*WRAP, *words],
+        cwd=folder,
+        env=clean_environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert job.stderr is not None
+    for line in job.stderr:
+        if phrase in line:
+            break
+    job.send_signal(signal.SIGINT)
+    said = job.stderr.read()
+    return job.wait(), said

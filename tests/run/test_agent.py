@@ -20,7 +20,7 @@ from rltrace.run.exchange import Server, measure, own_addresses
 from rltrace.run.memory import COUNTER, MemoryFloor
 from rltrace.trace.clock import node_id
 from rltrace.trace.run_dir import publishes_file
-from tests.hooks.conftest import WRAP, clean_environment, untraced
+from tests.hooks.conftest import WRAP, clean_environment, untraced, wrapped
 from tests.run.test_wrap import until
 
 PY = sys.executable
@@ -242,15 +242,7 @@ def test_two_clocks_a_day_apart_are_aligned_within_the_bound(tmp_path: Path) -> 
     run = tmp_path / "run"
     (tmp_path / "here.py").write_text(HERE)
     (tmp_path / "there.py").write_text(THERE)
-    done = subprocess.run(
-        [*WRAP, "--out", str(run), "--", PY, "here.py", "there.py"],
-        cwd=tmp_path,
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = wrapped(tmp_path, "--out", str(run), "--", PY, "here.py", "there.py", timeout_s=60)
     assert done.returncode == 0, done.stderr
     here = node_id()
     (there,) = [p.stem for p in (run / "nodes").glob("*.json") if p.stem != here]

@@ -20,7 +20,8 @@ import pytest
 import rltrace
 from rltrace.trace.clock import node_id
 from rltrace.trace.fetched import CACHE_VARIABLE
-from tests.hooks.conftest import WRAP, clean_environment
+from tests.hooks.conftest import WRAP, clean_environment, wrapped
+from tests.run.shipped import interrupted
 from tests.run.test_agent import A_DAY_NS, alive, can_unshare
 from tests.run.test_wrap import until
 
@@ -64,16 +65,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def wrapped(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*WRAP, "--ship", f"file://{folder}/store", "--out", "run", "--", *command],
-        cwd=folder,
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
-    )
+def shipping(folder: Path) -> tuple[str, ...]:
+    """What wrap is told before the job's command."""
+    return ("--ship", f"file://{folder}/store", "--out", "run", "--")
 
 
 def asked(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -94,7 +88,8 @@ def url_of(folder: Path) -> str:
 
 def test_two_nodes_of_a_run_are_read_as_one_by_its_url(folder: Path) -> None:
     clock = ["unshare", "--time", "--monotonic", "86400", "--fork"] if can_unshare() else []
-    done = wrapped(folder, PY, "here.py", f"{folder}/own/run", *clock, PY, "there.py", "two")
+    there = (f"{folder}/own/run", *clock, PY, "there.py", "two")
+    done = wrapped(folder, *shipping(folder), PY, "here.py", *there, timeout_s=150)
     assert done.returncode == 0, done.stderr
     url = url_of(folder)
     said = f"rltrace: the trace is in {url}; next: rltrace report {url}"
@@ -153,19 +148,9 @@ LOST = dedent("""
 def test_a_node_that_dies_is_told_and_what_it_had_shipped_is_read(folder: Path) -> None:
     (folder / "lost.py").write_text(LOST)
     (folder / "here.py").write_text(HERE.replace("check=True", "check=False"))
-    job = subprocess.Popen(
-        [*WRAP, "--ship", f"file://{folder}/store", "--out", "run", "--",
-         PY, "here.py", f"{folder}/own/run", PY, "lost.py", f"{folder}/store"],
-        cwd=folder, env=clean_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-        text=True,
-    )  # fmt: skip
-    assert job.stderr is not None
-    for said in job.stderr:
-        if "is not yet; waiting for" in said:
-            break
-    job.send_signal(signal.SIGINT)  # nobody wants to wait for it
-    said = job.stderr.read()
-    assert job.wait() == 0
+    there = (PY, "here.py", f"{folder}/own/run", PY, "lost.py", f"{folder}/store")
+    code, said = interrupted(folder, "is not yet; waiting for", *shipping(folder), *there)
+    assert code == 0
     assert "not all of" in said
     run = rltrace.open_run(url_of(folder))
     assert run.sql("SELECT stage FROM spans ORDER BY 1").fetchall() == [("rollout",), ("train",)]
@@ -188,19 +173,9 @@ AWAY = dedent("""
 
 def test_the_store_is_away_at_the_end_and_the_run_is_shipped_later(folder: Path) -> None:
     (folder / "away.py").write_text(AWAY)
-    job = subprocess.Popen(
-        [*WRAP, "--ship", f"file://{folder}/store", "--out", "run", "--",
-         PY, "away.py", str(folder / "store")],
-        cwd=folder, env=clean_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-        text=True,
-    )  # fmt: skip
-    assert job.stderr is not None
-    for said in job.stderr:
-        if "nothing comes through" in said:
-            break
-    job.send_signal(signal.SIGINT)
-    said = job.stderr.read()
-    assert job.wait() == 0  # the job's own
+    away = (PY, "away.py", str(folder / "store"))
+    code, said = interrupted(folder, "nothing comes through", *shipping(folder), *away)
+    assert code == 0  # the job's own
     assert re.search(r"this node is not shipped \(.*\): .* `rltrace ship run`", said), said
     assert "the trace is in run" in said
     (agent,) = (folder / "run" / "nodes").glob("*.json")

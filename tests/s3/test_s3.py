@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ import rltrace
 from rltrace.trace.fetched import CACHE_VARIABLE
 from rltrace.trace.store import Store
 from tests.hooks.conftest import WRAP, clean_environment
+from tests.run.shipped import interrupted
 from tests.run.test_wrap import until
 from tests.s3.link import Link
 
@@ -129,18 +129,10 @@ def test_packs_are_five_seconds_apart(tmp_path: Path, link: Link) -> None:
 
 
 def test_a_bucket_that_is_not_there_is_said_and_not_made(tmp_path: Path, link: Link) -> None:
-    job = subprocess.Popen(
-        [*WRAP, "--ship", "s3://misspelt/runs", "--out", "run", "--", sys.executable, "-c", "1"],
-        cwd=tmp_path, env=clean_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-        text=True,
-    )  # fmt: skip
-    assert job.stderr is not None
-    for said in job.stderr:
-        if "nothing comes through" in said:
-            os.kill(job.pid, 2)
-            break
-    assert "not shipped" in job.stderr.read()
-    assert job.wait() == 0
+    words = ("--ship", "s3://misspelt/runs", "--out", "run", "--", sys.executable, "-c", "1")
+    code, said = interrupted(tmp_path, "nothing comes through", *words)
+    assert code == 0
+    assert "not shipped" in said
     import s3fs
 
     assert s3fs.S3FileSystem().ls("") == ["traces"]

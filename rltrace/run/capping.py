@@ -10,19 +10,24 @@ import os
 import time
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rltrace.trace.dropped import STEP
 from rltrace.trace.liveness import began_at
 from rltrace.trace.own_files import read_own
 from rltrace.trace.run_dir import DROPPED, PROCESS, append_line
 from rltrace.trace.schema import TABLES, Table
-from rltrace.trace.segments import Segment, read_segment
+from rltrace.trace.segments import read_segment
 from rltrace.trace.texts import parsed
 from rltrace.trace.vocabulary import Fate, Stage, word
 
 LOOK_EVERY_S = 5.0
+_ByName = dict[str, NDArray[Any]]
+"""The columns of a segment."""
+
 _DOWN_TO = 0.9  # of the size, so that not every look has to drop something
 
 
@@ -99,6 +104,7 @@ class Cap:
 
     def _drop(self, table: Table, path: Path, size: int) -> None:
         segment = read_segment(path, table)
+        of = dict(zip([column.name for column in table.columns], segment.columns, strict=True))
         line = {
             "table": table.name,
             "file": path.name,
@@ -106,8 +112,8 @@ class Cap:
             "bytes": size,
             "until_ns": self._newest(table, path),
             "real_ns": time.time_ns(),
-            "steps": _totals(table, segment),
-            "spans": _steps(table, segment),
+            "steps": _totals(table, segment.rows, of),
+            "spans": _steps(table, of),
         }
         folder = self._run_dir / DROPPED
         folder.mkdir(exist_ok=True)
@@ -121,15 +127,14 @@ def _numbered(path: Path) -> tuple[str, int]:
     return who, int(number) if number.isdigit() else 0
 
 
-def _totals(table: Table, segment: Segment) -> list[list[object]]:
+def _totals(table: Table, count: int, of: _ByName) -> list[list[object]]:
     """For each step and stage (or a sample's fate): rows, seconds, tokens."""
-    if table.name not in ("spans", "uses") or not segment.rows:
+    if table.name not in ("spans", "uses") or not count:
         return []
-    of = dict(zip([column.name for column in table.columns], segment.columns, strict=True))
     spans = table.name == "spans"
     codes = of["stage"] if spans else of["fate"]
-    ended = of["end_ns"] >= of["start_ns"] if spans else np.zeros(segment.rows, bool)
-    ns = np.where(ended, of["end_ns"] - of["start_ns"], 0) if spans else np.zeros(segment.rows)
+    ended = of["end_ns"] >= of["start_ns"] if spans else np.zeros(count, bool)
+    ns = np.where(ended, of["end_ns"] - of["start_ns"], 0) if spans else np.zeros(count)
     keys = of["step"].astype(np.int64) * 256 + (codes.astype(np.int64) & 255)
     found: list[list[object]] = []
     for key in np.unique(keys):
@@ -153,10 +158,9 @@ def _named(spans: bool, code: int) -> str:
         return "unknown"
 
 
-def _steps(table: Table, segment: Segment) -> list[list[int]]:
+def _steps(table: Table, of: _ByName) -> list[list[int]]:
     """The steps themselves: number, beginning and end on the node's clock (-1: it has none)."""
     if table.name != "spans":
         return []
-    start, end, _, stage, _, step, *_ = segment.columns
-    rows = np.flatnonzero(stage == int(Stage.STEP))
-    return [[int(step[i]), int(start[i]), int(end[i])] for i in rows]
+    rows = np.flatnonzero(of["stage"] == int(Stage.STEP))
+    return [[int(of[name][i]) for name in ("step", "start_ns", "end_ns")] for i in rows]

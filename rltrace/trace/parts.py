@@ -15,13 +15,13 @@ import numpy as np
 import pyarrow as pa
 
 from rltrace.trace.counted import make_unknown
-from rltrace.trace.cuts import cuts
+from rltrace.trace.cuts import Ints, cuts
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.manifest import EVER_NS, Part
 from rltrace.trace.schema import Table
 from rltrace.trace.segments import Batch
 from rltrace.trace.stream import Columns, joined
-from rltrace.trace.survey import Ints, Survey, Surveyed, taken_slots
+from rltrace.trace.survey import Survey, Surveyed, taken_slots
 
 if TYPE_CHECKING:
     from rltrace.trace.files import RunFiles

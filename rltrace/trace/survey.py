@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from rltrace.trace.cuts import Ints
 from rltrace.trace.growing import SETTLED_NS
 from rltrace.trace.schema import Table
 from rltrace.trace.segments import Batch, Batches, segments_in
@@ -21,8 +22,6 @@ from rltrace.trace.vocabulary import Stage
 
 if TYPE_CHECKING:
     from rltrace.trace.files import RunFiles
-
-Ints = NDArray[np.int64]
 
 _Seen = tuple[int, NDArray[np.bool_], Ints, Ints]
 """Of a batch: the place of its first row, which are stored, and when each began and ended."""

@@ -132,7 +132,7 @@ class _Cases:
     @cached_property
     def instead(self) -> _Cases | None:
         """Those of the other run that it may have been."""
-        other = self.source(Constants()).instead
+        other = self.at(Constants())[0].instead
         return _Cases(lambda constants: other) if other is not None else None
 
     def at(self, constants: Constants) -> tuple[Workload, Replay]:

@@ -74,6 +74,19 @@ class CountedJob:
         """Waits until all workers wait."""
         until(lambda: self.stored() == [self.hold_at] * self.workers)
 
+    def agent(self) -> int:
+        """The process of the node's agent, which may record itself after the workers do."""
+        found: list[int] = []
+
+        def is_there() -> bool:
+            opened = rltrace.open_run(self.run)
+            found[:] = [each.pid for each in opened.processes if each.role == "agent"]
+            return bool(found)
+
+        until(is_there)
+        (pid,) = found
+        return pid
+
     def go(self) -> None:
         """Lets them go on."""
         self._go.touch()

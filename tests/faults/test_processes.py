@@ -35,7 +35,7 @@ def test_whoever_is_killed_the_workers_rows_are_there(tmp_path: Path, who: str) 
     job.until_held()
     pids = {"wrap": process.pid, "command": read_run_json(str(job.run))["command_pid"]}
     if who == "agent":
-        (pids["agent"],) = [p.pid for p in rltrace.open_run(job.run).processes if p.role == who]
+        pids["agent"] = job.agent()
     os.kill(pids[who], signal.SIGKILL)
     job.go()
     process.communicate(timeout=120)
@@ -49,6 +49,7 @@ def test_a_job_that_is_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
     job = CountedJob(tmp_path, rows=3000, workers=2, pause_s=0.001, hold_at=100)
     process = job.start()
     workers = job.pids().values()
+    job.agent()
     processes = [p.pid for p in rltrace.open_run(job.run).processes]
     assert set(workers) < set(processes)
     job.go()

@@ -119,12 +119,13 @@ def _running(sequences: Sequences, mine: Ints) -> tuple[Floats, list[float]]:
 
     full = []
     batches = sequences.batch[mine]
-    for batch in np.unique(batches):
-        of_batch = batches == batch
+    by_batch = np.argsort(batches, kind="stable")
+    for of_batch in np.split(by_batch, np.flatnonzero(np.diff(batches[by_batch])) + 1):
         opened, closed = begin[of_batch], end[of_batch]
         late = np.sum(opened > closed.min())  # began when others had ended
-        inside = (at[:-1] >= opened.min()) & (at[1:] <= opened.max())
-        span, running = np.diff(at)[inside], count[:-1][inside]
+        first, last = np.searchsorted(at, opened.min()), np.searchsorted(at, opened.max(), "right")
+        inside = slice(first, last - 1)
+        span, running = np.diff(at[first:last]), count[inside]
         if late <= _WAVES * len(opened) or not span.sum() > 0:
             continue
         usual = float(running @ span / span.sum())

@@ -192,12 +192,12 @@ def test_a_run_that_failed_exits_with_one_and_a_sentence_and_leaves_nothing() ->
     assert job.stdout is not None
     assert "step   0" in job.stdout.readline()
     kept = folders(job.pid)
-    until = time.monotonic() + 120
+    until = time.monotonic() + 240
     while job.poll() is None and time.monotonic() < until:
         for pid in actors(job.pid, "rollout"):
             os.kill(pid, signal.SIGKILL)
         time.sleep(0.05)
-    out, err = job.communicate(timeout=30)
+    out, err = job.communicate(timeout=60)
     assert job.returncode == 1, err
     last = err.strip().splitlines()[-1]
     assert last == "Error: no rollout worker is left and none could be started"

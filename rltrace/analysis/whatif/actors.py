@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from operator import attrgetter
 
-from rltrace.analysis.whatif.events import Clock, Meter, Servers, Worker
+from rltrace.analysis.whatif.events import Clock, LeastBusy, Meter, Servers, Worker
 from rltrace.analysis.whatif.workload import AT_ONCE, BETWEEN, Batch, Workload
 from rltrace.trace.vocabulary import Stage
 
@@ -41,6 +40,7 @@ class Actors:
         else:
             number = round(engine.workers)
             self.workers = [Worker(clock, engine, 1.0, self.meter) for _ in range(number)]
+        self._order = LeastBusy(self.workers)
         self.rewards = Servers(clock, workload.reward_workers, self.meter, Stage.REWARD)
         self.reference = Servers(clock, 1, self.meter, Stage.REFERENCE)
         self.groups = [_groups(batch) for batch in workload.batches]
@@ -61,11 +61,11 @@ class Actors:
         batch = (number // self.per_step) % len(self.groups)
         samples = self.groups[batch][number % self.per_step % len(self.groups[batch])]
         group = Group(len(samples), len(samples))
-        worker = self._least_busy()
+        worker = self._order.find()
         self.generating += 1
         for tokens, env_s, verdict_s in samples:
             if self.load.spread:
-                worker = self._least_busy()
+                worker = self._order.find()
             self._begin_sample(worker, group, tokens, env_s, verdict_s)
 
     def stop(self, how: str) -> None:
@@ -80,9 +80,6 @@ class Actors:
         """It goes on where it stood."""
         for worker in self.workers:
             worker.resume()
-
-    def _least_busy(self) -> Worker:
-        return min(self.workers, key=attrgetter("known"))
 
     def _begin_sample(
         self, worker: Worker, group: Group, tokens: float, env_s: float, verdict_s: float

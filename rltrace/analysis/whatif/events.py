@@ -5,7 +5,8 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from rltrace.analysis.whatif.workload import Engine
 from rltrace.trace.vocabulary import Stage
@@ -125,6 +126,7 @@ class Worker:
         self._pace_s = 0.0  # seconds a token as long as nothing changes; 0: nothing advances
         self._due = math.inf  # when the next of them ends
         self._unplanned = False
+        self.eased: Action = lambda: None  # is told when less is known
 
     def submit(self, tokens: float, begun: Action, ended: Action, calls: bool = False) -> None:
         """A sequence of so many tokens; the actions come as it begins and ends, which is where it
@@ -228,9 +230,42 @@ class Worker:
             self.held += holds
             self.known -= not holds
             ended.append(action)
+        self.eased()
         self._fill()
         for action in ended:
             action()
+
+
+class LeastBusy:
+    """Which of many workers has the least to do; of equals the first. A change of one worker takes
+    time logarithmic in their number."""
+
+    def __init__(self, workers: Sequence[Worker]) -> None:
+        self._workers = workers
+        self._listed = [worker.known for worker in workers]  # never more than the worker knows
+        self._order = [(known, number) for number, known in enumerate(self._listed)]
+        heapq.heapify(self._order)
+        for number, worker in enumerate(workers):
+            worker.eased = partial(self._eased, number)
+
+    def find(self) -> Worker:
+        """The worker."""
+        while True:
+            listed, number = self._order[0]
+            worker = self._workers[number]
+            if listed != self._listed[number]:  # it was listed with less since
+                heapq.heappop(self._order)
+            elif listed == worker.known:
+                return worker
+            else:
+                self._listed[number] = worker.known
+                heapq.heapreplace(self._order, (worker.known, number))
+
+    def _eased(self, number: int) -> None:
+        known = self._workers[number].known
+        if known < self._listed[number]:
+            self._listed[number] = known
+            heapq.heappush(self._order, (known, number))
 
 
 class Servers:

@@ -14,17 +14,20 @@ def read_host() -> Iterator[tuple[str, int, float]]:
     """Counter, device (`NO_DEVICE`: the node), value; nothing where there is no `/proc`.
 
     `host/cpu_busy_seconds` is cumulative over all cores: two readings give the cores that were busy
-    between them.
+    between them. `host/runnable_threads` are those that ran or waited for a core at the moment of
+    the reading, but for the reader's own: where there are more than cores, work takes turns.
     """
     try:
         with open("/proc/stat", "rb") as file:
             user, nice, system, _, _, irq, softirq = map(int, file.readline().split()[1:8])
+            runnable = next(int(line.split()[1]) for line in file if line[:13] == b"procs_running")
         with open("/proc/meminfo", "rb") as file:
             memory = dict(line.split(b":", 1) for line in file)
-    except (OSError, ValueError):
+    except (OSError, ValueError, StopIteration):
         return
     busy = (user + nice + system + irq + softirq) / _TICKS_PER_S
     yield "host/cpu_busy_seconds", NO_DEVICE, busy
+    yield "host/runnable_threads", NO_DEVICE, float(max(runnable - 1, 0))
     yield "host/memory_available_bytes", NO_DEVICE, _kib(memory, b"MemAvailable")
     yield "host/memory_total_bytes", NO_DEVICE, _kib(memory, b"MemTotal")
 

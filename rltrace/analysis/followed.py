@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rltrace.analysis.columns import columns
+from rltrace.analysis.columns import alike, columns
 from rltrace.analysis.intervals import Ints
 from rltrace.analysis.steps import Steps
 from rltrace.trace.vocabulary import Fate
@@ -114,9 +114,9 @@ def _samples(run: Run) -> tuple[Ints, Samples]:
 
 def _begin(process: Ints, start: Ints, first: Ints, end: Ints) -> Ints:
     begin = start.copy()
-    known = (first > start) & (first <= end)
-    for one in np.unique(process[known]):
-        mine = np.flatnonzero(known & (process == one))
+    known = np.flatnonzero((first > start) & (first <= end))
+    for _, part in alike(process[known]):
+        mine = known[part]
         usual = int(np.quantile(first[mine] - start[mine], 0.1))
         queued = mine[first[mine] - start[mine] > _QUEUED * usual]
         begin[queued] = first[queued] - usual

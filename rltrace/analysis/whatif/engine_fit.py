@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rltrace.analysis.columns import numbered
+from rltrace.analysis.columns import alike, numbered
 from rltrace.analysis.intervals import Ints
 from rltrace.analysis.order_statistics import Floats
 from rltrace.analysis.whatif.places import most_at_once, places_of, room_of
@@ -46,11 +46,9 @@ def fit_engine(sequences: Sequences, stream: bool = False) -> tuple[Engine, tupl
     workers = int(sequences.worker.max()) + 1
     beside = np.ones(len(sequences.tokens))
     full: list[float] = []
-    order = np.argsort(sequences.worker, kind="stable")
-    for mine in np.split(order, np.searchsorted(sequences.worker[order], np.arange(1, workers))):
-        if len(mine):
-            beside[mine], some = _running(sequences, mine)
-            full += some
+    for _, mine in alike(sequences.worker):
+        beside[mine], some = _running(sequences, mine)
+        full += some
     spent = np.maximum(0.0, sequences.end_s - sequences.begin_s - sequences.env_s)
     lone, shared, told = _pace(sequences.tokens, beside, spent)
     notes: tuple[str, ...] = ()
@@ -118,9 +116,7 @@ def _running(sequences: Sequences, mine: Ints) -> tuple[Floats, list[float]]:
         return np.asarray(np.interp(moments, at, area), np.float64)
 
     full = []
-    batches = sequences.batch[mine]
-    by_batch = np.argsort(batches, kind="stable")
-    for of_batch in np.split(by_batch, np.flatnonzero(np.diff(batches[by_batch])) + 1):
+    for _, of_batch in alike(sequences.batch[mine]):
         opened, closed = begin[of_batch], end[of_batch]
         late = np.sum(opened > closed.min())  # began when others had ended
         first, last = np.searchsorted(at, opened.min()), np.searchsorted(at, opened.max(), "right")

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rltrace.analysis.columns import alike
 from rltrace.analysis.intervals import Ints
 from rltrace.analysis.order_statistics import Floats
 
@@ -38,7 +39,7 @@ class Places:
 
 def places_of(worker: Ints, begin_s: Floats, end_s: Floats) -> Places:
     """The places of workers (0, 1, ...) whose samples began and ended at these times."""
-    found = [_of_worker(begin_s[worker == one], end_s[worker == one]) for one in np.unique(worker)]
+    found = [_of_worker(begin_s[mine], end_s[mine]) for _, mine in alike(worker)]
     limits, ends, followed, full = np.array(found).T
     least = max(_LEAST, _FOLLOWED * ends.sum())
     if followed.sum() < least or full.sum() < _VARIES * followed.sum():
@@ -49,10 +50,7 @@ def places_of(worker: Ints, begin_s: Floats, end_s: Floats) -> Places:
 def room_of(worker: Ints, begin_s: Floats, end_s: Floats) -> float:
     """Samples of a stream that a worker has room for; infinite where no limit was seen, be it as
     none had as many as ever for long enough, or as samples begin together."""
-    found = [
-        _room(np.sort(begin_s[worker == one]), np.sort(end_s[worker == one]))
-        for one in np.unique(worker)
-    ]
+    found = [_room(np.sort(begin_s[mine]), np.sort(end_s[mine])) for _, mine in alike(worker)]
     limits, alone, expected, beyond = np.array(found).T
     if alone.sum() < _ALONE * len(worker) or expected.sum() < _LEAST:
         return np.inf
@@ -63,8 +61,7 @@ def room_of(worker: Ints, begin_s: Floats, end_s: Floats) -> float:
 
 def most_at_once(worker: Ints, begin_s: Floats, end_s: Floats) -> float:
     """The most samples that a worker ever had on their way."""
-    of_worker = (worker == one for one in np.unique(worker))
-    return float(max(_levels(begin_s[mine], end_s[mine])[1].max() for mine in of_worker))
+    return float(max(_levels(begin_s[mine], end_s[mine])[1].max() for _, mine in alike(worker)))
 
 
 def _room(begins: Floats, ends: Floats) -> tuple[float, float, float, float]:

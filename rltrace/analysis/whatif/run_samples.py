@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rltrace.analysis.columns import columns, numbered
+from rltrace.analysis.columns import alike, columns, numbered
 from rltrace.analysis.intervals import Ints
 from rltrace.analysis.order_statistics import Floats
 from rltrace.analysis.steps import Steps
@@ -234,17 +234,14 @@ def scoring_of(samples: Samples, placement: str, in_batches: bool) -> str:
     known = ~np.isnan(samples.judged_s)
     if not known.any():
         return "batch" if placement == "colocated" else "group"
-    judged, end = samples.judged_s[known], samples.end_s
+    judged, end = samples.judged_s, samples.end_s
     if placement != "async" or in_batches:
-        batch = samples.batch
-        spans = [
-            (end[batch == one].max() - samples.start_s[batch == one].min(), one)
-            for one in np.unique(batch[known])
-        ]
-        streams = [
-            judged[batch[known] == one].min() < end[batch == one].max() - _EARLY * span
-            for span, one in spans
-        ]
+        streams = []
+        for _, mine in alike(samples.batch):
+            if known[mine].any():
+                last_s = end[mine].max()
+                early_s = _EARLY * (last_s - samples.start_s[mine].min())
+                streams.append(np.nanmin(judged[mine]) < last_s - early_s)
         if np.mean(streams) < 0.5:
             return "batch"
     _, place, members = np.unique(samples.group, return_inverse=True, return_counts=True)
@@ -252,7 +249,7 @@ def scoring_of(samples: Samples, placement: str, in_batches: bool) -> str:
         return "sample"
     last = np.zeros(place.max() + 1)
     np.maximum.at(last, place, end)
-    return "sample" if (judged < last[place[known]]).mean() > _EARLY else "group"
+    return "sample" if (judged[known] < last[place[known]]).mean() > _EARLY else "group"
 
 
 def judged_at_once(samples: Samples) -> int:

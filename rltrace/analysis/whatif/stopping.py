@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rltrace.analysis.columns import columns
+from rltrace.analysis.columns import alike, columns
 from rltrace.analysis.framework import framework_of
 from rltrace.analysis.intervals import Ints, of_spans, union
 from rltrace.analysis.roles import MOVES
@@ -51,12 +51,13 @@ def _taken_between(run: Run, sends: Sends) -> bool:
         "select process, start_ns, end_ns from raw_trajectories where start_ns > 0 and "
         "end_ns > start_ns",
     )
-    takes = np.isin(process, made[0])
+    made_by = dict(alike(made[0]))
     taken_ns, whole_ns, both_ns = 0, 0, 0
-    for one in np.unique(process[takes]):
-        own = process == one
+    for one, own in alike(process):
+        if one not in made_by:
+            continue
         took = _united(start[own], end[own])
-        generated = _united(*(column[made[0] == one] for column in made[1:]))
+        generated = _united(*(column[made_by[one]] for column in made[1:]))
         taken_ns += _length(took)
         both_ns += _length(took) + _length(generated) - _length(_joined(took, generated))
         whole_ns += int(sends.before[-1])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rltrace.analysis.columns import columns
+from rltrace.analysis.columns import alike, columns
 from rltrace.analysis.intervals import Ints
 from rltrace.analysis.lanes import Lane
 from rltrace.trace.vocabulary import Stage
@@ -60,14 +60,18 @@ def turns_of(run: Run, since_ns: int, until_ns: int) -> Turns | None:
     own_ns = float((end - begin - env).sum())
     if own_ns < _WAITED * worked_ns:
         return None
-    found = [
-        _of_worker(
-            [column[process == one] for column in (begin, end)],
-            [column[(spans[0] == one) & turns] for column in spans[1:3]],
-            [column[(spans[0] == one) & ~turns] for column in spans[1:3]],
+    spans_of = dict(alike(spans[0]))
+    found = []
+    for one, mine in alike(process):
+        theirs = spans_of.get(one, mine[:0])
+        in_turn, in_tool = theirs[turns[theirs]], theirs[~turns[theirs]]
+        found.append(
+            _of_worker(
+                [column[mine] for column in (begin, end)],
+                [column[in_turn] for column in spans[1:3]],
+                [column[in_tool] for column in spans[1:3]],
+            )
         )
-        for one in np.unique(process)
-    ]
     places, hold, full = (np.array(column) for column in zip(*found, strict=True))
     sure = bool(full.min() >= _LEAST_FULL and (hold.all() or not hold.any()))
     all_tokens = float(tokens.sum())

@@ -336,9 +336,17 @@ class _Player:
                 )
 
     def _samples(self, end: int) -> None:
-        """A reading of each GPU every second, by the agent of its node."""
+        """A reading of each GPU, and of the node's threads, every second by the node's agent."""
         times = np.arange(START_NS, end, SECOND, dtype=np.int64)
         for agent in self.agents:
+            if self.load.runnable_threads >= 0:
+                agent.rows(
+                    "samples",
+                    time_ns=times,
+                    counter=np.full(len(times), "host/runnable_threads"),
+                    device=np.full(len(times), -1),
+                    value=np.full(len(times), float(self.load.runnable_threads)),
+                )
             devices = [g for g in range(self.load.gpus) if g % self.load.nodes == agent.node]
             if not devices:
                 continue

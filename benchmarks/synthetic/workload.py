@@ -18,6 +18,7 @@ class Workload:
     nodes: int = 1
     gpus: int = 8  # 0: a job on CPU
     cores_per_node: int = 16
+    runnable_threads: int = -1  # that want a core of a node, at each reading; -1: nobody reads it
     gpu_name: str = "NVIDIA H100 80GB HBM3"
     rollout_workers: int = 4
     reward_workers: int = 2

@@ -14,6 +14,7 @@ from rltrace.analysis.whatif.workload import OVERLAPPING, Workload
 
 _SOME_REST = 0.01  # of the step in no span; less is not worth a sentence
 _MUCH_REST = 0.05
+_SHARED_CORES = "shared_cores"
 
 
 def otherwise(before: Workload, after: Workload) -> Iterator[tuple[Workload, Replay]]:
@@ -54,6 +55,11 @@ def rests_on(before: Workload, after: Workload, constants: Constants) -> tuple[s
         said.append(
             f"no sample was more than {before.lag_bound:g} versions late, and the job states no "
             "bound: they may come to be later, and the range has both"
+        )
+    if before.one_more > 1 and _SHARED_CORES in constants.used:
+        said.append(
+            "other work keeps the cores busy: beside one more thread of the job each takes "
+            f"{before.one_more:.2f} times as long again"
         )
     return (*said, *sentences(constants))
 

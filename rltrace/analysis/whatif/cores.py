@@ -2,8 +2,9 @@
 
 A stage takes longer while another one works beside it: where there are fewer cores than threads,
 and also where there are enough (cores share caches, memory and clock rate; two may be the threads
-of one). What a run measured has that already for the time that its stages ran beside others, so a
-change slows a stage only by what more of its time it then spends in company.
+of one). Where work of others takes the cores in turns with the job's, one more thread makes all of
+them wait longer (`one_more`). What a run measured has that already for the time that its stages ran
+beside others, so a change slows a stage only by what more of its time it then spends in company.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ def crowded(before: Workload, base: Replay, after: Workload, constants: Constant
     `before`. Where nothing runs at another time than before, it stays as it is."""
     if not before.shares_cores or _as_before(before, after):
         return after
-    slower = constants["shared_cores"]
+    slower = constants["shared_cores"] * before.one_more
     made = after
     for _ in range(_ROUNDS):
-        made = _slowed(before, after, base.beside, replay(made).beside, slower)
+        made = _slowed(after, base.beside, replay(made).beside, slower)
     return made
 
 
@@ -35,33 +36,27 @@ def _as_before(before: Workload, after: Workload) -> bool:
     """Whether the same stages run at the same times."""
 
     def when(load: Workload) -> tuple[object, ...]:
-        in_turn = Stage.REFERENCE in load.serial_s
-        return load.placement, load.keeps_unfinished, load.chunks, in_turn
+        return load.placement, load.keeps_unfinished, load.chunks, *sorted(load.serial_s)
 
     return when(before) == when(after)
 
 
 def _slowed(
-    before: Workload,
-    after: Workload,
-    was: Mapping[Stage, float],
-    now: Mapping[Stage, float],
-    slower: float,
+    after: Workload, was: Mapping[Stage, float], now: Mapping[Stage, float], slower: float
 ) -> Workload:
-    def factor(earlier: Stage, later: Stage) -> float:
-        alone = 1 + (slower - 1) * was.get(earlier, 0.0)
-        return (1 + (slower - 1) * now.get(later, 0.0)) / alone
+    def factor(stage: Stage) -> float:
+        alone = 1 + (slower - 1) * was.get(stage, 0.0)
+        return (1 + (slower - 1) * now.get(stage, 0.0)) / alone
 
-    decode = factor(Stage.ROLLOUT, Stage.ROLLOUT)
+    decode = factor(Stage.ROLLOUT)
     engine = replace(
         after.engine,
         token_s=after.engine.token_s * decode,
         shared_token_s=after.engine.shared_token_s * decode,
     )
-    learner = factor(Stage.TRAIN, Stage.TRAIN)
-    serial_s = {s: tuple(x * learner for x in series) for s, series in after.serial_s.items()}
-    in_turn = Stage.REFERENCE in before.serial_s
-    reference = factor(Stage.TRAIN if in_turn else Stage.REFERENCE, Stage.REFERENCE)
-    return replace(
-        after, engine=engine, serial_s=serial_s, reference_s=after.reference_s * reference
-    )
+    serial_s = {
+        stage: tuple(seconds * factor(stage) for seconds in series)
+        for stage, series in after.serial_s.items()
+    }
+    reference_s = after.reference_s * factor(Stage.REFERENCE)
+    return replace(after, engine=engine, serial_s=serial_s, reference_s=reference_s)

@@ -20,6 +20,7 @@ from rltrace.analysis.whatif.constants import Constants
 from rltrace.analysis.whatif.engine_fit import Sequences, fit_engine
 from rltrace.analysis.whatif.fitting import fitted
 from rltrace.analysis.whatif.lag_bound import drops_stale, lag_bound, stated_bounds
+from rltrace.analysis.whatif.other_work import one_more
 from rltrace.analysis.whatif.parts import Parts, mean_step_s, parts_of, starts_s
 from rltrace.analysis.whatif.predict import Source
 from rltrace.analysis.whatif.replay import replay
@@ -152,12 +153,14 @@ def _common(run: Run, parts: Parts) -> dict[str, Any]:
     found = parts.goodput
     devices, kind = _devices(run)
     n = len(steps_s)
+    shares_cores = kind == _WORKER and 0 < count_devices(run).count <= sum(devices.values())
     return {
         "measured_step_s": float(steps_s.mean()),
         "steps": n,
         "step_deviation": float(steps_s.std(ddof=1) / steps_s.mean()) if n > 1 else math.nan,
         "device_kind": kind,
-        "shares_cores": kind == _WORKER and 0 < count_devices(run).count <= sum(devices.values()),
+        "shares_cores": shares_cores,
+        "one_more": one_more(run, parts) if shares_cores else 1.0,
         "useful_tokens": found.trained.useful_tokens / found.steps
         if found and found.steps and found.trained.useful_tokens
         else math.nan,

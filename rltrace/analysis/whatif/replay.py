@@ -15,7 +15,7 @@ a group is the version that trains on it minus the one with which its first toke
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter
@@ -39,8 +39,8 @@ class Replay:
     stage worked, `learner_waits_s` how long the learner waited for samples and `rollout_idle_s` how
     long no engine ran. `lags` are shares of the trained groups by lag, `stale_share` is the part of
     the groups that came too late. `beside` is the part of the time of generation, of verdicts, of
-    the actors' reference pass and of the learner (`Stage.TRAIN`, with all its stages) during which
-    another of them went on."""
+    the actors' reference pass and of the learner during which another of them went on: where they
+    share cores by each of the learner's stages, else of all of them together (`Stage.TRAIN`)."""
 
     step_s: float
     steps_s: tuple[float, ...]
@@ -148,7 +148,7 @@ class _Play:
         """A step: parts of the batch as they come, each with its part of the learner's stages."""
         load = self.load
         chunks = load.chunks if load.placement in ("disaggregated", "async") else 1
-        seconds = load.learner_s(len(self.ends)) + load.rest_s
+        stages = self._stages()
         sizes = [self.per_step // chunks] * (chunks - 1)
         sizes.append(self.per_step - sum(sizes))
 
@@ -157,19 +157,31 @@ class _Play:
                 self.version += 1
                 then()
                 return
-            share = seconds * sizes[part] / self.per_step
-            self.take(sizes[part], lambda: self._train(share, lambda: work(part + 1)))
+            share = sizes[part] / self.per_step
+            mine = [(stage, seconds * share) for stage, seconds in stages]
+            self.take(sizes[part], lambda: self._train(mine, lambda: work(part + 1)))
 
         work(0)
 
-    def _train(self, seconds: float, then: Callable[[], None]) -> None:
-        """The learner works for so long."""
+    def _stages(self) -> list[tuple[Stage, float]]:
+        """What the learner does in a step, and for how long."""
+        load, step = self.load, len(self.ends)
+        if not load.shares_cores:
+            return [(Stage.TRAIN, load.learner_s(step) + load.rest_s)]
+        return [*load.learner_stages(step), (Stage.TRAIN, load.rest_s)]
+
+    def _train(self, stages: Sequence[tuple[Stage, float]], then: Callable[[], None]) -> None:
+        """The learner works at these, one after the other."""
         meter = self.actors.meter
-        meter.change(Stage.TRAIN, 1)
+        (stage, seconds), *others = stages
+        meter.change(stage, 1)
 
         def over() -> None:
-            meter.change(Stage.TRAIN, -1)
-            then()
+            meter.change(stage, -1)
+            if others:
+                self._train(others, then)
+            else:
+                then()
 
         self.clock.after(seconds, over)
 
@@ -230,7 +242,7 @@ class _Play:
 
         def begin() -> None:
             self._begin_batch()
-            self._train(self.load.learner_s(len(self.ends)) + self.load.rest_s, advanced)
+            self._train(self._stages(), advanced)
 
         def advanced() -> None:
             self.version += 1
@@ -244,7 +256,7 @@ class _Play:
 
         def full() -> None:
             self.actors.stop(AT_ONCE)
-            self._train(self.load.learner_s(len(self.ends)) + self.load.rest_s, trained)
+            self._train(self._stages(), trained)
 
         def trained() -> None:
             self.clock.after(self.load.sync.seconds + self.load.switch_s, over)

@@ -8,7 +8,7 @@ from hashlib import blake2b
 from rltrace.analysis.whatif.workload import Batch, Workload
 
 NOT_PLAYED = frozenset({
-    "devices", "device_kind", "shares_cores", "useful_tokens", "useful_share",
+    "devices", "device_kind", "one_more", "useful_tokens", "useful_share",
     "usd_per_device_hour", "measured_step_s", "steps", "step_deviation", "model_error",
     "failed_share", "parameters", "rests_on", "instead",
     "bound_stated",

@@ -100,6 +100,7 @@ class Workload:
     devices: Mapping[str, float] = field(default_factory=dict)
     device_kind: str = "GPU"
     shares_cores: bool = False  # no GPUs, and no more cores than workers
+    one_more: float = 1.0  # times as long as work takes once one more thread wants a core
     useful_tokens: float = math.nan
     useful_share: float = 1.0  # of them, after a change that costs or saves some
     usd_per_device_hour: float = math.nan
@@ -139,6 +140,11 @@ class Workload:
     def learner_s(self, step: int) -> float:
         """Seconds of the learner's stages in a step; measured steps come again in turn."""
         return sum(series[step % len(series)] for series in self.serial_s.values() if series)
+
+    def learner_stages(self, step: int) -> list[tuple[Stage, float]]:
+        """The same by stage, in their order."""
+        known = [(stage, series) for stage, series in self.serial_s.items() if series]
+        return [(stage, series[step % len(series)]) for stage, series in sorted(known)]
 
     def mean_s(self, stage: Stage) -> float:
         """Mean seconds a step of one of the learner's stages."""

@@ -2,9 +2,11 @@
 
 A stage takes longer while another one works beside it: where there are fewer cores than threads,
 and also where there are enough (cores share caches, memory and clock rate; two may be the threads
-of one). Where work of others takes the cores in turns with the job's, one more thread makes all of
-them wait longer (`one_more`). What a run measured has that already for the time that its stages ran
-beside others, so a change slows a stage only by what more of its time it then spends in company.
+of one). Where work of others takes the cores in turns with the job's, one more thread makes what
+only computes wait longer (`one_more`): the learner's stages and the reference pass. How much of an
+engine's pace is computing is not known. What a run measured has that already for the time that its
+stages ran beside others, so a change slows a stage only by what more of its time it then spends in
+company.
 """
 
 from __future__ import annotations
@@ -25,10 +27,10 @@ def crowded(before: Workload, base: Replay, after: Workload, constants: Constant
     `before`. Where nothing runs at another time than before, it stays as it is."""
     if not before.shares_cores or _as_before(before, after):
         return after
-    slower = constants["shared_cores"] * before.one_more
+    slower = constants["shared_cores"]
     made = after
     for _ in range(_ROUNDS):
-        made = _slowed(after, base.beside, replay(made).beside, slower)
+        made = _slowed(after, base.beside, replay(made).beside, slower, before.one_more)
     return made
 
 
@@ -42,11 +44,15 @@ def _as_before(before: Workload, after: Workload) -> bool:
 
 
 def _slowed(
-    after: Workload, was: Mapping[Stage, float], now: Mapping[Stage, float], slower: float
+    after: Workload,
+    was: Mapping[Stage, float],
+    now: Mapping[Stage, float],
+    slower: float,
+    one_more: float,
 ) -> Workload:
     def factor(stage: Stage) -> float:
-        alone = 1 + (slower - 1) * was.get(stage, 0.0)
-        return (1 + (slower - 1) * now.get(stage, 0.0)) / alone
+        more = slower * (one_more if stage is not Stage.ROLLOUT else 1.0) - 1
+        return (1 + more * now.get(stage, 0.0)) / (1 + more * was.get(stage, 0.0))
 
     decode = factor(Stage.ROLLOUT)
     engine = replace(

@@ -130,29 +130,24 @@ def test_without_gpus_what_runs_at_once_shares_the_cores() -> None:
     assert not any("shared_cores" in sentence for sentence in apart.rests_on)
 
 
-def test_where_others_keep_the_cores_busy_company_costs_a_turn_more() -> None:
-    load = workload(batch([6, 6]), train_s=6, placement="disaggregated", device_kind="worker",
-                    shares_cores=True)  # fmt: skip
-    busy, own = (
-        predict(lambda _, f=factor: replace(load, one_more=f), [("placement", "one-step-off")])
-        for factor in (4 / 3, 1.0)
-    )
-    assert busy.gain.middle == pytest.approx(own.gain.middle * 3 / 4)
-    said = "beside one more thread of the job each takes 1.33 times as long again"
-    assert any(said in sentence for sentence in busy.rests_on)
-    assert not any("each takes" in sentence for sentence in own.rests_on)
-
-
 def test_without_gpus_a_pass_that_is_gone_leaves_others_more_company() -> None:
     """Generation goes on beside the pass; without that it does beside training."""
     load = workload(batch([2, 2]), placement="one-step-off", device_kind="worker",
                     serial_s={Stage.LOGPROB: (2.0,), Stage.TRAIN: (4.0,)})  # fmt: skip
-    shared, apart = (
-        predict(lambda _, s=few: replace(load, shares_cores=s), [("drop_logprob", "")])
-        for few in (True, False)
-    )
+    apart, own, busy = (
+        predict(lambda _, one=one: one, [("drop_logprob", "")])
+        for one in (
+            load, replace(load, shares_cores=True),
+            replace(load, shares_cores=True, one_more=4 / 3),
+        )
+    )  # fmt: skip
     assert apart.step_s.middle == pytest.approx(4)
-    assert shared.step_s.middle == pytest.approx(4 * (1 + 0.25 * 2 / 4.5), rel=0.01)
+    assert own.step_s.middle == pytest.approx(4 * (1 + 0.25 * 2 / 4.5), rel=0.01)
+    # Where others keep the cores busy company costs a turn more.
+    assert busy.step_s.middle == pytest.approx(4 * (1 + (1.25 * 4 / 3 - 1) * 2 / 5.33), rel=0.01)
+    said = "beside one more thread of the job each takes 1.33 times as long again"
+    assert any(said in sentence for sentence in busy.rests_on)
+    assert not any("each takes" in sentence for sentence in own.rests_on)
 
 
 def test_without_gpus_a_stage_is_slower_only_while_another_works() -> None:

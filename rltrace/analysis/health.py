@@ -100,8 +100,13 @@ def _seconds(seconds: float) -> str:
 def _restarts(steps: Steps) -> list[Alarm]:
     if not steps.repeated:
         return []
-    what = "step was" if steps.repeated == 1 else "steps were"
-    return [Alarm("restart", ALARM, f"{steps.repeated} {what} done again after a restart")]
+    if len({window.process for window in steps.windows}) > 1:
+        what = "step was" if steps.repeated == 1 else "steps were"
+        return [Alarm("restart", ALARM, f"{steps.repeated} {what} done again after a restart")]
+    what = "a step's number" if steps.repeated == 1 else f"the numbers of {steps.repeated} steps"
+    says = f"{what} came again in one process, which counts as work done again"
+    number = "where it is not, as each epoch counts from 0, number steps through: rltrace.step(n)"
+    return [Alarm("restart", ALARM, f"{says}; {number}")]
 
 
 def _reward(reward: RewardCurve | None) -> list[Alarm]:

@@ -73,7 +73,7 @@ def wall_clock(
     if windows:
         apart_s = breakdown.exposed_s[:, list(APART)]
         rest_s = breakdown.steps_s - apart_s.sum(axis=1)
-        _add(seconds, "steps done again after a restart", breakdown.steps_s[again].sum())
+        _add(seconds, "steps done again", breakdown.steps_s[again].sum())
         once = ~again
         for column, stage in enumerate(APART):
             _add(seconds, word(stage), apart_s[once, column].sum())

@@ -151,7 +151,7 @@ def test_steps_that_a_restart_did_again_are_lost_with_their_tokens(tmp_path: Pat
     for n, made, time_s in ((1, learner, 5), (2, learner, 15), (3, learner, 25), (4, again, 55)):
         trained(made, time_s, n)
     found = of(run_of(tmp_path, learner, again))
-    assert seconds(found)["steps done again after a restart"] == pytest.approx(20)
+    assert seconds(found)["steps done again"] == pytest.approx(20)
     tokens = {one.reason: one.tokens for one in found.tokens}
     assert tokens == {"useful": 200, "trained in steps that were done again": 200}
 

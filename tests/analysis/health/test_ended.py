@@ -138,3 +138,19 @@ def test_restarts(tmp_path: Path) -> None:
 def test_one_step_and_nothing_at_all_are_no_reason_for_an_alarm(tmp_path: Path) -> None:
     assert health_of(run_of(tmp_path / "one", process("driver", *steps(10)))).alarms == ()
     assert health_of(run_of(tmp_path / "none")).alarms == ()
+
+
+def test_numbers_that_come_again_are_a_restart_or_a_count_that_began_anew(tmp_path: Path) -> None:
+    def numbered(begin_s: int, rank: int, *numbers: int) -> Any:
+        windows = [
+            (("step", n), begin_s + 10 * i, begin_s + 10 * i + 10) for i, n in enumerate(numbers)
+        ]
+        return process("driver", *windows, rank=rank)
+
+    restarted = run_of(tmp_path / "a", numbered(0, 0, 0, 1, 2), numbered(40, 1, 1, 2, 3))
+    (alarm,) = (one for one in health_of(restarted).alarms if one.kind == "restart")
+    assert alarm.says == "2 steps were done again after a restart"
+    anew = run_of(tmp_path / "b", numbered(0, 0, 0, 1, 2, 0, 1, 2))
+    (alarm,) = (one for one in health_of(anew).alarms if one.kind == "restart")
+    assert "the numbers of 3 steps came again in one process" in alarm.says
+    assert "number steps through" in alarm.says

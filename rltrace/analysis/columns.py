@@ -12,6 +12,8 @@ from rltrace.analysis.intervals import Ints
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
 
+_FEW = 32  # values that are looked for one by one in less time than rows are sorted
+
 
 def columns(run: Run, query: str) -> list[Ints]:
     """The columns of a query over `run`, in its order."""
@@ -21,9 +23,20 @@ def columns(run: Run, query: str) -> list[Ints]:
 
 def alike(column: Ints) -> list[tuple[int, Ints]]:
     """Each value of the column, from the least, and the places of its rows in their order."""
-    order = np.argsort(column, kind="stable")
+    if not len(column):
+        return []
+    least, most = int(column.min()), int(column.max())
+    if most - least < 1 << 16:
+        digits = np.empty(len(column), np.uint16)
+        np.subtract(column, least, out=digits, casting="unsafe")
+        values = np.flatnonzero(np.bincount(digits))
+        if len(values) <= _FEW:
+            return [(least + int(one), np.flatnonzero(digits == one)) for one in values]
+        order = np.argsort(digits, kind="stable")  # by its digits: in half the time
+    else:
+        order = np.argsort(column, kind="stable")
     parts = np.split(order, np.flatnonzero(np.diff(column[order])) + 1)
-    return [(int(column[part[0]]), part) for part in parts if len(part)]
+    return [(int(column[part[0]]), part) for part in parts]
 
 
 def numbered(*columns: Ints) -> tuple[Ints, Ints]:

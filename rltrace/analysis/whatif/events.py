@@ -7,12 +7,14 @@ import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import attrgetter
 
 from rltrace.analysis.whatif.workload import Engine
 from rltrace.trace.vocabulary import Stage
 
 Action = Callable[[], None]
 
+_FEW = 32  # workers all of which are looked at in less time than their order is kept
 _DRAFT_ALONE, _DRAFT_LIMIT, _DRAFT_AT_LIMIT = 3.62, 32.0, 1.70
 # Speculative decoding by running sequences: TLT (arXiv 2511.16665), as reported by others.
 
@@ -242,6 +244,9 @@ class LeastBusy:
 
     def __init__(self, workers: Sequence[Worker]) -> None:
         self._workers = workers
+        self._are_few = len(workers) <= _FEW
+        if self._are_few:
+            return
         self._listed = [worker.known for worker in workers]  # never more than the worker knows
         self._order = [(known, number) for number, known in enumerate(self._listed)]
         heapq.heapify(self._order)
@@ -250,6 +255,8 @@ class LeastBusy:
 
     def find(self) -> Worker:
         """The worker."""
+        if self._are_few:
+            return min(self._workers, key=attrgetter("known"))
         while True:
             listed, number = self._order[0]
             worker = self._workers[number]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import time
+from contextlib import suppress
 from multiprocessing.connection import Connection
 
 import rltrace
@@ -12,18 +13,21 @@ import rltrace
 SAMPLES = 4
 
 
-def worker(orders: Connection) -> None:
-    """Generates a step's samples each time it is told a version, until that is -1."""
-    while (version := orders.recv()) >= 0:
-        with rltrace.span("rollout"):
-            for sample in range(SAMPLES):
-                own_id = f"{version}-{sample}"
-                with rltrace.trajectory(own_id, group=version, version=version) as made:
-                    time.sleep(0.01)
-                    made.first_token()
-                    made.finish("stop", response_tokens=10 + sample, version=version)
-                rltrace.reward(own_id, float(sample % 2 and version % 3))
-        orders.send(None)
+def worker(orders: Connection, learners: Connection) -> None:
+    """Generates a step's samples each time it is told a version, until that is -1 or the learner,
+    whose end it has from the fork, is gone."""
+    learners.close()
+    with suppress(EOFError, BrokenPipeError):
+        while (version := orders.recv()) >= 0:
+            with rltrace.span("rollout"):
+                for sample in range(SAMPLES):
+                    own_id = f"{version}-{sample}"
+                    with rltrace.trajectory(own_id, group=version, version=version) as made:
+                        time.sleep(0.01)
+                        made.first_token()
+                        made.finish("stop", response_tokens=10 + sample, version=version)
+                    rltrace.reward(own_id, float(sample % 2 and version % 3))
+            orders.send(None)
 
 
 def main() -> None:
@@ -33,7 +37,7 @@ def main() -> None:
     options.add_argument("--train-s", type=float, default=0.05)
     given = options.parse_args()
     ours, theirs = multiprocessing.Pipe()
-    process = multiprocessing.get_context("fork").Process(target=worker, args=(theirs,))
+    process = multiprocessing.get_context("fork").Process(target=worker, args=(theirs, ours))
     process.start()
     for step in range(given.steps):
         with rltrace.step(step):

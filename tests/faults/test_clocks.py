@@ -14,6 +14,7 @@ import rltrace
 from rltrace.analysis.summary import summarize
 from rltrace.trace.duration import lasted_s
 from tests.faults.counted import CountedJob, said_by_us, until
+from tests.faults.means import cannot_be_made
 
 DAY_S = 86_400
 
@@ -23,7 +24,7 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What stands before the C library's clock, since nobody may set this machine's."""
     compiler = shutil.which("cc")
     if compiler is None:
-        pytest.skip(
+        cannot_be_made(
             "there is no C compiler (`cc`) here, and only a few lines of C set the clock of a "
             "single process; clocks a day apart are in tests/run/test_agent.py"
         )

@@ -14,6 +14,7 @@ import pytest
 import rltrace
 from rltrace.trace.run_dir import holds_run
 from tests.faults.counted import CountedJob, said_by_us, until
+from tests.faults.means import cannot_be_made
 
 AS_ROOT = () if os.geteuid() == 0 else ("--map-root-user",)
 MOUNT_NAMESPACE = ("unshare", *AS_ROOT, "--mount", "sh", "-c")
@@ -26,7 +27,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=700k", "tmpfs", str(folder)]
     if subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip(
+        cannot_be_made(
             "no small file system can be mounted here (that takes root, or a container that may); "
             "a disk that is full by a limit on files is in tests/hooks/test_recorder.py"
         )
@@ -57,7 +58,7 @@ def test_a_directory_that_becomes_read_only(tmp_path: Path) -> None:
     )
     probe = subprocess.run([*MOUNT_NAMESPACE, "true"], capture_output=True, check=False)
     if probe.returncode:
-        pytest.skip(f"no mount can be made read-only here: {probe.stderr.decode().strip()}")
+        cannot_be_made(f"no mount can be made read-only here: {probe.stderr.decode().strip()}")
     job = CountedJob(tmp_path, rows=3000, workers=2, before=(*MOUNT_NAMESPACE, script, "sh"))
     program = f"""
 import os, subprocess, sys, time

@@ -22,7 +22,7 @@ JOB = dedent("""
     from ray.cluster_utils import Cluster
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    folder, number, steps, killed_after = sys.argv[1], *map(int, sys.argv[2:])
+    folder, told, number, steps, killed_after = *sys.argv[1:3], *map(int, sys.argv[3:])
 
     @ray.remote(num_cpus=1, max_restarts=0)
     class Rollout:
@@ -68,7 +68,9 @@ JOB = dedent("""
                 ray.get(lost)
             except ray.exceptions.RayActorError:
                 results.append("lost")
-    print(json.dumps({"results": results, "pids": sorted(pids), "driver": os.getpid()}))
+    # in a file: Ray prints of the node that died
+    made = {"results": results, "pids": sorted(pids), "driver": os.getpid()}
+    Path(told).write_text(json.dumps(made))
     ray.shutdown()
     cluster.shutdown()
 """)
@@ -80,7 +82,7 @@ def test_eight_nodes_of_which_one_is_killed(tmp_path: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="rlt", dir="/tmp", ignore_cleanup_errors=True) as path:
         numbers = map(str, (NODES, STEPS, KILLED_AFTER))
         done = subprocess.run(
-            [*WRAP, "--out", str(run_path), "--", sys.executable, "job.py", path, *numbers],
+            [*WRAP, "--out", str(run_path), "--", sys.executable, "job.py", path, "told", *numbers],
             cwd=tmp_path,
             env=clean_environment(
                 **ENVIRONMENT,
@@ -93,7 +95,7 @@ def test_eight_nodes_of_which_one_is_killed(tmp_path: Path) -> None:
             check=False,
         )
     assert done.returncode == 0, done.stderr[-2000:]
-    told = json.loads(done.stdout.strip().splitlines()[-1])
+    told = json.loads((tmp_path / "told").read_text())
     before = [[step * step] * NODES for step in range(KILLED_AFTER)]
     after = [[step * step] * (NODES - 1) for step in range(KILLED_AFTER, STEPS)]
     assert told["results"] == [*before, "lost", *after]  # what the code says, as without rltrace

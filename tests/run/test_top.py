@@ -101,7 +101,7 @@ def test_the_lines_come_while_the_job_runs(tmp_path: Path) -> None:
     command = [sys.executable, str(JOB), "--steps", "100000", "--train-s", "0.1"]
     with wrap_live(tmp_path, *command) as job:
         assert job.stderr is not None
-        assert "step 0: " in job.stderr.readline()
+        assert any("step 0: " in line for line in job.stderr)
         assert job.poll() is None
         job.send_signal(signal.SIGTERM)  # signals still reach the job, not the thread
         assert job.wait(timeout=60) == 128 + signal.SIGTERM

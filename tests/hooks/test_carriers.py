@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import venv
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from rltrace.hooks.boot import SITE
 from tests.hooks.conftest import RunJob, untraced
 from tests.pythons import find_python
 
@@ -78,6 +80,19 @@ def test_the_users_sitecustomize_runs_behind_ours(job: RunJob, tmp_path: Path) -
     show = "import sitecustomize as s; print(s.ran, s.__file__, s.__name__)"
     done = job(PY, "-c", show, PYTHONPATH=user)
     assert done.out.split() == ["True", f"{user}/sitecustomize.py", "sitecustomize"]
+    assert len(done.processes) == 1
+
+
+def test_the_users_sitecustomize_runs_behind_those_of_two_rltraces(
+    job: RunJob, tmp_path: Path
+) -> None:
+    """As where a job of one environment is traced from another: each would run the other's."""
+    other = tmp_path / "rltrace" / "hooks" / "site"
+    shutil.copytree(SITE, other, ignore=shutil.ignore_patterns("__pycache__"))
+    user = _with_sitecustomize(tmp_path, "print('theirs')")
+    done = job(PY, "-c", "print('main runs')", PYTHONPATH=f"{other}:{user}")
+    assert (done.code, done.out) == (0, "theirs\nmain runs\n")
+    assert "Error" not in done.err
     assert len(done.processes) == 1
 
 

@@ -61,7 +61,10 @@ def _named_by_pth(path):
 
 
 def _run_hidden():
-    rest = [entry for entry in sys.path if os.path.abspath(entry or ".") != _HERE]
+    # What lies before this folder hides it, and may have led here: another rltrace's folder, too.
+    whole = [os.path.abspath(entry or ".") for entry in sys.path]
+    behind = sys.path[whole.index(_HERE) :] if _HERE in whole else sys.path
+    rest = [entry for entry in behind if os.path.abspath(entry or ".") != _HERE]
     if sys.version_info < (3, 5):
         import imp
 

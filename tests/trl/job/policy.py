@@ -38,7 +38,7 @@ def watch(model: torch.nn.Module, what: str) -> None:
     begun: list[tuple[int, int]] = []
 
     def before(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        begun.append((time.time_ns(), len(kwargs["input_ids"] if kwargs else args[0])))
+        begun.append((time.time_ns(), len(args[0] if args else kwargs["input_ids"])))
 
     def after(module: Any, *_: Any) -> None:
         start_ns, rows = begun.pop()

@@ -89,9 +89,9 @@ def test_the_users_sitecustomize_runs_behind_those_of_two_rltraces(
     """As where a job of one environment is traced from another: each would run the other's."""
     other = tmp_path / "rltrace" / "hooks" / "site"
     shutil.copytree(SITE, other, ignore=shutil.ignore_patterns("__pycache__"))
-    user = _with_sitecustomize(tmp_path, "print('theirs')")
-    done = job(PY, "-c", "print('main runs')", PYTHONPATH=f"{other}:{user}")
-    assert (done.code, done.out) == (0, "theirs\nmain runs\n")
+    user = _with_sitecustomize(tmp_path, "import sys; sys.ran = getattr(sys, 'ran', 0) + 1")
+    done = job(PY, "-c", "import sys; print(sys.ran)", PYTHONPATH=f"{other}:{user}")
+    assert (done.code, done.out) == (0, "1\n")
     assert "Error" not in done.err
     assert len(done.processes) == 1
 

@@ -116,13 +116,12 @@ def _running(sequences: Sequences, mine: Ints) -> tuple[Floats, list[float]]:
         return np.asarray(np.interp(moments, at, area), np.float64)
 
     full = []
-    for _, of_batch in alike(sequences.batch[mine]):
-        opened, closed = begin[of_batch], end[of_batch]
-        late = np.sum(opened > closed.min())  # began when others had ended
+    for of_batch in _in_waves(sequences.batch[mine], begin, end):
+        opened = begin[of_batch]
         first, last = np.searchsorted(at, opened.min()), np.searchsorted(at, opened.max(), "right")
         inside = slice(first, last - 1)
         span, running = np.diff(at[first:last]), count[inside]
-        if late <= _WAVES * len(opened) or not span.sum() > 0:
+        if not span.sum() > 0:
             continue
         usual = float(running @ span / span.sum())
         steady = np.abs(running - usual) <= _STEADY * usual
@@ -130,6 +129,18 @@ def _running(sequences: Sequences, mine: Ints) -> tuple[Floats, list[float]]:
             full.append(usual)
     ran = until(called) - until(begin) + until(end) - until(answered)
     return np.maximum(1.0, ran / (2 * half)), full
+
+
+def _in_waves(batch: Ints, begin_s: Floats, end_s: Floats) -> list[Ints]:
+    """The rows of each batch of which some began when others had ended. A long run has many batches
+    of few rows each: they are looked at all at once, and those alone are taken one by one."""
+    number, first = numbered(batch)
+    first_end_s = np.full(len(first), np.inf)
+    np.minimum.at(first_end_s, number, end_s)
+    late = np.bincount(number, weights=begin_s > first_end_s[number])
+    waves = late > _WAVES * np.bincount(number)
+    rows = np.flatnonzero(waves[number])
+    return [rows[part] for _, part in alike(number[rows])]
 
 
 def _pace(tokens: Floats, beside: Floats, spent: Floats) -> tuple[float, float, bool]:

@@ -1,9 +1,11 @@
 -- How stale the samples were that were trained on: by lag in policy versions, samples and tokens.
 -- Lag is the version that trains minus the version of the first token; empty where either is unknown.
+-- A sample that several versions trained on has a lag with each, and counts with each.
 WITH trained AS (
-    SELECT trajectory, version, tokens FROM uses
-    WHERE fate = 'trained'
-    QUALIFY trajectory IS NULL OR row_number() OVER (PARTITION BY trajectory ORDER BY time_ns) = 1),
+    SELECT trajectory, version, max(tokens) AS tokens FROM uses
+    WHERE fate = 'trained' AND trajectory IS NOT NULL GROUP BY trajectory, version
+    UNION ALL
+    SELECT trajectory, version, tokens FROM uses WHERE fate = 'trained' AND trajectory IS NULL),
 generated AS (
     SELECT trajectory, min(first_version) AS first_version, max(response_tokens) AS tokens
     FROM trajectories WHERE trajectory IS NOT NULL GROUP BY trajectory)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rltrace.analysis.samples import TRAINED_SAMPLES
+from rltrace.analysis.samples import TRAINED_USES
 from rltrace.analysis.steps import Steps
 
 if TYPE_CHECKING:
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LagsOfSteps:
-    """The trajectories trained on in the steps from `first` to `last` (numbers; -1: the run has no
-    steps): `counts[i]` have a lag within `LagHistory.lags[i]`, and `unknown` one that nobody
-    recorded."""
+    """The trajectories trained on (under each version anew) in the steps from `first` to `last`
+    (numbers; -1: the run has no steps): `counts[i]` have a lag within `LagHistory.lags[i]`, and
+    `unknown` one that nobody recorded."""
 
     first: int
     last: int
@@ -44,7 +44,7 @@ def lag_history(run: Run, steps: Steps, most_columns: int, most_rows: int) -> La
     trained on. Lag: version that trained minus version of the first token, as in `staleness`. What
     was trained on between steps counts to the step before."""
     rows = run.sql(f"""
-        {TRAINED_SAMPLES}
+        {TRAINED_USES}
         select time_ns, (case when version >= 0 then version - first_version end)::bigint as lag
         from trained order by time_ns
     """).fetchnumpy()

@@ -1,7 +1,8 @@
 """The SQL that follows a sample from its generation to its fate at the learner.
 
 A sample is counted once however often its id was recorded: generation and verdicts may be seen in
-several processes, and a learner may go over a batch several times. Rows without an id (-1) cannot
+several processes, and a learner may go over a batch several times. Only its lag is counted again,
+once for each version that trained on it. Rows without an id (-1) cannot
 be told apart and each count as a sample; of samples that the learner met without an id it is taken
 that they are among those that were generated and that it met by no id.
 
@@ -102,6 +103,22 @@ TRAINED_SAMPLES = f"""{SAMPLES},
         from fates f left join generated g using (trajectory)
         where f.fate = {int(Fate.TRAINED)})"""
 """Opens a query with `trained`: one row for each sample that was trained on."""
+
+TRAINED_USES = f"""{SAMPLES},
+    trained as (
+        select trajectory, f.time_ns, f.version, coalesce(f.tokens, g.response_tokens) as tokens,
+               g.first_version, g.last_version
+        from (select trajectory, version, min(time_ns) as time_ns,
+                     max(nullif(tokens, -1)) as tokens
+              from told_uses where time_ns > 0 and fate = {int(Fate.TRAINED)} and trajectory <> -1
+              group by trajectory, version
+              union all
+              select null, version, time_ns, nullif(tokens, -1)
+              from told_uses
+              where time_ns > 0 and fate = {int(Fate.TRAINED)} and trajectory = -1) f
+        left join generated g using (trajectory))"""
+"""The same with one row for each policy version that a sample was trained on under: a generation
+that serves several updates (PPO's epochs, TRL's `num_iterations`) grows older with each of them."""
 
 SIGNALS = f"""
     signals as (

@@ -2,15 +2,17 @@
 
 The lag of a trajectory is the version that trained on it minus the version that generated it, from
 its first token and from its last (arXiv 2505.24298 bounds the same quantity by its eta, counted in
-training steps). A version that nobody recorded gives an unknown lag, never zero.
+training steps). One that several versions trained on has a lag with each: a use. A version that
+nobody recorded gives an unknown lag, never zero.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rltrace.analysis.samples import TRAINED_SAMPLES
+from rltrace.analysis.samples import TRAINED_USES
 from rltrace.analysis.token_lags import TokenLags, token_lags
 
 if TYPE_CHECKING:
@@ -21,7 +23,8 @@ LAG_UNIT = "policy versions"
 
 @dataclass(frozen=True)
 class LagBar:
-    """All trained trajectories with one lag (None: unknown) and their response tokens."""
+    """All trajectories that were trained on with one lag (None: unknown) and their response tokens;
+    one that several versions trained on is in several bars."""
 
     lag: int | None
     trajectories: int
@@ -30,14 +33,17 @@ class LagBar:
 
 @dataclass(frozen=True)
 class Staleness:
-    """The lags of all trajectories that were trained on, whole run. `mixed_share` is the part whose
-    generation saw a new version arrive, of the `versions_known` for which that is known; the means
-    in flight (from first to last token) and in queue (from the last token on) are of these too.
-    `token_weighted_lag` takes every token for as old as the first of its trajectory; `by_token`
-    does not."""
+    """The lags of all trajectories that were trained on, whole run: `trajectories`, of `known` of
+    which the lag is known in every use. Lags and their means are of `uses`, `known_uses` of which
+    tell theirs. `mixed_share` is the part whose generation saw a new version arrive, of the
+    `versions_known` uses for which that is known; the means in flight (from first to last token)
+    and in queue (from the last token on) are of these too. `token_weighted_lag` takes every token
+    for as old as the first of its trajectory; `by_token` does not."""
 
     trajectories: int
     known: int
+    uses: int
+    known_uses: int
     by_first_token: tuple[LagBar, ...]
     by_last_token: tuple[LagBar, ...]
     mean_lag: float
@@ -54,52 +60,69 @@ class Staleness:
 
 def staleness(run: Run) -> Staleness:
     """Lag histograms of `run`; lags and shares are NaN (largest: -1) where nothing is known."""
-    query = f"""
-        {TRAINED_SAMPLES}
-        select case when version >= 0 then version - {{}} end as lag, count(*),
-               coalesce(sum(tokens), 0)::bigint
-        from trained group by 1 order by 1
-    """
-    first = _bars(run.sql(query.format("first_version")).fetchall())
-    last = _bars(run.sql(query.format("last_version")).fetchall())
-    both, mixed, in_flight, in_queue = run.sql(f"""
-        {TRAINED_SAMPLES}
-        select count(*), count(*) filter (first_version <> last_version),
-               avg(last_version - first_version), avg(nullif(version, -1) - last_version)
-        from trained where first_version is not null and last_version is not null
+    rows = run.sql(f"""
+        {TRAINED_USES}
+        select case when version >= 0 then version - first_version end,
+               case when version >= 0 then version - last_version end,
+               last_version - first_version, count(*), coalesce(sum(tokens), 0)::bigint
+        from trained group by 1, 2, 3
+    """).fetchall()
+    trajectories, known = run.sql(f"""
+        {TRAINED_USES},
+        sampled as (
+            select bool_and(version >= 0 and first_version is not null) as known
+            from trained where trajectory is not null group by trajectory
+            union all
+            select version >= 0 and first_version is not null from trained where trajectory is null)
+        select count(*), count(*) filter (known) from sampled
     """).fetchall()[0]
+    first = _bars([(lag, n, tokens) for lag, _, _, n, tokens in rows])
+    last = _bars([(lag, n, tokens) for _, lag, _, n, tokens in rows])
+    flown = [(versions, n) for _, _, versions, n, _ in rows if versions is not None]
+    queued = [(lag, n) for _, lag, versions, n, _ in rows if None not in (lag, versions)]
+    both = sum(n for _, n in flown)
     bars = [(bar.lag, bar) for bar in first if bar.lag is not None]
-    known = sum(bar.trajectories for _, bar in bars)
-    tokens = sum(bar.tokens for _, bar in bars)
-    nan = float("nan")
+    known_uses = sum(bar.trajectories for _, bar in bars)
     return Staleness(
-        trajectories=sum(bar.trajectories for bar in first),
+        trajectories=trajectories,
         known=known,
+        uses=sum(bar.trajectories for bar in first),
+        known_uses=known_uses,
         by_first_token=first,
         by_last_token=last,
-        mean_lag=sum(lag * b.trajectories for lag, b in bars) / known if known else nan,
-        token_weighted_lag=sum(lag * b.tokens for lag, b in bars) / tokens if tokens else nan,
+        mean_lag=_mean([(lag, b.trajectories) for lag, b in bars]),
+        token_weighted_lag=_mean([(lag, b.tokens) for lag, b in bars]),
         p95_lag=_quantile([(lag, b.trajectories) for lag, b in bars], 0.95),
         largest_lag=max((lag for lag, _ in bars), default=-1),
-        mixed_share=mixed / both if both else nan,
+        mixed_share=_mean([(int(versions != 0), n) for versions, n in flown]),
         versions_known=both,
-        mean_in_flight=nan if in_flight is None else in_flight,
-        mean_in_queue=nan if in_queue is None else in_queue,
+        mean_in_flight=_mean(flown),
+        mean_in_queue=_mean(queued),
         by_token=token_lags(run),
     )
 
 
 def _bars(rows: list[tuple[int | None, int, int]]) -> tuple[LagBar, ...]:
     """Bars in the order of the lag, the unknown one last."""
-    bars = [LagBar(lag, count, tokens) for lag, count, tokens in rows]
+    sums: dict[int | None, tuple[int, int]] = {}
+    for lag, count, tokens in rows:
+        n, m = sums.get(lag, (0, 0))
+        sums[lag] = n + count, m + tokens
+    bars = [LagBar(lag, *both) for lag, both in sums.items()]
     return tuple(sorted(bars, key=lambda bar: (bar.lag is None, bar.lag or 0)))
 
 
+def _mean(counts: list[tuple[int, int]]) -> float:
+    """Of values that each come as often as told; NaN where none does."""
+    total = sum(count for _, count in counts)
+    return sum(value * count for value, count in counts) / total if total else math.nan
+
+
 def _quantile(counts: list[tuple[int, int]], share: float) -> float:
-    """The smallest lag that at least `share` of the trajectories do not exceed."""
+    """The smallest lag that at least `share` of the uses do not exceed."""
     total, below = sum(count for _, count in counts), 0
     for lag, count in counts:
         below += count
         if below >= share * total:
             return float(lag)
-    return float("nan")
+    return math.nan

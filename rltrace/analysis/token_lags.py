@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rltrace.analysis.samples import TRAINED_SAMPLES
+from rltrace.analysis.samples import TRAINED_USES
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
@@ -31,10 +31,10 @@ class TokenSpan:
 
 @dataclass(frozen=True)
 class TokenLags:
-    """All tokens that were trained on, by what is known of their lag. The means are over those
-    whose lag is known within a range (`known_tokens`): `mean` spreads each range evenly,
-    `mean_low` and `mean_high` are what it can be. NaN where nothing is known. `mixed_tokens` are
-    in ranges of more than one lag."""
+    """All tokens that were trained on, once for each version that did, by what is known of their
+    lag. The means are over those whose lag is known within a range (`known_tokens`): `mean` spreads
+    each range evenly, `mean_low` and `mean_high` are what it can be. NaN where nothing is known.
+    `mixed_tokens` are in ranges of more than one lag."""
 
     spans: tuple[TokenSpan, ...]
     tokens: int
@@ -65,7 +65,7 @@ class TokenLags:
 def token_lags(run: Run) -> TokenLags:
     """The lags of the tokens that `run` trained on."""
     rows = run.sql(f"""
-        {TRAINED_SAMPLES},
+        {TRAINED_USES},
         ranged as (
             select case when version >= 0 and first_version <= last_version
                         then version - last_version end as least,

@@ -28,7 +28,7 @@ def staleness_section(lags: Staleness, fresh: Freshness, handed_only: bool = Fal
             one.label,
             bar(one.trajectories / largest, _LAG_BAR),
             units.count(one.trajectories),
-            units.share(one.trajectories / lags.trajectories),
+            units.share(one.trajectories / lags.uses),
             _of_tokens(one, lags.by_token),
         )
         for one in bars
@@ -36,11 +36,11 @@ def staleness_section(lags: Staleness, fresh: Freshness, handed_only: bool = Fal
     columns = (
         Column("lag", right=True),
         Column("", least_width=68),
-        Column("trajectories", right=True),
+        Column("trajectories" if lags.uses == lags.trajectories else "uses", right=True),
         Column("share", right=True),
         Column("by token", right=True),
     )
-    if lags.known:
+    if lags.known_uses:
         line = (
             f"mean lag {units.number(lags.mean_lag)} {lags.unit}{_by_token(lags.by_token)}, "
             f"p95 {lags.p95_lag:.0f}, largest {lags.largest_lag}{_version(fresh.unit)}."
@@ -51,6 +51,11 @@ def staleness_section(lags: Staleness, fresh: Freshness, handed_only: bool = Fal
         "Lag of a trajectory: version that trained minus version of its first token; of a token: "
         "minus its own version. Unknown is not zero."
     ]
+    if lags.uses > lags.trajectories:
+        notes.append(
+            f"{units.count(lags.trajectories)} trajectories were trained on "
+            f"{units.count(lags.uses)} times: by several versions, each with a lag of its own."
+        )
     if lags.by_token.mixed_tokens:
         notes.append(
             f"{units.share(lags.by_token.mixed_tokens / lags.by_token.tokens)} of the tokens are "

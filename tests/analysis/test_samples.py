@@ -303,7 +303,7 @@ def test_a_sample_that_is_seen_twice_counts_once(tmp_path: Path) -> None:
         "uses",
         time_s=[3, 5],  # two epochs over one batch
         trajectory=[7, 7],
-        version=[4, 5],
+        version=[4, 4],
         fate=[Fate.TRAINED] * 2,
         tokens=[50, 50],
     )

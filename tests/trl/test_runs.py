@@ -16,6 +16,7 @@ import pytest
 
 from rltrace.analysis.activity import read_activity
 from rltrace.analysis.stages import break_down
+from rltrace.analysis.staleness import staleness
 from rltrace.analysis.steps import find_steps
 from tests.trl.conftest import ASKED
 from tests.trl.jobs import EACH, JOBS, Finished
@@ -136,6 +137,8 @@ def test_the_lag_of_a_sample_is_the_updates_since_it_was_made(own: Finished) -> 
     assert Counter(own.rows("SELECT lag FROM lags WHERE fate = 'trained'")) == expected
     assert sorted(expected) == list(range(own.job.updates_of_a_batch))
     assert len(set(expected.values())) == 1  # a batch serves all its updates alike
+    shown = {bar.lag: bar.trajectories for bar in staleness(own.run).by_first_token}
+    assert shown == expected
 
 
 def test_verdicts_are_those_that_the_functions_gave(own: Finished) -> None:

@@ -19,7 +19,7 @@ from rltrace.analysis.chains import Seconds
 from rltrace.analysis.devices import count_devices
 from rltrace.analysis.gate import metrics as m
 from rltrace.analysis.intervals import Ints
-from rltrace.analysis.samples import TRAINED_SAMPLES
+from rltrace.analysis.samples import TRAINED_USES
 from rltrace.analysis.stages import Breakdown, break_down
 from rltrace.analysis.step_figures import StepFigures, step_figures
 from rltrace.analysis.steps import Steps, find_steps
@@ -119,9 +119,10 @@ def _busy(breakdown: Breakdown) -> dict[str, Seconds]:
 
 
 def _lags(run: Run, steps: Steps) -> dict[str, Seconds]:
-    """Samples trained on in each step, by their lag: a column `lag.N` for each lag N."""
+    """Samples trained on in each step (under each version anew), by their lag: a column `lag.N` for
+    each lag N."""
     rows = run.sql(f"""
-        {TRAINED_SAMPLES}
+        {TRAINED_USES}
         select time_ns as at, least(version - first_version, {MOST_LAG}) as lag
         from trained where version >= 0 and first_version is not null
     """).fetchnumpy()

@@ -2,6 +2,7 @@
 
 The same as `rltrace.analysis.samples` says in SQL (and a test holds the two together): a sample is
 counted once however often its id was recorded, and rows without an id (-1) each count as a sample.
+Its lag counts once for each version that trained on it.
 """
 
 from __future__ import annotations
@@ -161,12 +162,12 @@ def fates_of(rows: Rows, samples: Samples) -> Fates:
 @dataclass(frozen=True)
 class TrainedSamples:
     """What was trained on, a place for each sample. `signal` is 1 where the rewards of its group
-    differ, 0 where not; `lag` is from the first token. -1 (lag: `known_lag` false): not known."""
+    differ, 0 where not; -1: not known. `known_lag`: whether the version is that trained on it
+    first, and the one of its first token."""
 
     time_ns: Ints
     tokens: Ints
     signal: Ints
-    lag: Ints
     known_lag: Bools
 
 
@@ -186,9 +187,32 @@ def trained_samples(samples: Samples, fates: Fates, rewards: Rows) -> TrainedSam
         time_ns=fates.time_ns[mine],
         tokens=np.maximum(tokens, 0),
         signal=np.where(judged, _at(differs, at), -1),
-        lag=version - first,
         known_lag=(version >= 0) & (first >= 0),
     )
+
+
+@dataclass(frozen=True)
+class TrainedLags:
+    """The lag from the first token of each sample and version that trained on it, when it first
+    did; `known` false: not known."""
+
+    time_ns: Ints
+    lag: Ints
+    known: Bools
+
+
+def trained_lags(samples: Samples, uses: Rows) -> TrainedLags:
+    """The lags of what was trained on, from rows of `uses`."""
+    mine = np.flatnonzero(uses["fate"] == Fate.TRAINED)
+    ids, version, time_ns = (
+        uses[name][mine].astype(np.int64) for name in ("trajectory", "version", "time_ns")
+    )
+    order = np.lexsort((time_ns, version, ids))
+    ids, version, time_ns = ids[order], version[order], time_ns[order]
+    kept = _changes(ids, version) | (ids == -1) if len(ids) else np.zeros(0, np.bool_)
+    version, place = version[kept], samples.place(ids[kept])
+    first = np.where(place >= 0, _at(samples.first_version, place), -1)
+    return TrainedLags(time_ns[kept], version - first, (version >= 0) & (first >= 0))
 
 
 def trained_between(trained: TrainedSamples, since_ns: int, until_ns: int) -> Trained:
@@ -207,12 +231,12 @@ def trained_between(trained: TrainedSamples, since_ns: int, until_ns: int) -> Tr
     )
 
 
-def lags_between(trained: TrainedSamples, since_ns: int, until_ns: int) -> Lags | None:
-    """The lags of the same samples; None where nothing was trained on."""
+def lags_between(trained: TrainedLags, since_ns: int, until_ns: int) -> Lags | None:
+    """The lags between two moments, both included; None where nothing was trained on."""
     within = (trained.time_ns >= since_ns) & (trained.time_ns <= until_ns)
     if not within.any():
         return None
-    known = within & trained.known_lag
+    known = within & trained.known
     lags = np.sort(trained.lag[known])
     values, counts = np.unique(lags, return_counts=True)
     bars: list[tuple[int | None, int]] = [

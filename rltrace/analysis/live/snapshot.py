@@ -79,7 +79,8 @@ class StepDone:
 @dataclass(frozen=True)
 class Lags:
     """Lag from the first token, in policy versions, of what was trained on; `by_lag` are pairs of
-    a lag (None: unknown) and its trajectories. NaN, and -1 for the largest, where none is known."""
+    a lag (None: unknown) and its trajectories, which have one with each version that trained on
+    them. NaN, and -1 for the largest, where none is known."""
 
     mean: float
     p95: float

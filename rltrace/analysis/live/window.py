@@ -12,12 +12,14 @@ from rltrace.analysis.activity import TABLE_OF, Activity, activity_of
 from rltrace.analysis.intervals import Ints
 from rltrace.analysis.live.joined import (
     Samples,
+    TrainedLags,
     TrainedSamples,
     fates_of,
     lags_between,
     regrouped,
     samples_of,
     trained_between,
+    trained_lags,
     trained_samples,
 )
 from rltrace.analysis.live.snapshot import StageTime, StepDone, Window
@@ -88,6 +90,7 @@ def window_of(
     samples = regrouped(samples_of(recorded.tables["trajectories"]), uses, _starts(steps))
     fates = fates_of(uses, samples)
     trained = trained_samples(samples, fates, recorded.tables["rewards"])
+    lags = trained_lags(samples, uses)
     ended = (samples.end_ns >= since) & (samples.end_ns <= until)
     seconds = (samples.end_ns[ended] - samples.start_ns[ended]) / 1e9
     p50, p95 = np.quantile(seconds, (0.5, 0.95)) if len(seconds) else (math.nan, math.nan)
@@ -103,10 +106,12 @@ def window_of(
         latency_p50_s=float(p50),
         latency_p95_s=float(p95),
         trained=trained_between(trained, since, until) if len(fates.time_ns) else None,
-        lags=lags_between(trained, since, until),
+        lags=lags_between(lags, since, until),
         updates=updates_between(recorded.tables["syncs"], since, until),
         recent=(
-            () if steps.whole_run else _recent(shown, next_begins_ns, breakdown, samples, trained)
+            ()
+            if steps.whole_run
+            else _recent(shown, next_begins_ns, breakdown, samples, trained, lags)
         ),
     )
 
@@ -134,6 +139,7 @@ def _recent(
     breakdown: Breakdown,
     samples: Samples,
     trained: TrainedSamples,
+    trained_at: TrainedLags,
 ) -> tuple[StepDone, ...]:
     """A step has what was generated and trained on until the next one began."""
     begins = np.array([*(window.start_ns for window in shown), next_begins_ns], np.int64)
@@ -141,10 +147,10 @@ def _recent(
     generated = np.bincount(*_placed(samples.end_ns, begins, tokens))
     taken = np.bincount(*_placed(trained.time_ns, begins, trained.tokens))
     count = np.bincount(*_placed(trained.time_ns, begins, np.ones(len(trained.tokens), np.int64)))
-    known = trained.known_lag
-    lags = np.bincount(*_placed(trained.time_ns[known], begins, trained.lag[known]))
+    known = trained_at.known
+    lags = np.bincount(*_placed(trained_at.time_ns[known], begins, trained_at.lag[known]))
     ones = np.ones(int(known.sum()), np.int64)
-    of_known = np.bincount(*_placed(trained.time_ns[known], begins, ones))
+    of_known = np.bincount(*_placed(trained_at.time_ns[known], begins, ones))
     done = []
     for i, window in enumerate(shown):
         tau_s = {word(s): float(breakdown.tau_s[i, s]) for s in Stage if breakdown.tau_s[i, s] > 0}

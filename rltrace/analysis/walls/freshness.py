@@ -75,8 +75,8 @@ def _evidence(seen: Seen) -> tuple[Figure, ...]:
     lags, fresh = seen.staleness, seen.freshness
     found = []
     if lags.known:
-        found.append(Figure("lag, mean", lags.mean_lag, "policy versions", lags.known))
-        found.append(Figure("lag, p95", lags.p95_lag, "policy versions", lags.known))
+        found.append(Figure("lag, mean", lags.mean_lag, "policy versions", lags.known_uses))
+        found.append(Figure("lag, p95", lags.p95_lag, "policy versions", lags.known_uses))
     overall = fresh.overall
     if overall is not None:
         steps = fresh.ess_share_of_steps

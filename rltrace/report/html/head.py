@@ -115,7 +115,7 @@ def _goodput(summary: Summary) -> Html:
 
 def _lag(summary: Summary) -> Html:
     lags = summary.staleness
-    if not lags.known:
+    if not lags.known_uses:
         return _tile("Lag, mean", units.UNKNOWN, "no policy versions were recorded")
     says = f"{lags.unit}; p95 {lags.p95_lag:.0f}, largest {lags.largest_lag}"
     return _tile("Lag, mean", units.number(lags.mean_lag), says)

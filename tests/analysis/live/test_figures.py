@@ -16,7 +16,7 @@ import rltrace
 from rltrace.analysis.goodput import trained_in
 from rltrace.analysis.live.snapshot import Window
 from rltrace.analysis.live.state import LiveState
-from rltrace.analysis.samples import TRAINED_SAMPLES
+from rltrace.analysis.samples import TRAINED_USES
 from rltrace.analysis.summary import Summary, summarize
 from rltrace.trace.run import Run
 from tests.analysis.handmade import at, process, run_of, turns
@@ -75,7 +75,7 @@ def assert_samples_agree(window: Window, run: Run) -> None:
     """).fetchall()[0]
     assert (window.generated_samples, window.generated_tokens) == (samples, tokens)
     bars = run.sql(f"""
-        {TRAINED_SAMPLES}
+        {TRAINED_USES}
         select case when version >= 0 then version - first_version end as lag, count(*)
         from trained where time_ns between {since} and {until} group by 1 order by 1 nulls last
     """).fetchall()

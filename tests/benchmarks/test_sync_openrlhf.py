@@ -1,4 +1,4 @@
-"""What the benchmark of OpenRLHF's updates reads from traces."""
+"""What the benchmarks of frameworks' updates read from traces."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import sync_openrlhf
+from benchmarks import sync_openrlhf, sync_updates
 from benchmarks.measuring import Result
 from rltrace.trace.vocabulary import Stage, SyncRole
 from tests.analysis.handmade import between, process, rows, run_of
@@ -52,22 +52,25 @@ def test_updates_after_the_first_are_held_to_those_of_openrlhf(
         folder.mkdir()
     done = {
         sync_openrlhf.OWN: [job(own, 0.1, 100, calls=27)],
-        sync_openrlhf.OURS: [job(ours, ours_s, size, calls=1)],
+        sync_updates.OURS: [job(ours, ours_s, size, calls=1)],
     }
     result = Result("", "ms")
-    sync_openrlhf.held(done, result)
+    sync_openrlhf.judged(done, result)
     medians = [row.median for row in result.rows.values()]
     assert medians == pytest.approx([100, 1000 * ours_s])
     assert [check.holds for check in result.checks] == held
     assert [note.split(" and ")[1] for note in result.notes.values()] == [
-        "27 calls to an engine in an update",
-        "1 calls to an engine in an update",
+        "27 calls to an engine",
+        "1 calls to an engine",
     ]
 
 
-def test_where_nobody_has_openrlhf_it_says_how_to_get_it(
+def test_where_nobody_has_the_framework_it_says_how_to_get_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sync_openrlhf, "python_of", lambda framework: None)
-    assert sync_openrlhf.elsewhere() == 0
+    monkeypatch.setattr(sync_updates, "python_of", lambda framework: None)
+    monkeypatch.setattr(sync_updates, "find_spec", lambda framework: None)
+    with pytest.raises(SystemExit) as ended:
+        sync_updates.by_the_python_of("openrlhf", "OpenRLHF", "benchmarks.sync_openrlhf")
+    assert ended.value.code == 0
     assert "`make test-openrlhf` installs it" in capsys.readouterr().out

@@ -6,7 +6,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -81,6 +81,12 @@ JOBS: Mapping[str, Job] = {
     "submitted": Job(submitted=True),
 }
 QUICK = ("sync",)
+
+
+def by_rltrace_sync(job: Job) -> Job:
+    """The job with its weights moved by rltrace.sync: that one setting."""
+    others = tuple(setting for setting in job.settings if ".checkpoint_engine." not in setting)
+    return replace(job, settings=(*others, f"{ROLLOUT}.checkpoint_engine.backend=rltrace"))
 
 
 class Finished(Ended[Job]):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,11 +18,9 @@ from rltrace.analysis.steps import find_steps
 from rltrace.analysis.syncs import syncs, updates_of
 from tests.sync.explaining import explained
 from tests.verl.conftest import ASKED
-from tests.verl.jobs import JOBS, ROLLOUT, SYNC_BYTES, Finished, train
+from tests.verl.jobs import JOBS, SYNC_BYTES, Finished, by_rltrace_sync, train
 
 SEPARATE = JOBS["separate"]
-OWN = tuple(setting for setting in SEPARATE.settings if ".checkpoint_engine." not in setting)
-BACKEND = f"{ROLLOUT}.checkpoint_engine.backend=rltrace"
 PARAMETER_BYTES = 309_760
 """One policy: the tied head, which verl hands out a second time, travels once."""
 
@@ -33,8 +30,7 @@ VERSIONS = range(SEPARATE.steps + 1)
 @pytest.fixture(scope="module")
 def job(assets: Path, tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """The job, traced."""
-    moved = replace(SEPARATE, settings=(*OWN, BACKEND))
-    return train(moved, assets, tmp_path_factory.mktemp("rltrace"))
+    return train(by_rltrace_sync(SEPARATE), assets, tmp_path_factory.mktemp("rltrace"))
 
 
 def test_every_hook_found_its_target_and_could_read(job: Finished) -> None:

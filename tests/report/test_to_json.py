@@ -55,7 +55,15 @@ KEYS = {
         "useful_tokens_per_usd",
     },
     "staleness": {
-        *("trajectories", "known", "by_first_token", "by_last_token", "mean_lag"),
+        *(
+            "trajectories",
+            "known",
+            "uses",
+            "known_uses",
+            "by_first_token",
+            "by_last_token",
+            "mean_lag",
+        ),
         *("token_weighted_lag", "p95_lag", "largest_lag", "mixed_share", "versions_known", "unit"),
         *("mean_in_flight", "mean_in_queue", "by_token"),
     },

@@ -15,7 +15,6 @@ that this update was done: where samples of its process say that of their last t
 
 from __future__ import annotations
 
-from rltrace.analysis.no_number import GIVEN_NAN
 from rltrace.trace.vocabulary import Fate
 
 _COLUMNS = """
@@ -102,17 +101,3 @@ TRAINED_SAMPLES = f"""{SAMPLES},
         from fates f left join generated g using (trajectory)
         where f.fate = {int(Fate.TRAINED)})"""
 """Opens a query with `trained`: one row for each sample that was trained on."""
-
-SIGNALS = f"""
-    signals as (
-        select "group", bool_or(differs) as signal
-        from (select "group", component,
-                     max(value) > min(value) and not bool_or(isnan(value)) as differs,
-                     count(distinct trajectory) as samples
-              from raw_rewards r join generated g using (trajectory)
-              where r.start_ns > 0 and (not isnan(value) or {GIVEN_NAN}) and "group" <> -1
-              group by "group", component)
-        where samples > 1 group by "group")"""
-"""Another table: groups with at least two verdicts, and whether any component of the reward differs
-between them; one that is NaN (`no_number`) does not. Where none does, a group-relative advantage
-(GRPO, RLOO) is zero for all, or no number."""

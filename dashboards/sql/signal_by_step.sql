@@ -4,19 +4,12 @@
 WITH sampled AS (
     SELECT trajectory, max("group") AS "group", max(response_tokens) AS tokens
     FROM grouped_trajectories WHERE trajectory IS NOT NULL GROUP BY trajectory),
-judged AS (
-    SELECT "group", component, max(value) > min(value) AS differs, avg(value) AS reward,
-           count(DISTINCT trajectory) AS samples
-    FROM rewards JOIN sampled USING (trajectory)
-    WHERE value IS NOT NULL AND "group" IS NOT NULL
-    GROUP BY "group", component),
-signals AS (
-    SELECT "group", bool_or(differs) AS signal, sum(reward) AS reward
-    FROM judged WHERE samples > 1 GROUP BY "group"),
 met AS (
     SELECT "group", min(step) AS step
     FROM uses JOIN sampled USING (trajectory) GROUP BY "group"),
-spent AS (SELECT "group", sum(tokens) AS tokens FROM sampled GROUP BY "group")
+spent AS (
+    SELECT "group", sum(tokens) AS tokens, avg(reward) AS reward
+    FROM sampled LEFT JOIN sample_rewards USING (trajectory) GROUP BY "group")
 SELECT step, count(*) AS groups, count(*) FILTER (signal) AS with_signal,
        count(*) FILTER (signal) / count(*) AS share, avg(reward) AS reward,
        avg(reward) FILTER (NOT signal) AS flat_reward,

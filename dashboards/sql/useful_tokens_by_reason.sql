@@ -13,15 +13,6 @@ fated AS (
     FROM uses WHERE trajectory IS NOT NULL GROUP BY trajectory
     UNION ALL
     SELECT NULL, tokens, true, fate FROM uses WHERE trajectory IS NULL),
-signals AS (
-    SELECT "group", bool_or(differs) AS signal
-    FROM (SELECT "group", component, max(value) > min(value) AS differs,
-                 count(DISTINCT trajectory) AS samples
-          FROM rewards JOIN sampled USING (trajectory)
-          WHERE value IS NOT NULL AND "group" IS NOT NULL
-          GROUP BY "group", component)
-    WHERE samples > 1
-    GROUP BY "group"),
 reasons AS (
     SELECT coalesce(f.tokens, g.tokens) AS tokens,
            CASE WHEN fate = 'trained' AND signal THEN 'useful'

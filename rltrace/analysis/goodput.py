@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from rltrace.analysis.codes import named
 from rltrace.analysis.devices import Devices, count_devices
 from rltrace.analysis.prices import Price, given_price, table_price
-from rltrace.analysis.samples import DECIDED_SAMPLES, SIGNALS, TRAINED_SAMPLES
+from rltrace.analysis.samples import DECIDED_SAMPLES, TRAINED_SAMPLES
 from rltrace.analysis.steps import Steps
 from rltrace.trace.vocabulary import Fate, Finish, Stage
 
@@ -146,7 +146,7 @@ def trained_in(run: Run, since: int, until: int, lag_budget: float) -> Trained:
     """What was trained on between two moments (Unix ns, both included)."""
     fresh = "true" if math.isinf(lag_budget) else f"lag <= {lag_budget}"
     row = run.sql(f"""
-        {TRAINED_SAMPLES}, {SIGNALS},
+        {TRAINED_SAMPLES},
         judged as (
             select coalesce(tokens, 0) as tokens, signal, lag, {fresh} as fresh
             from (select tokens, signal,

@@ -17,13 +17,10 @@ from rltrace.trace.vocabulary import Outcome
 
 _UNKNOWN = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 
-GIVEN_NAN = f"""(outcome = {int(Outcome.OK)} and case when isnan(value)
-    then value::bit <> '{"1" * 64}'::bit else false end)"""
-"""In SQL over `raw_rewards`: whether a verdict that did not fail is a NaN that the job gave."""
-
 
 def given_nan(value: NDArray[Any], outcome: NDArray[Any]) -> Bools:
-    """The same of columns (`value` is float64)."""
+    """Which verdicts of columns (`value` is float64) did not fail, and are a NaN that the job gave;
+    `rltrace.trace.signals.GIVEN_NAN` is that in SQL."""
     bits = np.ascontiguousarray(value, np.float64).view(np.uint64)
     given: Bools = (outcome == Outcome.OK) & np.isnan(value) & (bits != _UNKNOWN)
     return given

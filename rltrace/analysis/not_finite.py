@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rltrace.analysis.no_number import GIVEN_NAN
 from rltrace.analysis.steps import Steps
+from rltrace.trace.signals import GIVEN_NAN
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run

@@ -58,7 +58,8 @@ class RewardCurve:
     steps (at least 3, at most half of them); the rates hold over the whole time between the first
     step's begin and the last one's end. `gain_per_device_hour` is the slope of a straight line,
     with a 95 % interval that takes steps as independent: a description, not a forecast. `device` is
-    "GPU", "core" or empty."""
+    "GPU", "core" or empty. Verdicts are of so many `components`, all of them counted alike: of
+    several, the mean is not the reward that the trainer makes of them."""
 
     device: str
     points: tuple[RewardPoint, ...]
@@ -70,6 +71,7 @@ class RewardCurve:
     gain_low: float
     gain_high: float
     collapse: Collapse | None
+    components: int = 1
 
 
 @np.errstate(over="ignore", invalid="ignore")  # rewards may be as large as a number can be
@@ -79,10 +81,11 @@ def reward_curve(run: Run, steps: Steps, devices: Devices) -> RewardCurve | None
         return None
     begin_ns = steps.windows[0].start_ns
     ends = np.array([w.end_ns for w in steps.windows], np.int64)
-    reached = run.sql(
-        "select end_ns, value from raw_rewards where start_ns > 0 and outcome <= 0 "
+    counted = (
+        "from raw_rewards where start_ns > 0 and outcome <= 0 "
         f"and isfinite(value) and end_ns > 0 and end_ns <= {int(ends[-1])}"
-    ).fetchnumpy()
+    )
+    reached = run.sql(f"select end_ns, value {counted}").fetchnumpy()
     place = np.searchsorted(ends, np.asarray(reached["end_ns"], np.int64), side="left")
     count = np.bincount(place, minlength=len(ends))
     total = np.bincount(place, np.asarray(reached["value"], np.float64), len(ends))
@@ -108,6 +111,7 @@ def reward_curve(run: Run, steps: Steps, devices: Devices) -> RewardCurve | None
         gain_low=low,
         gain_high=high,
         collapse=_collapse(reward, [steps.windows[i].step for i in judged]),
+        components=run.sql(f"select count(distinct component) {counted}").fetchall()[0][0],
     )
 
 

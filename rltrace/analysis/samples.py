@@ -16,7 +16,6 @@ that this update was done: where samples of its process say that of their last t
 
 from __future__ import annotations
 
-from rltrace.analysis.no_number import GIVEN_NAN
 from rltrace.trace.vocabulary import Fate
 
 _COLUMNS = """
@@ -119,17 +118,3 @@ TRAINED_USES = f"""{SAMPLES},
         left join generated g using (trajectory))"""
 """The same with one row for each policy version that a sample was trained on under: a generation
 that serves several updates (PPO's epochs, TRL's `num_iterations`) grows older with each of them."""
-
-SIGNALS = f"""
-    signals as (
-        select "group", bool_or(differs) as signal
-        from (select "group", component,
-                     max(value) > min(value) and not bool_or(isnan(value)) as differs,
-                     count(distinct trajectory) as samples
-              from raw_rewards r join generated g using (trajectory)
-              where r.start_ns > 0 and (not isnan(value) or {GIVEN_NAN}) and "group" <> -1
-              group by "group", component)
-        where samples > 1 group by "group")"""
-"""Another table: groups with at least two verdicts, and whether any component of the reward differs
-between them; one that is NaN (`no_number`) does not. Where none does, a group-relative advantage
-(GRPO, RLOO) is zero for all, or no number."""

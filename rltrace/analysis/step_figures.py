@@ -12,7 +12,7 @@ from rltrace.analysis.busy import Busy
 from rltrace.analysis.chains import Seconds
 from rltrace.analysis.intervals import Ints
 from rltrace.analysis.lag_curve import ess_by_step, ratio_sums
-from rltrace.analysis.samples import DECIDED_SAMPLES, SIGNALS, TRAINED_SAMPLES
+from rltrace.analysis.samples import DECIDED_SAMPLES, TRAINED_SAMPLES
 from rltrace.analysis.stages import Breakdown
 from rltrace.analysis.steps import Steps
 from rltrace.trace.vocabulary import Stage, word
@@ -126,7 +126,7 @@ def _generated(run: Run, edges: Edges) -> tuple[Seconds, Seconds]:
 def _trained(run: Run, edges: Edges) -> tuple[Seconds, Seconds]:
     trained, useful = _sums(
         run,
-        f"""{TRAINED_SAMPLES}, {SIGNALS}
+        f"""{TRAINED_SAMPLES}
             select time_ns as at, coalesce(tokens, 0)::double as tokens,
                    case when coalesce(signal, true) then coalesce(tokens, 0) else 0 end::double
                    as useful

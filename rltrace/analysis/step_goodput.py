@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rltrace.analysis.devices import count_devices
-from rltrace.analysis.samples import SIGNALS, TRAINED_SAMPLES
+from rltrace.analysis.samples import TRAINED_SAMPLES
 from rltrace.analysis.steps import Steps
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class StepGoodput:
 def step_goodput(run: Run, steps: Steps) -> tuple[StepGoodput, ...]:
     """A figure for each of `Steps.windows`; tokens that were booked between steps are in none."""
     rows = run.sql(f"""
-        {TRAINED_SAMPLES}, {SIGNALS}
+        {TRAINED_SAMPLES}
         select time_ns, sum(coalesce(tokens, 0))::bigint,
                coalesce(sum(coalesce(tokens, 0)) filter (coalesce(signal, true)), 0)::bigint
         from trained left join signals using ("group") group by time_ns

@@ -45,11 +45,19 @@ def reward_section(reward: RewardCurve, signal: GroupSignal | None) -> Section:
         else f" and {units.number(reward.device_hours)} {reward.device}-hours"
     )
     line = (
-        f"{units.number(reward.first)} at first, {units.number(reward.last)} at last, after "
-        f"{units.plural(len(reward.points), 'step')}{spent}; "
+        f"Mean verdict {units.number(reward.first)} at first, {units.number(reward.last)} at last, "
+        f"after {units.plural(len(reward.points), 'step')}{spent}; "
         f"{units.count(reward.steps_per_hour)} steps an hour."
     )
-    return Section("Reward", (line, *_trend(reward), *_signal(signal)))
+    return Section("Reward", (line, *_trend(reward), *_mixed(reward), *_signal(signal)))
+
+
+def _mixed(reward: RewardCurve) -> Iterator[str]:
+    if reward.components > 1:
+        yield (
+            f"The verdicts are of {reward.components} components, each counted as it is: the "
+            "trainer's own reward, a sum of them, is another number (`@reward_by_step`)."
+        )
 
 
 def _trend(reward: RewardCurve) -> Iterator[str]:
@@ -85,8 +93,8 @@ def _signal(signal: GroupSignal | None) -> Iterator[str]:
     )
     if not math.isnan(signal.reward_without):
         line += (
-            f"; in the others all rewards are equal, {units.number(signal.reward_without)} in the "
-            f"mean ({units.number(signal.reward)} of all groups)"
+            f"; in the others all rewards are equal, mean verdict "
+            f"{units.number(signal.reward_without)} ({units.number(signal.reward)} of all groups)"
         )
     yield f"{line}."
 

@@ -23,6 +23,7 @@ from rltrace.trace.processes import Process
 from rltrace.trace.regrouped import GROUPED, regrouped
 from rltrace.trace.regrouped import NAME as REGROUPED
 from rltrace.trace.schema import TABLES
+from rltrace.trace.signals import SAMPLE_REWARDS, SIGNALS, WEIGHTS, reward_weights, weights_table
 from rltrace.trace.sources import parquet_of, quoted
 from rltrace.trace.stream import Columns
 from rltrace.trace.views import BASES, LAGS, view_statements
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     import duckdb
 
 _STEP_COLUMNS = "step, start_ns, end_ns, process"
-_REGROUPED = (REGROUPED, "grouped_trajectories")
+_REGROUPED = (REGROUPED, "grouped_trajectories", "signals")
 
 _GAP = r"(?:\s|--[^\n]*|/\*.*?\*/)*"
 _FIRST_WORD = re.compile(
@@ -106,8 +107,12 @@ class Run:
                     self._load(table)
                 if name == "lags":
                     self._database.execute(LAGS)
+                if name == "sample_rewards":
+                    self._database.execute(SAMPLE_REWARDS)
                 if name.endswith(_REGROUPED):
                     self._regroup()
+                if name == "signals":
+                    self._find_signals()
         import duckdb
 
         try:
@@ -241,6 +246,7 @@ class Run:
         self._publish_processes(database)
         self._publish_names(database)
         self._publish_dropped(database)
+        database.register(WEIGHTS, weights_table(reward_weights(self.processes)))
         return database
 
     def _read(self, name: str) -> Columns:
@@ -260,6 +266,12 @@ class Run:
         for statement in GROUPED:
             self._database.execute(statement)
         self._loaded.add(REGROUPED)  # at last: Ctrl-C in a notebook may end it
+
+    def _find_signals(self) -> None:
+        """Compares the rewards of each group, once: many questions are about it."""
+        if "signals" not in self._loaded:
+            self._database.execute(SIGNALS)
+            self._loaded.add("signals")
 
     def _publish_processes(self, database: duckdb.DuckDBPyConnection) -> None:
         import pyarrow as pa

@@ -31,6 +31,13 @@ def _is_table(value: object) -> bool:
     return isinstance(value, dict)
 
 
+def _is_numbers(value: object) -> bool:
+    if not isinstance(value, dict):
+        return False
+    numbers = [v for v in value.values() if isinstance(v, int | float) and not isinstance(v, bool)]
+    return len(numbers) == len(value) and all(-_MOST < v < _MOST for v in numbers)
+
+
 def _is_clock(value: object) -> bool:
     return isinstance(value, dict) and all(map(is_whole, value.values()))
 
@@ -55,6 +62,7 @@ PROCESS: _Kinds = {
     **dict.fromkeys(("argv", "hooks"), _LIST),
     **dict.fromkeys(("settings", "versions"), _TABLE),
     "clock": (_is_clock, "no pair of times"),
+    "reward_weights": (_is_numbers, "no table of numbers"),
 }
 """The kinds of what the file of a process states."""
 

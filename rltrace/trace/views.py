@@ -16,6 +16,9 @@ BASES = {f"raw_{name}": (name,) for name in TABLES} | {
     "regrouped": ("trajectories", "uses"),
     "grouped_trajectories": ("trajectories", "uses"),
     "raw_grouped_trajectories": ("trajectories", "uses"),
+    "signals": ("trajectories", "uses", "rewards"),
+    "sample_rewards": ("rewards",),
+    "reward_weights": (),
 }
 """The tables that must be loaded before a table or view can be queried."""
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from rltrace.adapters.openrlhf import agents, rollout, verdicts
-from rltrace.analysis.no_number import GIVEN_NAN
 from rltrace.hooks import recorder as recording
+from rltrace.trace.signals import GIVEN_NAN
 from rltrace.trace.vocabulary import Outcome
 from tests.adapters.openrlhf_shapes import Answer, Engine, hooked, problems, rows
 

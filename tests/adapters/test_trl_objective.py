@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from types import SimpleNamespace
 from typing import Any
 
@@ -44,3 +45,38 @@ def test_a_trainer_of_another_kind_states_its_arguments_only() -> None:
     args = SimpleNamespace(max_steps=3, _private=1, **secrets)
     facts = objective.stated(SimpleNamespace(args=args))
     assert facts == {"settings": {"--max_steps": 3}}
+
+
+def judge(kind: str = "GRPOTrainer", **more: Any) -> Any:
+    """A trainer with two reward functions."""
+    args = SimpleNamespace(use_vllm=False)
+    weights = array("d", [0.0, 2.0])  # as a tensor's, for what is asked of it
+    names = ["format", "math"]
+    made = {"args": args, "reward_func_names": names, "reward_weights": weights, **more}
+    return type(kind, (SimpleNamespace,), {})(**made)
+
+
+def test_weights_are_by_the_names_that_verdicts_have() -> None:
+    assert objective.stated(judge())["reward_weights"] == {"format": 0.0, "math": 2.0}
+    assert objective.stated(judge("RLOOTrainer"))["reward_weights"]["math"] == 2.0
+    summed = judge(multi_objective_aggregation="sum_then_normalize")
+    assert objective.stated(summed)["reward_weights"]["math"] == 2.0
+
+
+def test_what_generates_apart_adds_its_rewards_up() -> None:
+    loop = SimpleNamespace(reward_func_names=["format", "math"])
+    assert objective.reward_weights(loop) == {"reward_weights": {"format": 1.0, "math": 1.0}}
+    assert objective.reward_weights(SimpleNamespace(reward_func_names=[])) == {}
+    assert objective.reward_weights(SimpleNamespace()) == {}
+
+
+@pytest.mark.parametrize(
+    "trainer",
+    [
+        judge(multi_objective_aggregation="normalize_then_sum"),
+        judge(reward_func_names=["math", "math"]),
+        judge("OnlineDPOTrainer"),
+    ],
+)
+def test_where_verdicts_are_not_summed_or_told_apart_no_weights_are_stated(trainer: Any) -> None:
+    assert "reward_weights" not in objective.stated(trainer)

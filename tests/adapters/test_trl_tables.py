@@ -136,6 +136,17 @@ def test_groups_and_rewards_are_in_the_order_of_ranks(version: str, trainer: str
 @needs_sources
 @of_every_version
 @pytest.mark.parametrize("trainer", ["grpo_trainer:GRPOTrainer", "rloo_trainer:RLOOTrainer"])
+def test_what_does_not_apply_adds_nothing_to_a_weighted_sum(version: str, trainer: str) -> None:
+    score = text(version, f"trl.trainer.{trainer}._generate_and_score_completions")
+    weighted = "(rewards_per_func * self.reward_weights.to(device).unsqueeze(0)).nansum(dim=1)"
+    assert f"rewards = {weighted}" in score
+    if "multi_objective_aggregation" in score:
+        assert "if self.multi_objective_aggregation == 'sum_then_normalize'" in score
+
+
+@needs_sources
+@of_every_version
+@pytest.mark.parametrize("trainer", ["grpo_trainer:GRPOTrainer", "rloo_trainer:RLOOTrainer"])
 def test_what_ends_a_text_is_where_it_is_looked_for(version: str, trainer: str) -> None:
     generate = text(version, f"trl.trainer.{trainer}._generate")
     ends = {

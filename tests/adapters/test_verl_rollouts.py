@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.analysis.no_number import GIVEN_NAN
 from rltrace.hooks import recorder as recording
+from rltrace.trace.signals import GIVEN_NAN
 from rltrace.trace.vocabulary import Outcome
 from tests.adapters.verl_shapes import Worker, answer, rows
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from benchmarks.synthetic.files import write
 from benchmarks.synthetic.played import SECOND, START_NS, Interval, Process, Timeline
 from benchmarks.synthetic.workload import Workload
 from rltrace.trace.run import Run
-from rltrace.trace.run_dir import update_run_json
+from rltrace.trace.run_dir import PROCESS, update_run_json
 from rltrace.trace.vocabulary import Stage
 
 
@@ -69,3 +70,10 @@ def run_of(path: Path, *processes: Process, **meta: Any) -> Run:
     if meta:
         update_run_json(str(folder), **meta)
     return rltrace.open_run(folder)
+
+
+def stating(run: Run, *facts: dict[str, Any]) -> Run:
+    """The run, once its first processes have stated these facts of themselves."""
+    for file, more in zip(sorted((run.path / PROCESS).iterdir()), facts, strict=False):
+        file.write_text(json.dumps({**json.loads(file.read_text()), **more}))
+    return rltrace.open_run(run.path)

@@ -11,7 +11,7 @@ import pytest
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Fate, Finish, Outcome
 from tests.analysis.asking import ask, columns
-from tests.analysis.handmade import process, rows, run_of
+from tests.analysis.handmade import process, rows, run_of, stating
 
 
 def trained(path: Path) -> Run:
@@ -158,9 +158,27 @@ def test_the_reward_of_each_step_is_a_sum_of_components(tmp_path: Path) -> None:
         component=["format", "math", "format", "math"],
         value=[0.5, 1.0, 0.5, 0.0],
     )
-    found = ask(run_of(tmp_path, worker), "reward_by_step")
+    run = run_of(tmp_path, worker)
     wanted = ("step", "samples", "reward", "lowest", "highest", "trained_share")
-    assert columns(found, *wanted) == [(0, 2, 1.0, 0.5, 1.5, 0)]
+    assert columns(ask(run, "reward_by_step"), *wanted) == [(0, 2, 1.0, 0.5, 1.5, 0)]
+    weighted = stating(run, {"reward_weights": {"format": 0.5, "math": 2.0}})
+    assert columns(ask(weighted, "reward_by_step"), *wanted) == [(0, 2, 1.25, 0.25, 2.25, 0)]
+
+
+def test_what_did_not_apply_adds_nothing_and_what_has_no_weight_neither(tmp_path: Path) -> None:
+    worker = rows(process("reward"), "uses", time_s=[9.0] * 3, trajectory=[1, 2, 3], step=[0] * 3)
+    rows(
+        worker,
+        "rewards",
+        start_s=[1.0] * 5,
+        end_s=[2.0] * 5,
+        trajectory=[1, 1, 2, 2, 3],
+        component=["math", "length", "math", "length", "math"],
+        value=[1.0, math.inf, math.nan, 7.0, math.nan],
+    )
+    run = stating(run_of(tmp_path, worker), {"reward_weights": {"math": 2.0, "length": 0.0}})
+    wanted = ("step", "samples", "reward", "lowest", "highest")
+    assert columns(ask(run, "reward_by_step"), *wanted) == [(0, 3, 1.0, 0.0, 2.0)]
 
 
 def test_the_tail_of_verdicts_and_which_failed(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from rltrace.analysis.summary import Summary, summarize
 from rltrace.report import terminal, to_json
 from rltrace.report.goodput_section import goodput_section
 from rltrace.trace.vocabulary import Stage
-from tests.analysis.handmade import at, process, run_of, turns
+from tests.analysis.handmade import at, process, rows, run_of, turns
 from tests.analysis.walls.walled import job, samples, summary_of, verdicts
 from tests.report.summaries import Summaries
 
@@ -121,6 +121,23 @@ def test_the_reward_stands_beside_the_speed(summary: Summaries) -> None:
     assert "GPU-hours;" in text
     assert "steps an hour." in text
     assert "groups carry a signal" in text
+
+
+def test_verdicts_of_several_components_are_not_taken_for_the_trainers_reward(
+    tmp_path: Path,
+) -> None:
+    def told(path: str, components: list[str]) -> str:
+        driver = process("driver", *turns(5.0, 5.0))
+        rows(driver, "rewards", start_s=[3.0, 13.0], end_s=[4.0, 14.0], trajectory=[1, 1],
+             component=components, value=[0.0, 1.0])  # fmt: skip
+        return words_of(summarize(run_of(tmp_path / path, driver)))
+
+    several = told("several", ["format", "math"])
+    assert "Mean verdict 0 at first, 1.00 at last" in several
+    assert "The verdicts are of 2 components, each counted as it is" in several
+    one = told("one", ["math", "math"])
+    assert "Mean verdict 0 at first, 1.00 at last" in one
+    assert "components" not in one
 
 
 def test_a_reward_that_is_always_the_same_does_not_change(tmp_path: Path) -> None:

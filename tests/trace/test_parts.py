@@ -15,7 +15,6 @@ import pytest
 
 import rltrace
 from benchmarks.make_trace import Workload, make
-from rltrace.analysis.no_number import GIVEN_NAN
 from rltrace.analysis.step_range import asked_steps, narrow
 from rltrace.analysis.summary import summarize
 from rltrace.trace.cuts import cuts
@@ -24,6 +23,7 @@ from rltrace.trace.manifest import Manifest, read_manifest
 from rltrace.trace.parquet import compact, delete_segments
 from rltrace.trace.run_dir import create_run
 from rltrace.trace.schema import TABLES
+from rltrace.trace.signals import GIVEN_NAN
 from tests.conftest import MadeOnce, recorded
 from tests.trace.following import read
 

@@ -43,7 +43,7 @@ class Job:
 REUSED = ("num_iterations=2", "steps_per_generation=4")
 
 JOBS: Mapping[str, Job] = {
-    "grpo": Job("grpo"),
+    "grpo": Job("grpo", options=("reward_weights=[0.0,2.0]",)),
     "async": Job("async", steps=6),
     "rloo": Job("rloo", options=("num_iterations=2",)),
     "reused": Job("grpo", steps=8, options=REUSED),

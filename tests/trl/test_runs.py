@@ -164,6 +164,29 @@ def test_verdicts_add_up_to_the_means_that_trl_logs(own: Finished) -> None:
             assert mean == pytest.approx(metrics[f"rewards/{name}/mean"], rel=1e-5)
 
 
+def test_the_reward_of_samples_is_the_one_that_trl_logs(own: Finished) -> None:
+    for step, metrics in own.metrics.items():
+        if "reward" in metrics:
+            [mean] = own.rows(
+                "SELECT avg(reward) FROM sample_rewards JOIN trajectories USING (trajectory)"
+                f" WHERE first_version = {step - 1}"
+            )
+            assert mean == pytest.approx(metrics["reward"], rel=1e-5)
+
+
+def test_groups_carry_a_signal_where_trl_says_that_their_rewards_differ(own: Finished) -> None:
+    if own.job.kind == "rloo":
+        pytest.skip("its rewards have a KL penalty in them")
+    for step, metrics in own.metrics.items():
+        if "frac_reward_zero_std" in metrics:
+            [without] = own.rows(
+                "SELECT count(*) FILTER (NOT signal) / count(*) FROM signals JOIN"
+                ' (SELECT DISTINCT "group" FROM trajectories'
+                f' WHERE first_version = {step - 1}) USING ("group")'
+            )
+            assert without == pytest.approx(metrics["frac_reward_zero_std"])
+
+
 def test_how_samples_end_is_what_trl_logs(own: Finished) -> None:
     for step, metrics in own.metrics.items():
         if "completions/clipped_ratio" in metrics:

@@ -14,6 +14,9 @@ _PLAIN = ("grpo", "dapo", "dr_grpo", "bnpo", "luspo")
 """Losses that are GRPO's clipped ratio, normalised in different ways."""
 
 
+_PAIRS = "online dpo"
+_SUM = "sum_then_normalize"  # before that there was nothing else
+
 _SECRETS = ("token", "password", "secret", "secret_key", "access_key", "api_key")
 """How the names of arguments end that let somebody in; a subclass may have any of them."""
 
@@ -33,7 +36,24 @@ def stated(trainer: Any) -> dict[str, Any]:
         return facts
     if isinstance(updates, int):
         facts["updates_per_version"] = updates
-    return {**facts, "objective": _objective(trainer, args)}
+    facts["objective"] = _objective(trainer, args)
+    if facts["objective"] != _PAIRS:  # what is seen of its functions is their weighted sum
+        facts |= reward_weights(trainer)
+    return facts
+
+
+def reward_weights(judge: Any) -> dict[str, dict[str, float]]:
+    """The weights in the sum of what reward functions say, to which one that does not apply to a
+    sample adds nothing; rollout processes have none, which is 1. There is no such sum where the
+    rewards of each function are normalised first, and two functions of a name are not told apart.
+    """
+    how = getattr(judge, "multi_objective_aggregation", _SUM)
+    names = [str(name) for name in getattr(judge, "reward_func_names", ())]
+    if how != _SUM or not names or len({*names}) < len(names):
+        return {}
+    weights = getattr(judge, "reward_weights", None)
+    values = [1.0] * len(names) if weights is None else weights.tolist()
+    return {"reward_weights": dict(zip(names, values, strict=True))}
 
 
 def _objective(trainer: Any, args: Any) -> str:
@@ -51,7 +71,7 @@ _OF_CLASS = {
     "AsyncGRPOTrainer": "ppo",
     "AsyncDistillationTrainer": "distillation",
     "RLOOTrainer": "ppo",
-    "OnlineDPOTrainer": "online dpo",
+    "OnlineDPOTrainer": _PAIRS,
 }
 
 

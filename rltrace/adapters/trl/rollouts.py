@@ -15,6 +15,7 @@ from itertools import count
 from typing import Any
 
 from rltrace.adapters.sampled import Sampled, runs
+from rltrace.adapters.trl.objective import reward_weights
 from rltrace.adapters.trl.verdicts import write_verdicts
 from rltrace.hooks.hook import Call
 from rltrace.hooks.identity import identify
@@ -45,7 +46,7 @@ _waiting: dict[int, Conversation] = {}  # for their verdicts, by their messages
 def started(call: Call) -> None:
     """The process is one that generates."""
     if call.exception is None:
-        call.recorder.describe(role="rollout")
+        call.recorder.describe(role="rollout", **reward_weights(call.self))
 
 
 def begins(call: Call) -> None:

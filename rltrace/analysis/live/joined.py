@@ -7,6 +7,7 @@ Its lag counts once for each version that trained on it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -171,8 +172,10 @@ class TrainedSamples:
     known_lag: Bools
 
 
-def trained_samples(samples: Samples, fates: Fates, rewards: Rows) -> TrainedSamples:
-    """The samples that were trained on."""
+def trained_samples(
+    samples: Samples, fates: Fates, rewards: Rows, weights: Mapping[int, float]
+) -> TrainedSamples:
+    """The samples that were trained on. `weights` are those of the components that have one."""
     mine = np.flatnonzero(fates.fate == Fate.TRAINED)
     place = fates.place[mine]
     known = place >= 0
@@ -180,7 +183,7 @@ def trained_samples(samples: Samples, fates: Fates, rewards: Rows) -> TrainedSam
     tokens = np.where((tokens == -1) & known, _at(samples.tokens, place), tokens)
     version, first = fates.version[mine], np.where(known, _at(samples.first_version, place), -1)
     group = np.where(known, _at(samples.group, place), -1)
-    groups, differs = _signals(samples, rewards)
+    groups, differs = _signals(samples, rewards, weights)
     at = np.minimum(np.searchsorted(groups, group), max(len(groups) - 1, 0))
     judged = (_at(groups, at) == group) & (group != -1) if len(groups) else np.zeros_like(known)
     return TrainedSamples(
@@ -254,8 +257,9 @@ def lags_between(trained: TrainedLags, since_ns: int, until_ns: int) -> Lags | N
     )
 
 
-def _signals(samples: Samples, rewards: Rows) -> tuple[Ints, Ints]:
-    """`(groups with at least two judged samples, whether the rewards of each differ)`."""
+def _signals(samples: Samples, rewards: Rows, weights: Mapping[int, float]) -> tuple[Ints, Ints]:
+    """`(groups with at least two judged samples, whether the rewards of each differ)`, as
+    `rltrace.trace.signals` says."""
     place = samples.place(rewards["trajectory"])
     value = rewards["value"]
     group = np.where(place >= 0, _at(samples.group, place), -1)
@@ -269,14 +273,35 @@ def _signals(samples: Samples, rewards: Rows) -> tuple[Ints, Ints]:
     new_pair = _changes(group, component)
     first = np.flatnonzero(new_pair)
     value = value[kept][order]
-    differs = np.maximum.reduceat(value, first) > np.minimum.reduceat(value, first)
+    least, most = np.minimum.reduceat(value, first), np.maximum.reduceat(value, first)
     judged = np.add.reduceat((new_pair | _changes(place)).astype(np.int64), first)
-    many = judged > 1
+    if weights:
+        has_weight = np.isin(component, list(weights))
+        stated, everywhere = has_weight[first], _judged_by(has_weight, group, place)[first]
+        lacking = stated & (judged < everywhere)
+        least = np.where(lacking, np.minimum(least, 0), least)
+        most = np.where(lacking, np.maximum(most, 0), most)
+        judged = np.where(stated, everywhere, judged)
+        nothing = np.isin(component[first], [c for c, weight in weights.items() if not weight])
+        most = np.where(nothing, least, most)
+    differs, many = most > least, judged > 1
     pair_group, differs = group[first][many], differs[many]
     if not len(pair_group):
         return np.empty(0, np.int64), np.empty(0, np.int64)
     begins = np.flatnonzero(_changes(pair_group))
     return pair_group[begins], np.maximum.reduceat(differs.astype(np.int64), begins)
+
+
+def _judged_by(stated: Bools, group: Ints, place: Ints) -> Ints:
+    """By row, how many samples of its group have a row that is `stated`. Groups are in order."""
+    order = np.lexsort((place[stated], group[stated]))
+    of_stated = group[stated][order]
+    once = _changes(of_stated, place[stated][order])
+    groups, count = np.unique(of_stated[once], return_counts=True)
+    if not len(groups):
+        return np.zeros(len(group), np.int64)
+    at = np.minimum(np.searchsorted(groups, group), len(groups) - 1)
+    return np.where(groups[at] == group, count[at], 0)
 
 
 def _by_id(ids: NDArray[Any]) -> tuple[Ints, Ints]:

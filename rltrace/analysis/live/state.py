@@ -22,6 +22,7 @@ from rltrace.analysis.steps import Steps, steps_of
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.follow import Follower, Rows
 from rltrace.trace.liveness import Liveness
+from rltrace.trace.signals import weights_by_id
 from rltrace.trace.vocabulary import Stage
 
 LAST_STEPS = 10
@@ -226,6 +227,7 @@ class LiveState:
                 "uses": kept["uses"].since(samples_ns),
             },
             self._gathered.spans_of,
+            weights_by_id(self._follower),
         )
 
     def _lasting(self, table: str) -> Rows:

@@ -36,10 +36,12 @@ NEVER_NS = int(np.iinfo(np.int64).max)
 @dataclass(frozen=True)
 class Recorded:
     """Rows of the time to be looked at, by table; those that are open end where they are known to
-    have been going on. `spans_of` is how many spans of a stage a process has recorded."""
+    have been going on. `spans_of` is how many spans of a stage a process has recorded, `weights`
+    those of the components of the reward that have one."""
 
     tables: Mapping[str, Rows]
     spans_of: Mapping[tuple[Stage, int], int]
+    weights: Mapping[int, float]
 
     def activity(self, since_ns: int) -> Activity:
         """Who was in which stage since a moment. A stage without spans is taken from its table."""
@@ -89,7 +91,7 @@ def window_of(
     uses = recorded.tables["uses"]
     samples = regrouped(samples_of(recorded.tables["trajectories"]), uses, _starts(steps))
     fates = fates_of(uses, samples)
-    trained = trained_samples(samples, fates, recorded.tables["rewards"])
+    trained = trained_samples(samples, fates, recorded.tables["rewards"], recorded.weights)
     lags = trained_lags(samples, uses)
     ended = (samples.end_ns >= since) & (samples.end_ns <= until)
     seconds = (samples.end_ns[ended] - samples.start_ns[ended]) / 1e9

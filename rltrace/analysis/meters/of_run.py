@@ -18,6 +18,7 @@ from rltrace.analysis.meters.steps import StepMeter
 from rltrace.analysis.meters.weights import WeightMeter
 from rltrace.trace.follow import Follower, Rows
 from rltrace.trace.liveness import Liveness
+from rltrace.trace.signals import weights_by_id
 from rltrace.trace.vocabulary import Stage
 
 _INTERVALS = ("spans", "trajectories", "rewards", "syncs")
@@ -63,6 +64,7 @@ class RunMeters:
         self.stages.add(complete, opened, ends_ns, self.looked_ns)
         going_on = {table: rows.where(_goes_on(rows, lives)) for table, rows in opened.items()}
         self.steps.add(complete["spans"], going_on["spans"])
+        self.samples.weights = weights_by_id(self.follower)
         self.samples.add(complete, self.looked_ns, final=self.job.is_over)
         self.weights.add(complete, going_on)
         self._note_going_on(going_on)

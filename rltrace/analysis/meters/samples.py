@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from operator import itemgetter
 from typing import Any
@@ -52,25 +52,37 @@ class _Sample:
 @dataclass(slots=True)
 class _Rewards:
     """The rewards of one component in a group: do they differ, between several samples, and are
-    they numbers?"""
+    they numbers? `samples` are all that have one where the component has a weight, else two."""
 
-    trajectory: int
-    least: float
-    most: float
-    several: bool = False
+    least: float = math.inf
+    most: float = -math.inf
     numbers: bool = True
+    samples: set[int] = field(default_factory=set)
 
-    def add(self, trajectory: int, value: float) -> None:
+    def add(self, trajectory: int, value: float, weighted: bool) -> None:
         """One more; NaN: it was given as that."""
-        self.several |= self.trajectory != trajectory
+        if weighted or len(self.samples) < 2:
+            self.samples.add(trajectory)
         self.numbers &= not math.isnan(value)
         self.least, self.most = min(self.least, value), max(self.most, value)
+
+    def signal(self, weight: float | None, judged: int) -> bool | None:
+        """Whether they differ; None where fewer than two samples were judged. With a weight, those
+        of the `judged` samples of the group that have none have a reward of 0."""
+        if (len(self.samples) if weight is None else judged) < 2:
+            return None
+        if weight == 0 or not self.numbers:
+            return False
+        if weight is not None and len(self.samples) < judged:
+            return max(self.most, 0) > min(self.least, 0)
+        return self.most > self.least
 
 
 class SampleMeter:
     """Counts of trajectories by `finish`, verdicts by `outcome`, samples by `fate`; tokens.
     `lag_budget` is the largest lag, in policy versions, at which a token counts as useful;
-    `waiting_since_ns` says when each sample ended that the learner has not met."""
+    `waiting_since_ns` says when each sample ended that the learner has not met. `weights` are those
+    of the components of the reward that have one (`rltrace.trace.signals`)."""
 
     def __init__(self, lag_budget: float = math.inf) -> None:
         self.finishes: Counter[str] = Counter()
@@ -86,6 +98,7 @@ class SampleMeter:
         self.useful_tokens = 0
         self.lag_budget = lag_budget
         self.waiting_since_ns: dict[int, int] = {}
+        self.weights: Mapping[int, float] = {}
         self._samples: dict[int, _Sample] = {}
         self._groups: dict[int, dict[int, _Rewards]] = {}
         self._over_ns: dict[int, int] = {}  # when a sample of the group was first trained on
@@ -167,10 +180,8 @@ class SampleMeter:
             del self._over_ns[sample.group]
             self._groups.pop(sample.group, None)
         components = self._groups.setdefault(sample.group, {})
-        seen = components.setdefault(
-            row["component"], _Rewards(row["trajectory"], math.inf, -math.inf)
-        )
-        seen.add(row["trajectory"], value)
+        seen = components.setdefault(row["component"], _Rewards())
+        seen.add(row["trajectory"], value, row["component"] in self.weights)
 
     def _used(self, row: _Row) -> None:
         self.waiting_since_ns.pop(row["trajectory"], None)
@@ -213,8 +224,12 @@ class SampleMeter:
 
     def _signal(self, group: int) -> bool | None:
         """Whether the rewards of a group differ; None where fewer than two samples were judged."""
-        rewards = [r for r in self._groups.get(group, {}).values() if r.several]
-        return any(r.numbers and r.most > r.least for r in rewards) if rewards else None
+        components = self._groups.get(group, {})
+        weighted = [r.samples for c, r in components.items() if c in self.weights]
+        judged = len(set().union(*weighted))
+        signals = [r.signal(self.weights.get(c), judged) for c, r in components.items()]
+        known = [signal for signal in signals if signal is not None]
+        return any(known) if known else None
 
 
 def _each(rows: Rows, *columns: str) -> list[_Row]:

@@ -30,30 +30,21 @@ from rltrace.trace.vocabulary import Stage
 SYMPTOM = "all samples of many prompts fail alike"
 _FEWEST_GROUPS = 30
 _GROUPS_OF = f"""        {SAMPLES},
-        components as (
-            select trajectory, component, max(value) as value from raw_rewards
-            where start_ns > 0 and isfinite(value) and trajectory <> -1 group by all),
         judged as (
-            select trajectory, any_value(g."group") as "group", sum(value) as reward,
-                   any_value(response_tokens) as tokens
-            from components join (select * from generated where trajectory is not null
-                                  and "group" <> -1) g using (trajectory)
-            group by trajectory),
-        equal as (
-            select "group", not bool_or(differs) as equal
-            from (select "group", component, max(value) > min(value) as differs
-                  from components join judged using (trajectory) group by "group", component)
-            group by "group"),
+            select trajectory, "group", reward, response_tokens as tokens
+            from sample_rewards join generated using (trajectory)
+            where isfinite(reward) and "group" <> -1),
         bounds as (select min(reward) as lowest, max(reward) as highest from judged),
         marked as (
             select judged.*, case when highest > lowest then reward >= (lowest + highest) / 2
                                   else reward > 0 end as success
             from judged, bounds),
         groups as (
-            select "group", any_value(equal) as equal, bool_and(success) as solved,
+            select "group", not bool_or(coalesce(signal, false)) as equal,
+                   bool_and(success) as solved, not bool_or(success) as failed,
                    coalesce(sum(tokens), 0)::bigint as tokens, count(*) as samples,
                    count(*) filter (success) as successes
-            from marked join equal using ("group") group by "group" having count(*) > 1)"""
+            from marked left join signals using ("group") group by "group" having count(*) > 1)"""
 _GROUPS = "the group of each sample and its verdict: hooks on generation and on the reward function"
 
 _NAMED_APART = "an id for each prompt's samples of one step; or a row of what the learner used"
@@ -80,9 +71,9 @@ def signal(seen: Seen) -> Signal:
     """Counts them over the whole run."""
     row = seen.run.sql(f"""
         {_GROUPS_OF}
-        select count(*), count(*) filter (not equal), count(*) filter (equal and not solved),
+        select count(*), count(*) filter (not equal), count(*) filter (equal and failed),
                count(*) filter (equal and solved), coalesce(sum(tokens), 0)::bigint,
-               coalesce(sum(tokens) filter (equal and not solved), 0)::bigint,
+               coalesce(sum(tokens) filter (equal and failed), 0)::bigint,
                coalesce(sum(tokens) filter (equal and solved), 0)::bigint,
                coalesce(sum(samples), 0)::bigint, coalesce(sum(successes), 0)::bigint
         from groups

@@ -19,7 +19,7 @@ from rltrace.analysis.live.state import LiveState
 from rltrace.analysis.samples import TRAINED_USES
 from rltrace.analysis.summary import Summary, summarize
 from rltrace.trace.run import Run
-from tests.analysis.handmade import at, process, run_of, turns
+from tests.analysis.handmade import at, process, run_of, stating, turns
 from tests.analysis.test_any_numbers import random_run
 from tests.hooks.conftest import WRAP, clean_environment
 
@@ -132,7 +132,8 @@ def test_of_the_last_steps_they_are_duckdbs(synthetic: Callable[..., Any], last:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_rows_of_any_kind(tmp_path: Path, seed: int) -> None:
-    """Ids that come twice, and in several processes; groups of one; no id, no group, no value."""
+    """Ids that come twice, and in several processes; groups of one; no id, no group, no value;
+    components with weights and without."""
     rng = np.random.default_rng(seed)
     n = 80
 
@@ -174,6 +175,8 @@ def test_rows_of_any_kind(tmp_path: Path, seed: int) -> None:
         tokens=some(100, 0.3),
     )
     run = run_of(tmp_path, *made)
+    if seed % 2:
+        run = stating(run, {"reward_weights": {"a": seed % 4 - 1.0, "b": 0.5}})
     window = LiveState(run.path, last=ALL).snapshot().window
     assert window is not None
     assert_samples_agree(window, run)

@@ -20,12 +20,13 @@ from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.files import RunFiles
 from rltrace.trace.narrowed import Narrowed, Range
 from rltrace.trace.processes import Process
+from rltrace.trace.recorded import recorded_until
 from rltrace.trace.regrouped import GROUPED, regrouped
 from rltrace.trace.regrouped import NAME as REGROUPED
 from rltrace.trace.schema import TABLES
 from rltrace.trace.sources import parquet_of, quoted
 from rltrace.trace.stream import Columns
-from rltrace.trace.views import BASES, LAGS, view_statements
+from rltrace.trace.views import BASES, LAGS, RECORDED, RECORDED_VIEW, view_statements
 from rltrace.trace.vocabulary import Stage
 
 if TYPE_CHECKING:
@@ -108,6 +109,8 @@ class Run:
                     self._database.execute(LAGS)
                 if name.endswith(_REGROUPED):
                     self._regroup()
+                if name == RECORDED:
+                    self._database.execute(RECORDED_VIEW.format(recorded_until(self)))
         import duckdb
 
         try:

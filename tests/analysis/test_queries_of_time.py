@@ -73,11 +73,11 @@ def test_what_never_ended_is_shown_with_its_age(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("meta", "seconds"),
-    [({"end_real_ns": at(20)}, 19), ({"end_real_ns": at(5)}, 9), ({}, 39)],
+    [({"end_real_ns": at(20)}, 19), ({"end_real_ns": at(5)}, 9), ({"end_real_ns": None}, 39)],
     ids=["it ended", "its processes outlived its command", "nobody saw its end"],
 )
 def test_what_never_ended_is_as_old_as_the_report_says(
-    tmp_path: Path, meta: dict[str, int], seconds: float
+    tmp_path: Path, meta: dict[str, int | None], seconds: float
 ) -> None:
     """The agent of the node reads a last time after the job has ended."""
     worker = process("rollout", (Stage.ROLLOUT, 1, -1), (Stage.TRAIN, 2, 10))

@@ -115,6 +115,16 @@ def number(value: float) -> str:
     return _figures(value) if math.isfinite(value) else _no_figure(value)
 
 
+def between(low: str, high: str) -> str:
+    """`1.0 s to 2.0 s`; one figure where both ends read the same."""
+    return low if low == high else f"{low} to {high}"
+
+
+def beside(value: str, low: str, high: str) -> str:
+    """` (1.0 s to 2.0 s)`, to stand behind a value; nothing where both ends read as it does."""
+    return "" if low == high == value else f" ({between(low, high)})"
+
+
 def _no_figure(value: float) -> str:
     return UNKNOWN if math.isnan(value) else NOT_FINITE
 

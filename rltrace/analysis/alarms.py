@@ -9,11 +9,11 @@ from rltrace.analysis.alarm import ALARM, Alarm
 from rltrace.analysis.devices import count_devices
 from rltrace.analysis.freshness import freshness
 from rltrace.analysis.health import health
-from rltrace.analysis.recorded import recorded_until
 from rltrace.analysis.reward_curve import reward_curve
 from rltrace.analysis.stages import break_down
 from rltrace.analysis.staleness import staleness
 from rltrace.analysis.steps import find_steps
+from rltrace.trace.recorded import recorded_until
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
@@ -42,6 +42,6 @@ def alarms_and_notes(run: Run) -> tuple[Alarm, ...]:
         breakdown,
         reward_curve(run, steps, count_devices(run)),
         freshness(run, staleness(run)),
-        recorded_until(run, activity),
+        recorded_until(run),
     )
     return tuple(found.alarms)

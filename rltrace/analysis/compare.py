@@ -28,13 +28,13 @@ from rltrace.analysis.differing import Difference, facts_that_differ, settings_t
 from rltrace.analysis.freshness import freshness
 from rltrace.analysis.goodput import goodput
 from rltrace.analysis.health import health
-from rltrace.analysis.recorded import recorded_until
 from rltrace.analysis.reward_curve import reward_curve
 from rltrace.analysis.stages import break_down
 from rltrace.analysis.staleness import staleness
 from rltrace.analysis.step_figures import StepFigures, step_figures
 from rltrace.analysis.steps import find_steps
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
+from rltrace.trace.recorded import recorded_until
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
@@ -180,7 +180,7 @@ def _side(run: Run) -> _Side:
     devices = count_devices(run)
     found = health(
         *(run, activity, steps, breakdown, reward_curve(run, steps, devices), fresh),
-        recorded_until(run, activity),
+        recorded_until(run),
     )
     unwell = tuple(alarm.says for alarm in found.alarms if alarm.forbids or alarm.kind == CRASH)
     return _Side(figures, made, devices, unwell)

@@ -145,7 +145,7 @@ def _in_progress(
                 processes=len({span.process for span in members}),
                 spans=len(members),
                 since_ns=first.start_ns,
-                for_s=(max(recorded_until_ns, first.last_sign_ns) - first.start_ns) / 1e9,
+                for_s=(recorded_until_ns - first.start_ns) / 1e9,
                 alive_s=(first.last_sign_ns - first.start_ns) / 1e9,
                 role=role,
             )

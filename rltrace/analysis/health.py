@@ -81,13 +81,14 @@ def _stalls(steps: Steps, breakdown: Breakdown) -> list[Alarm]:
     numbers = ", ".join(str(steps.windows[i].step) for i in found.places[:NAMED])
     dots = " …" if n > NAMED else ""
     where = "no span" if found.stage is None else word(found.stage)
+    took = _seconds(found.took_s / n) + " each on average" * (n > 1)
     return [
         Alarm(
             "stall",
             ALARM if found.grave else NOTE,
-            f"{n} step{'s' * (n > 1)} ({numbers}{dots}) stalled: {_seconds(found.took_s)} where "
-            f"{_seconds(found.usual_s)} is usual, most of the difference in {where}; that cost "
-            f"{100 * found.lost_share:.0f} % of the time of all steps after warm-up",
+            f"{n} step{'s' * (n > 1)} ({numbers}{dots}) stalled: {took} "
+            f"where {_seconds(found.usual_s / n)} is usual, most of the difference in {where}; "
+            f"that cost {100 * found.lost_share:.0f} % of the time of all steps after warm-up",
             beside=found.left_out,
         )
     ]

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rltrace.analysis.alarm import LOST_SHARE, STALL_TIMES
 from rltrace.analysis.chains import Seconds
@@ -54,8 +55,10 @@ def find_stalls(steps: Steps, breakdown: Breakdown) -> Stalls | None:
     """The stalls among the steps after warm-up; None where there is none."""
     settled = [] if steps.whole_run else list(steps.settled)
     own_s = _own_s(breakdown)
-    alike_s = _usual_of_its_kind_s(settled, own_s, breakdown, usual_s(steps, breakdown))
-    least_s = np.maximum(STALL_TIMES * alike_s, alike_s + _LEAST_STALL_S)
+    generates, alike = _generates(breakdown), _held_against(settled, breakdown)
+    usually = {one: np.median(own_s[alike[one]]) if alike[one] else np.nan for one in alike}
+    alike_s = np.where(generates, usually[True], usually[False])
+    least_s = np.maximum(STALL_TIMES * alike_s, alike_s + _LEAST_STALL_S)  # NaN: nothing is longer
     stalled = [i for i in settled if own_s[i] > least_s[i]]
     while stalled and stalled[0] == settled[0]:  # slow first steps are warm-up, in a short run too
         stalled, settled = stalled[1:], settled[1:]
@@ -67,7 +70,7 @@ def find_stalls(steps: Steps, breakdown: Breakdown) -> Stalls | None:
         took_s=took_s,
         usual_s=usually_s,
         lost_share=(took_s - usually_s) / float(breakdown.steps_s[settled].sum()),
-        stage=_where(settled, stalled, breakdown),
+        stage=_where(stalled, alike, breakdown),
         left_out=False,
     )
     return replace(found, left_out=found.grave and _can_do_without(steps, breakdown, found))
@@ -83,11 +86,14 @@ def without_stalls(steps: Steps, breakdown: Breakdown) -> Steps:
 
 
 def usual_s(steps: Steps, breakdown: Breakdown) -> float:
-    """Median length of a step after warm-up without evaluation and checkpoints; NaN for too few."""
+    """Median length of a step after warm-up without evaluation and checkpoints, where only some
+    generate of one that does: of a step in progress nobody knows yet. NaN for too few."""
     settled = list(steps.settled)
     if steps.whole_run or len(settled) < FEWEST_STEPS:
         return float("nan")
-    return float(np.median(_own_s(breakdown)[settled]))
+    generates = _generates(breakdown)
+    long = [i for i in settled if generates[i]]
+    return float(np.median(_own_s(breakdown)[long or settled]))
 
 
 def _own_s(breakdown: Breakdown) -> Seconds:
@@ -95,28 +101,36 @@ def _own_s(breakdown: Breakdown) -> Seconds:
     return own
 
 
-def _usual_of_its_kind_s(
-    settled: list[int], own_s: Seconds, breakdown: Breakdown, usual: float
-) -> Seconds:
-    """What each step usually takes. Where samples are generated once for several updates, steps
-    that generate are compared with each other: they are long by design."""
-    generates = breakdown.tau_s[:, Stage.ROLLOUT] > 0
-    kinds = [[i for i in settled if generates[i] == kind] for kind in (True, False)]
-    found = np.full(len(own_s), usual)
-    if all(len(kind) >= FEWEST_STEPS for kind in kinds):
-        for kind in kinds:
-            found[kind] = np.median(own_s[kind])
+def _generates(breakdown: Breakdown) -> NDArray[np.bool_]:
+    """Of each step, whether anything was generated in it."""
+    found: NDArray[np.bool_] = breakdown.tau_s[:, Stage.ROLLOUT] > 0
     return found
 
 
-def _where(settled: list[int], stalled: list[int], breakdown: Breakdown) -> Stage | None:
+def _held_against(settled: list[int], breakdown: Breakdown) -> dict[bool, list[int]]:
+    """The settled steps that tell how long one usually takes that generates (True), and one that
+    does not; none where nobody knows. Where samples are generated once for several updates, steps
+    that generate are long by design: however few they are, only the others of them tell. One that
+    does not has less to do, so that where there are few of its kind, those that generate tell."""
+    generates = _generates(breakdown)
+    long, short = ([i for i in settled if generates[i] == kind] for kind in (True, False))
+    long = long if len(long) >= FEWEST_STEPS else []
+    return {True: long, False: short if len(short) >= FEWEST_STEPS else long}
+
+
+def _where(stalled: list[int], alike: dict[bool, list[int]], breakdown: Breakdown) -> Stage | None:
     """The stage that has most of what the stalled steps took more than usual ones."""
-    exposed_s, idle_s = breakdown.exposed_s, breakdown.unattributed_s
-    more_s = (exposed_s[stalled] - np.median(exposed_s[settled], axis=0)).sum(axis=0)
-    more_s[list(_LONG_BY_NATURE)] = 0.0
-    worst = int(np.argmax(more_s))
-    idle_more_s = float((idle_s[stalled] - np.median(idle_s[settled])).sum())
-    return None if idle_more_s > more_s[worst] else Stage(worst)
+    spent_s = np.column_stack([breakdown.exposed_s, breakdown.unattributed_s])
+    generates, more_s = _generates(breakdown), np.zeros(spent_s.shape[1])
+    for kind, peers in alike.items():
+        mine = [i for i in stalled if generates[i] == kind]
+        if mine:
+            more_s += (spent_s[mine] - np.median(spent_s[peers], axis=0)).sum(axis=0)
+    idle_more_s = more_s[-1]
+    of_stages = more_s[:-1]
+    of_stages[list(_LONG_BY_NATURE)] = 0.0
+    worst = int(np.argmax(of_stages))
+    return None if idle_more_s > of_stages[worst] else Stage(worst)
 
 
 def _can_do_without(steps: Steps, breakdown: Breakdown, found: Stalls) -> bool:

@@ -25,7 +25,6 @@ from rltrace.analysis.own_cost import OwnCost, own_cost
 from rltrace.analysis.own_figures import ComparedFigure, compare_figures
 from rltrace.analysis.pace import find_pace
 from rltrace.analysis.probe import Probe, find_probe
-from rltrace.analysis.recorded import recorded_until
 from rltrace.analysis.reward_curve import RewardCurve, reward_curve
 from rltrace.analysis.spread import Spread, spread
 from rltrace.analysis.stages import StageRow, stage_rows
@@ -43,6 +42,7 @@ from rltrace.analysis.whatif.parts import Parts, parts_of
 from rltrace.analysis.whatif.predict import Source
 from rltrace.trace.duration import lasted_s
 from rltrace.trace.errors import RltraceError
+from rltrace.trace.recorded import recorded_until
 
 if TYPE_CHECKING:
     from rltrace.hooks.figures import OwnFigure
@@ -157,7 +157,7 @@ def summarize(
     activity, steps, breakdown, lags = parts.activity, parts.steps, parts.breakdown, parts.staleness
     composed, moved, tokens = parts.composition, parts.syncs, parts.goodput
     rows = stage_rows(activity, steps, breakdown, overlap_known=not is_laid_out(run))
-    until = recorded_until(run, activity)
+    until = recorded_until(run)
     steady = list(steps.steady)
     counted = set(steady)
     idle_s = breakdown.unattributed_s[steady]

@@ -208,9 +208,10 @@ def step(number: int) -> Step:
         if recorder.open_step is not None:
             recorder.open_step.end()
         whole = _whole(number)
-        if whole is None:
+        if whole is None or whole < 0:  # -1 is what has no number
             recorder.step, recorder.open_step = -1, None
-            recorder.odd_value("rltrace.step", number, "is no integer: the step was not recorded")
+            why = "is no integer" if whole is None else "is below 0"
+            recorder.odd_value("rltrace.step", number, f"{why}: the step was not recorded")
             return _IDLE_STEP
         recorder.step = whole
         row = recorder.begin(*recorder.label("step", None))

@@ -40,9 +40,9 @@ def _answer(found: Comparison) -> Iterator[str]:
         stage = found.stage
         if stage is not None:
             part = stage.difference_s.value / found.step_s.value
-            ends = ratios.ends(stage.difference_s, _signed)
+            ends = ratios.beside(stage.difference_s, _signed)
             yield (
-                f"Most of it is {stage.name}: {_signed(stage.difference_s.value)} a step ({ends}), "
+                f"Most of it is {stage.name}: {_signed(stage.difference_s.value)} a step{ends}, "
                 f"{units.share(part)} of the difference."
             )
         else:

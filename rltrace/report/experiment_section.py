@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 from rltrace.analysis import trial
 from rltrace.analysis.bootstrap import Interval
 from rltrace.analysis.trial import Pace, Trial
 from rltrace.analysis.whatif.predict import Estimate
-from rltrace.report import units
+from rltrace.report import ratios, units
 from rltrace.report.layout import Column, Grid, Section
 from rltrace.trace.errors import ANSWER_IS_NO, CANNOT_TELL, OK
 
@@ -82,10 +81,8 @@ def _cells(before: Pace, after: Pace) -> tuple[str, ...]:
 
 
 def _interval(of: Interval) -> str:
-    if math.isnan(of.low):
-        return units.share(of.value)
-    return f"{units.share(of.value)} (95 % {_range(of.low, of.high)})"
+    return units.share(of.value) + ratios.beside(of, units.share, "95 % ")
 
 
 def _range(low: float, high: float) -> str:
-    return f"{units.share(low)} to {units.share(high)}"
+    return units.between(units.share(low), units.share(high))

@@ -73,8 +73,8 @@ def sentence(one: Finding) -> str:
 def _amount(one: Finding) -> Iterator[str]:
     """By how much a regression is one."""
     if one.outcome == REGRESSION and not math.isnan(one.worse.value):
-        ends = ratios.ends(one.worse, units.share)
-        yield f"{units.share(one.worse.value)} worse" + (f" (95 % {ends})" if ends else "")
+        ends = ratios.beside(one.worse, units.share, "95 % ")
+        yield f"{units.share(one.worse.value)} worse{ends}"
 
 
 def _normalised(one: Finding) -> Iterator[str]:
@@ -98,13 +98,12 @@ def _made(one: Finding) -> Iterator[str]:
 
 
 def _stage_line(stage: StageChange) -> str:
-    ends = ratios.ends(stage.of_step, ratios.signed_share)
+    ends = ratios.beside(stage.of_step, ratios.signed_share)
     part = ratios.signed_share(stage.of_step.value)
-    line = (
+    return (
         f"{units.seconds(stage.before_s)} a step in the baseline, "
-        f"{units.seconds(stage.after_s)} here, {part} of the step"
+        f"{units.seconds(stage.after_s)} here, {part} of the step{ends}"
     )
-    return line + (f" ({ends})" if ends else "")
 
 
 def _more(one: Finding) -> Iterator[str]:

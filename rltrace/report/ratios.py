@@ -15,9 +15,16 @@ _ALMOST_NOTHING = 1000
 
 
 def percent(ratio: Interval) -> str:
-    """`+4.2 % (+1.0 % to +7.5 %)` of a ratio of 1.042, without its ends where they are unknown."""
-    between = ends(ratio, change)
-    return change(ratio.value) + (f" ({between})" if between else "")
+    """`+4.2 % (+1.0 % to +7.5 %)` of a ratio of 1.042, without its ends where they are unknown or
+    read as it does."""
+    return change(ratio.value) + beside(ratio, change)
+
+
+def beside(interval: Interval, show: Callable[[float], str], what: str = "") -> str:
+    """` (1.0 to 2.0)`, to stand behind the value (`what` in front of the ends); empty where an end
+    is unknown, and where both read as the value."""
+    between = ends(interval, show)
+    return f" ({what}{between})" if between not in ("", show(interval.value)) else ""
 
 
 def change(ratio: float) -> str:
@@ -37,10 +44,10 @@ def signed_share(share: float) -> str:
 
 
 def ends(interval: Interval, show: Callable[[float], str]) -> str:
-    """`1.0 to 2.0`; empty where an end is unknown."""
+    """`1.0 to 2.0`, or one figure where both read the same; empty where an end is unknown."""
     if math.isnan(interval.low) or math.isnan(interval.high):
         return ""
-    return f"{show(interval.low)} to {show(interval.high)}"
+    return units.between(show(interval.low), show(interval.high))
 
 
 def columns(what: str, before: str, after: str) -> tuple[Column, ...]:

@@ -30,7 +30,7 @@ _NUMBERS = ("INT", "DOUBLE", "FLOAT", "DECIMAL")
 _ZONED = "WITH TIME ZONE"
 _LONGEST_TEXT = 200  # characters, where lines are as long as they have to be
 _SHORTENED = (32, 24, 16)  # characters, on a terminal
-_WHOLE_FROM = 1e6  # bytes and the like, which nobody reads with an exponent
+_WHOLE = (1e6, 1e18)  # bytes and the like, which nobody reads with an exponent
 
 
 def render(relation: duckdb.DuckDBPyRelation, console: Console) -> None:
@@ -151,7 +151,7 @@ def _shown(value: object, longest: int | None) -> Text:
     if value is None:
         return Text("-", style="dim")
     if isinstance(value, float):
-        return Text(f"{value:.0f}" if _WHOLE_FROM <= abs(value) < math.inf else f"{value:.6g}")
+        return Text(f"{value:.0f}" if _WHOLE[0] <= abs(value) < _WHOLE[1] else f"{value:.6g}")
     if isinstance(value, datetime):
         return Text(value.isoformat(" ", "milliseconds"))
     return Text(visible(str(value), longest if isinstance(value, str) else None))

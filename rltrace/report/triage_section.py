@@ -6,6 +6,7 @@ from rltrace.analysis.plan.selector import Design
 from rltrace.analysis.plan.triage import Fix, Triage
 from rltrace.report import units
 from rltrace.report.layout import Column, Grid, Section, listed
+from rltrace.report.walls_section import gain_words
 
 
 def triaged(found: Triage, fix: Fix | None) -> Section:
@@ -38,11 +39,7 @@ def triaged(found: Triage, fix: Fix | None) -> Section:
     if fix is not None:
         gain = ""
         if fix.found is not None:
-            by = fix.found.goodput_gain
-            gain = (
-                f": {100 * (by.middle - 1):+.0f} % tokens a device-second "
-                f"({100 * (by.low - 1):+.0f} to {100 * (by.high - 1):+.0f} %)"
-            )
+            gain = f": {gain_words(fix.found.goodput_gain)} tokens a device-second"
         lever = f" ({fix.lever})" if fix.lever else ""
         lines.append(f"first, against {fix.wall}: {fix.move}{lever}{gain}")
     notes = (

@@ -1,5 +1,5 @@
 """Numbers as people read them: a fitting unit, three figures, an en dash where nothing is known,
-and words where a sum left what a number can hold."""
+words where a sum left what a number can hold, and an exponent where nobody counts digits."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 UNKNOWN = "–"
 NOT_FINITE = "not finite"
+_LONG = 1e9
+_SHORT = 1e-6
 
 
 def seconds(value: float) -> str:
@@ -15,6 +17,8 @@ def seconds(value: float) -> str:
     if not math.isfinite(value):
         return _no_figure(value)
     size = abs(value)
+    if size >= 3599.5 * _LONG:
+        return f"{_exponent(value / 3600)} h"
     if size >= 3599.5:
         return f"{value / 3600:.1f} h"
     if size >= 120:
@@ -31,6 +35,8 @@ def count(value: float) -> str:
     """`1234` -> `1,234`, `1234567` -> `1.23 M`."""
     if not math.isfinite(value):
         return _no_figure(value)
+    if abs(value) >= 1e12 * _LONG:
+        return _exponent(value)
     for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6)):
         if abs(value) >= size:
             return f"{_figures(value / size)} {unit}"
@@ -53,6 +59,8 @@ def share(value: float) -> str:
     """`0.0421` -> `4.2 %`, `0.78` -> `78 %`."""
     if not math.isfinite(value):
         return _no_figure(value)
+    if abs(value) >= _LONG:
+        return f"{_exponent(value, 2)} %"
     percent = 100 * value
     if percent and abs(percent) < 0.01:
         return "<0.01 %" if percent > 0 else ">-0.01 %"
@@ -69,7 +77,9 @@ def plural(number: int, word: str) -> str:
 
 def ratio(value: float) -> str:
     """`3.664` -> `3.7x`."""
-    return f"{value:.1f}×" if math.isfinite(value) else _no_figure(value)
+    if not math.isfinite(value):
+        return _no_figure(value)
+    return f"{value:.1f}×" if abs(value) < _LONG else f"{_exponent(value)}×"
 
 
 @dataclass(frozen=True)
@@ -84,7 +94,10 @@ class Scale:
         """The number without its unit."""
         if not math.isfinite(seconds):
             return _no_figure(seconds)
-        rounded = round(seconds * self.per_second, self.decimals) + 0.0  # and no minus nought
+        value = seconds * self.per_second
+        if abs(value) >= _LONG:
+            return _exponent(value) if math.isfinite(value) else _no_figure(value)
+        rounded = round(value, self.decimals) + 0.0  # and no minus nought
         return f"{rounded:,.{self.decimals}f}"
 
 
@@ -102,14 +115,32 @@ def number(value: float) -> str:
     return _figures(value) if math.isfinite(value) else _no_figure(value)
 
 
+def between(low: str, high: str) -> str:
+    """`1.0 s to 2.0 s`; one figure where both ends read the same."""
+    return low if low == high else f"{low} to {high}"
+
+
+def beside(value: str, low: str, high: str) -> str:
+    """` (1.0 s to 2.0 s)`, to stand behind a value; nothing where both ends read as it does."""
+    return "" if low == high == value else f" ({between(low, high)})"
+
+
 def _no_figure(value: float) -> str:
     return UNKNOWN if math.isnan(value) else NOT_FINITE
 
 
 def _figures(value: float) -> str:
-    """Three significant figures without an exponent."""
+    """Three significant figures, with an exponent where they stand behind many noughts."""
     value = float(f"{value:.3g}")
     if value == 0:
         return "0"
+    if not _SHORT <= abs(value) < _LONG:
+        return _exponent(value)
     digits = 2 - math.floor(math.log10(abs(value)))
     return f"{value:,.{min(max(digits, 0), 6)}f}"
+
+
+def _exponent(value: float, more: int = 0) -> str:
+    """`1e308`, `1.25e-9`; `more` powers of ten more, which a float need not be able to hold."""
+    mantissa, _, power = f"{value:.2e}".partition("e")
+    return f"{float(mantissa):g}e{int(power) + more}"

@@ -49,7 +49,7 @@ def ranked(base: Baseline, found: Sequence[Prediction], beside: Sequence[str] = 
             ", ".join(one.levers),
             units.seconds(one.step_s.middle),
             _change(one.goodput_gain.middle),
-            _between(one.goodput_gain, _change),
+            units.between(_change(one.goodput_gain.low), _change(one.goodput_gain.high)),
             " + ".join(one.walls),
         )
         for one in found
@@ -90,19 +90,19 @@ def _now(base: Baseline) -> str:
 def _answer(base: Baseline, found: Prediction) -> Iterator[str]:
     yield _now(base)
     yield (
-        f"Then: {units.seconds(found.step_s.middle)} a step "
-        f"({_between(found.step_s, units.seconds)}){_devices(found.devices)}: {found.verdict}, "
-        f"{_change(found.goodput_gain.middle)} useful tokens for each device-second "
-        f"({_between(found.goodput_gain, _change)})."
+        f"Then: {units.seconds(found.step_s.middle)} a step"
+        f"{_beside(found.step_s, units.seconds)}{_devices(found.devices)}: {found.verdict}, "
+        f"{_change(found.goodput_gain.middle)} useful tokens for each device-second"
+        f"{_beside(found.goodput_gain, _change)}."
     )
     rate, per_usd = found.useful_tokens_per_device_s, found.useful_tokens_per_usd
     if not math.isnan(rate.middle):
         line = (
-            f"Goodput: {units.count(rate.middle)} useful tokens per device-second "
-            f"({_between(rate, units.count)})"
+            f"Goodput: {units.count(rate.middle)} useful tokens per device-second"
+            f"{_beside(rate, units.count)}"
         )
         if not math.isnan(per_usd.middle):
-            line += f", {units.count(per_usd.middle)} per US$ ({_between(per_usd, units.count)})"
+            line += f", {units.count(per_usd.middle)} per US${_beside(per_usd, units.count)}"
         yield f"{line}."
     if found.walls:
         yield f"Then {_binds(found.walls)}."
@@ -136,5 +136,5 @@ def _change(factor: float) -> str:
     return f"{100 * (factor - 1):+.0f} %"
 
 
-def _between(found: Estimate, show: Callable[[float], str]) -> str:
-    return f"{show(found.low)} to {show(found.high)}"
+def _beside(found: Estimate, show: Callable[[float], str]) -> str:
+    return units.beside(show(found.middle), show(found.low), show(found.high))

@@ -20,13 +20,15 @@ from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.files import RunFiles
 from rltrace.trace.narrowed import Narrowed, Range
 from rltrace.trace.processes import Process
+from rltrace.trace.recorded import recorded_until
+from rltrace.trace.refused import refused
 from rltrace.trace.regrouped import GROUPED, regrouped
 from rltrace.trace.regrouped import NAME as REGROUPED
 from rltrace.trace.schema import TABLES
 from rltrace.trace.signals import SAMPLE_REWARDS, SIGNALS, WEIGHTS, reward_weights, weights_table
 from rltrace.trace.sources import parquet_of, quoted
 from rltrace.trace.stream import Columns
-from rltrace.trace.views import BASES, LAGS, view_statements
+from rltrace.trace.views import BASES, LAGS, RECORDED, RECORDED_VIEW, view_statements
 from rltrace.trace.vocabulary import Stage
 
 if TYPE_CHECKING:
@@ -98,8 +100,8 @@ class Run:
 
     def sql(self, query: str) -> duckdb.DuckDBPyRelation:
         """Runs a query over the tables and views (docs/trace-format.md lists them). Errors:
-        `RltraceError` with DuckDB's own message for a query that does not run, and for a statement
-        that is no question: nothing is written, and no setting changed."""
+        `RltraceError` for a query that does not run (`refused`), and for a statement that is no
+        question: nothing is written, and no setting changed."""
         words = set(re.findall(r"\w+", query.lower()))
         for name, tables in BASES.items():
             if name in words:
@@ -113,20 +115,15 @@ class Run:
                     self._regroup()
                 if name == "signals":
                     self._find_signals()
+                if name == RECORDED:
+                    self._database.execute(RECORDED_VIEW.format(recorded_until(self)))
         import duckdb
 
         try:
             only_asks(query)
             relation = self._database.sql(query)
-        except duckdb.PermissionException as error:
-            said = str(error).strip().splitlines()[0].partition(": ")[2].partition(" - ")[0]
-            message = f"a query reads the tables of its run and nothing else: {said}"
-            raise RltraceError(message, WRONG_USAGE) from None
         except duckdb.Error as error:
-            said = str(error).strip().splitlines()[0]
-            known = ", ".join(sorted(n for n in BASES if not n.startswith("raw_")))
-            message = f"the query does not run: {said} (tables: {known}, processes, names)"
-            raise RltraceError(message, WRONG_USAGE) from None
+            raise refused(error, query, self._database) from None
         if relation is None:
             raise RltraceError("the query returns no rows: give a SELECT", WRONG_USAGE)
         return relation

@@ -8,6 +8,8 @@ from rltrace.trace import vocabulary
 from rltrace.trace.schema import TABLES, Column, Table
 from rltrace.trace.vocabulary import Stage, word
 
+RECORDED = "recorded"
+
 BASES = {f"raw_{name}": (name,) for name in TABLES} | {
     **{name: (name,) for name in TABLES},
     "steps": ("spans",),
@@ -19,6 +21,7 @@ BASES = {f"raw_{name}": (name,) for name in TABLES} | {
     "signals": ("trajectories", "uses", "rewards"),
     "sample_rewards": ("rewards",),
     "reward_weights": (),
+    RECORDED: (),
 }
 """The tables that must be loaded before a table or view can be queried."""
 
@@ -50,6 +53,9 @@ SELECT u.trajectory, u.step, u.version, t.first_version, t.last_version,
 FROM uses u LEFT JOIN trajectories t USING (trajectory)
 """
 """Lag in policy versions; NULL where either version is unknown, never 0."""
+
+RECORDED_VIEW = f"CREATE OR REPLACE VIEW {RECORDED} AS SELECT {{}}::BIGINT AS until_ns"
+"""One row: until when the run was recorded, as in the report (`rltrace.trace.recorded`)."""
 
 _STEPS = f"""
 CREATE OR REPLACE VIEW steps AS

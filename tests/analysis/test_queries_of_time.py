@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from rltrace.analysis.summary import summarize
+from rltrace.trace.narrowed import Range
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Fate, Finish, Stage, SyncRole
 from tests.analysis.asking import ask, columns
-from tests.analysis.handmade import process, rows, run_of
+from tests.analysis.handmade import at, process, rows, run_of
 
 MS = 1_000_000
 
@@ -67,6 +69,32 @@ def test_what_never_ended_is_shown_with_its_age(tmp_path: Path) -> None:
         ("verdict", "reward", "math", 7),
         ("weight update", "sync", "sink", 6),
     ]
+
+
+@pytest.mark.parametrize(
+    ("meta", "seconds"),
+    [({"end_real_ns": at(20)}, 19), ({"end_real_ns": at(5)}, 9), ({"end_real_ns": None}, 39)],
+    ids=["it ended", "its processes outlived its command", "nobody saw its end"],
+)
+def test_what_never_ended_is_as_old_as_the_report_says(
+    tmp_path: Path, meta: dict[str, int | None], seconds: float
+) -> None:
+    """The agent of the node reads a last time after the job has ended."""
+    worker = process("rollout", (Stage.ROLLOUT, 1, -1), (Stage.TRAIN, 2, 10))
+    agent = process("agent")
+    rows(agent, "samples", time_s=[40.0], counter=["host/used_bytes"], value=[1.0])
+    run = run_of(tmp_path, worker, agent, **meta)
+    assert columns(ask(run, "open_spans"), "seconds") == [(seconds,)]
+    assert [one.for_s for one in summarize(run).coverage.in_progress] == [seconds]
+
+
+def test_of_some_steps_what_is_open_is_as_old_as_the_report_says(tmp_path: Path) -> None:
+    """Training goes on past the range: it is in it, and makes it no longer."""
+    worker = process("rollout", (Stage.ROLLOUT, 1, -1), (Stage.TRAIN, 2, 10))
+    run = run_of(tmp_path, worker)
+    run.narrow(Range(at(0), at(8)))
+    assert columns(ask(run, "open_spans"), "seconds") == [(7,)]
+    assert [one.for_s for one in summarize(run).coverage.in_progress] == [7]
 
 
 def test_waits_are_by_name_and_role(tmp_path: Path) -> None:

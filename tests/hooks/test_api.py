@@ -308,9 +308,9 @@ rltrace.use("a", "the text " * 100)
 
 
 @pytest.mark.parametrize(
-    "number", ["7.5", "float('nan')", "float('inf')", "[1, 2]", "None", "'7.5'"]
+    "number", ["7.5", "float('nan')", "float('inf')", "[1, 2]", "None", "'7.5'", "-1", "-2.0"]
 )
-def test_a_step_that_is_no_whole_number_is_none(
+def test_a_step_that_is_no_whole_number_from_0_on_is_none(
     run_path: Path, record: Record, number: str
 ) -> None:
     done = record(f"""

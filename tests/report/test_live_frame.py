@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.make_trace import Workload, make
+from benchmarks.synthetic.played import SECOND
+from rltrace.analysis.live.job import job_of
 from rltrace.analysis.live.snapshot import (
     Dead,
     InFlight,
@@ -112,6 +114,25 @@ def test_a_killed_job_is_said_first_and_in_what_it_died(running: Snapshot) -> No
     assert "step 8 was cut off after 12.0 s" in lines[1]
     assert "rollout 2 (pid 4711 on node1) ended in Engine.generate" in text(killed)
     assert "last 10 s" not in text(killed)  # nobody does anything any more
+
+
+@pytest.mark.parametrize(
+    ("told", "alive", "says"),
+    [
+        ({"end_real_ns": 163 * SECOND}, None, "killed, or the machine went down after 2 min 43 s"),
+        ({"end_real_ns": 163 * SECOND, "exit_code": 139}, None, "killed by SIGSEGV after 2 min"),
+        ({"command_pid": 4194304}, False, "killed: its command (pid 4194304) is gone after 2 min"),
+    ],
+)
+def test_that_a_job_was_killed_is_read_at_80_columns(
+    running: Snapshot, told: dict[str, int], alive: bool | None, says: str
+) -> None:
+    told = {"id": "2026-11-23-13-07-41-train-grpo-7b", "start_real_ns": 0, **told}
+    job = job_of(Path("run"), told, False, alive, True, 163 * SECOND, 200 * SECOND)
+    [first, *_] = text(dataclasses.replace(running, job=job)).splitlines()
+    assert says in first
+    assert first.endswith("2 min 43 s")
+    assert first.startswith("rltrace top")
 
 
 def test_before_the_first_step_there_is_what_is_known(running: Snapshot) -> None:

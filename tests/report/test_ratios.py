@@ -26,5 +26,11 @@ def test_a_change_from_almost_nothing_is_no_percentage(ratio: float, words: str)
     assert ratios.change(ratio) == words
 
 
+def test_ends_that_read_as_the_value_are_left_out() -> None:
+    assert ratios.percent(Interval(1.0702, 1.0699, 1.0704)) == "+7.0 %"
+    assert ratios.percent(Interval(1.0702, 1.0699, 1.0714)) == "+7.0 % (+7.0 % to +7.1 %)"
+    assert ratios.ends(Interval(1.0702, 1.0699, 1.0704), ratios.change) == "+7.0 %"
+
+
 def test_ends_are_said_alike() -> None:
     assert ratios.percent(Interval(20, 5, 5000)) == "×20 (+400.0 % to ×1,000 or more)"

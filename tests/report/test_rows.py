@@ -72,6 +72,7 @@ def test_off_a_terminal_everything_is_there() -> None:
         ("'inf'::DOUBLE", "inf"),
         ("make_timestamp_ns(1790000000123456789)", "2026-09-21 14:13:20.123"),
         ("'[red]x'", "[red]x"),
+        ("1e308::DOUBLE", "1e+308"),
     ],
 )
 def test_values_read_well(value: str, text: str) -> None:

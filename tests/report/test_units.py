@@ -77,6 +77,26 @@ def test_the_least_share_still_has_a_bar() -> None:
     assert bar(2, 10) == "█" * 10
 
 
+@pytest.mark.parametrize(
+    ("shown", "text"),
+    [
+        (units.number(1e308), "1e308"),
+        (units.number(-1.2345e20), "-1.23e20"),
+        (units.number(123_456_789), "123,000,000"),
+        (units.number(1.25e-9), "1.25e-9"),
+        (units.count(1e308), "1e308"),
+        (units.count(2e15), "2,000 T"),
+        (units.size(1e308), "1e296 TB"),
+        (units.seconds(1e308), "2.78e304 h"),
+        (units.share(1e308), "1e310 %"),
+        (units.ratio(1e308), "1e308×"),
+        (units.scale(1e308).show(1e308), "1e308"),
+    ],
+)
+def test_what_is_beyond_all_measure_has_an_exponent(shown: str, text: str) -> None:
+    assert shown == text
+
+
 @pytest.mark.parametrize("value", [math.inf, -math.inf])
 @pytest.mark.parametrize(
     "show",

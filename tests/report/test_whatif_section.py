@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import pytest
+
 from rltrace.analysis.whatif.predict import Baseline, Estimate, Prediction
 from rltrace.report import whatif_section
 
@@ -11,15 +13,31 @@ SAME = Estimate(1.0, 1.0, 1.0)
 UNKNOWN = Estimate(math.nan, math.nan, math.nan)
 
 
-def lags_of(lags: dict[int, float]) -> str:
+def answer(lags: dict[int, float], gain: Estimate = SAME) -> tuple[str, ...]:
     base = Baseline(10.0, 10.0, "async", {}, (), lags, ())
     found = Prediction(
         levers=("lag_bound=12",), verdict="no gain", before_s=10.0, step_s=SAME.times(10),
-        gain=SAME, goodput_gain=SAME, useful_tokens_per_device_s=UNKNOWN,
+        gain=gain, goodput_gain=gain, useful_tokens_per_device_s=UNKNOWN,
         useful_tokens_per_usd=UNKNOWN, devices={}, learner_waits_share=0.0, lags=lags,
         mean_lag=1.0, stale_share=0.0, walls=(), rests_on=(),
     )  # fmt: skip
-    lines = whatif_section.one(base, found).lines
+    return tuple(whatif_section.one(base, found).lines)
+
+
+@pytest.mark.parametrize(
+    ("gain", "says"),
+    [
+        (Estimate(1.068, 1.07, 1.072), "+7 % useful tokens for each device-second."),
+        (Estimate(1.06, 1.07, 1.072), "+7 % useful tokens for each device-second (+6 % to +7 %)."),
+    ],
+)
+def test_a_range_whose_ends_read_as_its_middle_is_left_out(gain: Estimate, says: str) -> None:
+    [line] = [one for one in answer({}, gain) if one.startswith("Then:")]
+    assert line == f"Then: 10.0 s a step: no gain, {says}"
+
+
+def lags_of(lags: dict[int, float]) -> str:
+    lines = answer(lags)
     return next(line for line in lines if line.startswith("Lag in policy versions"))
 
 

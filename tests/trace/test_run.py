@@ -228,6 +228,27 @@ def test_a_wrong_query_is_said_in_one_sentence(run_path: Path, query: str) -> No
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("SELECT nope FROM spans", "no column 'nope' (spans has start_ns, end_ns, name, stage, "),
+        ("SELECT s.nope FROM main.spans s", "no column 'nope' (spans has start_ns, "),
+        ("SELECT nope FROM spans JOIN uses USING (step)", "rank; uses has time_ns, trajectory, "),
+        ("SELECT lag, nope FROM LAGS", "(lags has trajectory, step, "),
+        ("SELECT * EXCLUDE (nope) FROM names, processes", "(names has id, text; processes has "),
+        ('SELECT 1 FROM spans WHERE stage = "train"', "text stands in single quotes)"),
+        ("SELECT nope", "(tables: grouped_trajectories, lags, "),
+    ],
+)
+def test_a_query_for_a_column_that_is_not_there_is_told_those_that_are(
+    run_path: Path, query: str, says: str
+) -> None:
+    with pytest.raises(RltraceError) as caught:
+        rltrace.open_run(run_path).sql(query)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
 def test_a_column_that_an_older_writer_did_not_have_is_unknown(
     run_path: Path, record: Record
 ) -> None:

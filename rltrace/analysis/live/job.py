@@ -69,7 +69,7 @@ def job_of(
 
 def _ended(code: int | None, signalled: bool) -> tuple[str, str]:
     if code is None:
-        return KILLED, "ended, and nobody saw how: killed, or the machine went down"
+        return KILLED, "killed, or the machine went down"
     if code == 0:
         return ENDED, "ended"
     if code > 128:

@@ -23,13 +23,16 @@ class NotApplicable(Exception):
 Change = Callable[[Workload, str, Constants], Workload]
 
 ON = ("1",)
+_MOST_TIMES = 10_000
+"""More of anything is a slip of the pen, and would be replayed for ever."""
 
 
 @dataclass(frozen=True)
 class Lever:
     """`tries` are the values of the ranked table; those of order 0 are moved before all others. A
-    lever whose `tries` are `ON` is there or is not. One that is `within` a stage shortens that and
-    changes nothing else: it cannot gain more than the stage costs."""
+    lever whose `tries` are `ON` is there or is not; the values of one that is `worded` are not one
+    number. One that is `within` a stage shortens that and changes nothing else: it cannot gain more
+    than the stage costs."""
 
     name: str
     meaning: str
@@ -37,6 +40,7 @@ class Lever:
     tries: tuple[str, ...]
     order: int = 1
     within: Stage | None = None
+    worded: bool = False
 
     def moved(self, load: Workload, value: str, constants: Constants) -> Workload:
         """The workload with the lever moved. Errors: `NotApplicable`; `RltraceError` for a value
@@ -45,14 +49,16 @@ class Lever:
             on = value.lower() in ("", "1", "yes", "true", "on")
             rule = "yes (1, true, on or nothing): leave it out to keep what is"
             check(on, self.name, value, rule)
+        elif not self.worded:  # before anything is said of what the workload lacks
+            number(self.name, value.removeprefix("x"))
         return self.change(load, value, constants)
 
 
-def factor_of(value: str, now: float) -> float:
+def factor_of(name: str, value: str, now: float) -> float:
     """`x2` is a factor, `4` a number of what there is now."""
-    factor = number("the value", value[1:]) if value.startswith("x") else 0.0
-    factor = factor or number("the value", value.removeprefix("x")) / now
-    check(factor > 0, "the value", value, "above 0")
+    factor = number(name, value.removeprefix("x")) / (1.0 if value.startswith("x") else now)
+    check(factor > 0, name, value, "above 0")
+    check(factor <= _MOST_TIMES, name, value, f"at most {_MOST_TIMES:,} times what there is")
     return factor
 
 

@@ -15,8 +15,9 @@ from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.vocabulary import Stage
 
 _NAMED = (
-    Lever("placement", "who runs when", placing.placement, PLACEMENTS, 0),
-    Lever("split", "devices of rollout : training, at the same total", placing.split, (), 0),
+    Lever("placement", "who runs when", placing.placement, PLACEMENTS, 0, worded=True),
+    Lever("split", "devices of rollout : training, at the same total", placing.split, (), 0,
+          worded=True),
     Lever("devices", "all devices, a number or a factor like x2", placing.devices, ("x2",)),
     Lever("rollout_workers", "rollout workers (devices), a number or a factor like x2",
           placing.rollout_workers, ("x2",)),
@@ -27,7 +28,7 @@ _NAMED = (
     Lever("chunks", "parts in which the learner takes a batch as it comes", placing.chunks, ("4",)),
     Lever("no_barrier", "generation never waits for its longest sample", placing.no_barrier, ON),
     Lever("tail_cap", "responses are cut at so many tokens, or at a quantile like p95",
-          samples.tail_cap, ("p95",)),
+          samples.tail_cap, ("p95",), worded=True),
     Lever("repack", "the last sequences of a batch are moved together", samples.repack, ON),
     Lever("partial_rollout", "groups begun for each one needed; unfinished ones are kept",
           placing.partial_rollout, ("1.5",)),
@@ -40,7 +41,7 @@ _NAMED = (
     Lever("env_latency", "factor on the time of tools", samples.env_latency, ("0.5",)),
     Lever("env_failures", "share of samples that still fail", samples.env_failures, ("0",)),
     Lever("sync", "how weights travel: " + ", ".join(MECHANISMS) + ", then :part hidden",
-          learner.sync, ("bucketed", "relay", "delta", "direct")),
+          learner.sync, ("bucketed", "relay", "delta", "direct"), worded=True),
     Lever("sync_speed", "how many times faster weights travel", learner.sync_speed, ()),
     Lever("train_speed", "how many times faster the training stage is",
           learner.train_speed, ("1.5",)),
@@ -48,7 +49,7 @@ _NAMED = (
           learner.drop_logprob, ON),
     Lever("drop_reference", "no reference pass", learner.drop_reference, ON),
     Lever("reference_side", "the reference pass in the actors' chain", learner.reference_side,
-          ("actor",)),
+          ("actor",), worded=True),
     Lever("no_switch", "no sleep, wake and offload", learner.no_switch, ON),
     Lever("speculative", "speculative decoding, by how many sequences run",
           samples.speculative, ON),

@@ -34,7 +34,7 @@ _NO_BARRIER_SEEN = (
 def rollout_workers(load: Workload, value: str, constants: Constants) -> Workload:
     needs(not load.shared, "generation and training share their devices: use split or placement")
     needs(load.places_told, UNTOLD)
-    factor = factor_of(value, load.engine.workers)
+    factor = factor_of("rollout_workers", value, load.engine.workers)
     if not load.engine.pooled:
         check(round(factor * load.engine.workers) >= 1, "rollout_workers", value, "1 or more")
     return scaled_rollout(load, factor, constants)
@@ -43,12 +43,13 @@ def rollout_workers(load: Workload, value: str, constants: Constants) -> Workloa
 def learner_workers(load: Workload, value: str, constants: Constants) -> Workload:
     needs(not load.shared, "generation and training share their devices: use split or placement")
     needs(bool(load.serial_s), "no stage of the learner is known")
-    return scaled_learner(load, factor_of(value, load.devices.get("train", 1.0)), constants)
+    factor = factor_of("learner_workers", value, load.devices.get("train", 1.0))
+    return scaled_learner(load, factor, constants)
 
 
 def devices(load: Workload, value: str, constants: Constants) -> Workload:
     needs(bool(load.devices), "the devices are not known")
-    return grown(load, factor_of(value, load.total_devices), constants)
+    return grown(load, factor_of("devices", value, load.total_devices), constants)
 
 
 def split(load: Workload, value: str, constants: Constants) -> Workload:

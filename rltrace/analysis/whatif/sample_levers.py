@@ -20,7 +20,7 @@ from rltrace.analysis.whatif.workload import Batch, Workload
 def slots(load: Workload, value: str, constants: Constants) -> Workload:
     needs(math.isfinite(load.engine.slots), "no limit of sequences at once was seen")
     needs(load.places_told, UNTOLD)
-    factor = factor_of(value, load.engine.slots)
+    factor = factor_of("slots", value, load.engine.slots)
     slots = max(1.0, load.engine.slots * factor)
     return replace(load, engine=replace(load.engine, slots=slots))
 
@@ -67,7 +67,7 @@ def samples(load: Workload, value: str, constants: Constants) -> Workload:
     sizes = [len(b.group) / len(set(b.group)) for b in load.batches if b.group]
     needs(bool(sizes), "the samples of a prompt are not known")
     mean = sum(sizes) / len(sizes)
-    factor = max(1, round(mean * factor_of(value, mean))) / mean
+    factor = max(1, round(mean * factor_of("samples", value, mean))) / mean
     note = "more samples of a prompt are like those there are; the learner's time grows with them"
     return replace(
         load,
@@ -97,7 +97,7 @@ def _resized(batch: Batch, factor: float) -> Batch:
 
 def reward_parallel(load: Workload, value: str, constants: Constants) -> Workload:
     needs(_verdict_s(load) > 0, "verdicts take no time that was seen")
-    size = round(factor_of(value, load.reward_workers) * load.reward_workers)
+    size = round(factor_of("reward_parallel", value, load.reward_workers) * load.reward_workers)
     check(size >= 1, "reward_parallel", value, "1 or more")
     return replace(load, reward_workers=size)
 

@@ -258,7 +258,7 @@ def _checked(table: str, values: Mapping[str, Any], where: str) -> dict[str, Any
         elif isinstance(value, bool) or not isinstance(value, int | float):
             _refuse(where, f"{name} must be a number, not {value!r}")
         elif not 0 <= value <= sys.float_info.max:
-            _refuse(where, f"{name} must not be negative or infinite, and is {value}")
+            _refuse(where, f"{name} must be finite and not negative, and is {value}")
     return dict(values)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -81,13 +82,67 @@ STALLED = (6.0, 31.0, 3.0)
 
 
 def in_turns(path: Path, *steps_s: tuple[float, float, float]) -> Run:
-    spans, now = [], 0.0
+    return run_of(path, process("driver", *spans_in_turns(*steps_s)))
+
+
+def spans_in_turns(*steps_s: tuple[float, float, float]) -> list[tuple[Any, ...]]:
+    spans: list[tuple[Any, ...]] = []
+    now = 0.0
     for n, lengths in enumerate(steps_s):
         spans.append((("step", n), now, now + sum(lengths)))
         for stage, seconds in zip((Stage.ROLLOUT, Stage.REWARD, Stage.TRAIN), lengths, strict=True):
             spans.append((stage, now, now + seconds))
             now += seconds
-    return run_of(path, process("driver", *(span for span in spans if span[2] > span[1])))
+    return [span for span in spans if span[2] > span[1]]
+
+
+UPDATE = (0.0, 0.0, 1.0)
+"""A step that takes its samples from the one before it."""
+
+
+@pytest.mark.parametrize("generated_for", [2, 3, 5])
+def test_of_a_short_run_no_step_that_generates_is_held_against_those_that_do_not(
+    tmp_path: Path, generated_for: int
+) -> None:
+    """Six steps, of which every second, third or fifth generates: too few to tell their usual."""
+    lengths = [STEP if n % generated_for == 0 else UPDATE for n in range(6)]
+    assert health_of(in_turns(tmp_path, *lengths)).alarms == ()
+
+
+def test_a_step_that_only_updates_is_held_against_those_that_generate_where_few_do(
+    tmp_path: Path,
+) -> None:
+    lengths = [STEP, STEP, UPDATE, STEP, STEP, (0.0, 0.0, 90.0), STEP, STEP]
+    found = health_of(in_turns(tmp_path, *lengths))
+    assert kinds(found) == [("stall", ALARM)]
+    assert "1 step (5) stalled: 90 s where 10 s is usual" in found.alarms[0].says
+
+
+def test_what_stalled_a_step_is_told_by_steps_of_its_kind(tmp_path: Path) -> None:
+    """Every fourth step generates; one of them waits for its verdicts longer than it generates."""
+    lengths = [(12.0, 1.0, 3.0) if n % 4 == 0 else UPDATE for n in range(40)]
+    lengths[20] = (24.0, 20.0, 3.0)
+    found = health_of(in_turns(tmp_path, *lengths))
+    assert "47 s where 16 s is usual, most of the difference in reward" in found.alarms[0].says
+
+
+def test_of_several_stalls_the_mean_is_held_against_one_usual_step(tmp_path: Path) -> None:
+    lengths = [STEP, STALLED, STEP, (6.0, 51.0, 3.0), *[STEP] * 9]
+    found = health_of(in_turns(tmp_path, *lengths))
+    says = "2 steps (1, 3) stalled: 50 s each on average where 10 s is usual"
+    assert found.alarms[0].says.startswith(says)
+
+
+@pytest.mark.parametrize(("goes_on_s", "alarmed"), [(9, []), (40, [("hang", ALARM)])])
+def test_a_step_that_goes_on_may_be_one_that_generates(
+    tmp_path: Path, goes_on_s: float, alarmed: list[tuple[str, str]]
+) -> None:
+    """Every fourth step generates and takes 10 s, the others 1 s; the last has not ended."""
+    spans = spans_in_turns(*[STEP if n % 4 == 0 else UPDATE for n in range(12)])
+    begun = spans[-1][2]
+    last = (("step", 12), begun, -1), (Stage.ROLLOUT, begun, begun + goes_on_s)
+    run = run_of(tmp_path, process("driver", *spans, *last))
+    assert kinds(health_of(run)) == alarmed
 
 
 def advice(found: Summary) -> list[tuple[str, float]]:
@@ -172,9 +227,9 @@ def asked(*words: object) -> str:
         [*[STEP] * 12, (6.0, 401.0, 3.0), STEP],
         [STEP, STALLED, *[STEP] * 5, STALLED, *[STEP] * 5],
         [STEP, STEP, STALLED, STEP, STEP],
-        [*[(0.0, 1.0, 3.0)] * 9, (30.0, 1.0, 3.0), *[(0.0, 1.0, 3.0)] * 5],
+        [*[(6.0, 0.0, 3.0)] * 9, (6.0, 30.0, 3.0), *[(6.0, 0.0, 3.0)] * 5],
     ],
-    ids=["most of the time", "not few", "too few are left", "only they generate"],
+    ids=["most of the time", "not few", "too few are left", "only they have verdicts"],
 )
 def test_where_the_others_are_not_what_the_run_is_the_alarm_stands_in_place_of_the_verdict(
     tmp_path: Path, steps_s: list[tuple[float, float, float]]

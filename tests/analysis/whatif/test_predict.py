@@ -18,7 +18,7 @@ from rltrace.analysis.whatif.predict import Estimate, Source, predict, ranked
 from rltrace.analysis.whatif.replay import replay
 from rltrace.analysis.whatif.workload import Engine, Sync
 from rltrace.cli import main
-from rltrace.trace.errors import RltraceError
+from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.vocabulary import Stage
 from tests.analysis.whatif.played import ALIKE, batch, told, workload
 
@@ -315,6 +315,7 @@ def test_the_ranked_table_has_the_best_first_and_only_what_applies() -> None:
         ("tail_cap", "-4", "tail_cap must be"),
         ("tail_cap", "many", "tail_cap must be a number"),
         ("train_speed", "-1", "above 0"),
+        ("slots", "2", "no limit of sequences at once was seen"),
         ("reward_cache", "0.5", "verdicts take no time"),
         ("lag_bound", "2", "has no bound"),
         ("env_failures", "0", "fewer samples fail already"),
@@ -333,6 +334,28 @@ def test_nonsense_and_what_does_not_apply_are_one_sentence(
     with pytest.raises(RltraceError, match=says) as error:
         predict(file.workload, [(lever, value)])
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("lever", "value", "rule"),
+    [
+        *(("slots", value, "a number") for value in ("nan", "inf", "xnan", "many")),
+        ("devices", "-inf", "a number"),
+        ("devices", "x-1", "above 0"),
+        ("devices", "x0", "above 0"),
+        ("devices", "1e308", "at most 10,000 times what there is"),
+        ("split", "nan:nan", "a number"),
+        ("tail_cap", "pnan", "a number"),
+    ],
+)
+def test_a_value_that_makes_no_sense_is_wrong_usage_of_any_workload(
+    lever: str, value: str, rule: str
+) -> None:
+    """No limit of slots is known here: what a lever needs is told of values that make sense."""
+    file = told(stages={"rollout": 60, "train": 30}, devices={"shared": 16})
+    with pytest.raises(RltraceError, match=f"^{lever} must be {rule}, not '") as error:
+        predict(file.workload, [(lever, value)])
+    assert error.value.exit_code == WRONG_USAGE
 
 
 @pytest.mark.parametrize("value", ["", "1", "yes", "True"])

@@ -139,8 +139,9 @@ def test_the_tail_comes_from_what_is_stated_before_any_constant() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("[stages]\nrollout = -1", "stages.rollout must not be negative"),
-        ("[stages]\nrollout = inf", "infinite"),
+        ("[stages]\nrollout = -1", "stages.rollout must be finite and not negative"),
+        ("[stages]\nrollout = inf", "must be finite and not negative, and is inf"),
+        ("[stages]\nrollout = 3\n[rollout]\nslots = nan", "slots must be finite .* and is nan"),
         ("[stages]\nrollout = 'long'", "must be a number"),
         ("[stages]\nrolout = 3", "there is no stages.rolout"),
         ("[stage]\nrollout = 3", r"there is no table \[stage\]"),

@@ -112,7 +112,7 @@ def _read_event_files(path: Path, files: list[Path]) -> Log:
         if records:
             parts.append(records)
         elif not missed:
-            skipped.append(f"{file.name}, which has no scalars")
+            skipped.append(f"{file.name}, which {_lacks(file, 'scalars')}")
     return _in_turn(path, files, parts, skipped, {}, "TensorBoard events", "event files")
 
 
@@ -129,8 +129,12 @@ def _read_wandb_files(path: Path, files: list[Path], settings: Settings) -> Log:
         if records:
             parts.append(records)
         elif not missed:
-            skipped.append(f"{file.name}, which has no history")
+            skipped.append(f"{file.name}, which {_lacks(file, 'history')}")
     return _in_turn(path, files, parts, skipped, said, "wandb file", "wandb files")
+
+
+def _lacks(file: Path, what: str) -> str:
+    return f"has no {what}" if file.stat().st_size else "is empty"
 
 
 def _in_turn(

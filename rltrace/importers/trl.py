@@ -21,10 +21,12 @@ from rltrace.adapters.trl.tables import LABELS, PROFILED
 from rltrace.importers.fitting import whole
 from rltrace.importers.lines import Lines
 from rltrace.importers.log import Log, Record, joined, no_number, number
+from rltrace.importers.opening import check_filled, readable
 from rltrace.importers.reading import read_log
 from rltrace.importers.run_writer import ImportedRun
 from rltrace.importers.scalars import Parts, Scheme, Told, lay_out
 from rltrace.trace.errors import RltraceError
+from rltrace.trace.given_files import read_given
 from rltrace.trace.vocabulary import Stage
 
 STATE = "trainer_state.json"
@@ -80,10 +82,12 @@ def _log(path: Path) -> Log:
 
 def _read_state(path: Path) -> Log:
     """transformers writes it beside each checkpoint."""
+    with readable(path):
+        data = read_given(path)
+        changed_ns = path.stat().st_mtime_ns
+    check_filled(path, data)
     try:
-        history = list(json.loads(path.read_text("utf-8"))["log_history"])
-    except OSError as error:
-        raise RltraceError(f"{path} cannot be read: {error.strerror or error}") from None
+        history = list(json.loads(data.decode("utf-8-sig"))["log_history"])
     except (ValueError, KeyError, TypeError, RecursionError):
         raise RltraceError(f"{path} is no {STATE}: it has no log_history") from None
     lines = [line for line in history if isinstance(line, dict) and _END not in line]
@@ -97,7 +101,6 @@ def _read_state(path: Path) -> Log:
     skipped = []
     if len(records) < len(lines):
         skipped.append(f"{len(lines) - len(records)} entries without a step")
-    changed_ns = path.stat().st_mtime_ns
     return Log(str(path), STATE, tuple(steps), tuple(skipped), changed_ns, {}, dict(not_finite))
 
 

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import rltrace
+from rltrace.cli import main
 from rltrace.importers.log import Log, Record
 from rltrace.importers.run_writer import write_run
 from rltrace.importers.trl import of_log, read
@@ -83,6 +85,11 @@ def test_a_console_is_read_with_its_lines_counted_as_steps(tmp_path: Path) -> No
     assert any("says no step" in note for note in read(CONSOLE).log_notes)
 
 
+def test_a_trainer_that_the_log_does_not_name_is_left_out_of_the_answer(tmp_path: Path) -> None:
+    words = ["import", "trl", str(CONSOLE), "--out", str(tmp_path / "run")]
+    assert "\ntrl, console log: 4 steps" in CliRunner().invoke(main, words).output
+
+
 def _printed(name: str) -> list[float]:
     """What the fixture shows of a figure."""
     lines = [line for line in CONSOLE.read_text().splitlines() if f"'{name}': '" in line]
@@ -130,6 +137,7 @@ def test_a_loss_that_is_no_number_is_kept(tmp_path: Path) -> None:
     ("name", "text", "code", "said"),
     [
         ("trainer_state.json", "{}", UNREADABLE, "no log_history"),
+        ("trainer_state.json", '{"log_history": []}', UNREADABLE, "no metrics of TRL"),
         ("trainer_state.json", "{", UNREADABLE, "no log_history"),
         ("trainer_state.json", '{"log_history": null}', UNREADABLE, "no log_history"),
         ("trainer_state.json", "[" * 100_000, UNREADABLE, "no log_history"),

@@ -29,7 +29,7 @@ def read_log(path: Path, settings: Settings | None = None) -> Log:
             return _read_directory(path, settings or {})
         start = start_of(path)
         check_filled(path, start)
-        if event_files.looks_like(start):
+        if event_files.looks_like(start, path.name):
             return _read_event_files(path, [path])
         if wandb_files.looks_like(start):
             return _read_wandb_files(path, [path], settings or {})

@@ -15,6 +15,7 @@ from rltrace.importers.crc32c import crc32c
 from rltrace.importers.lines import LONGEST_LINE
 from rltrace.importers.log import Log, Record, joined, out_of_order
 from rltrace.importers.reading import read_log
+from rltrace.importers.trl import read as read_trl
 from rltrace.importers.verl import SETTINGS
 from rltrace.importers.verl import read as read_verl
 from rltrace.trace.errors import UNREADABLE, WRONG_USAGE, RltraceError
@@ -68,6 +69,72 @@ def test_a_torn_console_line_loses_its_last_number_only(tmp_path: Path) -> None:
     log = read_log(tmp_path / "log")
     assert log.records[0].metrics == {"a": 1.0, "timing_s/gen": 2.5}
     assert log.skipped == ("the last number of the last line, which is torn",)
+
+
+def test_lines_that_are_torn_or_run_together_lose_their_last_number(tmp_path: Path) -> None:
+    text = (
+        "step:1 - a:1 - b:2.5step:2 - a:3 - b:4\n"
+        "Global step 3: {'a': 1.5, 'b': 12.\n"
+        "booting\n"
+        "Global step 4: {'a': 2.5, 'bGlobal step 5: {'a': 3.5, 'b': 6}\n"
+    )
+    (tmp_path / "log").write_text(text, "utf-8")
+    log = read_log(tmp_path / "log")
+    assert [(record.step, record.metrics) for record in log.records] == [
+        (1, {"a": 1.0}),
+        (2, {"a": 3.0, "b": 4.0}),
+        (3, {"a": 1.5}),
+        (4, {}),
+        (5, {"a": 3.5, "b": 6.0}),
+    ]
+    said = "the last number of 3 lines (the first is line 1), torn or run into another"
+    assert log.skipped == (said,)
+
+
+def test_a_name_in_a_logger_s_prefix_or_a_metric_s_is_no_other_step(tmp_path: Path) -> None:
+    text = "2026-01-01 - INFO - step:3 - training/global_step:3 - step:7 - a:1\n"
+    (tmp_path / "log").write_text(text, "utf-8")
+    log = read_log(tmp_path / "log")
+    metrics = {"training/global_step": 3.0, "step": 7.0, "a": 1.0}
+    assert (log.records, log.skipped) == ((Record(3, metrics),), ())
+
+
+def test_figures_in_other_forms_are_counted(tmp_path: Path) -> None:
+    lines = (
+        "step:1 - a:1",
+        "{'loss': 0.5, 'epoch': 0.1}",
+        "a line",
+        "{'lr': 0.5}",
+        '{"step": 2, "a": 2}',
+        "step:2 - a:2",
+    )
+    (tmp_path / "log").write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    log = read_log(tmp_path / "log")
+    assert steps_of(log) == [1, 2]
+    said = "2 lines (the first is line 2): figures as another framework or logger writes them"
+    assert log.skipped == (said,)
+    (tmp_path / "log").write_text("".join(f"{line}\n" for line in lines[1:4]), "utf-8")
+    with pytest.raises(RltraceError, match=r"no metrics of verl: .*skipped: line 1: figures as"):
+        read_verl(tmp_path / "log")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "step:1 - a:2 " + " " * (1 << 20) + "x",
+        "Global step 1: {'a': 2, " + "'x': " * (1 << 18) + "{",
+        "Global step 1: {'a': 2, " + "'x': (" * (1 << 18) + "}",
+        "{'loss': 1, " + "{'x" * (1 << 18),
+        "Global step 1: {'a': 2} " + "step:" * (1 << 18),
+    ],
+    ids=["blanks", "names", "parentheses", "braces", "steps"],
+)
+def test_no_text_of_a_long_line_is_read_again_and_again(tmp_path: Path, line: str) -> None:
+    """Looked at from each of its places to its end, such a line takes hours."""
+    (tmp_path / "log").write_text(f"step:7 - a:1.0\n{line}\n", "utf-8")
+    assert read_log(tmp_path / "log").records[0] == Record(7, {"a": 1.0})
+    with pytest.raises(RltraceError):
+        read_trl(tmp_path / "log")
 
 
 def test_lines_of_other_programs_are_no_steps(tmp_path: Path) -> None:

@@ -85,6 +85,41 @@ def test_a_console_is_read_with_its_lines_counted_as_steps(tmp_path: Path) -> No
     assert any("says no step" in note for note in read(CONSOLE).log_notes)
 
 
+def test_what_a_console_has_of_torn_and_other_figures_is_counted(tmp_path: Path) -> None:
+    whole = "{{'loss': '{}', 'step_time': '0.5', 'epoch': '0.1'}}"
+    lines = (
+        "{'lr': 0.1}",
+        whole.format(1),
+        "{'loss': '0.5', 'step_ti",
+        "me': '0.5', 'epoch': '0.1'}",
+        "{'loss': '2', 'gr" + whole.format(3),
+        "step:3 - timing_s/gen:2.0",
+        "{'loss': '4', 'step_time': oops, 'epoch': '0.1'}",
+        "{'train_runtime': '4.67', 'epoch': '0.1'}",
+        "{'eval_loss': '0.5', 'ev",
+    )
+    log = tmp_path / "log"
+    log.write_text("\n".join(lines), "utf-8")
+    answer = CliRunner().invoke(
+        main, ["import", "trl", str(log), "--out", str(tmp_path / "run"), "--json"]
+    )
+    told = json.loads(answer.output)
+    assert told["steps"] == 2
+    assert (
+        "skipped: 4 lines (the first is line 3): figures in a mapping that is torn"
+        in (told["log_notes"])
+    )
+    other = "skipped: line 6: figures as another framework or logger writes them"
+    assert other in told["log_notes"]
+
+
+def test_a_console_with_nothing_but_a_torn_mapping_is_one_sentence(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("start\n{'loss': '0.5', 'step_ti\n", "utf-8")
+    with pytest.raises(RltraceError, match=r"no metrics of TRL.*line 2: figures in a mapping that"):
+        read(log)
+
+
 def test_a_trainer_that_the_log_does_not_name_is_left_out_of_the_answer(tmp_path: Path) -> None:
     words = ["import", "trl", str(CONSOLE), "--out", str(tmp_path / "run")]
     assert "\ntrl, console log: 4 steps" in CliRunner().invoke(main, words).output

@@ -21,7 +21,7 @@ from rltrace.adapters.trl.tables import LABELS, PROFILED
 from rltrace.importers import console, json_lines
 from rltrace.importers.fitting import whole
 from rltrace.importers.lines import Counted, Lines
-from rltrace.importers.log import Log, Record, joined, no_number, number
+from rltrace.importers.log import Log, Record, joined, no_number, number, out_of_order
 from rltrace.importers.opening import check_filled, is_text, readable, start_of
 from rltrace.importers.reading import read_log
 from rltrace.importers.run_writer import ImportedRun
@@ -104,8 +104,37 @@ def _read_state(path: Path) -> Log:
     skipped = []
     if len(records) < len(lines):
         skipped.append(f"{len(lines) - len(records)} entries without a step")
+    records, odd = _in_order(records)
     steps, _ = joined(records)
+    skipped += odd
     return Log(str(path), STATE, tuple(steps), tuple(skipped), changed_ns, {}, dict(not_finite))
+
+
+def _in_order(records: list[Record]) -> tuple[list[Record], list[str]]:
+    """The records in the order in which they were logged, each once, and what is to be said of it.
+
+    transformers writes them so, and takes those of the checkpoint over after a restart; a file
+    that somebody else put together need not be so. An entry has no time: where no restart explains
+    the order of the steps, it is that of their numbers.
+    """
+    once: dict[tuple[object, ...], Record] = {}
+    for record in records:
+        once.setdefault(_identity(record), record)
+    kept, said = list(once.values()), list[str]()
+    if again := len(records) - len(kept):
+        said.append(f"{again} {'entries' if again > 1 else 'entry'} that another one repeats")
+    if late := out_of_order(kept):
+        said.append(
+            f"the order of its entries, in which step {late[0]} stands after step {late[1]}: they "
+            "are sorted by step"
+        )
+        kept.sort(key=lambda record: record.step)
+    return kept, said
+
+
+def _identity(record: Record) -> tuple[object, ...]:
+    infinite = frozenset((name, str(value)) for name, value in record.not_finite.items())
+    return record.step, frozenset(record.metrics.items()), infinite
 
 
 def _read_console(path: Path) -> Log | None:

@@ -168,6 +168,39 @@ def test_a_loss_that_is_no_number_is_kept(tmp_path: Path) -> None:
     assert step.seconds == 0.5
 
 
+def state(path: Path, *steps: tuple[int, float]) -> Path:
+    """A trainer_state.json of steps and the seconds of each."""
+    history = [{"step": n, "step_time": took, "loss": 0.5, "epoch": n / 8} for n, took in steps]
+    path.write_text(json.dumps({"log_history": history}), "utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("logged", "steps", "said"),
+    [
+        ([(3, 0.3), (2, 0.2), (1, 0.1)], [1, 2, 3], ["step 2 stands after step 3"]),
+        ([(1, 0.1), (2, 0.2), (1, 0.1), (2, 0.2)], [1, 2], ["2 entries that another one repeats"]),
+        (
+            [(3, 0.3), (3, 0.3), (1, 0.1)],
+            [1, 3],
+            ["1 entry that another one repeats", "step 1 stands after step 3"],
+        ),
+        ([(1, 0.1), (2, 0.2), (3, 0.3), (2, 0.4), (3, 0.5)], [1, 2, 3, 2, 3], []),
+    ],
+    ids=["reversed", "twice", "both", "a restart"],
+)
+def test_a_state_s_steps_are_in_the_order_in_which_they_ran(
+    tmp_path: Path, logged: list[tuple[int, float]], steps: list[int], said: list[str]
+) -> None:
+    path = state(tmp_path / "trainer_state.json", *logged)
+    found = read(path)
+    assert [step.number for step in found.steps] == steps
+    skipped = [note for note in found.log_notes if note.startswith("skipped: ")]
+    assert len(skipped) == len(said)
+    assert all(what in note for what, note in zip(said, skipped, strict=True))
+    assert not any("kept in the order of the log" in note for note in found.log_notes)
+
+
 @pytest.mark.parametrize(
     ("name", "text", "code", "said"),
     [

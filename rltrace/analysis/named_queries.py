@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rltrace.dashboards import folder
 from rltrace.trace.errors import UNREADABLE, WRONG_USAGE, RltraceError
+from rltrace.trace.given_files import text_given
 
 _COMMENT = "-- "
 
@@ -48,7 +49,7 @@ def named_query(name: str) -> NamedQuery:
 
 def _read(path: Path) -> NamedQuery:
     try:
-        sql = path.read_text("utf-8")
+        sql = text_given(path)
     except (OSError, ValueError) as error:
         said = getattr(error, "strerror", None) or "it is no text"
         raise RltraceError(f"{path} cannot be read: {said}", UNREADABLE) from None

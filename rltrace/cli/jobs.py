@@ -176,8 +176,9 @@ def import_log(
     for note in done.log_notes:
         say(note)
     steps = f"steps {done.first_step} to {done.last_step}" if done.steps else "no step"
+    trainer = f" ({done.trainer})" if done.trainer else ""  # not every log tells which it was
     say(
-        f"{done.framework} ({done.trainer}), {done.kind}: {done.steps} steps ({steps}), "
+        f"{done.framework}{trainer}, {done.kind}: {done.steps} steps ({steps}), "
         f"{done.spans:,} spans, {done.readings:,} readings of counters"
     )
     say(f"the run is in {done.path}; next: rltrace report {shlex.quote(done.path)}")

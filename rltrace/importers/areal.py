@@ -17,6 +17,7 @@ from rltrace.importers import chrome
 from rltrace.importers.field import read_areal
 from rltrace.importers.fitting import is_real_ns, ns, whole
 from rltrace.importers.json_text import read_objects
+from rltrace.importers.opening import start_of
 from rltrace.importers.placed import Names, PlacedRow, PlacedSpan, Process
 from rltrace.importers.run_writer import ImportedRun
 from rltrace.importers.traced import traced_run
@@ -88,8 +89,7 @@ def read(path: Path) -> ImportedRun:
 
 def _kind(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            start = file.read(4096)
+        start = start_of(path)
     except OSError:
         return ""
     if b'"submit_ts"' in start:

@@ -3,24 +3,34 @@
 `metrics_tag:`, somewhere in a line.
 
 Around it may be what a terminal and Ray put there: colours, a progress bar, `(TaskRunner pid=7)`,
-`[repeated 2x across cluster]`. Under NumPy 2 a value may read `np.float64(2.01)`.
+`[repeated 2x across cluster]`. Under NumPy 2 a value may read `np.float64(2.01)`. What several
+processes print may run into each other, and a crash cuts a line off: then its last number may be
+cut, too (12.5 reads as 1), and is left out.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
+from rltrace.importers import json_lines
+from rltrace.importers.lines import Counted
 from rltrace.importers.log import Record, no_number, number
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-_STEP = re.compile(r"(?<![\w/.:])step:(\d{1,19}) - (.*)")
-_DICT = re.compile(r"(?<![\w/.:])(?:[Gg]lobal step|perf) (\d{1,19}): \{(.*)")
-_TAGGED = re.compile(r"metrics_tag: \{\"step\": (\d{1,19}), \"metrics\": \{(.*)")
-_ITEM = re.compile(r"['\"]([^'\"]*)['\"]: ((?:[^,(){}]|\([^()]*\))*)(,|\}|$)")
+_START = re.compile(
+    r"(?<![A-Za-z_/.:])step:(?P<dashed>\d{1,19}) - "
+    r"|(?:Global step|(?<![A-Za-z_/.:])(?:global step|perf)) (?P<dict>\d{1,19}): \{"
+    r"|metrics_tag: \{\"step\": (?P<tagged>\d{1,19}), \"metrics\": \{"
+)
+_WORDS = ("step:", "lobal step ", "perf ", "metrics_tag: ")  # one is in each, and quickly found
+_BETWEEN = " - "
+_TRL = "{'loss': "
+# Matches whatever comes, so that no text is looked at twice; what is not closed is no item.
+_ITEM = re.compile(r"['\"]([^'\"]*)['\"]: ((?:[^,(){}]|\([^()]*\))*)(,|\}|$)?")
 _NUMPY = re.compile(r"np\.\w+\(([^()]*)\)")
-_REPEATED = re.compile(r"\s*\[repeated \d+x .*$")
+_REPEATED = re.compile(r"\[repeated \d+x .*$")
 
 
 def read(
@@ -31,43 +41,77 @@ def read(
     lines."""
     records: list[Record] = []
     said: dict[str, str] = {}
-    not_finite, torn = Counter[str](), False
-    for line in lines:
-        text = _ANSI.sub("", line).rstrip()
-        found = _STEP.search(text) or _DICT.search(text) or _TAGGED.search(text)
-        if found is None:
-            for name, pattern in settings.items():
-                if name not in said and (match := pattern.search(text)):
-                    said[name] = match[1]
+    not_finite = Counter[str]()
+    torn, foreign, last_is_torn = Counted(), Counted(), False
+    for at, line in enumerate(lines, 1):
+        text, is_ended = _ANSI.sub("", line).rstrip(), line.endswith(("\n", "\r"))
+        is_torn = False
+        found = list(_pieces(text, is_ended)) if looks_like(text) else []
+        for step, pairs, is_whole in found:
+            records.append(_record(step, pairs if is_whole else pairs[:-1], not_finite))
+            is_torn |= not is_whole
+        if is_torn and is_ended:
+            torn.add(at)
+        last_is_torn = is_torn and not is_ended
+        if found:
             continue
-        metrics, infinite = dict[str, float](), dict[str, float]()
-        dashed = found.re is _STEP
-        pairs = _dashed(found[2]) if dashed else _items(found[2])
-        torn = not line.endswith(("\n", "\r")) and (dashed or "}" not in found[2])
-        if torn:
-            pairs = pairs[:-1]  # its last number may be cut: 12.5 reads as 1
-        for name, shown in pairs:
-            value = _number(shown)
-            if name and value is not None:
-                metrics[name] = value
-            else:
-                not_finite[name] += 1
-            if name and (none := no_number(_bare(shown))) is not None:
-                infinite[name] = none
-        records.append(Record(int(found[1]), metrics, not_finite=infinite))
+        if _TRL in text or json_lines.is_step(text):
+            foreign.add(at)
+        for name, pattern in settings.items():
+            if name not in said and (match := pattern.search(text)):
+                said[name] = match[1]
     skipped = []
-    if torn:
+    if torn.count:
+        skipped.append(f"the last number of {torn}, torn or run into another")
+    if last_is_torn:
         skipped.append("the last number of the last line, which is torn")
+    if foreign.count:
+        skipped.append(f"{foreign}: figures as another framework or logger writes them")
     return records, skipped, not_finite, said
 
 
+def looks_like(line: str) -> bool:
+    """Whether there are metrics in a line, in one of these forms."""
+    return any(word in line for word in _WORDS) and _START.search(line) is not None
+
+
+def _pieces(text: str, is_ended: bool) -> Iterator[tuple[int, list[tuple[str, str]], bool]]:
+    """What a line has of each step that begins in it, as names and how their values are shown, and
+    whether that is all of it, as far as one can see."""
+    starts = [
+        start
+        for number, start in enumerate(_START.finditer(text))
+        if number == 0 or not text.endswith(_BETWEEN, 0, start.start())  # a metric called so
+    ]
+    ends = [*(start.start() for start in starts[1:]), len(text)]
+    for start, end in zip(starts, ends, strict=False):
+        shown = text[start.end() : end]
+        if start["dashed"] is not None:
+            yield int(start["dashed"]), _dashed(shown), is_ended and end == len(text)
+        else:
+            yield int(start["dict"] or start["tagged"]), _items(shown), "}" in shown
+
+
+def _record(step: int, pairs: list[tuple[str, str]], not_finite: Counter[str]) -> Record:
+    metrics, infinite = dict[str, float](), dict[str, float]()
+    for name, shown in pairs:
+        value = _number(shown)
+        if name and value is not None:
+            metrics[name] = value
+        else:
+            not_finite[name] += 1
+        if name and (none := no_number(_bare(shown))) is not None:
+            infinite[name] = none
+    return Record(step, metrics, not_finite=infinite)
+
+
 def _dashed(text: str) -> list[tuple[str, str]]:
-    parts = (part.rpartition(":") for part in _REPEATED.sub("", text).split(" - "))
+    parts = (part.rpartition(":") for part in _REPEATED.sub("", text).split(_BETWEEN))
     return [(name.strip(), shown) for name, _, shown in parts]
 
 
 def _items(text: str) -> list[tuple[str, str]]:
-    return [(match[1], match[2]) for match in _ITEM.finditer(text)]
+    return [(match[1], match[2]) for match in _ITEM.finditer(text) if match[3] is not None]
 
 
 def _bare(shown: str) -> str:

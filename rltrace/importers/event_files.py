@@ -6,18 +6,22 @@ summary.proto. TensorBoard itself would bring grpc and protobuf for these four f
 from __future__ import annotations
 
 import math
+import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
 
+from rltrace.importers.crc32c import crc32c
 from rltrace.importers.fitting import ns
 from rltrace.importers.log import Record
+from rltrace.importers.opening import is_text
 from rltrace.importers.protobuf import fields
 
 MARK = "tfevents"
 """What the name of every event file has in it."""
 
 _HEADER = struct.Struct("<QI")
+_CHECKSUM_BYTES = 4
 _WALL_TIME, _STEP, _SUMMARY = 1, 2, 5  # fields of Event
 _VALUE = 1  # of Summary
 _TAG, _SIMPLE_VALUE = 1, 2  # of Summary.Value
@@ -25,47 +29,64 @@ _LARGEST_EVENT_BYTES = 1 << 30
 
 
 class _Torn(Exception):
-    """The file ends within a record, or is damaged there."""
+    """The file ends within a record, or is damaged where the length of one stands."""
 
 
-def looks_like(start: bytes) -> bool:
-    """Whether a file that begins with these bytes is one of records."""
-    return len(start) >= _HEADER.size and _length(start[: _HEADER.size]) is not None
+def looks_like(start: bytes, name: str) -> bool:
+    """Whether a file of that name that begins with these bytes is one of records, be it damaged."""
+    return _length(start[: _HEADER.size]) is not None or (MARK in name and not is_text(start))
 
 
 def read(path: Path) -> tuple[list[Record], list[str]]:
     """The scalars of one event file, those that belong to one step and follow each other as one
     record, and what was skipped. Errors: OSError."""
     records: list[Record] = []
+    skipped: list[str] = []
+    damaged = first_damaged = 0
     try:
-        for event in _events(path):
-            found = _scalars(event)
+        for at, event in _events(path):
+            found = None if event is None else _scalars(event)
+            if found is None:
+                first_damaged = first_damaged if damaged else at
+                damaged += 1
+                continue
             if not found.readings:
                 continue
             last = records[-1] if records else None
-            again = last is not None and last.readings.keys() & found.readings.keys()
-            if last is None or last.step != found.step or again:
+            if last is None or last.step != found.step or _is_there(last, found):
                 records.append(found)
             else:
                 last.metrics.update(found.metrics)
                 last.not_finite.update(found.not_finite)
     except _Torn as torn:
-        return records, [f"{path.name} from {torn} on, where it is torn or damaged"]
-    return records, []
+        skipped.append(f"{path.name} from {torn} on, where it is torn or damaged")
+    if damaged:
+        where = f"the first at byte {first_damaged}" if damaged > 1 else f"at byte {first_damaged}"
+        skipped.append(f"{damaged} damaged record{'s' * (damaged > 1)} of {path.name}, {where}")
+    return records, skipped
 
 
-def _events(path: Path) -> Iterator[bytes]:
+def _is_there(last: Record, found: Record) -> bool:
+    """Whether any of what was found is known of the record before: then it is of the step again."""
+    return any(name in last.metrics or name in last.not_finite for name in found.readings)
+
+
+def _events(path: Path) -> Iterator[tuple[int, bytes | None]]:
+    """Where each record begins and its event; None for one that its checksum denies."""
     with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
         while header := file.read(_HEADER.size):
             at = file.tell() - len(header)
             length = _length(header)
-            body = b"" if length is None else file.read(length + 4)
-            if length is None or len(body) < length + 4:
+            if length is None or file.tell() + length + _CHECKSUM_BYTES > size:
                 raise _Torn(f"byte {at}")
-            yield body[:length]
+            event = file.read(length)
+            stored = int.from_bytes(file.read(_CHECKSUM_BYTES), "little")
+            yield at, event if checksum(event) == stored else None
 
 
-def _scalars(event: bytes) -> Record:
+def _scalars(event: bytes) -> Record | None:
+    """The scalars of an event; None for what is no event."""
     found = Record(0, {})
     try:
         for field, value in fields(event):
@@ -81,7 +102,7 @@ def _scalars(event: bytes) -> Record:
                         kept = found.metrics if math.isfinite(scalar) else found.not_finite
                         kept[named[_TAG].decode("utf-8", "replace")] = scalar
     except (IndexError, struct.error, TypeError, ValueError):
-        raise _Torn("an event that is no message") from None
+        return None
     return found
 
 
@@ -96,17 +117,5 @@ def _length(header: bytes) -> int | None:
 
 def checksum(data: bytes) -> int:
     """What a record has after its length and after its message: CRC-32C, masked."""
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc = crc >> 8 ^ _CRC32C[(crc ^ byte) & 0xFF]
-    crc ^= 0xFFFFFFFF
+    crc = crc32c(data)
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
-
-
-def _crc32c_of(byte: int) -> int:
-    for _ in range(8):
-        byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)
-    return byte
-
-
-_CRC32C = tuple(map(_crc32c_of, range(256)))  # Castagnoli's polynomial, which zlib has not

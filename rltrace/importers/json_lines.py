@@ -23,6 +23,11 @@ def looks_like(start: str) -> bool:
     return _OBJECT.match(start) is not None
 
 
+def is_step(line: str) -> bool:
+    """Whether a line of another log may be one of metrics."""
+    return '"step"' in line and looks_like(line)
+
+
 def read(lines: Iterable[str]) -> tuple[list[Record], list[str], Counter[str]]:
     """The records, what was skipped, and how often each metric was no finite number."""
     records: list[Record] = []

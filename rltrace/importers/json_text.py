@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rltrace.importers.opening import check_filled, readable
 from rltrace.trace.errors import RltraceError
+from rltrace.trace.given_files import open_given
 from rltrace.trace.texts import unpacked
 
 _BETWEEN = re.compile(r"[\s,\]]*")
@@ -30,18 +32,15 @@ class Objects:
 def read_objects(path: Path, array: str = "") -> Objects:
     """The objects of a file, of a whole one those in its `array`, if it is one with such. Errors:
     `RltraceError` for one that is missing, empty or without any."""
-    try:
-        data = path.read_bytes()
+    with readable(path), open_given(path) as file:
+        data = file.read()
         changed_ns = path.stat().st_mtime_ns
-    except OSError as error:
-        raise RltraceError(f"{path} cannot be read: {error.strerror or error}") from None
     try:
         data = unpacked(data)
     except ValueError as error:
         raise RltraceError(f"{path} cannot be read: {error}") from None
+    check_filled(path, data)
     text = data.decode("utf-8-sig", "replace").strip()
-    if not text:
-        raise RltraceError(f"{path} is empty: there is nothing to import")
     try:
         whole = json.loads(text)
     except ValueError:

@@ -3,10 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TextIO
 
 LONGEST_LINE = 1 << 22
 """Characters: a record of a thousand metrics has 50 thousand."""
+
+
+@dataclass
+class Counted:
+    """Lines of one kind: how many there are, and the number of the first."""
+
+    count: int = 0
+    first: int = 0
+
+    def add(self, number: int) -> None:
+        """One more."""
+        self.first = self.first if self.count else number
+        self.count += 1
+
+    def __str__(self) -> str:
+        if self.count == 1:
+            return f"line {self.first}"
+        return f"{self.count} lines (the first is line {self.first})"
 
 
 class Lines:

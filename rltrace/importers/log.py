@@ -43,6 +43,10 @@ class Log:
     settings: dict[str, str] = field(default_factory=dict)
     not_finite: dict[str, int] = field(default_factory=dict)
 
+    def what_was_skipped(self) -> str:
+        """It, for the end of a sentence that says that nothing else is there."""
+        return f" (skipped: {'; '.join(self.skipped)})" if self.skipped else ""
+
 
 def number(value: object) -> float | None:
     """The value as a number; None for anything else, and for NaN and infinity."""

@@ -15,6 +15,7 @@ from rltrace.adapters.slime import LABELS
 from rltrace.importers.field import read_miles
 from rltrace.importers.fitting import ns, whole
 from rltrace.importers.json_text import read_objects
+from rltrace.importers.opening import start_of
 from rltrace.importers.placed import Names, PlacedSpan, Process
 from rltrace.importers.run_writer import ImportedRun
 from rltrace.importers.traced import traced_run
@@ -38,8 +39,7 @@ def read(path: Path) -> ImportedRun:
 def _phase_files(path: Path) -> list[Path]:
     if not path.is_dir():
         try:
-            with path.open("rb") as file:
-                return [path] if b'"t0"' in file.read(4096) else []
+            return [path] if b'"t0"' in start_of(path) else []
         except OSError:
             return []  # whoever reads it as figures says why
     return sorted([*path.rglob(f"{_PHASES}.jsonl"), *path.rglob(f"{_PHASES}/*.jsonl")])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rltrace.importers.frameworks import NAMES, whose
+from rltrace.importers.opening import start_of
 from rltrace.importers.reading import read_log
 from rltrace.trace.errors import RltraceError
 
@@ -25,8 +26,7 @@ def looks_like(path: Path, framework: str) -> str:
     """What a file looks like, and who reads it, for the end of a sentence; empty where it looks
     like nothing else than what `framework` reads."""
     try:
-        with path.open("rb") as file:
-            start = file.read(4096)
+        start = start_of(path)
     except OSError:
         return ""
     for name, what, marks in _FORMS:

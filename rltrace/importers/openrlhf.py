@@ -98,6 +98,7 @@ def _check(log: Log, records: list[Record]) -> None:
         raise RltraceError(
             f"{log.path} holds no metrics of OpenRLHF: no "
             + ("“Global step 1: {...}”" if log.kind == "console log" else "numbers of a step")
+            + log.what_was_skipped()
         )
     check_framework(log, "openrlhf")
     names = {name for record in records for name in record.metrics}

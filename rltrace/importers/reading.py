@@ -11,6 +11,7 @@ from pathlib import Path
 from rltrace.importers import console, event_files, json_lines, wandb_files
 from rltrace.importers.lines import LONGEST_LINE, Lines
 from rltrace.importers.log import Log, Record, joined, plausible
+from rltrace.importers.opening import check_filled, is_text, readable, start_of
 from rltrace.importers.times import counted
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 
@@ -23,26 +24,20 @@ def read_log(path: Path, settings: Settings | None = None) -> Log:
     directory of one of the last two. `settings` are what of the configuration to look for, which a
     console log may show and wandb keeps. Errors: `RltraceError` for a file that is missing, empty
     or unreadable, and for a directory of several experiments."""
-    try:
+    with readable(path):
         if path.is_dir():
             return _read_directory(path, settings or {})
-        with path.open("rb") as file:
-            start = file.read(4096)
-        if not start.strip():
-            raise RltraceError(f"{path} is empty: there is nothing to import")
-        if event_files.looks_like(start):
+        start = start_of(path)
+        check_filled(path, start)
+        if event_files.looks_like(start, path.name):
             return _read_event_files(path, [path])
         if wandb_files.looks_like(start):
             return _read_wandb_files(path, [path], settings or {})
         return _read_text(path, start, settings or {})
-    except FileNotFoundError:
-        raise RltraceError(f"{path} does not exist: give the log of a run") from None
-    except OSError as error:
-        raise RltraceError(f"{path} cannot be read: {error.strerror or error}") from None
 
 
 def _read_text(path: Path, start: bytes, settings: Settings) -> Log:
-    if b"\0" in start:
+    if not is_text(start):
         raise RltraceError(
             f"{path} is no log of metrics: give JSON lines, a console log, TensorBoard's events or "
             "wandb's file of a run"
@@ -117,7 +112,7 @@ def _read_event_files(path: Path, files: list[Path]) -> Log:
         if records:
             parts.append(records)
         elif not missed:
-            skipped.append(f"{file.name}, which has no scalars")
+            skipped.append(f"{file.name}, which {_lacks(file, 'scalars')}")
     return _in_turn(path, files, parts, skipped, {}, "TensorBoard events", "event files")
 
 
@@ -134,8 +129,12 @@ def _read_wandb_files(path: Path, files: list[Path], settings: Settings) -> Log:
         if records:
             parts.append(records)
         elif not missed:
-            skipped.append(f"{file.name}, which has no history")
+            skipped.append(f"{file.name}, which {_lacks(file, 'history')}")
     return _in_turn(path, files, parts, skipped, said, "wandb file", "wandb files")
+
+
+def _lacks(file: Path, what: str) -> str:
+    return f"has no {what}" if file.stat().st_size else "is empty"
 
 
 def _in_turn(

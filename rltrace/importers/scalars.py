@@ -71,7 +71,8 @@ def read(path: Path, scheme: Scheme) -> ImportedRun:
 def lay_out(log: Log, scheme: Scheme) -> ImportedRun:
     """The run that a log tells of. Errors: `RltraceError` when it is no log of the framework's."""
     if not log.records:
-        raise RltraceError(f"{log.path} holds no metrics of {scheme.name}: no numbers of a step")
+        missing = f"{log.path} holds no metrics of {scheme.name}: no numbers of a step"
+        raise RltraceError(missing + log.what_was_skipped())
     check_framework(log, scheme.framework)
     records, _ = joined(_numbered(log.records, scheme.numbers))
     told = scheme.trainer(records)

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.given_files import text_given
 from rltrace.trace.texts import parsed_toml
 
 
 def read_toml(path: Path) -> dict[str, Any]:
     """What a file holds. Errors: `RltraceError` for one that is missing or no TOML."""
     try:
-        return parsed_toml(path.read_text("utf-8"))
+        return parsed_toml(text_given(path))
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is no text"
         raise RltraceError(f"{path} cannot be read: {why}", WRONG_USAGE) from None

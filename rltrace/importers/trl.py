@@ -18,19 +18,25 @@ from pathlib import Path
 from typing import Any
 
 from rltrace.adapters.trl.tables import LABELS, PROFILED
+from rltrace.importers import console, json_lines
 from rltrace.importers.fitting import whole
-from rltrace.importers.lines import Lines
-from rltrace.importers.log import Log, Record, joined, no_number, number
+from rltrace.importers.lines import Counted, Lines
+from rltrace.importers.log import Log, Record, joined, no_number, number, out_of_order
+from rltrace.importers.opening import check_filled, is_text, readable, start_of
 from rltrace.importers.reading import read_log
 from rltrace.importers.run_writer import ImportedRun
 from rltrace.importers.scalars import Parts, Scheme, Told, lay_out
 from rltrace.trace.errors import RltraceError
+from rltrace.trace.given_files import read_given
 from rltrace.trace.vocabulary import Stage
 
 STATE = "trainer_state.json"
 _PREFIX = "train/"
 _STEP_NAMES = ("train/global_step", "global_step")  # wandb's own step counts its rows
-_PRINTED = re.compile(r"(\{'(?:.*')?(?:epoch|loss)': .*\})")
+_MAPPING = re.compile(r"\{'[^{}]*\}")
+_FIGURES = re.compile(r"'(?:epoch|loss)': ")
+_TORN = re.compile(r"\{'(?:[^{}]*')?(?:epoch|loss|eval_loss)': ")
+_LONGEST_MAPPING = 1 << 18  # characters: Python takes a thousand times the bytes to read one
 _END = "train_runtime"  # of the line that sums a training up
 
 _BLOCKS = (
@@ -80,10 +86,12 @@ def _log(path: Path) -> Log:
 
 def _read_state(path: Path) -> Log:
     """transformers writes it beside each checkpoint."""
+    with readable(path):
+        data = read_given(path)
+        changed_ns = path.stat().st_mtime_ns
+    check_filled(path, data)
     try:
-        history = list(json.loads(path.read_text("utf-8"))["log_history"])
-    except OSError as error:
-        raise RltraceError(f"{path} cannot be read: {error.strerror or error}") from None
+        history = list(json.loads(data.decode("utf-8-sig"))["log_history"])
     except (ValueError, KeyError, TypeError, RecursionError):
         raise RltraceError(f"{path} is no {STATE}: it has no log_history") from None
     lines = [line for line in history if isinstance(line, dict) and _END not in line]
@@ -93,43 +101,95 @@ def _read_state(path: Path) -> Log:
         for line in lines
         if (number := whole(line.get("step"))) is not None
     ]
-    steps, _ = joined(records)
     skipped = []
     if len(records) < len(lines):
         skipped.append(f"{len(lines) - len(records)} entries without a step")
-    changed_ns = path.stat().st_mtime_ns
+    records, odd = _in_order(records)
+    steps, _ = joined(records)
+    skipped += odd
     return Log(str(path), STATE, tuple(steps), tuple(skipped), changed_ns, {}, dict(not_finite))
+
+
+def _in_order(records: list[Record]) -> tuple[list[Record], list[str]]:
+    """The records in the order in which they were logged, each once, and what is to be said of it.
+
+    transformers writes them so, and takes those of the checkpoint over after a restart; a file
+    that somebody else put together need not be so. An entry has no time: where no restart explains
+    the order of the steps, it is that of their numbers.
+    """
+    once: dict[tuple[object, ...], Record] = {}
+    for record in records:
+        once.setdefault(_identity(record), record)
+    kept, said = list(once.values()), list[str]()
+    if again := len(records) - len(kept):
+        said.append(f"{again} {'entries' if again > 1 else 'entry'} that another one repeats")
+    if late := out_of_order(kept):
+        said.append(
+            f"the order of its entries, in which step {late[0]} stands after step {late[1]}: they "
+            "are sorted by step"
+        )
+        kept.sort(key=lambda record: record.step)
+    return kept, said
+
+
+def _identity(record: Record) -> tuple[object, ...]:
+    infinite = frozenset((name, str(value)) for name, value in record.not_finite.items())
+    return record.step, frozenset(record.metrics.items()), infinite
 
 
 def _read_console(path: Path) -> Log | None:
     """What a job printed; None where it has no line of TRL's. A line is a mapping as Python prints
     it, since transformers 5 with the numbers as texts, and says no step: they are counted."""
     try:
+        start = start_of(path)
+        if not is_text(start):
+            return None
         with path.open(encoding="utf-8-sig", errors="replace") as text:
-            lines = list(_printed(Lines(text)))
+            lines, torn, foreign = _printed(Lines(text))
+        changed_ns = path.stat().st_mtime_ns
     except OSError:
         return None  # told by the reader of all other formats
-    if not lines:
+    is_json = json_lines.looks_like(start.decode("utf-8-sig", "replace"))
+    if not lines and (is_json or not torn.count):
         return None
     not_finite = Counter[str]()
     records = [_record(at, line, not_finite) for at, line in enumerate(lines, 1)]
-    skipped = ("a console log says no step: its lines are counted, each as one step",)
-    changed_ns = path.stat().st_mtime_ns
+    skipped = []
+    if records:
+        skipped.append("a console log says no step: its lines are counted, each as one step")
+    if torn.count:
+        skipped.append(f"{torn}: figures in a mapping that is torn")
+    if foreign.count:
+        skipped.append(f"{foreign}: figures as another framework or logger writes them")
     kind = "console log"
-    return Log(str(path), kind, tuple(records), skipped, changed_ns, {}, dict(not_finite))
+    return Log(str(path), kind, tuple(records), tuple(skipped), changed_ns, {}, dict(not_finite))
 
 
-def _printed(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    for line in lines:
-        found = _PRINTED.search(line)
-        if found is None:
-            continue
-        try:
-            mapping = ast.literal_eval(re.sub(r": (nan|-?inf)\b", r": '\1'", found[1]))
-        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-            continue  # all that Python's parser raises of texts
-        if isinstance(mapping, dict) and _END not in mapping:
-            yield mapping
+def _printed(lines: Iterable[str]) -> tuple[list[dict[str, Any]], Counted, Counted]:
+    """The mappings of figures, the lines where one is torn, as where a job crashed or another
+    process printed in between, and those of figures in another form."""
+    found: list[dict[str, Any]] = []
+    torn, foreign = Counted(), Counted()
+    for at, line in enumerate(lines, 1):
+        mappings = [text for text in _MAPPING.findall(line) if _FIGURES.search(text)]
+        read = [mapping for text in mappings if (mapping := _mapping(text)) is not None]
+        found += [mapping for mapping in read if _END not in mapping]
+        if len(read) < len(mappings) or _TORN.search(_MAPPING.sub("", line)):
+            torn.add(at)
+        elif not mappings and (console.looks_like(line) or json_lines.is_step(line)):
+            foreign.add(at)
+    return found, torn, foreign
+
+
+def _mapping(text: str) -> dict[str, Any] | None:
+    """What Python printed; None for what it cannot have."""
+    if len(text) > _LONGEST_MAPPING:
+        return None
+    try:
+        found = ast.literal_eval(re.sub(r": (nan|-?inf)\b", r": '\1'", text))
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return None  # all that Python's parser raises of texts
+    return found if isinstance(found, dict) else None
 
 
 def _record(step: int, line: dict[str, Any], not_finite: Counter[str]) -> Record:

@@ -129,7 +129,8 @@ def _check(log: Log) -> None:
             "JSON lines": '{"step": 1, "data": {...}}, as its file logger writes',
             "console log": "“step:1 - ...”, as its console logger writes",
         }.get(log.kind, "numbers")
-        raise RltraceError(f"{log.path} holds no metrics of verl: no {expected}")
+        missing = f"{log.path} holds no metrics of verl: no {expected}"
+        raise RltraceError(missing + log.what_was_skipped())
     check_framework(log, "verl")
     names = {name for record in log.records for name in record.metrics}
     if not any(name.startswith(TIMING) for name in names):

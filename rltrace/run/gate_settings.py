@@ -25,6 +25,7 @@ from rltrace.analysis.gate.conditions import (
     parse_condition,
 )
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.given_files import text_given
 from rltrace.trace.texts import parsed_toml
 
 FILE, PROJECT_FILE = "rltrace.toml", "pyproject.toml"
@@ -111,7 +112,7 @@ def read_settings(folder: Path) -> GateSettings:
 def _table(path: Path, keys: tuple[str, ...]) -> Mapping[str, Any] | None:
     """The table under these keys; None where the file or the table is not there."""
     try:
-        found: Any = parsed_toml(path.read_text("utf-8"))
+        found: Any = parsed_toml(text_given(path))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:

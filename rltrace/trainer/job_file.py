@@ -7,6 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from rltrace.trace.given_files import text_given
 from rltrace.trace.texts import parsed_toml
 from rltrace.trainer.config import TrainerError
 
@@ -16,7 +17,7 @@ _WALL = ("wall", "metric", "warm_up", "without", "control")
 def load_job(path: str | Path, without_cause: bool = False) -> dict[str, Any]:
     """The settings in a file, by name. Errors: `TrainerError` where it cannot be read."""
     try:
-        tables = parsed_toml(Path(path).read_text(encoding="utf-8"))
+        tables = parsed_toml(text_given(path))
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise TrainerError(f"cannot read settings from {path}: {why}") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import shutil
 import struct
 from pathlib import Path
@@ -10,10 +11,13 @@ from pathlib import Path
 import pytest
 
 from rltrace.importers import event_files
+from rltrace.importers.crc32c import crc32c
 from rltrace.importers.lines import LONGEST_LINE
 from rltrace.importers.log import Log, Record, joined, out_of_order
 from rltrace.importers.reading import read_log
+from rltrace.importers.trl import read as read_trl
 from rltrace.importers.verl import SETTINGS
+from rltrace.importers.verl import read as read_verl
 from rltrace.trace.errors import UNREADABLE, WRONG_USAGE, RltraceError
 from tests.importers.logs import FIXTURES, json_lines
 
@@ -67,6 +71,72 @@ def test_a_torn_console_line_loses_its_last_number_only(tmp_path: Path) -> None:
     assert log.skipped == ("the last number of the last line, which is torn",)
 
 
+def test_lines_that_are_torn_or_run_together_lose_their_last_number(tmp_path: Path) -> None:
+    text = (
+        "step:1 - a:1 - b:2.5step:2 - a:3 - b:4\n"
+        "Global step 3: {'a': 1.5, 'b': 12.\n"
+        "booting\n"
+        "Global step 4: {'a': 2.5, 'bGlobal step 5: {'a': 3.5, 'b': 6}\n"
+    )
+    (tmp_path / "log").write_text(text, "utf-8")
+    log = read_log(tmp_path / "log")
+    assert [(record.step, record.metrics) for record in log.records] == [
+        (1, {"a": 1.0}),
+        (2, {"a": 3.0, "b": 4.0}),
+        (3, {"a": 1.5}),
+        (4, {}),
+        (5, {"a": 3.5, "b": 6.0}),
+    ]
+    said = "the last number of 3 lines (the first is line 1), torn or run into another"
+    assert log.skipped == (said,)
+
+
+def test_a_name_in_a_logger_s_prefix_or_a_metric_s_is_no_other_step(tmp_path: Path) -> None:
+    text = "2026-01-01 - INFO - step:3 - training/global_step:3 - step:7 - a:1\n"
+    (tmp_path / "log").write_text(text, "utf-8")
+    log = read_log(tmp_path / "log")
+    metrics = {"training/global_step": 3.0, "step": 7.0, "a": 1.0}
+    assert (log.records, log.skipped) == ((Record(3, metrics),), ())
+
+
+def test_figures_in_other_forms_are_counted(tmp_path: Path) -> None:
+    lines = (
+        "step:1 - a:1",
+        "{'loss': 0.5, 'epoch': 0.1}",
+        "a line",
+        "{'lr': 0.5}",
+        '{"step": 2, "a": 2}',
+        "step:2 - a:2",
+    )
+    (tmp_path / "log").write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    log = read_log(tmp_path / "log")
+    assert steps_of(log) == [1, 2]
+    said = "2 lines (the first is line 2): figures as another framework or logger writes them"
+    assert log.skipped == (said,)
+    (tmp_path / "log").write_text("".join(f"{line}\n" for line in lines[1:4]), "utf-8")
+    with pytest.raises(RltraceError, match=r"no metrics of verl: .*skipped: line 1: figures as"):
+        read_verl(tmp_path / "log")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "step:1 - a:2 " + " " * (1 << 20) + "x",
+        "Global step 1: {'a': 2, " + "'x': " * (1 << 18) + "{",
+        "Global step 1: {'a': 2, " + "'x': (" * (1 << 18) + "}",
+        "{'loss': 1, " + "{'x" * (1 << 18),
+        "Global step 1: {'a': 2} " + "step:" * (1 << 18),
+    ],
+    ids=["blanks", "names", "parentheses", "braces", "steps"],
+)
+def test_no_text_of_a_long_line_is_read_again_and_again(tmp_path: Path, line: str) -> None:
+    """Looked at from each of its places to its end, such a line takes hours."""
+    (tmp_path / "log").write_text(f"step:7 - a:1.0\n{line}\n", "utf-8")
+    assert read_log(tmp_path / "log").records[0] == Record(7, {"a": 1.0})
+    with pytest.raises(RltraceError):
+        read_trl(tmp_path / "log")
+
+
 def test_lines_of_other_programs_are_no_steps(tmp_path: Path) -> None:
     text = "substep:1 - a:1\nglobal_step:3 - b:2\nstep:2 of 7\nstep:4 - x y/z:nan - c:np.int64(7)\n"
     (tmp_path / "log").write_text(text, "utf-8")
@@ -102,7 +172,54 @@ def test_a_damaged_event_file_is_read_up_to_the_damage(tmp_path: Path) -> None:
     (tmp_path / "x.tfevents.1").write_bytes(data)
     log = read_log(tmp_path)
     assert 1 <= len(log.records) < 4
-    assert "torn or damaged" in log.skipped[0]
+    assert any("torn or damaged" in what for what in log.skipped)
+
+
+def test_a_damaged_record_costs_that_record(tmp_path: Path) -> None:
+    records = [event(b"a", float(step), step) for step in range(1, 7)]
+    at_sum, at_value = len(records[1]) - 1, len(records[3]) - 5
+    records[1] = flipped(records[1], at_sum)
+    records[3] = flipped(records[3], at_value)
+    records[4] = framed(b"\xff no message")
+    (tmp_path / "log").write_bytes(b"".join(records))
+    log = read_log(tmp_path / "log")
+    assert log.records == tuple(Record(step, {"a": float(step)}) for step in (1, 3, 6))
+    where = len(records[0])
+    assert log.skipped == (f"3 damaged records of log, the first at byte {where}",)
+
+
+def test_a_damaged_length_ends_the_file_there(tmp_path: Path) -> None:
+    records = [event(b"a", float(step), step) for step in range(1, 5)]
+    records[2] = flipped(records[2], 0)
+    (tmp_path / "log").write_bytes(b"".join(records))
+    log = read_log(tmp_path / "log")
+    assert steps_of(log) == [1, 2]
+    where = len(records[0] + records[1])
+    assert log.skipped == (f"log from byte {where} on, where it is torn or damaged",)
+
+
+def test_an_event_file_that_is_damaged_where_it_begins_is_one_sentence(tmp_path: Path) -> None:
+    log = tmp_path / "x.tfevents.1"
+    log.write_bytes(flipped(event(b"a", 1.0, 1), 9))
+    with pytest.raises(RltraceError, match=r"no metrics of verl: .*from byte 0 on.*damaged"):
+        read_verl(log)
+
+
+def test_checksums_are_those_of_rfc_3720() -> None:
+    assert crc32c(b"123456789") == 0xE3069283
+    assert crc32c(bytes(32)) == 0x8A9136AA
+    assert crc32c(b"\xff" * 32) == 0x62A8AB43
+
+
+@pytest.mark.parametrize("size", [65535, 65536, 70001])
+def test_a_long_record_has_the_checksum_of_its_bits(size: int) -> None:
+    data = random.Random(size).randbytes(size)
+    state = 0xFFFFFFFF
+    for byte in data:
+        state ^= byte
+        for _ in range(8):
+            state = state >> 1 ^ (0x82F63B78 if state & 1 else 0)
+    assert crc32c(data) == state ^ 0xFFFFFFFF
 
 
 def test_event_files_written_at_the_same_time_are_not_mixed(tmp_path: Path) -> None:
@@ -163,10 +280,19 @@ def test_an_infinite_number_is_not_known(tmp_path: Path) -> None:
 def event(tag: bytes, value: float, step: int) -> bytes:
     """An event of one scalar, as a record of an event file."""
     one = b"\x0a" + bytes([len(tag)]) + tag + b"\x15" + struct.pack("<f", value)
-    message = b"\x10" + bytes([step]) + b"\x2a" + bytes([len(one) + 2, 0x0A, len(one)]) + one
+    return framed(b"\x10" + bytes([step, 0x2A, len(one) + 2, 0x0A, len(one)]) + one)
+
+
+def framed(message: bytes) -> bytes:
+    """A message as a record of an event file."""
     head = struct.pack("<Q", len(message))
     sums = [struct.pack("<I", event_files.checksum(part)) for part in (head, message)]
     return head + sums[0] + message + sums[1]
+
+
+def flipped(data: bytes, at: int) -> bytes:
+    """The same with one bit of a byte the other way round."""
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
 
 
 @pytest.mark.parametrize(

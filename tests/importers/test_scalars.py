@@ -5,6 +5,7 @@ The files are small and written here; each total that a run has of a stage is th
 
 from __future__ import annotations
 
+import codecs
 import json
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import rltrace
 from rltrace.analysis.framework import is_laid_out
 from rltrace.importers import IMPORTERS, MAPPED
 from rltrace.run.importing import Imported, import_log
-from rltrace.trace.errors import RltraceError
+from rltrace.trace.errors import UNREADABLE, RltraceError
 
 Steps = list[dict[str, float]]
 
@@ -255,13 +256,33 @@ def test_a_torn_last_line_costs_that_line(tmp_path: Path) -> None:
     assert any("the last one, is torn" in note for note in done.log_notes)
 
 
-@pytest.mark.parametrize("framework", sorted(IMPORTERS.keys() - set(MAPPED)))
-def test_every_importer_says_what_is_wrong_with_an_empty_log(
+NAMES = ("log.jsonl", "log.txt", "trainer_state.json", "x.tfevents.1", "run-x.wandb")
+
+
+@pytest.mark.parametrize("framework", sorted(IMPORTERS))
+def test_every_importer_says_alike_what_is_wrong_with_an_empty_log(
     tmp_path: Path, framework: str
 ) -> None:
-    log = tmp_path / "log.jsonl"
-    log.write_text("", "utf-8")
-    with pytest.raises(RltraceError, match="is empty"):
-        import_log(framework, log, tmp_path / "run")
-    with pytest.raises(RltraceError, match=r"does not exist|No such file"):
-        import_log(framework, tmp_path / "missing.jsonl", tmp_path / "run")
+    mapping = tmp_path / "map.toml"
+    mapping.write_text("[stages]\n'a' = 'train'\n", "utf-8")
+    mapped = mapping if framework in MAPPED else None
+    for log in (tmp_path / name for name in NAMES):
+        for content in (b"", b" \n\n", codecs.BOM_UTF8):
+            log.write_bytes(content)
+            with pytest.raises(RltraceError) as error:
+                import_log(framework, log, tmp_path / "run", mapped)
+            assert str(error.value) == f"{log} is empty: there is nothing to import"
+            assert error.value.exit_code == UNREADABLE
+    missing = tmp_path / "missing.jsonl"
+    with pytest.raises(RltraceError) as error:
+        import_log(framework, missing, tmp_path / "run", mapped)
+    assert str(error.value) == f"{missing} does not exist: give the log of a run"
+
+
+@pytest.mark.parametrize("name", ["x.tfevents.1", "run-x.wandb"])
+def test_a_folder_of_an_empty_file_is_one_sentence_that_names_it(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).touch()
+    with pytest.raises(
+        RltraceError, match=rf"no numbers of a step \(skipped: {name}, which is empt"
+    ):
+        import_log("slime", tmp_path, tmp_path / "run")

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import rltrace
+from rltrace.cli import main
 from rltrace.importers.log import Log, Record
 from rltrace.importers.run_writer import write_run
 from rltrace.importers.trl import of_log, read
@@ -83,6 +85,46 @@ def test_a_console_is_read_with_its_lines_counted_as_steps(tmp_path: Path) -> No
     assert any("says no step" in note for note in read(CONSOLE).log_notes)
 
 
+def test_what_a_console_has_of_torn_and_other_figures_is_counted(tmp_path: Path) -> None:
+    whole = "{{'loss': '{}', 'step_time': '0.5', 'epoch': '0.1'}}"
+    lines = (
+        "{'lr': 0.1}",
+        whole.format(1),
+        "{'loss': '0.5', 'step_ti",
+        "me': '0.5', 'epoch': '0.1'}",
+        "{'loss': '2', 'gr" + whole.format(3),
+        "step:3 - timing_s/gen:2.0",
+        "{'loss': '4', 'step_time': oops, 'epoch': '0.1'}",
+        "{'train_runtime': '4.67', 'epoch': '0.1'}",
+        "{'eval_loss': '0.5', 'ev",
+    )
+    log = tmp_path / "log"
+    log.write_text("\n".join(lines), "utf-8")
+    answer = CliRunner().invoke(
+        main, ["import", "trl", str(log), "--out", str(tmp_path / "run"), "--json"]
+    )
+    told = json.loads(answer.output)
+    assert told["steps"] == 2
+    assert (
+        "skipped: 4 lines (the first is line 3): figures in a mapping that is torn"
+        in (told["log_notes"])
+    )
+    other = "skipped: line 6: figures as another framework or logger writes them"
+    assert other in told["log_notes"]
+
+
+def test_a_console_with_nothing_but_a_torn_mapping_is_one_sentence(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("start\n{'loss': '0.5', 'step_ti\n", "utf-8")
+    with pytest.raises(RltraceError, match=r"no metrics of TRL.*line 2: figures in a mapping that"):
+        read(log)
+
+
+def test_a_trainer_that_the_log_does_not_name_is_left_out_of_the_answer(tmp_path: Path) -> None:
+    words = ["import", "trl", str(CONSOLE), "--out", str(tmp_path / "run")]
+    assert "\ntrl, console log: 4 steps" in CliRunner().invoke(main, words).output
+
+
 def _printed(name: str) -> list[float]:
     """What the fixture shows of a figure."""
     lines = [line for line in CONSOLE.read_text().splitlines() if f"'{name}': '" in line]
@@ -126,10 +168,44 @@ def test_a_loss_that_is_no_number_is_kept(tmp_path: Path) -> None:
     assert step.seconds == 0.5
 
 
+def state(path: Path, *steps: tuple[int, float]) -> Path:
+    """A trainer_state.json of steps and the seconds of each."""
+    history = [{"step": n, "step_time": took, "loss": 0.5, "epoch": n / 8} for n, took in steps]
+    path.write_text(json.dumps({"log_history": history}), "utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("logged", "steps", "said"),
+    [
+        ([(3, 0.3), (2, 0.2), (1, 0.1)], [1, 2, 3], ["step 2 stands after step 3"]),
+        ([(1, 0.1), (2, 0.2), (1, 0.1), (2, 0.2)], [1, 2], ["2 entries that another one repeats"]),
+        (
+            [(3, 0.3), (3, 0.3), (1, 0.1)],
+            [1, 3],
+            ["1 entry that another one repeats", "step 1 stands after step 3"],
+        ),
+        ([(1, 0.1), (2, 0.2), (3, 0.3), (2, 0.4), (3, 0.5)], [1, 2, 3, 2, 3], []),
+    ],
+    ids=["reversed", "twice", "both", "a restart"],
+)
+def test_a_state_s_steps_are_in_the_order_in_which_they_ran(
+    tmp_path: Path, logged: list[tuple[int, float]], steps: list[int], said: list[str]
+) -> None:
+    path = state(tmp_path / "trainer_state.json", *logged)
+    found = read(path)
+    assert [step.number for step in found.steps] == steps
+    skipped = [note for note in found.log_notes if note.startswith("skipped: ")]
+    assert len(skipped) == len(said)
+    assert all(what in note for what, note in zip(said, skipped, strict=True))
+    assert not any("kept in the order of the log" in note for note in found.log_notes)
+
+
 @pytest.mark.parametrize(
     ("name", "text", "code", "said"),
     [
         ("trainer_state.json", "{}", UNREADABLE, "no log_history"),
+        ("trainer_state.json", '{"log_history": []}', UNREADABLE, "no metrics of TRL"),
         ("trainer_state.json", "{", UNREADABLE, "no log_history"),
         ("trainer_state.json", '{"log_history": null}', UNREADABLE, "no log_history"),
         ("trainer_state.json", "[" * 100_000, UNREADABLE, "no log_history"),

@@ -32,6 +32,7 @@ from rltrace.analysis.gate.workload import (
     settings_of,
 )
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.given_files import text_given
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
@@ -146,7 +147,7 @@ def read_baseline(path: Path) -> Baseline:
         size = path.stat().st_size
         if size > _MOST_BYTES:
             raise RltraceError(f"{path} is no baseline: it has {size:,} bytes")
-        data = json.loads(path.read_text("utf-8"))
+        data = json.loads(text_given(path))
     except OSError as error:
         raise RltraceError(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError):

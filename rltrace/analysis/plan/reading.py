@@ -19,6 +19,7 @@ from rltrace.analysis.plan.training import Layout
 from rltrace.analysis.prices import table_price
 from rltrace.analysis.whatif.sync import MECHANISMS
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.given_files import text_given
 from rltrace.trace.texts import parsed_toml
 
 STACKS = ("hf", "fsdp", "megatron", "nvidia")
@@ -56,7 +57,7 @@ _SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, None: 1.0
 def read_workload(path: Path) -> Tables:
     """The tables of a workload file. Errors: `RltraceError`, one sentence."""
     try:
-        data = parsed_toml(path.read_text(encoding="utf-8"))
+        data = parsed_toml(text_given(path))
     except OSError as error:
         raise RltraceError(f"cannot read {path}: {error.strerror}") from None
     except ValueError as error:  # numbers of thousands of digits, too

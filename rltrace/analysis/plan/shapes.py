@@ -14,6 +14,7 @@ from typing import Any
 
 from rltrace.analysis.plan.constants import packaged
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.given_files import text_given
 
 _PARAMETERS = re.compile(r"([0-9]*\.?[0-9]+)\s*([KMBT]?)", re.IGNORECASE)
 _UNITS = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
@@ -127,7 +128,7 @@ def from_config(path: Path) -> Shape:
     Errors: `RltraceError` where it cannot be read or lacks what is needed.
     """
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(text_given(path))
     except OSError as error:
         raise RltraceError(f"cannot read {path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:

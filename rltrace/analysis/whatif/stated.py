@@ -19,6 +19,7 @@ from rltrace.analysis.whatif.replay import replay
 from rltrace.analysis.whatif.sync import MECHANISMS, transfer_s, weight_bytes
 from rltrace.analysis.whatif.workload import PLACEMENTS, Batch, Engine, Sync, Workload
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.given_files import text_given
 from rltrace.trace.texts import parsed_toml
 from rltrace.trace.vocabulary import Stage
 
@@ -214,7 +215,7 @@ def _tail_that_fits(made: Workload) -> Workload:
 def read_stages(path: Path) -> Stated:
     """Reads a stages file. Errors: `RltraceError`, one sentence, for what makes no sense."""
     try:
-        tables = parsed_toml(path.read_text(encoding="utf-8"))
+        tables = parsed_toml(text_given(path))
     except OSError as error:
         raise RltraceError(f"cannot read {path}: {error.strerror}") from None
     except ValueError as error:

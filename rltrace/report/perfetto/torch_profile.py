@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from rltrace.report.perfetto.tracks import Ints
 from rltrace.trace.errors import RltraceError
+from rltrace.trace.given_files import read_given
 from rltrace.trace.texts import parsed, unpacked
 
 MOST_NOTES = 24
@@ -111,7 +112,7 @@ def read(path: Path) -> Profile:
 
 def _document(path: Path) -> dict[str, Any]:
     try:
-        data = path.read_bytes()
+        data = read_given(path)
     except OSError as error:
         raise RltraceError(f"cannot read {path}: {error.strerror or error}") from error
     try:

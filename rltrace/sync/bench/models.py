@@ -14,6 +14,7 @@ import xxhash
 
 from rltrace.sync.dtypes import ITEM_BYTES, code_of, torch_name
 from rltrace.trace.errors import UNREADABLE, WRONG_USAGE, RltraceError
+from rltrace.trace.given_files import open_given
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -99,7 +100,7 @@ def _scaled(name: str, said: dict[str, Any], megabytes: float) -> Model:
 
 def _of_file(path: Path) -> Model:
     try:
-        with open(path, "rb") as file:
+        with open_given(path) as file:
             length = int.from_bytes(file.read(8), "little")
             if length > _MOST_HEADER_BYTES:
                 raise ValueError("its header is too long")

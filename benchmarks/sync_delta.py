@@ -250,11 +250,12 @@ def measure(steps: int, megabytes: int, pretraining: int) -> Result:
         ("policy gradient", 1e-6, steps),
         *((loss, lr, short) for loss in LOSSES for lr in (1e-6, 3e-6, 1e-5)),
     ):
+        name = f"{loss}, {lr:g}, {count} steps"
+        print(name, file=sys.stderr)
         model = Model()
         model.load_state_dict(start)
         found = run_of_steps(model, text, loss, lr, count)
         later = slice(min(WARM_STEPS, count - 1), None)
-        name = f"{loss}, {lr:g}, {count} steps"
         result.rows[f"{name}: bytes"] = spread([100 * x for x in found.wire[later]])
         over = spread(found.over_bound[later])
         result.notes[name] = (

@@ -126,6 +126,8 @@ class Arena:
                 raise LayoutChangedError(f"{self.folder.name} has other tensors than before")
             if not word:
                 return None
+            if Word.of(word).slot >= MOST_SLOTS:
+                raise self._damaged()
             manifest = self.control.manifest(Word.of(word).slot)
             if self.control.latest == word:
                 return manifest.version
@@ -134,7 +136,8 @@ class Arena:
         """Holds the latest version, or a given one, as long as the lease lives: its slot is not
         written to. None where nothing is published, or the given version is gone.
 
-        Errors: `LayoutChangedError`.
+        Errors: `LayoutChangedError`; `RltraceError` where something else has removed, cut or
+        overwritten the memory.
         """
         while True:
             if self.control.retired:
@@ -153,7 +156,11 @@ class Arena:
                     raise
                 return Lease(self.control.manifest(slot), data, path, slot, self.control, lock)
             if lock is not None:
+                # Nobody writes to the slot of the latest version, nor, under our lock, to this one.
+                lies = version is None and self.control.latest == word
                 lock.release()
+                if lies:
+                    raise self._damaged()
             elif not path.exists() and not self.control.retired:
                 raise RltraceError(f"{path} was removed while it was in use")
 
@@ -177,6 +184,9 @@ class Arena:
             if time.monotonic() >= deadline:
                 break
             time.sleep(_POLL_S)
+        if not self.folder.exists():
+            said = f"{self.folder} was removed while it was in use: open the publisher again"
+            raise RltraceError(said)
         if self.control.slots < self._most_slots:
             try:
                 self._make_slot(self.control.slots)
@@ -190,6 +200,12 @@ class Arena:
         """Lets go. The last one out removes the policy: its memory is free again."""
         self._maps.clear()
         self._let_go()
+
+    def _damaged(self) -> RltraceError:
+        return RltraceError(
+            f"{self.folder / CONTROL} names a version that no slot holds: something else has"
+            " written to it; end those who use this policy and remove its folder"
+        )
 
     def _make_slot(self, slot: int) -> None:
         path = slot_path(self.folder, self.control.generation, slot)

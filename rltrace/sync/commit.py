@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 
 from rltrace.sync.subscriber import PoisonedError
 from rltrace.sync.version import Manifest, Version
-from rltrace.trace.errors import CANNOT_TELL, RltraceError
+from rltrace.trace.errors import CANNOT_TELL, WRONG_USAGE, RltraceError
 
 _Answer = TypeVar("_Answer")
 
@@ -38,9 +38,12 @@ def commit_together(ranks: Sequence[Rank], version: Version, attempts: int = 2) 
     applied. Call it where nothing generates, or have the ranks' `commit` see to that.
 
     Errors: `RltraceError` where a rank could not stage, or staged something else than the others:
-    then no rank has changed. `PoisonedError` that names the ranks that failed to apply `attempts`
-    times: the engine must not be used before a version has been committed.
+    then no rank has changed; where there are no ranks. `PoisonedError` that names the ranks that
+    failed to apply `attempts` times: the engine must not be used before a version has been
+    committed.
     """
+    if not ranks:
+        raise RltraceError("there is no rank that could take a version on", WRONG_USAGE)
     staged, failed = _ask_all(ranks, lambda rank: rank.stage(version))
     found = {(m.version, m.layout_id, m.root) for m in staged.values()}
     if failed or len(found) != 1 or {m.version for m in staged.values()} != {version}:
@@ -78,4 +81,13 @@ def _ask_all(
 
 
 def _said(failed: dict[int, Exception]) -> str:
-    return "; ".join(f"rank {number}: {error}" for number, error in sorted(failed.items()))
+    return "; ".join(f"rank {number}: {_why(error)}" for number, error in sorted(failed.items()))
+
+
+def _why(error: Exception) -> str:
+    """What an error says, its kind first where it is not ours: a pipe to a rank that died gives an
+    `EOFError` and no text."""
+    kind, said = type(error).__name__, str(error)
+    if isinstance(error, RltraceError):
+        return said
+    return f"{kind}: {said}" if said else kind

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from rltrace.sync.layout import Layout
 from rltrace.sync.place import reserve
+from rltrace.trace.errors import RltraceError
 
 _PAGE = 4096
 _POPULATE_WRITE = 23  # MADV_POPULATE_WRITE: MAP_POPULATE leaves shared pages to be write-faulted
@@ -46,10 +47,14 @@ def slot_bytes(layout: Layout) -> int:
 
 def map_slot(path: Path, layout: Layout, writable: bool) -> NDArray[np.uint8]:
     """The data of a slot, in place. It is mapped whole at once, so that no copy stops at a page for
-    the first time; a reader's is read-only. Errors: `OSError`; `ValueError` for a short file."""
+    the first time; a reader's is read-only. Errors: `OSError`; `RltraceError` for a short file."""
     start = len(_header(layout))
     fd = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
     try:
+        if os.fstat(fd).st_size < start + layout.bytes:
+            raise RltraceError(
+                f"{path} was cut: its weights are gone until the next publisher opens"
+            )
         protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
         mapped = mmap.mmap(
             fd, start + layout.bytes, mmap.MAP_SHARED | mmap.MAP_POPULATE, protection

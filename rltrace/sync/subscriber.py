@@ -102,8 +102,9 @@ class Subscriber:
         return self._current(lambda arena: arena.latest())
 
     def wait(self, at_least: Version | int | None = None, timeout_s: float = 60.0) -> Version:
-        """The latest version, once there is one that is not before `at_least` (a version of the
-        same run, or a counter).
+        """The latest version, once there is one that is not before `at_least`: a version, or a
+        counter. For a version of another run nothing is waited for: a job that begins anew counts
+        from 1, and nobody would ever reach what the one before it had.
 
         Errors: `RltraceError` where there is none in time.
         """

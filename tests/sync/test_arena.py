@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import pytest
 
 from rltrace.sync import Publisher, Subscriber, Version, layout_of
 from rltrace.sync.arena import Arena
+from rltrace.sync.control import CONTROL, Control
 from rltrace.sync.place import folder_of, shared_memory
 from rltrace.trace.errors import RltraceError
 
@@ -169,6 +171,36 @@ def test_damage_is_found_before_anything_is_applied_and_healed_by_the_next_versi
         assert (target["w"] == 99).all()
         publisher.publish(filled(2))
         assert pulled(subscriber) == 2
+
+
+def test_a_control_file_that_something_else_wrote_to_ends_no_pull_in_a_hang(where: str) -> None:
+    with Publisher.open(LAYOUT, where) as publisher, Subscriber.connect(where) as subscriber:
+        publisher.publish(filled(1))
+        damaged = Control(folder_of(where) / CONTROL)
+        for slot in (1, 200):
+            damaged.latest = damaged.latest & ~0xFF | slot
+            with pytest.raises(RltraceError, match="names a version that no slot holds"):
+                subscriber.pull_into(filled(0), timeout_s=5)
+
+
+def test_a_slot_that_was_cut_is_told(where: str, memory: Path) -> None:
+    with Publisher.open(LAYOUT, where) as publisher:
+        publisher.publish(filled(1))
+        for slot in memory.rglob("slot-*.safetensors"):
+            os.truncate(slot, 4096)
+        with (
+            Subscriber.connect(where) as subscriber,
+            pytest.raises(RltraceError, match="was cut"),
+        ):
+            subscriber.pull_into(filled(0))
+
+
+def test_a_publisher_whose_memory_was_removed_says_so(where: str, memory: Path) -> None:
+    with Publisher.open(LAYOUT, where, spare=0) as publisher:
+        publisher.publish(filled(1))
+        shutil.rmtree(next(memory.iterdir()))
+        with pytest.raises(RltraceError, match="was removed while it was in use"):
+            publisher.publish(filled(2))
 
 
 def test_what_was_not_hashed_cannot_be_verified(where: str) -> None:

@@ -115,6 +115,30 @@ def test_where_one_rank_cannot_stage_none_changes(publisher: Publisher, ranks: l
     assert all(rank.holds(1) for rank in ranks)
 
 
+@pytest.mark.parametrize(
+    ("error", "said"), [(EOFError(), "EOFError$"), (OSError(32, "Broken pipe"), "Broken pipe")]
+)
+def test_a_rank_that_died_is_told_by_what_its_pipe_gives(
+    publisher: Publisher,
+    ranks: list[Rank],
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    said: str,
+) -> None:
+    def dead(version: Version) -> Manifest:
+        raise error
+
+    monkeypatch.setattr(ranks[1], "stage", dead)
+    with pytest.raises(RltraceError, match=f"rank 1: .*{said}"):
+        commit_together(ranks, publish(publisher, 1))
+    assert all(rank.holds(0) for rank in ranks)
+
+
+def test_without_ranks_nothing_can_be_taken_on(publisher: Publisher) -> None:
+    with pytest.raises(RltraceError, match="no rank"):
+        commit_together([], publish(publisher, 1))
+
+
 def test_a_rank_whose_copy_fails_applies_again_from_its_own_host(
     publisher: Publisher, ranks: list[Rank]
 ) -> None:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from rltrace.sync.bench.models import Model
 
 
+_NEAR = 0.02  # a cut model is told apart from what was asked for by more than this share of it
+
+
 @command()
 @click.option(
     "--model",
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
     type=click.FloatRange(min=0),
     default=494.0,
     show_default=True,
-    help="Of NAME, by fewer layers and tokens; 0: all of it.",
+    help="About so much of NAME, by fewer tokens and layers (whole ones, at least one); 0: all.",
 )
 @click.option("--receivers", "counts", default="1,2,4,8", show_default=True, metavar="N,N,…")
 @click.option("--rounds", type=click.IntRange(min=1), default=7, show_default=True)
@@ -117,8 +120,11 @@ def _table(model: Model, rows: list[Row]) -> Table:
     from rich.table import Table
 
     about = _about(model)
+    cut = ""
+    if abs(model.bytes - model.asked_bytes) > _NEAR * model.asked_bytes > 0:
+        cut = f" (not {model.asked_bytes / 1e6:,.0f}: layers are moved whole, at least one)"
     table = Table(
-        title=f"{model.name}: {model.bytes / 1e6:,.0f} MB in {about['tensors']} tensors,"
+        title=f"{model.name}: {model.bytes / 1e6:,.0f} MB{cut} in {about['tensors']} tensors,"
         f" {about['cores']} cores, load {about['load']:.1f}",
         box=None,
         padding=(0, 1, 0, 0),

@@ -11,7 +11,14 @@ from numpy.typing import NDArray
 from rltrace.sync.copying import Workers, copier, pieces_of
 from rltrace.sync.dtypes import code_of, torch_name
 from rltrace.sync.layout import Entry, Layout, Shard, memory_of, named_tensors
-from rltrace.sync.tensors import address_of, is_torch, load, part_of
+from rltrace.sync.tensors import (
+    address_of,
+    is_torch,
+    lies_elsewhere,
+    load,
+    overlaps_itself,
+    part_of,
+)
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 
 
@@ -30,8 +37,8 @@ class Applier:
         """Where everything goes. `weights` is what `layout_of` takes; a tensor with a `Shard` takes
         that part of what was published whole.
 
-        Errors: `RltraceError` that names a tensor that was not published, has no place here, or has
-        another shape or type; no tensor was touched.
+        Errors: `RltraceError` that names a tensor that was not published, has no place here, has
+        another shape or type, or not a place in memory for each element; no tensor was touched.
         """
         named = {name: (tensor, shard) for name, tensor, shard in named_tensors(weights)}
         plan = Plan([0] * len(self.layout.entries), [], named)
@@ -68,15 +75,23 @@ class Applier:
         entry, shape = self.layout.entries[number], tuple(int(n) for n in tensor.shape)
         part = part_of(entry, shard, shape)
         if part is None:
-            here = f"shape {list(shape)}" if shard is None else str(shard)
-            raise _refused(f"{name} has {here} here and {list(entry.shape)} where it was published")
+            here, there = _told(shape, shard), _told(entry.shape, entry.shard)
+            said = f"{name} has {here} here and {there} where it was published"
+            if entry.shard and shard is None:
+                said += ": say which part is wanted, (name, tensor, Shard(offset, global_shape))"
+            raise _refused(said)
         whole = shape == entry.shape
         address = address_of(tensor, entry.dtype) if whole else 0
         if not address and code_of(tensor.dtype) != entry.dtype:
             here, there = torch_name(code_of(tensor.dtype)), torch_name(entry.dtype)
             raise _refused(f"{name} is {here} here and {there} where it was published")
+        if not address and (why := lies_elsewhere(tensor)):
+            raise _refused(f"{name} {why}")
         if not is_torch(tensor) and not tensor.flags.writeable:
             raise _refused(f"{name} is read-only")
+        if not address and overlaps_itself(tensor):
+            said = "has elements that share their memory (was it expanded?)"
+            raise _refused(f"{name} {said}: give one with memory for each, as its clone() is")
         if address and not plan.addresses[number]:
             plan.addresses[number] = address
         elif entry.bytes:
@@ -92,6 +107,13 @@ class Plan:
     addresses: list[int]
     others: list[tuple[Entry, Any, tuple[slice, ...]]]
     kept: object  # the tensors, so that their memory stays
+
+
+def _told(shape: tuple[int, ...], shard: Shard | None) -> str:
+    if shard is None:
+        return f"shape {list(shape)}"
+    part = f"the part at {list(shard.offset)} of {list(shard.global_shape)}"
+    return f"shape {list(shape)}, {part},"
 
 
 def _refused(why: str) -> RltraceError:

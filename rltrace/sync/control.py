@@ -17,12 +17,14 @@ from numpy.typing import NDArray
 
 from rltrace.sync.blocks import BLOCK_BYTES, Digests, block_count
 from rltrace.sync.layout import Layout
+from rltrace.sync.place import check_room, reserve
 from rltrace.sync.version import MOST_EPOCHS, MOST_VERSIONS, Manifest, Version
 from rltrace.trace.errors import RltraceError
 
 CONTROL = "rltrace-control"
 """The file's name in the folder of a policy."""
 
+LEAST_SLOTS = 2
 MOST_SLOTS = 16
 
 _MAGIC = int.from_bytes(b"rltrace\0", "little")
@@ -88,7 +90,10 @@ class Control:
 
     @staticmethod
     def create(path: Path, layout: Layout, run: str, epoch: int, counter: int) -> Control:
-        """Writes the file, whole or not at all: one that is in its place is complete."""
+        """Writes the file, whole or not at all: one that is in its place is complete.
+
+        Errors: `RltraceError` where there is no room for it beside the fewest slots.
+        """
         text = layout.to_json().encode()
         page = np.zeros(_PAGE // 8, dtype=np.uint64)
         page[_AT_MAGIC], page[_AT_FORMAT] = _MAGIC, _FORMAT
@@ -97,9 +102,11 @@ class Control:
         page[_RUN] = int(run, 16)
         fresh = path.with_suffix(".new")
         size = _size(len(text), block_count(layout.bytes))
-        with open(fresh, "wb", opener=_private) as file:
+        check_room(path.parent, size + LEAST_SLOTS * layout.bytes)
+        fresh.unlink(missing_ok=True)
+        reserve(fresh, size)
+        with open(fresh, "r+b") as file:
             file.write(page.tobytes() + text)
-            os.posix_fallocate(file.fileno(), 0, size)
         fresh.replace(path)
         return Control(path)
 
@@ -223,7 +230,3 @@ def _records(text_bytes: int, blocks: int) -> tuple[int, int]:
 def _size(text_bytes: int, blocks: int) -> int:
     first, stride = _records(text_bytes, blocks)
     return (first + stride * MOST_SLOTS) * 8
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_CLOEXEC, 0o600)

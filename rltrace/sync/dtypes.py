@@ -55,19 +55,39 @@ _CODES = {
 
 _NAMES = {code: name for name, code in _CODES.items()}
 
+_CASTS = ", ".join(name for name, code in _CODES.items() if code in FLOATS)
+
 # NumPy itself has no such types: their elements are seen as unsigned integers of the same width.
 _BITS = {"BF16": "uint16", "F8_E4M3": "uint8", "F8_E5M2": "uint8", "F8_E8M0": "uint8"}
 
 
-def code_of(dtype: Any) -> str:
+def code_of(dtype: Any, what: str = "weights") -> str:
     """The code of a torch or NumPy dtype, of its name, or of a code itself.
 
-    Errors: `RltraceError` for a type that cannot travel (quantised, sub-byte, object types).
+    Errors: `RltraceError` for a type that cannot travel (quantised, sub-byte, object types), which
+    says `what` is of it.
     """
     name = str(dtype).removeprefix("torch.")
     code = _CODES.get(name, name)
     if code not in ITEM_BYTES:
-        raise RltraceError(f"weights of type {name} cannot be published", WRONG_USAGE)
+        said = f"{what} of type {name} cannot be published: make it one of {', '.join(_CODES)}"
+        raise RltraceError(said, WRONG_USAGE)
+    return code
+
+
+def cast_of(dtype: Any) -> str | None:
+    """The code of a type that floats are to be cast to; None for None, which casts nothing.
+
+    Errors: `RltraceError` for a type that they are not cast to on the way: 8-bit floats and
+    integers take scales, which a cast has not.
+    """
+    if dtype is None:
+        return None
+    name = str(dtype).removeprefix("torch.")
+    code = _CODES.get(name, name)
+    if code not in FLOATS:
+        said = f"weights are cast to one of {_CASTS} as they are published, not to {name}"
+        raise RltraceError(f"{said}: give tensors that are of that type already", WRONG_USAGE)
     return code
 
 

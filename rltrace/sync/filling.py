@@ -12,7 +12,7 @@ from rltrace.sync.blocks import BLOCK_BYTES, Digests, block_count, block_range, 
 from rltrace.sync.copying import Workers, copier, hashing_copier, pieces_of
 from rltrace.sync.dtypes import FLOATS, ITEM_BYTES, code_of, torch_name
 from rltrace.sync.layout import Entry, Layout, Shard, memory_of, named_tensors
-from rltrace.sync.tensors import address_of, is_torch, store, torch_view
+from rltrace.sync.tensors import address_of, is_torch, lies_elsewhere, store, torch_view
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 
 
@@ -161,6 +161,8 @@ def _check(entry: Entry, tensor: Any, shard: Shard | None) -> None:
         raise _refused(f"{entry.name} is another part of its whole than {opened}")
     if address_of(tensor, entry.dtype):
         return
+    if why := lies_elsewhere(tensor):
+        raise _refused(f"{entry.name} {why}")
     code = code_of(tensor.dtype)
     if code != entry.dtype and not {code, entry.dtype} <= FLOATS:
         raise _refused(

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
 from math import prod
+from operator import index
 from typing import Any
 
 import xxhash
 
-from rltrace.sync.dtypes import FLOATS, ITEM_BYTES, code_of
+from rltrace.sync.dtypes import FLOATS, ITEM_BYTES, cast_of, code_of
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 
 ALIGNMENT_BYTES = 256
@@ -107,44 +108,140 @@ class Layout:
         return layout
 
 
-def layout_of(weights: Any, dtype: Any = None, keep: Iterable[str] = ()) -> Layout:
+def layout_of(weights: Any, dtype: Any = None, keep: str | Iterable[str] = ()) -> Layout:
     """The layout of a model (its `state_dict()`), of a mapping name -> tensor, or of an iterable of
     (name, tensor) or (name, tensor, `Shard`). Tensors are torch's or NumPy's; only their type,
     shape and address are looked at, so tensors on the `meta` device will do.
 
     Tensors that share their memory whole are stored once: the first name holds them, the others
-    are aliases. `dtype` is what floating-point tensors are cast to as they are published (say
-    "bfloat16"), except those whose name matches a pattern of `keep` ("*.router.weight").
+    are aliases. So all that an iterable yields is held until this returns. `dtype` is what floating
+    point tensors are cast to as they are published (say "bfloat16"), except those of which a name
+    matches `keep`, a pattern or several ("*.router.weight").
 
-    Errors: `RltraceError` for a name that stands twice or a type that cannot travel.
+    Errors: `RltraceError` for what are no weights, a name that stands twice or that no safetensors
+    file can hold, a type that cannot travel or be cast to, a part that its whole does not hold, and
+    a pattern of `keep` that no name matches.
     """
-    cast = None if dtype is None else code_of(dtype)
-    kept = tuple(keep)
+    cast, patterns = cast_of(dtype), _patterns(keep)
     found: dict[str, tuple[str, tuple[int, ...], Shard | None]] = {}
     aliases: dict[str, str] = {}
     homes: dict[object, str] = {}
+    matched: set[str] = set()
+    kept: set[str] = set()
+    held = []  # or the next tensor might lie where this one was, and would be taken for it
     for name, tensor, shard in named_tensors(weights):
+        held.append(tensor)
+        _check_name(name)
         if name in found or name in aliases:
             raise RltraceError(f"two tensors are called {name}", WRONG_USAGE)
         home = homes.setdefault((memory_of(tensor), shard), name)
+        matching = {pattern for pattern in patterns if fnmatchcase(name, pattern)}
+        matched |= matching
+        if matching:
+            kept.add(home)
         if home != name:
             aliases[name] = home
             continue
-        code = code_of(tensor.dtype)
-        if cast in FLOATS and code in FLOATS and not any(fnmatchcase(name, p) for p in kept):
-            code = cast
-        found[name] = (code, tuple(int(n) for n in tensor.shape), shard)
+        found[name] = code_of(tensor.dtype, name), tuple(int(n) for n in tensor.shape), shard
+    for pattern in patterns:
+        if pattern not in matched:
+            said = f"no tensor is called as keep={pattern!r} says: correct the pattern, or drop it"
+            raise RltraceError(said, WRONG_USAGE)
+    if cast is not None:
+        for name, (code, shape, shard) in found.items():
+            if code in FLOATS and name not in kept:
+                found[name] = cast, shape, shard
     return Layout(_placed(found), tuple(sorted(aliases.items())))
 
 
 def named_tensors(weights: Any) -> Iterator[tuple[str, Any, Shard | None]]:
-    """What `layout_of` takes, as (name, tensor, shard)."""
-    if hasattr(weights, "state_dict"):
-        # `keep_vars`: the parameters themselves, so that tied ones are seen to be the same object.
-        weights = weights.state_dict(keep_vars=True)
-    for item in weights.items() if isinstance(weights, Mapping) else weights:
+    """What `layout_of` takes, as (name, tensor, shard).
+
+    Errors: `RltraceError` for what is none of that: other objects, sparse tensors, a shard that
+    does not lie in its whole.
+    """
+    for item in _items_of(weights):
+        if not isinstance(item, tuple | list) or len(item) not in (2, 3):
+            said = f"each of the weights is (name, tensor) or (name, tensor, Shard), {_not(item)}"
+            raise RltraceError(said, WRONG_USAGE)
         name, tensor, *spec = item
-        yield name, tensor, spec[0] if spec else None
+        if not isinstance(name, str):
+            raise RltraceError(f"the name of a tensor is a str, {_not(name)}", WRONG_USAGE)
+        if not hasattr(tensor, "data_ptr") and not hasattr(tensor, "__array_interface__"):
+            said = f"{name} is to be a tensor of torch's or NumPy's, {_not(tensor)}: leave it out"
+            raise RltraceError(said, WRONG_USAGE)
+        if hasattr(tensor, "data_ptr") and (
+            str(tensor.layout) != "torch.strided" or tensor.is_nested
+        ):
+            said = f"{name} is a sparse or nested tensor, which cannot travel: make it a dense one"
+            raise RltraceError(said, WRONG_USAGE)
+        yield name, tensor, _part(name, spec[0] if spec else None, tuple(tensor.shape))
+
+
+def _items_of(weights: Any) -> Iterable[Any]:
+    is_tensor = hasattr(weights, "data_ptr") or hasattr(weights, "__array_interface__")
+    if not is_tensor and not isinstance(weights, str | bytes | type):
+        if hasattr(weights, "state_dict"):
+            # `keep_vars`: the parameters themselves: tied ones are seen to be the same object.
+            weights = weights.state_dict(keep_vars=True)
+        if isinstance(weights, Mapping):
+            return weights.items()
+        if isinstance(weights, Iterable):
+            return weights
+    said = f"weights are a model, a mapping name -> tensor or pairs (name, tensor), {_not(weights)}"
+    raise RltraceError(said, WRONG_USAGE)
+
+
+def _not(given: object) -> str:
+    return "not None" if given is None else f"not an object of type {type(given).__name__}"
+
+
+def _part(name: str, shard: Any, shape: tuple[int, ...]) -> Shard | None:
+    """The shard in Python's own integers, so that those of two sides can be compared.
+
+    Errors: `RltraceError` where a tensor of that shape does not lie there in its whole.
+    """
+    if shard is None:
+        return None
+    try:
+        part = Shard(
+            tuple(index(n) for n in shard.offset), tuple(index(n) for n in shard.global_shape)
+        )
+    except (AttributeError, TypeError) as error:
+        said = f"the part that {name} is takes a Shard(offset, global_shape) of whole numbers"
+        raise RltraceError(f"{said}, not {shard!r:.80}", WRONG_USAGE) from error
+    here = f"{name} has shape {list(shape)}"
+    if not len(part.offset) == len(part.global_shape) == len(shape):
+        said = f"{here}, so the offset and global_shape of its Shard take {len(shape)} numbers each"
+        raise RltraceError(f"{said}: {shard!r:.80}", WRONG_USAGE)
+    ends = zip(part.offset, shape, part.global_shape, strict=True)
+    if any(not 0 <= at <= at + size <= whole for at, size, whole in ends):
+        said = f"{here}, which at {list(part.offset)} does not lie in its whole of"
+        said += f" {list(part.global_shape)}: correct its Shard(offset, global_shape)"
+        raise RltraceError(said, WRONG_USAGE)
+    return part
+
+
+def _patterns(keep: str | Iterable[str]) -> tuple[str, ...]:
+    several = isinstance(keep, Iterable) and not isinstance(keep, str)
+    patterns: tuple[Any, ...] = tuple(keep) if several else (keep,)
+    for pattern in patterns:
+        if not isinstance(pattern, str):
+            said = f'keep takes patterns of names such as "*.router.weight", {_not(pattern)}'
+            raise RltraceError(said, WRONG_USAGE)
+    return patterns
+
+
+def _check_name(name: str) -> None:
+    """Errors: `RltraceError` for a name that the header of a safetensors file cannot have."""
+    if name == "__metadata__":
+        said = "no tensor may be called __metadata__, which safetensors files use: rename it"
+        raise RltraceError(said, WRONG_USAGE)
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        said = f"the name {name!r} cannot be written in UTF-8: rename that tensor"
+        raise RltraceError(said, WRONG_USAGE) from error
 
 
 def _placed(found: Mapping[str, tuple[str, tuple[int, ...], Shard | None]]) -> tuple[Entry, ...]:

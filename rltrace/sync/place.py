@@ -10,6 +10,8 @@ from rltrace.trace.errors import WRONG_USAGE, RltraceError
 
 _SCHEME = "shm://"
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
+_MOST_NAME_BYTES = 255
+_MOST_PATH_BYTES = 3840  # of the kernel's 4,096; the rest is for the files in the folder
 
 
 def shared_memory() -> Path:
@@ -23,13 +25,15 @@ def folder_of(where: str) -> Path:
 
     Errors: `RltraceError` for anything else.
     """
-    rest = where.removeprefix(_SCHEME)
-    if rest != where and rest.startswith("/") and Path(rest).name:
-        return Path(rest)
-    if rest != where and _NAME.fullmatch(rest):
-        return shared_memory() / rest
-    said = f"{where!r} says no place for weights: shm://NAME (letters, digits, - _ .) or shm:///DIR"
-    raise RltraceError(said, WRONG_USAGE)
+    rest = where.removeprefix(_SCHEME) if isinstance(where, str) else where
+    if rest != where and (
+        _NAME.fullmatch(rest) or (rest[:1] == "/" and Path(rest).name and "\0" not in rest)
+    ):
+        folder = shared_memory() / rest  # a path from / on stays what it is
+        _check_length(folder)
+        return folder
+    said = f"{where!r:.200} says no place for weights: shm://NAME (letters, digits, - _ .) or"
+    raise RltraceError(f"{said} shm:///DIR", WRONG_USAGE)
 
 
 def make_folder(folder: Path) -> None:
@@ -67,6 +71,14 @@ def reserve(path: Path, size_bytes: int) -> None:
         path.unlink(missing_ok=True)
         free = _free_bytes(path.parent)
         raise _no_room(path.parent, size_bytes, free, f" ({error.strerror})") from error
+
+
+def _check_length(folder: Path) -> None:
+    longest = max(len(os.fsencode(part)) for part in folder.parts)
+    if longest > _MOST_NAME_BYTES or len(os.fsencode(folder)) > _MOST_PATH_BYTES:
+        said = f"the place for weights that begins with {str(folder)[:60]} has too long a name"
+        most = f"at most {_MOST_NAME_BYTES} bytes, and {_MOST_PATH_BYTES} with all folders above"
+        raise RltraceError(f"{said}: {most}", WRONG_USAGE)
 
 
 def _no_room(folder: Path, size_bytes: int, free: int, why: str = "") -> RltraceError:

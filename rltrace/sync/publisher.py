@@ -10,6 +10,7 @@ from typing import Any
 from rltrace.hooks.phases import Phases
 from rltrace.hooks.span_api import span
 from rltrace.sync.arena import Arena
+from rltrace.sync.arguments import check_opening, learner_step, whole_number
 from rltrace.sync.copying import Workers
 from rltrace.sync.filling import Filler
 from rltrace.sync.layout import Layout
@@ -54,8 +55,12 @@ class Publisher:
         as many as there are cores, at most four. `patience_s` is how long a publication may wait
         for a slot.
 
-        Errors: `RltraceError` where there is a live publisher, or too little memory.
+        Errors: `RltraceError` where there is a live publisher or too little memory, and for an
+        argument that is none.
         """
+        check_opening(layout, run)
+        slots, spare = whole_number("slots", slots), whole_number("spare", spare)
+        threads = None if threads is None else whole_number("threads", threads)
         arena = Arena.create(where, layout, slots, spare, run)
         publishes_here()
         return Publisher(arena, hashing, threads, patience_s)
@@ -71,6 +76,7 @@ class Publisher:
         Errors: `RltraceError` that names a tensor that does not fit the layout; what an iterable
         raises. Then the version before stays the latest.
         """
+        step = learner_step(step)
         self.gate()
         return self._publish(weights, step, inline=True).version
 
@@ -78,6 +84,7 @@ class Publisher:
         """As `publish`, in a thread, behind what the learner does next. The weights must not change
         before the ticket's `gate()` has returned: call it right before the next optimizer step, or
         let `gate_before(optimizer)` do that. One that is still under way is waited for first."""
+        step = learner_step(step)
         self.gate()
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="rltrace.sync")

@@ -68,7 +68,7 @@ class Subscriber:
 
         Errors: `RltraceError` where there is none in time.
         """
-        if not where.startswith("tcp://"):
+        if not str(where).startswith("tcp://"):
             arena = Arena.attach(where, timeout_s)
             return Subscriber(where, arena, Workers(threads))._told()
         from rltrace.sync.joining import Joined

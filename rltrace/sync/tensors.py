@@ -36,6 +36,34 @@ def address_of(tensor: Any, code: str) -> int:
     return 0
 
 
+def lies_elsewhere(tensor: Any) -> str:
+    """Why there are no elements here to read or fill, and what to give instead; "" where there
+    are."""
+    if hasattr(tensor, "full_tensor"):
+        said = "is a DTensor, of which this process has a part: give its full_tensor(), or its"
+        return f"{said} to_local() as (name, tensor, Shard(offset, global_shape))"
+    if is_torch(tensor) and tensor.device.type == "meta":
+        return "is on the meta device, so it has no memory: give one on a real device"
+    return ""
+
+
+def overlaps_itself(tensor: Any) -> bool:
+    """Whether two elements of the tensor may lie at one place. Strides that slicing and transposing
+    cannot make are taken for such, too: to tell exactly would be to visit every element."""
+    strides = tensor.stride() if is_torch(tensor) else tensor.strides
+    unit = 1 if is_torch(tensor) else tensor.itemsize
+    end = 0  # of what the dimensions so far reach
+    for stride, size in sorted(
+        (abs(stride), size) for stride, size in zip(strides, tensor.shape, strict=True)
+    ):
+        if size == 0:
+            return False
+        if size > 1 and stride < end + unit:
+            return True
+        end += stride * (size - 1)
+    return False
+
+
 def numpy_view(data: NDArray[np.uint8], entry: Entry) -> NDArray[Any]:
     """An entry's elements in place; those of a type that NumPy lacks as unsigned integers."""
     part = data[entry.offset : entry.offset + entry.bytes]

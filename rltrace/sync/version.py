@@ -15,7 +15,8 @@ MOST_VERSIONS = 1 << 40
 NO_ROOT = "0" * 32
 """`Manifest.root` of a version that was published without digests: nobody can check it."""
 
-_RUN = re.compile(r"[0-9a-f]{16}")
+RUN = re.compile(r"[0-9a-f]{16}")
+"""The form of `Version.run`."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Version:
     def parse(text: str) -> Version:
         """The inverse of `str()`. Errors: `RltraceError`."""
         run, *numbers = text.split(":")
-        if not _RUN.fullmatch(run) or len(numbers) != 2 or not all(n.isdecimal() for n in numbers):
+        if not RUN.fullmatch(run) or len(numbers) != 2 or not all(n.isdecimal() for n in numbers):
             raise RltraceError(f"{text!r} is no version of weights: run:epoch:counter")
         return Version(run, int(numbers[0]), int(numbers[1]))
 

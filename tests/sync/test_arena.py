@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from rltrace.sync import Publisher, Subscriber, Version, layout_of
 from rltrace.sync.arena import Arena
@@ -256,10 +257,55 @@ publisher.publish(weights)
     assert list(memory.iterdir()) == []
 
 
-@pytest.mark.parametrize("place", ["policy", "tcp://host", "shm://", "shm://a b", "shm://../x"])
-def test_a_place_that_is_none_is_refused(place: str) -> None:
+@pytest.mark.parametrize(
+    "place",
+    ["policy", "tcp://host", "shm://", "shm://a b", "shm://../x", "shm:///a\0b", Path("/a"), None],
+)
+def test_a_place_that_is_none_is_refused(place: Any) -> None:
     with pytest.raises(RltraceError, match="says no place for weights"):
         folder_of(place)
+
+
+@pytest.mark.parametrize("place", [None, "policy"])
+def test_nobody_connects_to_what_is_no_place(place: Any) -> None:
+    with pytest.raises(RltraceError, match="says no place for weights"):
+        Subscriber.connect(place, timeout_s=0)
+
+
+@pytest.mark.parametrize(
+    "place", ["shm://" + "x" * 300, "shm:///a/" + "é" * 128, "shm://" + 2000 * "/x"]
+)
+def test_a_place_whose_name_is_too_long_is_refused(place: str) -> None:
+    with pytest.raises(RltraceError, match="too long a name: at most 255 bytes, and 3840"):
+        Subscriber.connect(place, timeout_s=0)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"layout": WEIGHTS}, r"takes layout_of\(weights\), not an object of type dict"),
+        ({"run": "zz"}, "run takes 16 hexadecimal digits"),
+        ({"run": "A" * 16}, "run takes 16 hexadecimal digits"),
+        ({"run": 7}, "run takes 16 hexadecimal digits"),
+        ({"slots": "2"}, "slots takes a whole number, not '2'"),
+        ({"slots": 2.5}, "slots takes a whole number, not 2.5"),
+        ({"spare": None}, "spare takes a whole number, not None"),
+        ({"threads": "2"}, "threads takes a whole number, not '2'"),
+    ],
+)
+def test_an_argument_that_is_none_is_told_at_open_and_leaves_nothing(
+    where: str, memory: Path, given: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(RltraceError, match=said):
+        Publisher.open(**{"layout": LAYOUT, "where": where, **given})
+    assert list(memory.iterdir()) == []
+
+
+def test_weights_that_no_machine_can_hold_are_told_at_open(where: str, memory: Path) -> None:
+    huge = layout_of({"w": torch.empty(10**15, device="meta")})
+    with pytest.raises(RltraceError, match=r"8,00\d,\d{3},\d{3}\.\d MB more are needed"):
+        Publisher.open(huge, where)
+    assert list(memory.iterdir()) == []
 
 
 def test_a_name_lies_in_the_users_own_part_of_shared_memory() -> None:

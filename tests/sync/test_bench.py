@@ -35,6 +35,20 @@ def test_the_model_is_the_published_one_or_about_as_large_as_asked() -> None:
     assert model_of("qwen2.5-0.5b", 494).bytes == pytest.approx(494e6, rel=0.01)
 
 
+def test_a_cut_keeps_a_layer_and_the_table_says_that_it_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    layer = 2 * 14_912_384
+    assert layer < model_of("qwen2.5-0.5b", 20).bytes < layer + 20e6
+    monkeypatch.setattr(measuring, "measure", lambda *_: [])
+    shown = CliRunner().invoke(main, ["sync", "bench", "--megabytes=20"], env={"COLUMNS": "200"})
+    assert "35 MB (not 20: layers are moved whole, at least one)" in " ".join(shown.output.split())
+    for options in ([], ["--megabytes=0"], ["--megabytes=5000"]):
+        shown = CliRunner().invoke(main, ["sync", "bench", *options])
+        assert "MB in" in " ".join(shown.output.split())
+        assert "whole" not in shown.output
+
+
 def test_a_file_gives_its_tensors(tmp_path: Path) -> None:
     import numpy as np
 

@@ -10,7 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.lib.stride_tricks import as_strided
 from safetensors.numpy import load_file
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard as Rows
+from torch.distributed.tensor import distribute_tensor
 
 from rltrace.sync import Publisher, Shard, Subscriber, copying, layout_of
 from rltrace.sync.blocks import BLOCK_BYTES, digest
@@ -131,10 +135,26 @@ def test_a_rank_takes_its_part_of_what_was_published_whole(where: str) -> None:
         with Subscriber.connect(where) as subscriber:
             subscriber.pull_into([("w", half, Shard((0, 3), (8, 6)))])
             subscriber.pull_into([("w", rows, Shard((6, 0), (8, 6)))])
-            with pytest.raises(RltraceError, match="w has Shard"):
+            with pytest.raises(RltraceError, match="does not lie in its whole"):
                 subscriber.pull_into([("w", half, Shard((0, 4), (8, 6)))])
+            with pytest.raises(RltraceError, match=r"the part at \[0, 0\] of \[8, 7\], here"):
+                subscriber.pull_into([("w", half, Shard((0, 0), (8, 7)))])
     assert torch.equal(half, whole[:, 3:])
     assert torch.equal(rows, whole[6:])
+
+
+def test_what_was_published_as_a_part_is_not_taken_for_a_whole(where: str) -> None:
+    part = [("w", torch.ones(4, 6), Shard((4, 0), (8, 6)))]
+    target = torch.zeros(4, 6)
+    with Publisher.open(layout_of(part), where) as publisher:
+        publisher.publish(part)
+        with Subscriber.connect(where) as subscriber:
+            said = r"shape \[4, 6\] here and shape \[4, 6\], the part at \[4, 0\] of \[8, 6\],"
+            with pytest.raises(RltraceError, match=said):
+                subscriber.pull_into({"w": target})
+            assert not target.any()
+            subscriber.pull_into([("w", target, Shard((4, 0), (8, 6)))])
+    assert target.all()
 
 
 def test_publishing_goes_on_behind_until_the_gate(pair: tuple[Publisher, Subscriber]) -> None:
@@ -237,6 +257,97 @@ def test_a_model_that_does_not_fit_is_not_touched(
         subscriber.pull_into(model)
     assert all(bool((tensor == 1).all()) for tensor in model.values())
     assert not subscriber.poisoned
+
+
+@pytest.mark.parametrize(
+    ("tensor", "said"),
+    [
+        (torch.zeros(1, 4).expand(3, 4), "elements that share their memory"),
+        (torch.zeros(8).as_strided((3, 4), (2, 1)), "elements that share their memory"),
+        (as_strided(np.zeros(8, np.float32), (3, 4), (8, 4)), "elements that share their memory"),
+        (torch.zeros(3, 4, device="meta"), "on the meta device"),
+    ],
+)
+def test_a_tensor_without_a_place_for_each_element_is_not_touched(
+    where: str, tensor: Any, said: str
+) -> None:
+    weights = {"first": torch.ones(5), "w": torch.ones(3, 4)}
+    with Publisher.open(layout_of(weights), where) as publisher:
+        publisher.publish(weights)
+        with Subscriber.connect(where) as subscriber:
+            first = torch.zeros(5)
+            with pytest.raises(RltraceError, match=f"do not fit: w .*{said}"):
+                subscriber.pull_into({"first": first, "w": tensor})
+            assert not first.any()
+            assert not subscriber.poisoned
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.zeros(4, 3).T,
+        torch.zeros(6, 8)[::2, ::2],
+        torch.zeros(2, 3, 4)[1:].expand(1, 3, 4)[0].flip(0),
+        np.zeros((3, 4), np.float32)[::-1, ::-1],
+        np.zeros((4, 6), np.float32).T[::2],
+    ],
+)
+def test_a_tensor_with_gaps_or_in_another_order_is_filled(where: str, tensor: Any) -> None:
+    weights = {"w": torch.arange(12.0).reshape(3, 4)}
+    with Publisher.open(layout_of(weights), where) as publisher:
+        publisher.publish(weights)
+        with Subscriber.connect(where) as subscriber:
+            subscriber.pull_into({"w": tensor})
+    assert np.array_equal(np.asarray(tensor), weights["w"].numpy())
+
+
+def test_a_tensor_without_values_is_not_published(where: str) -> None:
+    weights = {"w": torch.zeros(4, device="meta")}
+    with Publisher.open(layout_of(weights), where) as publisher:
+        for given in (weights, iter(weights.items())):
+            with pytest.raises(RltraceError, match="w is on the meta device"):
+                publisher.publish(given)
+        assert publisher.publish({"w": torch.zeros(4)}) is not None
+
+
+def test_the_parts_of_an_fsdp_model_are_not_taken_for_the_whole(where: str) -> None:
+    torch.distributed.init_process_group(
+        "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1
+    )
+    try:
+        mesh = init_device_mesh("cpu", (1,))
+        whole = torch.arange(12.0).reshape(4, 3)
+        sharded = {"w": distribute_tensor(whole, mesh, [Rows(0)])}
+        target = {"w": torch.zeros(4, 3)}
+        with (
+            Publisher.open(layout_of(sharded), where) as publisher,
+            Subscriber.connect(where) as subscriber,
+        ):
+            with pytest.raises(RltraceError, match=r"w is a DTensor, .* give its full_tensor\(\)"):
+                publisher.publish(sharded)
+            publisher.publish((name, tensor.full_tensor()) for name, tensor in sharded.items())
+            subscriber.pull_into(target)
+            with pytest.raises(RltraceError, match=r"w is a DTensor, .* or its to_local\(\)"):
+                subscriber.pull_into(sharded)
+            assert not subscriber.poisoned
+    finally:
+        torch.distributed.destroy_process_group()
+    assert torch.equal(target["w"], whole)
+
+
+def test_a_step_is_a_whole_number_of_any_kind(pair: tuple[Publisher, Subscriber]) -> None:
+    publisher, subscriber = pair
+    good = None
+    for step in (5, np.int64(5), torch.tensor(5)):
+        good = publisher.publish(Model(1), step)  # type: ignore[arg-type]
+        with subscriber.lease() as views:
+            assert views.manifest.step == 5
+    bad: Any
+    for bad in ("5", 1.5, None, 1 << 63, -2):
+        for publish in (publisher.publish, publisher.publish_async):
+            with pytest.raises(RltraceError, match="step takes a"):
+                publish(Model(1), bad)
+    assert subscriber.latest() == good
 
 
 def test_tensors_that_are_no_longer_tied_are_not_published(

@@ -32,10 +32,12 @@ Weights = dict[str, "Tensor"]
 
 @dataclass(frozen=True)
 class Model:
-    """Tensors by name: (type, shape), a type being a code of `rltrace.sync.dtypes`."""
+    """Tensors by name: (type, shape), a type being a code of `rltrace.sync.dtypes`. `asked_bytes`
+    is what it was cut to, as near as whole layers come; 0: it is not cut."""
 
     name: str
     tensors: Mapping[str, tuple[str, tuple[int, ...]]]
+    asked_bytes: float = 0.0
 
     @property
     def bytes(self) -> int:
@@ -59,8 +61,9 @@ class Model:
 
 
 def model_of(name: str, megabytes: float = 0.0) -> Model:
-    """A model that is known by name, with as many layers and rows of its embedding as make about
-    `megabytes` (10⁶ bytes; 0: all of it); or the tensors of a safetensors file, whole.
+    """A model that is known by name, with as many whole layers (one at least) and rows of its
+    embedding as make about `megabytes` (10⁶ bytes; 0: all of it); or the tensors of a safetensors
+    file, whole.
 
     Errors: `RltraceError` for what is neither.
     """
@@ -93,9 +96,10 @@ def _scaled(name: str, said: dict[str, Any], megabytes: float) -> Model:
         return found | {n: (code, tuple(shape)) for n, code, shape in said["last"]}
 
     whole = Model(name, tensors(1.0))
-    if not megabytes:
+    asked = megabytes * 1e6
+    if not asked or asked >= whole.bytes:
         return whole
-    return Model(name, tensors(min(1.0, megabytes * 1e6 / whole.bytes)))
+    return Model(name, tensors(asked / whole.bytes), asked)
 
 
 def _of_file(path: Path) -> Model:

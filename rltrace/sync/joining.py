@@ -24,14 +24,13 @@ from weakref import finalize
 
 from rltrace.sync.arena import Arena
 from rltrace.sync.locks import Lock
-from rltrace.sync.place import make_folder, shared_memory
+from rltrace.sync.place import JOINED, make_folder, shared_memory
 from rltrace.sync.relay import Relay
 from rltrace.sync.wire import TOKEN, Address
 from rltrace.trace.errors import CANNOT_TELL, OK, RltraceError
 
 _log = logging.getLogger("rltrace.sync")
 
-_FOLDER = "rltrace-joined"
 _DENSE = "--dense"
 _LOOK_S = 0.5
 _GRACE_S = 2.0  # a subscriber that goes may be followed by another one
@@ -183,7 +182,7 @@ def main(parent: str, changes: bool) -> int:
 
 
 def _files(place: str) -> tuple[Path, Path, Path]:
-    folder = shared_memory() / _FOLDER
+    folder = shared_memory() / JOINED
     make_folder(folder)
     name = place.removeprefix("shm://")
     return folder / f"{name}.users", folder / f"{name}.relay", folder / f"{name}.log"

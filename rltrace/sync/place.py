@@ -11,6 +11,11 @@ from rltrace.trace.errors import WRONG_USAGE, RltraceError
 _SCHEME = "shm://"
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 
+JOINED = "rltrace-joined"
+"""Beside the policies: how the workers of this host share its relays."""
+TOKEN_FILE = "sync-token"
+"""Beside the policies: the secret that this user's processes share."""
+
 
 def shared_memory() -> Path:
     """The folder that holds the policies of this user: shared memory, and nobody else's to read."""
@@ -24,10 +29,16 @@ def folder_of(where: str) -> Path:
     Errors: `RltraceError` for anything else.
     """
     rest = where.removeprefix(_SCHEME)
+    folder = None
     if rest != where and rest.startswith("/") and Path(rest).name:
-        return Path(rest)
-    if rest != where and _NAME.fullmatch(rest):
-        return shared_memory() / rest
+        folder = Path(rest)
+    elif rest != where and _NAME.fullmatch(rest):
+        folder = shared_memory() / rest
+    if folder in (shared_memory() / JOINED, shared_memory() / TOKEN_FILE):
+        said = f"{where} is where rltrace keeps files of its own: give the policy another name"
+        raise RltraceError(said, WRONG_USAGE)
+    if folder is not None:
+        return folder
     said = f"{where!r} says no place for weights: shm://NAME (letters, digits, - _ .) or shm:///DIR"
     raise RltraceError(said, WRONG_USAGE)
 

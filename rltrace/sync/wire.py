@@ -24,7 +24,7 @@ from typing import Any
 
 from xxhash import xxh3_64_intdigest
 
-from rltrace.sync.place import make_folder, shared_memory
+from rltrace.sync.place import TOKEN_FILE, make_folder, shared_memory
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.texts import parsed
 
@@ -97,8 +97,8 @@ def token_of(host: str, given: str | None = None) -> bytes:
             WRONG_USAGE,
         )
     make_folder(shared_memory())
-    path = shared_memory() / "sync-token"
-    fresh = path.with_name(f"sync-token.{secrets.token_hex(8)}")
+    path = shared_memory() / TOKEN_FILE
+    fresh = path.with_name(f"{TOKEN_FILE}.{secrets.token_hex(8)}")
     if not path.exists():
         fresh.touch(mode=0o600, exist_ok=False)
         fresh.write_text(secrets.token_hex(32))

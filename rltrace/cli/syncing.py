@@ -26,7 +26,8 @@ sync.add_command(bench)
     "--follow",
     "parent",
     metavar="tcp://HOST:PORT/POLICY",
-    help="The node to follow; without it, what a publisher of this host publishes is served.",
+    help="The node to follow, by the policy's name at its publisher; without it, what a publisher"
+    " of this host publishes is served.",
 )
 @click.option("--listen", default="127.0.0.1:0", show_default=True, metavar="HOST:PORT")
 @click.option(
@@ -110,9 +111,11 @@ def serve(
             )
         with relay:
             if as_json:
-                _line({"address": relay.address, "where": where, "parent": parent})
+                said = {"address": relay.address, "on_all_networks": relay.on_all_networks}
+                _line({**said, "where": where, "parent": parent})
             else:
-                click.echo(f"{relay.address} (Ctrl-C ends it)")
+                reach = "on all networks of this host; " if relay.on_all_networks else ""
+                click.echo(f"others follow {relay.address} ({reach}Ctrl-C ends it)")
             while relay.error is None and not ended.wait(0.1):
                 pass
             if relay.error is not None:

@@ -21,7 +21,7 @@ from rltrace.sync.serving import Node
 from rltrace.sync.shelf import GoneError, Shelf
 from rltrace.sync.version import Manifest
 from rltrace.sync.wire import HEARTBEAT_S, Address, Connection, LinkError, RefusedError
-from rltrace.trace.errors import RltraceError
+from rltrace.trace.errors import WRONG_USAGE, RltraceError
 
 _AGAIN_S = 0.1
 
@@ -156,8 +156,11 @@ class Follower(threading.Thread):
             connection.abort()
 
     def _heed(self, parent: Address, answer: dict[str, Any]) -> None:
-        if answer.get("error"):
-            raise RltraceError(f"{parent} is of no use here: {answer['error']}")
+        served = answer.get("serves")
+        if served is not None:
+            there = Address(parent.host, parent.port, str(served))
+            said = f"{parent} is not there: it serves the policy {served}, so follow {there}"
+            raise RltraceError(f"{said} (the name is the publisher's on every node)", WRONG_USAGE)
         if answer.get("redirect"):
             raise _Elsewhere([str(each) for each in answer["redirect"]])
         try:

@@ -111,8 +111,14 @@ class Relay:
 
     @property
     def address(self) -> str:
-        """What children follow: `tcp://host:port/policy`."""
-        return str(self._server.address)
+        """What children follow: `tcp://host:port/policy`. The policy has the publisher's name for
+        it, whatever the place here is called."""
+        return str(self._server.address.told)
+
+    @property
+    def on_all_networks(self) -> bool:
+        """Whether it can be reached at every address of this host."""
+        return self._server.address.on_all_networks
 
     @property
     def status(self) -> Status:

@@ -37,6 +37,9 @@ HEARTBEAT_S = 0.5
 STUCK_S = 20.0
 """A receiver that takes nothing for so long is cut off, as what is sent to it has to be held."""
 
+_ANY = ("0.0.0.0", "::")
+# Addresses that are nobody's (for documentation): the way to them is the default route.
+_ANYWHERE = {socket.AF_INET: "192.0.2.1", socket.AF_INET6: "2001:db8::1"}
 _PACED_BYTES = 256 << 10
 _BURST_S = 0.005
 _GREETING = b"rltrace sync 1\n\0"
@@ -75,7 +78,27 @@ class Address:
 
     def seen_from(self, peer: str) -> Address:
         """The same, where it listens on every address of its host: at the one that called us."""
-        return Address(peer, self.port, self.policy) if self.host in ("0.0.0.0", "::") else self
+        return Address(peer, self.port, self.policy) if self.on_all_networks else self
+
+    @property
+    def on_all_networks(self) -> bool:
+        """Whether it listens on every address of its host, and so is no address to connect to."""
+        return self.host in _ANY
+
+    @property
+    def told(self) -> Address:
+        """What others may connect to: where it listens on every address of this host, at the one
+        that this host is reached by through its default route, or else by its name."""
+        if not self.on_all_networks:
+            return self
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        try:
+            with socket.socket(family, socket.SOCK_DGRAM) as probe:
+                probe.connect((_ANYWHERE[family], 9))  # of a datagram socket: nothing is sent
+                host = str(probe.getsockname()[0])
+        except OSError:  # no route: a host without a network, or with its own only
+            host = socket.gethostname()
+        return Address(host, self.port, self.policy)
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from rltrace.sync import Subscriber
-from rltrace.sync.joining import Joined, _files, _Started, place_of
-from rltrace.sync.locks import Lock
+from rltrace.sync.joined_files import JoinedFiles
+from rltrace.sync.joining import Joined, _Started, place_of
 from rltrace.sync.place import folder_of
 from rltrace.trace.errors import RltraceError
 from tests.sync.proxy import until
@@ -29,7 +29,7 @@ def pulled(subscriber: Subscriber, j: Job, at_least: int) -> bool:
 
 def relay_of(place: str) -> int:
     """The process that holds the relay's lock, of this user's children or strays."""
-    mine = str(_files(place)[1])
+    mine = str(JoinedFiles(place).relay)
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if any(os.readlink(fd) == mine for fd in (process / "fd").iterdir()):
@@ -37,6 +37,12 @@ def relay_of(place: str) -> int:
         except OSError:
             continue
     return 0
+
+
+def left_of(place: str) -> list[str]:
+    """The names of the files by which subscribers share the relay of a place."""
+    files = JoinedFiles(place)
+    return sorted(path.name for path in files.log.parent.glob(f"{files.log.stem}.*"))
 
 
 def test_subscribers_of_a_host_share_one_relay_that_is_replaced_and_ends(memory: Path) -> None:
@@ -58,7 +64,7 @@ def test_subscribers_of_a_host_share_one_relay_that_is_replaced_and_ends(memory:
 
         first.close()
         second.close()
-        until(lambda: Lock.take(_files(place)[1]) is not None, "the relay to end")
+        until(lambda: left_of(place) == [], "the relay to end, and its files to be gone")
         until(lambda: not folder_of(place).exists(), "its memory to be free")
 
 
@@ -67,11 +73,41 @@ def test_an_address_where_the_policy_is_not_served_is_an_error(memory: Path) -> 
         other = j.root().address.replace("/policy", "/critic")
         with pytest.raises(RltraceError, match="it serves the policy policy"):
             Subscriber.connect(other)
+        assert left_of(place_of(other)) == []
 
 
-def test_nobody_there_is_an_error_in_time() -> None:
+def test_nobody_there_is_an_error_in_time(memory: Path) -> None:
+    address = f"tcp://127.0.0.1:9/{memory.name}"  # no other test has a relay there
     with pytest.raises(RltraceError, match=r"nothing came from .* within"):
-        Subscriber.connect("tcp://127.0.0.1:9/policy", timeout_s=0.2)
+        Subscriber.connect(address, timeout_s=0.2)
+    until(lambda: left_of(place_of(address)) == [], "nothing to be left of it")
+
+
+def test_what_killed_processes_have_left_goes_when_another_address_is_joined(memory: Path) -> None:
+    left, other = (f"tcp://127.0.0.1:9/{memory.name}-{name}" for name in ("left", "other"))
+    program = f"""
+import time
+from rltrace.sync.joining import Joined
+joined = Joined({left!r})
+print(joined._started._process.pid, flush=True)
+time.sleep(600)
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True
+    ) as worker:
+        assert worker.stdout is not None
+        relay = int(worker.stdout.readline())
+        until(lambda: relay_of(place_of(left)) == relay, "its relay to be there")
+        joined = Joined(other)
+        assert len(left_of(place_of(left))) == 3  # somebody uses them
+        joined.close()
+        for process in (worker.pid, relay):
+            os.kill(process, signal.SIGKILL)
+    until(lambda: not Path(f"/proc/{relay}/fd").exists(), "its relay to be gone")
+    assert len(left_of(place_of(left))) == 3
+    joined = Joined(other)
+    assert left_of(place_of(left)) == []
+    joined.close()
 
 
 def test_a_complaint_is_that_of_ones_own_relay_whoever_starts_another(memory: Path) -> None:
@@ -82,7 +118,9 @@ def test_a_complaint_is_that_of_ones_own_relay_whoever_starts_another(memory: Pa
             own = joined._started
             assert own is not None
             until(lambda: not own.runs, "its relay to fail")
-            silent = _Started(other, [sys.executable, "-c", ""], dict(os.environ), joined._log)
+            silent = _Started(
+                other, [sys.executable, "-c", ""], dict(os.environ), joined._files.log
+            )
             until(lambda: not silent.runs, "another one to end")
             with pytest.raises(RltraceError, match="it serves the policy policy"):
                 joined.attach(0.0)

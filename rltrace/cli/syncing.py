@@ -73,6 +73,7 @@ def serve(
     """
     from rltrace.run.signals import ended_by_signal
     from rltrace.sync.following import Received
+    from rltrace.sync.reaching import Reach
     from rltrace.sync.relay import Relay
 
     host, colon, port = listen.rpartition(":")
@@ -114,10 +115,12 @@ def serve(
                 said = {"address": relay.address, "on_all_networks": relay.on_all_networks}
                 _line({**said, "where": where, "parent": parent})
             else:
-                reach = "on all networks of this host; " if relay.on_all_networks else ""
-                click.echo(f"others follow {relay.address} ({reach}Ctrl-C ends it)")
+                at = "on all networks of this host; " if relay.on_all_networks else ""
+                click.echo(f"others follow {relay.address} ({at}Ctrl-C ends it)")
+            reach = Reach()
             while relay.error is None and not ended.wait(0.1):
-                pass
+                if (news := reach.news(relay.status)) is not None:
+                    click.echo(news, err=True)
             if relay.error is not None:
                 raise relay.error
 

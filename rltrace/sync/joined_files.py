@@ -1,7 +1,7 @@
 """The files by which the workers of a host share the relay of an address, and their removal.
 
     rltrace-joined/<place>.users   a shared lock of every subscriber; exclusive: nobody is left
-    rltrace-joined/<place>.relay   the lock of the one relay
+    rltrace-joined/<place>.relay   the lock of the one relay; in it, what keeps weights from coming
     rltrace-joined/<place>.log     what it last complained of
 
 They go with the last one out: the relay, or a subscriber whose relay has ended already. What killed
@@ -9,6 +9,9 @@ processes have left goes when any address is joined.
 """
 
 from __future__ import annotations
+
+import os
+from contextlib import suppress
 
 from rltrace.sync.locks import Lock
 from rltrace.sync.place import JOINED, make_folder, shared_memory
@@ -46,6 +49,24 @@ class JoinedFiles:
             lock.release()
             return None
         return lock
+
+    def tell(self, trouble: str) -> None:
+        """Has the relay's users know what keeps weights from coming; "" for nothing."""
+        text = trouble.encode()
+        with suppress(OSError):  # the memory is full: no reason for the relay to end
+            fd = os.open(self.relay, os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                os.pwrite(fd, text, 0)  # in place: who reads meanwhile finds no empty file
+                os.ftruncate(fd, len(text))
+            finally:
+                os.close(fd)
+
+    def told(self) -> str:
+        """What the relay told last."""
+        try:
+            return self.relay.read_text(errors="replace")
+        except OSError:  # somebody has emptied the folder by hand
+            return ""
 
     def is_used(self) -> bool:
         """Whether some subscriber is there."""

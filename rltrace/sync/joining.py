@@ -20,6 +20,7 @@ from weakref import finalize
 
 from rltrace.sync.arena import Arena
 from rltrace.sync.joined_files import JoinedFiles, sweep
+from rltrace.sync.reaching import why_nothing
 from rltrace.sync.relay import Relay
 from rltrace.sync.wire import TOKEN, Address
 from rltrace.trace.errors import CANNOT_TELL, OK, RltraceError
@@ -81,7 +82,8 @@ class Joined:
                     raise complaint from error
                 if time.monotonic() >= deadline:
                     said = f"nothing came from {self._parent} within {timeout_s:g} s"
-                    raise RltraceError(said, CANNOT_TELL) from error
+                    why = self._files.told()
+                    raise RltraceError(f"{said}: {why}" if why else said, CANNOT_TELL) from error
 
     def close(self) -> None:
         """Leaves; the last one out ends the relay."""
@@ -150,7 +152,7 @@ class _Started:
 
 def main(parent: str, changes: bool) -> int:
     """The relay's process: until nobody uses it. Returns its exit code."""
-    place = place_of(parent)
+    address, place = Address.parse(parent), place_of(parent)
     files = JoinedFiles(place)
     lock = files.claim()
     if lock is None:
@@ -158,7 +160,10 @@ def main(parent: str, changes: bool) -> int:
     try:
         with Relay.follow(parent, place, changes=changes) as relay:
             used_at = time.monotonic()
+            told = None
             while relay.error is None and time.monotonic() < used_at + _GRACE_S:
+                if (trouble := why_nothing(relay.status, address)) != told:
+                    files.tell(told := trouble)
                 time.sleep(_LOOK_S)
                 if files.is_used():
                     used_at = time.monotonic()

@@ -187,8 +187,8 @@ class Connection:
         """Errors: `LinkError` where nobody answers; `RefusedError` for another token."""
         try:
             sock = socket.create_connection((address.host, address.port), timeout=silence_s)
-        except OSError as error:
-            raise LinkError(f"{address} does not answer: {error}") from error
+        except (OSError, UnicodeError) as error:  # the latter for a name that can be none
+            raise LinkError(_why_closed(address, error, silence_s)) from error
         connection = Connection(sock, silence_s)
         try:
             connection._prove(token, address)
@@ -211,7 +211,7 @@ class Connection:
     def _prove(self, token: bytes, address: Address) -> None:
         greeting = self.read(len(_GREETING) + _NONCE_BYTES)
         if not greeting.startswith(_GREETING):
-            raise LinkError(f"{address} does not speak this protocol")
+            raise LinkError("what answers there is no relay of rltrace: is the port right?")
         ours = secrets.token_bytes(_NONCE_BYTES)
         nonces = greeting[len(_GREETING) :] + ours
         self.write([ours + _proof(token, b"client", nonces)])
@@ -308,6 +308,17 @@ class Connection:
         except OSError:
             pass  # it was not connected any more
         self._sock.close()
+
+
+def _why_closed(address: Address, error: Exception, waited_s: float) -> str:
+    """Why no connection could be made, and what to look at."""
+    if isinstance(error, ConnectionRefusedError):
+        return f"connection refused: nothing listens there (is it up, and {address.port} its port?)"
+    if isinstance(error, (socket.gaierror, UnicodeError)):
+        return f"the name {address.host} does not resolve on this host (is it spelled right?)"
+    if isinstance(error, TimeoutError):
+        return f"no answer within {waited_s:g} s (is it up, and does a firewall let us through?)"
+    return f"no connection can be made: {getattr(error, 'strerror', None) or error}"
 
 
 def _timeval(seconds: float) -> bytes:

@@ -26,7 +26,8 @@ sync.add_command(bench)
     "--follow",
     "parent",
     metavar="tcp://HOST:PORT/POLICY",
-    help="The node to follow; without it, what a publisher of this host publishes is served.",
+    help="The node to follow, by the policy's name at its publisher; without it, what a publisher"
+    " of this host publishes is served.",
 )
 @click.option("--listen", default="127.0.0.1:0", show_default=True, metavar="HOST:PORT")
 @click.option(
@@ -72,6 +73,7 @@ def serve(
     """
     from rltrace.run.signals import ended_by_signal
     from rltrace.sync.following import Received
+    from rltrace.sync.reaching import Reach
     from rltrace.sync.relay import Relay
 
     host, colon, port = listen.rpartition(":")
@@ -110,11 +112,15 @@ def serve(
             )
         with relay:
             if as_json:
-                _line({"address": relay.address, "where": where, "parent": parent})
+                said = {"address": relay.address, "on_all_networks": relay.on_all_networks}
+                _line({**said, "where": where, "parent": parent})
             else:
-                click.echo(f"{relay.address} (Ctrl-C ends it)")
+                at = "on all networks of this host; " if relay.on_all_networks else ""
+                click.echo(f"others follow {relay.address} ({at}Ctrl-C ends it)")
+            reach = Reach()
             while relay.error is None and not ended.wait(0.1):
-                pass
+                if (news := reach.news(relay.status)) is not None:
+                    click.echo(news, err=True)
             if relay.error is not None:
                 raise relay.error
 

@@ -78,7 +78,7 @@ class Fetch:
                 if self._again:
                     rounds_of_damage += 1
                     if rounds_of_damage > MOST_DAMAGED:
-                        raise LinkError(f"{parent} keeps sending damaged blocks")
+                        raise LinkError("it keeps sending damaged blocks")
                     self._stream(parent, [(b, b + 1) for b in sorted(self._again)], again=True)
                 else:
                     self._together(parent, _shares(missing, self._streams))

@@ -21,7 +21,7 @@ from rltrace.sync.serving import Node
 from rltrace.sync.shelf import GoneError, Shelf
 from rltrace.sync.version import Manifest
 from rltrace.sync.wire import HEARTBEAT_S, Address, Connection, LinkError, RefusedError
-from rltrace.trace.errors import RltraceError
+from rltrace.trace.errors import WRONG_USAGE, RltraceError
 
 _AGAIN_S = 0.1
 
@@ -66,6 +66,11 @@ class Follower(threading.Thread):
         """The parent, and those above it, nearest first."""
         self.lost = 0
         """How often a parent was lost."""
+        self.troubles: dict[str, str] = {}
+        """Why each of those that could be followed cannot be; empty while one is."""
+        self.is_parent_empty = False
+        """Whether the parent that answered last had no version."""
+        self._failed: dict[str, str] = {}  # of this round, as `troubles`
         self._first = parent
         self._landing = Landing(where, shelf, token, wishes)
         self._token = token
@@ -88,6 +93,7 @@ class Follower(threading.Thread):
         try:
             while not self._ended.is_set():
                 if not candidates:
+                    self.troubles, self._failed = self._failed, {}
                     self._ended.wait(_AGAIN_S)
                     tried, candidates = (
                         [],
@@ -102,10 +108,12 @@ class Follower(threading.Thread):
                     candidates = [*elsewhere.addresses, address]
                 except (LinkError, RefusedError) as error:
                     # Once it has been let in, or at first, a refusal may be damage on the way.
-                    refusals += isinstance(error, RefusedError)
-                    if isinstance(error, RefusedError) and not self.line[0].id and refusals > 2:
+                    refused = isinstance(error, RefusedError)
+                    refusals += refused
+                    if refused and not self.line[0].id and refusals > 2:
                         raise
                     tried.append(address)
+                    self._failed[address] = "it has another token" if refused else str(error)
                     if self.line[0].address == address:
                         self.lost += 1
                         above = [node.address for node in self.line[1:]]
@@ -147,6 +155,8 @@ class Follower(threading.Thread):
                 answer, table = connection.receive()
                 self._heed(parent, answer)
                 tried.clear()
+                self.troubles, self._failed = {}, {}
+                self.is_parent_empty = done is None and "manifest" not in answer
                 if "manifest" in answer:
                     try:
                         self._bring(parent, answer, table)
@@ -156,17 +166,20 @@ class Follower(threading.Thread):
             connection.abort()
 
     def _heed(self, parent: Address, answer: dict[str, Any]) -> None:
-        if answer.get("error"):
-            raise RltraceError(f"{parent} is of no use here: {answer['error']}")
+        served = answer.get("serves")
+        if served is not None:
+            there = Address(parent.host, parent.port, str(served))
+            said = f"{parent} is not there: it serves the policy {served}, so follow {there}"
+            raise RltraceError(f"{said} (the name is the publisher's on every node)", WRONG_USAGE)
         if answer.get("redirect"):
             raise _Elsewhere([str(each) for each in answer["redirect"]])
         try:
             above = [Node(str(each["id"]), str(each["address"])) for each in answer["line"]]
             line = [Node(str(answer["id"]), str(parent)), *above]
         except (KeyError, TypeError) as error:
-            raise LinkError(f"{parent} said what makes no sense") from error
+            raise LinkError("it said what makes no sense") from error
         if self._me.id in [node.id for node in line]:
-            raise LinkError(f"{parent} follows this node itself")
+            raise LinkError("it follows this node itself")
         self.line = line
 
     def _bring(self, parent: Address, answer: dict[str, Any], table: bytes) -> None:

@@ -219,8 +219,9 @@ class Group:
             receiving.set(items=len(wrong))
         self._taken = None
         if wrong:
-            said = f"version {manifest.version} arrived damaged in {len(wrong)} blocks"
-            raise DamagedError(f"{said}; {self.where} keeps what it had")
+            said = f"version {manifest.version} arrived damaged in {len(wrong)} blocks;"
+            said += f" {self.where} keeps what it had: have all members move again"
+            raise DamagedError(said)
         if not has:
             with span("sync", "flip", "visible", version=number):
                 slot.digests[:] = digests

@@ -3,10 +3,6 @@
 The first one starts the relay, a process of its own that follows the address and fills slots here;
 it ends when nobody uses it any more. Should it be killed, whoever notices first starts another,
 which goes on from the slots. Pulling is the same as from a publisher of this host.
-
-    rltrace-joined/<place>.users   a shared lock of every subscriber; exclusive: nobody is left
-    rltrace-joined/<place>.relay   the lock of the one relay
-    rltrace-joined/<place>.log     what it last complained of
 """
 
 from __future__ import annotations
@@ -23,15 +19,14 @@ from pathlib import Path
 from weakref import finalize
 
 from rltrace.sync.arena import Arena
-from rltrace.sync.locks import Lock
-from rltrace.sync.place import make_folder, shared_memory
+from rltrace.sync.joined_files import JoinedFiles, sweep
+from rltrace.sync.reaching import why_nothing
 from rltrace.sync.relay import Relay
 from rltrace.sync.wire import TOKEN, Address
 from rltrace.trace.errors import CANNOT_TELL, OK, RltraceError
 
 _log = logging.getLogger("rltrace.sync")
 
-_FOLDER = "rltrace-joined"
 _DENSE = "--dense"
 _LOOK_S = 0.5
 _GRACE_S = 2.0  # a subscriber that goes may be followed by another one
@@ -61,10 +56,9 @@ class Joined:
         self._command = [sys.executable, "-m", "rltrace.sync.joining", parent]
         self._command += [] if changes else [_DENSE]
         self._environment = os.environ | ({} if token is None else {TOKEN: token})
-        self._users, self._relay, self._log = _files(self.place)
-        for path in (self._users, self._relay):
-            path.touch(mode=0o600)
-        self._using = Lock.take(self._users, shared=True, wait=True)
+        self._files = JoinedFiles(self.place)
+        self._using = self._files.enter()
+        sweep()
         self._started: _Started | None = None
         self._complaint: RltraceError | None = None  # of one that another has taken the place of
         self._not_before = 0.0
@@ -88,14 +82,15 @@ class Joined:
                     raise complaint from error
                 if time.monotonic() >= deadline:
                     said = f"nothing came from {self._parent} within {timeout_s:g} s"
-                    raise RltraceError(said, CANNOT_TELL) from error
+                    why = self._files.told()
+                    raise RltraceError(f"{said}: {why}" if why else said, CANNOT_TELL) from error
 
     def close(self) -> None:
         """Leaves; the last one out ends the relay."""
         self._ended.set()
         self._watch.join()
-        if self._using is not None:
-            self._using.release()
+        self._using.release()
+        self._files.remove()
 
     def _keep(self) -> None:
         while not self._ended.wait(_LOOK_S):
@@ -112,12 +107,12 @@ class Joined:
             self._complaint = self._started.complaint()
             if self._complaint is not None and time.monotonic() < self._not_before:
                 return
-        free = Lock.take(self._relay)
+        free = self._files.claim()
         if free is None:
             return
         free.release()
         self._not_before = time.monotonic() + _AFTER_ERROR_S
-        self._started = _Started(self._parent, self._command, self._environment, self._log)
+        self._started = _Started(self._parent, self._command, self._environment, self._files.log)
 
 
 class _Started:
@@ -157,21 +152,21 @@ class _Started:
 
 def main(parent: str, changes: bool) -> int:
     """The relay's process: until nobody uses it. Returns its exit code."""
-    place = place_of(parent)
-    users, mine, _ = _files(place)
-    lock = Lock.take(mine)
+    address, place = Address.parse(parent), place_of(parent)
+    files = JoinedFiles(place)
+    lock = files.claim()
     if lock is None:
         return OK
     try:
         with Relay.follow(parent, place, changes=changes) as relay:
             used_at = time.monotonic()
+            told = None
             while relay.error is None and time.monotonic() < used_at + _GRACE_S:
+                if (trouble := why_nothing(relay.status, address)) != told:
+                    files.tell(told := trouble)
                 time.sleep(_LOOK_S)
-                free = Lock.take(users)
-                if free is None:
+                if files.is_used():
                     used_at = time.monotonic()
-                else:
-                    free.release()
             if relay.error is not None:
                 raise relay.error
         return OK
@@ -179,14 +174,8 @@ def main(parent: str, changes: bool) -> int:
         print(f"rltrace: {error}", file=sys.stderr)
         return error.exit_code
     finally:
+        files.remove(lock)
         lock.release()
-
-
-def _files(place: str) -> tuple[Path, Path, Path]:
-    folder = shared_memory() / _FOLDER
-    make_folder(folder)
-    name = place.removeprefix("shm://")
-    return folder / f"{name}.users", folder / f"{name}.relay", folder / f"{name}.log"
 
 
 if __name__ == "__main__":

@@ -40,12 +40,9 @@ def enter(folder: Path) -> Lock:
         lock = Lock.take(folder / PRESENT, shared=True, wait=True)
         if lock is None:
             continue
-        try:
-            if os.path.samestat(os.fstat(lock.fd), os.stat(folder / PRESENT)):
-                return lock
-        except FileNotFoundError:
-            pass
-        lock.release()  # what we hold is no longer the file of that name
+        if lock.is_of(folder / PRESENT):
+            return lock
+        lock.release()
 
 
 def leave(folder: Path) -> bool:

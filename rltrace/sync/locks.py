@@ -34,6 +34,14 @@ class Lock:
             raise
         return Lock(fd)
 
+    def is_of(self, path: Path) -> bool:
+        """Whether it is of the file that has that name now: who has waited for a lock may have got
+        that of a file which its last holder removed."""
+        try:
+            return os.path.samestat(os.fstat(self.fd), os.stat(path))
+        except FileNotFoundError:
+            return False
+
     def release(self) -> None:
         """Frees the lock; once is enough."""
         if self.fd >= 0:

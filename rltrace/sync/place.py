@@ -13,6 +13,11 @@ _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 _MOST_NAME_BYTES = 255
 _MOST_PATH_BYTES = 3840  # of the kernel's 4,096; the rest is for the files in the folder
 
+JOINED = "rltrace-joined"
+"""Beside the policies: how the workers of this host share its relays."""
+TOKEN_FILE = "sync-token"
+"""Beside the policies: the secret that this user's processes share."""
+
 
 def shared_memory() -> Path:
     """The folder that holds the policies of this user: shared memory, and nobody else's to read."""
@@ -31,6 +36,9 @@ def folder_of(where: str) -> Path:
     ):
         folder = shared_memory() / rest  # a path from / on stays what it is
         _check_length(folder)
+        if folder in (shared_memory() / JOINED, shared_memory() / TOKEN_FILE):
+            said = f"{where} is where rltrace keeps files of its own: give the policy another name"
+            raise RltraceError(said, WRONG_USAGE)
         return folder
     said = f"{where!r:.200} says no place for weights: shm://NAME (letters, digits, - _ .) or"
     raise RltraceError(f"{said} shm:///DIR", WRONG_USAGE)

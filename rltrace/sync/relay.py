@@ -8,7 +8,7 @@ it once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import monotonic, sleep
 
@@ -28,13 +28,16 @@ _POLL_S = 0.002
 @dataclass(frozen=True)
 class Status:
     """What a relay does now. `parent` is "" for the one that serves the publisher's own slots;
-    `lost` counts the parents that it lost, `sent_bytes` what it sent to its children."""
+    `lost` counts the parents that it lost, `sent_bytes` what it sent to its children. `troubles` is
+    why each node that it could follow cannot be followed now, by address; empty while one is."""
 
     manifest: Manifest | None
     parent: str
     children: int
     lost: int
     sent_bytes: int
+    troubles: Mapping[str, str]
+    is_parent_empty: bool
 
 
 class Relay:
@@ -111,19 +114,28 @@ class Relay:
 
     @property
     def address(self) -> str:
-        """What children follow: `tcp://host:port/policy`."""
-        return str(self._server.address)
+        """What children follow: `tcp://host:port/policy`. The policy has the publisher's name for
+        it, whatever the place here is called."""
+        return str(self._server.address.told)
+
+    @property
+    def on_all_networks(self) -> bool:
+        """Whether it can be reached at every address of this host."""
+        return self._server.address.on_all_networks
 
     @property
     def status(self) -> Status:
         """What it does now."""
         whole = self._shelf.whole()
+        follower = self._work if isinstance(self._work, Follower) else None
         return Status(
             manifest=whole[-1].manifest if whole else None,
-            parent=self._work.line[0].address if isinstance(self._work, Follower) else "",
+            parent=follower.line[0].address if follower else "",
             children=self._server.children,
-            lost=self._work.lost if isinstance(self._work, Follower) else 0,
+            lost=follower.lost if follower else 0,
             sent_bytes=self._server.sent_bytes,
+            troubles=follower.troubles if follower else {},
+            is_parent_empty=follower is not None and follower.is_parent_empty,
         )
 
     def wait(self, at_least: Version | int = 0, timeout_s: float = 60.0) -> Version:

@@ -124,7 +124,7 @@ class Server:
                 connection.wait_readable()
                 message, _ = connection.receive()
                 if message.get("policy") != self.address.policy:
-                    connection.send({"error": f"it serves the policy {self.address.policy}"})
+                    connection.send({"serves": self.address.policy})
                 elif message.get("ask") == "watch":
                     self._watch(connection, message)
                 elif message.get("ask") == "get":

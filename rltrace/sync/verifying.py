@@ -10,6 +10,8 @@ from rltrace.sync.locks import Lock
 from rltrace.sync.version import NO_ROOT
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 
+_NEXT = "nothing of it was applied: pull again once the next version is published"
+
 
 class DamagedError(RltraceError):
     """A version is not what was published."""
@@ -32,12 +34,15 @@ def verify(arena: Arena, lease: Lease, workers: Workers) -> None:
         if control.is_verified(lease.slot):
             return
         if root_of(lease.digests) != lease.manifest.root:
-            raise DamagedError(f"the digests of version {lease.manifest.version} are damaged")
+            raise DamagedError(
+                f"the digests of version {lease.manifest.version} are damaged; {_NEXT}"
+            )
         wrong = wrong_blocks(lease.data, lease.digests, workers)
         if wrong:
             raise DamagedError(
                 f"version {lease.manifest.version} is damaged in {len(wrong)} of"
-                f" {len(lease.digests)} blocks, first in {_tensor_at(arena, wrong[0])}"
+                f" {len(lease.digests)} blocks, first in {_tensor_at(arena, wrong[0])};"
+                f" {_NEXT}"
             )
         control.set_verified(lease.slot)
     finally:

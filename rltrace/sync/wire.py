@@ -24,7 +24,7 @@ from typing import Any
 
 from xxhash import xxh3_64_intdigest
 
-from rltrace.sync.place import make_folder, shared_memory
+from rltrace.sync.place import TOKEN_FILE, make_folder, shared_memory
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.texts import parsed
 
@@ -37,6 +37,9 @@ HEARTBEAT_S = 0.5
 STUCK_S = 20.0
 """A receiver that takes nothing for so long is cut off, as what is sent to it has to be held."""
 
+_ANY = ("0.0.0.0", "::")
+# Addresses that are nobody's (for documentation): the way to them is the default route.
+_ANYWHERE = {socket.AF_INET: "192.0.2.1", socket.AF_INET6: "2001:db8::1"}
 _PACED_BYTES = 256 << 10
 _BURST_S = 0.005
 _GREETING = b"rltrace sync 1\n\0"
@@ -75,7 +78,27 @@ class Address:
 
     def seen_from(self, peer: str) -> Address:
         """The same, where it listens on every address of its host: at the one that called us."""
-        return Address(peer, self.port, self.policy) if self.host in ("0.0.0.0", "::") else self
+        return Address(peer, self.port, self.policy) if self.on_all_networks else self
+
+    @property
+    def on_all_networks(self) -> bool:
+        """Whether it listens on every address of its host, and so is no address to connect to."""
+        return self.host in _ANY
+
+    @property
+    def told(self) -> Address:
+        """What others may connect to: where it listens on every address of this host, at the one
+        that this host is reached by through its default route, or else by its name."""
+        if not self.on_all_networks:
+            return self
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        try:
+            with socket.socket(family, socket.SOCK_DGRAM) as probe:
+                probe.connect((_ANYWHERE[family], 9))  # of a datagram socket: nothing is sent
+                host = str(probe.getsockname()[0])
+        except OSError:  # no route: a host without a network, or with its own only
+            host = socket.gethostname()
+        return Address(host, self.port, self.policy)
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -97,8 +120,8 @@ def token_of(host: str, given: str | None = None) -> bytes:
             WRONG_USAGE,
         )
     make_folder(shared_memory())
-    path = shared_memory() / "sync-token"
-    fresh = path.with_name(f"sync-token.{secrets.token_hex(8)}")
+    path = shared_memory() / TOKEN_FILE
+    fresh = path.with_name(f"{TOKEN_FILE}.{secrets.token_hex(8)}")
     if not path.exists():
         fresh.touch(mode=0o600, exist_ok=False)
         fresh.write_text(secrets.token_hex(32))
@@ -164,8 +187,8 @@ class Connection:
         """Errors: `LinkError` where nobody answers; `RefusedError` for another token."""
         try:
             sock = socket.create_connection((address.host, address.port), timeout=silence_s)
-        except OSError as error:
-            raise LinkError(f"{address} does not answer: {error}") from error
+        except (OSError, UnicodeError) as error:  # the latter for a name that can be none
+            raise LinkError(_why_closed(address, error, silence_s)) from error
         connection = Connection(sock, silence_s)
         try:
             connection._prove(token, address)
@@ -188,7 +211,7 @@ class Connection:
     def _prove(self, token: bytes, address: Address) -> None:
         greeting = self.read(len(_GREETING) + _NONCE_BYTES)
         if not greeting.startswith(_GREETING):
-            raise LinkError(f"{address} does not speak this protocol")
+            raise LinkError("what answers there is no relay of rltrace: is the port right?")
         ours = secrets.token_bytes(_NONCE_BYTES)
         nonces = greeting[len(_GREETING) :] + ours
         self.write([ours + _proof(token, b"client", nonces)])
@@ -285,6 +308,17 @@ class Connection:
         except OSError:
             pass  # it was not connected any more
         self._sock.close()
+
+
+def _why_closed(address: Address, error: Exception, waited_s: float) -> str:
+    """Why no connection could be made, and what to look at."""
+    if isinstance(error, ConnectionRefusedError):
+        return f"connection refused: nothing listens there (is it up, and {address.port} its port?)"
+    if isinstance(error, (socket.gaierror, UnicodeError)):
+        return f"the name {address.host} does not resolve on this host (is it spelled right?)"
+    if isinstance(error, TimeoutError):
+        return f"no answer within {waited_s:g} s (is it up, and does a firewall let us through?)"
+    return f"no connection can be made: {getattr(error, 'strerror', None) or error}"
 
 
 def _timeval(seconds: float) -> bytes:

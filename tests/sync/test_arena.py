@@ -167,7 +167,8 @@ def test_damage_is_found_before_anything_is_applied_and_healed_by_the_next_versi
             file.seek(-LAYOUT.bytes + 600_000, os.SEEK_END)
             file.write(b"\x01")
         target = filled(99)
-        with pytest.raises(RltraceError, match="is damaged in 1 of 3 blocks, first in w"):
+        found = r"is damaged in 1 of 3 blocks, first in w; .* pull again once the next version is"
+        with pytest.raises(RltraceError, match=found):
             subscriber.pull_into(target, verify=True)
         assert (target["w"] == 99).all()
         publisher.publish(filled(2))
@@ -306,6 +307,14 @@ def test_weights_that_no_machine_can_hold_are_told_at_open(where: str, memory: P
     with pytest.raises(RltraceError, match=r"8,00\d,\d{3},\d{3}\.\d MB more are needed"):
         Publisher.open(huge, where)
     assert list(memory.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["rltrace-joined", "sync-token"])
+def test_a_place_where_rltrace_keeps_files_of_its_own_is_refused(name: str) -> None:
+    for place in (f"shm://{name}", f"shm://{shared_memory() / name}"):
+        with pytest.raises(RltraceError, match="give the policy another name"):
+            folder_of(place)
+    assert folder_of(f"shm://{name}-1") == shared_memory() / f"{name}-1"
 
 
 def test_a_name_lies_in_the_users_own_part_of_shared_memory() -> None:

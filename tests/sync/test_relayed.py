@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from rltrace.sync import Publisher, Relay, Subscriber, interface, layout_of
-from rltrace.sync.joining import _files, place_of
-from rltrace.sync.locks import Lock
+from rltrace.sync.joined_files import JoinedFiles
+from rltrace.sync.joining import place_of
 from rltrace.sync.place import folder_of
 from rltrace.sync.relayed import RelayedPublisher, RelayedSubscriber
 from rltrace.trace.errors import RltraceError
@@ -101,10 +101,11 @@ class Learner:
 
 def has_relay(place: str) -> bool:
     """Whether a process of this host holds the lock of the place's relay."""
-    lock = Lock.take(_files(place)[1])
+    files = JoinedFiles(place)
+    lock = files.claim()
     if lock is not None:
         lock.release()
-    return lock is None
+    return lock is None and files.relay.exists()
 
 
 def test_a_dead_learners_relay_and_slots_go_once_all_workers_have_weights_of_the_next(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
+import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -16,9 +18,9 @@ from rltrace.cli import main
 from rltrace.sync import Publisher, layout_of
 from rltrace.sync.relay import Relay
 from rltrace.sync.wire import TOKEN, Address, Connection, LinkError, RefusedError, token_of
-from rltrace.trace.errors import RltraceError
+from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from tests.sync.proxy import Proxy, until
-from tests.sync.relays import job, nudge
+from tests.sync.relays import COMMAND, job, nudge
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
@@ -161,8 +163,44 @@ def test_a_node_of_another_policy_says_so(memory: Path) -> None:
     with job(memory) as j:
         root = j.root()
         node = j.follow(root.address.replace("/policy", "/critic"))
-        with pytest.raises(RltraceError, match="it serves the policy policy"):
+        with pytest.raises(
+            RltraceError, match=f"it serves the policy policy, so follow {root.address} "
+        ) as caught:
             node.wait(1)
+        assert caught.value.exit_code == WRONG_USAGE
+
+
+def test_a_node_with_slots_of_another_name_is_followed_by_the_publishers(memory: Path) -> None:
+    with job(memory) as j:
+        first = j.follow(j.root().address, "elsewhere")
+        assert Address.parse(first.address).policy == "policy"
+        wrong = j.follow(first.address.replace("/policy", "/elsewhere"), "wrong")
+        with pytest.raises(RltraceError, match=f"so follow {first.address} "):
+            wrong.wait(1)
+        last = j.follow(first.address, "last")
+        version = j.publish()
+        assert last.wait(version) == version
+
+
+def test_what_listens_on_all_networks_tells_an_address_that_can_be_followed(memory: Path) -> None:
+    with job(memory) as j:
+        version = j.publish()
+        with Relay.serve(j.place("policy"), "0.0.0.0", token="secret") as root:
+            assert root.on_all_networks
+            assert Address.parse(root.address).host != "0.0.0.0"
+            node = j.follow(root.address, "node", token="secret")
+            assert not node.on_all_networks
+            assert node.wait(version) == version
+
+
+def test_a_host_without_a_route_is_told_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(*_: object) -> None:
+        raise OSError("Network is unreachable")
+
+    monkeypatch.setattr(socket.socket, "connect", unreachable)
+    for host in ("0.0.0.0", "::"):
+        told = Address(host, 7000, "policy").told
+        assert told == Address(socket.gethostname(), 7000, "policy")
 
 
 def test_a_policy_without_digests_is_not_served(memory: Path) -> None:
@@ -221,6 +259,22 @@ def test_what_others_can_reach_takes_a_token(monkeypatch: pytest.MonkeyPatch) ->
 def test_processes_of_one_user_share_a_token_for_this_host() -> None:
     assert token_of("127.0.0.1") == token_of("localhost")
     assert len(token_of("127.0.0.1")) == 64
+
+
+def test_the_command_says_what_others_follow(memory: Path) -> None:
+    words = [*COMMAND, f"shm://{memory}/elsewhere", "--listen", ":0"]
+    words += ["--follow", "tcp://127.0.0.1:9/policy"]
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, text=True, env=os.environ | {TOKEN: "secret"}
+    ) as node:
+        assert node.stdout is not None
+        said = node.stdout.readline().split()
+        node.terminate()
+    assert said[:2] == ["others", "follow"]
+    followed = Address.parse(said[2])
+    assert not followed.on_all_networks
+    assert followed.policy == "policy"
+    assert "on all networks" in " ".join(said[3:])
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,9 @@ _SCALING = (Stage.TRAIN, Stage.LOGPROB, Stage.REFERENCE, Stage.VALUE)
 
 
 def scaled_rollout(load: Workload, factor: float, constants: Constants) -> Workload:
-    """`factor` times the devices for generation."""
-    engine = load.engine
+    """`factor` times the devices for generation. On a part of one device, which an engine shares
+    with somebody, a token takes as much longer as the part is smaller."""
+    engine, known = load.engine, not load.engine.pooled
     workers = engine.workers * factor
     if engine.pooled:
         workers = engine.workers * factor ** constants["rollout_exponent"]
@@ -28,7 +29,10 @@ def scaled_rollout(load: Workload, factor: float, constants: Constants) -> Workl
     engine = replace(engine, workers=workers, pooled=pooled)
     devices = {**load.devices}
     if "rollout" in devices:
-        devices["rollout"] *= factor
+        before, devices["rollout"] = devices["rollout"], devices["rollout"] * factor
+        if known:  # else a device may stand for a pool of them
+            slower = min(before, 1.0) / min(devices["rollout"], 1.0)
+            engine = replace(engine, token_s=engine.token_s * slower)
     return replace(load, engine=engine, devices=devices)
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from rltrace.analysis.whatif.constants import Constants
+from rltrace.analysis.whatif.levers import LEVERS
 from rltrace.analysis.whatif.of_run import workload_of
 from rltrace.analysis.whatif.predict import baseline, predict, ranked
 from rltrace.analysis.whatif.replay import replay
@@ -53,6 +56,19 @@ def test_the_same_work_in_another_placement(synthetic: Made) -> None:
     step_s = baseline(workload_of(after)).step_s
     assert found.step_s.middle == pytest.approx(step_s, rel=0.1)
     assert found.step_s.low < step_s < found.step_s.high
+
+
+def test_a_part_of_one_device_decodes_as_much_slower(synthetic: Made) -> None:
+    """Also where a token takes as long however many sequences run: then it is the device that takes
+    it, not its share of them."""
+    run, _ = synthetic(placement="colocated", gpus=0, rollout_workers=1)
+    load = replace(of(run), devices={"shared": 1.0})
+    assert not load.engine.pooled
+    whole = load.engine.token_s
+    for part in (0.5, 0.04):
+        split = LEVERS["split"].change(load, str(part), Constants())
+        assert split.engine.token_s == pytest.approx(whole / part)
+        assert replay(split).step_s > replay(load).step_s
 
 
 def test_a_stage_that_is_gone_is_gone(synthetic: Made) -> None:

@@ -11,15 +11,13 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from benchmarks.measuring import Result
-from benchmarks.stage_truth import in_turn
-from benchmarks.sync_updates import OURS, by_the_python_of, held
+from benchmarks.sync_updates import OURS, by_the_python_of, compared, held
 from tests.openrlhf.jobs import JOBS, SYNC_BYTES, TENSORS, Finished, make_assets, train
 
 OWN = "OpenRLHF's own calls"
@@ -45,15 +43,7 @@ def main(rounds: int, steps: int, as_json: bool) -> None:
     job = replace(JOBS["sync"], steps=steps)
     ways = {OWN: job, OURS: replace(job, sync=True)}
     result = Result(f"OpenRLHF, one host, {SYNC_BYTES:,} bytes in {TENSORS} tensors", unit="ms")
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        assets = make_assets(folder / "sums")
-
-        def run(way: str, nth: int) -> Finished:
-            print(f"{way}, {nth + 1} of {rounds}", file=sys.stderr)
-            return train(ways[way], assets, folder / f"{nth}-{way == OURS}")
-
-        judged(in_turn(list(ways), rounds, run), result)
+    compared(ways, rounds, make_assets, train, lambda done: judged(done, result))
     raise SystemExit(result.finish(as_json))
 
 

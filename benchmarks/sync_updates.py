@@ -6,20 +6,45 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from benchmarks.environments import ROOT, python_of
 from benchmarks.measuring import Check, Result, spread
+from benchmarks.stage_truth import in_turn
 from tests.framework_jobs import Ended
+
+JobT = TypeVar("JobT")
+EndedT = TypeVar("EndedT", bound=Ended[Any])
 
 OURS = "rltrace.sync"
 TIME_LIMIT = BYTES_LIMIT = 1.0
 """Of ours, over those of the framework's own."""
+
+
+def compared(
+    ways: Mapping[str, JobT],
+    rounds: int,
+    make_assets: Callable[[Path], Path],
+    train: Callable[[JobT, Path, Path], EndedT],
+    judge: Callable[[dict[str, list[EndedT]]], None],
+) -> None:
+    """Runs each way's job once a round, in turn, and has all of them judged while their traces are
+    there."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        assets = make_assets(folder / "sums")
+
+        def run(way: str, nth: int) -> EndedT:
+            print(f"{way}, {nth + 1} of {rounds}", file=sys.stderr)
+            return train(ways[way], assets, folder / f"{nth}-{way == OURS}")
+
+        judge(in_turn(list(ways), rounds, run))
 
 
 def updates_ms(job: Ended[Any], span: str) -> list[float]:

@@ -10,17 +10,13 @@ verl's buckets over gloo as verl's NCCL engine does over NCCL. verl hands the ti
 
 from __future__ import annotations
 
-import sys
-import tempfile
 from dataclasses import replace
-from pathlib import Path
 
 import click
 
 from benchmarks.measuring import Result
-from benchmarks.stage_truth import in_turn
-from benchmarks.sync_updates import OURS, by_the_python_of, held
-from tests.verl.jobs import JOBS, SYNC_BYTES, Finished, by_rltrace_sync, make_assets, train
+from benchmarks.sync_updates import OURS, by_the_python_of, compared, held
+from tests.verl.jobs import JOBS, SYNC_BYTES, by_rltrace_sync, make_assets, train
 
 OWN = "verl's buckets over gloo"
 UPDATE = "CheckpointEngineManager.update_weights"
@@ -35,15 +31,7 @@ def main(rounds: int, steps: int, as_json: bool) -> None:
     job = replace(JOBS["separate"], steps=steps)
     ways = {OWN: job, OURS: by_rltrace_sync(job)}
     result = Result(f"verl, one host, {SYNC_BYTES:,} bytes", unit="ms")
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        assets = make_assets(folder / "sums")
-
-        def run(way: str, nth: int) -> Finished:
-            print(f"{way}, {nth + 1} of {rounds}", file=sys.stderr)
-            return train(ways[way], assets, folder / f"{nth}-{way == OURS}")
-
-        held(in_turn(list(ways), rounds, run), UPDATE, OWN, result)
+    compared(ways, rounds, make_assets, train, lambda done: held(done, UPDATE, OWN, result))
     raise SystemExit(result.finish(as_json))
 
 

@@ -9,8 +9,18 @@ import pytest
 
 from rltrace.analysis.summary import Summary
 from rltrace.analysis.walls.wall import FRESHNESS, LEARNER, OBSERVABILITY, SPARSE_REWARD
-from tests.analysis.handmade import process
-from tests.analysis.walls.walled import job, samples, summary_of, uses, verdicts, walls_of
+from rltrace.trace.vocabulary import Stage
+from tests.analysis.handmade import between, process
+from tests.analysis.walls.walled import (
+    STEP_S,
+    STEPS,
+    job,
+    samples,
+    summary_of,
+    uses,
+    verdicts,
+    walls_of,
+)
 
 EACH = 40
 
@@ -90,6 +100,42 @@ def test_lost_log_probs_at_lag_zero_cost_the_pass_that_stands_in(tmp_path: Path)
     walls = walls_of(found)
     assert walls[OBSERVABILITY].cost.share == pytest.approx(0.2)
     assert walls[LEARNER].cost.share == pytest.approx(0.5)
+
+
+def with_pass(path: Path, at_s: float, version: int) -> Summary:
+    """Samples of weights n that are trained on 2 updates later, with a log-prob pass over them at
+    `at_s` of their step, under weights `n + version`."""
+    driver = job(rollout=3, train=5)
+    for n in range(STEPS):
+        start_s = n * STEP_S + at_s
+        driver.span(between(start_s, start_s + 1), "logprob", Stage.LOGPROB, n + version)
+    rollout = samples(process("rollout"), [3.0] * EACH, token_ids=1, logprobs=0)
+    learner = uses(process("learner"), EACH, **lagged(2))
+    return summary_of(path, driver, rollout, learner)
+
+
+def test_log_probs_made_anew_under_the_weights_that_sampled_are_not_lost(tmp_path: Path) -> None:
+    """As TRL makes them where one generation serves several updates."""
+    found = with_pass(tmp_path, 8.5, 0)
+    wall = walls_of(found)[OBSERVABILITY]
+    told = {one.name: one.value for one in wall.evidence}
+    assert told["tokens whose ratio cannot be trusted"] == 0
+    assert wall.cost.share == pytest.approx(0.1)  # what the pass takes
+
+
+@pytest.mark.parametrize(
+    ("at_s", "version"),
+    [
+        pytest.param(8.5, 2, id="under later weights"),
+        pytest.param(8.5, 1, id="after an update"),
+        pytest.param(1.0, 0, id="before the samples were there"),
+        pytest.param(9.95, 0, id="after they were trained on"),
+    ],
+)
+def test_log_probs_of_no_pass_under_the_weights_that_sampled_are_lost(
+    tmp_path: Path, at_s: float, version: int
+) -> None:
+    assert walls_of(with_pass(tmp_path, at_s, version))[OBSERVABILITY].cost.share == 1
 
 
 def test_lost_log_probs_at_an_unknown_lag_are_unknown(tmp_path: Path) -> None:

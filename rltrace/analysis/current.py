@@ -32,11 +32,14 @@ def current_settings(run: Run, framework: str, version: str) -> Mapping[str, Any
                 text = given(words, form, option)
                 if text is not None:
                     found[option] = _value(text)
-    for process in run.processes:
-        stated = process.facts.get("settings")
-        if isinstance(stated, dict):
-            return {**found, **stated}
-    return found
+    return {**found, **stated_settings(run)}
+
+
+def stated_settings(run: Run) -> Mapping[str, Any]:
+    """All settings with a value, as the first process states them that does; empty where none
+    does."""
+    stated = (process.facts.get("settings") for process in run.processes)
+    return next((settings for settings in stated if isinstance(settings, dict)), {})
 
 
 def _command_lines(run: Run, framework: str) -> list[list[str]]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rltrace.analysis.current import stated_settings
 from rltrace.analysis.devices import Devices
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ class Difference:
 
 def settings_that_differ(first: Run, second: Run) -> tuple[Difference, ...]:
     """What the job states of itself, and else the words of its command that only one run has."""
-    stated = [_stated(run) for run in (first, second)]
+    stated = [stated_settings(run) for run in (first, second)]
     if all(stated):
         return _differing(*stated)
     words = [[str(w) for w in run.meta.get("command") or ()] for run in (first, second)]
@@ -31,14 +32,6 @@ def settings_that_differ(first: Run, second: Run) -> tuple[Difference, ...]:
     if only[0] or only[1]:
         return (Difference("command", " ".join(only[0]), " ".join(only[1])),)
     return ()
-
-
-def _stated(run: Run) -> Mapping[str, Any]:
-    for process in run.processes:
-        settings = process.facts.get("settings")
-        if isinstance(settings, dict):
-            return settings
-    return {}
 
 
 def facts_that_differ(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rltrace.analysis.ceiling import NO_MORE, most_gain
+from rltrace.analysis.current import stated_settings
 from rltrace.analysis.gains import freshness_gain, samples_gain
 from rltrace.analysis.playbook import Move, Setting, moves, settings_for
 from rltrace.analysis.walls.cost import stages_of
@@ -105,7 +106,8 @@ def fixes_for(
     nothing predicts, then those that gain nothing. What neither a setting makes nor anything
     predicts is left out (but where the replay is off the run, of which nothing is predicted), and
     what changes a stage that was not seen. `framework` is its name and version, `current` its
-    settings as far as they are known: what the run has already is not advised."""
+    settings as far as they are known: what the run has already is not advised, nor an option that
+    it lacks where it states all."""
     walls = ranking.binding
     names = [wall.name for wall in walls]
     predict = predictor(source) if source is not None else None
@@ -193,7 +195,9 @@ def _fix(
 ) -> Fix | None:
     """A move as it applies to the run, which the settings `known` make; None where it does not
     apply, or no option makes it."""
-    settings = not_yet(known, _values(seen, move), current)
+    stated = stated_settings(seen.run)
+    there = tuple(one for one in known if one.is_of(stated))
+    settings = not_yet(there, _values(seen, move), current)
     if not settings and (not move.lever or any(not _is_amount(one.value) for one in known)):
         return None
     lever, found = "", None

@@ -65,7 +65,17 @@ class Setting:
     where: str = ""
     needs: Mapping[str, Any] = field(default_factory=dict)
     exactly: Mapping[str, Any] = field(default_factory=dict)
+    only: Mapping[str, Any] = field(default_factory=dict)
+    beside: str = ""
     older: tuple[tuple[str, Mapping[str, str]], ...] = ()
+
+    def is_of(self, stated: Mapping[str, Any]) -> bool:
+        """Whether a run has the option that states all that is set in it (empty: none does), and
+        what it does anything with. The recorder's own options are stated nowhere."""
+        if not stated or self.where or self.option == WRAP_SYNC:
+            return True
+        known = self.option in stated or self.beside in stated
+        return known and all(stated.get(k) == v for k, v in self.only.items())
 
     def in_version(self, version: str) -> Setting:
         """The setting by the names that its options have in a version."""

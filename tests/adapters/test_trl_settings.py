@@ -78,13 +78,18 @@ def config_of(setting: dict[str, Any]) -> str:
     return str(setting.get("config", GRPO))
 
 
+def beside(setting: dict[str, Any]) -> dict[str, Any]:
+    """The other options that a setting has to do with, and their values."""
+    return {k: v for key in ("needs", "exactly", "only") for k, v in setting.get(key, {}).items()}
+
+
 def is_there(version: str, setting: dict[str, Any]) -> bool:
     option = field(setting["option"])
     return option in INHERITED or option in fields(version, config_of(setting))
 
 
 def test_every_setting_is_whole() -> None:
-    check_whole(SETTINGS, {"needs", "config"}, VERSIONS)
+    check_whole(SETTINGS, {"needs", "exactly", "only", "beside", "config"}, VERSIONS)
 
 
 def test_no_setting_is_told_twice() -> None:
@@ -118,7 +123,8 @@ def test_what_a_setting_needs_is_there_too(version: str) -> None:
     for setting in SETTINGS:
         if satisfies(version, setting["versions"]):
             known = fields(version, config_of(setting)) | INHERITED
-            assert {field(option) for option in setting.get("needs", {})} <= known, name(setting)
+            others = {field(option) for option in beside(setting)}
+            assert others <= known, name(setting)
 
 
 @needs_trl
@@ -127,7 +133,19 @@ def test_the_dataclass_takes_the_value(setting: dict[str, Any]) -> None:
     config = getattr(import_module(MODULES[config_of(setting)]), config_of(setting))
     hints = get_type_hints(config)
     known = {each.name for each in dataclasses.fields(config)}
-    for option, value in {setting["option"]: setting["value"], **setting.get("needs", {})}.items():
+    for option, value in {setting["option"]: setting["value"], **beside(setting)}.items():
         assert field(option) in known
         kinds = str(hints[field(option)])
         assert {bool: "bool", int: "int", float: "float", str: "str"}[type(value)] in kinds
+
+
+@needs_trl
+@pytest.mark.parametrize("setting", SETTINGS, ids=name)
+def test_a_job_states_each_option_or_the_one_beside_it(
+    setting: dict[str, Any], tmp_path: Path
+) -> None:
+    """Options that are unset are not among the settings that a job states."""
+    config = getattr(import_module(MODULES[config_of(setting)]), config_of(setting))
+    values = vars(config(output_dir=str(tmp_path), use_cpu=True, bf16=False))
+    stated = {option for option, value in values.items() if value is not None}
+    assert stated & {field(setting["option"]), field(setting.get("beside", ""))}

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from rltrace.analysis.fixes import not_yet
-from rltrace.analysis.playbook import moves, settings_for
+from rltrace.analysis.playbook import WRAP_SYNC, Setting, moves, settings_for
 from rltrace.analysis.summary import Summary, summarize
 from rltrace.analysis.walls.wall import ENV_REWARD, LEARNER, ROLLOUT, TAIL, Figure
 from rltrace.analysis.whatif.predict import Estimate
@@ -279,3 +279,35 @@ def test_what_a_prediction_is_for_is_set_whatever_the_run_has() -> None:
         ("placement", {"max_lag": 1})
     ]
     assert [one.needs for one in not_yet(known, (), {**run, "max_lag": 1})] == [{}]
+
+
+def test_a_run_that_states_its_settings_is_offered_no_others() -> None:
+    def offered(stated: dict[str, object]) -> set[str]:
+        made = [one for move in moves() for one in settings_for("trl", "1.16.0", move)]
+        return {one.option for one in made if one.is_of(stated)}
+
+    of_async = {"--max_staleness", "--token_budget"}
+    correction = {"--vllm_importance_sampling_correction"}
+    rloo = {"--num_generations": 4, "--use_vllm": False, "--per_device_train_batch_size": 4}
+    grpo = {**rloo, "--vllm_importance_sampling_correction": True}
+    assert offered({}) >= of_async | correction
+    assert offered(rloo) & (of_async | correction) == set()
+    assert offered(rloo) >= {"--num_generations", "--use_vllm", "--deepspeed"}
+    assert not offered(grpo) & correction  # it does nothing without vLLM
+    assert offered({**grpo, "--use_vllm": True}) >= correction
+    assert offered({**rloo, "--max_staleness": 4}) >= of_async
+
+
+def test_what_is_stated_nowhere_is_offered_all_the_same() -> None:
+    own = Setting("weight movement", "", WRAP_SYNC, True, "", "", ())
+    assert own.is_of({"--num_generations": 4})
+
+
+def test_an_option_of_a_pass_that_serves_one_update_says_how_many_it_may_serve() -> None:
+    (move,) = [one for one in moves() if one.move == "drop the log-prob pass"]
+    known = settings_for("trl", "1.16.0", move)
+    run = {"--use_vllm": True, "--vllm_importance_sampling_correction": True}
+    assert [one.needs for one in not_yet(known, (), {**run, "--num_iterations": 2})] == [
+        {"--num_iterations": 1}
+    ]
+    assert [one.needs for one in not_yet(known, (), {**run, "--num_iterations": 1})] == [{}]

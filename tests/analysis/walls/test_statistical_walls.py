@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from rltrace.analysis.summary import Summary
 from rltrace.analysis.walls.wall import FRESHNESS, LEARNER, OBSERVABILITY, SPARSE_REWARD
-from tests.analysis.handmade import process
-from tests.analysis.walls.walled import job, samples, summary_of, uses, verdicts, walls_of
+from rltrace.report import terminal
+from rltrace.trace.vocabulary import Stage
+from tests.analysis.handmade import between, process
+from tests.analysis.walls.walled import (
+    STEP_S,
+    STEPS,
+    job,
+    samples,
+    summary_of,
+    uses,
+    verdicts,
+    walls_of,
+)
 
 EACH = 40
 
@@ -92,6 +105,42 @@ def test_lost_log_probs_at_lag_zero_cost_the_pass_that_stands_in(tmp_path: Path)
     assert walls[LEARNER].cost.share == pytest.approx(0.5)
 
 
+def with_pass(path: Path, at_s: float, version: int) -> Summary:
+    """Samples of weights n that are trained on 2 updates later, with a log-prob pass over them at
+    `at_s` of their step, under weights `n + version`."""
+    driver = job(rollout=3, train=5)
+    for n in range(STEPS):
+        start_s = n * STEP_S + at_s
+        driver.span(between(start_s, start_s + 1), "logprob", Stage.LOGPROB, n + version)
+    rollout = samples(process("rollout"), [3.0] * EACH, token_ids=1, logprobs=0)
+    learner = uses(process("learner"), EACH, **lagged(2))
+    return summary_of(path, driver, rollout, learner)
+
+
+def test_log_probs_made_anew_under_the_weights_that_sampled_are_not_lost(tmp_path: Path) -> None:
+    """As TRL makes them where one generation serves several updates."""
+    found = with_pass(tmp_path, 8.5, 0)
+    wall = walls_of(found)[OBSERVABILITY]
+    told = {one.name: one.value for one in wall.evidence}
+    assert told["tokens whose ratio cannot be trusted"] == 0
+    assert wall.cost.share == pytest.approx(0.1)  # what the pass takes
+
+
+@pytest.mark.parametrize(
+    ("at_s", "version"),
+    [
+        pytest.param(8.5, 2, id="under later weights"),
+        pytest.param(8.5, 1, id="after an update"),
+        pytest.param(1.0, 0, id="before the samples were there"),
+        pytest.param(9.95, 0, id="after they were trained on"),
+    ],
+)
+def test_log_probs_of_no_pass_under_the_weights_that_sampled_are_lost(
+    tmp_path: Path, at_s: float, version: int
+) -> None:
+    assert walls_of(with_pass(tmp_path, at_s, version))[OBSERVABILITY].cost.share == 1
+
+
 def test_lost_log_probs_at_an_unknown_lag_are_unknown(tmp_path: Path) -> None:
     found = run_with(tmp_path, {}, token_ids=1, logprobs=0, first_version=-1)
     wall = walls_of(found)[OBSERVABILITY]
@@ -137,6 +186,35 @@ def test_groups_in_which_all_succeed_are_solved_and_not_sparse(tmp_path: Path) -
     assert wall.cost.share == 0
     told = {one.name: one.value for one in wall.evidence}
     assert told["groups in which all succeed"] == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize(
+    ("value", "because"),
+    [
+        pytest.param(lambda _, __: 0.25, "the same reward (0.25): nothing to learn", id="one"),
+        pytest.param(lambda _, i: i // 8 % 2, "all rewards are equal", id="by group"),
+        pytest.param(lambda _, __: 0, "every sample fails", id="failure"),
+    ],
+)
+def test_where_no_group_has_a_signal_nothing_is_learned(
+    tmp_path: Path, value: Any, because: str
+) -> None:
+    found = judged(tmp_path, value)
+    assert found.signal is not None
+    assert found.signal.with_signal == 0
+    first = found.verdict.first
+    assert first is not None
+    assert (first.name, first.cost.share) == (SPARSE_REWARD, 1)
+    assert because in first.because
+    assert not [fix.move for fix in found.verdict.fixes if fix.goodput_gain is not None]
+    assert not found.verdict.do_nothing
+
+
+def test_one_reward_for_all_is_no_success(tmp_path: Path) -> None:
+    out = io.StringIO()
+    terminal.render(judged(tmp_path, lambda _, __: 0.25), Console(file=out, width=120))
+    assert "solved" not in out.getvalue()
+    assert "succeed" not in out.getvalue()
 
 
 def test_one_group_that_was_judged_is_weak_evidence(tmp_path: Path) -> None:

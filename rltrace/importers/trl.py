@@ -9,6 +9,7 @@ the step's, one a call; the asynchronous ones have it among their figures (read 
 from __future__ import annotations
 
 import ast
+import itertools
 import json
 import re
 from collections import Counter
@@ -37,6 +38,7 @@ _MAPPING = re.compile(r"\{'[^{}]*\}")
 _FIGURES = re.compile(r"'(?:epoch|loss)': ")
 _TORN = re.compile(r"\{'(?:[^{}]*')?(?:epoch|loss|eval_loss)': ")
 _LONGEST_MAPPING = 1 << 18  # characters: Python takes a thousand times the bytes to read one
+_EVALUATION = ("eval_", "eval/")  # TensorBoard and wandb have the latter
 _END = "train_runtime"  # of the line that sums a training up
 
 _BLOCKS = (
@@ -92,6 +94,11 @@ def _read_state(path: Path) -> Log:
     check_filled(path, data)
     try:
         history = list(json.loads(data.decode("utf-8-sig"))["log_history"])
+    except json.JSONDecodeError as error:
+        text = error.doc.strip()
+        cut = text.startswith("{") and (error.pos >= len(error.doc.rstrip()) or text[-1] != "}")
+        why = "it is cut off, its JSON ends early" if cut else "it is no JSON"
+        raise RltraceError(f"{path} is no whole {STATE}: {why}") from None
     except (ValueError, KeyError, TypeError, RecursionError):
         raise RltraceError(f"{path} is no {STATE}: it has no log_history") from None
     lines = [line for line in history if isinstance(line, dict) and _END not in line]
@@ -153,10 +160,15 @@ def _read_console(path: Path) -> Log | None:
     if not lines and (is_json or not torn.count):
         return None
     not_finite = Counter[str]()
-    records = [_record(at, line, not_finite) for at, line in enumerate(lines, 1)]
+    steps = itertools.accumulate(int(not _is_evaluation(line)) for line in lines)
+    parts = [_record(at, line, not_finite) for at, line in zip(steps, lines, strict=True)]
+    records, _ = joined(parts)
     skipped = []
     if records:
-        skipped.append("a console log says no step: its lines are counted, each as one step")
+        skipped.append(
+            "a console log says no step: its lines are counted, each as one step (which is too few "
+            "where logging_steps is more than 1)"
+        )
     if torn.count:
         skipped.append(f"{torn}: figures in a mapping that is torn")
     if foreign.count:
@@ -173,12 +185,20 @@ def _printed(lines: Iterable[str]) -> tuple[list[dict[str, Any]], Counted, Count
     for at, line in enumerate(lines, 1):
         mappings = [text for text in _MAPPING.findall(line) if _FIGURES.search(text)]
         read = [mapping for text in mappings if (mapping := _mapping(text)) is not None]
+        for mapping in read:
+            if _is_evaluation(mapping):
+                mapping.pop("epoch", None)  # not that of the last line where not every step has one
         found += [mapping for mapping in read if _END not in mapping]
         if len(read) < len(mappings) or _TORN.search(_MAPPING.sub("", line)):
             torn.add(at)
         elif not mappings and (console.looks_like(line) or json_lines.is_step(line)):
             foreign.add(at)
     return found, torn, foreign
+
+
+def _is_evaluation(names: Iterable[str]) -> bool:
+    """Whether an entry tells of an evaluation, which is no step: it follows that of one."""
+    return all(name == "epoch" or name.startswith(_EVALUATION) for name in names)
 
 
 def _mapping(text: str) -> dict[str, Any] | None:
@@ -189,7 +209,7 @@ def _mapping(text: str) -> dict[str, Any] | None:
         found = ast.literal_eval(re.sub(r": (nan|-?inf)\b", r": '\1'", text))
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return None  # all that Python's parser raises of texts
-    return found if isinstance(found, dict) else None
+    return {str(name): it for name, it in found.items()} if isinstance(found, dict) else None
 
 
 def _record(step: int, line: dict[str, Any], not_finite: Counter[str]) -> Record:

@@ -85,6 +85,23 @@ def test_a_console_is_read_with_its_lines_counted_as_steps(tmp_path: Path) -> No
     assert any("says no step" in note for note in read(CONSOLE).log_notes)
 
 
+def test_evaluations_on_a_console_are_no_steps(tmp_path: Path) -> None:
+    """They are readings at the step that they follow."""
+    step = "{{'loss': '{0}', 'step_time': '0.{0}', 'epoch': '0.1'}}"
+    evaluation = "{'eval_loss': '7', 'eval_reward': '0.5', 'epoch': '0.3'}"
+    lines = (step.format(1), evaluation, evaluation.replace("7", "8"), step.format(2), evaluation)
+    path = tmp_path / "log"
+    path.write_text("\n".join(lines), "utf-8")
+    found = read(path)
+    timed = [(step.number, step.seconds) for step in found.steps if step.seconds is not None]
+    assert str(timed) == "[(1, 0.1), (2, 0.2)]"
+    assert [
+        (step.number, step.counters["eval_loss"])
+        for step in found.steps
+        if "eval_loss" in step.counters
+    ] == [(1, 7.0), (1, 8.0), (2, 7.0)]
+
+
 def test_what_a_console_has_of_torn_and_other_figures_is_counted(tmp_path: Path) -> None:
     whole = "{{'loss': '{}', 'step_time': '0.5', 'epoch': '0.1'}}"
     lines = (
@@ -206,7 +223,10 @@ def test_a_state_s_steps_are_in_the_order_in_which_they_ran(
     [
         ("trainer_state.json", "{}", UNREADABLE, "no log_history"),
         ("trainer_state.json", '{"log_history": []}', UNREADABLE, "no metrics of TRL"),
-        ("trainer_state.json", "{", UNREADABLE, "no log_history"),
+        ("trainer_state.json", "{", UNREADABLE, "cut off, its JSON ends early"),
+        ("trainer_state.json", '{"log_history": [{"step": 1, "lo', UNREADABLE, "cut off"),
+        ("trainer_state.json", '{"log_history": [{"step": 1}', UNREADABLE, "cut off"),
+        ("trainer_state.json", '{"log_history": [1 2]}', UNREADABLE, "no JSON"),
         ("trainer_state.json", '{"log_history": null}', UNREADABLE, "no log_history"),
         ("trainer_state.json", "[" * 100_000, UNREADABLE, "no log_history"),
         ("log", "hello\n", UNREADABLE, "no metrics of TRL"),

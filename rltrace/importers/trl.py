@@ -23,6 +23,7 @@ from rltrace.importers import console, json_lines
 from rltrace.importers.fitting import whole
 from rltrace.importers.lines import Counted, Lines
 from rltrace.importers.log import Log, Record, joined, no_number, number, out_of_order
+from rltrace.importers.means import with_steps
 from rltrace.importers.opening import check_filled, is_text, readable, start_of
 from rltrace.importers.reading import read_log
 from rltrace.importers.run_writer import ImportedRun
@@ -39,6 +40,8 @@ _FIGURES = re.compile(r"'(?:epoch|loss)': ")
 _TORN = re.compile(r"\{'(?:[^{}]*')?(?:epoch|loss|eval_loss)': ")
 _LONGEST_MAPPING = 1 << 18  # characters: Python takes a thousand times the bytes to read one
 _EVALUATION = ("eval_", "eval/")  # TensorBoard and wandb have the latter
+_SUMS = ("train_", "total_flos")  # what that line has, which other formats put beside a step's
+_LOGGING_STEPS = "logging_steps"
 _END = "train_runtime"  # of the line that sums a training up
 
 _BLOCKS = (
@@ -67,7 +70,9 @@ def read(path: Path) -> ImportedRun:
 
 def of_log(log: Log) -> ImportedRun:
     """The run that a log of any format tells of. Errors: `RltraceError` when it is not TRL's."""
-    records = tuple(_of_steps(log.records))
+    stated = log.settings.get(_LOGGING_STEPS)
+    every = with_steps(_of_steps(log.records), _is_of_training, int(stated) if stated else None)
+    records = tuple(_a_step(record) for record in every)
     scheme = ASYNC if _has(records, *_ASYNC) else SYNC
     return lay_out(replace(log, records=records), scheme)
 
@@ -93,7 +98,8 @@ def _read_state(path: Path) -> Log:
         changed_ns = path.stat().st_mtime_ns
     check_filled(path, data)
     try:
-        history = list(json.loads(data.decode("utf-8-sig"))["log_history"])
+        state = json.loads(data.decode("utf-8-sig"))
+        history = list(state["log_history"])
     except json.JSONDecodeError as error:
         text = error.doc.strip()
         cut = text.startswith("{") and (error.pos >= len(error.doc.rstrip()) or text[-1] != "}")
@@ -114,7 +120,9 @@ def _read_state(path: Path) -> Log:
     records, odd = _in_order(records)
     steps, _ = joined(records)
     skipped += odd
-    return Log(str(path), STATE, tuple(steps), tuple(skipped), changed_ns, {}, dict(not_finite))
+    every = whole(state.get(_LOGGING_STEPS))
+    said = {_LOGGING_STEPS: str(every)} if every else {}
+    return Log(str(path), STATE, tuple(steps), tuple(skipped), changed_ns, said, dict(not_finite))
 
 
 def _in_order(records: list[Record]) -> tuple[list[Record], list[str]]:
@@ -194,6 +202,20 @@ def _printed(lines: Iterable[str]) -> tuple[list[dict[str, Any]], Counted, Count
         elif not mappings and (console.looks_like(line) or json_lines.is_step(line)):
             foreign.add(at)
     return found, torn, foreign
+
+
+def _is_of_training(record: Record) -> bool:
+    """Whether a record with TRL's names is of steps, and not of an evaluation or of the end."""
+    return not _is_evaluation(name for name in record.readings if not name.startswith(_SUMS))
+
+
+def _a_step(record: Record) -> Record:
+    """A record whose blocks, which are sums over its steps, are means as its other figures are."""
+    metrics = {
+        name: value / record.steps if name in _BLOCKS else value
+        for name, value in record.metrics.items()
+    }
+    return replace(record, metrics=metrics)
 
 
 def _is_evaluation(names: Iterable[str]) -> bool:

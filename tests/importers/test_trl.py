@@ -198,9 +198,9 @@ def state(path: Path, *steps: tuple[int, float]) -> Path:
         ([(3, 0.3), (2, 0.2), (1, 0.1)], [1, 2, 3], ["step 2 stands after step 3"]),
         ([(1, 0.1), (2, 0.2), (1, 0.1), (2, 0.2)], [1, 2], ["2 entries that another one repeats"]),
         (
-            [(3, 0.3), (3, 0.3), (1, 0.1)],
-            [1, 3],
-            ["1 entry that another one repeats", "step 1 stands after step 3"],
+            [(2, 0.3), (2, 0.3), (1, 0.1)],
+            [1, 2],
+            ["1 entry that another one repeats", "step 1 stands after step 2"],
         ),
         ([(1, 0.1), (2, 0.2), (3, 0.3), (2, 0.4), (3, 0.5)], [1, 2, 3, 2, 3], []),
     ],

@@ -41,6 +41,7 @@ _TORN = re.compile(r"\{'(?:[^{}]*')?(?:epoch|loss|eval_loss)': ")
 _LONGEST_MAPPING = 1 << 18  # characters: Python takes a thousand times the bytes to read one
 _EVALUATION = ("eval_", "eval/")  # TensorBoard and wandb have the latter
 _SUMS = ("train_", "total_flos")  # what that line has, which other formats put beside a step's
+_OF_SAMPLES = ("num_tokens", "reward", "completions/")
 _LOGGING_STEPS = "logging_steps"
 _END = "train_runtime"  # of the line that sums a training up
 
@@ -74,7 +75,8 @@ def of_log(log: Log) -> ImportedRun:
     every = with_steps(_of_steps(log.records), _is_of_training, int(stated) if stated else None)
     records = tuple(_a_step(record) for record in every)
     scheme = ASYNC if _has(records, *_ASYNC) else SYNC
-    return lay_out(replace(log, records=records), scheme)
+    run = lay_out(replace(log, records=records), scheme)
+    return run if scheme is ASYNC else replace(run, generating=_generating(records))
 
 
 def _log(path: Path) -> Log:
@@ -207,6 +209,17 @@ def _printed(lines: Iterable[str]) -> tuple[list[dict[str, Any]], Counted, Count
 def _is_of_training(record: Record) -> bool:
     """Whether a record with TRL's names is of steps, and not of an evaluation or of the end."""
     return not _is_evaluation(name for name in record.readings if not name.startswith(_SUMS))
+
+
+def _generating(records: tuple[Record, ...]) -> tuple[int, ...]:
+    """The steps that generated, where samples of one are used for updates of others, too: only
+    entries of the former have figures of samples. None where all do, or no one can tell."""
+    entries = [record for record in records if _is_of_training(record)]
+    did = [any(name.startswith(_OF_SAMPLES) for name in one.readings) for one in entries]
+    if all(did):
+        return ()
+    made = (one for one, is_one in zip(entries, did, strict=True) if is_one)
+    return tuple(step for one in made for step in range(one.step - one.steps + 1, one.step + 1))
 
 
 def _a_step(record: Record) -> Record:

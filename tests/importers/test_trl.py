@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 import rltrace
+from rltrace.analysis.summary import summarize
 from rltrace.cli import main
 from rltrace.importers.log import Log, Record
 from rltrace.importers.run_writer import write_run
@@ -175,6 +176,31 @@ def test_names_as_tensorboard_has_them_are_trls() -> None:
     [step] = found.steps
     assert (step.number, step.seconds, step.real_ns) == (3, 2.0, 1_000)
     assert step.counters["step_time"] == 2.0
+
+
+def test_steps_that_generate_for_several_updates_are_no_stalls(tmp_path: Path) -> None:
+    """They alone have figures of samples, and are held against each other."""
+
+    def alarms(name: str, seconds: dict[int, float], generates: range) -> list[Any]:
+        of_samples = {"train/num_tokens": 9.0, "train/reward": 0.5}
+        records = tuple(
+            Record(
+                n, {"train/step_time": took, **(of_samples if n in generates else {})}, n * 10**11
+            )
+            for n, took in seconds.items()
+        )
+        write_run(tmp_path / name, of_log(Log("log", "TensorBoard events", records)), "test")
+        found = summarize(rltrace.open_run(tmp_path / name)).health.alarms
+        return [alarm.says for alarm in found if alarm.kind == "stall"]
+
+    usual = {n: 6.0 if n % 6 == 1 else 1.0 for n in range(1, 31)}
+    few = {n: took for n, took in usual.items() if n <= 12}
+    third = range(1, 31, 6)
+    assert alarms("usual", usual, third) == []
+    assert alarms("few", few, third) == []
+    assert "(13)" in alarms("one longer", {**usual, 13: 40.0}, third)[0]
+    assert "(15)" in alarms("an update", {**usual, 15: 20.0}, third)[0]
+    assert "(13)" in alarms("all generate", {**dict.fromkeys(usual, 1.0), 13: 6.0}, range(31))[0]
 
 
 def test_a_loss_that_is_no_number_is_kept(tmp_path: Path) -> None:

@@ -55,7 +55,8 @@ def find_stalls(steps: Steps, breakdown: Breakdown) -> Stalls | None:
     """The stalls among the steps after warm-up; None where there is none."""
     settled = [] if steps.whole_run else list(steps.settled)
     own_s = _own_s(breakdown)
-    generates, alike = _generates(breakdown), _held_against(settled, breakdown)
+    generates = _generates(steps, breakdown)
+    alike = _held_against(settled, generates)
     usually = {one: np.median(own_s[alike[one]]) if alike[one] else np.nan for one in alike}
     alike_s = np.where(generates, usually[True], usually[False])
     least_s = np.maximum(STALL_TIMES * alike_s, alike_s + _LEAST_STALL_S)  # NaN: nothing is longer
@@ -70,7 +71,7 @@ def find_stalls(steps: Steps, breakdown: Breakdown) -> Stalls | None:
         took_s=took_s,
         usual_s=usually_s,
         lost_share=(took_s - usually_s) / float(breakdown.steps_s[settled].sum()),
-        stage=_where(stalled, alike, breakdown),
+        stage=_where(stalled, alike, generates, breakdown),
         left_out=False,
     )
     return replace(found, left_out=found.grave and _can_do_without(steps, breakdown, found))
@@ -91,7 +92,7 @@ def usual_s(steps: Steps, breakdown: Breakdown) -> float:
     settled = list(steps.settled)
     if steps.whole_run or len(settled) < FEWEST_STEPS:
         return float("nan")
-    generates = _generates(breakdown)
+    generates = _generates(steps, breakdown)
     long = [i for i in settled if generates[i]]
     return float(np.median(_own_s(breakdown)[long or settled]))
 
@@ -101,27 +102,32 @@ def _own_s(breakdown: Breakdown) -> Seconds:
     return own
 
 
-def _generates(breakdown: Breakdown) -> NDArray[np.bool_]:
+def _generates(steps: Steps, breakdown: Breakdown) -> NDArray[np.bool_]:
     """Of each step, whether anything was generated in it."""
     found: NDArray[np.bool_] = breakdown.tau_s[:, Stage.ROLLOUT] > 0
-    return found
+    told = np.array([window.step in steps.generating for window in steps.windows], np.bool_)
+    return found | told
 
 
-def _held_against(settled: list[int], breakdown: Breakdown) -> dict[bool, list[int]]:
+def _held_against(settled: list[int], generates: NDArray[np.bool_]) -> dict[bool, list[int]]:
     """The settled steps that tell how long one usually takes that generates (True), and one that
     does not; none where nobody knows. Where samples are generated once for several updates, steps
     that generate are long by design: however few they are, only the others of them tell. One that
     does not has less to do, so that where there are few of its kind, those that generate tell."""
-    generates = _generates(breakdown)
     long, short = ([i for i in settled if generates[i] == kind] for kind in (True, False))
     long = long if len(long) >= FEWEST_STEPS else []
     return {True: long, False: short if len(short) >= FEWEST_STEPS else long}
 
 
-def _where(stalled: list[int], alike: dict[bool, list[int]], breakdown: Breakdown) -> Stage | None:
+def _where(
+    stalled: list[int],
+    alike: dict[bool, list[int]],
+    generates: NDArray[np.bool_],
+    breakdown: Breakdown,
+) -> Stage | None:
     """The stage that has most of what the stalled steps took more than usual ones."""
     spent_s = np.column_stack([breakdown.exposed_s, breakdown.unattributed_s])
-    generates, more_s = _generates(breakdown), np.zeros(spent_s.shape[1])
+    more_s = np.zeros(spent_s.shape[1])
     for kind, peers in alike.items():
         mine = [i for i in stalled if generates[i] == kind]
         if mine:

@@ -8,7 +8,7 @@ restart. Without any step the whole run is one window.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -55,7 +55,8 @@ class Steps:
     those after which their process began another, `(number, start_ns, when that was)`: an exception
     left them, and the job went on. `repeated` is how many step numbers came more than once (a
     restart from a checkpoint). `stalled` are places in `windows` of steps that stalled and that
-    the run is judged without.
+    the run is judged without. `generating` are the numbers of those that generated, where a log
+    tells which (only some did) and not how long that took.
     """
 
     windows: tuple[Window, ...]
@@ -64,6 +65,7 @@ class Steps:
     repeated: int
     failed: tuple[tuple[int, int, int], ...] = ()
     stalled: tuple[int, ...] = ()
+    generating: frozenset[int] = frozenset()
 
     @property
     def settled(self) -> tuple[int, ...]:
@@ -111,7 +113,10 @@ def find_steps(run: Run, recorded: tuple[int, int]) -> Steps:
         f"select step, start_ns, end_ns, process from raw_spans where stage = {int(Stage.STEP)} "
         "order by start_ns"
     ).fetchall()
-    return steps_of(rows, recorded)
+    imported = run.meta.get("imported")
+    told = imported.get("generating") if isinstance(imported, dict) else None
+    generating = frozenset(told) if isinstance(told, list) else frozenset[int]()
+    return replace(steps_of(rows, recorded), generating=generating)
 
 
 def steps_of(rows: list[tuple[int, int, int, int]], recorded: tuple[int, int]) -> Steps:

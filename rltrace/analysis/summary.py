@@ -56,8 +56,9 @@ class RunFacts:
     seen) to the end of the command; `ended` is whether `wrap` saw it end; `exit_code` None: it did
     not. `processes` are those of the job, `roles` has the agents too. `imported` names the log that
     an imported run was made of (empty for a traced one): its processes are not the job's.
-    `laid_out` is whether that log told durations only, and not when they began; `part` whether only
-    some steps were asked for: times are of those."""
+    `laid_out` is whether that log told durations only, and not when they began, `means` whether
+    these are means over several steps; `part` whether only some steps were asked for: times are of
+    those."""
 
     id: str
     path: str
@@ -75,6 +76,7 @@ class RunFacts:
     spans: int
     imported: str
     laid_out: bool
+    means: bool
     part: bool
 
 
@@ -292,6 +294,7 @@ def _facts(run: Run, activity: Activity, until: int) -> RunFacts:
         spans=sum(activity.spans_of_stage.values()),
         imported=_imported(meta.get("imported")),
         laid_out=is_laid_out(run),
+        means=isinstance(meta.get("imported"), dict) and "steps_a_mean" in meta["imported"],
         part=run.since_ns > 0,
     )
 
@@ -300,4 +303,7 @@ def _imported(source: object) -> str:
     """The log of an imported run in words: "trainer, kind of log"."""
     if not isinstance(source, dict):
         return ""
-    return ", ".join(str(source[key]) for key in ("trainer", "kind") if source.get(key)) or "a log"
+    said = [str(source[key]) for key in ("trainer", "kind") if source.get(key)] or ["a log"]
+    if steps := source.get("steps_a_mean"):
+        said.append(f"means over {steps} steps")
+    return ", ".join(said)

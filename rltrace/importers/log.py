@@ -15,12 +15,13 @@ _NO_NUMBERS = ("nan", "inf", "infinity")
 class Record:
     """Numbers that were logged for one step. `real_ns` is when (Unix ns), None where the log does
     not say. `metrics` are finite; what was NaN or infinite stands apart, as no time is and as a
-    loss must not be."""
+    loss must not be. `steps` is over how many steps, up to this one, the numbers are means."""
 
     step: int
     metrics: dict[str, float]
     real_ns: int | None = None
     not_finite: dict[str, float] = field(default_factory=dict, compare=False)
+    steps: int = 1
 
     @property
     def readings(self) -> dict[str, float]:

@@ -78,7 +78,9 @@ class ImportedRun:
     """Everything that is known of a run. `placement` is one of `composition.PLACEMENTS`, empty for
     unknown. `placed` is what a log with times holds: then there are no steps to lay out, and those
     that it has are spans. `not_logged` are pairs of a stage (None: no one stage) and what of it is
-    unknown; `notes` are pairs of a metric or place and what is to be known of it."""
+    unknown; `notes` are pairs of a metric or place and what is to be known of it. `steps_a_mean`:
+    over how many steps each of its figures is a mean; `generating` are the numbers of the steps
+    that generated, where only some did and the log does not say how long that took."""
 
     framework: str
     version: str
@@ -92,6 +94,8 @@ class ImportedRun:
     kind: str
     changed_ns: int
     placed: Placed | None = None
+    steps_a_mean: int = 1
+    generating: tuple[int, ...] = ()
 
 
 def write_run(path: Path, run: ImportedRun, version: str) -> None:
@@ -121,6 +125,10 @@ def _write(path: Path, run: ImportedRun) -> None:
     imported: dict[str, object] = {"log": run.log, "kind": run.kind, "trainer": run.trainer}
     if run.placed is not None:
         imported["placed"] = True
+    if run.steps_a_mean > 1:
+        imported["steps_a_mean"] = run.steps_a_mean
+    if run.generating:
+        imported["generating"] = run.generating
     facts = {
         "adapter": run.framework,
         "placement": run.placement or None,

@@ -14,6 +14,7 @@ from pathlib import Path
 from rltrace.importers.fitting import whole
 from rltrace.importers.frameworks import check_framework
 from rltrace.importers.log import Log, Record, joined, out_of_order
+from rltrace.importers.means import repeated, usual_steps, with_readings_between
 from rltrace.importers.reading import Settings, read_log
 from rltrace.importers.run_writer import NEVER_LOGGED, ImportedRun, ImportedStep, Timed
 from rltrace.importers.times import counted, impossible, is_time
@@ -86,9 +87,12 @@ def lay_out(log: Log, scheme: Scheme) -> ImportedRun:
             f"begins with {', '.join(kinds[:6]) or 'nothing'})"
         )
     lengths = _lengths(records, scheme)
-    steps = tuple(
-        _step(record, length, parts, scheme)
-        for record, length in zip(records, lengths, strict=True)
+    steps = with_readings_between(
+        [
+            step
+            for record, length in zip(records, lengths, strict=True)
+            for step in repeated(_step(record, length, parts, scheme), record.steps)
+        ]
     )
     odd = impossible(records, lambda name: name in timers or name == scheme.step)
     return ImportedRun(
@@ -106,6 +110,7 @@ def lay_out(log: Log, scheme: Scheme) -> ImportedRun:
         log=log.path,
         kind=log.kind,
         changed_ns=log.changed_ns,
+        steps_a_mean=usual_steps(records),
     )
 
 
@@ -188,6 +193,11 @@ def _oddities(
         "times are laid out from durations, and nothing is said to overlap: the order in a step "
         f"is {scheme.name}'s, its end is {end}"
     )
+    if (usual := usual_steps(records)) > 1:
+        yield (
+            f"figures are means over {usual} steps: each of these is laid out as long as the mean, "
+            "so how they differ is not known, and readings stand at the last of them"
+        )
     if not scheme.step:
         yield "a step is as long as its timers together: what runs between them is in none"
     if odd_times:

@@ -9,6 +9,7 @@ the step's, one a call; the asynchronous ones have it among their figures (read 
 from __future__ import annotations
 
 import ast
+import itertools
 import json
 import re
 from collections import Counter
@@ -22,6 +23,7 @@ from rltrace.importers import console, json_lines
 from rltrace.importers.fitting import whole
 from rltrace.importers.lines import Counted, Lines
 from rltrace.importers.log import Log, Record, joined, no_number, number, out_of_order
+from rltrace.importers.means import with_steps
 from rltrace.importers.opening import check_filled, is_text, readable, start_of
 from rltrace.importers.reading import read_log
 from rltrace.importers.run_writer import ImportedRun
@@ -37,6 +39,10 @@ _MAPPING = re.compile(r"\{'[^{}]*\}")
 _FIGURES = re.compile(r"'(?:epoch|loss)': ")
 _TORN = re.compile(r"\{'(?:[^{}]*')?(?:epoch|loss|eval_loss)': ")
 _LONGEST_MAPPING = 1 << 18  # characters: Python takes a thousand times the bytes to read one
+_EVALUATION = ("eval_", "eval/")  # TensorBoard and wandb have the latter
+_SUMS = ("train_", "total_flos")  # what that line has, which other formats put beside a step's
+_OF_SAMPLES = ("num_tokens", "reward", "completions/")
+_LOGGING_STEPS = "logging_steps"
 _END = "train_runtime"  # of the line that sums a training up
 
 _BLOCKS = (
@@ -65,9 +71,12 @@ def read(path: Path) -> ImportedRun:
 
 def of_log(log: Log) -> ImportedRun:
     """The run that a log of any format tells of. Errors: `RltraceError` when it is not TRL's."""
-    records = tuple(_of_steps(log.records))
+    stated = log.settings.get(_LOGGING_STEPS)
+    every = with_steps(_of_steps(log.records), _is_of_training, int(stated) if stated else None)
+    records = tuple(_a_step(record) for record in every)
     scheme = ASYNC if _has(records, *_ASYNC) else SYNC
-    return lay_out(replace(log, records=records), scheme)
+    run = lay_out(replace(log, records=records), scheme)
+    return run if scheme is ASYNC else replace(run, generating=_generating(records))
 
 
 def _log(path: Path) -> Log:
@@ -91,7 +100,13 @@ def _read_state(path: Path) -> Log:
         changed_ns = path.stat().st_mtime_ns
     check_filled(path, data)
     try:
-        history = list(json.loads(data.decode("utf-8-sig"))["log_history"])
+        state = json.loads(data.decode("utf-8-sig"))
+        history = list(state["log_history"])
+    except json.JSONDecodeError as error:
+        text = error.doc.strip()
+        cut = text.startswith("{") and (error.pos >= len(error.doc.rstrip()) or text[-1] != "}")
+        why = "it is cut off, its JSON ends early" if cut else "it is no JSON"
+        raise RltraceError(f"{path} is no whole {STATE}: {why}") from None
     except (ValueError, KeyError, TypeError, RecursionError):
         raise RltraceError(f"{path} is no {STATE}: it has no log_history") from None
     lines = [line for line in history if isinstance(line, dict) and _END not in line]
@@ -107,7 +122,9 @@ def _read_state(path: Path) -> Log:
     records, odd = _in_order(records)
     steps, _ = joined(records)
     skipped += odd
-    return Log(str(path), STATE, tuple(steps), tuple(skipped), changed_ns, {}, dict(not_finite))
+    every = whole(state.get(_LOGGING_STEPS))
+    said = {_LOGGING_STEPS: str(every)} if every else {}
+    return Log(str(path), STATE, tuple(steps), tuple(skipped), changed_ns, said, dict(not_finite))
 
 
 def _in_order(records: list[Record]) -> tuple[list[Record], list[str]]:
@@ -153,10 +170,15 @@ def _read_console(path: Path) -> Log | None:
     if not lines and (is_json or not torn.count):
         return None
     not_finite = Counter[str]()
-    records = [_record(at, line, not_finite) for at, line in enumerate(lines, 1)]
+    steps = itertools.accumulate(int(not _is_evaluation(line)) for line in lines)
+    parts = [_record(at, line, not_finite) for at, line in zip(steps, lines, strict=True)]
+    records, _ = joined(parts)
     skipped = []
     if records:
-        skipped.append("a console log says no step: its lines are counted, each as one step")
+        skipped.append(
+            "a console log says no step: its lines are counted, each as one step (which is too few "
+            "where logging_steps is more than 1)"
+        )
     if torn.count:
         skipped.append(f"{torn}: figures in a mapping that is torn")
     if foreign.count:
@@ -173,12 +195,45 @@ def _printed(lines: Iterable[str]) -> tuple[list[dict[str, Any]], Counted, Count
     for at, line in enumerate(lines, 1):
         mappings = [text for text in _MAPPING.findall(line) if _FIGURES.search(text)]
         read = [mapping for text in mappings if (mapping := _mapping(text)) is not None]
+        for mapping in read:
+            if _is_evaluation(mapping):
+                mapping.pop("epoch", None)  # not that of the last line where not every step has one
         found += [mapping for mapping in read if _END not in mapping]
         if len(read) < len(mappings) or _TORN.search(_MAPPING.sub("", line)):
             torn.add(at)
         elif not mappings and (console.looks_like(line) or json_lines.is_step(line)):
             foreign.add(at)
     return found, torn, foreign
+
+
+def _is_of_training(record: Record) -> bool:
+    """Whether a record with TRL's names is of steps, and not of an evaluation or of the end."""
+    return not _is_evaluation(name for name in record.readings if not name.startswith(_SUMS))
+
+
+def _generating(records: tuple[Record, ...]) -> tuple[int, ...]:
+    """The steps that generated, where samples of one are used for updates of others, too: only
+    entries of the former have figures of samples. None where all do, or no one can tell."""
+    entries = [record for record in records if _is_of_training(record)]
+    did = [any(name.startswith(_OF_SAMPLES) for name in one.readings) for one in entries]
+    if all(did):
+        return ()
+    made = (one for one, is_one in zip(entries, did, strict=True) if is_one)
+    return tuple(step for one in made for step in range(one.step - one.steps + 1, one.step + 1))
+
+
+def _a_step(record: Record) -> Record:
+    """A record whose blocks, which are sums over its steps, are means as its other figures are."""
+    metrics = {
+        name: value / record.steps if name in _BLOCKS else value
+        for name, value in record.metrics.items()
+    }
+    return replace(record, metrics=metrics)
+
+
+def _is_evaluation(names: Iterable[str]) -> bool:
+    """Whether an entry tells of an evaluation, which is no step: it follows that of one."""
+    return all(name == "epoch" or name.startswith(_EVALUATION) for name in names)
 
 
 def _mapping(text: str) -> dict[str, Any] | None:
@@ -189,7 +244,7 @@ def _mapping(text: str) -> dict[str, Any] | None:
         found = ast.literal_eval(re.sub(r": (nan|-?inf)\b", r": '\1'", text))
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return None  # all that Python's parser raises of texts
-    return found if isinstance(found, dict) else None
+    return {str(name): it for name, it in found.items()} if isinstance(found, dict) else None
 
 
 def _record(step: int, line: dict[str, Any], not_finite: Counter[str]) -> Record:

@@ -109,7 +109,7 @@ def _step_lines(summary: Summary) -> Iterator[str]:
     step_s = steps.step_s
     interval = (
         f", 95 % interval {units.seconds(max(0.0, step_s.low))} to {units.seconds(step_s.high)}"
-        if step_s.n > 1
+        if step_s.n > 1 and not summary.run.means  # of which each is many steps: too narrow
         else ""
     )
     yield f"{units.seconds(step_s.mean)} a step{interval} (n = {step_s.n})."

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 import rltrace
+from rltrace.analysis.summary import summarize
 from rltrace.cli import main
 from rltrace.importers.log import Log, Record
 from rltrace.importers.run_writer import write_run
@@ -83,6 +84,23 @@ def test_a_console_is_read_with_its_lines_counted_as_steps(tmp_path: Path) -> No
     losses = rows(run, "SELECT value FROM samples WHERE counter = 'loss' ORDER BY time_ns")
     assert [loss for (loss,) in losses] == _printed("loss")
     assert any("says no step" in note for note in read(CONSOLE).log_notes)
+
+
+def test_evaluations_on_a_console_are_no_steps(tmp_path: Path) -> None:
+    """They are readings at the step that they follow."""
+    step = "{{'loss': '{0}', 'step_time': '0.{0}', 'epoch': '0.1'}}"
+    evaluation = "{'eval_loss': '7', 'eval_reward': '0.5', 'epoch': '0.3'}"
+    lines = (step.format(1), evaluation, evaluation.replace("7", "8"), step.format(2), evaluation)
+    path = tmp_path / "log"
+    path.write_text("\n".join(lines), "utf-8")
+    found = read(path)
+    timed = [(step.number, step.seconds) for step in found.steps if step.seconds is not None]
+    assert str(timed) == "[(1, 0.1), (2, 0.2)]"
+    assert [
+        (step.number, step.counters["eval_loss"])
+        for step in found.steps
+        if "eval_loss" in step.counters
+    ] == [(1, 7.0), (1, 8.0), (2, 7.0)]
 
 
 def test_what_a_console_has_of_torn_and_other_figures_is_counted(tmp_path: Path) -> None:
@@ -160,6 +178,31 @@ def test_names_as_tensorboard_has_them_are_trls() -> None:
     assert step.counters["step_time"] == 2.0
 
 
+def test_steps_that_generate_for_several_updates_are_no_stalls(tmp_path: Path) -> None:
+    """They alone have figures of samples, and are held against each other."""
+
+    def alarms(name: str, seconds: dict[int, float], generates: range) -> list[Any]:
+        of_samples = {"train/num_tokens": 9.0, "train/reward": 0.5}
+        records = tuple(
+            Record(
+                n, {"train/step_time": took, **(of_samples if n in generates else {})}, n * 10**11
+            )
+            for n, took in seconds.items()
+        )
+        write_run(tmp_path / name, of_log(Log("log", "TensorBoard events", records)), "test")
+        found = summarize(rltrace.open_run(tmp_path / name)).health.alarms
+        return [alarm.says for alarm in found if alarm.kind == "stall"]
+
+    usual = {n: 6.0 if n % 6 == 1 else 1.0 for n in range(1, 31)}
+    few = {n: took for n, took in usual.items() if n <= 12}
+    third = range(1, 31, 6)
+    assert alarms("usual", usual, third) == []
+    assert alarms("few", few, third) == []
+    assert "(13)" in alarms("one longer", {**usual, 13: 40.0}, third)[0]
+    assert "(15)" in alarms("an update", {**usual, 15: 20.0}, third)[0]
+    assert "(13)" in alarms("all generate", {**dict.fromkeys(usual, 1.0), 13: 6.0}, range(31))[0]
+
+
 def test_a_loss_that_is_no_number_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text("{'loss': nan, 'step_time': '0.5', 'completions/mean_length': 4.0}\n")
@@ -181,9 +224,9 @@ def state(path: Path, *steps: tuple[int, float]) -> Path:
         ([(3, 0.3), (2, 0.2), (1, 0.1)], [1, 2, 3], ["step 2 stands after step 3"]),
         ([(1, 0.1), (2, 0.2), (1, 0.1), (2, 0.2)], [1, 2], ["2 entries that another one repeats"]),
         (
-            [(3, 0.3), (3, 0.3), (1, 0.1)],
-            [1, 3],
-            ["1 entry that another one repeats", "step 1 stands after step 3"],
+            [(2, 0.3), (2, 0.3), (1, 0.1)],
+            [1, 2],
+            ["1 entry that another one repeats", "step 1 stands after step 2"],
         ),
         ([(1, 0.1), (2, 0.2), (3, 0.3), (2, 0.4), (3, 0.5)], [1, 2, 3, 2, 3], []),
     ],
@@ -206,7 +249,10 @@ def test_a_state_s_steps_are_in_the_order_in_which_they_ran(
     [
         ("trainer_state.json", "{}", UNREADABLE, "no log_history"),
         ("trainer_state.json", '{"log_history": []}', UNREADABLE, "no metrics of TRL"),
-        ("trainer_state.json", "{", UNREADABLE, "no log_history"),
+        ("trainer_state.json", "{", UNREADABLE, "cut off, its JSON ends early"),
+        ("trainer_state.json", '{"log_history": [{"step": 1, "lo', UNREADABLE, "cut off"),
+        ("trainer_state.json", '{"log_history": [{"step": 1}', UNREADABLE, "cut off"),
+        ("trainer_state.json", '{"log_history": [1 2]}', UNREADABLE, "no JSON"),
         ("trainer_state.json", '{"log_history": null}', UNREADABLE, "no log_history"),
         ("trainer_state.json", "[" * 100_000, UNREADABLE, "no log_history"),
         ("log", "hello\n", UNREADABLE, "no metrics of TRL"),

@@ -40,6 +40,8 @@ BINDS = 0.1
 less than 1.11 times better. Where none costs more, nothing binds."""
 
 
+_HOOKS = "`rltrace doctor`: which hooks resolved"
+_TRACED = "a traced run: the log has no time of any stage"
 _OVERLAP = "what ran at once, which a log of durations does not tell: a traced run"
 
 
@@ -81,7 +83,8 @@ def rank(seen: Seen) -> Ranking:
 
     n = len(seen.steady)
     if not seen.stages:
-        return nothing("no stage was seen", "`rltrace doctor`: which hooks resolved")
+        imported = bool(seen.run.meta.get("imported"))  # it had no hooks
+        return nothing("no stage was seen", _TRACED if imported else _HOOKS)
     if seen.steps.none_complete:
         number = seen.steps.in_progress[-1][0]
         because = f"no complete step was recorded: step {number} was begun and has no end"

@@ -219,6 +219,15 @@ def test_a_log_of_durations_does_not_tell_what_ran_at_once(tmp_path: Path) -> No
     assert "what ran at once" in " ".join(found.would_tell)
 
 
+def test_hooks_are_asked_after_where_a_run_without_stages_had_any(tmp_path: Path) -> None:
+    log = {"trainer": "", "kind": "console log"}
+    traced = summary_of(tmp_path / "a").verdict
+    imported = summary_of(tmp_path / "b", imported=log).verdict
+    assert traced.because == imported.because == "no stage was seen"
+    assert "hooks" in " ".join(traced.would_tell)
+    assert "hooks" not in " ".join(imported.would_tell)
+
+
 def test_a_run_that_is_not_well_gets_no_advice(tmp_path: Path) -> None:
     long = samples(process("rollout"), [8.0] * 4)
     whole = summary_of(tmp_path / "a", job(rollout=8, train=2), long)

@@ -39,6 +39,28 @@ def test_steps_and_stages_add_up(tmp_path: Path) -> None:
     ]
 
 
+def test_a_stage_within_another_is_not_the_other_s(tmp_path: Path) -> None:
+    """A loop of one lane: training encloses generation (3 s), a verdict in it and a second one
+    that ends with it; evaluation and what it logs lie in a span of the loop's own. Nothing is
+    longer than its step, and together they are no more than it."""
+    loop = process(
+        "trainer",
+        (("step", 4), 0, 20),
+        (Stage.OTHER, 0, 19),
+        (Stage.TRAIN, 0, 9),
+        (Stage.ROLLOUT, 0, 4),
+        (Stage.REWARD, 1, 2),
+        (Stage.REWARD, 8, 9),
+        (Stage.EVAL, 9, 18),
+        (Stage.ROLLOUT, 10, 12),
+        (Stage.OTHER, 17, 18),
+    )
+    beside = process("rollout", (Stage.ROLLOUT, 3, 6), (Stage.DATA, 18, 19.5))
+    found = ask(run_of(tmp_path, loop, beside), "step_breakdown")
+    wanted = ("seconds", "train_s", "rollout_s", "reward_s", "other_s", "nothing_seen_s")
+    assert columns(found, *wanted) == [(20, 4, 7, 2, 8.5, pytest.approx(0.5))]
+
+
 def test_a_step_that_was_done_twice_counts_both_times(tmp_path: Path) -> None:
     driver = process("driver", (("step", 7), 0, 10), (("step", 7), 20, 25))
     learner = process("learner", (Stage.TRAIN, 0, 9), (Stage.TRAIN, 20, 24))

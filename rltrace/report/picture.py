@@ -11,6 +11,7 @@ from rich.terminal_theme import DIMMED_MONOKAI
 from rltrace.analysis.summary import Summary
 from rltrace.report import terminal
 from rltrace.trace.errors import RltraceError
+from rltrace.trace.written_files import open_written
 
 _WIDTH = 88
 
@@ -22,7 +23,9 @@ def write_svg(summary: Summary, path: Path, own_figures: bool = False) -> None:
         record=True, width=_WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor"
     )
     terminal.render(summary, console, own_figures)
+    drawn = console.export_svg(title="rltrace report", theme=DIMMED_MONOKAI)
     try:
-        console.save_svg(str(path), title="rltrace report", theme=DIMMED_MONOKAI)
+        with open_written(path) as file:
+            file.write(drawn.encode())
     except OSError as error:
         raise RltraceError(f"cannot write {path}: {error.strerror}") from None

@@ -12,6 +12,7 @@ from rltrace.analysis.plan.plan import Plan
 from rltrace.analysis.plan.sweep import Point
 from rltrace.report.plots.paper import axes, colour
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.written_files import open_written
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -76,9 +77,13 @@ def _save(ax: Axes, path: Path, title: str) -> None:
             figure.savefig(drawn, format="svg")
             svg = drawn.getvalue()
             head = f"<!doctype html><meta charset=utf-8><title>{html.escape(title)}</title>"
-            path.write_text(head + svg[svg.index("<svg") :], encoding="utf-8")
+            page = (head + svg[svg.index("<svg") :]).encode()
         else:
-            figure.savefig(path, dpi=150)
+            painted = io.BytesIO()
+            figure.savefig(painted, format=path.suffix[1:].lower(), dpi=150)
+            page = painted.getvalue()
+        with open_written(path) as file:
+            file.write(page)
     except OSError as error:
         raise RltraceError(f"cannot write {path}: {error.strerror}") from None
     finally:

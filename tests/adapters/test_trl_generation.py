@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import defaultdict, deque
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +14,27 @@ from rltrace.adapters.trl import generation, pairs, verdicts
 from rltrace.adapters.trl.buffer import buffer
 from rltrace.hooks import recorder as recording
 from tests.adapters.trl_shapes import END, hooked, message, no_problems, rows
+
+
+class Profiled:
+    """TRL's timed block."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, exc_val: object, trace: object) -> None:
+        pass
+
+
+Profiled.__enter__ = hooked(  # type: ignore[method-assign]
+    Profiled.__enter__, before=verdicts.function_begins
+)
+Profiled.__exit__ = hooked(  # type: ignore[method-assign]
+    Profiled.__exit__, before=verdicts.function_ends
+)
 
 
 class Trainer:
@@ -31,7 +52,8 @@ class Trainer:
         self.mask_truncated_completions = True
         self.use_vllm = False
         self.reward_func_names = ["one", "other"]
-        self._logs: dict[str, Any] = {"rewards": {}}
+        self._logs: dict[str, Any] = {"rewards": defaultdict(list)}
+        self.table: Any = None
 
     def _generate(self, prompts: list[Any]) -> Any:
         for _ in range(self.turns):
@@ -43,6 +65,13 @@ class Trainer:
 
     def _generate_and_score_completions(self, inputs: Any) -> None:
         self._generate(inputs)
+        self._calculate_rewards()
+
+    def _calculate_rewards(self) -> Any:
+        for name in self.reward_func_names:
+            with Profiled(f"Trainer.{name}"):
+                pass
+        return self.table
 
 
 Trainer._generate = hooked(  # type: ignore[method-assign]
@@ -53,6 +82,9 @@ Trainer._generate_single_turn = hooked(  # type: ignore[method-assign]
 )
 Trainer._generate_and_score_completions = hooked(  # type: ignore[method-assign]
     Trainer._generate_and_score_completions, after=verdicts.judged
+)
+Trainer._calculate_rewards = hooked(  # type: ignore[method-assign]
+    Trainer._calculate_rewards, before=verdicts.judging, after=verdicts.all_asked
 )
 
 
@@ -123,6 +155,37 @@ def test_what_no_function_can_judge_is_an_error_and_what_one_cannot_is_nothing(
         ("other", 2.0, "ok"),
         ("one", None, "error"),
         ("other", None, "error"),
+    ]
+    assert no_problems(run_path)
+
+
+def test_functions_of_one_name_have_verdicts_and_seconds_of_their_own(
+    recorder: recording.Recorder, run_path: Path
+) -> None:
+    """TRL's logs have the values of the last one only. Of the ranks this is the second."""
+    trainer = Trainer(([[5]] * 2, [[4, END]] * 2, ["x"] * 2))
+    trainer.accelerator.process_index, trainer.accelerator.num_processes = 1, 2
+    trainer.reward_func_names = ["judge", "length", "judge"]
+    table = [[9.0, 9.0, 9.0], [9.0, 9.0, 9.0], [0.5, 7.0, 2.0], [math.nan, 8.0, 3.0]]
+    trainer.table = SimpleNamespace(tolist=lambda: table)
+    trainer._logs["rewards"] = {
+        "judge": deque([9.0, 9.0, 2.0, 3.0], maxlen=4),
+        "length": deque([9.0, 9.0, 7.0, 8.0], maxlen=4),
+    }
+    trainer._generate_and_score_completions(["p"] * 2)
+    assert rows(run_path, "select component, value from rewards order by value") == [
+        ("judge", 0.5),
+        ("judge#2", 2.0),
+        ("judge#2", 3.0),
+        ("length", 7.0),
+        ("length", 8.0),
+    ]
+    spans = "select s.name, count(*) from spans s join rewards r on r.component = s.name"
+    same = "s.start_ns between r.start_ns and r.end_ns"
+    assert rows(run_path, f"{spans} and {same} where stage = 'reward' group by 1 order by 1") == [
+        ("judge", 1),
+        ("judge#2", 2),
+        ("length", 2),
     ]
     assert no_problems(run_path)
 

@@ -63,20 +63,26 @@ def test_weights_are_by_the_names_that_verdicts_have() -> None:
     assert objective.stated(summed)["reward_weights"]["math"] == 2.0
 
 
+def test_two_functions_of_a_name_have_a_weight_each() -> None:
+    weights = objective.stated(judge(reward_func_names=["math", "math"]))["reward_weights"]
+    assert weights == {"math": 0.0, "math#2": 2.0}
+
+
 def test_what_generates_apart_adds_its_rewards_up() -> None:
     loop = SimpleNamespace(reward_func_names=["format", "math"])
     assert objective.reward_weights(loop) == {"reward_weights": {"format": 1.0, "math": 1.0}}
     assert objective.reward_weights(SimpleNamespace(reward_func_names=[])) == {}
     assert objective.reward_weights(SimpleNamespace()) == {}
+    twice = SimpleNamespace(reward_func_names=["math", "math"])
+    assert objective.reward_weights(twice) == {}  # its samples have one figure of both
 
 
 @pytest.mark.parametrize(
     "trainer",
     [
         judge(multi_objective_aggregation="normalize_then_sum"),
-        judge(reward_func_names=["math", "math"]),
         judge("OnlineDPOTrainer"),
     ],
 )
-def test_where_verdicts_are_not_summed_or_told_apart_no_weights_are_stated(trainer: Any) -> None:
+def test_where_verdicts_are_not_summed_no_weights_are_stated(trainer: Any) -> None:
     assert "reward_weights" not in objective.stated(trainer)

@@ -39,6 +39,28 @@ def test_steps_and_stages_add_up(tmp_path: Path) -> None:
     ]
 
 
+def test_a_stage_within_another_is_not_the_other_s(tmp_path: Path) -> None:
+    """A loop of one lane: training encloses generation (3 s), a verdict in it and a second one
+    that ends with it; evaluation and what it logs lie in a span of the loop's own. Nothing is
+    longer than its step, and together they are no more than it."""
+    loop = process(
+        "trainer",
+        (("step", 4), 0, 20),
+        (Stage.OTHER, 0, 19),
+        (Stage.TRAIN, 0, 9),
+        (Stage.ROLLOUT, 0, 4),
+        (Stage.REWARD, 1, 2),
+        (Stage.REWARD, 8, 9),
+        (Stage.EVAL, 9, 18),
+        (Stage.ROLLOUT, 10, 12),
+        (Stage.OTHER, 17, 18),
+    )
+    beside = process("rollout", (Stage.ROLLOUT, 3, 6), (Stage.DATA, 18, 19.5))
+    found = ask(run_of(tmp_path, loop, beside), "step_breakdown")
+    wanted = ("seconds", "train_s", "rollout_s", "reward_s", "other_s", "nothing_seen_s")
+    assert columns(found, *wanted) == [(20, 4, 7, 2, 8.5, pytest.approx(0.5))]
+
+
 def test_a_step_that_was_done_twice_counts_both_times(tmp_path: Path) -> None:
     driver = process("driver", (("step", 7), 0, 10), (("step", 7), 20, 25))
     learner = process("learner", (Stage.TRAIN, 0, 9), (Stage.TRAIN, 20, 24))
@@ -206,3 +228,33 @@ def test_tokens_of_a_step_are_counted_once(tmp_path: Path) -> None:
     found = ask(run_of(tmp_path, worker), "tokens_per_second")
     wanted = ("step", "finished_samples", "finished_tokens_per_s", "trained_tokens_per_s")
     assert columns(found, *wanted) == [(0, 1, 10, 10), (1, 1, 10, None)]
+
+
+def test_a_batch_that_is_reused_is_trained_on_in_each_of_its_steps(tmp_path: Path) -> None:
+    """Two samples of 50 and 30 tokens: step 0 trains on both, the first in two pieces; step 1 on
+    both again, step 2 on one. Nothing is generated after step 0."""
+    steps = [(("step", n), 10 * n, 10 * n + 10) for n in range(3)]
+    worker = rows(
+        process("learner", *steps),
+        "trajectories",
+        start_s=[0.0, 0.0],
+        end_s=[5.0, 6.0],
+        trajectory=[1, 2],
+        response_tokens=[50, 30],
+    )
+    rows(
+        worker,
+        "uses",
+        time_s=[8.0, 9.0, 9.0, 18.0, 19.0, 28.0],
+        trajectory=[1, 1, 2, 1, 2, 2],
+        step=[0, 0, 0, 1, 1, 2],
+        fate=[Fate.TRAINED] * 6,
+        tokens=[50, 50, 30, 50, 30, 30],
+    )
+    found = ask(run_of(tmp_path, worker), "tokens_per_second")
+    wanted = ("step", "finished_tokens", "trained_samples", "trained_tokens", "trained_tokens_per_s")
+    assert columns(found, *wanted) == [
+        (0, 80, 2, 80, 8),
+        (1, None, 2, 80, 8),
+        (2, None, 1, 30, 3),
+    ]

@@ -75,6 +75,7 @@ _TRAINERS = tuple(
             loop.unless_evaluating("reward"),
             stages=("reward", "eval"),
             before=verdicts.judging,
+            after=verdicts.all_asked,
         ),
         Hook(f"{trainer}._generate_and_score_completions", after=verdicts.judged),
         Hook(

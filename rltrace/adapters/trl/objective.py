@@ -6,6 +6,8 @@ loss is weighed by the ratio of what the trainer's own log-probs are to what vLL
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from rltrace.trace.redacted import REDACTED, redacted
@@ -42,18 +44,29 @@ def stated(trainer: Any) -> dict[str, Any]:
     return facts
 
 
+def told_apart(names: Iterable[object]) -> list[str]:
+    """The names of functions, as TRL has them in order; of those that share one, the second is
+    `name#2`, and so on."""
+    seen = Counter[str]()
+    found = []
+    for name in map(str, names):
+        seen[name] += 1
+        found.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
+    return found
+
+
 def reward_weights(judge: Any) -> dict[str, dict[str, float]]:
     """The weights in the sum of what reward functions say, to which one that does not apply to a
-    sample adds nothing; rollout processes have none, which is 1. There is no such sum where the
-    rewards of each function are normalised first, and two functions of a name are not told apart.
+    sample adds nothing; rollout processes have none, which is 1, and do not tell two functions of
+    a name apart. There is no such sum where the rewards of each function are normalised first.
     """
     how = getattr(judge, "multi_objective_aggregation", _SUM)
-    names = [str(name) for name in getattr(judge, "reward_func_names", ())]
-    if how != _SUM or not names or len({*names}) < len(names):
-        return {}
+    given = list(getattr(judge, "reward_func_names", ()))
     weights = getattr(judge, "reward_weights", None)
-    values = [1.0] * len(names) if weights is None else weights.tolist()
-    return {"reward_weights": dict(zip(names, values, strict=True))}
+    if how != _SUM or not given or (weights is None and len({*given}) < len(given)):
+        return {}
+    values = [1.0] * len(given) if weights is None else weights.tolist()
+    return {"reward_weights": dict(zip(told_apart(given), values, strict=True))}
 
 
 def _objective(trainer: Any, args: Any) -> str:

@@ -3,7 +3,8 @@
 TRL times each reward function with a context of its own, and hands a whole batch to it: a verdict
 lasts as long as its function did. The values are taken from what TRL has brought to the host for
 its own logs, all ranks' one after another; what no function applies to is NaN there, whether the
-function said None or NaN.
+function said None or NaN. Its logs are by name, so of functions that share one they keep the last:
+those are read from the table that the functions filled, once TRL has copied it to the host, too.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from time import monotonic_ns
 from typing import Any
 
 from rltrace.adapters.trl.buffer import buffer
+from rltrace.adapters.trl.objective import told_apart
 from rltrace.hooks.hook import Call
 from rltrace.trace.vocabulary import Outcome, Stage
 
@@ -20,9 +22,10 @@ from rltrace.trace.vocabulary import Outcome, Stage
 class _Scoring:
     """The batch that is being judged."""
 
-    functions: dict[str, str] = {}  # noqa: RUF012  # TRL's label -> name of a reward function
+    functions: dict[str, list[str]] = {}  # noqa: RUF012  # TRL's label -> functions to come
     running: dict[int, tuple[str, Any, int]] = {}  # noqa: RUF012  # by context
     times_ns: dict[str, tuple[int, int]] = {}  # noqa: RUF012  # when a function ran
+    table: Any = None  # a row for each sample of all ranks, a column for each function
 
 
 scoring = _Scoring()
@@ -31,16 +34,24 @@ scoring = _Scoring()
 def judging(call: Call) -> None:
     """All functions are about to be asked about a batch."""
     trainer = call.self
-    scoring.running, scoring.times_ns, scoring.functions = {}, {}, {}
+    scoring.running, scoring.times_ns, scoring.functions, scoring.table = {}, {}, {}, None
     if trainer.model.training:
-        kind = type(trainer).__name__
-        scoring.functions = {f"{kind}.{name}": name for name in trainer.reward_func_names}
+        kind, names = type(trainer).__name__, trainer.reward_func_names
+        for name, own in zip(names, told_apart(names), strict=True):
+            scoring.functions.setdefault(f"{kind}.{name}", []).append(own)
+
+
+def all_asked(call: Call) -> None:
+    """All functions have been asked, on all ranks; nothing is read from a device yet."""
+    if call.exception is None and call.self.model.training:
+        scoring.table = call.result
 
 
 def function_begins(call: Call) -> None:
     """One of TRL's timed blocks begins; those of reward functions are called as they are."""
-    name = scoring.functions.get(call.self.name)
-    if name is not None:
+    names = scoring.functions.get(call.self.name)
+    if names:
+        name = names.pop(0) if len(names) > 1 else names[0]  # they are asked in order
         span = call.recorder.begin(call.recorder.name(name), Stage.REWARD)
         scoring.running[id(call.self)] = (name, span, call.start_ns)
 
@@ -68,18 +79,29 @@ def _failed(call: Call, name: str, start_ns: int, end_ns: int, error: BaseExcept
 def judged(call: Call) -> None:
     """A batch has been generated and judged, and its rewards stand in TRL's log."""
     trainer, samples = call.self, buffer.made
+    table, scoring.table = scoring.table, None
     if samples is None or call.exception is not None or not trainer.model.training:
         return
-    logs, here = trainer._logs["rewards"], int(trainer.accelerator.process_index) * len(samples)
+    here = int(trainer.accelerator.process_index) * len(samples)
     everywhere = int(trainer.accelerator.num_processes) * len(samples)
-    columns: dict[str, list[float]] = {}
-    for name in trainer.reward_func_names:
-        values = list(logs[name])[-everywhere:]
-        if len(values) == everywhere:
-            columns[name] = values[here : here + len(samples)]
+    columns = {
+        name: values[here : here + len(samples)]
+        for name, values in _columns(trainer, table, everywhere).items()
+        if len(values) == everywhere
+    }
     for place, sample in enumerate(samples):
         told = {name: float(values[place]) for name, values in columns.items()}
         write_verdicts(call, sample.id, told, scoring.times_ns)
+
+
+def _columns(trainer: Any, table: Any, everywhere: int) -> dict[str, list[float]]:
+    """What each function said of the batch."""
+    names = trainer.reward_func_names
+    if len({*names}) == len(names) or table is None:
+        logs = trainer._logs["rewards"]
+        return {name: list(logs[name])[-everywhere:] for name in names}
+    by_function = zip(*table.tolist(), strict=True)
+    return dict(zip(told_apart(names), map(list, by_function), strict=True))
 
 
 def write_verdicts(

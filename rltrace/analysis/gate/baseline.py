@@ -33,6 +33,7 @@ from rltrace.analysis.gate.workload import (
 )
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.given_files import text_given
+from rltrace.trace.written_files import open_written
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
@@ -129,7 +130,8 @@ def write_baseline(baseline: Baseline, path: Path) -> None:
         allow_nan=False,
     )
     try:
-        path.write_text(text + "\n", "utf-8")
+        with open_written(path) as file:
+            file.write(f"{text}\n".encode())
     except OSError as error:
         raise RltraceError(f"{path} cannot be written: {error.strerror}") from None
 

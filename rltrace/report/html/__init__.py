@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rltrace.report.html.page import render
 from rltrace.trace.errors import RltraceError
+from rltrace.trace.written_files import open_written
 
 if TYPE_CHECKING:
     from rltrace.analysis.summary import Summary
@@ -20,7 +21,8 @@ def write(run: Run, summary: Summary, path: Path, own_figures: bool = False) -> 
     when the file cannot be written."""
     page = render(run, summary, own_figures).encode("utf-8", errors="replace")
     try:
-        path.write_bytes(page)
+        with open_written(path) as file:
+            file.write(page)
     except OSError as error:
         raise RltraceError(f"cannot write {path}: {error.strerror}") from None
     return len(page)

@@ -111,10 +111,10 @@ def _write(scene: Scene, path: Path, slices: Sequence[Slices], points: Points) -
     slices = [s for s in slices if len(s)]
     starts = [int(x.min()) for x in (*(s.start for s in slices), points.time) if len(x)]
     with whole_file(path, "the timeline") as file:
-        file.write(header(scene, min(starts, default=0)))
+        written = file.write(header(scene, min(starts, default=0)))
         for events in in_time_order(slices, points):
-            file.write(events.data)
-    return path.stat().st_size
+            written += file.write(events.data)
+    return path.stat().st_size if path.is_file() else written
 
 
 def _add_processes(scene: Scene, run: Run) -> None:

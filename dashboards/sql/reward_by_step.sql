@@ -1,6 +1,7 @@
 -- The reward of the samples that each step met: mean, deviation, range; and their mean tokens.
 -- The reward of a sample is the sum of its components: weighted as the trainer does, where the job
--- stated its weights (`reward_weights`), and else of the components as they are.
+-- stated its weights (`reward_weights`), and else of the components as they are: so where TRL
+-- normalises each of them first (`normalize_then_sum`), whose own `reward` is weighted all the same.
 WITH met AS (
     SELECT trajectory, min(step) AS step, bool_or(fate = 'trained') AS trained, max(tokens) AS tokens
     FROM uses WHERE trajectory IS NOT NULL GROUP BY trajectory)

@@ -30,7 +30,7 @@ _MARKS: Mapping[str, re.Pattern[str]] = {
         r"|(actor|critic)_lr)$"
     ),
     "trl": re.compile(
-        r"(completions/mean_length|val/contain_eos_token|step_time"
+        r"(train/)?(completions/mean_length|val/contain_eos_token|step_time"
         r"|perf/(fwd_bwd|rollout_wait|weight_sync)_s|weight_sync_time_s)$"
     ),
     "slime": re.compile(r"perf/(actor_train|train_wait|rollout|update_weights|log_probs)_time$"),

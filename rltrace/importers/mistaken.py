@@ -14,12 +14,14 @@ _FORMS = (
     ("torchtitan", "torchtitan's structured log", (b'"log_type_name"',)),
     ("areal", "AReaL's session traces", (b'"submit_ts"',)),
     ("miles", "miles' phases", (b'"t0"', b'"t1"')),
+    ("trl", "transformers' trainer_state.json", (b'"log_history"', b'"global_step"')),
+    ("trl", "what TRL prints", (b"{'loss': ", b"'completions/mean_length': ")),
     ("chrome", "a trace in Chrome's format", (b'"ph"', b'"ts"')),
 )
-"""Importers of logs with times of their own, and what is in the first lines of such a log."""
+"""Importers of logs whose form is their own, and what is in the first lines of such a log."""
 
 _TIMED = ("chrome", "otlp", "torchtitan")
-"""Those of them that read no figures of steps, and so cannot tell whose they are."""
+"""Those that read no figures of steps, and so cannot tell whose they are."""
 
 
 def looks_like(path: Path, framework: str) -> str:

@@ -42,11 +42,11 @@ def reward_section(reward: RewardCurve, signal: GroupSignal | None) -> Section:
     spent = (
         ""
         if math.isnan(reward.device_hours)
-        else f" and {units.number(reward.device_hours)} {reward.device}-hours"
+        else f", after {units.number(reward.device_hours)} {reward.device}-hours"
     )
     line = (
         f"Mean verdict {units.number(reward.first)} at first, {units.number(reward.last)} at last, "
-        f"after {units.plural(len(reward.points), 'step')}{spent}; "
+        f"in {units.plural(len(reward.points), 'step')} with verdicts{spent}; "
         f"{units.count(reward.steps_per_hour)} steps an hour."
     )
     return Section("Reward", (line, *_trend(reward), *_mixed(reward), *_signal(signal)))

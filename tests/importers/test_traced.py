@@ -272,6 +272,8 @@ def test_what_cannot_be_used_is_one_sentence(
 
 TITAN = titan("train_step_end", BASE_NS // 1000, 5.0, 2, "trainer")
 PHASE = {"name": "generate", "t0": BASE_NS / 1e9, "t1": BASE_NS / 1e9 + 1}
+STATE = {"global_step": 1, "log_history": [{"step": 1, "loss": 0.5}]}
+IN_EVENTS = {"step": 1, "train/completions/mean_length": 9.0}
 SLIME = {"step": 1, "perf/step_time": 9.0, "perf/actor_train_time": 3.0}
 
 
@@ -283,6 +285,8 @@ SLIME = {"step": 1, "perf/step_time": 9.0, "perf/actor_train_time": 3.0}
         ("roll", PHASE, "it looks like miles' phases: rltrace import miles"),
         ("trl", {"submit_ts": 1.0}, "it looks like AReaL's session traces: rltrace import areal"),
         ("miles", otlp("x", 1, 2), "it looks like spans of OpenTelemetry: rltrace import otlp"),
+        ("verl", STATE, "it looks like transformers' trainer_state.json: rltrace import trl"),
+        ("slime", IN_EVENTS, "looks like a log of TRL, not of slime: rltrace import trl"),
         ("torchtitan", SLIME, "it looks like a log of slime: rltrace import slime"),
         ("chrome", SLIME, "it looks like a log of slime: rltrace import slime"),
     ],
@@ -297,6 +301,14 @@ def test_the_wrong_framework_is_told_by_what_the_log_looks_like(
         import_log(framework, log, tmp_path / "run", mapped)
     assert raised.value.exit_code == WRONG_USAGE
     assert not (tmp_path / "run").exists()
+
+
+def test_what_trl_prints_is_told_from_another_s_console(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("loading\n{'loss': '0.1', 'completions/mean_length': '13.3'}\n", "utf-8")
+    with pytest.raises(RltraceError, match="what TRL prints: rltrace import trl") as raised:
+        import_log("verl", log, tmp_path / "run")
+    assert raised.value.exit_code == WRONG_USAGE
 
 
 def test_the_command_takes_a_mapping(tmp_path: Path, mapping: Path) -> None:

@@ -147,6 +147,15 @@ def test_a_reward_that_is_always_the_same_does_not_change(tmp_path: Path) -> Non
         tmp_path, verdicts(driver, 3, lambda n, i: (0.1, 0.2, 0.3)[i if n % 2 else 2 - i])
     )
     text = words_of(found)
-    assert "after 6 steps" in text
+    assert "in 6 steps with verdicts" in text
     assert "It does not change." in text
     assert not [word for word in ("It rises", "It falls", "No trend") if word in text]
+
+
+def test_steps_with_verdicts_are_not_taken_for_all_steps(tmp_path: Path) -> None:
+    """Three steps of 5 s, of which two were judged."""
+    driver = process("driver", *turns(5.0, 5.0, 5.0))
+    rows(driver, "rewards", start_s=[3.0, 13.0], end_s=[4.0, 14.0], trajectory=[1, 1],
+         component=["math"] * 2, value=[0.0, 1.0])  # fmt: skip
+    text = words_of(summarize(run_of(tmp_path, driver)))
+    assert "1.00 at last, in 2 steps with verdicts" in text

@@ -5,6 +5,10 @@ failed, the prompt is too hard for so many samples: that is this wall, and its t
 Where all of them succeeded the prompt is solved, which is as useless and no sparse reward: it is
 evidence, and a matter of which prompts are drawn. A reward counts as success from the middle
 between the lowest and the highest of the run on; where there was only one value, above 0.
+
+Where no group at all has a signal nothing is learned, and all tokens are the cost, whatever the
+rewards are. One reward for all tells nothing of success: a judge that is broken, or whose verdict
+has no weight, says the same of each sample as one that every sample satisfies.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ from rltrace.analysis.walls.wall import (
 from rltrace.trace.vocabulary import Stage
 
 SYMPTOM = "all samples of many prompts fail alike"
+NOTHING_LEARNED = "the reward does not move, as no group has an advantage"
 _FEWEST_GROUPS = 30
 _GROUPS_OF = f"""        {SAMPLES},
         judged as (
@@ -43,7 +48,8 @@ _GROUPS_OF = f"""        {SAMPLES},
             select "group", not bool_or(coalesce(signal, false)) as equal,
                    bool_and(success) as solved, not bool_or(success) as failed,
                    coalesce(sum(tokens), 0)::bigint as tokens, count(*) as samples,
-                   count(*) filter (success) as successes
+                   count(*) filter (success) as successes,
+                   min(reward) as lowest, max(reward) as highest
             from marked left join signals using ("group") group by "group" having count(*) > 1)"""
 _GROUPS = "the group of each sample and its verdict: hooks on generation and on the reward function"
 
@@ -54,7 +60,7 @@ _NAMED_APART = "an id for each prompt's samples of one step; or a row of what th
 class Signal:
     """Groups of at least two samples with a verdict, and their response tokens. `failed` are the
     groups of equal reward in which it is low, `solved` those in which it is high; `successes` of
-    `samples` succeeded."""
+    `samples` succeeded. Rewards go from `lowest` to `highest` (NaN without groups)."""
 
     groups: int
     with_signal: int
@@ -65,6 +71,13 @@ class Signal:
     solved_tokens: int
     samples: int
     successes: int
+    lowest: float
+    highest: float
+
+    @property
+    def one_reward(self) -> bool:
+        """Whether all samples got the same reward, which is more than nothing."""
+        return self.lowest == self.highest > 0
 
 
 def signal(seen: Seen) -> Signal:
@@ -75,15 +88,20 @@ def signal(seen: Seen) -> Signal:
                count(*) filter (equal and solved), coalesce(sum(tokens), 0)::bigint,
                coalesce(sum(tokens) filter (equal and failed), 0)::bigint,
                coalesce(sum(tokens) filter (equal and solved), 0)::bigint,
-               coalesce(sum(samples), 0)::bigint, coalesce(sum(successes), 0)::bigint
+               coalesce(sum(samples), 0)::bigint, coalesce(sum(successes), 0)::bigint,
+               coalesce(min(lowest), 'nan'::double), coalesce(max(highest), 'nan'::double)
         from groups
     """).fetchall()[0]
-    return Signal(*(int(value) for value in row))
+    return Signal(*(int(count) for count in row[:-2]), *(float(reward) for reward in row[-2:]))
 
 
 def successes(seen: Seen) -> list[tuple[int, int]]:
-    """`(successes, samples)` of each group."""
-    found = seen.run.sql(f"{_GROUPS_OF} select successes, samples from groups").fetchall()
+    """`(successes, samples)` of each group; none where no group has a signal: then nothing tells
+    how chances differ, nor is there any goodput that could grow."""
+    found = seen.run.sql(f"""
+        {_GROUPS_OF}
+        select successes, samples from groups where (select not bool_and(equal) from groups)
+    """).fetchall()
     return [(int(won), int(of)) for won, of in found]
 
 
@@ -107,10 +125,16 @@ def sparse_reward(seen: Seen) -> Wall:
         return Wall(SPARSE_REWARD, CANNOT_TELL, UNKNOWN, SYMPTOM, why, evidence, critic)
     tokens = found.tokens or math.nan
     part = found.failed_tokens / tokens if found.tokens else found.failed / found.groups
+    symptom, because = SYMPTOM, "tokens of groups in which every sample fails alike"
+    if not found.with_signal and found.failed < found.groups:
+        part, symptom = 1.0, NOTHING_LEARNED
+        because = "tokens of groups in which all rewards are equal, which is every one"
+        if found.one_reward:
+            same = f"all samples of all groups got the same reward ({found.highest:.3g})"
+            because = f"every token, as {same}: nothing to learn from"
     cost = proportion(part, found.groups)
     sure = found.groups >= _FEWEST_GROUPS
-    because = "tokens of groups in which every sample fails alike"
-    return Wall(SPARSE_REWARD, LIKELY if sure else WEAK, cost, SYMPTOM, because, evidence, ())
+    return Wall(SPARSE_REWARD, LIKELY if sure else WEAK, cost, symptom, because, evidence, ())
 
 
 def _evidence(found: Signal) -> tuple[Figure, ...]:
@@ -121,7 +145,7 @@ def _evidence(found: Signal) -> tuple[Figure, ...]:
         ("samples that succeed", found.successes, found.samples),
     )
     made = []
-    for name, part, of in shares:
+    for name, part, of in shares[:1] if found.one_reward else shares:
         share = proportion(part / of, of)
         made.append(Figure(name, share.share, "share", of, share.low, share.high))
     return tuple(made)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from rltrace.analysis.summary import Summary
 from rltrace.analysis.walls.wall import FRESHNESS, LEARNER, OBSERVABILITY, SPARSE_REWARD
+from rltrace.report import terminal
 from rltrace.trace.vocabulary import Stage
 from tests.analysis.handmade import between, process
 from tests.analysis.walls.walled import (
@@ -183,6 +186,35 @@ def test_groups_in_which_all_succeed_are_solved_and_not_sparse(tmp_path: Path) -
     assert wall.cost.share == 0
     told = {one.name: one.value for one in wall.evidence}
     assert told["groups in which all succeed"] == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize(
+    ("value", "because"),
+    [
+        pytest.param(lambda _, __: 0.25, "the same reward (0.25): nothing to learn", id="one"),
+        pytest.param(lambda _, i: i // 8 % 2, "all rewards are equal", id="by group"),
+        pytest.param(lambda _, __: 0, "every sample fails", id="failure"),
+    ],
+)
+def test_where_no_group_has_a_signal_nothing_is_learned(
+    tmp_path: Path, value: Any, because: str
+) -> None:
+    found = judged(tmp_path, value)
+    assert found.signal is not None
+    assert found.signal.with_signal == 0
+    first = found.verdict.first
+    assert first is not None
+    assert (first.name, first.cost.share) == (SPARSE_REWARD, 1)
+    assert because in first.because
+    assert not [fix.move for fix in found.verdict.fixes if fix.goodput_gain is not None]
+    assert not found.verdict.do_nothing
+
+
+def test_one_reward_for_all_is_no_success(tmp_path: Path) -> None:
+    out = io.StringIO()
+    terminal.render(judged(tmp_path, lambda _, __: 0.25), Console(file=out, width=120))
+    assert "solved" not in out.getvalue()
+    assert "succeed" not in out.getvalue()
 
 
 def test_one_group_that_was_judged_is_weak_evidence(tmp_path: Path) -> None:

@@ -92,8 +92,7 @@ def signal(seen: Seen) -> Signal:
                coalesce(min(lowest), 'nan'::double), coalesce(max(highest), 'nan'::double)
         from groups
     """).fetchall()[0]
-    *counts, lowest, highest = row
-    return Signal(*(int(count) for count in counts), float(lowest), float(highest))
+    return Signal(*(int(count) for count in row[:-2]), *(float(reward) for reward in row[-2:]))
 
 
 def successes(seen: Seen) -> list[tuple[int, int]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -80,6 +81,8 @@ def compare_figures(
         true = np.full(len(steps.windows), np.nan)
         if not run.meta.get("imported"):
             true = _true(activity, steps, syncs, figure)
+        if figure.since_last and names:
+            true = _means_between(own, true)
         if names or not np.isnan(true).all():
             found[key] = _compared(figure, names, own, true, steps, step_s)
     return tuple(found.values())
@@ -176,6 +179,15 @@ def _true(activity: Activity, steps: Steps, syncs: Syncs | None, figure: OwnFigu
     if not any(activity.processes_of_stage.get(stage) for stage in stages):
         return unknown
     return _busy_s(activity, steps, stages)
+
+
+def _means_between(own: Seconds, true: Seconds) -> Seconds:
+    """At each step with a figure of the framework's own, the mean of the true one over the steps
+    since the last that had one."""
+    means = np.full_like(true, np.nan)
+    for before, at in pairwise([-1, *np.flatnonzero(~np.isnan(own))]):
+        means[at] = true[before + 1 : at + 1].mean()
+    return means
 
 
 def _busy_s(activity: Activity, steps: Steps, stages: Sequence[Stage]) -> Seconds:

@@ -15,6 +15,7 @@ class OwnFigure:
     - `stages`: what it is taken for: seconds of a step in which any of these stages ran, or of the
       step itself (`step`). With `unit="B"` it is bytes of a weight update.
     - `scale`: how many of the unit (seconds, bytes) one of the framework's is.
+    - `since_last`: it is the mean of the steps since it was logged before, not of one step.
     - `reason`: why the two differ, in a few words.
 
     A figure may read differently in another trainer or version of the framework, so several may
@@ -33,3 +34,4 @@ class OwnFigure:
     placements: tuple[str, ...] = ()
     beside: str = ""
     at_most: float = math.inf
+    since_last: bool = False

@@ -73,6 +73,19 @@ def test_of_a_step_that_logs_twice_the_last_reading_counts(tmp_path: Path) -> No
     assert (found.own, found.steps) == (7.0, 1)
 
 
+def test_a_mean_is_held_against_the_steps_since_it_was_logged_before(tmp_path: Path) -> None:
+    """Two steps of 2 s and 10 s, and two of 4 s and 8 s: every second one logs their mean."""
+    ends = [2, 12, 16, 24]
+    steps = [
+        (("step", n), end - took, end)
+        for n, (end, took) in enumerate(zip(ends, (2, 10, 4, 8), strict=True))
+    ]
+    driver = logging(("time/total", 12, 6.0), ("time/total", 24, 6.0), spans=steps)
+    total = OwnFigure(("time/total",), ("step",), "a mean", since_last=True)
+    (found,) = compared(tmp_path, driver, figures=(total,))
+    assert (found.own, found.true, found.steps) == (6.0, 6.0, 2)
+
+
 def test_the_step_itself(tmp_path: Path) -> None:
     total = OwnFigure(("time/total",), ("step",), "a sum")
     (found,) = compared(tmp_path, logging(("time/total", 30, 8.0)), figures=(total,))

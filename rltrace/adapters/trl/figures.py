@@ -13,6 +13,7 @@ FIGURES = (
         ("step",),
         "generation and rewards are in it; the optimizer's step, logging and checkpoints are not",
         placements=_SYNC,
+        since_last=True,
     ),
     OwnFigure(
         ("perf/step_s",),

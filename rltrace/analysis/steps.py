@@ -8,14 +8,15 @@ restart. Without any step the whole run is one window.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rltrace.analysis.intervals import Ints
+from rltrace.analysis.generating import find_generating, held_against
+from rltrace.analysis.intervals import Bools, Ints
 from rltrace.trace.vocabulary import Stage
 
 if TYPE_CHECKING:
@@ -32,13 +33,15 @@ _NEVER_NS = (1 << 63) - 1
 
 @dataclass(frozen=True)
 class Window:
-    """One step, Unix ns. `step` is its number, -1 for a whole run; `process` recorded it."""
+    """One step, Unix ns. `step` is its number, -1 for a whole run; `process` recorded it;
+    `generates`: something was generated in it."""
 
     step: int
     start_ns: int
     end_ns: int
     process: int
     warmup: bool
+    generates: bool = False
 
     @property
     def length_s(self) -> float:
@@ -111,7 +114,19 @@ def find_steps(run: Run, recorded: tuple[int, int]) -> Steps:
         f"select step, start_ns, end_ns, process from raw_spans where stage = {int(Stage.STEP)} "
         "order by start_ns"
     ).fetchall()
-    return steps_of(rows, recorded)
+    steps = steps_of(rows, recorded)
+    if steps.whole_run:
+        return steps
+    starts, ends = (
+        np.array([getattr(w, edge) for w in steps.windows]) for edge in ("start_ns", "end_ns")
+    )
+    found = find_generating(run, starts, ends)
+    warm = _warmup_by_kind([w.length_s for w in steps.windows], found.generates)
+    windows = tuple(
+        replace(window, warmup=i < warm, generates=generates)
+        for i, (window, generates) in enumerate(zip(steps.windows, found.generates, strict=True))
+    )
+    return replace(steps, windows=windows)
 
 
 def steps_of(rows: list[tuple[int, int, int, int]], recorded: tuple[int, int]) -> Steps:
@@ -182,14 +197,35 @@ def warmup_by_margin(lengths: Sequence[float]) -> int:
     """How many leading steps are out of line with the second half of the run: far from its median
     (by its MAD), or longer than all of it and half as long again as its median. Of few steps only a
     first one that is far beyond all the others."""
-    values: NDArray[np.float64] = np.asarray(lengths, np.float64)
-    if len(lengths) < _FEWEST_STEPS:
-        return int(len(lengths) >= 3 and values[0] > _FAR_BEYOND * values[1:].max())
+    return _leading(_slow(np.asarray(lengths, np.float64)))
+
+
+def _warmup_by_kind(lengths: Sequence[float], generates: Sequence[bool]) -> int:
+    """The same, each step by those of its kind: where few generate, they count."""
+    values = np.asarray(lengths, np.float64)
+    slow = np.zeros(len(values), np.bool_)
+    for kind, peers in held_against(range(len(values)), generates).items():
+        mine = [i for i, one in enumerate(generates) if one == kind]
+        judged = sorted({*mine, *peers}) if peers else []
+        slow[mine] = _slow(values[judged])[np.isin(judged, mine)] if judged else False
+    return _leading(slow)
+
+
+def _slow(values: NDArray[np.float64]) -> Bools:
+    """Which steps `warmup_by_margin` finds out of line, wherever they are."""
+    if len(values) < _FEWEST_STEPS:
+        beyond = len(values) >= 3 and values[0] > _FAR_BEYOND * values[1:].max()
+        return np.array([i == 0 and beyond for i in range(len(values))], np.bool_)
     usual = values[len(values) // 2 :]
     median = float(np.median(usual))
     deviation = 1.4826 * float(np.median(np.abs(usual - median)))
     cut = max(median + _DEVIATIONS * deviation, _SLOWER * median)
     cut = min(cut, max(float(usual.max()), _HALF_AGAIN * median))
-    slow = np.append(values > cut, False)
-    leading = int(np.argmin(slow))
-    return leading if leading <= len(values) * _LEADING_SHARE else 0
+    slow: Bools = values > cut
+    return slow
+
+
+def _leading(slow: Bools) -> int:
+    """How many leading steps are slow; none where they are too many."""
+    leading = int(np.argmin(np.append(slow, False)))
+    return leading if leading <= len(slow) * _LEADING_SHARE else 0

@@ -8,7 +8,7 @@ import pytest
 
 from rltrace.analysis.steps import Steps, find_steps
 from rltrace.trace.vocabulary import Stage
-from tests.analysis.handmade import at, process, run_of
+from tests.analysis.handmade import at, process, rows, run_of
 
 
 def steps_of(path: Path, *processes: list[tuple[int, float, float]]) -> Steps:
@@ -111,3 +111,57 @@ def test_without_steps_the_run_is_one_window(tmp_path: Path) -> None:
 
 def test_an_empty_run_has_no_window(tmp_path: Path) -> None:
     assert find_steps(run_of(tmp_path), (0, 0)).windows == ()
+
+
+def taking_turns(path: Path, *lengths: float, every: int = 4, ahead_s: float = 0.0) -> Steps:
+    """Steps of these lengths of which every so many generates for half its time, and begins
+    `ahead_s` before the step does."""
+    spans: list[tuple[object, ...]] = []
+    for n, start, end in in_a_row(*lengths):
+        spans.append((("step", n), start, end))
+        if n % every == 0:
+            spans.append((Stage.ROLLOUT, start - ahead_s, (start + end) / 2))
+    return find_steps(run_of(path, process("learner", *spans)), (at(0), at(500)))
+
+
+def warm(steps: Steps) -> list[int]:
+    return [window.step for window in steps.windows if window.warmup]
+
+
+def test_a_first_step_that_generates_is_no_warmup_where_the_others_do_not(tmp_path: Path) -> None:
+    """It is as long as the other that generates, and far longer than those that only train."""
+    steps = taking_turns(tmp_path, 8.7, *[0.7] * 7, 10.5, *[0.7] * 7, every=8)
+    assert [w.step for w in steps.windows if w.generates] == [0, 8]
+    assert warm(steps) == []
+
+
+def test_a_first_step_that_generates_is_warmup_where_others_that_do_are_shorter(
+    tmp_path: Path,
+) -> None:
+    assert warm(taking_turns(tmp_path, 50, *[1] * 3, *[10, 1, 1, 1] * 5)) == [0]
+    few = taking_turns(tmp_path / "few", 50, *[1] * 3, 10, *[1] * 3)
+    assert warm(few) == []  # one other says nothing of what is usual
+
+
+def test_first_steps_that_only_train_are_held_against_their_kind(tmp_path: Path) -> None:
+    """Generation comes to the first step late, by a buffer that was filled before."""
+    spans: list[tuple[object, ...]] = []
+    for n, start, end in in_a_row(8, *[1] * 5, *[10, 1, 1] * 4):
+        spans.append((("step", n), start, end))
+        if n >= 6 and n % 3 == 0:
+            spans.append((Stage.ROLLOUT, start, start + 5))
+    assert warm(find_steps(run_of(tmp_path, process("learner", *spans)), (at(0), at(99)))) == [0]
+
+
+def test_a_generation_that_begins_a_moment_before_its_step_is_not_of_the_one_before(
+    tmp_path: Path,
+) -> None:
+    steps = taking_turns(tmp_path, *[10, 1, 1, 1] * 3, ahead_s=0.02)
+    assert [w.step for w in steps.windows if w.generates] == [0, 4, 8]
+
+
+def test_a_generation_without_spans_is_told_by_its_samples(tmp_path: Path) -> None:
+    learner = process("learner", *((("step", n), a, b) for n, a, b in in_a_row(6, 1, 6, 1)))
+    samples = rows(learner, "trajectories", trajectory=[0, 1], start_s=[0, 7], end_s=[5, 12])
+    steps = find_steps(run_of(tmp_path, samples), (at(0), at(20)))
+    assert [w.generates for w in steps.windows] == [True, False, True, False]

@@ -37,9 +37,10 @@ class Generating:
 
 def find_generating(run: Run, starts: Ints, ends: Ints) -> Generating:
     """Which of the steps between these moments (Unix ns, in order, not overlapping) generate."""
-    spans = f"from raw_spans where stage = {int(Stage.ROLLOUT)} and end_ns > start_ns"
+    timed = "start_ns > 0 and end_ns > start_ns"
+    spans = f"from raw_spans where stage = {int(Stage.ROLLOUT)} and {timed}"
     if not run.sql(f"select 1 {spans} limit 1").fetchall():  # then samples are the work
-        spans = "from raw_trajectories where start_ns > 0 and end_ns > start_ns"
+        spans = f"from raw_trajectories where {timed}"
     edge = np.zeros(len(starts) + 1, np.int64)
     crosses = False
     for batch in pa.RecordBatchReader.from_stream(run.sql(f"select start_ns, end_ns {spans}")):
@@ -62,6 +63,19 @@ def _is_aside(since: Ints, until: Ints, start: Ints, end: Ints) -> Bools:
     both = np.minimum(until, end) - np.maximum(since, start)
     aside: Bools = both < _PART * np.minimum(until - since, end - start)
     return aside
+
+
+def steps_per_generation(found: Generating) -> int:
+    """How many steps train on what one of them generates, the usual number; 0 where the steps do
+    not come in such turns: one generation goes on into the next step, or too few are alike."""
+    begins = np.flatnonzero(found.generates)
+    if found.crosses or len(begins) < 2:
+        return 0
+    lengths, counts = np.unique(np.diff(begins), return_counts=True)
+    usual = int(lengths[np.argmax(counts)])
+    at_the_ends = max(int(begins[0]), len(found.generates) - int(begins[-1]))
+    regular = 2 * counts.max() > counts.sum() and at_the_ends <= usual
+    return usual if usual > 1 and regular else 0
 
 
 def held_against(places: Iterable[int], generates: Sequence[bool]) -> dict[bool, list[int]]:

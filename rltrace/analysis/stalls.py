@@ -119,7 +119,7 @@ def _where(
 
 def _can_do_without(steps: Steps, breakdown: Breakdown, found: Stalls) -> bool:
     settled, stalled = list(steps.settled), list(found.places)
-    left = list(replace(steps, stalled=found.places).steady)
+    left = list(replace(steps, stalled=found.places).unbroken)
     few = len(stalled) <= max(1, len(settled) // _FEW)
     if len(left) < FEWEST_ALIKE or not (few or _at_one_end(settled, left)):
         return False

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from rltrace.analysis.generating import find_generating, held_against
+from rltrace.analysis.generating import find_generating, held_against, steps_per_generation
 from rltrace.analysis.intervals import Bools, Ints
 from rltrace.trace.vocabulary import Stage
 
@@ -58,7 +58,8 @@ class Steps:
     those after which their process began another, `(number, start_ns, when that was)`: an exception
     left them, and the job went on. `repeated` is how many step numbers came more than once (a
     restart from a checkpoint). `stalled` are places in `windows` of steps that stalled and that
-    the run is judged without.
+    the run is judged without. Where one step generates for itself and the next ones, in turns, they
+    are `per_generation` steps (else 0).
     """
 
     windows: tuple[Window, ...]
@@ -67,6 +68,7 @@ class Steps:
     repeated: int
     failed: tuple[tuple[int, int, int], ...] = ()
     stalled: tuple[int, ...] = ()
+    per_generation: int = 0
 
     @property
     def settled(self) -> tuple[int, ...]:
@@ -74,15 +76,31 @@ class Steps:
         return tuple(i for i, window in enumerate(self.windows) if not window.warmup)
 
     @property
-    def steady(self) -> tuple[int, ...]:
-        """Places in `windows` of the steps that figures are over: those that are no warm-up, and
-        where some stalled the longest stretch of them without one (of equal ones the last). They
-        follow each other, as what is made in one step is used in another."""
+    def unbroken(self) -> tuple[int, ...]:
+        """Of the steps that are no warm-up those that follow each other: where some stalled the
+        longest stretch without one (of equal ones the last)."""
         settled = self.settled
         cuts = [settled.index(place) for place in self.stalled]
         edges = pairwise((-1, *cuts, len(settled)))
         stretches = [settled[before + 1 : cut] for before, cut in edges]
         return max(reversed(stretches), key=len)
+
+    @property
+    def whole_generations(self) -> tuple[int, ...]:
+        """Of the `unbroken` steps those from the first that generates to the end of the last whole
+        turn; none where steps do not come in turns, or no turn is whole."""
+        begins = [i for i in self.unbroken if self.windows[i].generates]
+        if not (self.per_generation and begins):
+            return ()
+        end = begins[-1] + self.per_generation
+        return tuple(range(begins[0], end if end <= self.unbroken[-1] + 1 else begins[-1]))
+
+    @property
+    def steady(self) -> tuple[int, ...]:
+        """Places in `windows` of the steps that figures are over: the `unbroken` ones, as what is
+        made in one step is used in another, and of them whole generations where there is one: a
+        part of its steps has too much or too little of the time that it took."""
+        return self.whole_generations or self.unbroken
 
     @property
     def steady_ns(self) -> tuple[int, int]:
@@ -126,7 +144,7 @@ def find_steps(run: Run, recorded: tuple[int, int]) -> Steps:
         replace(window, warmup=i < warm, generates=generates)
         for i, (window, generates) in enumerate(zip(steps.windows, found.generates, strict=True))
     )
-    return replace(steps, windows=windows)
+    return replace(steps, windows=windows, per_generation=steps_per_generation(found))
 
 
 def steps_of(rows: list[tuple[int, int, int, int]], recorded: tuple[int, int]) -> Steps:

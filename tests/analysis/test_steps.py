@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -165,3 +166,55 @@ def test_a_generation_without_spans_is_told_by_its_samples(tmp_path: Path) -> No
     samples = rows(learner, "trajectories", trajectory=[0, 1], start_s=[0, 7], end_s=[5, 12])
     steps = find_steps(run_of(tmp_path, samples), (at(0), at(20)))
     assert [w.generates for w in steps.windows] == [True, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "figures_of"),
+    [
+        ([10, 1, 1, 1] * 3, range(12)),
+        ([10, 1, 1, 1] * 2 + [10, 1], range(8)),  # the last turn is not over
+        ([50, 1, 1, 1] + [10, 1, 1, 1] * 3, range(4, 16)),  # the first step is warm-up
+    ],
+)
+def test_where_a_generation_serves_several_steps_figures_are_of_whole_ones(
+    tmp_path: Path, lengths: list[float], figures_of: range
+) -> None:
+    steps = taking_turns(tmp_path, *lengths)
+    assert steps.per_generation == 4
+    assert steps.steady == tuple(figures_of)
+
+
+def test_without_a_whole_generation_what_there_is_counts(tmp_path: Path) -> None:
+    steps = replace(taking_turns(tmp_path, *[10, 1, 1, 1] * 2), stalled=(4,))
+    assert steps.whole_generations == tuple(range(4))
+    steps = replace(steps, stalled=(2, 6))
+    assert steps.whole_generations == ()
+    assert steps.steady == steps.unbroken == (3, 4, 5)
+
+
+def with_rollouts(path: Path, count: int, *rollouts: tuple[float, float]) -> Steps:
+    """So many steps of 10 s, and when something was generated."""
+    made = [(("step", n), 10 * n, 10 * n + 10) for n in range(count)]
+    generated = [(Stage.ROLLOUT, start, end) for start, end in rollouts]
+    engine = process("rollout", *generated, rank=1)
+    return find_steps(run_of(path, process("learner", *made), engine), (at(0), at(10 * count)))
+
+
+@pytest.mark.parametrize(
+    "rollouts",
+    [
+        [(0, 105)],
+        [(20 * n + 6, 20 * n + 14) for n in range(5)],
+        [(10 * n, 10 * n + 5) for n in (0, 1, 4, 7, 8, 9)],
+        [(10 * n, 10 * n + 5) for n in (0, 2)],
+        [(10 * n, 10 * n + 5) for n in range(10)],
+        [],
+    ],
+    ids=["all the time", "beside training", "now and then", "first", "in each step", "never"],
+)
+def test_where_steps_do_not_take_turns_all_of_them_count(
+    tmp_path: Path, rollouts: list[tuple[float, float]]
+) -> None:
+    steps = with_rollouts(tmp_path, 11, *rollouts)
+    assert steps.per_generation == 0
+    assert steps.steady == tuple(range(11))

@@ -14,13 +14,14 @@ from rltrace.analysis.activity import Activity
 from rltrace.analysis.alarm import ALARM, NAMED, NOTE, Alarm
 from rltrace.analysis.codes import named
 from rltrace.analysis.freshness import Freshness
+from rltrace.analysis.generating import FEWEST_ALIKE
 from rltrace.analysis.not_finite import Diverged, diverged, not_numbers
 from rltrace.analysis.partial import partial
 from rltrace.analysis.progress import crash, failed, hang, killed, lost, stuck_in_the_first
 from rltrace.analysis.reward_curve import RewardCurve
 from rltrace.analysis.samples import SAMPLES, TRAINED_SAMPLES
 from rltrace.analysis.stages import Breakdown
-from rltrace.analysis.stalls import FEWEST_STEPS, find_stalls, usual_s
+from rltrace.analysis.stalls import find_stalls, usual_s
 from rltrace.analysis.steps import Steps
 from rltrace.trace.vocabulary import Fate, Outcome, word
 
@@ -190,7 +191,7 @@ def _older_than_made(run: Run) -> list[Alarm]:
 
 def _unused(run: Run, steps: Steps) -> list[Alarm]:
     """The learner met samples in steps that it completed, and trained on none of them."""
-    if steps.whole_run or len(steps.windows) < FEWEST_STEPS:
+    if steps.whole_run or len(steps.windows) < FEWEST_ALIKE:
         return []
     fates = dict(
         run.sql(f"{SAMPLES} select coalesce(fate, -1), count(*) from fates group by 1").fetchall()

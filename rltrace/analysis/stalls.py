@@ -12,15 +12,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rltrace.analysis.alarm import LOST_SHARE, STALL_TIMES
 from rltrace.analysis.chains import Seconds
+from rltrace.analysis.generating import FEWEST_ALIKE, held_against
 from rltrace.analysis.stages import Breakdown
 from rltrace.analysis.steps import Steps
 from rltrace.trace.vocabulary import Stage
 
-FEWEST_STEPS = 3
 _LEAST_STALL_S = 0.1
 """What is less than this beyond the usual is the scheduler's doing on a busy machine, no stall."""
 
@@ -55,8 +54,8 @@ def find_stalls(steps: Steps, breakdown: Breakdown) -> Stalls | None:
     """The stalls among the steps after warm-up; None where there is none."""
     settled = [] if steps.whole_run else list(steps.settled)
     own_s = _own_s(breakdown)
-    generates = _generates(steps, breakdown)
-    alike = _held_against(settled, generates)
+    generates = [window.generates for window in steps.windows]
+    alike = held_against(settled, generates)
     usually = {one: np.median(own_s[alike[one]]) if alike[one] else np.nan for one in alike}
     alike_s = np.where(generates, usually[True], usually[False])
     least_s = np.maximum(STALL_TIMES * alike_s, alike_s + _LEAST_STALL_S)  # NaN: nothing is longer
@@ -71,7 +70,7 @@ def find_stalls(steps: Steps, breakdown: Breakdown) -> Stalls | None:
         took_s=took_s,
         usual_s=usually_s,
         lost_share=(took_s - usually_s) / float(breakdown.steps_s[settled].sum()),
-        stage=_where(stalled, alike, generates, breakdown),
+        stage=_where(stalled, generates, alike, breakdown),
         left_out=False,
     )
     return replace(found, left_out=found.grave and _can_do_without(steps, breakdown, found))
@@ -90,10 +89,9 @@ def usual_s(steps: Steps, breakdown: Breakdown) -> float:
     """Median length of a step after warm-up without evaluation and checkpoints, where only some
     generate of one that does: of a step in progress nobody knows yet. NaN for too few."""
     settled = list(steps.settled)
-    if steps.whole_run or len(settled) < FEWEST_STEPS:
+    if steps.whole_run or len(settled) < FEWEST_ALIKE:
         return float("nan")
-    generates = _generates(steps, breakdown)
-    long = [i for i in settled if generates[i]]
+    long = [i for i in settled if steps.windows[i].generates]
     return float(np.median(_own_s(breakdown)[long or settled]))
 
 
@@ -102,28 +100,8 @@ def _own_s(breakdown: Breakdown) -> Seconds:
     return own
 
 
-def _generates(steps: Steps, breakdown: Breakdown) -> NDArray[np.bool_]:
-    """Of each step, whether anything was generated in it."""
-    found: NDArray[np.bool_] = breakdown.tau_s[:, Stage.ROLLOUT] > 0
-    told = np.array([window.step in steps.generating for window in steps.windows], np.bool_)
-    return found | told
-
-
-def _held_against(settled: list[int], generates: NDArray[np.bool_]) -> dict[bool, list[int]]:
-    """The settled steps that tell how long one usually takes that generates (True), and one that
-    does not; none where nobody knows. Where samples are generated once for several updates, steps
-    that generate are long by design: however few they are, only the others of them tell. One that
-    does not has less to do, so that where there are few of its kind, those that generate tell."""
-    long, short = ([i for i in settled if generates[i] == kind] for kind in (True, False))
-    long = long if len(long) >= FEWEST_STEPS else []
-    return {True: long, False: short if len(short) >= FEWEST_STEPS else long}
-
-
 def _where(
-    stalled: list[int],
-    alike: dict[bool, list[int]],
-    generates: NDArray[np.bool_],
-    breakdown: Breakdown,
+    stalled: list[int], generates: list[bool], alike: dict[bool, list[int]], breakdown: Breakdown
 ) -> Stage | None:
     """The stage that has most of what the stalled steps took more than usual ones."""
     spent_s = np.column_stack([breakdown.exposed_s, breakdown.unattributed_s])
@@ -141,9 +119,9 @@ def _where(
 
 def _can_do_without(steps: Steps, breakdown: Breakdown, found: Stalls) -> bool:
     settled, stalled = list(steps.settled), list(found.places)
-    left = list(replace(steps, stalled=found.places).steady)
+    left = list(replace(steps, stalled=found.places).unbroken)
     few = len(stalled) <= max(1, len(settled) // _FEW)
-    if len(left) < FEWEST_STEPS or not (few or _at_one_end(settled, left)):
+    if len(left) < FEWEST_ALIKE or not (few or _at_one_end(settled, left)):
         return False
     took_s = float(breakdown.steps_s[stalled].sum())
     if took_s > _MOST_SHARE * float(breakdown.steps_s[settled].sum()):

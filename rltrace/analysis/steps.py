@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from rltrace.analysis.intervals import Ints
+from rltrace.analysis.generating import (
+    Generating,
+    find_generating,
+    held_against,
+    steps_per_generation,
+)
+from rltrace.analysis.intervals import Bools, Ints
 from rltrace.trace.vocabulary import Stage
 
 if TYPE_CHECKING:
@@ -32,13 +38,15 @@ _NEVER_NS = (1 << 63) - 1
 
 @dataclass(frozen=True)
 class Window:
-    """One step, Unix ns. `step` is its number, -1 for a whole run; `process` recorded it."""
+    """One step, Unix ns. `step` is its number, -1 for a whole run; `process` recorded it;
+    `generates`: something was generated in it."""
 
     step: int
     start_ns: int
     end_ns: int
     process: int
     warmup: bool
+    generates: bool = False
 
     @property
     def length_s(self) -> float:
@@ -55,8 +63,8 @@ class Steps:
     those after which their process began another, `(number, start_ns, when that was)`: an exception
     left them, and the job went on. `repeated` is how many step numbers came more than once (a
     restart from a checkpoint). `stalled` are places in `windows` of steps that stalled and that
-    the run is judged without. `generating` are the numbers of those that generated, where a log
-    tells which (only some did) and not how long that took.
+    the run is judged without. Where one step generates for itself and the next ones, in turns, they
+    are `per_generation` steps (else 0).
     """
 
     windows: tuple[Window, ...]
@@ -65,7 +73,7 @@ class Steps:
     repeated: int
     failed: tuple[tuple[int, int, int], ...] = ()
     stalled: tuple[int, ...] = ()
-    generating: frozenset[int] = frozenset()
+    per_generation: int = 0
 
     @property
     def settled(self) -> tuple[int, ...]:
@@ -73,15 +81,31 @@ class Steps:
         return tuple(i for i, window in enumerate(self.windows) if not window.warmup)
 
     @property
-    def steady(self) -> tuple[int, ...]:
-        """Places in `windows` of the steps that figures are over: those that are no warm-up, and
-        where some stalled the longest stretch of them without one (of equal ones the last). They
-        follow each other, as what is made in one step is used in another."""
+    def unbroken(self) -> tuple[int, ...]:
+        """Of the steps that are no warm-up those that follow each other: where some stalled the
+        longest stretch without one (of equal ones the last)."""
         settled = self.settled
         cuts = [settled.index(place) for place in self.stalled]
         edges = pairwise((-1, *cuts, len(settled)))
         stretches = [settled[before + 1 : cut] for before, cut in edges]
         return max(reversed(stretches), key=len)
+
+    @property
+    def whole_generations(self) -> tuple[int, ...]:
+        """Of the `unbroken` steps those from the first that generates to the end of the last whole
+        turn; none where steps do not come in turns, or no turn is whole."""
+        begins = [i for i in self.unbroken if self.windows[i].generates]
+        if not (self.per_generation and begins):
+            return ()
+        end = begins[-1] + self.per_generation
+        return tuple(range(begins[0], end if end <= self.unbroken[-1] + 1 else begins[-1]))
+
+    @property
+    def steady(self) -> tuple[int, ...]:
+        """Places in `windows` of the steps that figures are over: the `unbroken` ones, as what is
+        made in one step is used in another, and of them whole generations where there is one: a
+        part of its steps has too much or too little of the time that it took."""
+        return self.whole_generations or self.unbroken
 
     @property
     def steady_ns(self) -> tuple[int, int]:
@@ -113,10 +137,29 @@ def find_steps(run: Run, recorded: tuple[int, int]) -> Steps:
         f"select step, start_ns, end_ns, process from raw_spans where stage = {int(Stage.STEP)} "
         "order by start_ns"
     ).fetchall()
-    imported = run.meta.get("imported")
+    steps = steps_of(rows, recorded)
+    if steps.whole_run:
+        return steps
+    starts, ends = (
+        np.array([getattr(w, edge) for w in steps.windows]) for edge in ("start_ns", "end_ns")
+    )
+    found = _with_told(find_generating(run, starts, ends), steps.windows, run.meta.get("imported"))
+    warm = _warmup_by_kind([w.length_s for w in steps.windows], found.generates)
+    windows = tuple(
+        replace(window, warmup=i < warm, generates=generates)
+        for i, (window, generates) in enumerate(zip(steps.windows, found.generates, strict=True))
+    )
+    return replace(steps, windows=windows, per_generation=steps_per_generation(found))
+
+
+def _with_told(found: Generating, windows: Sequence[Window], imported: object) -> Generating:
+    """The same with the steps of which a log tells that they generated, and not how long."""
     told = imported.get("generating") if isinstance(imported, dict) else None
-    generating = frozenset(told) if isinstance(told, list) else frozenset[int]()
-    return replace(steps_of(rows, recorded), generating=generating)
+    if not isinstance(told, list):
+        return found
+    numbers = set(filter(lambda number: isinstance(number, int), told))
+    both = zip(found.generates, windows, strict=True)
+    return replace(found, generates=tuple(known or w.step in numbers for known, w in both))
 
 
 def steps_of(rows: list[tuple[int, int, int, int]], recorded: tuple[int, int]) -> Steps:
@@ -187,14 +230,35 @@ def warmup_by_margin(lengths: Sequence[float]) -> int:
     """How many leading steps are out of line with the second half of the run: far from its median
     (by its MAD), or longer than all of it and half as long again as its median. Of few steps only a
     first one that is far beyond all the others."""
-    values: NDArray[np.float64] = np.asarray(lengths, np.float64)
-    if len(lengths) < _FEWEST_STEPS:
-        return int(len(lengths) >= 3 and values[0] > _FAR_BEYOND * values[1:].max())
+    return _leading(_slow(np.asarray(lengths, np.float64)))
+
+
+def _warmup_by_kind(lengths: Sequence[float], generates: Sequence[bool]) -> int:
+    """The same, each step by those of its kind: where few generate, they count."""
+    values = np.asarray(lengths, np.float64)
+    slow = np.zeros(len(values), np.bool_)
+    for kind, peers in held_against(range(len(values)), generates).items():
+        mine = [i for i, one in enumerate(generates) if one == kind]
+        judged = sorted({*mine, *peers}) if peers else []
+        slow[mine] = _slow(values[judged])[np.isin(judged, mine)] if judged else False
+    return _leading(slow)
+
+
+def _slow(values: NDArray[np.float64]) -> Bools:
+    """Which steps `warmup_by_margin` finds out of line, wherever they are."""
+    if len(values) < _FEWEST_STEPS:
+        beyond = len(values) >= 3 and values[0] > _FAR_BEYOND * values[1:].max()
+        return np.array([i == 0 and beyond for i in range(len(values))], np.bool_)
     usual = values[len(values) // 2 :]
     median = float(np.median(usual))
     deviation = 1.4826 * float(np.median(np.abs(usual - median)))
     cut = max(median + _DEVIATIONS * deviation, _SLOWER * median)
     cut = min(cut, max(float(usual.max()), _HALF_AGAIN * median))
-    slow = np.append(values > cut, False)
-    leading = int(np.argmin(slow))
-    return leading if leading <= len(values) * _LEADING_SHARE else 0
+    slow: Bools = values > cut
+    return slow
+
+
+def _leading(slow: Bools) -> int:
+    """How many leading steps are slow; none where they are too many."""
+    leading = int(np.argmin(np.append(slow, False)))
+    return leading if leading <= len(slow) * _LEADING_SHARE else 0

@@ -82,13 +82,15 @@ class RunFacts:
 
 @dataclass(frozen=True)
 class StepTimes:
-    """One step and where its time went; seconds by stage name ("wait" among them)."""
+    """One step and where its time went; seconds by stage name ("wait" among them). `generates`:
+    something was generated in it."""
 
     step: int
     start_ns: int
     seconds: float
     warmup: bool
     steady: bool
+    generates: bool
     exposed_s: dict[str, float]
     tau_s: dict[str, float]
     unattributed_s: float
@@ -97,12 +99,17 @@ class StepTimes:
 @dataclass(frozen=True)
 class StepsSummary:
     """The steps of the run. Everything about stages is over the `steady` ones of `complete`; where
-    some `stalled` (their numbers), these are the longest stretch without one."""
+    some `stalled` (their numbers), these are the longest stretch without one. Where one generation
+    serves `per_generation` steps in turns (else 0), they are those of `generations` whole ones, and
+    `parts` are left out; 0 generations: no whole one is left, and parts of them count."""
 
     complete: int
     steady: int
     warmup: tuple[int, ...]
     stalled: tuple[int, ...]
+    per_generation: int
+    generations: int
+    parts: tuple[int, ...]
     whole_run: bool
     in_progress: tuple[tuple[int, float], ...]  # number, seconds since it began
     repeated: int
@@ -205,6 +212,9 @@ def summarize(
             steady=0 if steps.whole_run else len(steady),
             warmup=tuple(window.step for window in steps.windows if window.warmup),
             stalled=tuple(steps.windows[i].step for i in steps.stalled),
+            per_generation=steps.per_generation,
+            generations=sum(steps.windows[i].generates for i in steps.whole_generations),
+            parts=tuple(steps.windows[i].step for i in steps.unbroken if i not in counted),
             whole_run=steps.whole_run,
             in_progress=tuple((n, (until - start) / 1e9) for n, start in steps.in_progress),
             repeated=steps.repeated,
@@ -219,6 +229,7 @@ def summarize(
                     seconds=window.length_s,
                     warmup=window.warmup,
                     steady=i in counted,
+                    generates=window.generates,
                     exposed_s={r.name: float(breakdown.exposed_s[i, r.stage]) for r in rows},
                     tau_s={r.name: float(breakdown.tau_s[i, r.stage]) for r in rows},
                     unattributed_s=float(breakdown.unattributed_s[i]),

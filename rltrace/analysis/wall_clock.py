@@ -152,13 +152,18 @@ def _done_again(windows: tuple[Window, ...]) -> NDArray[np.bool_]:
 
 
 def _usual_share(steps: Steps, breakdown: Breakdown) -> Seconds:
-    """The part of each step of warm-up, or that stalled, that a usual step would have taken; 1 for
-    the others."""
+    """The part of each step of warm-up, or that stalled, that a usual step of its kind would have
+    taken; 1 for the others."""
     odd = np.array([w.warmup for w in steps.windows])
     odd[list(steps.stalled)] = True
     if not odd.any() or odd.all():
         return np.ones(len(odd))
-    usual_s = float(np.median(breakdown.steps_s[~odd]))
+    generates = np.array([w.generates for w in steps.windows])
+    usual_s = np.zeros(len(odd))
+    for kind in (True, False):
+        alike = ~odd & (generates == kind)
+        known = alike if alike.any() else ~odd
+        usual_s[generates == kind] = np.median(breakdown.steps_s[known])
     with np.errstate(all="ignore"):
         share = np.nan_to_num(usual_s / breakdown.steps_s, nan=1.0)
     return np.where(odd, np.minimum(1.0, share), 1.0)

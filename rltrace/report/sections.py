@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from rltrace.analysis.stages import StageRow
-from rltrace.analysis.summary import Summary
+from rltrace.analysis.summary import StepsSummary, Summary
 from rltrace.analysis.syncs import Syncs
 from rltrace.report import units
 from rltrace.report.cascade_section import cascade_section, reward_section
@@ -128,24 +128,52 @@ def _step_lines(summary: Summary) -> Iterator[str]:
             f"All figures of steps are of {judged_steps(steps)} (left out: {which}{more}): what is "
             "made in one step is used in the next, so they follow each other."
         )
+    yield from _whole_generations(steps)
     if steps.between_s > 0.01 * step_s.mean * step_s.n:
         yield f"{units.seconds(steps.between_s)} more passed between steps."
     if steps.repeated:
         yield f"{units.plural(steps.repeated, 'step')} came again (a restart)."
 
 
-def _slow_first_step(summary: Summary) -> Iterator[str]:
-    """A first step that counts although it took far longer than all others."""
-    times = summary.steps.times
-    if len(times) < 2 or not times[0].steady:
+def _whole_generations(steps: StepsSummary) -> Iterator[str]:
+    """Where one generation serves several steps, which of them the figures are of."""
+    if not steps.per_generation:
         return
-    first, *others = (time.seconds for time in times)
-    if first <= _FAR_LONGER * max(others):
+    serves = f"One generation serves {steps.per_generation} steps"
+    if not steps.generations:
+        yield (
+            f"{serves}, and no whole one is left: figures are of a part of a generation's steps, "
+            "and have too much or too little of generation."
+        )
+        return
+    steady = [time.step for time in steps.times if time.steady]
+    generations = units.plural(steps.generations, "generation")
+    out = ""
+    if steps.parts:
+        left = listed([str(n) for n in steps.parts[:_MOST_STEPS]])
+        more = " and more" * (len(steps.parts) > _MOST_STEPS)
+        out = f" (left out, part of a generation's steps: {left}{more})"
+    yield (
+        f"{serves}: figures are of whole ones, steps {steady[0]} to {steady[-1]}, "
+        f"{generations}{out}."
+    )
+
+
+def _slow_first_step(summary: Summary) -> Iterator[str]:
+    """A first step that counts although it took far longer than all others of its kind."""
+    times = summary.steps.times
+    if not times or not times[0].steady:
+        return
+    first = times[0]
+    others = [time.seconds for time in times[1:] if time.generates == first.generates]
+    if not others or first.seconds <= _FAR_LONGER * max(others):
         return
     usual_s = sorted(others)[len(others) // 2]
+    kinds = len({time.generates for time in times}) > 1
+    kind = f" that {'generate' if first.generates else 'only train'}" if kinds else ""
     yield (
-        f"Step {times[0].step} took {first / usual_s:.1f} times the usual and is counted: "
-        f"{len(times)} steps are too few to call it warm-up."
+        f"Step {first.step} took {first.seconds / usual_s:.1f} times the usual and is counted: "
+        f"{len(others) + 1} steps{kind} are too few to call it warm-up."
     )
 
 

@@ -178,7 +178,8 @@ def _not_on_the_path(summary: Summary, of_walls: set[Stage]) -> str:
 def judged_steps(steps: StepsSummary) -> str:
     """Which steps the figures are over, where some stalled."""
     steady = [time.step for time in steps.times if time.steady]
-    return f"steps {steady[0]} to {steady[-1]}, the longest stretch without a stall"
+    whole = " in whole generations" if steps.generations else ""
+    return f"steps {steady[0]} to {steady[-1]}, the longest stretch without a stall{whole}"
 
 
 def _nobody_can_tell(found: Verdict) -> bool:

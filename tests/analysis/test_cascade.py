@@ -198,3 +198,16 @@ def test_dollars_follow_the_price(synthetic: Any) -> None:
     found = of(run, price_usd_per_hour=2.0)
     expected = found.effective_tokens_per_device_s * 3600 / 2
     assert found.effective_tokens_per_usd == pytest.approx(expected)
+
+
+def test_what_warmup_took_longer_is_told_by_steps_of_its_kind(tmp_path: Path) -> None:
+    """Of ten steps five generate and take 10 s, the first of them 50 s, and five take 1 s."""
+    spans: list[tuple[Any, ...]] = []
+    now = 0.0
+    for n in range(10):
+        length = 50 if n == 0 else 10 if n % 2 == 0 else 1
+        spans.append((("step", n), now, now + length))
+        spans.append((Stage.TRAIN if n % 2 else Stage.ROLLOUT, now, now + length))
+        now += length
+    found = of(run_of(tmp_path, process("driver", *spans)))
+    assert seconds(found)["warm-up, beyond a usual step"] == pytest.approx(40)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rltrace.analysis.steps import Steps, find_steps
 from rltrace.trace.vocabulary import Stage
-from tests.analysis.handmade import at, process, run_of
+from tests.analysis.handmade import at, process, rows, run_of
 
 
 def steps_of(path: Path, *processes: list[tuple[int, float, float]]) -> Steps:
@@ -111,3 +112,109 @@ def test_without_steps_the_run_is_one_window(tmp_path: Path) -> None:
 
 def test_an_empty_run_has_no_window(tmp_path: Path) -> None:
     assert find_steps(run_of(tmp_path), (0, 0)).windows == ()
+
+
+def taking_turns(path: Path, *lengths: float, every: int = 4, ahead_s: float = 0.0) -> Steps:
+    """Steps of these lengths of which every so many generates for half its time, and begins
+    `ahead_s` before the step does."""
+    spans: list[tuple[object, ...]] = []
+    for n, start, end in in_a_row(*lengths):
+        spans.append((("step", n), start, end))
+        if n % every == 0:
+            spans.append((Stage.ROLLOUT, start - ahead_s, (start + end) / 2))
+    return find_steps(run_of(path, process("learner", *spans)), (at(0), at(500)))
+
+
+def warm(steps: Steps) -> list[int]:
+    return [window.step for window in steps.windows if window.warmup]
+
+
+def test_a_first_step_that_generates_is_no_warmup_where_the_others_do_not(tmp_path: Path) -> None:
+    """It is as long as the other that generates, and far longer than those that only train."""
+    steps = taking_turns(tmp_path, 8.7, *[0.7] * 7, 10.5, *[0.7] * 7, every=8)
+    assert [w.step for w in steps.windows if w.generates] == [0, 8]
+    assert warm(steps) == []
+
+
+def test_a_first_step_that_generates_is_warmup_where_others_that_do_are_shorter(
+    tmp_path: Path,
+) -> None:
+    assert warm(taking_turns(tmp_path, 50, *[1] * 3, *[10, 1, 1, 1] * 5)) == [0]
+    few = taking_turns(tmp_path / "few", 50, *[1] * 3, 10, *[1] * 3)
+    assert warm(few) == []  # one other says nothing of what is usual
+
+
+def test_first_steps_that_only_train_are_held_against_their_kind(tmp_path: Path) -> None:
+    """Generation comes to the first step late, by a buffer that was filled before."""
+    spans: list[tuple[object, ...]] = []
+    for n, start, end in in_a_row(8, *[1] * 5, *[10, 1, 1] * 4):
+        spans.append((("step", n), start, end))
+        if n >= 6 and n % 3 == 0:
+            spans.append((Stage.ROLLOUT, start, start + 5))
+    assert warm(find_steps(run_of(tmp_path, process("learner", *spans)), (at(0), at(99)))) == [0]
+
+
+def test_a_generation_that_begins_a_moment_before_its_step_is_not_of_the_one_before(
+    tmp_path: Path,
+) -> None:
+    steps = taking_turns(tmp_path, *[10, 1, 1, 1] * 3, ahead_s=0.02)
+    assert [w.step for w in steps.windows if w.generates] == [0, 4, 8]
+
+
+def test_a_generation_without_spans_is_told_by_its_samples(tmp_path: Path) -> None:
+    learner = process("learner", *((("step", n), a, b) for n, a, b in in_a_row(6, 1, 6, 1)))
+    samples = rows(learner, "trajectories", trajectory=[0, 1], start_s=[0, 7], end_s=[5, 12])
+    steps = find_steps(run_of(tmp_path, samples), (at(0), at(20)))
+    assert [w.generates for w in steps.windows] == [True, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "figures_of"),
+    [
+        ([10, 1, 1, 1] * 3, range(12)),
+        ([10, 1, 1, 1] * 2 + [10, 1], range(8)),  # the last turn is not over
+        ([50, 1, 1, 1] + [10, 1, 1, 1] * 3, range(4, 16)),  # the first step is warm-up
+    ],
+)
+def test_where_a_generation_serves_several_steps_figures_are_of_whole_ones(
+    tmp_path: Path, lengths: list[float], figures_of: range
+) -> None:
+    steps = taking_turns(tmp_path, *lengths)
+    assert steps.per_generation == 4
+    assert steps.steady == tuple(figures_of)
+
+
+def test_without_a_whole_generation_what_there_is_counts(tmp_path: Path) -> None:
+    steps = replace(taking_turns(tmp_path, *[10, 1, 1, 1] * 2), stalled=(4,))
+    assert steps.whole_generations == tuple(range(4))
+    steps = replace(steps, stalled=(2, 6))
+    assert steps.whole_generations == ()
+    assert steps.steady == steps.unbroken == (3, 4, 5)
+
+
+def with_rollouts(path: Path, count: int, *rollouts: tuple[float, float]) -> Steps:
+    """So many steps of 10 s, and when something was generated."""
+    made = [(("step", n), 10 * n, 10 * n + 10) for n in range(count)]
+    generated = [(Stage.ROLLOUT, start, end) for start, end in rollouts]
+    engine = process("rollout", *generated, rank=1)
+    return find_steps(run_of(path, process("learner", *made), engine), (at(0), at(10 * count)))
+
+
+@pytest.mark.parametrize(
+    "rollouts",
+    [
+        [(0, 105)],
+        [(20 * n + 6, 20 * n + 14) for n in range(5)],
+        [(10 * n, 10 * n + 5) for n in (0, 1, 4, 7, 8, 9)],
+        [(10 * n, 10 * n + 5) for n in (0, 2)],
+        [(10 * n, 10 * n + 5) for n in range(10)],
+        [],
+    ],
+    ids=["all the time", "beside training", "now and then", "first", "in each step", "never"],
+)
+def test_where_steps_do_not_take_turns_all_of_them_count(
+    tmp_path: Path, rollouts: list[tuple[float, float]]
+) -> None:
+    steps = with_rollouts(tmp_path, 11, *rollouts)
+    assert steps.per_generation == 0
+    assert steps.steady == tuple(range(11))

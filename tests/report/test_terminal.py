@@ -171,6 +171,44 @@ def test_warm_up_is_told_in_words(tmp_path: Path, slow: int, words: str) -> None
     assert words in words_of(summarize(run_of(tmp_path, driver)))
 
 
+def in_turns(path: Path, *lengths_s: float, every: int = 4) -> Summary:
+    """A run of steps of which every so many generates for half its time."""
+    driver, now = process("driver"), 0.0
+    for n, length_s in enumerate(lengths_s):
+        middle, end = at(now + length_s / 2), at(now + length_s)
+        driver.span((at(now), end), "step", Stage.STEP, n)
+        if n % every == 0:
+            driver.span((at(now), middle), "rollout", Stage.ROLLOUT, -1)
+        driver.span((middle, end), "train", Stage.TRAIN, -1)
+        now += length_s
+    return summarize(run_of(path, driver))
+
+
+def test_figures_of_whole_generations_say_which_steps_they_are_of(tmp_path: Path) -> None:
+    serves = "One generation serves 4 steps"
+    whole = in_turns(tmp_path / "whole", *[10, 1, 1, 1] * 2)
+    assert f"{serves}: figures are of whole ones, steps 0 to 7, 2 generations." in words_of(whole)
+    found = in_turns(tmp_path / "cut", *[10, 1, 1, 1] * 2, 10, 1)
+    assert (found.steps.parts, found.steps.generations, found.steps.steady) == ((8, 9), 2, 8)
+    assert found.steps.step_s.mean == pytest.approx(26 / 8)
+    assert (
+        f"{serves}: figures are of whole ones, steps 0 to 7, 2 generations (left out, part of a "
+        "generation's steps: 8 and 9)."
+    ) in words_of(found)
+    part = replace(whole, steps=replace(whole.steps, generations=0))
+    assert f"{serves}, and no whole one is left: figures are of a part" in words_of(part)
+    alike = in_turns(tmp_path / "alike", *[10, 11, 10, 11], every=1)
+    assert "One generation serves" not in words_of(alike)
+
+
+def test_a_slow_first_step_that_counts_is_held_against_its_kind(tmp_path: Path) -> None:
+    usual = in_turns(tmp_path / "usual", *[10, 1, 1, 1] * 2)
+    assert "times the usual" not in words_of(usual)
+    slow = in_turns(tmp_path / "slow", 50, 1, 1, 1, 10, 1, 1, 1)
+    said = "Step 0 took 5.0 times the usual and is counted: 2 steps that generate are too few"
+    assert said in words_of(slow)
+
+
 def test_verdicts_without_a_duration_have_no_row(tmp_path: Path) -> None:
     judge = process("reward", (Stage.TRAIN, 0, 5))
     rows(judge, "rewards", start_s=[1.0], end_s=[1.0], trajectory=[1])

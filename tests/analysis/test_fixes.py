@@ -167,7 +167,7 @@ def test_where_no_fix_is_known_it_is_said_why_and_what_to_look_at(
     found = summary_of(tmp_path, samples(learner, [2.0] * 4)).verdict
     figures = tuple(Figure(f"in phase {name}", took_s, "s an update", 6) for name, took_s in phases)
     walls = tuple(replace(w, evidence=(*w.evidence, *figures)) for w in found.walls)
-    none = replace(found, first=walls[0], fixes=(), idle=())
+    none = replace(found, first=walls[0], fixes=(), idle=(), slower=())
     said = "1.00 MB are little for a link, so most of the 6.00 s of an update is likely spent on"
     section = fixes_section(none)
     assert section is not None

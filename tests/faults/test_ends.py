@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -88,7 +89,7 @@ WAYS = {
 def test_how_a_worker_ended_is_known(job: RunJob, way: str, end: str, code: int) -> None:  # noqa: F811
     indented = WAYS[way].replace("{end}", end)
     after = AFTERWARDS.replace("\n", "\n    ") if way == "spawn" else AFTERWARDS
-    done = job("python", "{script}", program=indented + after)
+    done = job(sys.executable, "{script}", program=indented + after)
     assert (done.code, done.out) == (0, f"{code}\n"), done.err
     run = rltrace.open_run(done.run_path)
     asked = end != KILLED
@@ -105,7 +106,7 @@ def test_how_a_worker_ended_is_known(job: RunJob, way: str, end: str, code: int)
 
 
 def test_threads_that_a_process_leaves_at_work_are_no_lost_process(job: RunJob) -> None:  # noqa: F811
-    done = job("python", "{script}", program=THREADS + AFTERWARDS)
+    done = job(sys.executable, "{script}", program=THREADS + AFTERWARDS)
     assert (done.code, done.out) == (0, "0\n"), done.err
     run = rltrace.open_run(done.run_path)
     assert list(read_ends(run.path, run.processes).values()) == [End(0, True)]

@@ -53,8 +53,8 @@ def find_generating(run: Run, starts: Ints, ends: Ints) -> Generating:
         last -= _is_aside(since, until, starts[last], ends[last])
         met = first <= last
         crosses |= bool((first < last).any())
-        np.add.at(edge, first[met], 1)
-        np.add.at(edge, last[met] + 1, -1)
+        edge += np.bincount(first[met], minlength=len(edge))
+        edge -= np.bincount(last[met] + 1, minlength=len(edge))
     return Generating(tuple((np.cumsum(edge)[:-1] > 0).tolist()), crosses)
 
 

@@ -175,8 +175,6 @@ def test_the_reward_of_samples_is_the_one_that_trl_logs(own: Finished) -> None:
 
 
 def test_groups_carry_a_signal_where_trl_says_that_their_rewards_differ(own: Finished) -> None:
-    if own.job.kind == "rloo":
-        pytest.skip("its rewards have a KL penalty in them")
     for step, metrics in own.metrics.items():
         if "frac_reward_zero_std" in metrics:
             [without] = own.rows(
@@ -184,7 +182,10 @@ def test_groups_carry_a_signal_where_trl_says_that_their_rewards_differ(own: Fin
                 ' (SELECT DISTINCT "group" FROM trajectories'
                 f' WHERE first_version = {step - 1}) USING ("group")'
             )
-            assert without == pytest.approx(metrics["frac_reward_zero_std"])
+            if own.job.kind == "rloo":  # a KL penalty makes rewards differ there that were equal
+                assert metrics["frac_reward_zero_std"] <= without
+            else:
+                assert without == pytest.approx(metrics["frac_reward_zero_std"])
 
 
 def test_how_samples_end_is_what_trl_logs(own: Finished) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from rltrace.analysis.lag_curve import LagPoint, RatioSums, curve, ess_by_step, point, ratio_sums
 from rltrace.analysis.lag_priors import Prior, prior_for
-from rltrace.analysis.samples import SAMPLES, TRAINED_SAMPLES
+from rltrace.analysis.samples import TRAINED_SAMPLES
 from rltrace.analysis.spread import Spread, spread, spread_of
 from rltrace.analysis.staleness import LAG_UNIT, Staleness
 
@@ -187,7 +187,7 @@ def _by_prior(lags: Staleness, prior: Prior) -> tuple[float, float, float, str]:
 
 def _unit(run: Run) -> VersionUnit:
     steps, versions = run.sql(
-        f"{SAMPLES} select count(distinct nullif(step, -1)), count(distinct version) "
+        "select count(distinct nullif(step, -1)), count(distinct version) "
         "from told_uses where time_ns > 0 and fate = 0 and version <> -1"
     ).fetchall()[0]
     updates = _stated(run, "updates_per_version")
@@ -208,9 +208,5 @@ def _stated(run: Run, fact: str) -> object:
 
 
 def _queue_s(run: Run) -> Spread:
-    ended = (
-        "select trajectory, max(end_ns) as ended_ns from raw_trajectories "
-        "where start_ns > 0 and end_ns > 0 and trajectory <> -1 group by trajectory"
-    )
-    source = f"({TRAINED_SAMPLES} from trained join ({ended}) using (trajectory))"
-    return spread_of(run, "(time_ns - ended_ns) / 1e9", f"{source} where time_ns >= ended_ns")
+    source = f"({TRAINED_SAMPLES} from trained where end_ns > 0 and time_ns >= end_ns)"
+    return spread_of(run, "(time_ns - end_ns) / 1e9", source)

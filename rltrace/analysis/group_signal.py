@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rltrace.analysis.samples import SAMPLES
+from rltrace.analysis.samples import GENERATED_SAMPLES
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
@@ -64,7 +64,7 @@ def group_signal(run: Run) -> GroupSignal | None:
     """The signal of the groups of `run`; None where no group has two verdicts, and ids that come
     again are not why."""
     groups, with_signal, reward, without = run.sql(f"""
-        {SAMPLES},
+        {GENERATED_SAMPLES},
         rewarded as (
             select "group", avg(value) as reward
             from raw_rewards r join generated g using (trajectory)

@@ -19,7 +19,7 @@ from rltrace.analysis.not_finite import Diverged, diverged, not_numbers
 from rltrace.analysis.partial import partial
 from rltrace.analysis.progress import crash, failed, hang, killed, lost, stuck_in_the_first
 from rltrace.analysis.reward_curve import RewardCurve
-from rltrace.analysis.samples import SAMPLES, TRAINED_SAMPLES
+from rltrace.analysis.samples import TRAINED_SAMPLES
 from rltrace.analysis.stages import Breakdown
 from rltrace.analysis.stalls import find_stalls, usual_s
 from rltrace.analysis.steps import Steps
@@ -194,7 +194,9 @@ def _unused(run: Run, steps: Steps) -> list[Alarm]:
     if steps.whole_run or len(steps.windows) < FEWEST_ALIKE:
         return []
     fates = dict(
-        run.sql(f"{SAMPLES} select coalesce(fate, -1), count(*) from fates group by 1").fetchall()
+        run.sql(
+            "select coalesce(fate, -1), count(*) from sample_lives where is_met group by 1"
+        ).fetchall()
     )
     if not fates or fates.keys() & {int(Fate.TRAINED), -1}:
         return []

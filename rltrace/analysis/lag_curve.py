@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from rltrace.analysis.samples import SAMPLES
+from rltrace.analysis.samples import GENERATED_SAMPLES
 from rltrace.analysis.spread import t95
 from rltrace.trace.vocabulary import Fate
 
@@ -84,7 +84,7 @@ def ratio_sums(run: Run) -> RatioSums:
     of samples whose generation saw versions change are apart from the others (`unmixed`: 0)."""
     # A use without a step is of the version that trained on it. What is infinite is counted apart.
     columns = run.sql(f"""
-        {SAMPLES}
+        {GENERATED_SAMPLES}
         select case when u.version >= 0 then u.version - g.first_version end::double as lag,
                case when u.step >= 0 then u.step else u.version end::double as step,
                (count(distinct nullif(u.trajectory, -1))

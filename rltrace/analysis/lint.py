@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from rltrace.analysis.fixes import bytes_take_time
-from rltrace.analysis.samples import SAMPLES
 from rltrace.analysis.walls.wall import Seen
 from rltrace.trace.vocabulary import Finish, Outcome, Stage, Transport, word
 
@@ -120,11 +119,9 @@ def _silent_drops(seen: Seen) -> Lint:
     name = "dropping long samples silently"
     why = "Long reasoning is trained away."
     better = "Make time limits and length filters explicit, and record each drop with its reason."
-    rows = seen.run.sql(f"""
-        {SAMPLES}
-        select f.trajectory is not null, response_tokens::double, coalesce(g.finish, -1)
-        from generated g left join (select distinct trajectory from fates) f using (trajectory)
-        where trajectory is not null and response_tokens is not null
+    rows = seen.run.sql("""
+        select is_met, response_tokens::double, coalesce(finish, -1) from sample_lives
+        where is_generated and trajectory is not null and response_tokens is not null
     """).fetchnumpy()
     used, tokens, finish = (np.ma.filled(np.ma.asarray(c), 0) for c in rows.values())
     used = used.astype(np.bool_)

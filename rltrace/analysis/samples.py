@@ -1,91 +1,25 @@
-"""The SQL that follows a sample from its generation to its fate at the learner.
+"""The SQL of samples that were generated, that the learner met, and that it trained on.
 
-A sample is counted once however often its id was recorded: generation and verdicts may be seen in
-several processes, and a learner may go over a batch several times. Only its lag is counted again,
-once for each version that trained on it. Rows without an id (-1) cannot
-be told apart and each count as a sample; of samples that the learner met without an id it is taken
-that they are among those that were generated and that it met by no id.
-
-A loop that says versions with its weight updates only says none before the first of them. What
-ended by then is of the version before it, which is known where updates are counted one by one,
-something was trained on before the first (else it may load weights that no update made), and by
-then no sample had a version and no use another. Where a sample says the version of its first token,
-and that is the one before the first update, its last token is of it, too, if it ended by the time
-that this update was done: where samples of its process say that of their last tokens later on.
+They are of the table `sample_lives` (`rltrace.trace.lives`), which counts a sample once. Only its
+lag is counted again, once for each version that trained on it. Of samples that the learner met
+without an id it is taken that they are among those that were generated and that it met by no id.
 """
 
 from __future__ import annotations
 
 from rltrace.trace.vocabulary import Fate
 
-_COLUMNS = """
-    updates as (
-        select min(start_ns) as begin_ns, arg_min(end_ns, start_ns) as done_ns,
-               min(version) - 1 as before,
-               min(version) >= 1 and arg_min(version, start_ns) = min(version)
-               and max(version)::bigint - min(version) + 1 = count(distinct version)
-               and (min(version) = 1 or count(distinct version) > 1) as one_by_one
-        from raw_syncs where start_ns > 0 and version >= 0),
-    untold as (
-        select begin_ns, case when one_by_one
-            and exists (select 1 from raw_uses
-                        where time_ns > 0 and time_ns < begin_ns and fate = 0)
-            and not exists (select 1 from raw_uses where time_ns > 0 and time_ns < begin_ns
-                            and version <> -1 and version <> before)
-            and not exists (select 1 from raw_trajectories
-                            where start_ns > 0 and start_ns < begin_ns and first_version <> -1)
-            then before end as version,
-            case when one_by_one then before end as before, done_ns
-        from updates),
-    told_trajectories as (
-        select t.* replace (
-            case when t.first_version = -1 and end_ns between start_ns and begin_ns
-                 then coalesce(untold.version, -1) else t.first_version end as first_version,
-            case when t.last_version = -1 and t.first_version = untold.before
-                      and end_ns between start_ns and done_ns
-                      and t.process in (select process from raw_trajectories
-                                        where start_ns > 0 and last_version <> -1)
-                      then t.first_version
-                 when t.last_version = -1 and end_ns between start_ns and begin_ns
-                 then coalesce(untold.version, -1) else t.last_version end as last_version)
-        from raw_grouped_trajectories t, untold),
-    told_uses as (
-        select u.* replace (
-            case when u.version = -1 and time_ns < begin_ns
-                 then coalesce(untold.version, -1) else u.version end as version)
-        from raw_uses u, untold),
-    generated as (
-        select trajectory, coalesce(max(nullif("group", -1)), -1) as "group",
-               min(nullif(first_version, -1)) as first_version,
-               max(nullif(last_version, -1)) as last_version,
-               max(nullif(response_tokens, -1)) as response_tokens, max(finish) as finish,
-               max(end_ns) as end_ns
-        from told_trajectories where start_ns > 0 and trajectory <> -1 group by trajectory
-        union all
-        select null, "group", nullif(first_version, -1), nullif(last_version, -1),
-               nullif(response_tokens, -1), finish, end_ns
-        from told_trajectories where start_ns > 0 and trajectory = -1),
-    fates as (
-        select trajectory, min(time_ns) as time_ns,
-               coalesce(arg_min(version, time_ns) filter (fate = 0), -1) as version,
-               min(nullif(fate, -1)) as fate, max(nullif(tokens, -1)) as tokens
-        from told_uses where time_ns > 0 and trajectory <> -1 group by trajectory
-        union all
-        select null, time_ns, version, nullif(fate, -1), nullif(tokens, -1)
-        from told_uses where time_ns > 0 and trajectory = -1)"""
-# `min(fate)`: a sample that was trained on (0) at any time was trained on.
+GENERATED_SAMPLES = """with generated as (
+        select trajectory, "group", first_version, last_version, response_tokens, finish, end_ns
+        from sample_lives where is_generated)"""
+"""Opens a query with `generated`: a row for each sample that was generated; what is unknown is
+NULL."""
 
-SAMPLES = f"with {_COLUMNS}"
-"""Opens a query with `generated` (a row for each sample that was generated) and `fates` (a row for
-each that the learner met; what is unknown is NULL, but a version is -1). `told_uses` are the rows
-that `fates` are of."""
-
-DECIDED_SAMPLES = f"""{SAMPLES},
-    joined as (
-        select coalesce(f.time_ns, g.end_ns) as decided_ns, f.time_ns is not null as met,
-               f.fate, g.finish, coalesce(f.tokens, g.response_tokens, 0) as tokens,
-               f.time_ns is not null and f.trajectory is null as unnamed
-        from generated g full join fates f on g.trajectory = f.trajectory),
+DECIDED_SAMPLES = """with joined as (
+        select coalesce(time_ns, end_ns) as decided_ns, is_met as met,
+               fate, finish, coalesce(tokens, response_tokens, 0) as tokens,
+               is_met and trajectory is null as unnamed
+        from sample_lives),
     decided as (
         select *, case when met then 1.0 else greatest(0.0, 1.0 -
             (select count(*) from joined where unnamed)
@@ -95,26 +29,25 @@ DECIDED_SAMPLES = f"""{SAMPLES},
 that decided its fate. The `weight` of those that were met by no id is the part of them that, as far
 as is known, was not met at all."""
 
-TRAINED_SAMPLES = f"""{SAMPLES},
-    trained as (
-        select trajectory, f.time_ns, f.version, coalesce(f.tokens, g.response_tokens) as tokens,
-               g.first_version, g.last_version, g."group"
-        from fates f left join generated g using (trajectory)
-        where f.fate = {int(Fate.TRAINED)})"""
-"""Opens a query with `trained`: one row for each sample that was trained on."""
+TRAINED_SAMPLES = f"""with trained as (
+        select trajectory, time_ns, version, coalesce(tokens, response_tokens) as tokens,
+               first_version, last_version, "group", end_ns
+        from sample_lives where fate = {int(Fate.TRAINED)})"""
+"""Opens a query with `trained`: one row for each sample that was trained on; `end_ns` is when its
+generation had ended."""
 
-TRAINED_USES = f"""{SAMPLES},
+TRAINED_USES = f"""with several as (
+        select trajectory, version, min(time_ns) as time_ns, max(nullif(tokens, -1)) as tokens
+        from told_uses where time_ns > 0 and fate = {int(Fate.TRAINED)}
+             and trajectory in (select trajectory from sample_lives where again)
+        group by trajectory, version),
     trained as (
-        select trajectory, f.time_ns, f.version, coalesce(f.tokens, g.response_tokens) as tokens,
-               g.first_version, g.last_version
-        from (select trajectory, version, min(time_ns) as time_ns,
-                     max(nullif(tokens, -1)) as tokens
-              from told_uses where time_ns > 0 and fate = {int(Fate.TRAINED)} and trajectory <> -1
-              group by trajectory, version
-              union all
-              select null, version, time_ns, nullif(tokens, -1)
-              from told_uses
-              where time_ns > 0 and fate = {int(Fate.TRAINED)} and trajectory = -1) f
-        left join generated g using (trajectory))"""
+        select trajectory, time_ns, version, coalesce(tokens, response_tokens) as tokens,
+               first_version, last_version
+        from sample_lives where fate = {int(Fate.TRAINED)} and not again
+        union all
+        select trajectory, u.time_ns, u.version, coalesce(u.tokens, l.response_tokens),
+               l.first_version, l.last_version
+        from several u join sample_lives l using (trajectory))"""
 """The same with one row for each policy version that a sample was trained on under: a generation
 that serves several updates (PPO's epochs, TRL's `num_iterations`) grows older with each of them."""

@@ -18,6 +18,7 @@ from rltrace.trace.alignment import NodeClock
 from rltrace.trace.dropped import Dropped
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.files import RunFiles
+from rltrace.trace.lives import LIVES
 from rltrace.trace.narrowed import Narrowed, Range
 from rltrace.trace.processes import Process
 from rltrace.trace.recorded import recorded_until
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
     import duckdb
 
 _STEP_COLUMNS = "step, start_ns, end_ns, process"
-_REGROUPED = (REGROUPED, "grouped_trajectories", "signals")
+_LIVES = ("sample_lives", "told_uses")
+_REGROUPED = (REGROUPED, "grouped_trajectories", "signals", *_LIVES)
 
 _GAP = r"(?:\s|--[^\n]*|/\*.*?\*/)*"
 _FIRST_WORD = re.compile(
@@ -114,7 +116,9 @@ class Run:
                 if name.endswith(_REGROUPED):
                     self._regroup()
                 if name == "signals":
-                    self._find_signals()
+                    self._find("signals", SIGNALS)
+                if name in _LIVES:
+                    self._find("sample_lives", *LIVES)
                 if name == RECORDED:
                     self._database.execute(RECORDED_VIEW.format(recorded_until(self)))
         import duckdb
@@ -264,11 +268,12 @@ class Run:
             self._database.execute(statement)
         self._loaded.add(REGROUPED)  # at last: Ctrl-C in a notebook may end it
 
-    def _find_signals(self) -> None:
-        """Compares the rewards of each group, once: many questions are about it."""
-        if "signals" not in self._loaded:
-            self._database.execute(SIGNALS)
-            self._loaded.add("signals")
+    def _find(self, table: str, *statements: str) -> None:
+        """Makes a table that many questions are about, once."""
+        if table not in self._loaded:
+            for statement in statements:
+                self._database.execute(statement)
+            self._loaded.add(table)  # at last: Ctrl-C in a notebook may end it
 
     def _publish_processes(self, database: duckdb.DuckDBPyConnection) -> None:
         import pyarrow as pa

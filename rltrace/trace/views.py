@@ -19,6 +19,8 @@ BASES = {f"raw_{name}": (name,) for name in TABLES} | {
     "grouped_trajectories": ("trajectories", "uses"),
     "raw_grouped_trajectories": ("trajectories", "uses"),
     "signals": ("trajectories", "uses", "rewards"),
+    "sample_lives": ("trajectories", "uses", "syncs"),
+    "told_uses": ("trajectories", "uses", "syncs"),
     "sample_rewards": ("rewards",),
     "reward_weights": (),
     RECORDED: (),

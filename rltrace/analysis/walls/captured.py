@@ -22,10 +22,10 @@ _RENEWED = f"""
         passes as (
             select start_ns, version from raw_spans
             where start_ns > 0 and stage = {int(Stage.LOGPROB)}),
-        ended as (select trajectory, end_ns from generated where trajectory is not null),
         renewed as (
             select distinct t.trajectory
-            from (select * from trained join ended using (trajectory)) t
+            from (select * from trained where end_ns is not null and trajectory in
+                      (select trajectory from flags where probs = 0)) t
             asof join passes p on t.time_ns >= p.start_ns
             where p.version = t.first_version and p.start_ns >= t.end_ns)"""
 """Samples whose log-probs were made anew under the weights that sampled them. Nothing says which
@@ -55,10 +55,10 @@ def captured(run: Run) -> Captured:
     """Counts them over the whole run."""
     row = run.sql(f"""
         {TRAINED_SAMPLES},
-        {_RENEWED},
         flags as (
             select trajectory, min(nullif(token_ids, -1)) as ids, min(nullif(logprobs, -1)) as probs
             from raw_trajectories where start_ns > 0 and trajectory <> -1 group by trajectory),
+        {_RENEWED},
         judged as (
             select coalesce(tokens, 0) as tokens, ids, probs,
                    coalesce(ids = 0, false) or coalesce(

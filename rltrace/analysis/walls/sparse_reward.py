@@ -17,7 +17,7 @@ import math
 from dataclasses import dataclass
 
 from rltrace.analysis.group_signal import mostly_clear, unclear_samples
-from rltrace.analysis.samples import SAMPLES
+from rltrace.analysis.samples import GENERATED_SAMPLES
 from rltrace.analysis.walls.wall import (
     CANNOT_TELL,
     LIKELY,
@@ -34,7 +34,7 @@ from rltrace.trace.vocabulary import Stage
 SYMPTOM = "all samples of many prompts fail alike"
 NOTHING_LEARNED = "the reward does not move, as no group has an advantage"
 _FEWEST_GROUPS = 30
-_GROUPS_OF = f"""        {SAMPLES},
+_GROUPS_OF = f"""        {GENERATED_SAMPLES},
         judged as (
             select trajectory, "group", reward, response_tokens as tokens
             from sample_rewards join generated using (trajectory)

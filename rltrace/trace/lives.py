@@ -1,0 +1,85 @@
+"""The SQL that follows a sample from its generation to its fate at the learner.
+
+A sample is counted once however often its id was recorded: generation and verdicts may be seen in
+several processes, and a learner may go over a batch several times. Rows without an id (-1) cannot
+be told apart and each count as a sample.
+
+A loop that says versions with its weight updates only says none before the first of them. What
+ended by then is of the version before it, which is known where updates are counted one by one,
+something was trained on before the first (else it may load weights that no update made), and by
+then no sample had a version and no use another. Where a sample says the version of its first token,
+and that is the one before the first update, its last token is of it, too, if it ended by the time
+that this update was done: where samples of its process say that of their last tokens later on.
+"""
+
+from __future__ import annotations
+
+_UNTOLD = """
+    updates as (
+        select min(start_ns) as begin_ns, arg_min(end_ns, start_ns) as done_ns,
+               min(version) - 1 as before,
+               min(version) >= 1 and arg_min(version, start_ns) = min(version)
+               and max(version)::bigint - min(version) + 1 = count(distinct version)
+               and (min(version) = 1 or count(distinct version) > 1) as one_by_one
+        from raw_syncs where start_ns > 0 and version >= 0)
+    select begin_ns, case when one_by_one
+        and exists (select 1 from raw_uses
+                    where time_ns > 0 and time_ns < begin_ns and fate = 0)
+        and not exists (select 1 from raw_uses where time_ns > 0 and time_ns < begin_ns
+                        and version <> -1 and version <> before)
+        and not exists (select 1 from raw_trajectories
+                        where start_ns > 0 and start_ns < begin_ns and first_version <> -1)
+        then before end as version,
+        case when one_by_one then before end as before, done_ns
+    from updates"""
+
+LIVES = (
+    f"create or replace table untold as with {_UNTOLD}",
+    """create or replace view told_uses as
+    select u.* replace (
+        case when u.version = -1 and time_ns < begin_ns
+             then coalesce(untold.version, -1) else u.version end as version)
+    from raw_uses u, untold""",
+    """create or replace table sample_lives as
+    with told_trajectories as (
+        select t.* replace (
+            case when t.first_version = -1 and end_ns between start_ns and begin_ns
+                 then coalesce(untold.version, -1) else t.first_version end as first_version,
+            case when t.last_version = -1 and t.first_version = untold.before
+                      and end_ns between start_ns and done_ns
+                      and t.process in (select process from raw_trajectories
+                                        where start_ns > 0 and last_version <> -1)
+                      then t.first_version
+                 when t.last_version = -1 and end_ns between start_ns and begin_ns
+                 then coalesce(untold.version, -1) else t.last_version end as last_version)
+        from raw_grouped_trajectories t, untold),
+    generated as (
+        select trajectory, coalesce(max(nullif("group", -1)), -1) as "group",
+               min(nullif(first_version, -1)) as first_version,
+               max(nullif(last_version, -1)) as last_version,
+               max(nullif(response_tokens, -1)) as response_tokens, max(finish) as finish,
+               max(end_ns) as end_ns
+        from told_trajectories where start_ns > 0 and trajectory <> -1 group by trajectory
+        union all
+        select null, "group", nullif(first_version, -1), nullif(last_version, -1),
+               nullif(response_tokens, -1), finish, end_ns
+        from told_trajectories where start_ns > 0 and trajectory = -1),
+    fates as (
+        select trajectory, min(time_ns) as time_ns,
+               coalesce(arg_min(version, time_ns) filter (fate = 0), -1) as version,
+               min(nullif(fate, -1)) as fate, max(nullif(tokens, -1)) as tokens,
+               count(*) > 1 as again
+        from told_uses where time_ns > 0 and trajectory <> -1 group by trajectory
+        union all
+        select null, time_ns, version, nullif(fate, -1), nullif(tokens, -1), false
+        from told_uses where time_ns > 0 and trajectory = -1)
+    select coalesce(g.trajectory, f.trajectory) as trajectory, g.end_ns is not null as is_generated,
+           "group", first_version, last_version, response_tokens, finish, end_ns,
+           time_ns is not null as is_met, time_ns, version, fate, tokens, again
+    from generated g full join fates f on g.trajectory = f.trajectory""",
+)
+# `min(fate)`: a sample that was trained on (0) at any time was trained on.
+"""Tables and views: `sample_lives` has a row for each sample that was generated (`is_generated`) or
+that the learner met (`is_met`): what is unknown is NULL, but a `version` is -1; `trajectory` is
+NULL where it had no id, and such a sample is never both. `again`: the learner met it several times.
+`told_uses` are the uses with their versions as far as they are known."""

@@ -85,9 +85,7 @@ class Activity:
     ) -> Iterator[tuple[int, int, Ints, Intervals]]:
         """The same before processes are united: `(from_ns, to_ns, processes, intervals)`, where a
         process, a number for each interval, may have several that overlap."""
-        for start, end, intervals in self._union.slices():
-            if end <= first_ns or start >= last_ns:
-                continue
+        for start, end, intervals in self._union.slices(first_ns, last_ns):
             working = intervals.take(intervals.group % _CODES != Stage.STEP)
             pieces = innermost(working, working.group // _CODES)
             if self._in_tools is not None and len(self._in_tools):

@@ -20,7 +20,7 @@ import numpy as np
 
 from rltrace.analysis.activity import Activity
 from rltrace.analysis.chains import Seconds, summed
-from rltrace.analysis.followed import follow
+from rltrace.analysis.followed import Followed, follow
 from rltrace.analysis.intervals import Ints
 from rltrace.analysis.lanes import Lane, lanes_by
 from rltrace.analysis.path_events import Events, events_of, read_updates
@@ -29,6 +29,7 @@ from rltrace.analysis.pieces import read_pieces
 from rltrace.analysis.spread import Spread, spread
 from rltrace.analysis.stages import Breakdown
 from rltrace.analysis.steps import Steps
+from rltrace.analysis.stretches import MOST_SPANS, stretches
 from rltrace.trace.vocabulary import Stage, word
 
 if TYPE_CHECKING:
@@ -107,31 +108,41 @@ def well_known(path: CriticalPath | None) -> CriticalPath | None:
 
 
 def critical_path(
-    run: Run, activity: Activity, steps: Steps, breakdown: Breakdown
+    run: Run,
+    activity: Activity,
+    steps: Steps,
+    breakdown: Breakdown,
+    followed: Followed | None = None,
 ) -> CriticalPath | None:
     """The path of `run` by step and stage. None where there is none: no step, or a log that tells
-    durations only."""
+    durations only. `followed` is what it says of its samples, where that has been read."""
     if run.meta.get("imported") or not steps.windows:
         return None
-    found = find_path(run, activity, steps, breakdown)
+    found = find_path(run, activity, steps, breakdown, followed)
     if isinstance(found, str):
         charged = np.concatenate([breakdown.exposed_s, breakdown.unattributed_s[:, None]], axis=1)
         return _result(steps, breakdown, charged, np.zeros(charged.shape, np.int64), found)
-    followed = _result(steps, breakdown, *_by_step(found, steps), "")
-    return replace(followed, segments=len(found))
+    traced = _result(steps, breakdown, *_by_step(found, steps), "")
+    return replace(traced, segments=len(found))
 
 
 def find_path(
-    run: Run, activity: Activity, steps: Steps, breakdown: Breakdown
+    run: Run,
+    activity: Activity,
+    steps: Steps,
+    breakdown: Breakdown,
+    followed: Followed | None = None,
+    most_spans: int = MOST_SPANS,
 ) -> tuple[PathSegment, ...] | str:
     """The stretches of the path, in order and without gaps from the first step's start to the last
-    one's end; or why there is none."""
+    one's end; or why there is none. A run of more than `most_spans` is followed stretch by stretch,
+    each from some steps after it on: by its end the path is that of the whole run, since paths that
+    begin at different moments soon meet."""
     if steps.whole_run:
         return "no step was recorded"
-    pieces = read_pieces(activity)
-    if not bool((pieces.stage == Stage.TRAIN).any()):
+    if not activity.processes_of_stage.get(Stage.TRAIN):
         return "nothing of the learner was seen"
-    followed = follow(run, steps)
+    followed = follow(run, steps) if followed is None else followed
     if not len(followed.samples):
         return "no trajectory was recorded"
     if not followed.linked_share:
@@ -140,10 +151,20 @@ def find_path(
         known = f"{100 * followed.linked_share:.0f} %"
         return f"only {known} of the samples that the learner used were seen being generated"
     updates = read_updates(run)
-    events = events_of(pieces, followed, updates)
     starts = np.array([window.start_ns for window in steps.windows], np.int64)
-    gates = Gates(events, followed, updates, breakdown.chain_of, starts)
-    return _Walk(events, gates).back(steps.windows[0].start_ns, steps.windows[-1].end_ns)
+    path: list[PathSegment] = []
+    for part in reversed(stretches(activity, steps, most_spans)):
+        pieces = read_pieces(activity, part.since_ns, part.until_ns)
+        seen = range(part.seen_first, part.seen_last + 1)
+        samples = followed.within(part.since_ns, part.until_ns, seen)
+        moved = updates.within(part.since_ns, part.until_ns)
+        events = events_of(pieces, samples, moved)
+        gates = Gates(events, samples, moved, breakdown.chain_of, starts)
+        since, until = steps.windows[part.first].start_ns, steps.windows[part.seen_last].end_ns
+        found = _Walk(events, gates).back(since, until)
+        border = path[0].start_ns if path else until
+        path[:0] = [replace(s, end_ns=min(s.end_ns, border)) for s in found if s.start_ns < border]
+    return tuple(path)
 
 
 class _Walk:

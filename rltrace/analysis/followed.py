@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rltrace.analysis.columns import alike, columns
-from rltrace.analysis.intervals import Ints
+from rltrace.analysis.intervals import Bools, Ints
 from rltrace.analysis.steps import Steps
 from rltrace.trace.vocabulary import Fate
 
@@ -34,6 +34,17 @@ class Samples:
 
     def __len__(self) -> int:
         return len(self.end_ns)
+
+    def take(self, chosen: Bools) -> Samples:
+        """Those that are chosen."""
+        return Samples(
+            self.process[chosen],
+            self.group[chosen],
+            self.start_ns[chosen],
+            self.begin_ns[chosen],
+            self.end_ns[chosen],
+            self.env_ns[chosen],
+        )
 
 
 @dataclass(frozen=True)
@@ -62,6 +73,37 @@ class Followed:
     used_step: Ints
     used_sample: Ints
     linked_share: float
+
+    def within(self, since_ns: int, until_ns: int, steps: range) -> Followed:
+        """What of it overlaps this time, or was used in these steps. A sample that waited for one
+        which is not among these waited for itself."""
+        samples, verdicts = self.samples, self.verdicts
+        used = (self.used_step >= steps.start) & (self.used_step < steps.stop)
+        kept = (samples.start_ns <= until_ns) & (samples.end_ns >= since_ns)
+        kept[self.used_sample[used]] = True
+        of_sample = np.append(kept, False)[verdicts.sample]
+        judged = of_sample | (verdicts.start_ns <= until_ns) & (verdicts.end_ns >= since_ns)
+        kept[verdicts.sample[judged & (verdicts.sample >= 0)]] = True
+        kept[self.awaited[kept]] = True
+        used = kept[self.used_sample]
+        sample = np.append(np.where(kept, np.cumsum(kept) - 1, -1), -1)
+        verdict = np.append(np.where(judged, np.cumsum(judged) - 1, -1), -1)
+        awaited = sample[self.awaited[kept]]
+        return Followed(
+            samples.take(kept),
+            Verdicts(
+                sample[verdicts.sample[judged]],
+                verdicts.process[judged],
+                verdicts.start_ns[judged],
+                verdicts.end_ns[judged],
+            ),
+            verdict[self.verdict[kept]],
+            np.where(awaited >= 0, awaited, np.arange(len(awaited))),
+            self.scored_by,
+            self.used_step[used],
+            sample[self.used_sample[used]],
+            self.linked_share,
+        )
 
 
 def follow(run: Run, steps: Steps) -> Followed:

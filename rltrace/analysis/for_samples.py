@@ -10,6 +10,7 @@ was reached between the end of its sample and the moment it came.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,10 +18,11 @@ import numpy as np
 from rltrace.analysis.activity import Activity
 from rltrace.analysis.chains import Chain, Seconds, summed
 from rltrace.analysis.followed import Followed, follow
-from rltrace.analysis.intervals import Bools, Intervals, Ints, of_spans, union
-from rltrace.analysis.pieces import read_pieces
+from rltrace.analysis.intervals import Intervals, Ints, of_spans, union
+from rltrace.analysis.pieces import Pieces, read_pieces
 from rltrace.analysis.stages import Breakdown, cut_steps
 from rltrace.analysis.steps import Steps
+from rltrace.analysis.stretches import stretches
 from rltrace.trace.vocabulary import Stage
 
 if TYPE_CHECKING:
@@ -30,37 +32,69 @@ _LEARNER, _ACTORS, _SAMPLES = range(3)
 _ALL = 0b111
 
 
-def for_samples_s(run: Run, activity: Activity, steps: Steps, breakdown: Breakdown) -> Seconds:
-    """Seconds by step in which both chains ran and the actors' had a sample at work."""
-    followed, pieces = follow(run, steps), read_pieces(activity)
-    samples, verdicts = followed.samples, followed.verdicts
-    in_rows = [Stage.ROLLOUT, Stage.ENV]
-    began_ns = _begins(followed)
-    if (verdicts.end_ns > began_ns).any():
-        in_rows.append(Stage.REWARD)
-
-    def of(chain: Chain, only: Bools | None = None) -> tuple[Ints, Ints]:
-        mine = [s for s, its in breakdown.chain_of.items() if its is chain and s is not Stage.OTHER]
-        kept = np.isin(pieces.stage, mine)
-        kept = kept if only is None else kept & only
-        return pieces.start_ns[kept], pieces.end_ns[kept]
-
-    at_work = np.isin(pieces.process, np.concatenate([samples.process, verdicts.process]))
-    parts = (
-        (_LEARNER, of(Chain.LEARNER)),
-        (_ACTORS, of(Chain.ACTORS)),
-        (_SAMPLES, of(Chain.ACTORS, at_work | ~np.isin(pieces.stage, in_rows))),
-        (_SAMPLES, (samples.begin_ns, samples.end_ns)),
-        (_SAMPLES, (began_ns, verdicts.end_ns)),
-    )
+def for_samples_s(
+    run: Run,
+    activity: Activity,
+    steps: Steps,
+    breakdown: Breakdown,
+    followed: Followed | None = None,
+) -> Seconds:
+    """Seconds by step in which both chains ran and the actors' had a sample at work. `followed` is
+    what `run` says of its samples, where that has been read."""
+    followed = follow(run, steps) if followed is None else followed
+    work = _Work(followed, breakdown)
     starts = np.array([window.start_ns for window in steps.windows], np.int64)
     ends = np.array([window.end_ns for window in steps.windows], np.int64)
-    last = int(ends.max())
-    step, mask, seconds = cut_steps(_merged(parts), starts, ends, int(starts.min()), last)
-    together = mask == _ALL
-    found = summed(step[together], seconds[together], len(starts))
+    parts = stretches(activity, steps)
+    edges = [int(starts[part.first]) for part in parts] + [int(ends.max())]
+    found = np.zeros(len(starts))
+    for since, until in pairwise(edges):
+        merged = work.merged(read_pieces(activity, since, until), since, until)
+        step, mask, seconds = cut_steps(merged, starts, ends, since, until)
+        together = mask == _ALL
+        found += summed(step[together], seconds[together], len(starts))
     bounded: Seconds = np.minimum(found, breakdown.overlap_s)
     return bounded
+
+
+class _Work:
+    """Who works on samples, and when."""
+
+    def __init__(self, followed: Followed, breakdown: Breakdown) -> None:
+        samples, verdicts = followed.samples, followed.verdicts
+        self._began_ns = _begins(followed)
+        self._followed = followed
+        self._at_work = np.unique(np.concatenate([samples.process, verdicts.process]))
+        self._in_rows = [Stage.ROLLOUT, Stage.ENV]
+        if (verdicts.end_ns > self._began_ns).any():
+            self._in_rows.append(Stage.REWARD)
+        self._stages = {
+            chain: [s for s, of in breakdown.chain_of.items() if of is chain and s != Stage.OTHER]
+            for chain in Chain
+        }
+
+    def merged(self, pieces: Pieces, since: int, until: int) -> Intervals:
+        """The learner's, the actors' and the samples' part of some time, each a union."""
+        actors = np.isin(pieces.stage, self._stages[Chain.ACTORS])
+        at_work = np.isin(pieces.process, self._at_work)
+        at_work |= ~np.isin(pieces.stage, self._in_rows)
+        samples, verdicts = self._followed.samples, self._followed.verdicts
+        learner = pieces.take(np.isin(pieces.stage, self._stages[Chain.LEARNER]))
+        acting, serving = pieces.take(actors), pieces.take(actors & at_work)
+        parts = [
+            (_LEARNER, learner.start_ns, learner.end_ns),
+            (_ACTORS, acting.start_ns, acting.end_ns),
+            (_SAMPLES, serving.start_ns, serving.end_ns),
+        ]
+        for start, end in (
+            (samples.begin_ns, samples.end_ns),
+            (self._began_ns, verdicts.end_ns),
+        ):
+            now = (start < until) & (end > since)
+            parts.append((_SAMPLES, start[now], end[now]))
+        group = np.concatenate([np.full(len(start), name, np.int64) for name, start, _ in parts])
+        start, end = (np.concatenate([part[i] for part in parts]) for i in (1, 2))
+        return union(of_spans(group, start, end, np.zeros_like(group)))
 
 
 def _begins(followed: Followed) -> Ints:
@@ -70,10 +104,3 @@ def _begins(followed: Followed) -> Ints:
     begins = verdicts.start_ns.copy()
     begins[event] = np.minimum(samples.end_ns[verdicts.sample[event]], begins[event])
     return begins
-
-
-def _merged(parts: tuple[tuple[int, tuple[Ints, Ints]], ...]) -> Intervals:
-    """The union of each group."""
-    group = np.concatenate([np.full(len(start), name, np.int64) for name, (start, _) in parts])
-    start, end = (np.concatenate([part[i] for _, part in parts]) for i in (0, 1))
-    return union(of_spans(group, start, end, np.zeros_like(group)))

@@ -110,11 +110,19 @@ class Union:
         still = merged.take(active)
         self._active = still.take(np.argsort(still.start, kind="stable"))
 
-    def slices(self) -> Iterator[tuple[int, int, Intervals]]:
-        """`(from, to, intervals)`: slices of time, the last first, which together are all of it.
-        The intervals are those that overlap the slice, whole; a group's are disjoint."""
+    def slices(
+        self, first: int = -_LARGEST, last: int = _LARGEST
+    ) -> Iterator[tuple[int, int, Intervals]]:
+        """`(from, to, intervals)`: slices of time, the last first, which together cover what is
+        between the two moments. The intervals are those that overlap the slice, whole; a group's
+        are disjoint."""
         later, end = joined([]), _LARGEST
         for start, part in ((self._reached, self._active), *reversed(self._done)):
+            if end <= first:
+                return
+            if start >= last:
+                later, end = joined([part.take(part.start < last), later]), start
+                continue
             overlapping = joined([part, later])
             yield start, end, overlapping
             later, end = overlapping.take(overlapping.start < start), start

@@ -124,7 +124,7 @@ def find_pace(
     if load is not None and load.in_batches:
         return None
     since, until = steps.windows[steady[0]].start_ns, steps.windows[steady[-1]].end_ns
-    pieces = _within(read_pieces(activity), since, until)
+    pieces = read_pieces(activity, since, until)
     if not has_queues(run, composed, pieces):
         return None
     learner = _learner(pieces, breakdown.chain_of, len(steady))
@@ -167,8 +167,3 @@ def _learner(pieces: Pieces, chain_of: dict[Stage, Chain], steps: int) -> Role |
     kept |= np.isin(pieces.stage, [stage for stage in _PASSES if stage in mine])
     work = pieces.take(kept)
     return Role("learner", set_seconds(united(work.stage, work)), 1 / steps)
-
-
-def _within(pieces: Pieces, since: int, until: int) -> Pieces:
-    start, end = pieces.start_ns.clip(since, until), pieces.end_ns.clip(since, until)
-    return Pieces(pieces.process, pieces.stage, start, end).take(end > start)

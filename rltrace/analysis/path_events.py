@@ -28,6 +28,17 @@ class Updates:
     start_ns: Ints
     end_ns: Ints
 
+    def within(self, since_ns: int, until_ns: int) -> Updates:
+        """Those that overlap this time."""
+        kept = (self.start_ns <= until_ns) & (self.end_ns >= since_ns)
+        return Updates(
+            self.process[kept],
+            self.version[kept],
+            self.is_source[kept],
+            self.start_ns[kept],
+            self.end_ns[kept],
+        )
+
 
 @dataclass(frozen=True)
 class Events:

@@ -33,12 +33,17 @@ class Pieces:
         )
 
 
-def read_pieces(activity: Activity) -> Pieces:
-    """All pieces but waits, in the order of processes and stages."""
+def read_pieces(
+    activity: Activity, since_ns: int | None = None, until_ns: int | None = None
+) -> Pieces:
+    """All pieces but waits, in the order of processes and stages; of a part of the time those that
+    overlap it, cut to it."""
+    first = activity.first_ns if since_ns is None else since_ns
+    last = activity.last_ns + 1 if until_ns is None else until_ns
     parts = []
-    slices = activity.of_processes(activity.first_ns, activity.last_ns + 1)
-    for since, until, process, stages in slices:
-        start, end = np.maximum(stages.start, since), np.minimum(stages.end, until)
+    for since, until, process, stages in activity.of_processes(first, last):
+        start = np.maximum(stages.start, max(since, first))
+        end = np.minimum(stages.end, min(until, last))
         kept = (end > start) & (stages.group != Stage.WAIT)
         group = process[kept] * _CODES + stages.group[kept]
         alone = np.ones(len(group), np.bool_)

@@ -15,6 +15,7 @@ from rltrace.analysis.composition import Composition
 from rltrace.analysis.coverage import Coverage, coverage
 from rltrace.analysis.critical_path import CriticalPath, critical_path, telling, well_known
 from rltrace.analysis.devices import AGENT, count_devices
+from rltrace.analysis.followed import follow
 from rltrace.analysis.for_samples import for_samples_s
 from rltrace.analysis.framework import is_laid_out
 from rltrace.analysis.freshness import Freshness, freshness
@@ -178,7 +179,8 @@ def summarize(
     placement = "" if composed is None else composed.placement
     long = tail(run, steps, placement)
     well = health(run, activity, steps, breakdown, reward, fresh, until)
-    path = critical_path(run, activity, steps, breakdown)
+    tracks = follow(run, steps)
+    path = critical_path(run, activity, steps, breakdown, tracks)
     followed = telling(path, composed.overlap_share if composed else 0.0)
     probe = find_probe(run, steps, breakdown, rows, followed)
     load = source(Constants()) if source else None
@@ -200,7 +202,9 @@ def summarize(
         followed=followed,
         path=well_known(path),
         overlap_s=(
-            for_samples_s(run, activity, steps, breakdown) if followed else breakdown.overlap_s
+            for_samples_s(run, activity, steps, breakdown, tracks)
+            if followed
+            else breakdown.overlap_s
         ),
         probe=probe,
         pace=find_pace(run, activity, steps, breakdown, composed, load),

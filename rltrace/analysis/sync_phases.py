@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
-from rltrace.analysis.chains import summed
+from rltrace.analysis.chains import Seconds, summed
 from rltrace.analysis.codes import named
 from rltrace.analysis.columns import columns
-from rltrace.analysis.intervals import Ints, innermost, of_spans, union
+from rltrace.analysis.intervals import Bools, Ints, OutOfOrder, innermost, of_spans, union
 from rltrace.analysis.spread import Spread, spread
 from rltrace.trace.vocabulary import Phase, Stage
 
@@ -17,6 +20,27 @@ if TYPE_CHECKING:
     from rltrace.trace.run import Run
 
 _PAIRS = 4_000_000  # that are looked at together
+_TOGETHER = 1_000_000  # phases, at least, but for the last ones
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Spans in the order of their starts: the process of each, and its update or its phase."""
+
+    process: Ints
+    code: Ints
+    start: Ints
+    end: Ints
+    lane: Ints
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def take(self, chosen: slice | Bools | Ints) -> _Rows:
+        return _Rows(*(column[chosen] for column in self.columns()))
+
+    def columns(self) -> tuple[Ints, ...]:
+        return self.process, self.code, self.start, self.end, self.lane
 
 
 def phases(run: Run, participants: str) -> tuple[tuple[str, Spread], ...]:
@@ -24,68 +48,115 @@ def phases(run: Run, participants: str) -> tuple[tuple[str, Spread], ...]:
     gives `number` (of the update), `process`, `start_ns` and `end_ns`.
 
     An update is the union of its participants, and has the phases that ran in their processes
-    meanwhile (`_PHASES_OF`), so that updates which overlap keep their own. An instant at which
+    meanwhile (`_of_updates`), so that updates which overlap keep their own. An instant at which
     several phases of an update run, in different processes, is the first phase's: the later one
     still has to wait for that.
     """
     number, mine, start, end = columns(
         run, f"select number, process, start_ns, end_ns from ({participants})"
     )
-    found = columns(run, _PHASES)
-    place = _of_updates(found[1], found[3], found[4], mine, start, end)
-    phase, process, lane, begun, ended = (column[place >= 0] for column in found)
-    of = number[place[place >= 0]]
-    if not len(of):
-        return ()
-    numbers, place = np.unique(number, return_inverse=True)
-    updates = union(of_spans(place, start, end, np.zeros_like(start)))
+    numbers, update = np.unique(number, return_inverse=True)
+    sharing = _Rows(mine, update, start, end, np.zeros_like(start))
+    sharing = sharing.take(np.argsort(start, kind="stable"))
+    try:
+        spent, recorded = _spent(run, _PHASES, sharing, len(numbers))
+    except OutOfOrder:
+        spent, recorded = _spent(run, f"{_PHASES} order by start_ns", sharing, len(numbers))
+    seen = np.flatnonzero(recorded).tolist()
+    return tuple((named(Phase, one), spread(spent[:, one])) for one in seen)
+
+
+def _spent(run: Run, query: str, sharing: _Rows, updates: int) -> tuple[Seconds, Bools]:
+    """Seconds by update and phase, and which phases any update had."""
+    spent = np.zeros((updates, len(Phase)))
+    recorded = np.zeros(len(Phase), np.bool_)
+    for found, at_work in _apart(run, query, sharing):
+        place = _of_updates(found, at_work)
+        if (place >= 0).any():
+            of = at_work.code[place[place >= 0]]
+            recorded[_add(spent, of, found.take(place >= 0), at_work)] = True
+    return spent, recorded
+
+
+def _apart(run: Run, query: str, sharing: _Rows) -> Iterator[tuple[_Rows, _Rows]]:
+    """Phases, and the participants beside them, of some time after the other: each ends where no
+    phase and no participant is under way, so that nothing of it is of another."""
+    reach = np.maximum.accumulate(sharing.end) if len(sharing) else sharing.end
+    done, waiting = 0, _Rows(*[np.zeros(0, np.int64)] * 5)
+    for batch in pa.RecordBatchReader.from_stream(run.sql(query)):
+        rows = (column.to_numpy().astype(np.int64) for column in batch.columns)
+        new = _Rows(*rows)
+        if not len(new):
+            continue
+        before = np.append(waiting.start[-1:], new.start)
+        if (before[1:] < before[:-1]).any():
+            raise OutOfOrder
+        waiting = _Rows(*map(np.concatenate, zip(waiting.columns(), new.columns(), strict=True)))
+        if len(waiting) < _TOGETHER:
+            continue
+        begun = np.searchsorted(sharing.start, waiting.start)
+        rests = np.append(reach, -1)[begun - 1] <= waiting.start
+        rests[1:] &= np.maximum.accumulate(waiting.end)[:-1] <= waiting.start[1:]
+        cut = int(np.flatnonzero(rests)[-1]) if rests.any() else 0
+        if cut:
+            yield waiting.take(slice(cut)), sharing.take(slice(done, int(begun[cut])))
+            done, waiting = int(begun[cut]), waiting.take(slice(cut, None))
+    yield waiting, sharing.take(slice(done, None))
+
+
+def _add(spent: Seconds, of: Ints, phase: _Rows, sharing: _Rows) -> Ints:
+    """Adds the seconds of these phases, which are `of` these updates, by update and phase; gives
+    the phases that there were."""
+    here, update = np.unique(sharing.code, return_inverse=True)
+    at_work = union(of_spans(update, sharing.start, sharing.end, sharing.lane))
     # Of nested spans the innermost counts.
-    group = np.searchsorted(numbers, of) * len(Phase) + phase
-    running = union(innermost(of_spans(group, begun, ended, lane), process))
-    which, phase = np.divmod(running.group, len(Phase))
+    group = np.searchsorted(here, of) * len(Phase) + phase.code
+    spans = of_spans(group, phase.start, phase.end, phase.lane)
+    running = union(innermost(spans, phase.process))
+    which, code = np.divmod(running.group, len(Phase))
 
     # One sweep serves all updates, since each is moved to where the one before it ends.
-    first, last = _bounds(updates.group, updates.start, updates.end)
+    first, last = _bounds(at_work.group, at_work.start, at_work.end)
     origin = np.cumsum(last - first) - (last - first)
-    update = np.concatenate([which, which, updates.group, updates.group])
-    times = np.concatenate([running.start, running.end, updates.start, updates.end])
+    update = np.concatenate([which, which, at_work.group, at_work.group])
+    times = np.concatenate([running.start, running.end, at_work.start, at_work.end])
     times = times.clip(first[update], last[update]) - first[update] + origin[update]
-    bit, at_work = np.left_shift(1, phase), np.full(len(updates), 1 << len(Phase))
+    bit, whole = np.left_shift(1, code), np.full(len(at_work), 1 << len(Phase))
     order = np.argsort(times, kind="stable")
-    mask = np.cumsum(np.concatenate([bit, -bit, at_work, -at_work])[order])[:-1]
+    mask = np.cumsum(np.concatenate([bit, -bit, whole, -whole])[order])[:-1]
     left, seconds = times[order][:-1], np.diff(times[order]) / 1e9
     inside = (mask > 1 << len(Phase)) & (seconds > 0)
     earliest = np.argmax((mask[inside, None] >> np.arange(len(Phase))) & 1 == 1, axis=1)
     owner = np.searchsorted(origin, left[inside], side="right") - 1
     cell = owner * len(Phase) + earliest
-    spent = summed(cell, seconds[inside], len(numbers) * len(Phase)).reshape(-1, len(Phase))
-    seen = [int(one) for one in np.unique(phase)]
-    return tuple((named(Phase, one), spread(spent[:, one])) for one in seen)
+    found = summed(cell, seconds[inside], len(here) * len(Phase))
+    spent[here] += found.reshape(-1, len(Phase))
+    return np.unique(code)
 
 
 _PHASES = f"""
-    select phase, process, lane, start_ns, end_ns from raw_spans
+    select process, phase, start_ns, end_ns, lane from raw_spans
     where start_ns > 0 and end_ns >= start_ns
       and stage = {int(Stage.SYNC)} and phase between 0 and {max(Phase)}"""
 
 
-def _of_updates(
-    process: Ints, begun: Ints, ended: Ints, mine: Ints, start: Ints, end: Ints
-) -> Ints:
-    """The place of the participant (in process `mine`, from `start` to `end`) that each phase is
-    of; -1: none. A phase is of the update that its own process took part in meanwhile, if there is
-    one, else of one that others did; of several the one that it overlaps longest, and of those the
-    one begun last."""
-    found = np.full(len(process), -1, np.int64)
-    theirs, own = np.argsort(mine, kind="stable"), np.argsort(process, kind="stable")
-    whose_parts, whose_spans = mine[theirs], process[own]
-    for one in np.unique(process):
+def _of_updates(phase: _Rows, sharing: _Rows) -> Ints:
+    """The place of the participant that each phase is of; -1: none. A phase is of the update that
+    its own process took part in meanwhile, if there is one, else of one that others did; of several
+    the one that it overlaps longest, and of those the one begun last."""
+    found = np.full(len(phase), -1, np.int64)
+    theirs = np.argsort(sharing.process, kind="stable")
+    own = np.argsort(phase.process, kind="stable")
+    whose_parts, whose_spans = sharing.process[theirs], phase.process[own]
+    for one in np.unique(phase.process):
         spans = own[slice(*np.searchsorted(whose_spans, [one, one + 1]))]
         parts = theirs[slice(*np.searchsorted(whose_parts, [one, one + 1]))]
-        place = _longest(begun[spans], ended[spans], start[parts], end[parts])
+        place = _longest(
+            phase.start[spans], phase.end[spans], sharing.start[parts], sharing.end[parts]
+        )
         found[spans] = np.append(parts, -1)[place]
     rest = np.flatnonzero(found == -1)
-    found[rest] = _longest(begun[rest], ended[rest], start, end)
+    found[rest] = _longest(phase.start[rest], phase.end[rest], sharing.start, sharing.end)
     return found
 
 

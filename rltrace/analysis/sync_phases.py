@@ -19,6 +19,7 @@ from rltrace.trace.vocabulary import Phase, Stage
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
 
+_LARGEST = 1 << 62
 _PAIRS = 4_000_000  # that are looked at together
 _TOGETHER = 1_000_000  # phases, at least, but for the last ones
 
@@ -83,17 +84,14 @@ def _apart(run: Run, query: str, sharing: _Rows) -> Iterator[tuple[_Rows, _Rows]
     phase and no participant is under way, so that nothing of it is of another."""
     reach = np.maximum.accumulate(sharing.end) if len(sharing) else sharing.end
     done, waiting = 0, _Rows(*[np.zeros(0, np.int64)] * 5)
+    batches, rows = [], 0
     for batch in pa.RecordBatchReader.from_stream(run.sql(query)):
-        rows = (column.to_numpy().astype(np.int64) for column in batch.columns)
-        new = _Rows(*rows)
-        if not len(new):
+        batches.append(batch)
+        rows += len(batch)
+        if rows < _TOGETHER:
             continue
-        before = np.append(waiting.start[-1:], new.start)
-        if (before[1:] < before[:-1]).any():
-            raise OutOfOrder
-        waiting = _Rows(*map(np.concatenate, zip(waiting.columns(), new.columns(), strict=True)))
-        if len(waiting) < _TOGETHER:
-            continue
+        waiting = _after(waiting, batches)
+        batches, rows = [], 0
         begun = np.searchsorted(sharing.start, waiting.start)
         rests = np.append(reach, -1)[begun - 1] <= waiting.start
         rests[1:] &= np.maximum.accumulate(waiting.end)[:-1] <= waiting.start[1:]
@@ -101,7 +99,17 @@ def _apart(run: Run, query: str, sharing: _Rows) -> Iterator[tuple[_Rows, _Rows]
         if cut:
             yield waiting.take(slice(cut)), sharing.take(slice(done, int(begun[cut])))
             done, waiting = int(begun[cut]), waiting.take(slice(cut, None))
-    yield waiting, sharing.take(slice(done, None))
+    yield _after(waiting, batches), sharing.take(slice(done, None))
+
+
+def _after(waiting: _Rows, batches: list[pa.RecordBatch]) -> _Rows:
+    """Rows, and those of the batches after them. Errors: `OutOfOrder`."""
+    parts = [waiting.columns(), *([c.to_numpy() for c in batch.columns] for batch in batches)]
+    columns = (np.concatenate(column, dtype=np.int64) for column in zip(*parts, strict=True))
+    rows = _Rows(*columns)
+    if (rows.start[1:] < rows.start[:-1]).any():
+        raise OutOfOrder
+    return rows
 
 
 def _add(spent: Seconds, of: Ints, phase: _Rows, sharing: _Rows) -> Ints:
@@ -145,19 +153,37 @@ def _of_updates(phase: _Rows, sharing: _Rows) -> Ints:
     its own process took part in meanwhile, if there is one, else of one that others did; of several
     the one that it overlaps longest, and of those the one begun last."""
     found = np.full(len(phase), -1, np.int64)
-    theirs = np.argsort(sharing.process, kind="stable")
-    own = np.argsort(phase.process, kind="stable")
-    whose_parts, whose_spans = sharing.process[theirs], phase.process[own]
-    for one in np.unique(phase.process):
-        spans = own[slice(*np.searchsorted(whose_spans, [one, one + 1]))]
-        parts = theirs[slice(*np.searchsorted(whose_parts, [one, one + 1]))]
+    if not len(phase) or not len(sharing):
+        return found
+    since = min(int(phase.start[0]), int(sharing.start[0]))
+    width = max(int(phase.end.max()), int(sharing.end.max())) - since + 1
+    together = max(1, _LARGEST // width)  # processes whose times fit behind each other
+    parts, spans = _by_process(sharing), _by_process(phase)
+    whose, process = sharing.process[parts], phase.process[spans]
+    most = int(phase.process.max())
+    for first in range(0, most + 1, together):
+        mine = slice(*np.searchsorted(process, [first, first + together]))
+        theirs = slice(*np.searchsorted(whose, [first, first + together]))
+        span, part = spans[mine], parts[theirs]
+        behind, before = (process[mine] - first) * width, (whose[theirs] - first) * width
         place = _longest(
-            phase.start[spans], phase.end[spans], sharing.start[parts], sharing.end[parts]
+            phase.start[span] - since + behind,
+            phase.end[span] - since + behind,
+            sharing.start[part] - since + before,
+            sharing.end[part] - since + before,
         )
-        found[spans] = np.append(parts, -1)[place]
+        found[span] = np.append(part, -1)[place]
     rest = np.flatnonzero(found == -1)
     found[rest] = _longest(phase.start[rest], phase.end[rest], sharing.start, sharing.end)
     return found
+
+
+def _by_process(rows: _Rows) -> Ints:
+    """Places in the order of processes, and of starts within each."""
+    most = int(rows.process.max())
+    return np.argsort(
+        rows.process.astype(np.uint16 if most < 1 << 16 else np.uint32), kind="stable"
+    )
 
 
 def _longest(begun: Ints, ended: Ints, start: Ints, end: Ints) -> Ints:
@@ -165,6 +191,8 @@ def _longest(begun: Ints, ended: Ints, start: Ints, end: Ints) -> Ints:
     found = np.full(len(begun), -1, np.int64)
     order = np.argsort(start, kind="stable")
     start, end = start[order], end[order]
+    of = np.argsort(begun, kind="stable")
+    begun, ended = begun[of], ended[of]
     low = np.searchsorted(np.maximum.accumulate(end), begun, side="left")
     near = np.clip(np.searchsorted(start, ended, side="right") - low, 0, None)
     cuts = np.searchsorted(np.cumsum(near), np.arange(_PAIRS, near.sum(), _PAIRS))
@@ -176,7 +204,7 @@ def _longest(begun: Ints, ended: Ints, start: Ints, end: Ints) -> Ints:
         which, at = which[meet], at[meet]
         overlap = np.minimum(end[at], ended[which]) - np.maximum(start[at], begun[which])
         best = np.lexsort((start[at], overlap, which))
-        found[which[best]] = order[at[best]]  # of several the last stays
+        found[of[which[best]]] = order[at[best]]  # of several the last stays
     return found
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -244,6 +245,8 @@ class Run:
 
         database = duckdb.connect()
         database.execute("SET enable_progress_bar = false")  # it goes to where the answer goes
+        with suppress(duckdb.Error):  # what a question of a long run has freed is given back soon
+            database.execute("SET allocator_background_threads = true")
         self._publish_processes(database)
         self._publish_names(database)
         self._publish_dropped(database)

@@ -121,21 +121,39 @@ def follow(run: Run, steps: Steps) -> Followed:
     return Followed(samples, verdicts, last, awaited, scored_by, step, sample, linked)
 
 
-def _samples(run: Run) -> tuple[Ints, Samples]:
-    """Ids in order, and the samples; one that several processes recorded lasts from the first row
-    to the last, in the process of that."""
+@dataclass(frozen=True)
+class _Ids:
+    """Ids in order, and the place of the sample that has each."""
+
+    ids: Ints
+    places: Ints
+
+    def find(self, wanted: Ints) -> Ints:
+        """Places of the samples with these ids, -1 where there is none."""
+        if not len(self.ids):
+            return np.full(len(wanted), -1, np.int64)
+        order = np.argsort(wanted)  # what is looked for in order is found in a tenth of the time
+        at = np.empty(len(wanted), np.int64)
+        at[order] = np.clip(np.searchsorted(self.ids, wanted[order]), 0, len(self.ids) - 1)
+        return np.where((self.ids[at] == wanted) & (wanted != -1), self.places[at], -1)
+
+
+def _samples(run: Run) -> tuple[_Ids, Samples]:
+    """The samples; one that several processes recorded lasts from the first row to the last, in the
+    process of that."""
     ids, process, group, start, first, end, env = columns(
         run,
         'select trajectory, process, "group", start_ns, first_token_ns, end_ns, env_ns'
         " from raw_grouped_trajectories where start_ns > 0 and end_ns >= start_ns",
     )
     order = np.lexsort((end, ids))
-    ids, process, group, start, first, end, env = (
-        column[order] for column in (ids, process, group, start, first, end, env)
-    )
+    ids, places = ids[order], order
     new = np.ones(len(ids), np.bool_)
     new[1:] = (ids[1:] != ids[:-1]) | (ids[1:] == -1)
     if not new.all():
+        process, group, start, first, end, env = (
+            column[order] for column in (process, group, start, first, end, env)
+        )
         begins = np.flatnonzero(new)
         lasts = np.append(begins[1:], len(ids)) - 1
         start = np.minimum.reduceat(start, begins)
@@ -144,7 +162,8 @@ def _samples(run: Run) -> tuple[Ints, Samples]:
         known = np.maximum.reduceat(np.where(group == -1, _NO_ID, group), begins)
         group = np.where(known == _NO_ID, -1, known)
         ids, process, end = ids[lasts], process[lasts], end[lasts]
-    return ids, Samples(
+        places = np.arange(len(ids))
+    return _Ids(ids, places), Samples(
         process=process,
         group=group,
         start_ns=start,
@@ -165,16 +184,16 @@ def _begin(process: Ints, start: Ints, first: Ints, end: Ints) -> Ints:
     return begin
 
 
-def _verdicts(run: Run, ids: Ints) -> Verdicts:
+def _verdicts(run: Run, ids: _Ids) -> Verdicts:
     trajectory, process, start, end = columns(
         run,
         "select trajectory, process, start_ns, end_ns from raw_rewards "
         "where start_ns > 0 and end_ns >= start_ns",
     )
-    return Verdicts(_find(ids, trajectory), process, start, end)
+    return Verdicts(ids.find(trajectory), process, start, end)
 
 
-def _uses(run: Run, steps: Steps, ids: Ints) -> tuple[Ints, Ints, float]:
+def _uses(run: Run, steps: Steps, ids: _Ids) -> tuple[Ints, Ints, float]:
     """`(step, sample, linked share)`. A use is of the step that it names, where one has that number
     and no other, else of that in which it was booked. What was filtered is replaced by others, and
     nobody waits for it."""
@@ -193,7 +212,7 @@ def _uses(run: Run, steps: Steps, ids: Ints) -> tuple[Ints, Ints, float]:
     names, first, times = np.unique(numbers, return_index=True, return_counts=True)
     at = np.clip(np.searchsorted(names, number), 0, len(names) - 1)
     place = np.where((names[at] == number) & (times[at] == 1), first[at], place)
-    sample = _find(ids, trajectory)
+    sample = ids.find(trajectory)
     kept = np.flatnonzero((sample >= 0) & (place >= 0))
     kept = kept[np.argsort(place[kept], kind="stable")]
     return place[kept], sample[kept], float((sample >= 0).mean())
@@ -214,18 +233,12 @@ def _awaited(samples: Samples, verdicts: Verdicts, batch: Ints) -> tuple[Ints, s
 
 def _last_of(key: Ints, end: Ints) -> Ints:
     """For each place that with the same key which ends last; itself where the key is -1."""
-    values, number = np.unique(key, return_inverse=True)
+    least = int(key.min(initial=0))
+    number, count = key - least, int(key.max(initial=0)) - least + 1
+    if count > len(key):  # no numbers of steps, but ids
+        values, number = np.unique(key, return_inverse=True)
+        count = len(values)
     order = np.argsort(end, kind="stable")
-    last = np.empty(len(values), np.int64)
+    last = np.empty(count, np.int64)
     last[number[order]] = order  # of several the last stays
     return np.where(key == -1, np.arange(len(key)), last[number])
-
-
-def _find(ids: Ints, wanted: Ints) -> Ints:
-    """Places of ids in sorted ones, -1 where they are not."""
-    if not len(ids):
-        return np.full(len(wanted), -1, np.int64)
-    order = np.argsort(wanted)  # what is looked for in order is found in a tenth of the time
-    at = np.empty(len(wanted), np.int64)
-    at[order] = np.clip(np.searchsorted(ids, wanted[order]), 0, len(ids) - 1)
-    return np.where((ids[at] == wanted) & (wanted != -1), at, -1)

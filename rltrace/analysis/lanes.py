@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from rltrace.analysis.columns import by_number
 from rltrace.analysis.intervals import Bools, Ints
 
 _RARE = 0.01  # of the busy time; more at once for less than this is no capacity
@@ -73,8 +74,8 @@ class Lane:
 
 
 def lanes_by(key: Ints, start: Ints, end: Ints, places: Ints) -> dict[int, Lane]:
-    """A lane for each key that occurs at `places`."""
-    mine = places[np.argsort(key[places], kind="stable")]
+    """A lane for each key that occurs at `places`; keys are numbers from 0 on."""
+    mine = places[by_number(key[places])]
     cuts = np.flatnonzero(np.diff(key[mine])) + 1
     parts = [part for part in np.split(mine, cuts) if len(part)]
     return {int(key[part[0]]): Lane(start, end, part) for part in parts}

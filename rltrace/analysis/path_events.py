@@ -73,7 +73,8 @@ class Events:
 
 
 def events_of(pieces: Pieces, followed: Followed, updates: Updates) -> Events:
-    """All of them in one."""
+    """All of them in one, each kind nearly in the order of time: that is sorted sooner."""
+    pieces = pieces.take(np.argsort(pieces.start_ns, kind="stable"))
     samples, verdicts = followed.samples, followed.verdicts
     sizes = [len(pieces), len(samples), len(verdicts.start_ns), len(updates.start_ns)]
     n = np.cumsum(sizes)

@@ -26,7 +26,7 @@ class Pieces:
     def __len__(self) -> int:
         return len(self.start_ns)
 
-    def take(self, chosen: Bools) -> Pieces:
+    def take(self, chosen: Bools | Ints) -> Pieces:
         """Those that are chosen."""
         return Pieces(
             self.process[chosen], self.stage[chosen], self.start_ns[chosen], self.end_ns[chosen]

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from rltrace.analysis.chains import Seconds, summed
 from rltrace.analysis.codes import named
-from rltrace.analysis.columns import columns
+from rltrace.analysis.columns import by_number, columns
 from rltrace.analysis.intervals import Bools, Ints, OutOfOrder, innermost, of_spans, union
 from rltrace.analysis.spread import Spread, spread
 from rltrace.trace.vocabulary import Phase, Stage
@@ -158,7 +158,7 @@ def _of_updates(phase: _Rows, sharing: _Rows) -> Ints:
     since = min(int(phase.start[0]), int(sharing.start[0]))
     width = max(int(phase.end.max()), int(sharing.end.max())) - since + 1
     together = max(1, _LARGEST // width)  # processes whose times fit behind each other
-    parts, spans = _by_process(sharing), _by_process(phase)
+    parts, spans = by_number(sharing.process), by_number(phase.process)
     whose, process = sharing.process[parts], phase.process[spans]
     most = int(phase.process.max())
     for first in range(0, most + 1, together):
@@ -176,14 +176,6 @@ def _of_updates(phase: _Rows, sharing: _Rows) -> Ints:
     rest = np.flatnonzero(found == -1)
     found[rest] = _longest(phase.start[rest], phase.end[rest], sharing.start, sharing.end)
     return found
-
-
-def _by_process(rows: _Rows) -> Ints:
-    """Places in the order of processes, and of starts within each."""
-    most = int(rows.process.max())
-    return np.argsort(
-        rows.process.astype(np.uint16 if most < 1 << 16 else np.uint32), kind="stable"
-    )
 
 
 def _longest(begun: Ints, ended: Ints, start: Ints, end: Ints) -> Ints:

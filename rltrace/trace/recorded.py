@@ -22,7 +22,7 @@ def recorded_until(run: Run) -> int:
     if ended is None and Liveness().of_command(run.meta):
         ended = now_ns(run.meta)
     agents = [process.number for process in run.processes if process.role == "agent"]
-    of_job = f"where process not in ({', '.join(map(str, [-1, *agents]))})"
+    of_job = f"where process not in (select unnest([{', '.join(map(str, [-1, *agents]))}]))"
     last = ended if isinstance(ended, int) else 0
     for name, table in TABLES.items():
         columns = {column.name for column in table.columns}

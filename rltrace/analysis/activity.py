@@ -222,9 +222,11 @@ def _united(
 
 _MIXED = f"""
     select process from (
-        select distinct process, lane, stage from raw_spans
-        where start_ns > 0 and stage <> {int(Stage.STEP)})
-    group by process having count(distinct lane) > 1 and count(*) > count(distinct lane)"""
+        select process, lane, bit_count(bit_or(
+            1::int << case when stage between 0 and {int(Stage.STEP)} then stage
+                           else {_CODES - 1} end)) > 1 as several
+        from raw_spans where start_ns > 0 and stage <> {int(Stage.STEP)} group by process, lane)
+    group by process having count(*) > 1 and bool_or(several)"""
 
 
 def _mixed_of(stage: Ints, process: Ints, lane: Ints) -> Ints:

@@ -80,9 +80,12 @@ def busy(run: Run, activity: Activity, steps: Steps) -> Busy | None:
     for start, end, process, stages in activity.of_processes(since, until):
         works = np.isin(stages.group, _on_device(unit))
         of_device = _by_device(stages.take(works), process[works], holder, device)
+        now = slice(
+            int(np.searchsorted(edges[:, 1], start)), int(np.searchsorted(edges[:, 0], end))
+        )
         for pool in range(len(roles)):
             mine = of_device.take(pool_of[of_device.group] == pool)
-            work_s[pool] += _within(mine, edges.clip(start, end))
+            work_s[pool, now] += _within(mine, edges[now].clip(start, end))
     steps_s = float((edges[:, 1] - edges[:, 0]).sum()) / 1e9
     sizes = np.bincount(pool_of, minlength=len(roles))
     pools = tuple(
@@ -141,7 +144,7 @@ def _by_device(work: Intervals, process: Ints, holder: Ints, device: Ints) -> In
 
 def _within(work: Intervals, windows: Ints) -> Seconds:
     """Seconds of work within each window, added up over devices."""
-    if not len(work):
+    if not len(work) or not len(windows):
         return np.zeros(len(windows))
     origin = int(windows.min())
     return (_until(work, windows[:, 1], origin) - _until(work, windows[:, 0], origin)) / 1e9

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -49,7 +50,7 @@ def by_number(column: Ints) -> Ints:
 def numbered(*columns: Ints) -> tuple[Ints, Ints]:
     """`(the number of each row, where each number comes first)`: rows that are alike have one of
     0, 1, ..., in the order of the columns. (`np.unique` with an axis takes seven times as long.)"""
-    order = np.lexsort(columns[::-1])
+    order = _order(columns)
     new = np.ones(len(order), np.bool_)
     new[1:] = False
     for column in columns:
@@ -57,3 +58,16 @@ def numbered(*columns: Ints) -> tuple[Ints, Ints]:
     number = np.empty(len(order), np.int64)
     number[order] = np.cumsum(new) - 1
     return number, order[new]
+
+
+def _order(columns: tuple[Ints, ...]) -> Ints:
+    """Places in the order of the columns. One key of all of them, where it fits into 63 bits, takes
+    half the time of one sort after the other."""
+    least = [int(column.min(initial=0)) for column in columns]
+    sizes = [int(c.max(initial=0)) - low + 1 for c, low in zip(columns, least, strict=True)]
+    if math.prod(sizes) >= 1 << 63:
+        return np.lexsort(columns[::-1])
+    key = np.zeros(len(columns[0]), np.int64)
+    for column, low, size in zip(columns, least, sizes, strict=True):
+        key = key * size + (column - low)
+    return np.argsort(key, kind="stable")

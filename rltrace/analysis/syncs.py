@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from rltrace.analysis.codes import named
-from rltrace.analysis.spread import Spread, spread_of
+from rltrace.analysis.spread import Spread, spread, spread_of
 from rltrace.analysis.steps import Steps
 from rltrace.analysis.sync_phases import phases
 from rltrace.trace.vocabulary import SyncRole, Transport
@@ -95,20 +97,20 @@ def syncs(run: Run, steps: Steps) -> Syncs | None:
         select number, sum(greatest(added_ns, 0)) / 1e9 as seconds, {_BYTES} as bytes
         from {_ROWS} group by number having {_within(steps)})"""
     rows = f"(from {_ROWS} where number in (select number from {updates}))"
-    update_s = spread_of(run, "seconds", updates)
-    rate = run.sql(
-        f"select sum(bytes) / nullif(sum(seconds), 0) from {updates} where bytes is not null"
-    )
+    figures = run.sql(f"select seconds, coalesce(bytes, 'nan'::double) as bytes from {updates}")
+    seconds, moved = (np.asarray(c, np.float64) for c in figures.fetchnumpy().values())
+    known = ~np.isnan(moved)
+    spent_s = float(seconds[known].sum())
     roles = run.sql(f"select distinct role from {rows} order by role").fetchall()
     used = run.sql(
         f"select transport from {rows} where transport >= 0 group by 1 order by count(*) desc"
     )
     return Syncs(
-        updates=update_s.n,
+        updates=len(seconds),
         recorded=recorded,
-        update_s=update_s,
-        bytes_per_update=spread_of(run, "bytes", f"{updates} where bytes is not null"),
-        gb_per_s=_gb(rate.fetchall()[0][0]),
+        update_s=spread(seconds),
+        bytes_per_update=spread(moved[known]),
+        gb_per_s=_gb(float(moved[known].sum()) / spent_s if spent_s else None),
         transports=tuple(named(Transport, code) for (code,) in used.fetchall()),
         participants=tuple(_participants(run, f"{rows} where role = {r}") for (r,) in roles),
         phases=phases(run, f"select number, process, start_ns, end_ns from {rows}"),

@@ -27,7 +27,7 @@ from rltrace.trace.refused import refused
 from rltrace.trace.regrouped import GROUPED, regrouped
 from rltrace.trace.regrouped import NAME as REGROUPED
 from rltrace.trace.schema import TABLES
-from rltrace.trace.signals import SAMPLE_REWARDS, SIGNALS, WEIGHTS, reward_weights, weights_table
+from rltrace.trace.signals import SAMPLE_REWARDS, WEIGHTS, reward_weights, signals, weights_table
 from rltrace.trace.sources import parquet_of, quoted
 from rltrace.trace.stream import Columns
 from rltrace.trace.views import BASES, LAGS, RECORDED, RECORDED_VIEW, view_statements
@@ -117,7 +117,8 @@ class Run:
                 if name.endswith(_REGROUPED):
                     self._regroup()
                 if name == "signals":
-                    self._find("signals", SIGNALS)
+                    self._find("sample_lives", *LIVES)
+                    self._find("signals", signals(reward_weights(self.processes)))
                 if name in _LIVES:
                     self._find("sample_lives", *LIVES)
                 if name == RECORDED:

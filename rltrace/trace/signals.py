@@ -60,16 +60,25 @@ def weights_table(weights: dict[str, float]) -> pa.Table:
 _WEIGHTS = f"""weights AS (
     SELECT n.id AS component, weight FROM {WEIGHTS} w JOIN names n ON n.text = w.component)"""
 
-SIGNALS = f"""
+_JUDGED = f"""FROM raw_rewards r JOIN sample_lives USING (trajectory)
+    {{}} WHERE r.start_ns > 0 AND (NOT isnan(value) OR {GIVEN_NAN})
+    AND is_generated AND "group" <> -1"""
+
+_SIGNALS = f"""
+CREATE OR REPLACE TABLE signals AS
+SELECT "group", bool_or(NOT no_number AND most > least) AS signal
+FROM (SELECT "group", min(trajectory) < max(trajectory) AS several, min(value) AS least,
+             max(value) AS most, bool_or(isnan(value)) AS no_number
+      {_JUDGED.format("")} GROUP BY "group", component)
+WHERE several GROUP BY "group"
+"""
+
+_WEIGHED_SIGNALS = f"""
 CREATE OR REPLACE TABLE signals AS
 WITH {_WEIGHTS},
-sampled AS (
-    SELECT trajectory, max(nullif("group", -1)) AS "group" FROM raw_grouped_trajectories
-    WHERE start_ns > 0 AND trajectory <> -1 GROUP BY trajectory),
 judged AS (
     SELECT "group", component, trajectory, value, weight
-    FROM raw_rewards r JOIN sampled USING (trajectory) LEFT JOIN weights USING (component)
-    WHERE r.start_ns > 0 AND (NOT isnan(value) OR {GIVEN_NAN}) AND "group" IS NOT NULL),
+    {_JUDGED.format("LEFT JOIN weights USING (component)")}),
 weighed AS (
     SELECT "group", count(DISTINCT trajectory) AS all_samples
     FROM judged WHERE weight IS NOT NULL GROUP BY "group"),
@@ -87,8 +96,14 @@ FROM compared LEFT JOIN weighed USING ("group")
 WHERE CASE WHEN weight IS NULL THEN several ELSE all_samples > 1 END
 GROUP BY "group"
 """
-"""Table: groups with at least two verdicts, and whether they carry a signal. A component that is
-NaN for one of them, because the job gave that, carries none: the advantage of all is NaN, too."""
+
+
+def signals(weights: dict[str, float]) -> str:
+    """SQL that makes the table `signals`: groups with at least two verdicts, and whether they carry
+    a signal, where components have these weights. A component that is NaN for one of them, because
+    the job gave that, carries none: the advantage of all is NaN, too."""
+    return _WEIGHED_SIGNALS if weights else _SIGNALS
+
 
 SAMPLE_REWARDS = f"""
 CREATE OR REPLACE VIEW sample_rewards AS

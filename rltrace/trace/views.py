@@ -18,7 +18,7 @@ BASES = {f"raw_{name}": (name,) for name in TABLES} | {
     "regrouped": ("trajectories", "uses"),
     "grouped_trajectories": ("trajectories", "uses"),
     "raw_grouped_trajectories": ("trajectories", "uses"),
-    "signals": ("trajectories", "uses", "rewards"),
+    "signals": ("trajectories", "uses", "rewards", "syncs"),
     "sample_lives": ("trajectories", "uses", "syncs"),
     "told_uses": ("trajectories", "uses", "syncs"),
     "sample_rewards": ("rewards",),

@@ -9,7 +9,7 @@ import numpy as np
 from rltrace.analysis.chains import Chain
 from rltrace.analysis.followed import Followed
 from rltrace.analysis.intervals import Bools, Ints, of_spans, union
-from rltrace.analysis.lanes import lanes_by
+from rltrace.analysis.lanes import Lanes
 from rltrace.analysis.pieces import Pieces
 from rltrace.analysis.roles import GENERATES, MOVES, TAKE_TURNS, Role, Rows, set_seconds
 from rltrace.analysis.steps import Steps
@@ -76,7 +76,7 @@ class Actors:
         ends = np.array([window.end_ns for window in self.steps.windows], np.int64)
         until = ends[self.followed.used_step[place]]
         start = self.followed.samples.start_ns[used]
-        lane = lanes_by(np.zeros(len(used), np.int64), start, until, np.arange(len(used)))
+        lane = Lanes(np.zeros(len(used), np.int64), start, until, np.arange(len(used)))
         each = len(used) / len(np.unique(self.followed.used_step))
         return lane[0].capacity / each if lane else 0.0
 
@@ -178,7 +178,7 @@ class Actors:
 def _at_once(process: Ints, start: Ints, end: Ints, counted: Bools) -> Ints:
     """How many are worked on at once, at the most, in the process of each."""
     numbers, which = np.unique(process, return_inverse=True)
-    lanes = lanes_by(process, start, end, np.flatnonzero(counted))
+    lanes = Lanes(process, start, end, np.flatnonzero(counted))
     room = [max(1, lanes[int(n)].capacity) if int(n) in lanes else 1 for n in numbers]
     return np.array(room, np.int64)[which]
 

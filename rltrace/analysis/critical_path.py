@@ -22,7 +22,7 @@ from rltrace.analysis.activity import Activity
 from rltrace.analysis.chains import Seconds, summed
 from rltrace.analysis.followed import Followed, follow
 from rltrace.analysis.intervals import Ints
-from rltrace.analysis.lanes import Lane, lanes_by
+from rltrace.analysis.lanes import Lane, Lanes
 from rltrace.analysis.path_events import Events, events_of, read_updates
 from rltrace.analysis.path_gates import Gates
 from rltrace.analysis.pieces import read_pieces
@@ -173,8 +173,8 @@ class _Walk:
         columns = events.process, events.start_ns, events.end_ns
         is_structure = events.stage[events.pieces] == Stage.OTHER
         others = events.pieces[is_structure]
-        self.work = lanes_by(*columns, events.pieces[~is_structure])
-        self.around = lanes_by(*columns, others)
+        self.work = Lanes(*columns, events.pieces[~is_structure])
+        self.around = Lanes(*columns, others)
         self.structure = Lane(events.start_ns, events.end_ns, others)
 
     def back(self, since: int, until: int) -> tuple[PathSegment, ...]:

@@ -4,6 +4,7 @@ when without a pause, and how many at once. Each answer is a binary search."""
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 
 import numpy as np
@@ -73,12 +74,30 @@ class Lane:
         return running >= _FULL * self.capacity
 
 
-def lanes_by(key: Ints, start: Ints, end: Ints, places: Ints) -> dict[int, Lane]:
-    """A lane for each key that occurs at `places`; keys are numbers from 0 on."""
-    mine = places[by_number(key[places])]
-    cuts = np.flatnonzero(np.diff(key[mine])) + 1
-    parts = [part for part in np.split(mine, cuts) if len(part)]
-    return {int(key[part[0]]): Lane(start, end, part) for part in parts}
+class Lanes(Mapping[int, Lane]):
+    """A lane for each key that occurs at `places`; keys are numbers from 0 on. A lane is made when
+    it is asked for: of hundreds of processes few are on a path."""
+
+    def __init__(self, key: Ints, start: Ints, end: Ints, places: Ints) -> None:
+        self._start, self._end = start, end
+        self._mine = places[by_number(key[places])]
+        keys = key[self._mine]
+        begins = np.flatnonzero(np.diff(keys, prepend=-1))
+        bounds = np.stack([begins, np.append(begins, len(keys))[1:]], axis=1)
+        self._parts = dict(zip(keys[begins].tolist(), bounds.tolist(), strict=True))
+        self._made: dict[int, Lane] = {}
+
+    def __getitem__(self, key: int) -> Lane:
+        if key not in self._made:
+            part = self._mine[slice(*self._parts[key])]
+            self._made[key] = Lane(self._start, self._end, part)
+        return self._made[key]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._parts)
+
+    def __len__(self) -> int:
+        return len(self._parts)
 
 
 def _capacity(starts: Ints, ends: Ints) -> int:

@@ -22,7 +22,7 @@ import numpy as np
 from rltrace.analysis.chains import Chain
 from rltrace.analysis.followed import Followed
 from rltrace.analysis.intervals import Ints
-from rltrace.analysis.lanes import Lane, lanes_by
+from rltrace.analysis.lanes import Lane, Lanes
 from rltrace.analysis.path_events import Events, Updates
 from rltrace.trace.vocabulary import Stage
 
@@ -106,14 +106,14 @@ class Gates:
     def _lane(self, places: Ints) -> Lane:
         return Lane(self.events.start_ns, self.events.end_ns, places)
 
-    def _by_process(self, places: Ints) -> dict[int, Lane]:
-        return lanes_by(self.events.process, self.events.start_ns, self.events.end_ns, places)
+    def _by_process(self, places: Ints) -> Lanes:
+        return Lanes(self.events.process, self.events.start_ns, self.events.end_ns, places)
 
-    def _by_version(self, updates: Updates) -> dict[int, Lane]:
+    def _by_version(self, updates: Updates) -> Lanes:
         events = self.events
         self._version = np.full(len(events.start_ns), -1, np.int64)
         self._version[events.updates] = updates.version
-        return lanes_by(self._version, events.start_ns, events.end_ns, events.updates)
+        return Lanes(self._version, events.start_ns, events.end_ns, events.updates)
 
     def _batches(self, followed: Followed, after: Ints) -> None:
         """When the samples of each step were ready, in order, and by what event: their verdict or

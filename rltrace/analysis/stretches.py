@@ -15,7 +15,7 @@ from rltrace.analysis.steps import Steps
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-MOST_SPANS = 2_000_000
+MOST_SPANS = 3_000_000
 """In a stretch, about, unless a step has more."""
 
 _ALWAYS = 1 << 62

@@ -187,6 +187,10 @@ def _longest(begun: Ints, ended: Ints, start: Ints, end: Ints) -> Ints:
     begun, ended = begun[of], ended[of]
     low = np.searchsorted(np.maximum.accumulate(end), begun, side="left")
     near = np.clip(np.searchsorted(start, ended, side="right") - low, 0, None)
+    one = near == 1  # as nearly always
+    one[one] = end[low[one]] >= begun[one]
+    found[of[one]] = order[low[one]]
+    near[near == 1] = 0
     cuts = np.searchsorted(np.cumsum(near), np.arange(_PAIRS, near.sum(), _PAIRS))
     for part in np.split(np.arange(len(begun)), cuts):
         which = np.repeat(part, near[part])

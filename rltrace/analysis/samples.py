@@ -31,10 +31,10 @@ as is known, was not met at all."""
 
 TRAINED_SAMPLES = f"""with trained as (
         select trajectory, time_ns, version, coalesce(tokens, response_tokens) as tokens,
-               first_version, last_version, "group", end_ns
+               first_version, last_version, "group", end_ns, token_ids, logprobs
         from sample_lives where fate = {int(Fate.TRAINED)})"""
 """Opens a query with `trained`: one row for each sample that was trained on; `end_ns` is when its
-generation had ended."""
+generation had ended, `token_ids` and `logprobs` are whether the server's own were kept."""
 
 TRAINED_USES = f"""with several as (
         select trajectory, version, min(time_ns) as time_ns, max(nullif(tokens, -1)) as tokens

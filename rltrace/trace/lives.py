@@ -58,11 +58,13 @@ LIVES = (
                min(nullif(first_version, -1)) as first_version,
                max(nullif(last_version, -1)) as last_version,
                max(nullif(response_tokens, -1)) as response_tokens, max(finish) as finish,
-               max(end_ns) as end_ns
+               max(end_ns) as end_ns, min(nullif(token_ids, -1)) as token_ids,
+               min(nullif(logprobs, -1)) as logprobs
         from told_trajectories where start_ns > 0 and trajectory <> -1 group by trajectory
         union all
         select null, "group", nullif(first_version, -1), nullif(last_version, -1),
-               nullif(response_tokens, -1), finish, end_ns
+               nullif(response_tokens, -1), finish, end_ns, nullif(token_ids, -1),
+               nullif(logprobs, -1)
         from told_trajectories where start_ns > 0 and trajectory = -1),
     fates as (
         select trajectory, min(time_ns) as time_ns,
@@ -74,8 +76,8 @@ LIVES = (
         select null, time_ns, version, nullif(fate, -1), nullif(tokens, -1), false
         from told_uses where time_ns > 0 and trajectory = -1)
     select coalesce(g.trajectory, f.trajectory) as trajectory, g.end_ns is not null as is_generated,
-           "group", first_version, last_version, response_tokens, finish, end_ns,
-           time_ns is not null as is_met, time_ns, version, fate, tokens, again
+           "group", first_version, last_version, response_tokens, finish, end_ns, token_ids,
+           logprobs, time_ns is not null as is_met, time_ns, version, fate, tokens, again
     from generated g full join fates f on g.trajectory = f.trajectory""",
 )
 # `min(fate)`: a sample that was trained on (0) at any time was trained on.

@@ -24,8 +24,7 @@ _RENEWED = f"""
             where start_ns > 0 and stage = {int(Stage.LOGPROB)}),
         renewed as (
             select distinct t.trajectory
-            from (select * from trained where end_ns is not null and trajectory in
-                      (select trajectory from flags where probs = 0)) t
+            from (select * from trained where end_ns is not null and logprobs = 0) t
             asof join passes p on t.time_ns >= p.start_ns
             where p.version = t.first_version and p.start_ns >= t.end_ns)"""
 """Samples whose log-probs were made anew under the weights that sampled them. Nothing says which
@@ -55,18 +54,15 @@ def captured(run: Run) -> Captured:
     """Counts them over the whole run."""
     row = run.sql(f"""
         {TRAINED_SAMPLES},
-        flags as (
-            select trajectory, min(nullif(token_ids, -1)) as ids, min(nullif(logprobs, -1)) as probs
-            from raw_trajectories where start_ns > 0 and trajectory <> -1 group by trajectory),
         {_RENEWED},
         judged as (
-            select coalesce(tokens, 0) as tokens, ids, probs,
+            select coalesce(tokens, 0) as tokens, token_ids as ids, logprobs as probs,
                    coalesce(ids = 0, false) or coalesce(
                        probs = 0 and version >= 0 and version > first_version
                        and trajectory not in (select trajectory from renewed), false) as lost,
                    coalesce(probs = 0, false)
                        and (version < 0 or first_version is null) as unsure
-            from trained left join flags using (trajectory))
+            from trained)
         select count(*), count(ids), count(*) filter (ids = 1), count(probs),
                count(*) filter (probs = 1), coalesce(sum(tokens), 0)::bigint,
                coalesce(sum(tokens) filter (lost), 0)::bigint,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rltrace.analysis.columns import alike, numbered
+from rltrace.analysis.columns import alike, by_number, numbered
 from rltrace.analysis.intervals import Ints
 from rltrace.analysis.order_statistics import Floats
 from rltrace.analysis.whatif.places import most_at_once, places_of, room_of
@@ -88,7 +88,8 @@ def fit_engine(sequences: Sequences, stream: bool = False) -> tuple[Engine, tupl
 def _one_by_one(sequences: Sequences) -> bool:
     """Whether each worker ended a sequence, with its tools, before it began another, though it had
     several of most batches to run."""
-    order = np.lexsort((sequences.begin_s, sequences.worker))
+    order = np.argsort(sequences.begin_s, kind="stable")
+    order = order[by_number(sequences.worker[order])]
     worker, begin, end = (
         column[order] for column in (sequences.worker, sequences.begin_s, sequences.end_s)
     )

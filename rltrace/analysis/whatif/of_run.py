@@ -108,14 +108,14 @@ def _from_stages(run: Run, parts: Parts, placement: str) -> Source:
     if placement == "one-step-off":  # what a chain hides of an update holds nobody up
         tau_s[Stage.SYNC] = parts.breakdown.exposed_s[steady, Stage.SYNC].mean()
     seconds = {word(s): float(tau_s[s]) for s in Stage if s not in _NOT_WORK and tau_s[s] > 0}
+    more = _common(run, parts)
     tables = {
         "placement": placement,
         "step_s": float(parts.breakdown.steps_s[steady].mean()),
         "stages": seconds,
-        "devices": {pool: float(n) for pool, n in _devices(run)[0].items()},
+        "devices": more["devices"],
     }
     source = stated(tables, "the run").workload
-    more = _common(run, parts)
     idle_s = float(parts.breakdown.unattributed_s[steady].mean())
 
     def made(constants: Constants) -> Workload:
@@ -157,6 +157,7 @@ def _common(run: Run, parts: Parts) -> dict[str, Any]:
     return {
         "measured_step_s": float(steps_s.mean()),
         "steps": n,
+        "devices": devices,
         "step_deviation": float(steps_s.std(ddof=1) / steps_s.mean()) if n > 1 else math.nan,
         "device_kind": kind,
         "shares_cores": shares_cores,
@@ -235,7 +236,6 @@ def _played(
         lag_bound=lag_bound(run, parts, placement, samples),
         bound_stated=bool(stated_bounds(run)),
         drops_stale=drops_stale(run, parts, placement),
-        devices=_devices(run)[0],
         failed_share=float(samples.failed.mean()),
         rests_on=notes,
         **_common(run, parts),

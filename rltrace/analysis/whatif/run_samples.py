@@ -34,7 +34,8 @@ _EARLY = 0.1  # part of a batch's generation before whose end a verdict begins w
 @dataclass(frozen=True, eq=False)
 class Samples:
     """Samples that ended within the steady steps, in the order of their start; times in seconds.
-    `batch` is the step in which a sample began, `worker` which engine ran it."""
+    `batch` is the step in which a sample began, `worker` which engine ran it, `group` a number from
+    0 on."""
 
     batch: Ints
     worker: Ints
@@ -54,8 +55,7 @@ class Samples:
     def spread(self) -> bool:
         """Whether the samples of a group run on several engines."""
         _, first = numbered(self.group, self.worker)
-        _, engines = np.unique(self.group[first], return_counts=True)
-        _, members = np.unique(self.group, return_counts=True)
+        engines, members = np.bincount(self.group[first]), np.bincount(self.group)
         several = members > 1
         return bool(several.any() and (engines[several] > 1).mean() > 0.5)
 
@@ -137,8 +137,7 @@ def samples_of(run: Run, steps: Steps, placement: str) -> Samples | None:
         return None
     starts = np.array([window.start_ns for window in steady], np.int64)
     batch = np.searchsorted(starts, start, side="right") - 1
-    if placement != "async":
-        group, _ = numbered(batch, group)
+    group, _ = numbered(group) if placement == "async" else numbered(batch, group)
     if _split(group, used, np.searchsorted(starts, used, side="right")):
         group = np.arange(len(group))
     return Samples(
@@ -168,12 +167,11 @@ def _used(run: Run, since_ns: int, until_ns: int) -> float:
 
 
 def _split(group: Ints, used: Ints, step: Ints) -> bool:
-    """Whether the samples of a group are used in several steps."""
+    """Whether the samples of a group (0, 1, ...) are used in several steps."""
     known = used > 0
     group, step = group[known], step[known]
     _, first = numbered(group, step)
-    _, steps = np.unique(group[first], return_counts=True)
-    _, members = np.unique(group, return_counts=True)
+    steps, members = np.bincount(group[first]), np.bincount(group)
     several = members > 1
     return bool(several.any() and (steps[several] > 1).mean() > _SPLIT)
 

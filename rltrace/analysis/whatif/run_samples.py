@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rltrace.analysis.columns import alike, columns, numbered
-from rltrace.analysis.intervals import Ints
+from rltrace.analysis.intervals import Bools, Ints
 from rltrace.analysis.order_statistics import Floats
 from rltrace.analysis.steps import Steps
 from rltrace.analysis.whatif.workload import Batch
@@ -43,11 +43,11 @@ class Samples:
     start_s: Floats
     end_s: Floats
     tokens: Floats
-    first: Floats  # 1 where a sample's time begins with its first token, 0 where before it
+    first: Bools  # whether its time begins with its first token, and not before it
     env_s: Floats
     verdict_s: Floats
     judged_s: Floats  # when the verdict began; NaN: unknown
-    failed: Floats
+    failed: Bools
     used_s: Floats  # when it was first trained on or dropped; NaN: unknown
     used: float  # samples a step that were trained on or dropped, but for stale ones; NaN: unknown
 
@@ -106,8 +106,8 @@ def samples_of(run: Run, steps: Steps, placement: str) -> Samples | None:
     ok, broken = int(Outcome.OK), f"{int(Finish.TIMEOUT)}, {int(Finish.ERROR)}"
     query = f"""
         with verdicts as (
-            select trajectory, sum(end_ns - start_ns) as verdict_ns, min(start_ns) as judged_ns,
-                   bool_or(outcome > {ok}) as unjudged
+            select trajectory, sum(end_ns - start_ns)::bigint as verdict_ns,
+                   min(start_ns) as judged_ns, bool_or(outcome > {ok}) as unjudged
             from raw_rewards where start_ns > 0 and end_ns >= start_ns and trajectory <> -1
             group by trajectory),
         used as (
@@ -147,11 +147,11 @@ def samples_of(run: Run, steps: Steps, placement: str) -> Samples | None:
         start_s=(begin - origin) / 1e9,
         end_s=(end - origin) / 1e9,
         tokens=tokens.astype(np.float64),
-        first=first.astype(np.float64),
+        first=first.astype(np.bool_),
         env_s=env / 1e9,
         verdict_s=verdict / 1e9,
         judged_s=np.where(judged > 0, (judged - origin) / 1e9, np.nan),
-        failed=failed.astype(np.float64),
+        failed=failed.astype(np.bool_),
         used_s=np.where(used > 0, (used - origin) / 1e9, np.nan),
         used=_used(run, origin, last) / len(steady),
     )

@@ -40,13 +40,6 @@ def alike(column: Ints) -> list[tuple[int, Ints]]:
     return [(int(column[part[0]]), part) for part in parts]
 
 
-def by_number(column: Ints) -> Ints:
-    """Places in the order of a column of numbers from 0 on, alike ones in their own order."""
-    most = int(column.max(initial=0))
-    narrow = column.astype(np.uint16 if most < 1 << 16 else np.uint64)
-    return np.argsort(narrow, kind="stable")  # on 16 bits this is a radix sort
-
-
 def numbered(*columns: Ints) -> tuple[Ints, Ints]:
     """`(the number of each row, where each number comes first)`: rows that are alike have one of
     0, 1, ..., in the order of the columns. (`np.unique` with an axis takes seven times as long.)"""

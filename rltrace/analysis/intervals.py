@@ -233,7 +233,7 @@ def _meets_another(intervals: Intervals, context: Ints) -> Bools:
     meets = np.zeros(len(intervals), np.bool_)
     if len(intervals) > 1:
         order = np.argsort(intervals.start)
-        order = order[np.argsort(context[order].astype(np.uint32), kind="stable")]
+        order = order[by_number(context[order])]
         number = _numbered(context[order])
         start, end = _in_line(number, intervals.start[order], intervals.end[order])
         meets[order[1:]] = start[1:] < np.maximum.accumulate(end)[:-1]
@@ -260,8 +260,18 @@ def _order(intervals: Intervals) -> Ints:
     group, start = intervals.group, intervals.start
     if bool((start[1:] < start[:-1]).any()):
         return np.lexsort((start, group))
-    narrow = group.astype(np.uint16 if int(group.max()) < 1 << 16 else np.uint32)
-    return np.argsort(narrow, kind="stable")  # on 16 bits this is a radix sort
+    return by_number(group)
+
+
+def by_number(column: Ints) -> Ints:
+    """Places in the order of a column of numbers from 0 on, alike ones in their own order."""
+    order = np.argsort(column.astype(np.uint16), kind="stable")  # on 16 bits this is a radix sort
+    most, bits = int(column.max(initial=0)), 16
+    while most >> bits:
+        digits = (column >> bits).astype(np.uint16)
+        order = order[np.argsort(digits[order], kind="stable")]
+        bits += 16
+    return order
 
 
 def _numbered(*sorted_keys: Ints) -> Ints:

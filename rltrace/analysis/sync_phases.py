@@ -11,8 +11,16 @@ import pyarrow as pa
 
 from rltrace.analysis.chains import Seconds, summed
 from rltrace.analysis.codes import named
-from rltrace.analysis.columns import by_number, columns
-from rltrace.analysis.intervals import Bools, Ints, OutOfOrder, innermost, of_spans, union
+from rltrace.analysis.columns import columns
+from rltrace.analysis.intervals import (
+    Bools,
+    Ints,
+    OutOfOrder,
+    by_number,
+    innermost,
+    of_spans,
+    union,
+)
 from rltrace.analysis.spread import Spread, spread
 from rltrace.trace.vocabulary import Phase, Stage
 

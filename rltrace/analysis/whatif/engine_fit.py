@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rltrace.analysis.columns import alike, by_number, numbered
-from rltrace.analysis.intervals import Ints
+from rltrace.analysis.columns import alike, numbered
+from rltrace.analysis.intervals import Ints, by_number
 from rltrace.analysis.order_statistics import Floats
 from rltrace.analysis.whatif.places import most_at_once, places_of, room_of
 from rltrace.analysis.whatif.workload import Engine

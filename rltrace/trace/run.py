@@ -248,6 +248,7 @@ class Run:
         database.execute("SET enable_progress_bar = false")  # it goes to where the answer goes
         with suppress(duckdb.Error):  # what a question of a long run has freed is given back soon
             database.execute("SET allocator_background_threads = true")
+            database.execute("SET allocator_bulk_deallocation_flush_threshold = '32MB'")
         self._publish_processes(database)
         self._publish_names(database)
         self._publish_dropped(database)

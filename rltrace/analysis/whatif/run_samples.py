@@ -117,10 +117,10 @@ def samples_of(run: Run, steps: Steps, placement: str) -> Samples | None:
         select t.process, coalesce(nullif(t."group", -1), t.trajectory) as sample_group,
                t.start_ns, case when first_token_ns >= t.start_ns then first_token_ns
                                 else t.start_ns end as begin_ns,
-               t.end_ns, response_tokens, (first_token_ns >= t.start_ns)::bigint as first_seen,
+               t.end_ns, response_tokens, (first_token_ns >= t.start_ns)::tinyint as first_seen,
                greatest(env_ns, 0) as env_ns,
                coalesce(verdict_ns, 0) as verdict_ns, coalesce(judged_ns, -1) as judged_ns,
-               (finish in ({broken}) or coalesce(unjudged, false))::bigint as failed,
+               (finish in ({broken}) or coalesce(unjudged, false))::tinyint as failed,
                coalesce(used_ns, -1) as used_ns
         from raw_grouped_trajectories t left join verdicts v
              on t.trajectory = v.trajectory and t.trajectory <> -1

@@ -13,7 +13,7 @@ run at once: the rule of the longer chain looks at each moment, the path at what
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,7 +23,7 @@ from rltrace.analysis.chains import Seconds, summed
 from rltrace.analysis.followed import Followed, follow
 from rltrace.analysis.intervals import Ints
 from rltrace.analysis.lanes import Lane, Lanes
-from rltrace.analysis.path_events import Events, events_of, read_updates
+from rltrace.analysis.path_events import Events, Known, events_of, read_updates
 from rltrace.analysis.path_gates import Gates
 from rltrace.analysis.pieces import read_pieces
 from rltrace.analysis.spread import Spread, spread
@@ -135,9 +135,8 @@ def find_path(
     most_spans: int = MOST_SPANS,
 ) -> tuple[PathSegment, ...] | str:
     """The stretches of the path, in order and without gaps from the first step's start to the last
-    one's end; or why there is none. A run of more than `most_spans` is followed stretch by stretch,
-    each from some steps after it on: by its end the path is that of the whole run, since paths that
-    begin at different moments soon meet."""
+    one's end; or why there is none. A run of more than `most_spans` is followed stretch by
+    stretch."""
     if steps.whole_run:
         return "no step was recorded"
     if not activity.processes_of_stage.get(Stage.TRAIN):
@@ -152,7 +151,7 @@ def find_path(
         return f"only {known} of the samples that the learner used were seen being generated"
     updates = read_updates(run)
     starts = np.array([window.start_ns for window in steps.windows], np.int64)
-    path: list[PathSegment] = []
+    path = _Path(steps.windows[0].start_ns, steps.windows[-1].end_ns)
     for part in reversed(stretches(activity, steps, most_spans)):
         pieces = read_pieces(activity, part.since_ns, part.until_ns)
         seen = range(part.seen_first, part.seen_last + 1)
@@ -160,11 +159,21 @@ def find_path(
         moved = updates.within(part.since_ns, part.until_ns)
         events = events_of(pieces, samples, moved)
         gates = Gates(events, samples, moved, breakdown.chain_of, starts)
-        since, until = steps.windows[part.first].start_ns, steps.windows[part.seen_last].end_ns
-        found = _Walk(events, gates).back(since, until)
-        border = path[0].start_ns if path else until
-        path[:0] = [replace(s, end_ns=min(s.end_ns, border)) for s in found if s.start_ns < border]
-    return tuple(path)
+        _Walk(events, gates).back(path, int(starts[part.first]))
+    return tuple(path.segments[::-1])
+
+
+@dataclass
+class _Path:
+    """What of the path is known, the last first: it is followed from `now` back to `since`, from
+    the event `at` on (None: from whatever came before `now`), which is there for the reason
+    `why`."""
+
+    since: int
+    now: int
+    at: Known | None = None
+    why: str = ""
+    segments: list[PathSegment] = field(default_factory=list)
 
 
 class _Walk:
@@ -177,20 +186,25 @@ class _Walk:
         self.around = Lanes(*columns, others)
         self.structure = Lane(events.start_ns, events.end_ns, others)
 
-    def back(self, since: int, until: int) -> tuple[PathSegment, ...]:
-        """The path from `since` to `until`."""
-        path: list[PathSegment] = []
-        at, now = -1, until
-        while now > since:
-            last, why = self.gates.before(at) if at >= 0 else self.gates.before_end(until)
-            reached = since if last < 0 else max(since, min(int(self.events.end_ns[last]), now))
-            path += self._unexplained(at, reached, now)
-            if last < 0:
+    def back(self, path: _Path, border: int) -> None:
+        """Follows the path back to the border, or to the start of the event that lies across it."""
+        at = -1 if path.at is None else self.events.find(path.at)
+        if at >= 0:  # of a piece that was cut off the rest is here
+            start = max(path.since, int(self.events.start_ns[at]))
+            path.segments += self._work(at, start, path.now, path.why)
+            path.now = min(path.now, start)
+        while path.now > border:
+            last, why = self.gates.before(at) if at >= 0 else self.gates.before_end(path.now)
+            known = last >= 0 and self.events.end_ns[last] > path.since
+            reached = min(int(self.events.end_ns[last]), path.now) if known else border
+            path.segments += self._unexplained(at, reached, path.now)
+            path.now = reached
+            if not known:
                 break
-            start = max(since, int(self.events.start_ns[last]))
-            path += self._work(last, start, reached, why)
-            at, now = last, start
-        return tuple(path[::-1])
+            start = max(path.since, int(self.events.start_ns[last]))
+            path.segments += self._work(last, start, reached, why)
+            at, path.now, path.why = last, start, why
+        path.at = self.events.known(at) if at >= 0 else None
 
     def _work(self, place: int, start: int, end: int, why: str) -> Iterator[PathSegment]:
         """What an event did until `end`, the last first. A sample's tools are put at its end: its

@@ -41,6 +41,18 @@ class Updates:
 
 
 @dataclass(frozen=True)
+class Known:
+    """An event as another look at the run finds it again: whether it is a piece, which may be cut
+    off at its start, a sample, a verdict or an update, and what tells it from others."""
+
+    kind: int
+    process: int
+    stage: int
+    start_ns: int
+    end_ns: int
+
+
+@dataclass(frozen=True)
 class Events:
     """A place for each event; pieces come first, then samples, verdicts and updates, each from its
     offset on. `tools_ns` is the part of a sample in which its tools ran."""
@@ -53,6 +65,33 @@ class Events:
     samples_from: int
     verdicts_from: int
     updates_from: int
+
+    def known(self, place: int) -> Known:
+        """The event at a place."""
+        return Known(
+            int(np.searchsorted(self._kinds(), place, side="right")),
+            int(self.process[place]),
+            int(self.stage[place]),
+            int(self.start_ns[place]),
+            int(self.end_ns[place]),
+        )
+
+    def find(self, event: Known) -> int:
+        """The place of an event that other events knew; -1 where it is not among these."""
+        bounds = [0, *self._kinds(), len(self.start_ns)]
+        first = bounds[event.kind]
+        here = slice(first, bounds[event.kind + 1])
+        start, end = self.start_ns[here], self.end_ns[here]
+        found = (self.process[here] == event.process) & (self.stage[here] == event.stage)
+        if event.kind == 0:
+            found &= (start <= event.start_ns) & (end > event.start_ns)
+        else:
+            found &= (start == event.start_ns) & (end == event.end_ns)
+        places = np.flatnonzero(found)
+        return first + int(places[-1]) if len(places) else -1
+
+    def _kinds(self) -> tuple[int, int, int]:
+        return self.samples_from, self.verdicts_from, self.updates_from
 
     @property
     def pieces(self) -> Ints:

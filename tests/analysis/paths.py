@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import rltrace
@@ -12,6 +13,7 @@ from rltrace.analysis.activity import read_activity
 from rltrace.analysis.critical_path import CriticalPath, PathSegment, critical_path, find_path
 from rltrace.analysis.stages import break_down
 from rltrace.analysis.steps import find_steps
+from rltrace.analysis.stretches import MOST_SPANS, Stretch, stretches
 from rltrace.trace.run import Run
 
 
@@ -22,13 +24,21 @@ def path_of(run: Run) -> CriticalPath | None:
     return critical_path(run, activity, steps, break_down(activity, steps))
 
 
-def segments_of(run: Run) -> tuple[PathSegment, ...]:
+def segments_of(run: Run, most_spans: int = MOST_SPANS) -> tuple[PathSegment, ...]:
     """The stretches of the path of a run that has one."""
     activity = read_activity(run)
     steps = find_steps(run, (activity.first_ns, activity.last_ns))
-    found = find_path(run, activity, steps, break_down(activity, steps))
+    breakdown = break_down(activity, steps)
+    found = find_path(run, activity, steps, breakdown, most_spans=most_spans)
     assert not isinstance(found, str), found
     return found
+
+
+def stretches_of(run: Run, most_spans: int) -> Sequence[Stretch]:
+    """The stretches in which its path is followed."""
+    activity = read_activity(run)
+    steps = find_steps(run, (activity.first_ns, activity.last_ns))
+    return stretches(activity, steps, most_spans)
 
 
 def made(folder: Path, job: Job) -> tuple[Run, PathTruth]:

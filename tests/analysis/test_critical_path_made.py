@@ -15,7 +15,14 @@ from benchmarks.synthetic.job import Job, play_job
 from benchmarks.synthetic.job_trace import path_truth
 from benchmarks.synthetic.workload import PLACEMENTS
 from rltrace.trace.vocabulary import Stage, word
-from tests.analysis.paths import largest_error, made, path_of, seconds_by_stage, segments_of
+from tests.analysis.paths import (
+    largest_error,
+    made,
+    path_of,
+    seconds_by_stage,
+    segments_of,
+    stretches_of,
+)
 
 EXACT = 0.01
 
@@ -114,3 +121,19 @@ def test_what_has_slack_may_take_longer_and_what_has_none_may_not(tmp_path: Path
     assert length_s(longer_ns=((Stage.REWARD, tenth),)) == length_s()
     longer_s = length_s(longer_ns=((Stage.TRAIN, tenth),)) - length_s()
     assert longer_s == pytest.approx(0.1 * job.steps)
+
+
+LONG = Job("disaggregated", steps=48, groups=6, engines=3, verifiers=2, tail=0.6, seed=7)
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_a_path_that_is_followed_in_stretches_is_that_of_the_whole_run(
+    placement: str, tmp_path: Path
+) -> None:
+    run, truth = made(tmp_path, replace(LONG, placement=placement))
+    whole = segments_of(run)
+    parts = segments_of(run, most_spans=len(whole))
+    assert len(stretches_of(run, most_spans=len(whole))) > 3
+    assert parts == whole
+    assert parts[-1].end_ns == truth.end_ns
+    assert all(a.end_ns == b.start_ns for a, b in pairwise(parts))

@@ -7,10 +7,18 @@ from pathlib import Path
 import pytest
 
 from benchmarks.synthetic.played import Process
+from rltrace.analysis import sync_phases
 from rltrace.analysis.steps import find_steps
 from rltrace.analysis.syncs import Syncs, syncs
 from rltrace.trace.vocabulary import Phase, Stage, SyncRole
 from tests.analysis.handmade import at, between, process, rows, run_of
+
+
+@pytest.fixture(autouse=True, params=["all at once", "as few as can be"])
+def together(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Phases of a long run are looked at in parts, which changes nothing."""
+    if request.param == "as few as can be":
+        monkeypatch.setattr(sync_phases, "_TOGETHER", 1)
 
 
 def syncs_of(path: Path, *processes: Process) -> Syncs:

@@ -148,8 +148,10 @@ def _in_parts(folder: Path, said: Mapping[str, Any]) -> Manifest:
 
 def _of(said: Mapping[str, Any], table: str, otherwise: Any) -> Any:
     """What is said of a table; older runs say nothing of captured tokens, of which they have none.
-    Errors: KeyError for any other table."""
-    return said.get(table, otherwise) if table == CAPTURED_TOKENS.name else said[table]
+    Errors: KeyError for any other table, TypeError."""
+    if table == CAPTURED_TOKENS.name and table not in said:
+        return otherwise
+    return said[table]
 
 
 def _inside(folder: Path, file: str) -> Path:

@@ -64,7 +64,10 @@ class Cap:
     def _files(self) -> list[tuple[Table, Path, int]]:
         found = []
         for name, table in TABLES.items():
-            for entry in os.scandir(self._run_dir / name):
+            folder = self._run_dir / name
+            if name == CAPTURED_TOKENS.name and not folder.exists():
+                continue  # a run of an older rltrace, or one that somebody deleted them from
+            for entry in os.scandir(folder):
                 if entry.name.endswith(".arrows") and entry.is_file(follow_symlinks=False):
                     found.append((table, Path(entry.path), entry.stat().st_size))
         return found

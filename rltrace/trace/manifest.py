@@ -122,7 +122,7 @@ def _in_parts(folder: Path, said: Mapping[str, Any]) -> Manifest:
                     int(part["until_ns"]),
                     (int(part["steps"][0]), int(part["steps"][1])) if part["steps"] else None,
                 )
-                for part in _of(said["tables"], table, [])
+                for part in _of(folder, said["tables"], table, [])
             )
             for table in TABLES
         },
@@ -132,13 +132,13 @@ def _in_parts(folder: Path, said: Mapping[str, Any]) -> Manifest:
         },
         names=folder / NAMES_FILE,
         steps=folder / STEPS_FILE,
-        rows={table: int(_of(said["rows"], table, 0)) for table in TABLES},
+        rows={table: int(_of(folder, said["rows"], table, 0)) for table in TABLES},
         processes=[str(who) for who in said["processes"]],
         problems=[problem_of(problem) for problem in said["problems"]],
         taken={
             table: {
                 file: Taken(int(slots), tuple(map(int, left)), int(size))
-                for file, (slots, size, left) in _of(said["taken"], table, {}).items()
+                for file, (slots, size, left) in _of(folder, said["taken"], table, {}).items()
             }
             for table in TABLES
         },
@@ -146,10 +146,10 @@ def _in_parts(folder: Path, said: Mapping[str, Any]) -> Manifest:
     )
 
 
-def _of(said: Mapping[str, Any], table: str, otherwise: Any) -> Any:
-    """What is said of a table; older runs say nothing of captured tokens, of which they have none.
-    Errors: KeyError for any other table, TypeError."""
-    if table == CAPTURED_TOKENS.name and table not in said:
+def _of(folder: Path, said: Mapping[str, Any], table: str, otherwise: Any) -> Any:
+    """What is said of a table. There may be none of captured tokens: in an older run, and where
+    somebody has deleted them. Errors: KeyError for any other table, TypeError."""
+    if table == CAPTURED_TOKENS.name and (table not in said or not (folder / table).exists()):
         return otherwise
     return said[table]
 

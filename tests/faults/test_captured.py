@@ -20,7 +20,7 @@ from rltrace.trace.clock import node_id
 from rltrace.trace.fetched import CACHE_VARIABLE, fetch
 from rltrace.trace.parquet import compact, delete_segments
 from tests.cli.conftest import invoke
-from tests.hooks.conftest import wrapped
+from tests.hooks.conftest import untraced, wrapped
 
 JOB = """
 import os, rltrace
@@ -48,6 +48,13 @@ for n in range(4):
         with rltrace.span("train"): pass
 print("done")
 """
+OWN = """
+import rltrace
+rltrace.start("own")
+with rltrace.trajectory("x", prompt_token_ids=[1]): pass
+rltrace.stop()
+"""
+
 Samples = dict[int, tuple[list[int] | None, list[int] | None]]
 
 
@@ -159,6 +166,23 @@ def test_where_a_run_has_to_be_small_they_go_first(copy: Path) -> None:
     assert rltrace.open_run(copy).sql(count).fetchall() == [(800,)]
 
 
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_whoever_deletes_them_has_the_run_without(copy: Path, is_compacted: bool) -> None:
+    if is_compacted:
+        compact(rltrace.open_run(copy))
+        delete_segments(copy)
+        shutil.rmtree(copy / "parquet/captured_tokens")
+    shutil.rmtree(copy / "captured_tokens")
+    Cap(str(copy), node_id(), 1 << 40).keep()
+    left = rltrace.open_run(copy)
+    assert captured(copy) == {}
+    assert left.rows("captured_tokens") == 0
+    assert left.is_compacted == is_compacted
+    assert left.sql("SELECT count(*) FROM trajectories").fetchall() == [(800,)]
+    assert [p for p in left.problems if p["what"] != "no-gpu"] == []
+    assert not any("holds the token ids" in line for line in verdict.warnings(summarize(left)))
+
+
 def test_details_that_go_after_them_take_the_rest_along(copy: Path) -> None:
     Cap(str(copy), node_id(), 1).keep()
     assert captured(copy) == {}
@@ -198,6 +222,18 @@ def test_of_the_captured_samples_the_query_tells_the_worst_and_the_best(run: Pat
         assert row["used_in_step"] == (prompt or [-1])[0]
     shown = invoke("query", run, "@captured_samples", "--csv")
     assert (shown.exit_code, len(shown.stdout.splitlines())) == (0, 41)
+
+
+def test_a_run_that_a_program_begins_itself_is_not_asked_by_what_was(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    environment = {"RLTRACE_CAPTURE_TOKENS": "1"}  # left in a shell of a run that has ended
+    done = untraced(sys.executable, "own.py", cwd=tmp_path, **environment)
+    assert done.returncode == 0, done.stderr
+    assert captured(tmp_path / "own") == {}
+    (tmp_path / "job.py").write_text(JOB)
+    words = ("--out", "run", "--", sys.executable, "job.py")
+    assert wrapped(tmp_path, *words, **environment).returncode == 0
+    assert captured(tmp_path / "run") == {}
 
 
 def test_a_wrap_within_a_run_says_that_it_joins_it(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from rltrace.hooks import recorder as recording
+from rltrace.hooks.capturing import start as start_capturing
 from rltrace.trace.run_dir import create_run
 
 Record = Callable[..., subprocess.CompletedProcess[str]]
@@ -63,6 +64,18 @@ def run_path(tmp_path: Path) -> Path:
 @pytest.fixture
 def recorder(run_path: Path) -> Iterator[recording.Recorder]:
     """This process records into `run_path`."""
+    started = recording.start(str(run_path))
+    assert started is not None
+    yield started
+    recording.stop()
+
+
+@pytest.fixture
+def capturing(run_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[recording.Recorder]:
+    """This process records into `run_path`, as under `wrap --capture-tokens`."""
+    monkeypatch.setattr(recording, "capture_tokens", None)
+    monkeypatch.setattr(recording, "writers", {})
+    start_capturing()
     started = recording.start(str(run_path))
     assert started is not None
     yield started

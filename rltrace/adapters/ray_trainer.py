@@ -97,6 +97,7 @@ def _ended(call: Call) -> None:
             logprobs=trajectory.faithful,
             **{name: getattr(trajectory, name) for name in _END},
         )
+        call.recorder.capture(row, trajectory.prompt, trajectory.tokens)
 
 
 def _verdict(call: Call) -> None:

@@ -1,4 +1,7 @@
-"""What rltrace itself cost the job: events recorded times the cost of one, over wall time."""
+"""What rltrace itself cost the job: events recorded times the cost of one, over wall time.
+
+Captured tokens are no events: what storing them costs is not in it.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rltrace.analysis.activity import Activity
 from rltrace.analysis.devices import AGENT
-from rltrace.trace.schema import TABLES
+from rltrace.trace.schema import EVENT_TABLES
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
@@ -37,7 +40,7 @@ def own_cost(run: Run, activity: Activity, recorded_until_ns: int) -> OwnCost:
     """The cost of tracing `run`; of an imported one, which was not traced, that of no event."""
     spans: Counter[int] = Counter(activity.spans_of_process)
     rows: Counter[int] = Counter()
-    for table in TABLES.values():
+    for table in EVENT_TABLES.values():
         if table.name != "spans":
             marker = table.columns[0].name
             query = f"select process, count(*) from raw_{table.name} where {marker} > 0 group by 1"

@@ -44,6 +44,8 @@ from rltrace.analysis.whatif.predict import Source
 from rltrace.trace.duration import lasted_s
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.recorded import recorded_until
+from rltrace.trace.run_dir import CAPTURE_TOKENS
+from rltrace.trace.schema import CAPTURED_TOKENS
 
 if TYPE_CHECKING:
     from rltrace.hooks.figures import OwnFigure
@@ -59,7 +61,7 @@ class RunFacts:
     an imported run was made of (empty for a traced one): its processes are not the job's.
     `laid_out` is whether that log told durations only, and not when they began, `means` whether
     these are means over several steps; `part` whether only some steps were asked for: times are of
-    those."""
+    those. `token_ids` is whether the run holds those of samples, None: nobody asked."""
 
     id: str
     path: str
@@ -79,6 +81,7 @@ class RunFacts:
     laid_out: bool
     means: bool
     part: bool
+    token_ids: bool | None
 
 
 @dataclass(frozen=True)
@@ -311,7 +314,15 @@ def _facts(run: Run, activity: Activity, until: int) -> RunFacts:
         laid_out=is_laid_out(run),
         means=isinstance(meta.get("imported"), dict) and "steps_a_mean" in meta["imported"],
         part=run.since_ns > 0,
+        token_ids=_token_ids(run),
     )
+
+
+def _token_ids(run: Run) -> bool | None:
+    """Whether the run holds token ids; None where it does not and nobody has asked."""
+    if run.has_rows(CAPTURED_TOKENS.name):
+        return True
+    return False if (run.meta.get("settings") or {}).get(CAPTURE_TOKENS) is True else None
 
 
 def _imported(source: object) -> str:

@@ -73,6 +73,11 @@ class _Wrap(Command):
     help="Record this share of the samples only, e.g. 10%; then there is no verdict.",
 )
 @click.option(
+    "--capture-tokens",
+    is_flag=True,
+    help="Record the token ids of samples, too: what they say is then in the run.",
+)
+@click.option(
     "--max-bytes",
     metavar="SIZE",
     help="Drop the oldest details of a run that grows beyond, e.g. 20GB; sums of steps stay.",
@@ -89,6 +94,7 @@ def wrap(
     sync: bool,
     ship: str | None,
     sampled: str | None,
+    capture_tokens: bool,
     max_bytes: str | None,
     command: tuple[str, ...],
 ) -> None:
@@ -111,7 +117,8 @@ def wrap(
     size = None if max_bytes is None else size_of(max_bytes)
     share = None if sampled is None else share_of(sampled)
     words = list(command)
-    sys.exit(wrap_(words, out, list(hooks), design, live, log_steps, sync, ship, size, share))
+    asked = (live, log_steps, sync, ship, size, share, capture_tokens)
+    sys.exit(wrap_(words, out, list(hooks), design, *asked))
 
 
 @command(short_help="Ship what is not yet of a run to its URL.")

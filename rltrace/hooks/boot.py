@@ -56,13 +56,16 @@ between each, if the run is shipped (`rltrace.hooks.apart`)."""
 SAMPLED_VARIABLE = "RLTRACE_SAMPLED"
 """Environment variable with the share of the samples that are recorded, if not all are."""
 
+CAPTURE_VARIABLE = "RLTRACE_CAPTURE_TOKENS"
+"""Set where the token ids of samples are recorded."""
+
 SEGMENT_VARIABLE = "RLTRACE_SEGMENT_BYTES"
 """Environment variable with the size at which a segment is left for another one."""
 
 CARRIED = (
     *(RUN_VARIABLE, ADAPTERS_VARIABLE, HOOKS_VARIABLE, PYTHON_VARIABLE, MAIN_VARIABLE),
     *(PROBE_VARIABLE, LOG_STEPS_VARIABLE, SYNC_VARIABLE, SHIP_VARIABLE, SEGMENT_VARIABLE),
-    SAMPLED_VARIABLE,
+    *(SAMPLED_VARIABLE, CAPTURE_VARIABLE),
 )
 """What a process that does not inherit the environment has to be given, beside `PYTHONPATH`."""
 
@@ -167,6 +170,10 @@ def _boot(run_dir: str) -> None:
             from rltrace.hooks import sampling
 
             sampling.start(float(os.environ[SAMPLED_VARIABLE]))
+        if os.environ.get(CAPTURE_VARIABLE):
+            from rltrace.hooks import capturing
+
+            capturing.start()
         if recording.start(run_dir, **facts) is None:
             os.environ.pop(RUN_VARIABLE, None)  # said once; the children need not say it again
             return

@@ -69,6 +69,7 @@ class Recorder:
             for name, table in TABLES.items()
         }
         self.span_writer = self.tables["spans"]
+        self.captures_tokens = capture_tokens is not None
         self._names: dict[str, int] = {}
         self._next_name = itertools.count().__next__
         self._naming = RLock()
@@ -145,6 +146,13 @@ class Recorder:
         except Exception as error:
             self.failed(error)
             return None
+
+    def capture(self, row: Row | None, prompt: Any = None, response: Any = None) -> None:
+        """Stores the token ids of the sample whose trajectory `row` is, as far as they are known,
+        where they were asked for (`captures_tokens`). `response` is all that follows the prompt.
+        Never raises."""
+        if capture_tokens is not None and row is not None:
+            capture_tokens(self, row, prompt, response)
 
     def describe(self, **fields: Any) -> None:
         """Adds facts to the process's file: role, rank, devices, adapter, versions, parameters."""
@@ -261,6 +269,9 @@ _argv: list[str] = []
 
 writers: dict[str, type[TableWriter]] = {}
 """What writes a table where it is not `TableWriter` (`rltrace.hooks.sampling`)."""
+
+capture_tokens: Callable[[Recorder, Row, Any, Any], None] | None = None
+"""What stores token ids, where somebody asked for them (`rltrace.hooks.capturing`)."""
 
 _followers: list[Callable[[Recorder | None], None]] = []
 _fork_hook_set = False

@@ -17,6 +17,7 @@ from rltrace.trace.segment import row_at
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any, TypeAlias
 
     Id: TypeAlias = str | int | bytes
@@ -34,10 +35,12 @@ def trajectory(
     prompt_tokens: int | None = None,
     token_ids: bool | None = None,
     logprobs: bool | None = None,
+    prompt_token_ids: Sequence[int] | None = None,
 ) -> Trajectory:
     """One sample's generation, from this call to `.finish(...)` or the end of the `with` block.
     `version` is the policy version that generates it (default: the process's); `token_ids` and
-    `logprobs` say whether the server's own were kept."""
+    `logprobs` say whether the server's own were kept. The ids of the prompt's tokens are kept only
+    where they were asked for (`rltrace wrap --capture-tokens`)."""
     if _recorder._active is None:
         return _IDLE_TRAJECTORY
     row: Trajectory = _row(
@@ -54,6 +57,8 @@ def trajectory(
         token_ids=token_ids,
         logprobs=logprobs,
     )
+    if prompt_token_ids is not None and row is not _IDLE_TRAJECTORY:
+        row._capture(prompt_token_ids, None)
     return row
 
 
@@ -75,9 +80,11 @@ class Trajectory(Span):
         turns: int | None = None,
         env_ns: int | None = None,
         preemptions: int | None = None,
+        response_token_ids: Sequence[int] | None = None,
     ) -> None:
         """Generation has ended: `finish` is "stop", "length", "abort", "timeout" or "error";
-        `version` is the policy version of the last token (default: the process's)."""
+        `version` is the policy version of the last token (default: the process's). The ids of what
+        follows the prompt are kept only where they were asked for, as the prompt's."""
         recorder = _recorder._active
         if version is None and recorder is not None and recorder.version != -1:
             version = recorder.version
@@ -91,6 +98,13 @@ class Trajectory(Span):
             "end_ns": monotonic_ns(),
         }
         self.set(**{k: v for k, v in values.items() if v is not None})
+        if response_token_ids is not None:
+            self._capture(None, response_token_ids)
+
+    def _capture(self, prompt: Any, response: Any) -> None:
+        recorder = _recorder._active
+        if recorder is not None:
+            recorder.capture(self, prompt, response)
 
     def end(self) -> None:
         """Ends it now, unless `finish` has: how it finished is then unknown."""

@@ -30,14 +30,18 @@ class SampledWriter(TableWriter):
     def store(self, values: dict[str, float]) -> Row:
         """As `TableWriter.store`; the row of a sample that is left out is kept in memory, so that
         whoever began it can complete it."""
-        sample = values.get("trajectory", _UNKNOWN)
-        if sample == _UNKNOWN or int(sample) % (1 << _BITS) < self.below:
+        if keeps(values.get("trajectory", _UNKNOWN)):
             return super().store(values)
         columns: list[Any] = [[_UNKNOWN] for _ in self.table.columns]
         for name, value in values.items():
             columns[self._places[name]][0] = value
         row: Row = row_at(Row, Batch(1, columns, self._places, None, self._segment), 0)
         return row
+
+
+def keeps(sample: float) -> bool:
+    """Whether the rows of a sample are kept; those of no known one (-1) are."""
+    return sample == _UNKNOWN or int(sample) % (1 << _BITS) < SampledWriter.below
 
 
 def start(share: float) -> None:

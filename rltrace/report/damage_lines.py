@@ -10,22 +10,31 @@ from rltrace.analysis.damage import Damaged
 from rltrace.report import units
 from rltrace.report.layout import listed
 from rltrace.trace.dropped import Dropped
+from rltrace.trace.schema import CAPTURED_TOKENS
 
 _MOST = 3
 
 
 def dropped_lines(dropped: Dropped | None) -> Iterator[str]:
-    """What was dropped to keep the run small, in a sentence; nothing where nothing was."""
+    """What was dropped to keep the run small, a sentence each; nothing where nothing was."""
     if dropped is None:
         return
-    numbers = dropped.step_numbers
-    of = "" if numbers is None else f" of steps {numbers[0]} to {numbers[1]}"
-    rows = units.plural(sum(dropped.rows.values()), "row")
-    yield (
-        f"the oldest details{of} were dropped to keep the run small ({rows}, "
-        f"{filesize.decimal(dropped.bytes)}): figures are of what began later; sums of those "
-        "steps are in the table dropped_steps"
-    )
+    tokens = dropped.rows.get(CAPTURED_TOKENS.name, 0)
+    if details := sum(dropped.rows.values()) - tokens:
+        numbers = dropped.step_numbers
+        of = "" if numbers is None else f" of steps {numbers[0]} to {numbers[1]}"
+        size = filesize.decimal(dropped.bytes - dropped.tokens_bytes)
+        yield (
+            f"the oldest details{of} were dropped to keep the run small "
+            f"({units.plural(details, 'row')}, {size}): figures are of what began later; sums of "
+            "those steps are in the table dropped_steps"
+        )
+    if tokens:
+        size = filesize.decimal(dropped.tokens_bytes)
+        yield (
+            f"captured tokens were dropped to keep the run small ({units.plural(tokens, 'token')}, "
+            f"{size}): those of the oldest samples are not there"
+        )
 
 
 def damage_lines(found: tuple[Damaged, ...]) -> Iterator[str]:

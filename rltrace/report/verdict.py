@@ -28,6 +28,14 @@ _WAIT_SHARE = 0.05
 _MOST_STOPPED = 3
 _MOST_FIGURES = 4
 _MOST_OF_PATH = 0.5  # a stage that is more of the critical path holds the step up, and no other
+_TOKENS = (
+    "this run holds the token ids of prompts and responses (--capture-tokens): whoever has it can "
+    "read what they say"
+)
+_NO_TOKENS = (
+    "--capture-tokens was asked for, and this run holds no token ids: what recorded its samples "
+    "had none at hand (docs/adapters.md)"
+)
 # The others stand below.
 _OF_HEALTH = (
     "part",
@@ -370,6 +378,8 @@ def warnings(summary: Summary) -> Iterator[str]:
         elif silent_s > max(1.0, 0.05 * span.for_s):
             text += f", the last sign of life {units.seconds(silent_s)} before {end}"
         yield f"{text} ({where})"
+    if run.token_ids is not None:
+        yield _TOKENS if run.token_ids else _NO_TOKENS
 
 
 def _stopped(summary: Summary) -> Iterator[str]:

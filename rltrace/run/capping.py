@@ -2,6 +2,7 @@
 
 Dropped are whole files to which nobody writes any more: segments that another one has followed, and
 those of processes that have ended. What they say of each step is written down first, and stays.
+Captured tokens are the first to go: no figure is of them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from rltrace.trace.dropped import STEP
 from rltrace.trace.liveness import began_at
 from rltrace.trace.own_files import read_own
 from rltrace.trace.run_dir import DROPPED, PROCESS, append_line
-from rltrace.trace.schema import TABLES, Table
+from rltrace.trace.schema import CAPTURED_TOKENS, TABLES, Table
 from rltrace.trace.segments import read_segment
 from rltrace.trace.texts import parsed
 from rltrace.trace.vocabulary import Fate, Stage, word
@@ -54,7 +55,7 @@ class Cap:
         if size_bytes <= self._max_bytes:
             return
         ended = self._finished(files)
-        for table, path, size in sorted(ended, key=lambda one: self._newest(one[0], one[1])):
+        for table, path, size in sorted(ended, key=self._order):
             if size_bytes <= _DOWN_TO * self._max_bytes:
                 return
             self._drop(table, path, size)
@@ -63,7 +64,10 @@ class Cap:
     def _files(self) -> list[tuple[Table, Path, int]]:
         found = []
         for name, table in TABLES.items():
-            for entry in os.scandir(self._run_dir / name):
+            folder = self._run_dir / name
+            if name == CAPTURED_TOKENS.name and not folder.exists():
+                continue  # a run of an older rltrace, or one that somebody deleted them from
+            for entry in os.scandir(folder):
                 if entry.name.endswith(".arrows") and entry.is_file(follow_symlinks=False):
                     found.append((table, Path(entry.path), entry.stat().st_size))
         return found
@@ -94,6 +98,10 @@ class Cap:
             return None
         began_ns = began_at(pid)
         return began_ns is None or began_ns > started + 10**9  # another one under its number
+
+    def _order(self, one: tuple[Table, Path, int]) -> tuple[bool, int]:
+        table, path, _ = one
+        return table is not CAPTURED_TOKENS, self._newest(table, path)
 
     def _newest(self, table: Table, path: Path) -> int:
         """When the newest row of a finished file began, on the node's clock."""

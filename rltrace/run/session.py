@@ -35,6 +35,7 @@ def start(out: str | Path | None) -> Path | None:
         _say(f"{why_there}; this one goes to {path}")
     _environment_before = dict(os.environ)
     os.environ.update(traced_environment(str(path), ()))
+    os.environ.pop(boot.CAPTURE_VARIABLE, None)  # of a run before: nobody has asked for this one's
     boot.boot()
     if recorder.start(str(path)) is None:
         _restore_environment()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltrace.hooks.apart import made_here
 from rltrace.hooks.boot import (
+    CAPTURE_VARIABLE,
     DETACHED_VARIABLE,
     HOOKS_VARIABLE,
     LOG_STEPS_VARIABLE,
@@ -47,6 +48,7 @@ from rltrace.run.step_figures import StepFigures
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.printable import visible
 from rltrace.trace.run_dir import (
+    CAPTURE_TOKENS,
     MAX_BYTES,
     RUN_FILE,
     RUN_VARIABLE,
@@ -62,7 +64,7 @@ NOT_FOUND, NOT_EXECUTABLE = 127, 126
 
 _OWN_VARIABLES = (
     *(PROBE_VARIABLE, LOG_STEPS_VARIABLE, SYNC_VARIABLE, SHIP_VARIABLE, SEGMENT_VARIABLE),
-    SAMPLED_VARIABLE,
+    *(SAMPLED_VARIABLE, CAPTURE_VARIABLE),
 )
 """Variables of a run that no other run takes over."""
 
@@ -78,6 +80,7 @@ def wrap(
     ship: str | None = None,
     max_bytes: int | None = None,
     sampled: float | None = None,
+    capture_tokens: bool = False,
 ) -> int:
     """Runs the command and returns its exit code, 128 + n when signal n ended it, 127 when there is
     no such command, 126 when it cannot be executed.
@@ -87,7 +90,7 @@ def wrap(
     `log_steps` puts the figures of steps into what the job logs, `sync` has its weights moved by
     rltrace.sync, `ship` is the URL of a folder to which the run is shipped, `max_bytes` has the
     oldest details dropped of a run that grows beyond, `sampled` is the share of the samples of
-    which there are rows.
+    which there are rows, `capture_tokens` has their token ids recorded.
     Errors: `RltraceError` for wrong usage.
     """
     if not command:
@@ -115,8 +118,12 @@ def wrap(
             _say("--max-bytes: this joins the outer run, which has a size of its own")
         if sampled is not None:
             _say("--sample: this joins the outer run, which records what it was asked to")
+        if capture_tokens:
+            _say("--capture-tokens: this joins the outer run, which has them if it was asked to")
         return _run(program, command, traced_environment(outer, hooks) | _replaced(sync), None)
-    run_dir = _make_run(command, out, hooks, probe, sync, runs_url, max_bytes, sampled)
+    run_dir = _make_run(
+        command, out, hooks, probe, sync, runs_url, max_bytes, sampled, capture_tokens
+    )
     if run_dir is None:
         return _run(program, command, dict(os.environ), None)
     start_agent(run_dir)
@@ -135,6 +142,8 @@ def wrap(
         )
     if sampled is not None:
         environment[SAMPLED_VARIABLE] = str(sampled)
+    if capture_tokens:
+        environment[CAPTURE_VARIABLE] = "1"
     if max_bytes is not None:
         environment[SEGMENT_VARIABLE] = str(segment_bytes(max_bytes))
     if log_steps:
@@ -203,12 +212,14 @@ def _make_run(
     runs_url: str | None,
     max_bytes: int | None,
     sampled: float | None,
+    capture_tokens: bool,
 ) -> Path | None:
     try:
         asked: dict[str, Any] = {} if probe is None else {"probe": probe.settings()}
         asked |= {"sync": True} if sync else {}
         asked |= {MAX_BYTES: max_bytes} if max_bytes is not None else {}
         asked |= {SAMPLED: sampled} if sampled is not None else {}
+        asked |= {CAPTURE_TOKENS: True} if capture_tokens else {}
         path = make_run(command, out, hooks=list(hooks), **asked)
     except OSError as error:
         where, why = out or RUNS_FOLDER, error.strerror or error

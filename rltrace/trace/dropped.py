@@ -3,7 +3,8 @@
 The agent of a node drops the oldest files of finished segments and writes a line of
 `dropped/<node>.jsonl` for each: its rows, their newest time, and what they say of each step, which
 is kept for ever. What began before the newest time that was dropped is not whole any more, so no
-table shows it: figures are of what came after.
+table shows it: figures are of what came after. Captured tokens go first, and alone: no figure is of
+them, so only they are not shown.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy as np
 from rltrace.trace.alignment import NodeClock
 from rltrace.trace.own_files import own_files, own_lines
 from rltrace.trace.run_dir import DROPPED
+from rltrace.trace.schema import CAPTURED_TOKENS
 from rltrace.trace.stated import is_whole
 from rltrace.trace.texts import parsed
 
@@ -45,12 +47,22 @@ class StepTotal:
 @dataclass(frozen=True)
 class Dropped:
     """`rows` of each table that were dropped, and their `bytes`; what began until `until_ns` (Unix
-    ns) is not shown. `steps` are ordered by their number."""
+    ns; -1: nothing but captured tokens was dropped) is not shown. `steps` are ordered by their
+    number. `tokens_bytes` of the bytes are those of captured tokens; of samples that began until
+    `tokens_until_ns` none are shown."""
 
     rows: dict[str, int]
     bytes: int
     until_ns: int
     steps: tuple[StepTotal, ...]
+    tokens_bytes: int = 0
+    tokens_until_ns: int = -1
+
+    def until_ns_of(self, table: str) -> int:
+        """Until when what began is not shown in a table (Unix ns)."""
+        if table == CAPTURED_TOKENS.name:
+            return max(self.until_ns, self.tokens_until_ns)
+        return self.until_ns
 
     @property
     def step_numbers(self) -> tuple[int, int] | None:
@@ -63,6 +75,7 @@ def read_dropped(run: Path, clocks: Mapping[str, NodeClock]) -> Dropped | None:
     """What was dropped of a run; None where nothing was. Lines that cannot be read are skipped."""
     rows: Counter[str] = Counter()
     size_bytes, until_ns = 0, -1
+    tokens_bytes, tokens_until_ns = 0, -1
     sums: dict[tuple[int, str], tuple[int, float, int]] = {}
     spans: dict[int, tuple[int, int]] = {}
     for path in own_files(run / DROPPED, ".jsonl")[0]:
@@ -77,9 +90,14 @@ def read_dropped(run: Path, clocks: Mapping[str, NodeClock]) -> Dropped | None:
                 steps = [_whole(*row) for row in told["spans"]]
             except (ValueError, KeyError, TypeError, OverflowError):
                 continue
-            rows[str(told.get("table"))] += count
+            table = str(told.get("table"))
+            rows[table] += count
             size_bytes += size
-            until_ns = max(until_ns, _unix(clock, newest_ns))
+            if table == CAPTURED_TOKENS.name:
+                tokens_bytes += size
+                tokens_until_ns = max(tokens_until_ns, _unix(clock, newest_ns))
+            else:
+                until_ns = max(until_ns, _unix(clock, newest_ns))
             for step, what, n, seconds, tokens in totals:
                 so_far = sums.get((step, what), (0, 0.0, 0))
                 sums[step, what] = (so_far[0] + n, so_far[1] + seconds, so_far[2] + tokens)
@@ -91,7 +109,7 @@ def read_dropped(run: Path, clocks: Mapping[str, NodeClock]) -> Dropped | None:
         StepTotal(step, what, n, seconds, tokens, *_when(what, step, spans))
         for (step, what), (n, seconds, tokens) in sorted(sums.items())
     ]
-    return Dropped(dict(rows), size_bytes, until_ns, tuple(found))
+    return Dropped(dict(rows), size_bytes, until_ns, tuple(found), tokens_bytes, tokens_until_ns)
 
 
 def _total(row: list[Any]) -> tuple[int, str, int, float, int]:

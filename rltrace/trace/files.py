@@ -78,7 +78,7 @@ class RunFiles:
         """The rows of a time whose details are whole, and what is in progress since before."""
         if self.dropped is None:
             return columns
-        shown = columns[0] > self.dropped.until_ns
+        shown = columns[0] > self.dropped.until_ns_of(name)
         ends = [column.name for column in TABLES[name].columns]
         if "end_ns" in ends:
             shown |= columns[ends.index("end_ns")] == -1

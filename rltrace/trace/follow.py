@@ -6,6 +6,7 @@
         follower.unfinished("spans")    # what is in progress
 
 Nothing is kept of rows that were given out, and nothing is asked of the job: its files are read.
+What happened is followed (`EVENT_TABLES`), not what samples were made of.
 Rows are as in `rltrace.trace.run`'s tables, Unix times and global name ids included; a node's clock
 is known better as its run goes on, so times of other nodes may differ by that from a later reading.
 """
@@ -33,7 +34,7 @@ from rltrace.trace.names import FollowedNames
 from rltrace.trace.own_files import follows_links, read_own
 from rltrace.trace.parents import roles_of_parents
 from rltrace.trace.processes import Process, described
-from rltrace.trace.schema import TABLES, Table
+from rltrace.trace.schema import EVENT_TABLES, Table
 from rltrace.trace.segment import STREAM
 from rltrace.trace.stated import PROCESS as PROCESS_KINDS
 from rltrace.trace.stated import fitting
@@ -82,7 +83,7 @@ class Follower:
         self._clocks: dict[str, NodeClock] = {}
         self._aligned_at = -_ALIGN_EVERY_S
         self._names = FollowedNames(path / run_dir.NAMES)
-        self._segments: dict[str, dict[str, GrowingSegment]] = {name: {} for name in TABLES}
+        self._segments: dict[str, dict[str, GrowingSegment]] = {name: {} for name in EVENT_TABLES}
         self._left: set[str] = set()
         self._unended: dict[str, Rows] = {}  # as of the last poll
         self._manifest = self._compacted()
@@ -101,7 +102,7 @@ class Follower:
             return self._take_compacted(self._manifest)
         self._unended = {}
         found = {}
-        for table in TABLES.values():
+        for table in EVENT_TABLES.values():
             self._find_segments(table)
             parts = []
             for segment in self._segments[table.name].values():
@@ -117,7 +118,7 @@ class Follower:
         """The rows that are in progress, or that ended a moment ago: then `end_ns` is not -1."""
         if table not in self._unended:
             segments = self._segments[table].values()
-            rows = self._rows(TABLES[table], [(s.who, s.unfinished) for s in segments])
+            rows = self._rows(EVENT_TABLES[table], [(s.who, s.unfinished) for s in segments])
             self._unended[table] = rows
         return self._unended[table]
 
@@ -135,14 +136,14 @@ class Follower:
     def _compacted(self) -> Manifest | None:
         """Where the tables lie, if the segments they were made of have been deleted."""
         manifest = read_manifest(self.path)
-        if manifest is None or any(segment_bytes(self.path, t) for t in TABLES):
+        if manifest is None or any(segment_bytes(self.path, t) for t in EVENT_TABLES):
             return None
         return manifest
 
     def _take_compacted(self, manifest: Manifest) -> dict[str, Rows]:
         """All rows at the first look, and none later."""
         found = {}
-        for name, table in TABLES.items():
+        for name, table in EVENT_TABLES.items():
             if name in self._unended:
                 found[name] = self._rows(table, [])
                 continue

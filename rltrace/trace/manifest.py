@@ -14,7 +14,7 @@ from typing import Any
 
 from rltrace.trace.own_files import own_files, read_own
 from rltrace.trace.run_dir import PARQUET
-from rltrace.trace.schema import SCHEMA_VERSION, TABLES
+from rltrace.trace.schema import CAPTURED_TOKENS, EVENT_TABLES, SCHEMA_VERSION, TABLES
 from rltrace.trace.segment import STREAM
 from rltrace.trace.stated import problem_of
 from rltrace.trace.taken import Taken
@@ -122,7 +122,7 @@ def _in_parts(folder: Path, said: Mapping[str, Any]) -> Manifest:
                     int(part["until_ns"]),
                     (int(part["steps"][0]), int(part["steps"][1])) if part["steps"] else None,
                 )
-                for part in said["tables"][table]
+                for part in _of(folder, said["tables"], table, [])
             )
             for table in TABLES
         },
@@ -132,18 +132,26 @@ def _in_parts(folder: Path, said: Mapping[str, Any]) -> Manifest:
         },
         names=folder / NAMES_FILE,
         steps=folder / STEPS_FILE,
-        rows={table: int(said["rows"][table]) for table in TABLES},
+        rows={table: int(_of(folder, said["rows"], table, 0)) for table in TABLES},
         processes=[str(who) for who in said["processes"]],
         problems=[problem_of(problem) for problem in said["problems"]],
         taken={
             table: {
                 file: Taken(int(slots), tuple(map(int, left)), int(size))
-                for file, (slots, size, left) in said["taken"][table].items()
+                for file, (slots, size, left) in _of(folder, said["taken"], table, {}).items()
             }
             for table in TABLES
         },
         settled=bool(said["settled"]),
     )
+
+
+def _of(folder: Path, said: Mapping[str, Any], table: str, otherwise: Any) -> Any:
+    """What is said of a table. There may be none of captured tokens: in an older run, and where
+    somebody has deleted them. Errors: KeyError for any other table, TypeError."""
+    if table == CAPTURED_TOKENS.name and (table not in said or not (folder / table).exists()):
+        return otherwise
+    return said[table]
 
 
 def _inside(folder: Path, file: str) -> Path:
@@ -156,19 +164,20 @@ def _inside(folder: Path, file: str) -> Path:
 
 def _in_one_file(run: Path, said: Mapping[str, Any]) -> Manifest | None:
     """As they were compacted before there were parts."""
-    if any(segment_bytes(run, t) not in (0, said["segment_bytes"][t]) for t in TABLES):
+    if any(segment_bytes(run, t) not in (0, said["segment_bytes"][t]) for t in EVENT_TABLES):
         return None
     folder = run / PARQUET
-    rows = {table: int(said["rows"][table]) for table in TABLES}
+    rows = {table: int(said["rows"][table]) for table in EVENT_TABLES}
+    whole = {
+        table: (Part(folder / f"{table}.parquet", rows[table], -EVER_NS, EVER_NS, None),)
+        for table in EVENT_TABLES
+    }
     return Manifest(
-        tables={
-            table: (Part(folder / f"{table}.parquet", rows[table], -EVER_NS, EVER_NS, None),)
-            for table in TABLES
-        },
+        tables={CAPTURED_TOKENS.name: (), **whole},
         carried={},
         names=folder / NAMES_FILE,
         steps=None,
-        rows=rows,
+        rows={CAPTURED_TOKENS.name: 0, **rows},
         processes=[str(who) for who in said["processes"]],
         problems=[problem_of(problem) for problem in said["problems"]],
         taken={

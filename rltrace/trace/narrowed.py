@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rltrace.trace.manifest import EVER_NS, Manifest
-from rltrace.trace.schema import TABLES, Table
+from rltrace.trace.schema import CAPTURED_TOKENS, TABLES, Table
 from rltrace.trace.sources import parquet_of
 from rltrace.trace.vocabulary import Stage
 
 if TYPE_CHECKING:
     import duckdb
 
-OF_SAMPLES = ("trajectories", "rewards")
+OF_SAMPLES = ("trajectories", "rewards", CAPTURED_TOKENS.name)
+_USED = "trajectory IN (FROM range_used)"
 _KEPT_ROWS = 5_000_000
 """A table of so many rows at the most is kept in memory, where each question finds it."""
 
@@ -90,6 +91,9 @@ class Narrowed:
 
     def _within(self, table: Table) -> str:
         since, until, marker = self._of.since_ns, self._of.until_ns, table.columns[0].name
+        if table is CAPTURED_TOKENS:
+            self._find_used()
+            return f"(start_ns < {until} AND (start_ns >= {since} OR {_USED}))"
         if "end_ns" not in [column.name for column in table.columns]:
             return f'"{marker}" >= {since} AND "{marker}" < {until}'
         self._find_alive()
@@ -99,7 +103,7 @@ class Narrowed:
         )
         if table.name in OF_SAMPLES:
             self._find_used()
-            return f"(start_ns < {until} AND ({of_time} OR trajectory IN (FROM range_used)))"
+            return f"(start_ns < {until} AND ({of_time} OR {_USED}))"
         if table.name != "spans":
             return of_time
         first, last = self._of.first_step, self._of.last_step

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rltrace.trace.liveness import Liveness
 from rltrace.trace.run_dir import now_ns
-from rltrace.trace.schema import TABLES
+from rltrace.trace.schema import EVENT_TABLES
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
@@ -24,7 +24,7 @@ def recorded_until(run: Run) -> int:
     agents = [process.number for process in run.processes if process.role == "agent"]
     of_job = f"where process not in (select unnest([{', '.join(map(str, [-1, *agents]))}]))"
     last = ended if isinstance(ended, int) else 0
-    for name, table in TABLES.items():
+    for name, table in EVENT_TABLES.items():
         columns = {column.name for column in table.columns}
         moment = "greatest(start_ns, end_ns)" if "end_ns" in columns else "time_ns"
         rows = of_job if name == "samples" and isinstance(ended, int) else ""

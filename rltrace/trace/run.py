@@ -67,7 +67,7 @@ class Run:
         self.path = path
         self.meta = run_dir.read_described(str(path))
         self._files = RunFiles(path, self.meta)
-        if self.dropped is not None:  # nothing can be said of the time before
+        if self.dropped is not None and self.dropped.until_ns > 0:  # before it nothing is whole
             self.meta = {**self.meta, "start_real_ns": self.dropped.until_ns}
         self._columns: dict[str, Columns] = {}
         self._loaded: set[str] = set()
@@ -356,7 +356,7 @@ class Run:
         sources = []
         if self._files.manifest is not None:
             parts = [part.path for part in self._files.manifest.tables[name]]
-            sources.append(f"FROM {parquet_of(parts)}")
+            sources += [f"FROM {parquet_of(parts)}"] if parts else []
         if (rest := self._rest(name)) is not None:
             sources.append(f"FROM {rest}")
         whole = " UNION ALL BY NAME ".join(sources)
@@ -364,11 +364,14 @@ class Run:
             return whole
         names = [column.name for column in TABLES[name].columns]
         goes_on = " OR end_ns = -1" if "end_ns" in names else ""
-        return f'FROM ({whole}) WHERE "{names[0]}" > {self.dropped.until_ns}{goes_on}'
+        until_ns = self.dropped.until_ns_of(name)
+        return f'FROM ({whole}) WHERE "{names[0]}" > {until_ns}{goes_on}'
 
     def _rest(self, name: str) -> str | None:
-        """The table of what is read from segments; None where nothing is."""
-        if name not in self._files.rest:
+        """The table of what is read from segments; None where nothing is. One that was not there
+        yet when the run was compacted has none, and is empty."""
+        manifest = self._files.manifest
+        if name not in self._files.rest and (manifest is None or manifest.tables[name]):
             return None
         if name not in self._registered:
             self._registered.add(name)

@@ -45,6 +45,8 @@ PROCESS, NAMES, PROBLEMS, CLOCKS, NODES = "process", "names", "problems", "clock
 ENDS, DROPPED = "ends", "dropped"
 SAMPLED = "sampled"
 """The setting of a run that has rows of this share of its samples only (`wrap --sample`)."""
+CAPTURE_TOKENS = "capture_tokens"
+"""The setting of a run that was asked to record token ids (`wrap --capture-tokens`)."""
 MAX_BYTES = "max_bytes"
 """The setting of a run that its details are kept below (`wrap --max-bytes`)."""
 PARQUET = "parquet"

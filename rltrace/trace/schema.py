@@ -149,4 +149,22 @@ SAMPLES = Table(
     ),
 )
 
-TABLES: dict[str, Table] = {t.name: t for t in (SPANS, TRAJECTORIES, REWARDS, USES, SYNCS, SAMPLES)}
+CAPTURED_TOKENS = Table(
+    "captured_tokens",
+    (
+        _time("start_ns"),
+        Column("trajectory", "q"),
+        Column("part", "b", codes="Part"),
+        Column("position", "i"),
+        Column("token", "i"),
+    ),
+)
+"""What samples were made of, where that was asked for. `start_ns` is when the trajectory began, the
+same in all of its rows: they are dropped, shown and cut into parts together."""
+
+EVENT_TABLES: dict[str, Table] = {
+    t.name: t for t in (SPANS, TRAJECTORIES, REWARDS, USES, SYNCS, SAMPLES)
+}
+"""The tables of what happened, which every figure is of."""
+
+TABLES: dict[str, Table] = {**EVENT_TABLES, CAPTURED_TOKENS.name: CAPTURED_TOKENS}

@@ -6,7 +6,7 @@ import enum
 
 from rltrace.trace import vocabulary
 from rltrace.trace.schema import TABLES, Column, Table
-from rltrace.trace.vocabulary import Stage, word
+from rltrace.trace.vocabulary import Part, Stage, word
 
 RECORDED = "recorded"
 
@@ -23,6 +23,7 @@ BASES = {f"raw_{name}": (name,) for name in TABLES} | {
     "told_uses": ("trajectories", "uses", "syncs"),
     "sample_rewards": ("rewards",),
     "reward_weights": (),
+    "captured": ("captured_tokens",),
     RECORDED: (),
 }
 """The tables that must be loaded before a table or view can be queried."""
@@ -45,6 +46,8 @@ def view_statements(table: Table) -> list[str]:
     ]
     if table.name == "spans":
         statements += [_STEPS, _STAGES]
+    if table.name == "captured_tokens":
+        statements.append(_CAPTURED)
     return statements
 
 
@@ -55,6 +58,15 @@ SELECT u.trajectory, u.step, u.version, t.first_version, t.last_version,
 FROM uses u LEFT JOIN trajectories t USING (trajectory)
 """
 """Lag in policy versions; NULL where either version is unknown, never 0."""
+
+_CAPTURED = f"""
+CREATE OR REPLACE VIEW captured AS
+SELECT trajectory,
+       list(token ORDER BY position) FILTER (part = {int(Part.PROMPT)}) AS prompt_token_ids,
+       list(token ORDER BY position) FILTER (part = {int(Part.RESPONSE)}) AS response_token_ids,
+       start_ns, process
+FROM raw_captured_tokens GROUP BY ALL
+"""
 
 RECORDED_VIEW = f"CREATE OR REPLACE VIEW {RECORDED} AS SELECT {{}}::BIGINT AS until_ns"
 """One row: until when the run was recorded, as in the report (`rltrace.trace.recorded`)."""

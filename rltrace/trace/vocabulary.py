@@ -89,6 +89,13 @@ class Transport(IntEnum):
     IN_PROCESS = 7
 
 
+class Part(IntEnum):
+    """The part of a sample that a captured token is of."""
+
+    PROMPT = 0
+    RESPONSE = 1
+
+
 STAGE_SYMBOLS: dict[Stage, str] = {
     Stage.ROLLOUT: "τ_R",
     Stage.ENV: "τ_E",

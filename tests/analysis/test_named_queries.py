@@ -41,6 +41,7 @@ def test_of_an_empty_run_a_query_has_no_rows(empty: Run, name: str) -> None:
 
 
 EMPTY_OF_THE_FIXTURE = {
+    "captured_samples",
     "gpu_utilisation",
     "groups_without_signal",
     "queue_waits",

@@ -169,6 +169,7 @@ def test_the_examples_of_the_api_run_and_record_what_they_say(tmp_path: Path) ->
         "uses": 12,
         "syncs": 3,
         "samples": 3,
+        "captured_tokens": 0,  # nobody has asked for them
     }
 
 

@@ -1,4 +1,5 @@
-"""Nothing that a job works on, or is let in by, is in its run: every byte of it is looked at."""
+"""Nothing that a job works on, or is let in by, is in its run: every byte of it is looked at. Where
+token ids were asked for (`--capture-tokens`) it has these, where they belong, and nothing else."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import pytest
 
 import rltrace
 from rltrace.hooks.identity import identify
-from rltrace.trace.parquet import compact
+from rltrace.trace.parquet import compact, delete_segments
 from rltrace.trace.redacted import REDACTED
 from tests.hooks.conftest import wrapped
 
@@ -24,6 +25,9 @@ TEXTS = {
     "bearer": "Argv-Bearer-abcdef0123",
     "form": "hf_" + "Zq9" * 12,
 }
+
+TOKENS = [918273, 645546, 102938]
+WRONG = 5  # things that are no token ids, in each of three steps
 
 JOB = """
 import os, subprocess, sys, threading
@@ -50,9 +54,13 @@ for n in range(3):
     def step():
         with rltrace.step(n):
             id = prompt + str(n)
-            with rltrace.trajectory(id, group=prompt, prompt=prompt, task=completion) as t:
+            known = dict(group=prompt, prompt=prompt, task=completion, prompt_token_ids=tokens[:2])
+            with rltrace.trajectory(id, **known) as t:
                 with rltrace.span("rollout"): generate(prompt)
-                t.finish("stop", response_tokens=tokens)
+                t.finish("stop", response_tokens=tokens, response_token_ids=tokens)
+            for wrong in (prompt, prompt.encode(), [prompt], {completion: tokens}, [tokens]):
+                with rltrace.trajectory("wrong" + str(n), prompt_token_ids=wrong) as t:
+                    t.finish(response_token_ids=wrong)
             with rltrace.span("train", tokens=prompt, items=tokens, bytes={prompt: tokens}): pass
             with rltrace.reward(id, value=completion): pass
             rltrace.use(id, tokens=tokens, clip_share=completion)
@@ -78,7 +86,17 @@ raise Refused(f"{prompt} {completion}")
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A job that is full of secrets, and misuses the API with them."""
-    folder = tmp_path_factory.mktemp("private")
+    return made(tmp_path_factory.mktemp("private"))
+
+
+@pytest.fixture(scope="module")
+def captured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same job, with its token ids asked for."""
+    return made(tmp_path_factory.mktemp("captured"), "--capture-tokens")
+
+
+def made(folder: Path, *options: str) -> Path:
+    """The run of the job."""
     (folder / "job.py").write_text(JOB)
     words = [
         *("--api-key", TEXTS["key"], f"--config.password={TEXTS['password']}", TEXTS["form"]),
@@ -88,7 +106,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     hooks = ["--hook", "__main__:generate=rollout", "--hook", "__main__:judge=reward"]
     done = wrapped(
         folder,
-        *("--out", "run", "--log-steps", *hooks, "--", sys.executable, "job.py", *words),
+        *("--out", "run", "--log-steps", *options, *hooks, "--"),
+        *(sys.executable, "job.py", *words),
         given=f"{TEXTS['prompt']}\n{TEXTS['completion']}\n",
         MY_SETTING=TEXTS["environment"],
         HF_TOKEN=TEXTS["form"],
@@ -118,11 +137,31 @@ def test_no_byte_of_a_run_holds_what_the_job_works_on(run: Path) -> None:
     assert held(run) == {}
     opened = rltrace.open_run(run)
     samples = opened.sql('SELECT count(*), count(DISTINCT "group") FROM trajectories').fetchall()
-    assert samples == [(4, 1)]  # they are recorded all the same
-    ids = opened.sql("SELECT trajectory FROM trajectories ORDER BY start_ns").fetchall()
+    assert samples == [(4 + 3 * WRONG, 1)]  # they are recorded all the same
+    right = 'trajectories WHERE "group" IS NOT NULL'
+    ids = opened.sql(f"SELECT trajectory FROM {right} ORDER BY start_ns").fetchall()
     assert ids[:3] == [(identify(TEXTS["prompt"] + str(n)),) for n in range(3)]
     compact(opened)
     assert held(run) == {}
+
+
+def test_asked_for_the_token_ids_are_there_and_nothing_else_is(captured: Path) -> None:
+    here = held(captured)
+    assert here.keys() == {"tokens"}
+    assert all(path.startswith("captured_tokens") for path in here["tokens"])
+    opened = rltrace.open_run(captured)
+    rows = opened.sql("SELECT trajectory, prompt_token_ids, response_token_ids FROM captured")
+    wanted = {identify(TEXTS["prompt"] + str(n)): (TOKENS[:2], TOKENS) for n in range(3)}
+    assert {own_id: (prompt, response) for own_id, prompt, response in rows.fetchall()} == wanted
+    odd = {p["target"]: p for p in opened.problems if p["what"] == "not-recorded"}
+    for part in ("prompt_token_ids", "response_token_ids"):
+        assert odd[part]["times"] == 3 * WRONG
+        assert odd[part]["detail"] == f"a str of length {len(TEXTS['prompt'])} holds no token ids"
+    compact(opened)
+    delete_segments(captured)
+    here = held(captured)
+    assert here.keys() <= {"tokens"}  # they are packed
+    assert all(path.startswith("parquet/captured_tokens") for path in here.get("tokens", ()))
 
 
 def test_what_was_left_out_is_said(run: Path) -> None:

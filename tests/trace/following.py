@@ -9,20 +9,20 @@ from typing import Any
 
 import rltrace
 from rltrace.trace.follow import Follower, Rows
-from rltrace.trace.schema import TABLES, Table
+from rltrace.trace.schema import EVENT_TABLES, Table
 
 Row = tuple[Any, ...]
 
 
 def follow_to_the_end(follower: Follower) -> dict[str, list[Rows]]:
     """All that is given out when nobody writes any more, what is open last."""
-    found: dict[str, list[Rows]] = {name: [] for name in TABLES}
+    found: dict[str, list[Rows]] = {name: [] for name in EVENT_TABLES}
     for _ in range(2):
         everyone = frozenset(process.who for process in follower.processes)
         for name, rows in follower.poll(everyone).items():
             found[name].append(rows)
     assert not any(len(rows) for rows in follower.poll().values()), "a row came twice"
-    for name in TABLES:
+    for name in EVENT_TABLES:
         found[name].append(follower.unfinished(name))
     return found
 
@@ -64,7 +64,7 @@ def _in_order(rows: list[Row]) -> list[Row]:
 
 def assert_same(follower: Follower, path: Path, found: dict[str, list[Rows]]) -> None:
     """Every row of the run was given out once, as it is."""
-    for name, table in TABLES.items():
+    for name, table in EVENT_TABLES.items():
         assert given(follower, table, found[name]) == read(path, table), name
 
 

@@ -237,7 +237,7 @@ def test_a_wrong_query_is_said_in_one_sentence(run_path: Path, query: str) -> No
         ("SELECT lag, nope FROM LAGS", "(lags has trajectory, step, "),
         ("SELECT * EXCLUDE (nope) FROM names, processes", "(names has id, text; processes has "),
         ('SELECT 1 FROM spans WHERE stage = "train"', "text stands in single quotes)"),
-        ("SELECT nope", "(tables: grouped_trajectories, lags, "),
+        ("SELECT nope", "(tables: captured, captured_tokens, grouped_trajectories, "),
     ],
 )
 def test_a_query_for_a_column_that_is_not_there_is_told_those_that_are(

@@ -182,6 +182,8 @@ def ends(call: Call) -> None:
     trajectory.end(trajectory.last_ns if trajectory.last_ns > 0 else call.end_ns, **known)
     if trajectory.row is not None:  # it may have ended before, as its verdict was asked for
         trajectory.row.set(**given)
+        if call.recorder.captures_tokens:
+            _capture(call, trajectory.row, response)
 
 
 def _of_response(response: dict[str, Any]) -> dict[str, int]:
@@ -194,6 +196,16 @@ def _of_response(response: dict[str, Any]) -> dict[str, int]:
         "response_tokens": sum(end - start for start, end in ranges),
         "turns": len(ranges),
     }
+
+
+def _capture(call: Call, row: Any, response: Any) -> None:
+    """The tokens of a sample: its prompt is what is in front of the first that the policy made."""
+    if not isinstance(response, dict):
+        return
+    ids, ranges = response.get("observation_tokens"), response.get("action_ranges")
+    if ids and ranges:
+        prompt_tokens = ranges[0][0]
+        call.recorder.capture(row, ids[:prompt_tokens], ids[prompt_tokens:])
 
 
 def _kept(trajectory: Trajectory, response: dict[str, Any]) -> dict[str, int]:

@@ -125,6 +125,7 @@ def ends(call: Call) -> None:
             **kept.columns(ids, masks and masks[place]),
             **_times(_turns(said[place]), call.end_ns),
         )
+        call.recorder.capture(row, prompts[place], ids)
     buffer.made = samples
 
 

@@ -59,7 +59,16 @@ def ends(call: Call) -> None:
             sample.prompt_tokens = int(tokens)
             if row is not None:
                 row.set(prompt_tokens=sample.prompt_tokens)
+        if call.recorder.captures_tokens:
+            _capture_prompts(call, mask)
     loop.micro = [sample for sample, _ in _Pairs.made]
+
+
+def _capture_prompts(call: Call, mask: Any) -> None:
+    """The mask is False where a prompt is filled up to the longest."""
+    ids = call.result[0]
+    for place, (_, row) in enumerate(_Pairs.made):
+        call.recorder.capture(row, ids[place][mask[place].bool()])
 
 
 def _set_all(**columns: int) -> None:
@@ -83,6 +92,8 @@ def judged(call: Call) -> None:
         if row is not None:
             finish = Finish.STOP if complete else Finish.LENGTH
             row.set(response_tokens=sample.tokens, finish=finish)
+            if call.recorder.captures_tokens:
+                call.recorder.capture(row, response=lists[place][: sample.tokens])
         value = math.nan if values is None else float(values[place])
         outcome = Outcome.ERROR if values is None else Outcome.OK
         verdict(call, sample.id, name, times_ns, value, outcome)

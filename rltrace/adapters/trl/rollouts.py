@@ -109,6 +109,7 @@ def ends_judged(call: Call) -> None:
     _complete(call, conversation)
     if sample is not None and conversation.row is not None:
         conversation.row.set(**_of_sample(sample, conversation.sampled))
+        _capture(call, conversation.row, sample)
 
 
 def _complete(call: Call, conversation: Conversation) -> None:
@@ -176,15 +177,25 @@ def judged(call: Call) -> None:
             continue
         columns = {"group": group, "logprobs": 1, **_of_sample(sample, conversation.sampled)}
         if place in told:
-            call.recorder.append("trajectories", **conversation.columns, **columns)
+            row = call.recorder.append("trajectories", **conversation.columns, **columns)
         else:
-            conversation.row.set(**columns)
+            row = conversation.row
+            row.set(**columns)
+        _capture(call, row, sample)
         told.add(place)
         names = call.self.reward_func_names
         values = {name: sample.metrics.get(f"rewards/{name}", math.nan) for name in names}
         write_verdicts(call, columns["trajectory"], values, times_ns)
     for place in told:
         del _waiting[place]
+
+
+def _capture(call: Call, row: Any, sample: Any) -> None:
+    """The tokens of a sample."""
+    if call.recorder.captures_tokens:
+        prompt_tokens, _ = lengths(sample)
+        ids = sample.input_ids
+        call.recorder.capture(row, ids[:prompt_tokens], ids[prompt_tokens:])
 
 
 def _of_sample(sample: Any, sampled: Sampled) -> dict[str, int]:

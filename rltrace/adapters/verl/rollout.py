@@ -208,6 +208,7 @@ def _ends(call: Call, rollout: _Rollout, outputs: list[Any], end_ns: int) -> Non
             **_kept(rollout, output),
             **columns,
         )
+        call.recorder.capture(row, output.prompt_ids, output.response_ids)
 
 
 def _kept(rollout: _Rollout, output: Any) -> dict[str, int]:

@@ -9,10 +9,10 @@ from rltrace.analysis.live.kept import Kept
 from rltrace.analysis.live.readings import Readings
 from rltrace.analysis.live.totals import Counting
 from rltrace.trace.follow import Rows
-from rltrace.trace.schema import TABLES
+from rltrace.trace.schema import EVENT_TABLES
 from rltrace.trace.vocabulary import Stage
 
-_SAMPLE_TABLES = ("trajectories", "rewards", "uses")
+_SAMPLE_EVENT_TABLES = ("trajectories", "rewards", "uses")
 
 
 class Gathered:
@@ -24,7 +24,7 @@ class Gathered:
     """
 
     def __init__(self) -> None:
-        self.kept = {name: Kept(table) for name, table in TABLES.items()}
+        self.kept = {name: Kept(table) for name, table in EVENT_TABLES.items()}
         self.counting = Counting()
         self.readings = Readings()
         self.spans_of: dict[tuple[Stage, int], int] = {}
@@ -55,7 +55,7 @@ class Gathered:
         """Drops spans and syncs that ended before a moment, and samples that did before another."""
         for name in ("spans", "syncs"):
             self.kept[name].drop_before(spans_ns)
-        for name in _SAMPLE_TABLES:
+        for name in _SAMPLE_EVENT_TABLES:
             self.kept[name].drop_before(samples_ns)
         self.counting.forget_waiting(samples_ns)
         self._forgotten_ns = max(self._forgotten_ns, spans_ns)

@@ -1,0 +1,243 @@
+"""`rltrace wrap --capture-tokens`: the token ids that a job had are those that are read back."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+import rltrace
+from rltrace.analysis.summary import summarize
+from rltrace.hooks.identity import identify
+from rltrace.report import html, markdown, to_json, verdict
+from rltrace.report.damage_lines import dropped_lines
+from rltrace.run.capping import Cap
+from rltrace.run.shipping import by_hand
+from rltrace.trace.clock import node_id
+from rltrace.trace.fetched import CACHE_VARIABLE, fetch
+from rltrace.trace.parquet import compact, delete_segments
+from tests.cli.conftest import invoke
+from tests.hooks.conftest import untraced, wrapped
+
+JOB = """
+import os, rltrace
+
+def prompt_of(n, i): return [n, i, 5]
+def response_of(n, i): return list(range(1000 * n + i, 1000 * n + 3 * i))
+
+def generate(n, samples):
+    for i in samples:
+        with rltrace.trajectory(f"{n}/{i}", group=n, prompt_token_ids=prompt_of(n, i)) as t:
+            t.finish("stop", response_token_ids=response_of(n, i))
+
+for n in range(4):
+    with rltrace.step(n):
+        with rltrace.span("rollout"):
+            pid = os.fork()
+            if pid == 0:
+                generate(n, range(100))
+                os._exit(0)
+            generate(n, range(100, 200))
+            os.waitpid(pid, 0)
+        for i in range(200):
+            rltrace.reward(f"{n}/{i}", i)
+            rltrace.use(f"{n}/{i}", tokens=2 * i)
+        with rltrace.span("train"): pass
+print("done")
+"""
+OWN = """
+import rltrace
+rltrace.start("own")
+with rltrace.trajectory("x", prompt_token_ids=[1]): pass
+rltrace.stop()
+"""
+
+Samples = dict[int, tuple[list[int] | None, list[int] | None]]
+
+
+def expected() -> Samples:
+    """What the job had, by the hash of the sample's id; of a response without a token nothing."""
+    return {
+        identify(f"{n}/{i}"): ([n, i, 5], list(range(1000 * n + i, 1000 * n + 3 * i)) or None)
+        for n in range(4)
+        for i in range(200)
+    }
+
+
+def captured(run: Path) -> Samples:
+    """What is read back."""
+    query = "SELECT trajectory, prompt_token_ids, response_token_ids FROM captured"
+    found = rltrace.open_run(run).sql(query).fetchall()
+    assert len({row[0] for row in found}) == len(found)
+    return {own_id: (prompt, response) for own_id, prompt, response in found}
+
+
+def recorded(folder: Path, *options: str, job: str = JOB) -> Path:
+    """The run of a job under `wrap --capture-tokens`."""
+    (folder / "job.py").write_text(job)
+    asked = ("--capture-tokens", *options, "--out", "run")
+    done = wrapped(folder, *asked, "--", sys.executable, "job.py")
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """In many segments, since they are small; not to be written into."""
+    small = "from rltrace.trace import segment; segment.SEGMENT_BYTES = 64 << 10\n"
+    return recorded(tmp_path_factory.mktemp("captured"), job=small + JOB)
+
+
+@pytest.fixture
+def copy(run: Path, tmp_path: Path) -> Path:
+    """The same run, to do with as one likes."""
+    return Path(shutil.copytree(run, tmp_path / "run"))
+
+
+def test_each_sample_has_the_tokens_that_the_job_had(run: Path) -> None:
+    assert captured(run) == expected()
+    opened = rltrace.open_run(run)
+    assert opened.meta["settings"]["capture_tokens"] is True
+    joined = "SELECT count(*) FROM captured JOIN trajectories USING (trajectory, start_ns, process)"
+    assert opened.sql(joined).fetchall() == [(800,)]
+    parts = "SELECT part, count(*) FROM captured_tokens GROUP BY part ORDER BY part"
+    responses = sum(len(response or ()) for _, response in expected().values())
+    assert opened.sql(parts).fetchall() == [("prompt", 2400), ("response", responses)]
+    assert [p for p in opened.problems if p["what"] != "no-gpu"] == []
+
+
+def test_they_are_in_segments_that_take_turns(run: Path) -> None:
+    assert len(list((run / "captured_tokens").glob("*.arrows"))) > 10
+
+
+def test_a_share_of_the_samples_has_the_tokens_of_that_share(tmp_path: Path) -> None:
+    path = recorded(tmp_path, "--sample", "25%")
+    kept = {one: had for one, had in expected().items() if one % 2**64 < 2**62}
+    assert 100 < len(kept) < 300
+    assert captured(path) == kept
+
+
+def test_compacted_and_shipped_they_are_the_same(
+    copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    url = by_hand.ship(copy, f"file://{tmp_path}/there", lambda *_: None).url
+    assert captured(fetch(url)) == expected()
+    compact(rltrace.open_run(copy), part_bytes=200_000)
+    delete_segments(copy)
+    assert captured(copy) == expected()
+    assert len(list((copy / "parquet/captured_tokens").iterdir())) > 10
+
+
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_of_some_steps_there_are_the_samples_that_they_used(copy: Path, is_compacted: bool) -> None:
+    if is_compacted:
+        compact(rltrace.open_run(copy), part_bytes=200_000)
+        delete_segments(copy)
+    asked = "SELECT trajectory, len(prompt_token_ids) AS tokens FROM captured"
+    found = json.loads(invoke("query", copy, asked, "--steps", "2", "--json").stdout)
+    wanted = [{"trajectory": identify(f"2/{i}"), "tokens": 3} for i in range(200)]
+    assert sorted(found, key=str) == sorted(wanted, key=str)
+
+
+def test_where_a_run_has_to_be_small_they_go_first(copy: Path) -> None:
+    whole = rltrace.open_run(copy)
+    lasted = whole.meta["start_real_ns"]
+    size_bytes = sum(path.stat().st_size for path in copy.glob("*/*.arrows"))
+    Cap(str(copy), node_id(), size_bytes // 2).keep()
+    left = rltrace.open_run(copy)
+    assert left.dropped is not None
+    assert left.dropped.rows.keys() == {"captured_tokens"}
+    assert left.meta["start_real_ns"] == lasted
+    count = "SELECT count(*) FROM trajectories"
+    assert left.sql(count).fetchall() == whole.sql(count).fetchall() == [(800,)]
+    shown, had = captured(copy), expected()
+    assert 0 < len(shown) < 800
+    assert all(had[one] == tokens for one, tokens in shown.items())  # none of them in part
+    said = list(verdict.warnings(summarize(left)))
+    assert any(line.startswith("captured tokens were dropped to keep") for line in said)
+    assert not any("figures are of what began later" in line for line in said)
+    compact(left)
+    delete_segments(copy)
+    assert captured(copy) == shown
+    assert rltrace.open_run(copy).sql(count).fetchall() == [(800,)]
+
+
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_whoever_deletes_them_has_the_run_without(copy: Path, is_compacted: bool) -> None:
+    if is_compacted:
+        compact(rltrace.open_run(copy))
+        delete_segments(copy)
+        shutil.rmtree(copy / "parquet/captured_tokens")
+    shutil.rmtree(copy / "captured_tokens")
+    Cap(str(copy), node_id(), 1 << 40).keep()
+    left = rltrace.open_run(copy)
+    assert captured(copy) == {}
+    assert left.rows("captured_tokens") == 0
+    assert left.is_compacted == is_compacted
+    assert left.sql("SELECT count(*) FROM trajectories").fetchall() == [(800,)]
+    assert [p for p in left.problems if p["what"] != "no-gpu"] == []
+    assert not any("holds the token ids" in line for line in verdict.warnings(summarize(left)))
+
+
+def test_details_that_go_after_them_take_the_rest_along(copy: Path) -> None:
+    Cap(str(copy), node_id(), 1).keep()
+    assert captured(copy) == {}
+    dropped = rltrace.open_run(copy).dropped
+    assert dropped is not None
+    details, tokens = dropped_lines(dropped)
+    assert details.startswith("the oldest details of steps 0 to 3 were dropped")
+    assert tokens.startswith("captured tokens were dropped")
+
+
+def test_the_report_says_that_they_are_there(run: Path) -> None:
+    summary = summarize(rltrace.open_run(run))
+    held = "this run holds the token ids of prompts and responses (--capture-tokens)"
+    (line,) = (line for line in verdict.warnings(summary) if line.startswith(held))
+    document = to_json.render(summary)
+    assert document["run"]["token_ids"] is True
+    assert line in document["warnings"]
+    assert markdown.render(summary).count("--capture-tokens") == 1
+    assert html.render(rltrace.open_run(run), summary).count("this run holds the token ids") == 1
+
+
+def test_the_report_says_that_none_were_at_hand(tmp_path: Path) -> None:
+    job = "import rltrace\nwith rltrace.step(0), rltrace.trajectory('x'): print('done')\n"
+    summary = summarize(rltrace.open_run(recorded(tmp_path, job=job)))
+    assert summary.run.token_ids is False
+    said = "--capture-tokens was asked for, and this run holds no token ids"
+    assert any(line.startswith(said) for line in verdict.warnings(summary))
+
+
+def test_of_the_captured_samples_the_query_tells_the_worst_and_the_best(run: Path) -> None:
+    found = json.loads(invoke("query", run, "@captured_samples", "--json").stdout)
+    assert [row["reward"] for row in found] == sorted([*range(5)] * 4 + [*range(195, 200)] * 4)
+    had = expected()
+    for row in found:
+        prompt, response = had[row["trajectory"]]
+        assert (row["prompt_token_ids"], row["response_token_ids"]) == (prompt, response)
+        assert row["used_in_step"] == (prompt or [-1])[0]
+    shown = invoke("query", run, "@captured_samples", "--csv")
+    assert (shown.exit_code, len(shown.stdout.splitlines())) == (0, 41)
+
+
+def test_a_run_that_a_program_begins_itself_is_not_asked_by_what_was(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    environment = {"RLTRACE_CAPTURE_TOKENS": "1"}  # left in a shell of a run that has ended
+    done = untraced(sys.executable, "own.py", cwd=tmp_path, **environment)
+    assert done.returncode == 0, done.stderr
+    assert captured(tmp_path / "own") == {}
+    (tmp_path / "job.py").write_text(JOB)
+    words = ("--out", "run", "--", sys.executable, "job.py")
+    assert wrapped(tmp_path, *words, **environment).returncode == 0
+    assert captured(tmp_path / "run") == {}
+
+
+def test_a_wrap_within_a_run_says_that_it_joins_it(tmp_path: Path) -> None:
+    inner = ("-m", "rltrace.cli", "wrap", "--capture-tokens", "--", sys.executable, "-c", "0")
+    done = wrapped(tmp_path, "--out", "run", "--", sys.executable, *inner)
+    assert done.returncode == 0
+    assert "--capture-tokens: this joins the outer run" in done.stderr

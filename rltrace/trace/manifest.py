@@ -103,7 +103,9 @@ def read_manifest(run: Path) -> Manifest | None:
 
 
 def _are_there(folder: Path, files: list[Path]) -> bool:
-    """Whether all are plain files in the folder, or in folders of its own."""
+    """Whether all are plain files in the folder, or in folders of its own, and no two the same."""
+    if len(set(files)) < len(files):
+        return False
     for inside in {file.parent for file in files}:
         plain, _ = own_files(inside, ".parquet")
         if {file for file in files if file.parent == inside} - {*plain}:

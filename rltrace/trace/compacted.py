@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.manifest import Manifest
+from rltrace.trace.real_times import of_real_times
 from rltrace.trace.schema import TABLES, WIDTH_BYTES, Column
 from rltrace.trace.sources import PROCESS, check_stated
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 def table_columns(manifest: Manifest, table: str) -> dict[str, NDArray[Any]]:
     """The columns of a table, `process` among them, without rows of a process that the run does not
-    have. Errors: `RltraceError` where it is none."""
+    have, or of no possible time. Errors: `RltraceError` where it is none."""
     paths = [part.path for part in manifest.tables[table]]
     rows = _read(*paths)
     try:
@@ -27,7 +28,10 @@ def table_columns(manifest: Manifest, table: str) -> dict[str, NDArray[Any]]:
         raise RltraceError(f"{paths[0].parent} cannot be read: {error}") from None
     process = columns[PROCESS.name]
     known = (process >= 0) & (process < len(manifest.processes))
-    return columns if known.all() else {name: of[known] for name, of in columns.items()}
+    if not known.all():
+        columns = {name: of[known] for name, of in columns.items()}
+    real, _ = of_real_times(TABLES[table], [*columns.values()])
+    return dict(zip(columns, real, strict=True))
 
 
 def name_texts(manifest: Manifest) -> list[str]:

@@ -20,6 +20,7 @@ from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.files import RunFiles
 from rltrace.trace.narrowed import Narrowed, Range
 from rltrace.trace.processes import Process
+from rltrace.trace.real_times import EVER_NS
 from rltrace.trace.recorded import recorded_until
 from rltrace.trace.refused import refused
 from rltrace.trace.regrouped import GROUPED, regrouped
@@ -164,7 +165,7 @@ class Run:
             steps: list[tuple[int, int, int, int]] = self._database.execute(rows).fetchall()
         except duckdb.Error as error:
             raise _unreadable(self.path / run_dir.PARQUET, error) from None
-        return [step for step in steps if None not in step]
+        return [step for step in steps if None not in step and 0 < step[1] < EVER_NS]
 
     def narrow(self, to: Range) -> None:
         """From now on the tables hold the rows of a range of time, and `meta` says that the run

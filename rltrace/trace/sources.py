@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rltrace.trace.errors import RltraceError
+from rltrace.trace.real_times import EVER_NS
 from rltrace.trace.schema import Column
 
 if TYPE_CHECKING:
@@ -36,12 +37,17 @@ def rows_of(
     columns: Sequence[Column],
     processes: int,
 ) -> str:
-    """The rows of Parquet files with these columns, one file after the other, of the first so many
-    `processes`: the run has no others. Errors: `RltraceError` for what is none of rltrace's;
-    duckdb.Error for what is no Parquet."""
+    """The rows of Parquet files with these columns, one file after the other: those of the first so
+    many `processes`, as the run has no others, and of times that a clock can have shown. Errors:
+    `RltraceError` for what is none of rltrace's; duckdb.Error for what is no Parquet."""
     check_rows(database, paths)
     check_columns(database, paths, columns)
-    return f"(FROM {parquet_of(paths)} WHERE process BETWEEN 0 AND {processes - 1})"
+    real = "".join(
+        f' AND "{column.name}" BETWEEN {-EVER_NS if i else 1} AND {EVER_NS - 1}'
+        for i, column in enumerate(columns)
+        if column.is_time
+    )
+    return f"(FROM {parquet_of(paths)} WHERE process BETWEEN 0 AND {processes - 1}{real})"
 
 
 def check_rows(database: duckdb.DuckDBPyConnection, paths: Sequence[Path]) -> None:

@@ -171,3 +171,15 @@ def test_steps_that_are_none_are_none(run: Path) -> None:
     steps.write_bytes(b"no parquet")
     with pytest.raises(RltraceError, match="cannot be read"):
         rltrace.open_run(run).step_rows()
+
+
+@pytest.mark.parametrize("time_ns", [1 << 62, -5, -(1 << 63)])
+def test_rows_of_no_possible_time_are_left_out(run: Path, time_ns: int) -> None:
+    whole = rltrace.open_run(run).sql("SELECT count(*) FROM spans").fetchall()
+    change(
+        spans_of(run),
+        with_column("start_ns", lambda old: pa.array([time_ns, *old.to_pylist()[1:]], pa.int64())),
+    )
+    assert whole == [(6,)]
+    assert rltrace.open_run(run).sql("SELECT count(*) FROM spans").fetchall() == [(5,)]
+    assert len(Follower(run).poll()["spans"]) == 5

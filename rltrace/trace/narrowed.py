@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rltrace.trace.manifest import EVER_NS, Manifest
+from rltrace.trace.manifest import Manifest
+from rltrace.trace.real_times import EVER_NS
 from rltrace.trace.schema import TABLES, Table
 from rltrace.trace.vocabulary import Stage
 

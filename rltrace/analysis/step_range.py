@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from rltrace.analysis.steps import Window, steps_of
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
-from rltrace.trace.manifest import EVER_NS
 from rltrace.trace.narrowed import Range
+from rltrace.trace.real_times import EVER_NS
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run

@@ -69,6 +69,8 @@ class Commands(click.Group):
             if str(error) != _DUCKDB_INTERRUPTED:
                 raise
             _fail("interrupted", _INTERRUPTED)
+        except MemoryError:
+            _fail("this takes more memory than there is: ask of fewer steps", UNREADABLE)
         except OSError as error:
             output.discard()
             if isinstance(error, BrokenPipeError):

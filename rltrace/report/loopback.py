@@ -1,4 +1,4 @@
-"""Who may ask a server that listens on this machine only.
+"""Who may ask a server that listens on this machine only, and how many at once.
 
 A page of somebody else's may have its own name lead to 127.0.0.1 and then read what is served there
 as if it were its own (DNS rebinding). The browser says which name it asked for.
@@ -6,8 +6,18 @@ as if it were its own (DNS rebinding). The browser says which name it asked for.
 
 from __future__ import annotations
 
+import socket
+import threading
 from ipaddress import ip_address
+from socketserver import ThreadingTCPServer
+from typing import Any
 from urllib.parse import urlsplit
+
+MOST_AT_ONCE = 32
+"""Connections that are answered at once, each in a thread; further ones are hung up on."""
+
+SILENCE_S = 10.0
+"""Whoever asks and says no more for so long is hung up on."""
 
 
 def is_loopback(host: str) -> bool:
@@ -24,3 +34,40 @@ def names_loopback(header: str | None) -> bool:
         return is_loopback(urlsplit(f"//{header or ''}").hostname or "")
     except ValueError:
         return False
+
+
+class BoundedServer(ThreadingTCPServer):
+    """Answers a few connections at once, however many there are: a thread for each would be all
+    that the job beside it may have."""
+
+    daemon_threads = True
+    allow_reuse_address = True
+    request_queue_size = 2 * MOST_AT_ONCE
+
+    def __init__(self, *given: Any) -> None:
+        self._room = threading.BoundedSemaphore(MOST_AT_ONCE)
+        super().__init__(*given)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """As of `ThreadingTCPServer`, while there is room."""
+        if not self._room.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # no thread is to be had
+            self._room.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """As of `ThreadingTCPServer`."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        """Answers one that may fall silent."""
+        if isinstance(request, socket.socket):
+            request.settimeout(SILENCE_S)
+        super().finish_request(request, client_address)

@@ -8,11 +8,12 @@ on.
 from __future__ import annotations
 
 import fcntl
+import hmac
 import secrets
 import socket
 import struct
 import threading
-from time import monotonic_ns
+from time import monotonic_ns, sleep
 from typing import NamedTuple
 
 SAMPLES = 64
@@ -20,6 +21,8 @@ TOKEN_BYTES = 16
 _STAMPS = struct.Struct("<qq")
 _ASK = b"rltrace?"
 _TIMEOUT_S = 2.0
+_MOST_AT_ONCE = 64
+_AGAIN_S = 1.0
 _SIOCGIFADDR = 0x8915
 
 
@@ -39,29 +42,41 @@ class Server:
         """Errors: OSError when no port can be had."""
         self.token = secrets.token_hex(TOKEN_BYTES // 2)
         self._socket = socket.create_server(("", 0), backlog=64)
+        self._room = threading.BoundedSemaphore(_MOST_AT_ONCE)
         self.port: int = self._socket.getsockname()[1]
         threading.Thread(target=self._accept, name="rltrace-clock", daemon=True).start()
 
     def _accept(self) -> None:
         while True:
+            self._room.acquire()
             try:
                 peer, _ = self._socket.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._answer, args=(peer,), daemon=True).start()
+            except OSError:  # no descriptor free, say: that passes
+                self._room.release()
+                sleep(_AGAIN_S)
+                continue
+            try:
+                threading.Thread(target=self._answer, args=(peer,), daemon=True).start()
+            except RuntimeError:  # no thread free
+                peer.close()
+                self._room.release()
 
     def _answer(self, peer: socket.socket) -> None:
         with peer:
             try:
                 peer.settimeout(_TIMEOUT_S)
                 peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                if _receive(peer, TOKEN_BYTES) != self.token.encode():
+                # At once, or a stranger could hold on to a thread byte by byte.
+                said = peer.recv(TOKEN_BYTES, socket.MSG_WAITALL)
+                if not hmac.compare_digest(said, self.token.encode()):
                     return
                 while _receive(peer, len(_ASK)) == _ASK:
                     received = monotonic_ns()
                     peer.sendall(_STAMPS.pack(received, monotonic_ns()))
             except OSError:
                 return
+            finally:
+                self._room.release()
 
 
 def measure(addresses: list[str], port: int, token: str, samples: int = SAMPLES) -> Offset:

@@ -15,10 +15,9 @@ import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from socketserver import ThreadingTCPServer
 
 from rltrace.analysis.meters.of_run import RunMeters
-from rltrace.report.loopback import is_loopback, names_loopback
+from rltrace.report.loopback import BoundedServer, is_loopback, names_loopback
 from rltrace.report.prometheus import CONTENT_TYPE, Families, exposition, families
 from rltrace.run.reading import check_followed
 from rltrace.run.signals import ended_by_signal
@@ -100,11 +99,8 @@ def serve(
             thread.join()
 
 
-class _Server(ThreadingTCPServer):
+class _Server(BoundedServer):
     """(An `HTTPServer` asks the DNS for its own name first, which may take long.)"""
-
-    daemon_threads = True
-    allow_reuse_address = True
 
     def __init__(self, host: str, port: int, handler: type[BaseHTTPRequestHandler]) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET

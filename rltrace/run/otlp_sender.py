@@ -90,7 +90,7 @@ class _Sender:
             partly = json.loads(answer or b"{}").get("partialSuccess") or {}
             self.rejected += int(partly.get("rejectedSpans", 0))
             self.said = str(partly.get("errorMessage") or self.said)
-        except (ValueError, TypeError, AttributeError):
+        except (ValueError, TypeError, AttributeError, RecursionError):
             return  # it took them, and told so in another form (protobuf)
 
 

@@ -24,6 +24,8 @@ from rltrace.sync.wire import HEARTBEAT_S, Address, Connection, LinkError, Pace,
 from rltrace.trace.errors import RltraceError
 
 _MOST_WAIT_S = 30.0
+_MOST_STRANGERS = 64
+"""Connections that have not proved yet to know the token; further ones wait to be accepted."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ class Server:
         self._connections: set[Connection] = set()
         self._lock = threading.Lock()
         self._ended = threading.Event()
+        self._strangers = threading.BoundedSemaphore(_MOST_STRANGERS)
         self.wants_changes = False
         """Whether some child asked for changes."""
         self.sent_bytes = 0
@@ -103,20 +106,27 @@ class Server:
 
     def _accept(self) -> None:
         while not self._ended.is_set():
+            if not self._strangers.acquire(timeout=HEARTBEAT_S):
+                continue
             try:
                 sock, _ = self._listener.accept()
             except OSError:
-                if self._ended.is_set():
-                    return
+                self._strangers.release()
                 self._ended.wait(HEARTBEAT_S)  # no descriptor free, say: that passes
                 continue
-            self._start(self._serve, "serve", sock)
+            try:
+                self._start(self._serve, "serve", sock)
+            except RuntimeError:  # no thread free
+                sock.close()
+                self._strangers.release()
 
     def _serve(self, sock: socket.socket) -> None:
         try:
             connection = Connection.accept(sock, self._token, self._pace)
         except (LinkError, RefusedError):
             return
+        finally:
+            self._strangers.release()
         with self._lock:
             self._connections.add(connection)
         try:

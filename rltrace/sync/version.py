@@ -7,6 +7,7 @@ import re
 from dataclasses import asdict, dataclass
 
 from rltrace.trace.errors import RltraceError
+from rltrace.trace.texts import parsed
 
 MOST_EPOCHS = 1 << 16
 MOST_VERSIONS = 1 << 40
@@ -86,7 +87,7 @@ class Manifest:
     def from_json(text: str) -> Manifest:
         """Errors: `RltraceError` for a text that is no manifest."""
         try:
-            said = json.loads(text)
+            said = parsed(text)
             return Manifest(
                 Version.parse(said["version"]),
                 int(said["step"]),

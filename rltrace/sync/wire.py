@@ -223,12 +223,22 @@ class Connection:
     def _challenge(self, token: bytes) -> None:
         nonce = secrets.token_bytes(_NONCE_BYTES)
         self.write([_GREETING + nonce])
-        answer = self.read(_NONCE_BYTES + 32)
+        answer = self._read_at_once(_NONCE_BYTES + 32)
         nonces = nonce + answer[:_NONCE_BYTES]
         if not hmac.compare_digest(answer[_NONCE_BYTES:], _proof(token, b"client", nonces)):
             self.write([_REFUSED])
             raise RefusedError("a client had another token")
         self.write([_WELCOME, _proof(token, b"server", nonces)])
+
+    def _read_at_once(self, count: int) -> bytes:
+        """As `read`, of a stranger, who may not take his time byte by byte. Errors: `LinkError`."""
+        try:
+            data = self._sock.recv(count, socket.MSG_WAITALL)
+        except OSError as error:
+            raise LinkError(f"the connection broke: {error}") from error
+        if len(data) < count:
+            raise LinkError("the other side does not say what it knows")
+        return data
 
     def read_into(self, target: memoryview) -> None:
         """Fills `target`. Errors: `LinkError`; it may then be filled in part."""

@@ -126,12 +126,12 @@ def align(
         reference = next(iter(sorted(pairs)), reference)
     if reference not in pairs:
         return {}
-    by_edge: dict[tuple[str, str], list[Exchange]] = {}
+    by_peer: dict[str, dict[str, list[Exchange]]] = {}
     for e in exchanges:
-        by_edge.setdefault((e.node, e.peer), []).append(e)
+        by_peer.setdefault(e.peer, {}).setdefault(e.node, []).append(e)
         # Seen from the other side, the same measurement at the other clock's time.
         turned = Exchange(e.peer, e.node, e.at_ns + e.offset_ns, -e.offset_ns, e.rtt_ns)
-        by_edge.setdefault((e.peer, e.node), []).append(turned)
+        by_peer.setdefault(e.node, {}).setdefault(e.peer, []).append(turned)
 
     base = _real_minus_monotonic(pairs[reference])
     nothing = np.empty(0, np.int64)
@@ -139,8 +139,8 @@ def align(
     waiting = deque([reference])
     while waiting:  # breadth first: the fewest hops, so the smallest sum of bounds
         known = clocks[waiting.popleft()]
-        for (node, peer), measured in by_edge.items():
-            if peer == known.node and node not in clocks:
+        for node, measured in by_peer.get(known.node, {}).items():
+            if node not in clocks:
                 clocks[node] = _through(known, node, measured)
                 waiting.append(node)
     for node, own in pairs.items():

@@ -20,6 +20,7 @@ from rltrace.trace.names import name_of
 from rltrace.trace.own_files import NO_PLAIN_FILE, lines_of, own_files, read_own
 from rltrace.trace.parents import roles_of_parents
 from rltrace.trace.processes import Process, described
+from rltrace.trace.real_times import of_real_times
 from rltrace.trace.schema import TABLES
 from rltrace.trace.segments import read_segments, segments_in
 from rltrace.trace.stated import PROCESS as PROCESS_KINDS
@@ -194,7 +195,7 @@ class RunFiles:
 
     def translated(self, name: str, who: str, stored: Columns) -> Columns:
         """Columns of rows that a process stored, with aligned times and global name ids, and its
-        number."""
+        number. What began at no time that a clock can have shown is left out, and named."""
         number = self.number_of(who)
         clock = self.clocks.get(self.processes[number].node)
         columns = []
@@ -205,7 +206,11 @@ class RunFiles:
                 columns.append(self._global_names(who, values))
             else:
                 columns.append(values)
-        columns.append(np.full(len(stored[0]), number, np.int32))
+        columns, left_out = of_real_times(TABLES[name], columns)
+        if left_out:
+            said = f"{left_out:,} rows of no possible time: left out"
+            self.problem("impossible-times", f"{name} of {who}", said)
+        columns.append(np.full(len(columns[0]), number, np.int32))
         return columns
 
     def number_of(self, who: str) -> int:

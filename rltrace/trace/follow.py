@@ -34,6 +34,7 @@ from rltrace.trace.names import FollowedNames
 from rltrace.trace.own_files import follows_links, read_own
 from rltrace.trace.parents import roles_of_parents
 from rltrace.trace.processes import Process, described
+from rltrace.trace.real_times import of_real_times
 from rltrace.trace.schema import EVENT_TABLES, Table
 from rltrace.trace.segment import STREAM
 from rltrace.trace.stated import PROCESS as PROCESS_KINDS
@@ -227,11 +228,12 @@ class Follower:
     def _rows(self, table: Table, parts: list[tuple[str, Columns]]) -> Rows:
         parts = [(who, columns) for who, columns in parts if len(columns[0])]
         numbers = [self._number(who) for who, _ in parts]
-        whole = joined(table, [self._translated(table, who, columns) for who, columns in parts])
+        translated = [self._translated(table, who, columns) for who, columns in parts]
+        whole = joined(table, translated)
         for column, _ in make_unknown(table, whole):
             self.problems[f"{table.name}.{column}"] = "values below zero, taken as unknown"
         named = dict(zip([c.name for c in table.columns], whole, strict=True))
-        lengths = [len(columns[0]) for _, columns in parts]
+        lengths = [len(columns[0]) for columns in translated]
         named["process"] = np.repeat(np.array(numbers, np.int64), lengths)
         return Rows(named)
 
@@ -250,7 +252,10 @@ class Follower:
                 translated.append(self._names.translated(who, values))
             else:
                 translated.append(values)
-        return translated
+        real, left_out = of_real_times(table, translated)
+        if left_out:
+            self.problems[f"{table.name} of {who}"] = "rows of no possible time, left out"
+        return real
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:

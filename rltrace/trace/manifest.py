@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rltrace.trace.own_files import own_files, read_own
+from rltrace.trace.real_times import EVER_NS
 from rltrace.trace.run_dir import PARQUET
 from rltrace.trace.schema import CAPTURED_TOKENS, EVENT_TABLES, SCHEMA_VERSION, TABLES
 from rltrace.trace.segment import STREAM
@@ -20,12 +21,11 @@ from rltrace.trace.stated import problem_of
 from rltrace.trace.taken import Taken
 from rltrace.trace.texts import parsed
 
-LOADING_PROBLEMS = ("torn-file", "no-process-file", "negative-values")
+LOADING_PROBLEMS = ("torn-file", "no-process-file", "negative-values", "impossible-times")
 """Problems that are seen when segments are read, and would be forgotten with them."""
 
 MANIFEST_FILE = "manifest.json"
 NAMES_FILE, STEPS_FILE = "names.parquet", "steps.parquet"
-EVER_NS = 1 << 62
 PART_BYTES = 64 << 20
 """Bytes of the rows of a part, as segments have them: about a million spans."""
 
@@ -103,7 +103,9 @@ def read_manifest(run: Path) -> Manifest | None:
 
 
 def _are_there(folder: Path, files: list[Path]) -> bool:
-    """Whether all are plain files in the folder, or in folders of its own."""
+    """Whether all are plain files in the folder, or in folders of its own, and no two the same."""
+    if len(set(files)) < len(files):
+        return False
     for inside in {file.parent for file in files}:
         plain, _ = own_files(inside, ".parquet")
         if {file for file in files if file.parent == inside} - {*plain}:

@@ -7,13 +7,14 @@ the range began counts where its process recorded anything later: else it was lo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rltrace.trace.manifest import EVER_NS, Manifest
+from rltrace.trace.manifest import Manifest
+from rltrace.trace.real_times import EVER_NS
 from rltrace.trace.schema import CAPTURED_TOKENS, TABLES, Table
-from rltrace.trace.sources import parquet_of
 from rltrace.trace.vocabulary import Stage
 
 if TYPE_CHECKING:
@@ -42,17 +43,19 @@ class Range:
 
 
 class Narrowed:
-    """Makes the tables of a range in `database`. `rest` gives the table of the rows of one that are
-    in segments, None where there are none."""
+    """Makes the tables of a range in `database`. `rows_of` gives the rows of files of a table, and
+    `rest` the table of those that are in segments, None where there are none."""
 
     def __init__(
         self,
         database: duckdb.DuckDBPyConnection,
         manifest: Manifest | None,
+        rows_of: Callable[[str, Sequence[Path]], str],
         rest: Callable[[str], str | None],
         of: Range,
     ) -> None:
-        self._database, self._manifest, self._rest, self._of = database, manifest, rest, of
+        self._database, self._manifest, self._of = database, manifest, of
+        self._rows_of, self._rest = rows_of, rest
         self._made: set[str] = set()
 
     def make(self, name: str) -> None:
@@ -70,14 +73,14 @@ class Narrowed:
         if self._manifest is not None:
             parts, carried = self._manifest.between(name, since, until)
             if parts:
-                found.append(f"FROM {parquet_of([part.path for part in parts])}")
+                found.append(f"FROM {self._rows_of(name, [part.path for part in parts])}")
             if carried:
                 began = f'WHERE "{marker}" < {parts[0].from_ns}'
-                found.append(f"FROM {parquet_of(carried)} {began}")
+                found.append(f"FROM {self._rows_of(name, carried)} {began}")
         if (rest := self._rest(name)) is not None:
             found.append(f"FROM {rest}")
         if not found and self._manifest is not None:
-            found = [f"FROM {parquet_of([self._manifest.tables[name][0].path])} LIMIT 0"]
+            found = [f"FROM {self._rows_of(name, [self._manifest.tables[name][0].path])} LIMIT 0"]
         return " UNION ALL BY NAME ".join(found)
 
     def _most_rows(self, name: str) -> int:
@@ -148,7 +151,7 @@ class Narrowed:
                 return
             had = database.execute(f"SELECT count(*) FROM raw_{name}").fetchall()
             database.execute(
-                f"INSERT INTO raw_{name} BY NAME FROM {parquet_of([part.path])} "
+                f"INSERT INTO raw_{name} BY NAME FROM {self._rows_of(name, [part.path])} "
                 f"WHERE trajectory IN ({missing})"
             )
             if database.execute(f"SELECT count(*) FROM raw_{name}").fetchall() == had:

@@ -17,7 +17,8 @@ import pyarrow as pa
 from rltrace.trace.counted import make_unknown
 from rltrace.trace.cuts import Ints, cuts
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.manifest import EVER_NS, Part
+from rltrace.trace.manifest import Part
+from rltrace.trace.real_times import EVER_NS
 from rltrace.trace.schema import Table
 from rltrace.trace.segments import Batch
 from rltrace.trace.stream import Columns, joined

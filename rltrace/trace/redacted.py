@@ -17,21 +17,26 @@ REDACTED = "[redacted]"
 
 _OF_NAMES = (
     *("key", "token", "secret", "pass", "pwd", "credential", "auth", "bearer", "signature", "sig="),
-    "cookie",
+    *("cookie", "jwt", "creds", "webhook"),
 )
 _OF_FORMS = (
     *("sk-", "sk_", "rk_", "hf_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-"),
     *("xox", "akia", "asia", "aiza", "eyj", "ya29.", "npm_", "pypi-", "-----begin", "wandb_v"),
-    *("nvapi-", "gsk_", "r8_"),
+    *("nvapi-", "gsk_", "r8_", "xapp-", "sg.", "xai-", "pplx-", "csk-", "fw_", "tgp_v", "lsv2_"),
+    *("dop_v", "dckr_pat_", "absk", "hooks.slack.com", "/api/webhooks"),
 )
 """A word that has none of these in it holds no secret: most processes never load `re`."""
 
 _SECRET = {
     *("secret", "secrets", "password", "passwords", "passwd", "passphrase", "pwd"),
     *("credential", "credentials", "apikey", "accesskey", "secretkey", "privatekey"),
-    *("authorization", "auth", "authtoken", "accesstoken", "cookie", "sig", "bearer"),
+    *("authorization", "auth", "authtoken", "accesstoken", "cookie", "sig", "bearer", "authkey"),
+    *("apitoken", "hftoken", "jwt", "creds", "webhook"),
 }
 """Last words of a name whose value is a secret."""
+
+_ENDS_OF_SECRETS = ("password", "passwd", "apikey")
+"""Ends of such words where nothing divides them: `PGPASSWORD`."""
 
 _SECRET_KEYS = {
     *("access", "account", "anthropic", "api", "app", "auth", "aws", "azure", "client", "comet"),
@@ -60,13 +65,20 @@ def redacted(words: Iterable[object]) -> list[str]:
     texts = [str(word) for word in words]
     found = []
     option = ""  # the word before, if its value follows
-    for text in texts:
+    for number, text in enumerate(texts):
         is_option = text.startswith("-")
         follows = bool(option) and not is_option and _names_secret(option)
-        hidden = follows and not _is_plain(option, text)
+        hidden = (follows and not _is_plain(option, text)) or (
+            not is_option and _logs_in(texts[:number])
+        )
         found.append(REDACTED if hidden else _without_secrets(text))
         option = text if is_option and "=" not in text and _has(text, _OF_NAMES) else ""
     return found
+
+
+def _logs_in(before: list[str]) -> bool:
+    """Whether a key follows these words: `wandb login KEY`."""
+    return before[-1:] == ["login"] and before[-2:][0].rpartition("/")[2] == "wandb"
 
 
 def _has(text: str, hints: tuple[str, ...]) -> bool:
@@ -81,13 +93,15 @@ def _names_secret(name: str) -> bool:
         return False
     last = words[-1].lower()
     before = words[-2].lower() if len(words) > 1 else ""
-    if last == "key":
+    if last in ("key", "keys"):
         return before in _SECRET_KEYS
     if last == "token":
         return before not in _TOKENS_OF_TEXT
     if last == "signature":
         return before in ("amz", "goog")  # of a signed URL
-    return last in _SECRET or (last == "pass" and before in _PASSES)
+    return (
+        last in _SECRET or last.endswith(_ENDS_OF_SECRETS) or (last == "pass" and before in _PASSES)
+    )
 
 
 def _is_plain(name: str, value: str) -> bool:
@@ -99,24 +113,50 @@ def _without_secrets(text: str) -> str:
     """A word with the secrets inside it replaced."""
     if "://" in text and "@" in text:
         text = _pattern("url").sub(rf"\1{REDACTED}@", text)
-    if _has(text, ("bearer", "basic")):
+    if _has(text, ("bearer", "basic", "authorization")):
         text = _pattern("scheme").sub(rf"\1 {REDACTED}", text)
     if _has(text, _OF_FORMS):
         text = _pattern("form").sub(REDACTED, text)
-    if not _has(text, _OF_NAMES) or not ("=" in text or ":" in text):
+    if "wandb" in text and "login" in text:
+        text = _pattern("login").sub(rf"\1{REDACTED}", text)
+    if not _has(text, _OF_NAMES):
         return text
+    if "-" in text and " " in text:
+        text = _without_values("option", text)
+    return _without_values("name", text) if "=" in text or ":" in text else text
+
+
+def _without_values(kind: str, text: str) -> str:
+    """A word with the values left out that follow a `name` of a secret (`key=VALUE`), or an
+    `option` that is one (`--key VALUE`, in the command of a shell)."""
     parts = []
     at = 0
-    while found := _pattern("name").search(text, at):
+    while found := _pattern(kind).search(text, at):
         parts.append(text[at : found.end()])
         at = found.end()
         name, quote = found.group("name", "quote")
         if not _names_secret(name):
             continue
-        value = _pattern(quote or "value").match(text, at).group()
+        value = _pattern(_ended_by(quote, text, at)).match(text, at).group()
+        if kind == "name" and not quote and _is_all(text, found):
+            value = text[at:]
         parts.append(value if _is_plain(name, value) or REDACTED in value else REDACTED)
         at += len(value)
     return "".join((*parts, text[at:]))
+
+
+def _ended_by(quote: str, text: str, at: int) -> str:
+    """Which expression a value is that begins at a place, behind a quote or none."""
+    if quote.strip("\\"):
+        return quote if len(quote) == 1 else f"escaped {quote[-1]}"
+    return text[at : at + 1] if text[at : at + 1] in ("[", "{") else "value"
+
+
+def _is_all(text: str, found: Any) -> bool:
+    """Whether a word is one setting and nothing else, so that its value is all of the rest."""
+    return (
+        not text[: found.start()].strip("-+") and text[found.end() - 1] == "=" and " " not in text
+    )
 
 
 _FORMS = "|".join(
@@ -136,6 +176,17 @@ _FORMS = "|".join(
         r"nvapi-[\w-]{20,}",
         r"gsk_\w{20,}",
         r"r8_\w{30,}",
+        r"xapp-[\w-]{20,}",
+        r"SG\.[\w-]{16,}\.[\w-]{16,}",
+        r"(?:xai|pplx|csk)-\w{32,}",
+        r"fw_[A-Za-z0-9]{20,}",
+        r"tgp_v\d_[\w-]{20,}",
+        r"lsv2_(?:pt|sk)_\w{20,}",
+        r"dop_v\d_\w{32,}",
+        r"dckr_pat_[\w-]{20,}",
+        r"ABSK[\w+/=]{40,}",
+        r"hooks\.slack\.com/services/[\w/-]{10,}",
+        r"discord(?:app)?\.com/api/webhooks/\d+/[\w-]{10,}",
         r"eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*",  # a JSON web token
     )
 )
@@ -143,13 +194,20 @@ _FORMS = "|".join(
 _EXPRESSIONS = {
     "'": "[^']*",
     '"': '[^"]*',
+    "escaped '": r"[^'\\]*",
+    'escaped "': r'[^"\\]*',
+    "[": r"\[[^\]]*\]?",
+    "{": r"\{[^}]*\}?",
     "value": r"[^\s'\"&;,)}]*",
     "word": r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+",
-    "url": r"(\b[a-zA-Z][\w+.-]{0,30}://)[^/\s@'\"]+@",
-    "scheme": r"\b([Bb]earer|[Bb]asic|BEARER|BASIC)\s+[\w+/=.~-]{6,}",
+    "url": r"(\b[a-zA-Z][\w+.-]{0,30}://)[^/?#\s'\"]+@",
+    "scheme": r"\b([Bb]earer|[Bb]asic|BEARER|BASIC|[Aa]uthorization['\"]?\s*[:=]\s*['\"]?[\w-]+)"
+    r"\s+[\w+/=.~-]{6,}",
+    "login": r"(\bwandb[\s.]+login(?:\s+--[\w-]+)*[\s(]+(?:key=)?['\"]?)[\w-]{20,}",
     "form": rf"(?<![\w-])(?:{_FORMS})|(?s:-----BEGIN [A-Z ]*PRIVATE KEY-----"
     r".*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z))",
-    "name": r"(?<![\w.-])(?P<name>[\w.-]+)['\"]?\]?\s*(?:=|:(?!//))\s*(?P<quote>['\"]?)",
+    "name": r"(?<![\w.-])(?P<name>[\w.-]+)\\*['\"]?\]?\s*(?:=|:(?!//))\s*(?P<quote>\\*['\"]?)",
+    "option": r"(?<![\w.-])--?(?P<name>[A-Za-z][\w.-]*)\s+(?!-)(?P<quote>\\*['\"]?)",
 }
 
 _compiled: dict[str, Pattern[str]] = {}

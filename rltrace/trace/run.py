@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -22,13 +22,22 @@ from rltrace.trace.files import RunFiles
 from rltrace.trace.lives import LIVES
 from rltrace.trace.narrowed import Narrowed, Range
 from rltrace.trace.processes import Process
+from rltrace.trace.real_times import EVER_NS
 from rltrace.trace.recorded import recorded_until
 from rltrace.trace.refused import refused
 from rltrace.trace.regrouped import GROUPED, regrouped
 from rltrace.trace.regrouped import NAME as REGROUPED
-from rltrace.trace.schema import TABLES
+from rltrace.trace.schema import TABLES, Column
 from rltrace.trace.signals import SAMPLE_REWARDS, WEIGHTS, reward_weights, signals, weights_table
-from rltrace.trace.sources import parquet_of, quoted
+from rltrace.trace.sources import (
+    PROCESS,
+    check_columns,
+    check_rows,
+    parquet_of,
+    pattern_of,
+    quoted,
+    rows_of,
+)
 from rltrace.trace.stream import Columns
 from rltrace.trace.views import BASES, LAGS, RECORDED, RECORDED_VIEW, view_statements
 from rltrace.trace.vocabulary import Stage
@@ -39,6 +48,11 @@ if TYPE_CHECKING:
 _STEP_COLUMNS = "step, start_ns, end_ns, process"
 _LIVES = ("sample_lives", "told_uses")
 _REGROUPED = (REGROUPED, "grouped_trajectories", "signals", *_LIVES)
+
+_ODD_NAMES = """
+SELECT id FROM names GROUP BY id HAVING count(*) > 1 OR id IS NULL OR any_value(text) IS NULL
+"""
+"""Each name has one text: else every row that has the name would come as often."""
 
 _GAP = r"(?:\s|--[^\n]*|/\*.*?\*/)*"
 _FIRST_WORD = re.compile(
@@ -143,26 +157,21 @@ class Run:
         neither: for questions from somebody else. What spills to disk still does."""
         manifest = self._files.manifest
         own = [] if manifest is None else manifest.files
-        paths = ", ".join(map(quoted, own))
+        paths = ", ".join(map(quoted, {*own, *map(pattern_of, own)}))
         self._database.execute(f"SET allowed_paths = [{paths}]")
         self._database.execute("SET enable_external_access = false")
         self._database.execute("SET lock_configuration = true")
 
     def step_rows(self) -> list[tuple[int, int, int, int]]:
         """All spans of steps, `(step, start_ns, end_ns or -1, process)`, by their start."""
-        of_steps = f"WHERE stage = {int(Stage.STEP)}"
-        found = []
-        manifest = self._files.manifest
-        if manifest is not None:
-            parts = [part.path for part in manifest.tables["spans"]]
-            own = manifest.steps is not None
-            source = parquet_of([manifest.steps] if manifest.steps is not None else parts)
-            found.append(f"SELECT {_STEP_COLUMNS} FROM {source} {'' if own else of_steps}")
-        if (rest := self._rest("spans")) is not None:
-            found.append(f"SELECT {_STEP_COLUMNS} FROM {rest} {of_steps}")
-        rows = f"{' UNION ALL '.join(found)} ORDER BY start_ns"
-        steps: list[tuple[int, int, int, int]] = self._database.execute(rows).fetchall()
-        return steps
+        import duckdb
+
+        try:
+            rows = f"{' UNION ALL '.join(self._step_sources())} ORDER BY start_ns"
+            steps: list[tuple[int, int, int, int]] = self._database.execute(rows).fetchall()
+        except duckdb.Error as error:
+            raise _unreadable(self.path / run_dir.PARQUET, error) from None
+        return [step for step in steps if None not in step and 0 < step[1] < EVER_NS]
 
     def narrow(self, to: Range) -> None:
         """From now on the tables hold the rows of a range of time, and `meta` says that the run
@@ -255,6 +264,19 @@ class Run:
         database.register(WEIGHTS, weights_table(reward_weights(self.processes)))
         return database
 
+    def _step_sources(self) -> Iterator[str]:
+        of_steps = f"WHERE stage = {int(Stage.STEP)}"
+        manifest = self._files.manifest
+        if manifest is not None and manifest.steps is not None:
+            columns = [Column(name, "q") for name in _STEP_COLUMNS.split(", ")]
+            yield f"SELECT {_STEP_COLUMNS} FROM {self._rows_of([manifest.steps], columns)}"
+        elif manifest is not None:
+            parts = [part.path for part in manifest.tables["spans"]]
+            source = self._rows_of_table("spans", parts)
+            yield f"SELECT {_STEP_COLUMNS} FROM {source} {of_steps}"
+        if (rest := self._rest("spans")) is not None:
+            yield f"SELECT {_STEP_COLUMNS} FROM {rest} {of_steps}"
+
     def _read(self, name: str) -> Columns:
         if name not in self._columns:
             self._columns[name] = self._files.columns(name)
@@ -316,8 +338,12 @@ class Run:
 
             path = self._files.manifest.names
             try:
+                check_rows(database, [path])
+                check_columns(database, [path], (Column("id", "i"),))
                 source = f"SELECT id::INT AS id, text::VARCHAR AS text FROM {parquet_of([path])}"
                 database.execute(f"CREATE OR REPLACE VIEW names AS {source}")
+                if database.execute(_ODD_NAMES).fetchall():
+                    raise RltraceError(f"{path} holds no names")
             except duckdb.Error as error:
                 raise _unreadable(path, error) from None
             return
@@ -333,7 +359,9 @@ class Run:
     def _narrowed(self) -> Narrowed | None:
         if self._range is None:
             return None
-        return Narrowed(self._database, self._files.manifest, self._rest, self._range)
+        return Narrowed(
+            self._database, self._files.manifest, self._rows_of_table, self._rest, self._range
+        )
 
     def _load(self, name: str) -> None:
         if name in self._loaded:
@@ -356,7 +384,7 @@ class Run:
         sources = []
         if self._files.manifest is not None:
             parts = [part.path for part in self._files.manifest.tables[name]]
-            sources += [f"FROM {parquet_of(parts)}"] if parts else []
+            sources += [f"FROM {self._rows_of_table(name, parts)}"] if parts else []
         if (rest := self._rest(name)) is not None:
             sources.append(f"FROM {rest}")
         whole = " UNION ALL BY NAME ".join(sources)
@@ -366,6 +394,15 @@ class Run:
         goes_on = " OR end_ns = -1" if "end_ns" in names else ""
         until_ns = self.dropped.until_ns_of(name)
         return f'FROM ({whole}) WHERE "{names[0]}" > {until_ns}{goes_on}'
+
+    def _rows_of_table(self, name: str, files: Sequence[Path]) -> str:
+        return self._rows_of(files, (*TABLES[name].columns, PROCESS))
+
+    def _rows_of(self, files: Sequence[Path], columns: Sequence[Column]) -> str:
+        """The rows of compacted files. Errors: as `rows_of`."""
+        manifest = self._files.manifest
+        processes = 0 if manifest is None else len(manifest.processes)
+        return rows_of(self._database, files, columns, processes)
 
     def _rest(self, name: str) -> str | None:
         """The table of what is read from segments; None where nothing is. One that was not there

@@ -1,16 +1,99 @@
-"""Files in the words of SQL."""
+"""The Parquet files of a run in the words of SQL, held against what `compact` writes.
+
+Anybody may have made them: a file of a few kilobytes can state billions of rows, and one that
+somebody else wrote has the types that they liked. Both are told by what the files say of themselves
+before a row of them is read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rltrace.trace.errors import RltraceError
+from rltrace.trace.real_times import EVER_NS
+from rltrace.trace.schema import Column
+
+if TYPE_CHECKING:
+    import duckdb
+
+MOST_SMALL_ROWS = 1 << 26
+ROWS_OF_BYTE = 16
+"""Of a table: rows beyond so many take a byte for each 16 at the least. Real ones take 30 times as
+much, as no two of them begin at the same distance."""
+
+PROCESS = Column("process", "i")
+
+_GLOB = re.compile(r"([*?\[])")
+_STORED = {"b": "INT32", "i": "INT32", "q": "INT64", "f": "FLOAT", "d": "DOUBLE"}
+_SIGNED = ("INT_8", "INT_16", "INT_32", "INT_64")
+
+
+def rows_of(
+    database: duckdb.DuckDBPyConnection,
+    paths: Sequence[Path],
+    columns: Sequence[Column],
+    processes: int,
+) -> str:
+    """The rows of Parquet files with these columns, one file after the other: those of the first so
+    many `processes`, as the run has no others, and of times that a clock can have shown. Errors:
+    `RltraceError` for what is none of rltrace's; duckdb.Error for what is no Parquet."""
+    check_rows(database, paths)
+    check_columns(database, paths, columns)
+    real = "".join(
+        f' AND "{column.name}" BETWEEN {-EVER_NS if i else 1} AND {EVER_NS - 1}'
+        for i, column in enumerate(columns)
+        if column.is_time
+    )
+    return f"(FROM {parquet_of(paths)} WHERE process BETWEEN 0 AND {processes - 1}{real})"
+
+
+def check_rows(database: duckdb.DuckDBPyConnection, paths: Sequence[Path]) -> None:
+    """Errors: `RltraceError` for files that state more rows than they can have."""
+    stated = f"FROM parquet_metadata([{_listed(paths)}]) WHERE column_id = 0"
+    rows = database.execute(f"SELECT sum(row_group_num_rows) {stated}").fetchall()[0][0]
+    check_stated(int(rows or 0), paths)
+
+
+def check_stated(rows: int, paths: Sequence[Path]) -> None:
+    """Errors: `RltraceError` where these files cannot have so many rows."""
+    most = MOST_SMALL_ROWS + ROWS_OF_BYTE * sum(path.stat().st_size for path in paths)
+    if rows > most:
+        raise RltraceError(f"{paths[0]} is no table of rltrace: it states {rows:,} rows")
+
+
+def check_columns(
+    database: duckdb.DuckDBPyConnection, paths: Sequence[Path], columns: Iterable[Column]
+) -> None:
+    """Errors: `RltraceError` for files in which one of the columns has another type."""
+    kinds = {column.name: _STORED[column.kind] for column in columns}
+    found = database.execute(
+        "SELECT file_name, name, type, converted_type, logical_type "
+        f"FROM parquet_schema([{_listed(paths)}])"
+    ).fetchall()
+    for file, name, stored, converted, logical in found:
+        signed = (converted is None and logical is None) or converted in _SIGNED
+        if name in kinds and (stored != kinds[name] or not signed):
+            raise RltraceError(f"{file} is no table of rltrace: {name} has another type")
 
 
 def parquet_of(paths: Iterable[Path]) -> str:
     """The rows of Parquet files, one after the other."""
-    return f"read_parquet([{', '.join(map(quoted, paths))}])"
+    return f"read_parquet([{_listed(paths)}])"
+
+
+def pattern_of(path: Path) -> Path:
+    """The pattern that fits a path only: DuckDB reads all that fits, and follows links."""
+    return Path(_GLOB.sub(r"[\1]", str(path)))
 
 
 def quoted(path: Path) -> str:
     """A path as a literal."""
     return "'" + str(path).replace("'", "''") + "'"
+
+
+def _listed(paths: Iterable[Path]) -> str:
+    """Paths as literals, each of which fits itself only."""
+    return ", ".join(quoted(pattern_of(path)) for path in paths)

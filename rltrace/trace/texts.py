@@ -15,6 +15,9 @@ else:
 MOST_UNPACKED_BYTES = 1 << 30
 """Of a packed file: a thousandth of it on disk can unpack to all of a machine's memory."""
 
+MOST_UNPACKED_VALUES = 1 << 25
+"""Of a packed file: each value of a JSON text takes some 60 bytes, and three of the text."""
+
 _MOST_BITS = 1024
 _GZIP = b"\x1f\x8b"
 
@@ -65,4 +68,7 @@ def unpacked(data: bytes) -> bytes:
             data = member.unused_data.lstrip(b"\0")
     except zlib.error:
         raise ValueError("its compressed data is damaged") from None
-    return b"".join(parts)
+    whole = b"".join(parts)
+    if sum(map(whole.count, (b"{", b"[", b","))) > MOST_UNPACKED_VALUES:
+        raise ValueError("its compressed data has too many values: unpack it first")
+    return whole

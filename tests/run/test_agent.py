@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -191,6 +192,60 @@ def test_an_offset_is_measured_within_its_bound() -> None:
     with pytest.raises(OSError, match=r".*"):
         measure(["127.0.0.1"], server.port, "0" * len(server.token), samples=1)
     assert own_addresses()[-1].startswith("127.")
+
+
+def threads_until_hung_up(stranger: socket.socket) -> int:
+    """How many threads there were at most until a connection was ended."""
+    stranger.settimeout(0.02)
+    most = 0
+    while True:
+        most = max(most, threading.active_count())
+        with suppress(TimeoutError):
+            if not stranger.recv(100):
+                return most
+
+
+def test_strangers_take_few_threads_and_none_for_long() -> None:
+    server = Server()
+    before = threading.active_count()
+    strangers = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(100)]
+    strangers[0].sendall(b"0")  # byte by byte it would take its time
+    assert threads_until_hung_up(strangers[0]) - before <= 64
+    for stranger in strangers:
+        stranger.close()
+    measure(["127.0.0.1"], server.port, server.token, samples=1)
+
+
+def test_a_clock_is_told_again_once_descriptors_are_free() -> None:
+    program = """
+import os, resource, socket, sys, time
+from rltrace.run.exchange import Server, measure
+server = Server()
+measure(["127.0.0.1"], server.port, server.token, samples=1)
+time.sleep(0.5)  # until its connection is closed on both sides
+most = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, most[1]))
+held = []
+try:
+    while True:
+        held.append(os.open("/dev/null", os.O_RDONLY))
+except OSError:
+    os.close(held.pop())
+asking = socket.create_connection(("127.0.0.1", server.port))  # the last descriptor
+time.sleep(0.5)
+for one in held:
+    os.close(one)
+resource.setrlimit(resource.RLIMIT_NOFILE, most)
+for attempt in range(10):
+    try:
+        measure(["127.0.0.1"], server.port, server.token, samples=1)
+        break
+    except OSError:
+        continue
+else:
+    sys.exit("it tells no more")
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=100)
 
 
 def test_several_nodes_may_ask_at_once() -> None:

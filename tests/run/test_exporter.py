@@ -19,6 +19,7 @@ import pytest
 from click.testing import CliRunner
 
 from rltrace.cli import main
+from rltrace.report import loopback
 from rltrace.run import exporter as exporting
 from rltrace.run.exporter import Exporter, serve
 from rltrace.trace.errors import UNREADABLE, WRONG_USAGE, RltraceError
@@ -125,6 +126,29 @@ def test_who_listens_for_everybody_answers_to_any_name(run: Path) -> None:
         return asked_by("trainer-0.jobs.example")(url.replace("0.0.0.0", "127.0.0.1"))
 
     assert served(run, ask, host="0.0.0.0") == [200]
+
+
+def test_who_asks_and_says_no_more_takes_no_place_for_long(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread for each would be all that the job beside it may have."""
+    monkeypatch.setattr(loopback, "SILENCE_S", 1.0)
+
+    def ask(url: str) -> tuple[int, int]:
+        where = urlsplit(url)
+        place = (str(where.hostname), where.port or 0)
+        before = threading.active_count()
+        silent = [socket.create_connection(place, timeout=30) for _ in range(48)]
+        assert silent[-1].recv(1) == b""  # there is no room for it
+        threads = threading.active_count() - before
+        for one in silent:
+            assert one.recv(1) == b""
+            one.close()
+        return threads, get(url)[0]
+
+    ((threads, status),) = served(run, ask)
+    assert threads <= loopback.MOST_AT_ONCE
+    assert status == 200
 
 
 def test_it_listens_on_ipv6(run: Path) -> None:

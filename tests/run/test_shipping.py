@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
@@ -202,7 +204,10 @@ def test_no_row_comes_half(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["../../etc/passwd", "spans/../../x.arrows", "/etc/x", "run.json", "spans", "odd/x.json"],
+    [
+        *("../../etc/passwd", "spans/../../x.arrows", "/etc/x", "run.json", "spans", "odd/x.json"),
+        *("process/..", "names/.", "names/.x", "names/a\0b", "ENDS/x"),
+    ],
 )
 def test_a_pack_writes_nothing_but_files_of_a_run(path: str) -> None:
     with pytest.raises(NotAPack):
@@ -221,6 +226,24 @@ def test_a_pack_that_is_none_is_refused() -> None:
         unpack(huge)
     with pytest.raises(NotAPack):
         unpack(pack([Piece("spans/x.0.arrows", 1 << 40, b"x")]))
+
+
+def test_what_is_nested_too_deep_is_no_reason_to_fail(tmp_path: Path, url: str) -> None:
+    deep = b"[" * 100_000
+    index = zlib.compress(len(deep).to_bytes(8, "little") + deep)
+    hostile = b"RLTPACK1" + hashlib.blake2b(index, digest_size=16).digest() + index
+    with pytest.raises(NotAPack, match="deep"):
+        unpack(hostile)
+    run = tmp_path / "run"
+    spans(recorded(run), 5)
+    store = opened(run, url)
+    shipper(run, url).ship(store)
+    store.put("packs/other.1.00000001-00000000", hostile)
+    store.put("nodes/other.json", deep)
+    assert names_of(fetch(url)) == [("train", 5)]
+    store.put("run.json", deep)
+    with pytest.raises(RltraceError, match="is not a run's description"):
+        fetch(url)
 
 
 @pytest.mark.parametrize(

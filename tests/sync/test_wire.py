@@ -19,6 +19,7 @@ from rltrace.sync import Publisher, layout_of
 from rltrace.sync.relay import Relay
 from rltrace.sync.wire import TOKEN, Address, Connection, LinkError, RefusedError, token_of
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from tests.run.test_agent import threads_until_hung_up
 from tests.sync.proxy import Proxy, until
 from tests.sync.relays import COMMAND, job, nudge
 
@@ -119,6 +120,20 @@ def test_without_the_token_nothing_is_told(memory: Path) -> None:
         node = Relay.follow(root.address, j.place("node"), token="another")
         with node, pytest.raises(RltraceError, match="has another token"):
             node.wait(1)
+
+
+def test_strangers_take_few_threads_and_none_for_long(memory: Path) -> None:
+    with job(memory) as j:
+        root = j.root()
+        address = Address.parse(root.address)
+        before = threading.active_count()
+        where = (address.host, address.port)
+        strangers = [socket.create_connection(where, timeout=60) for _ in range(100)]
+        strangers[0].sendall(b"0")
+        assert threads_until_hung_up(strangers[0]) - before <= 64
+        for stranger in strangers:
+            stranger.close()
+        assert j.follow(root.address).wait(j.publish()).counter == 1
 
 
 def test_noise_does_not_end_a_server(memory: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -104,3 +106,14 @@ def test_a_clock_is_told_by_its_first_pairs_however_many_follow(tmp_path: Path) 
     assert problems == ["a.jsonl:11"]
     assert len(first["a"]) == 4
     assert align("a", first, [])["a"].base_ns == align("a", every, [])["a"].base_ns
+
+
+def test_many_nodes_take_no_longer_than_their_number() -> None:
+    """A file of 4 MB names as many: work that grows with the square would take minutes."""
+    program = """
+from rltrace.trace.alignment import Exchange, align
+exchanges = [Exchange("a", f"n{i}", 100 + i, i, 1) for i in range(60_000)]
+clocks = align("a", {"a": [(100, 1100, 1)]}, exchanges)
+assert [clocks[f"n{i}"].base_ns for i in (0, 7, 59_999)] == [1000, 993, -58_999]
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=100)

@@ -217,3 +217,31 @@ def test_a_name_far_beyond_all_others_costs_nothing(run_path: Path, record: Reco
     run = rltrace.open_run(run_path)
     assert run.sql("SELECT name FROM spans").fetchall() == [("rollout",)]
     assert [p["what"] for p in run.problems] == ["unreadable-line"] * 4
+
+
+_TIMES = (1 << 62, (1 << 63) - 1, -5, -(1 << 63))
+
+
+def test_rows_of_no_possible_time_are_left_out_and_named(run_path: Path, record: Record) -> None:
+    """Sums of such times lead anywhere, and so did what goes on from one to the next."""
+    record(
+        f"""
+for number, time in enumerate({_TIMES}):
+    for start, end in ((time, 5), (5 + number, time)):
+        recorder.active().append("spans", start_ns=start, end_ns=end, stage=0)
+"""
+    )
+    opened = rltrace.open_run(run_path)
+    kept = opened.sql("SELECT end_ns FROM raw_spans").fetchall()
+    assert kept == [(-1,)] * 4
+    (said,) = (p["detail"] for p in opened.problems if p["what"] == "impossible-times")
+    assert said == "4 rows of no possible time: left out"
+    follower = Follower(run_path)
+    found = [follower.poll()["spans"], follower.unfinished("spans")]
+    assert [end for rows in found for end in rows["end_ns"].tolist()] == [-1] * 4
+    assert "rows of no possible time, left out" in follower.problems.values()
+    compact(opened)
+    delete_segments(run_path)
+    again = rltrace.open_run(run_path)
+    assert again.sql("SELECT end_ns FROM raw_spans").fetchall() == kept
+    assert [p["detail"] for p in again.problems] == [said]

@@ -31,6 +31,22 @@ R = REDACTED
         (["x=sk-proj-" + "a" * 30 + ";"], [f"x={R};"]),
         (["AKIA" + "A" * 16, "ghp_" + "b" * 36], [R, R]),
         (["eyJhbGciOiJIUzI1.eyJzdWIiOiIxMjM.abc-_d"], [R]),
+        (["a --password p --n 5"], [f"a --password {R} --n 5"]),
+        (["a --api-key 'p w' --n 5"], [f"a --api-key '{R}' --n 5"]),
+        (["PGPASSWORD=p psql"], [f"PGPASSWORD={R} psql"]),
+        (["--OPENAIAPIKEY=p", "--jwt", "p"], [f"--OPENAIAPIKEY={R}", "--jwt", R]),
+        (["a.password=p&q,r'"], [f"a.password={R}"]),
+        (["+api_keys=[p,q]", "--api-keys=p,q"], [f"+api_keys={R}", f"--api-keys={R}"]),
+        (['{"api_keys": ["p", "q"], "n": 5}'], [f'{{"api_keys": {R}, "n": 5}}']),
+        (['{"auth": {"pass": "p"}, "n": 5}'], [f'{{"auth": {R}, "n": 5}}']),
+        (['x \'{\\"api_key\\": \\"p\\"}\''], [f'x \'{{\\"api_key\\": \\"{R}\\"}}\'']),
+        (["Authorization: Token abcdefgh"], [f"Authorization: {R} {R}"]),
+        (["https://me:p@w@host/a@b"], [f"https://{R}@host/a@b"]),
+        (["https://hooks.slack.com/services/T0/B0/abcdef"], [f"https://{R}"]),
+        (["xai-" + "a" * 40, "lsv2_pt_" + "a" * 32], [R, R]),
+        (["/bin/wandb", "login", "0" * 40], ["/bin/wandb", "login", R]),
+        (["sh", "-c", f"wandb login {'0' * 40}; x"], ["sh", "-c", f"wandb login {R}; x"]),
+        ([f"wandb.login(key='{'0' * 40}')"], [f"wandb.login(key='{R}')"]),
         (["-----BEGIN RSA PRIVATE KEY-----\nMII\n-----END RSA PRIVATE KEY-----"], [R]),
     ],
 )
@@ -48,6 +64,10 @@ def test_what_looks_like_a_secret_is_left_out(words: list[str], shown: list[str]
         ["--use-auth", "false", "compass=4", "--pass-k", "8", "monkey=1", "key=3", "n_pass=2"],
         ["git@github.com:a/b", "http://host:80/@x", "s3://bucket/key", "C:/keys", "a:b"],
         ["--hf_token", "--resume", "auth=none", "--signature", "question -> answer"],
+        ["sh", "-c", "train --max-tokens 5 --eos-token </s> --reward-fn-key gt --use-auth true x"],
+        ["sh", "-c", "huggingface-cli login --token --resume; wandb login && train --n 5"],
+        ["http://host?mail=me@example.org", "wandb", "login", "--relogin", "data.keys=[a,b]"],
+        ["fw_bw_overlap=true", "msg.sg=1", "key-value=3", "tokens=[1,2]"],
         ["--revision", "0123456789abcdef0123456789abcdef01234567"],
     ],
 )
@@ -58,6 +78,8 @@ def test_what_a_job_needs_to_be_told_stays(words: list[str]) -> None:
 def test_a_long_word_takes_no_longer_than_its_length() -> None:
     """An argument may have 128 KiB: work that grows with its square would take minutes."""
     parts = ["a", "a.", "://", "key=", "token=", "token=1", "sk-", "-----BEGIN ", " ", "'"]
+    parts += ["--key ", "--password ", "password=[", "password={", "token=\\\\", "\\\\", "auth "]
+    parts += ["wandb login ", "wandb ", "authorization: ", "http://a", "@", "SG.a", "a --token "]
     code = f"""
 from rltrace.trace.redacted import redacted
 for part in {parts!r}:

@@ -10,14 +10,14 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
 from typing import Any
 from urllib.parse import quote
 
-from rltrace.report.loopback import names_loopback
+from rltrace.report.loopback import BoundedServer, names_loopback
 from rltrace.report.perfetto.counters import IN_FLIGHT, LARGEST_LAG, RATE, WAITING
 from rltrace.report.perfetto.slices import TITLES
 from rltrace.trace.errors import RltraceError
@@ -52,12 +52,11 @@ def interface() -> Path:
 @contextmanager
 def serving(trace: Path, folder: Path) -> Iterator[str]:
     """Serves the UI of a folder with a trace until the end of the block; the address to open."""
-    server = ThreadingHTTPServer((_LOOPBACK, 0), partial(_Handler, trace, folder))
-    server.daemon_threads = True
+    server = BoundedServer((_LOOPBACK, 0), partial(_Handler, trace, folder))
     thread = Thread(target=server.serve_forever, args=(0.1,), daemon=True)
     thread.start()
     try:
-        address = f"http://{_LOOPBACK}:{server.server_port}"
+        address = f"http://{_LOOPBACK}:{server.server_address[1]}"
         file = f"{address}/{_Handler.prefix}{quote(trace.name)}"
         yield f"{address}/#!/?url={file}&startupCommands={quote(json.dumps(_SHOWN_FIRST))}"
     finally:

@@ -8,7 +8,7 @@ before a row of them is read.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,12 +42,40 @@ def rows_of(
     `RltraceError` for what is none of rltrace's; duckdb.Error for what is no Parquet."""
     check_rows(database, paths)
     check_columns(database, paths, columns)
-    real = "".join(
-        f' AND "{column.name}" BETWEEN {-EVER_NS if i else 1} AND {EVER_NS - 1}'
-        for i, column in enumerate(columns)
-        if column.is_time
+    ranges = {PROCESS.name: (0, processes - 1)}
+    for i, column in enumerate(columns):
+        if column.is_time:
+            ranges[column.name] = (-EVER_NS if i else 1, EVER_NS - 1)
+    odd = _beyond(database, paths, ranges)
+    kept = " AND ".join(
+        f'"{name}" BETWEEN {least} AND {most}'
+        for name, (least, most) in ranges.items()
+        if name in odd
     )
-    return f"(FROM {parquet_of(paths)} WHERE process BETWEEN 0 AND {processes - 1}{real})"
+    return f"(FROM {parquet_of(paths)}{' WHERE ' if kept else ''}{kept})"
+
+
+def _beyond(
+    database: duckdb.DuckDBPyConnection,
+    paths: Sequence[Path],
+    ranges: Mapping[str, tuple[int, int]],
+) -> set[str]:
+    """The columns of which the files do not say that all values are within their range: a filter
+    has to read each of them at each question, and those of a real run need none."""
+    stated = database.execute(
+        "SELECT path_in_schema, min(TRY_CAST(stats_min_value AS BIGINT)),"
+        " max(TRY_CAST(stats_max_value AS BIGINT)), bool_and(num_values = 0 OR"
+        " (stats_null_count = 0 AND TRY_CAST(stats_min_value AS BIGINT) IS NOT NULL"
+        " AND TRY_CAST(stats_max_value AS BIGINT) IS NOT NULL))"
+        f" FROM parquet_metadata([{_listed(paths)}]) GROUP BY 1"
+    ).fetchall()
+    within = set()
+    for name, least, most, known in stated:
+        if name in ranges and known:
+            low, high = ranges[name]
+            if least is None or (least >= low and most <= high):
+                within.add(name)
+    return set(ranges) - within
 
 
 def check_rows(database: duckdb.DuckDBPyConnection, paths: Sequence[Path]) -> None:

@@ -64,6 +64,7 @@ class Generated:
 def read_generated(run: Run, steps: Steps, placement: str = "") -> Generated:
     """Reads them once. One that several processes recorded lasts from its first to its last row."""
     since, until = steps.steady_ns
+    within = f"start_ns > 0 and end_ns >= start_ns and end_ns >= {since} and end_ns < {until}"
     found = run.sql(f"""
         with verdicts as (
             select trajectory, sum(end_ns - start_ns) / 1e9 as verdict_s from raw_rewards
@@ -75,12 +76,12 @@ def read_generated(run: Run, steps: Steps, placement: str = "") -> Generated:
                    min(first_token_ns) filter (first_token_ns > 0) as first_token_ns,
                    max(env_ns) as env_ns, max(preemptions) as preemptions, max(finish) as finish,
                    min(nullif(first_version, -1)) as first, max(nullif(last_version, -1)) as last
-            from (select *, case when trajectory = -1 then -row_number() over () - 1
-                            else trajectory end as id
-                  from raw_grouped_trajectories
-                  where start_ns > 0 and end_ns >= start_ns
-                        and end_ns >= {since} and end_ns < {until})
-            group by id, trajectory)
+            from raw_grouped_trajectories where {within} and trajectory <> -1 group by trajectory
+            union all
+            select trajectory, start_ns, end_ns, "group", response_tokens,
+                   case when first_token_ns > 0 then first_token_ns end, env_ns, preemptions,
+                   finish, nullif(first_version, -1), nullif(last_version, -1)
+            from raw_grouped_trajectories where {within} and trajectory = -1)
         select start_ns, end_ns, "group",
                nullif(tokens, -1)::double as tokens,
                case when first_token_ns >= start_ns and first_token_ns <= end_ns

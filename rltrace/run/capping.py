@@ -84,13 +84,14 @@ class Cap:
         return found
 
     def _is_gone(self, who: str) -> bool | None:
-        """Whether a process has ended; None for one of another node, whose agent sees to it."""
+        """Whether a process has ended; None where nobody here can tell: on another node, whose
+        agent sees to it, or in another container, which has pids of its own."""
         try:
             facts = {**parsed(read_own(self._run_dir / PROCESS / f"{who}.json"))}
             node, pid, started = facts["node"], int(facts["pid"]), int(facts["start_ns"])
         except (OSError, ValueError, KeyError, TypeError):
             return None
-        if node != self._node:
+        if node != self._node or facts.get("host") != os.uname().nodename:
             return None
         began_ns = began_at(pid)
         return began_ns is None or began_ns > started + 10**9  # another one under its number

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,12 +46,14 @@ class StepTotal:
 @dataclass(frozen=True)
 class Dropped:
     """`rows` of each table that were dropped, and their `bytes`; what began until `until_ns` (Unix
-    ns) is not shown. `steps` are ordered by their number."""
+    ns) is not shown. `steps` are ordered by their number. `files` are the segments, as
+    `<table>/<name>`."""
 
     rows: dict[str, int]
     bytes: int
     until_ns: int
     steps: tuple[StepTotal, ...]
+    files: frozenset[str] = frozenset()
 
     @property
     def step_numbers(self) -> tuple[int, int] | None:
@@ -59,10 +62,20 @@ class Dropped:
         return (min(numbers), max(numbers)) if numbers else None
 
 
+def dropped_bytes(run: Path) -> dict[str, int]:
+    """The files that say what was dropped, with their sizes: they only grow."""
+    found = {}
+    for path in own_files(run / DROPPED, ".jsonl")[0]:
+        with suppress(OSError):
+            found[path.name] = path.stat().st_size
+    return found
+
+
 def read_dropped(run: Path, clocks: Mapping[str, NodeClock]) -> Dropped | None:
     """What was dropped of a run; None where nothing was. Lines that cannot be read are skipped."""
     rows: Counter[str] = Counter()
     size_bytes, until_ns = 0, -1
+    files: set[str] = set()
     sums: dict[tuple[int, str], tuple[int, float, int]] = {}
     spans: dict[int, tuple[int, int]] = {}
     for path in own_files(run / DROPPED, ".jsonl")[0]:
@@ -79,6 +92,7 @@ def read_dropped(run: Path, clocks: Mapping[str, NodeClock]) -> Dropped | None:
                 continue
             rows[str(told.get("table"))] += count
             size_bytes += size
+            files.add(f"{told.get('table')}/{told.get('file')}")
             until_ns = max(until_ns, _unix(clock, newest_ns))
             for step, what, n, seconds, tokens in totals:
                 so_far = sums.get((step, what), (0, 0.0, 0))
@@ -91,7 +105,7 @@ def read_dropped(run: Path, clocks: Mapping[str, NodeClock]) -> Dropped | None:
         StepTotal(step, what, n, seconds, tokens, *_when(what, step, spans))
         for (step, what), (n, seconds, tokens) in sorted(sums.items())
     ]
-    return Dropped(dict(rows), size_bytes, until_ns, tuple(found))
+    return Dropped(dict(rows), size_bytes, until_ns, tuple(found), frozenset(files))
 
 
 def _total(row: list[Any]) -> tuple[int, str, int, float, int]:

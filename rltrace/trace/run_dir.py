@@ -92,6 +92,7 @@ def create_run(path: str, command: list[str], settings: dict[str, Any], version:
         "settings": settings,
         "price": None,
         "node": node_id(),
+        "host": os.uname().nodename,
         "wrap_pid": os.getpid(),
     }
     write_first(f"{path}/{RUN_FILE}", described)

@@ -14,6 +14,7 @@ import os
 import posixpath
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,7 @@ def _bring_packs(
     lacking: dict[str, str] = known.setdefault("lacking", {})
     whose: dict[str, str] = known.setdefault("whose", {})
     new: list[PackName] = []
+    given_up: set[str] = set()  # what was in them is in the packs that follow
     for packs in sorted(streams.values(), key=lambda packs: (packs[0].began_ns, packs[0].stream)):
         packs.sort(key=lambda pack: pack.number)
         last = applied.get(packs[0].stream, 0)
@@ -119,6 +121,7 @@ def _bring_packs(
             if pack.after not in there:
                 lacking[f"{pack.stream}.{pack.after:08d}"] = "it is missing"
         new += [pack for pack in packs if pack.number > last]
+        given_up.update(p.name for p, following in pairwise(packs) if following.after < p.number)
     of_bytes, done_bytes = sum(sizes[pack.name] for pack in new), 0
     wanted = {f"{PACKS}/{pack.name}": sizes[pack.name] for pack in new}
     newest = {stream: max(pack.number for pack in packs) for stream, packs in streams.items()}
@@ -139,7 +142,8 @@ def _bring_packs(
             if pack.number == newest[pack.stream]:  # it is being written, or its writer was killed
                 cut.add(pack.stream)
                 continue
-            lacking[f"{PACKS}/{pack.name}"] = str(error)
+            if pack.name not in given_up:
+                lacking[f"{PACKS}/{pack.name}"] = str(error)
         applied[pack.stream] = pack.number
         if n % _SAVE_EVERY == 0:
             _write_known(folder, known)

@@ -6,10 +6,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 import rltrace
 from rltrace.trace.run_dir import holds_run
@@ -18,21 +15,6 @@ from tests.faults.means import cannot_be_made
 
 AS_ROOT = () if os.geteuid() == 0 else ("--map-root-user",)
 MOUNT_NAMESPACE = ("unshare", *AS_ROOT, "--mount", "sh", "-c")
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A tmpfs of 700 KiB."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=700k", "tmpfs", str(folder)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        cannot_be_made(
-            "no small file system can be mounted here (that takes root, or a container that may); "
-            "a disk that is full by a limit on files is in tests/hooks/test_recorder.py"
-        )
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 def test_a_disk_that_fills_up_keeps_what_was_stored_on_it(tmp_path: Path, small_disk: Path) -> None:

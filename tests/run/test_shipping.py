@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import subprocess
 import sys
@@ -111,6 +112,33 @@ def test_a_pack_that_arrived_though_it_was_given_up_does_no_harm(tmp_path: Path,
     spans(recorder, 500)
     ships.ship(store)
     assert contents(fetch(url)) == contents(run)
+    assert rltrace.open_run(fetch(url)).problems == []
+
+
+class Full(Store):
+    """A store that has no room for the whole of a pack."""
+
+    def put(self, name: str, data: bytes) -> None:
+        super().put(name, data[: len(data) // 2])
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+
+def test_half_of_a_pack_for_which_there_was_no_room_is_no_loss(tmp_path: Path, url: str) -> None:
+    run = tmp_path / "run"
+    recorder = recorded(run)
+    spans(recorder, 500)
+    store, ships = opened(run, url), shipper(run, url)
+    full = Full(url)
+    ships.ship(store)
+    for _ in range(2):
+        spans(recorder, 500)
+        with pytest.raises(OSError, match="no space left"):
+            ships.ship(full)
+        assert names_of(fetch(url)) == [("train", 500)]
+    spans(recorder, 500)
+    ships.ship(store)
+    assert contents(fetch(url)) == contents(run)
+    assert names_of(fetch(url)) == [("train", 2000)]
     assert rltrace.open_run(fetch(url)).problems == []
 
 

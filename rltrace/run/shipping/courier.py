@@ -120,16 +120,22 @@ class Courier:
                 store.create()
             self._store = store
         now = time.monotonic()
+        no_room: OSError | None = None
         if now >= self._mail_at:
             self._mail_at = now + self._mail_every_s
             self._send_described(self._store)
-            self._fetch_mail(self._store)
+            try:
+                self._fetch_mail(self._store)
+            except OSError as error:  # for the others' mail here: what is here is to be shipped
+                no_room = error
             self._mailed.set()
         if now >= self._ship_at or (finishing and not self._progress.done):
             age_s = now - self._began
             pause_s = min(max(_SHIP_FIRST_S, age_s / _SHIP_SLOWER), _SHIP_LATER_S)
             self._ship_at = now + pause_s
             self._ship(self._store, finishing)
+        if no_room is not None:
+            raise no_room
         if not finishing:
             return False
         self._send_described(self._store)
@@ -186,9 +192,9 @@ class Courier:
         told = store.get_json(f"{NODES}/{name}.json")
         if told is None or self._others.get(name) == told:
             return
-        self._others[name] = told
         if not (self._run_dir / NODES / f"{name}.lock").exists():
             write_json(f"{self._run_dir}/{NODES}/{name}.json", told)
+        self._others[name] = told
 
     def _waits_for(self) -> tuple[str, ...]:
         """The hosts whose agents have not said that all of theirs is there."""

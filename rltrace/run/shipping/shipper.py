@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from rltrace.run.shipping import kept
@@ -62,11 +63,13 @@ class Shipper:
             self.save()
 
     def save(self) -> None:
-        """Keeps what is shipped, for whoever goes on. Errors: OSError."""
+        """Keeps what is shipped, for whoever goes on. Where the disk is full that is not kept, and
+        whoever goes on ships it once more."""
         if self._saved_packs == self.packs:
             return
         began = time.monotonic()
-        kept.save(self._run_dir, self._name, self._url, self._changes.shipped)
+        with suppress(OSError):
+            kept.save(self._run_dir, self._name, self._url, self._changes.shipped)
         took_s = time.monotonic() - began
         self._save_at = time.monotonic() + max(_SAVE_EVERY_S, _SAVING_SHARE * took_s)
         self._saved_packs = self.packs

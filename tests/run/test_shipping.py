@@ -6,7 +6,6 @@ import errno
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
 
@@ -15,30 +14,14 @@ import pytest
 import rltrace
 from rltrace.run.shipping import by_hand
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.fetched import CACHE_VARIABLE, fetch
+from rltrace.trace.fetched import fetch
 from rltrace.trace.packs import MOST_PACKED_BYTES, NotAPack, Piece, pack, unpack
 from rltrace.trace.run_dir import update_run_json
 from rltrace.trace.store import PACKS, Store, check_url
 from tests.hooks.conftest import clean_environment
 from tests.run.shipped import contents, opened, packs, recorded, shipper, spans
 
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
-@pytest.fixture(params=["file", "memory"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """The URL of a run that is not there yet."""
-    if request.param == "file":
-        yield f"file://{tmp_path}/there/run"
-        return
-    import fsspec
-
-    yield f"memory://{tmp_path}/run"
-    fsspec.filesystem("memory").store.clear()
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 def names_of(run: Path) -> list[tuple[str, int]]:

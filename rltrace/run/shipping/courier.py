@@ -150,6 +150,8 @@ class Courier:
             self._tell()
         self._shipper.ship(store, finishing, self._tell)
         self._tell(error="")
+        if not finishing:
+            self._shipper.merge(store)
         took_s = time.thread_time() - began
         self._ship_at = max(self._ship_at, time.monotonic() + took_s / _CPU_SHARE)
         if finishing:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from rltrace.run.shipping import kept
 from rltrace.run.shipping.changes import Change, Changes
+from rltrace.run.shipping.merging import Merger
 from rltrace.trace.packs import pack
 from rltrace.trace.store import PACKS, Store, pack_name
 
@@ -39,6 +40,7 @@ class Shipper:
         self._changes.shipped = kept.load(run_dir, url)
         self._stream = f"{name}.{time.time_ns()}"
         self._number = self._taken = 0
+        self._merger = Merger()
         self._saved_packs = 0
         self._save_at = 0.0
         self.packs = 0
@@ -62,6 +64,10 @@ class Shipper:
         if time.monotonic() >= self._save_at:
             self.save()
 
+    def merge(self, store: Store) -> None:
+        """Merges packs that were shipped, where they are small and many. Errors: OSError."""
+        self._merger.merge(store)
+
     def save(self) -> None:
         """Keeps what is shipped, for whoever goes on. Where the disk is full that is not kept, and
         whoever goes on ships it once more."""
@@ -79,10 +85,11 @@ class Shipper:
         data = pack(change.piece for change in changes)
         self._number += 1
         store.put(f"{PACKS}/{pack_name(self._stream, self._number, self._taken)}", data)
+        held_bytes = sum(len(change.piece.data) for change in changes)
+        self._merger.note(self._stream, self._number, self._taken, len(data), held_bytes)
         self._taken = self._number
         self._changes.done(changes)
         self.packs += 1
         self.shipped_bytes += len(data)
-        held_bytes = sum(len(change.piece.data) for change in changes)
         self.left_bytes = max(0, self.left_bytes - held_bytes)
         time.sleep(max(0.0, len(data) / MOST_BYTES_PER_S - (time.monotonic() - began)))

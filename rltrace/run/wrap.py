@@ -293,6 +293,9 @@ def _finish(run_dir: Path, code: int, shown: str, out: Path | None, hooks: Seque
             _say(f"--hook {hook} recorded nothing: it was never called")
     except (OSError, RltraceError) as error:
         _say(f"{shown}/{RUN_FILE} could not be completed: {error}")
+        if url:
+            _say(f"not all may be at {url}: `rltrace ship {shlex.quote(shown)}` brings the rest")
+            url = ""
     named = "" if out is None and is_newest(run_dir) else f" {shlex.quote(shown)}"
     why_there = why_elsewhere(out, run_dir)
     because = f" ({why_there})" if why_there else ""

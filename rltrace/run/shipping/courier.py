@@ -90,12 +90,15 @@ class Courier:
         return self._finish_by < float("inf")
 
     def _work(self) -> None:
-        try:
-            with kept.held(self._run_dir, self._name) as is_alone:
-                if is_alone:
-                    self._carry()
-        except OSError:
-            return  # the directory is gone, or full: it is for `rltrace ship`
+        while self._run_dir.is_dir() and time.monotonic() < self._finish_by:
+            try:
+                with kept.held(self._run_dir, self._name) as is_alone:
+                    if is_alone:
+                        self._carry()
+                return
+            except OSError:  # no room for the lock, yet
+                self._wake.wait(_PATIENCE_AT_END_S)
+                self._wake.clear()
 
     def _carry(self) -> None:
         patience_s = 1.0

@@ -117,4 +117,4 @@ def test_eight_nodes_of_which_one_dies(tmp_path: Path, monkeypatch: pytest.Monke
     assert again.sql("SELECT count(*) FROM spans WHERE version = 3").fetchall() == [(ROWS + 1,)]
     assert [problem for problem in again.problems if problem["what"] != "no-gpu"] == []
     agent = next((tmp_path / "run" / "nodes").glob(f"{node_id()}.json"))
-    os.kill(json.loads(agent.read_text())["pid"], signal.SIGTERM)  # it waits no longer
+    os.kill(json.loads(agent.read_text())["pid"], signal.SIGKILL)  # it would wait for minutes

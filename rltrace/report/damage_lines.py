@@ -21,8 +21,9 @@ def dropped_lines(dropped: Dropped | None) -> Iterator[str]:
     numbers = dropped.step_numbers
     of = "" if numbers is None else f" of steps {numbers[0]} to {numbers[1]}"
     rows = units.plural(sum(dropped.rows.values()), "row")
+    where = " and are at its URL" if dropped.is_shipped else ""
     yield (
-        f"the oldest details{of} were dropped to keep the run small ({rows}, "
+        f"the oldest details{of} were dropped to keep the run small{where} ({rows}, "
         f"{filesize.decimal(dropped.bytes)}): figures are of what began later; sums of those "
         "steps are in the table dropped_steps"
     )

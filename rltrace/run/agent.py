@@ -82,7 +82,7 @@ class Agent:
         self._server: Server | None = None
         self._devices = self._open_devices()
         self._floor = MemoryFloor(run_dir, self.node, os.cpu_count() or 1)
-        self._cap = self._open_cap()
+        self._cap: Cap | None = None
         self._pair_at = self._exchange_at = 0.0
         self._patience_s = SAMPLE_EVERY_S
         self._compared = False
@@ -127,6 +127,8 @@ class Agent:
 
     def _tick(self, now: float) -> None:
         self._sample()
+        if self._cap is None:  # a node apart hears of it with its first mail
+            self._cap = self._open_cap()
         if self._cap is not None:
             self._cap.tick(now)
         if now >= self._pair_at:
@@ -163,7 +165,8 @@ class Agent:
             return None
         from rltrace.run.capping import Cap  # with numpy
 
-        return Cap(self._run_dir, self.node, asked)
+        is_shipped = self._courier.is_shipped if self._courier is not None else None
+        return Cap(self._run_dir, self.node, asked, is_shipped, self._name)
 
     def _sample(self) -> None:
         host = list(read_host())

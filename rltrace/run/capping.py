@@ -1,7 +1,8 @@
 """Keeping a run below a size (`rltrace wrap --max-bytes`): the agent drops the oldest details.
 
 Dropped are whole files to which nobody writes any more: segments that another one has followed, and
-those of processes that have ended. What they say of each step is written down first, and stays.
+those of processes that have ended. What they say of each step is written down first, and stays. Of
+a run that is shipped they are dropped here once all of them is at its URL, where it stays.
 """
 
 from __future__ import annotations
@@ -9,13 +10,16 @@ from __future__ import annotations
 import os
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rltrace.trace.clock import monotonic_ns
 from rltrace.trace.dropped import STEP
+from rltrace.trace.growing import SETTLED_NS
 from rltrace.trace.liveness import began_at
 from rltrace.trace.own_files import read_own
 from rltrace.trace.run_dir import DROPPED, PROCESS, append_line
@@ -32,12 +36,23 @@ _DOWN_TO = 0.9  # of the size, so that not every look has to drop something
 
 
 class Cap:
-    """Keeps the run in `run_dir` below `max_bytes`, as far as the files of this `node` go."""
+    """Keeps the run in `run_dir` below `max_bytes`, as far as the files of this `node` go. Where
+    it is shipped `is_shipped` says of a file, by its path in the run, whether all of it is; the
+    node is called `name` there."""
 
-    def __init__(self, run_dir: str, node: str, max_bytes: int) -> None:
+    def __init__(
+        self,
+        run_dir: str,
+        node: str,
+        max_bytes: int,
+        is_shipped: Callable[[str], bool] | None = None,
+        name: str = "",
+    ) -> None:
         self._run_dir = Path(run_dir)
         self._node = node
         self._max_bytes = max_bytes
+        self._is_shipped = is_shipped
+        self._name = name or node
         self._look_at = 0.0
         self._newest_ns: dict[Path, int] = {}
 
@@ -57,6 +72,11 @@ class Cap:
         for table, path, size in sorted(ended, key=lambda one: self._newest(one[0], one[1])):
             if size_bytes <= _DOWN_TO * self._max_bytes:
                 return
+            if self._is_shipped is not None:
+                if self._goes_on(table, path):
+                    continue
+                if not self._is_shipped(f"{table.name}/{path.name}"):
+                    return  # the store is away: then it has none of the newer ones either
             self._drop(table, path, size)
             size_bytes -= size
 
@@ -103,6 +123,16 @@ class Cap:
             self._newest_ns[path] = int(segment.columns[0].max(initial=0))
         return self._newest_ns[path]
 
+    def _goes_on(self, table: Table, path: Path) -> bool:
+        """Whether a row may still be completed by a process that lives: what is stored into a file
+        that was dropped would not come to the URL."""
+        ends = [number for number, column in enumerate(table.columns) if column.name == "end_ns"]
+        if not ends or self._is_gone(_numbered(path)[0]):
+            return False
+        ended_ns = read_segment(path, table).columns[ends[0]]
+        settled = (ended_ns >= 0) & (ended_ns < monotonic_ns() - SETTLED_NS)
+        return not bool(settled.all())
+
     def _drop(self, table: Table, path: Path, size: int) -> None:
         segment = read_segment(path, table)
         of = dict(zip([column.name for column in table.columns], segment.columns, strict=True))
@@ -115,10 +145,11 @@ class Cap:
             "real_ns": time.time_ns(),
             "steps": _totals(table, segment.rows, of),
             "spans": _steps(table, of),
+            **({} if self._is_shipped is None else {"shipped": True}),
         }
         folder = self._run_dir / DROPPED
         folder.mkdir(exist_ok=True)
-        append_line(f"{folder}/{self._node}.jsonl", line)
+        append_line(f"{folder}/{self._name}.jsonl", line)
         path.unlink()
         self._newest_ns.pop(path, None)
 

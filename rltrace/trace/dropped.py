@@ -20,7 +20,7 @@ import numpy as np
 
 from rltrace.trace.alignment import NodeClock
 from rltrace.trace.own_files import own_files, own_lines
-from rltrace.trace.run_dir import DROPPED
+from rltrace.trace.run_dir import DROPPED, FETCHED_FILE
 from rltrace.trace.stated import is_whole
 from rltrace.trace.texts import parsed
 
@@ -47,13 +47,14 @@ class StepTotal:
 class Dropped:
     """`rows` of each table that were dropped, and their `bytes`; what began until `until_ns` (Unix
     ns) is not shown. `steps` are ordered by their number. `files` are the segments, as
-    `<table>/<name>`."""
+    `<table>/<name>`; `is_shipped`: all of them are at the run's URL."""
 
     rows: dict[str, int]
     bytes: int
     until_ns: int
     steps: tuple[StepTotal, ...]
     files: frozenset[str] = frozenset()
+    is_shipped: bool = False
 
     @property
     def step_numbers(self) -> tuple[int, int] | None:
@@ -76,13 +77,17 @@ def read_dropped(run: Path, clocks: Mapping[str, NodeClock]) -> Dropped | None:
     rows: Counter[str] = Counter()
     size_bytes, until_ns = 0, -1
     files: set[str] = set()
+    shipped = 0
     sums: dict[tuple[int, str], tuple[int, float, int]] = {}
     spans: dict[int, tuple[int, int]] = {}
+    is_from_url = (run / FETCHED_FILE).exists()
     for path in own_files(run / DROPPED, ".jsonl")[0]:
-        clock = clocks.get(path.stem)
+        clock = clocks.get(path.stem.partition("~")[0])
         for line in own_lines(path):
             try:
                 told: dict[str, Any] = {**parsed(line)}
+                if is_from_url and told.get("shipped") is True:
+                    continue  # it was dropped on its node, and is here
                 count, newest_ns, size = (told[key] for key in ("rows", "until_ns", "bytes"))
                 if not all(map(is_whole, (count, newest_ns, size))):
                     continue
@@ -93,6 +98,7 @@ def read_dropped(run: Path, clocks: Mapping[str, NodeClock]) -> Dropped | None:
             rows[str(told.get("table"))] += count
             size_bytes += size
             files.add(f"{told.get('table')}/{told.get('file')}")
+            shipped += told.get("shipped") is True
             until_ns = max(until_ns, _unix(clock, newest_ns))
             for step, what, n, seconds, tokens in totals:
                 so_far = sums.get((step, what), (0, 0.0, 0))
@@ -105,7 +111,9 @@ def read_dropped(run: Path, clocks: Mapping[str, NodeClock]) -> Dropped | None:
         StepTotal(step, what, n, seconds, tokens, *_when(what, step, spans))
         for (step, what), (n, seconds, tokens) in sorted(sums.items())
     ]
-    return Dropped(dict(rows), size_bytes, until_ns, tuple(found), frozenset(files))
+    return Dropped(
+        dict(rows), size_bytes, until_ns, tuple(found), frozenset(files), shipped == len(files)
+    )
 
 
 def _total(row: list[Any]) -> tuple[int, str, int, float, int]:

@@ -13,6 +13,7 @@ import rltrace
 from rltrace.analysis.summary import summarize
 from rltrace.report.damage_lines import dropped_lines
 from rltrace.run.capping import Cap
+from rltrace.run.shipping.by_hand import ship
 from rltrace.run.size_option import segment_bytes, size_of
 from rltrace.trace.clock import node_id
 from rltrace.trace.errors import RltraceError
@@ -173,6 +174,45 @@ def test_what_is_in_parquet_only_is_not_lost_to_a_process_that_comes_late(
     with pytest.raises(RltraceError, match="it is read as it is, with what has come since"):
         compact(rltrace.open_run(run_path))
     assert spans(run_path) == shown + 1
+
+
+def test_of_a_run_that_is_shipped_only_what_came_through_and_is_complete_is_dropped(
+    run_path: Path, record: Record
+) -> None:
+    """A span that goes on is stored into a file that is no more, and its end would be lost."""
+    code = f"""
+outer = recorder.active().begin(recorder.active().name("outer"), 13)
+{LOOP}
+import time
+from rltrace.run.capping import Cap
+from rltrace.trace.clock import node_id
+run = os.environ["RECORD_INTO"]
+time.sleep(1.2)  # what ended so long ago is complete
+asked = []
+def is_shipped(path):
+    asked.append(path)
+    return answer
+def files():
+    return sum(len(os.listdir(f"{{run}}/{{table}}")) for table in ("spans", "uses"))
+cap = Cap(run, node_id(), 1, is_shipped, "the-name")
+before, answer = files(), False
+cap.keep()
+print(files() == before, len(asked))
+answer = True
+cap.keep()
+print(files() == 3, len(asked) == before - 2)
+outer.end()
+"""
+    done = record(code)
+    assert done.stdout == "True 1\nTrue True\n", done.stderr
+    run = rltrace.open_run(run_path)
+    assert run.dropped is not None
+    assert run.dropped.is_shipped
+    assert [file.name for file in (run_path / "dropped").iterdir()] == ["the-name.jsonl"]
+    (said,) = dropped_lines(run.dropped)
+    assert "and are at its URL" in said
+    with pytest.raises(RltraceError, match="only: copy that folder"):
+        ship(run_path, "file:///elsewhere")
 
 
 def test_processes_of_another_container_are_left_alone(run_path: Path, record: Record) -> None:

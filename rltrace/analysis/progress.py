@@ -22,7 +22,7 @@ from rltrace.analysis.alarm import (
 from rltrace.analysis.coverage import STEP_FAILED
 from rltrace.analysis.steps import Steps
 from rltrace.analysis.stuck import Silence, Stuck, last_silence, stuck_in
-from rltrace.trace.ends import read_ends
+from rltrace.trace.ends import End, read_ends
 from rltrace.trace.liveness import Liveness
 from rltrace.trace.vocabulary import Stage
 
@@ -203,22 +203,30 @@ def killed(run: Run, activity: Activity) -> list[Alarm]:
     ends = read_ends(run.path, run.processes)
     at_work = {s.process: s for s in activity.open_spans if s.stage not in _NO_HANG}
     found = [
-        (process, ends[process.number].signal)
+        (process, _by(ends[process.number]))
         for process in run.processes
         if process.number in ends
-        and ends[process.number].signal in _DEADLY
+        and (ends[process.number].signal in _DEADLY or ends[process.number].why)
         and not ends[process.number].asked
     ]
     if not found:
         return []
     named = []
-    for process, number in found[:NAMED]:
+    for process, by in found[:NAMED]:
         who = process.role or (f"child of {process.child_of}" if process.child_of else "process")
         inside = at_work.get(process.number)
         where = f" in “{inside.name}”" if inside is not None else ""
-        said = f"{who} (pid {process.pid} on {process.host}) by {signal.Signals(number).name}"
-        named.append(said + where)
+        named.append(f"{who} (pid {process.pid} on {process.host}) {by}{where}")
     dots = " …" * (len(found) > NAMED)
     says = f"{len(found)} process{'es' * (len(found) != 1)} of the job "
     says += f"{'were' if len(found) != 1 else 'was'} killed: {', '.join(named)}{dots}"
     return [Alarm("killed process", NOTE, says)]
+
+
+def _by(end: End) -> str:
+    """Who ended a process, as far as anybody said."""
+    if end.why == "memory":
+        return "by Ray, as the memory of its node ran out"
+    if end.why:
+        return "with its node" if end.why == "node" else "(Ray does not say by whom)"
+    return f"by {signal.Signals(end.signal).name}"

@@ -319,9 +319,11 @@ def _watch_ray(finder: Finder) -> None:
         patch_function_manager(module, installation())
 
     def clusters(module: Any) -> None:
+        from rltrace.hooks.ray_ends import watch_kill
         from rltrace.hooks.ray_env import patch_init
 
         patch_init(module)
+        watch_kill(module)
 
     def actor_options(module: Any) -> None:
         from rltrace.hooks.ray_env import patch_actor_options
@@ -333,7 +335,13 @@ def _watch_ray(finder: Finder) -> None:
 
         patch_job_client(module)
 
+    def errors(module: Any) -> None:
+        from rltrace.hooks.ray_ends import watch_errors
+
+        watch_errors(module)
+
     finder.after("ray._private.function_manager", actors)
+    finder.after("ray.exceptions", errors)
     finder.after("ray._private.worker", clusters)
     finder.after("ray._private.utils", actor_options)
     finder.after("ray.dashboard.modules.job.sdk", jobs)

@@ -102,7 +102,7 @@ class _Loaded:
         if self._own or self._depth or not isinstance(loaded, type) or not _is_actor(manager):
             return
         self._own = loaded.__name__
-        self._describe(loaded)
+        self._describe(loaded, _actor_id(manager))
 
     def remote_function(self, manager: Any, result: Any, *_: Any) -> None:
         """A remote function has been loaded."""
@@ -127,13 +127,14 @@ class _Loaded:
             for count in range(1, len(parts) + 1):
                 self._installation.finder.announce(".".join(parts[:count]))
 
-    def _describe(self, actor_class: type) -> None:
+    def _describe(self, actor_class: type, actor_id: str) -> None:
         recorder = recording.active()
         if recorder is None:
             return
         facts: dict[str, Any] = {
             "role": actor_class.__name__,
             "actor_class": actor_class.__name__,
+            "actor_id": actor_id,
         }
         devices = _devices()
         if devices:
@@ -215,3 +216,11 @@ def _is_actor(manager: Any) -> bool:
         return False
     actor_id = getattr(getattr(worker, "core_worker", None), "get_actor_id", None)
     return actor_id is None or not actor_id().is_nil()
+
+
+def _actor_id(manager: Any) -> str:
+    """Ray's id of the actor that this process is; empty in a Ray that does not tell."""
+    try:
+        return str(manager._worker.core_worker.get_actor_id().hex())
+    except Exception:
+        return ""

@@ -20,20 +20,21 @@ def dropped_lines(dropped: Dropped | None) -> Iterator[str]:
     if dropped is None:
         return
     tokens = dropped.rows.get(CAPTURED_TOKENS.name, 0)
+    where = " and are at its URL" if dropped.is_shipped else ""
     if details := sum(dropped.rows.values()) - tokens:
         numbers = dropped.step_numbers
         of = "" if numbers is None else f" of steps {numbers[0]} to {numbers[1]}"
         size = filesize.decimal(dropped.bytes - dropped.tokens_bytes)
         yield (
-            f"the oldest details{of} were dropped to keep the run small "
+            f"the oldest details{of} were dropped to keep the run small{where} "
             f"({units.plural(details, 'row')}, {size}): figures are of what began later; sums of "
             "those steps are in the table dropped_steps"
         )
     if tokens:
         size = filesize.decimal(dropped.tokens_bytes)
         yield (
-            f"captured tokens were dropped to keep the run small ({units.plural(tokens, 'token')}, "
-            f"{size}): those of the oldest samples are not there"
+            f"captured tokens were dropped to keep the run small{where} "
+            f"({units.plural(tokens, 'token')}, {size}): those of the oldest samples are not there"
         )
 
 

@@ -60,8 +60,6 @@ def main(run_dir: str) -> None:
     signal.signal(signal.SIGTERM, lambda *_: agent.stop())
     try:
         agent.work()
-    except OSError:
-        pass  # the run directory is gone or full: nothing is left to do
     finally:
         agent.leave()
 
@@ -84,7 +82,7 @@ class Agent:
         self._server: Server | None = None
         self._devices = self._open_devices()
         self._floor = MemoryFloor(run_dir, self.node, os.cpu_count() or 1)
-        self._cap = self._open_cap()
+        self._cap: Cap | None = None
         self._pair_at = self._exchange_at = 0.0
         self._patience_s = SAMPLE_EVERY_S
         self._compared = False
@@ -95,30 +93,28 @@ class Agent:
         self._stopped = True
 
     def work(self) -> None:
-        """Samples and exchanges until the run is over, then does both a last time."""
-        self._introduce()
+        """Samples and exchanges until the run is over, then does both a last time. What cannot be
+        written is left out: a disk that is full, or away, may have room later, or come back."""
+        with suppress(OSError):
+            self._introduce()
         if self._courier is not None:
             self._courier.start()
         while not self._stopped and not self._lifetime.is_over():
-            self._tick(time.monotonic())
+            with suppress(OSError):
+                self._tick(time.monotonic())
             time.sleep(SAMPLE_EVERY_S - time.monotonic() % SAMPLE_EVERY_S)
         if self._courier is not None:
             self._courier.hurry_at_end(LAST_WORDS_S)  # the others are to hear of it
-        self._sample()
-        self._pair()
-        self._exchange_at_last()
-        if self._floor.is_wanted:
-            self._measure_memory()
-        if self._cap is not None:
-            self._cap.keep()
-        if self._unreached and not self._compared:
-            first = self._lifetime.first_node
-            self._recorder.problem("clocks-not-compared", target=first, detail=self._unreached)
-        self._introduce(end_ns=monotonic_ns())
+        for last in (self._sample, self._pair, self._exchange_at_last, self._measure_at_last):
+            with suppress(OSError):
+                last()
+        with suppress(OSError):
+            self._introduce(end_ns=monotonic_ns())
         if self._lifetime.is_first:
-            self._listen()
-            if self._courier is None:  # else it waits for them
-                self._await_others()
+            with suppress(OSError):
+                self._listen()
+                if self._courier is None:  # else it waits for them
+                    self._await_others()
             self._close_run()
         if self._courier is not None:
             self._courier.finish(SHIP_WITHIN_S)
@@ -131,6 +127,8 @@ class Agent:
 
     def _tick(self, now: float) -> None:
         self._sample()
+        if self._cap is None:  # a node apart hears of it with its first mail
+            self._cap = self._open_cap()
         if self._cap is not None:
             self._cap.tick(now)
         if now >= self._pair_at:
@@ -167,7 +165,8 @@ class Agent:
             return None
         from rltrace.run.capping import Cap  # with numpy
 
-        return Cap(self._run_dir, self.node, asked)
+        is_shipped = self._courier.is_shipped if self._courier is not None else None
+        return Cap(self._run_dir, self.node, asked, is_shipped, self._name)
 
     def _sample(self) -> None:
         host = list(read_host())
@@ -180,6 +179,15 @@ class Agent:
         room_bytes = memory_room_bytes() if wanted else math.inf
         if self._floor.was_calm(now_ns, of_host, room_bytes) and wanted:
             self._measure_memory()
+
+    def _measure_at_last(self) -> None:
+        if self._floor.is_wanted:
+            self._measure_memory()
+        if self._cap is not None:
+            self._cap.keep()
+        if self._unreached and not self._compared:
+            first = self._lifetime.first_node
+            self._recorder.problem("clocks-not-compared", target=first, detail=self._unreached)
 
     def _measure_memory(self) -> None:
         try:

@@ -2,7 +2,8 @@
 
 Dropped are whole files to which nobody writes any more: segments that another one has followed, and
 those of processes that have ended. What they say of each step is written down first, and stays.
-Captured tokens are the first to go: no figure is of them.
+Captured tokens are the first to go: no figure is of them. Of a run that is shipped files are
+dropped here once all of them is at its URL, where it stays.
 """
 
 from __future__ import annotations
@@ -10,13 +11,16 @@ from __future__ import annotations
 import os
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rltrace.trace.clock import monotonic_ns
 from rltrace.trace.dropped import STEP
+from rltrace.trace.growing import SETTLED_NS
 from rltrace.trace.liveness import began_at
 from rltrace.trace.own_files import read_own
 from rltrace.trace.run_dir import DROPPED, PROCESS, append_line
@@ -33,12 +37,23 @@ _DOWN_TO = 0.9  # of the size, so that not every look has to drop something
 
 
 class Cap:
-    """Keeps the run in `run_dir` below `max_bytes`, as far as the files of this `node` go."""
+    """Keeps the run in `run_dir` below `max_bytes`, as far as the files of this `node` go. Where
+    it is shipped `is_shipped` says of a file, by its path in the run, whether all of it is; the
+    node is called `name` there."""
 
-    def __init__(self, run_dir: str, node: str, max_bytes: int) -> None:
+    def __init__(
+        self,
+        run_dir: str,
+        node: str,
+        max_bytes: int,
+        is_shipped: Callable[[str], bool] | None = None,
+        name: str = "",
+    ) -> None:
         self._run_dir = Path(run_dir)
         self._node = node
         self._max_bytes = max_bytes
+        self._is_shipped = is_shipped
+        self._name = name or node
         self._look_at = 0.0
         self._newest_ns: dict[Path, int] = {}
 
@@ -58,6 +73,11 @@ class Cap:
         for table, path, size in sorted(ended, key=self._order):
             if size_bytes <= _DOWN_TO * self._max_bytes:
                 return
+            if self._is_shipped is not None:
+                if self._goes_on(table, path):
+                    continue
+                if not self._is_shipped(f"{table.name}/{path.name}"):
+                    return  # the store is away: then it has none of the newer ones either
             self._drop(table, path, size)
             size_bytes -= size
 
@@ -88,13 +108,14 @@ class Cap:
         return found
 
     def _is_gone(self, who: str) -> bool | None:
-        """Whether a process has ended; None for one of another node, whose agent sees to it."""
+        """Whether a process has ended; None where nobody here can tell: on another node, whose
+        agent sees to it, or in another container, which has pids of its own."""
         try:
             facts = {**parsed(read_own(self._run_dir / PROCESS / f"{who}.json"))}
             node, pid, started = facts["node"], int(facts["pid"]), int(facts["start_ns"])
         except (OSError, ValueError, KeyError, TypeError):
             return None
-        if node != self._node:
+        if node != self._node or facts.get("host") != os.uname().nodename:
             return None
         began_ns = began_at(pid)
         return began_ns is None or began_ns > started + 10**9  # another one under its number
@@ -110,6 +131,16 @@ class Cap:
             self._newest_ns[path] = int(segment.columns[0].max(initial=0))
         return self._newest_ns[path]
 
+    def _goes_on(self, table: Table, path: Path) -> bool:
+        """Whether a row may still be completed by a process that lives: what is stored into a file
+        that was dropped would not come to the URL."""
+        ends = [number for number, column in enumerate(table.columns) if column.name == "end_ns"]
+        if not ends or self._is_gone(_numbered(path)[0]):
+            return False
+        ended_ns = read_segment(path, table).columns[ends[0]]
+        settled = (ended_ns >= 0) & (ended_ns < monotonic_ns() - SETTLED_NS)
+        return not bool(settled.all())
+
     def _drop(self, table: Table, path: Path, size: int) -> None:
         segment = read_segment(path, table)
         of = dict(zip([column.name for column in table.columns], segment.columns, strict=True))
@@ -122,10 +153,11 @@ class Cap:
             "real_ns": time.time_ns(),
             "steps": _totals(table, segment.rows, of),
             "spans": _steps(table, of),
+            **({} if self._is_shipped is None else {"shipped": True}),
         }
         folder = self._run_dir / DROPPED
         folder.mkdir(exist_ok=True)
-        append_line(f"{folder}/{self._node}.jsonl", line)
+        append_line(f"{folder}/{self._name}.jsonl", line)
         path.unlink()
         self._newest_ns.pop(path, None)
 

@@ -13,6 +13,7 @@ import json
 import os
 import select
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,8 @@ class Lifetime:
         self._detached = detached
         self._ended_at = float("inf")
         self._somebody_at = self._looked_at = time.monotonic()
-        self._read_at = -1
+        self._read_at = self._spoke_at = -1
+        self._heard_at = time.monotonic()
         self.run: dict[str, Any] = {}
         self._watched: dict[str, _Process] = {}
         self._refresh()
@@ -56,7 +58,7 @@ class Lifetime:
 
     def is_over(self) -> bool:
         """Whether nothing more is to come from the run."""
-        if not self._run_dir.is_dir():
+        if self._is_deleted():
             return True
         self._refresh()
         ended = self.run.get("end_real_ns") is not None
@@ -68,6 +70,13 @@ class Lifetime:
             wrap, command = self._process("wrap_pid"), self._process("command_pid")
             return not (wrap.is_alive() or command.is_alive())
         return self._first_node_is_silent() and not self._traced_process_here()
+
+    def _is_deleted(self) -> bool:
+        try:
+            os.stat(self._run_dir)
+        except OSError as error:  # else a network's disk is away for a moment
+            return isinstance(error, FileNotFoundError | NotADirectoryError)
+        return False
 
     def _is_over_apart(self, ended: bool) -> bool:
         now = time.monotonic()
@@ -100,11 +109,14 @@ class Lifetime:
         return self._watched.get(key, _Process(-1))
 
     def _first_node_is_silent(self) -> bool:
-        try:
-            spoke_at = os.stat(self._run_dir / CLOCKS / f"{self.first_node}.jsonl").st_mtime
-        except OSError:
-            spoke_at = self.run.get("start_real_ns", 0) / 1e9
-        return time.time() - spoke_at > SILENT_S
+        """By this node's monotonic clock: the other node's, and that of the disk, may be hours off,
+        and any of them may be set."""
+        spoke_at = -1
+        with suppress(OSError), open(self._run_dir / CLOCKS / f"{self.first_node}.jsonl") as file:
+            spoke_at = os.fstat(file.fileno()).st_mtime_ns  # NFS asks its server where one opens
+        if spoke_at != self._spoke_at:
+            self._spoke_at, self._heard_at = spoke_at, time.monotonic()
+        return time.monotonic() - self._heard_at > SILENT_S
 
     def _traced_process_here(self) -> bool:
         for path in (self._run_dir / PROCESS).glob("*.json"):

@@ -89,17 +89,15 @@ def wrap(
     user's own as `"module:qualname=stage"`, `probe` delays stages, `live` says a line a step,
     `log_steps` puts the figures of steps into what the job logs, `sync` has its weights moved by
     rltrace.sync, `ship` is the URL of a folder to which the run is shipped, `max_bytes` has the
-    oldest details dropped of a run that grows beyond, `sampled` is the share of the samples of
-    which there are rows, `capture_tokens` has their token ids recorded.
+    oldest details dropped of a run that grows beyond (of one that is shipped here, and once they
+    are at the URL), `sampled` is the share of the samples of which there are rows,
+    `capture_tokens` has their token ids recorded.
     Errors: `RltraceError` for wrong usage.
     """
     if not command:
         raise RltraceError("give a command: `rltrace wrap -- python train.py`", WRONG_USAGE)
     for hook in hooks:
         check_hook(hook)
-    if ship is not None and max_bytes is not None:
-        said = "give --ship or --max-bytes: details that are dropped here could not be shipped"
-        raise RltraceError(said, WRONG_USAGE)
     runs_url = None if ship is None else check_ship(ship)
     program = shutil.which(command[0])
     if program is None:
@@ -304,6 +302,9 @@ def _finish(run_dir: Path, code: int, shown: str, out: Path | None, hooks: Seque
             _say(f"--hook {hook} recorded nothing: it was never called")
     except (OSError, RltraceError) as error:
         _say(f"{shown}/{RUN_FILE} could not be completed: {error}")
+        if url:
+            _say(f"not all may be at {url}: `rltrace ship {shlex.quote(shown)}` brings the rest")
+            url = ""
     named = "" if out is None and is_newest(run_dir) else f" {shlex.quote(shown)}"
     why_there = why_elsewhere(out, run_dir)
     because = f" ({why_there})" if why_there else ""

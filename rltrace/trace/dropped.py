@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import numpy as np
 
 from rltrace.trace.alignment import NodeClock
 from rltrace.trace.own_files import own_files, own_lines
-from rltrace.trace.run_dir import DROPPED
+from rltrace.trace.run_dir import DROPPED, FETCHED_FILE
 from rltrace.trace.schema import CAPTURED_TOKENS
 from rltrace.trace.stated import is_whole
 from rltrace.trace.texts import parsed
@@ -49,7 +50,8 @@ class Dropped:
     """`rows` of each table that were dropped, and their `bytes`; what began until `until_ns` (Unix
     ns; -1: nothing but captured tokens was dropped) is not shown. `steps` are ordered by their
     number. `tokens_bytes` of the bytes are those of captured tokens; of samples that began until
-    `tokens_until_ns` none are shown."""
+    `tokens_until_ns` none are shown. `files` are the segments, as `<table>/<name>`; `is_shipped`:
+    all of them are at the run's URL."""
 
     rows: dict[str, int]
     bytes: int
@@ -57,6 +59,8 @@ class Dropped:
     steps: tuple[StepTotal, ...]
     tokens_bytes: int = 0
     tokens_until_ns: int = -1
+    files: frozenset[str] = frozenset()
+    is_shipped: bool = False
 
     def until_ns_of(self, table: str) -> int:
         """Until when what began is not shown in a table (Unix ns)."""
@@ -71,18 +75,32 @@ class Dropped:
         return (min(numbers), max(numbers)) if numbers else None
 
 
+def dropped_bytes(run: Path) -> dict[str, int]:
+    """The files that say what was dropped, with their sizes: they only grow."""
+    found = {}
+    for path in own_files(run / DROPPED, ".jsonl")[0]:
+        with suppress(OSError):
+            found[path.name] = path.stat().st_size
+    return found
+
+
 def read_dropped(run: Path, clocks: Mapping[str, NodeClock]) -> Dropped | None:
     """What was dropped of a run; None where nothing was. Lines that cannot be read are skipped."""
     rows: Counter[str] = Counter()
     size_bytes, until_ns = 0, -1
     tokens_bytes, tokens_until_ns = 0, -1
+    files: set[str] = set()
+    shipped = 0
     sums: dict[tuple[int, str], tuple[int, float, int]] = {}
     spans: dict[int, tuple[int, int]] = {}
+    is_from_url = (run / FETCHED_FILE).exists()
     for path in own_files(run / DROPPED, ".jsonl")[0]:
-        clock = clocks.get(path.stem)
+        clock = clocks.get(path.stem.partition("~")[0])
         for line in own_lines(path):
             try:
                 told: dict[str, Any] = {**parsed(line)}
+                if is_from_url and told.get("shipped") is True:
+                    continue  # it was dropped on its node, and is here
                 count, newest_ns, size = (told[key] for key in ("rows", "until_ns", "bytes"))
                 if not all(map(is_whole, (count, newest_ns, size))):
                     continue
@@ -93,6 +111,8 @@ def read_dropped(run: Path, clocks: Mapping[str, NodeClock]) -> Dropped | None:
             table = str(told.get("table"))
             rows[table] += count
             size_bytes += size
+            files.add(f"{table}/{told.get('file')}")
+            shipped += told.get("shipped") is True
             if table == CAPTURED_TOKENS.name:
                 tokens_bytes += size
                 tokens_until_ns = max(tokens_until_ns, _unix(clock, newest_ns))
@@ -109,7 +129,16 @@ def read_dropped(run: Path, clocks: Mapping[str, NodeClock]) -> Dropped | None:
         StepTotal(step, what, n, seconds, tokens, *_when(what, step, spans))
         for (step, what), (n, seconds, tokens) in sorted(sums.items())
     ]
-    return Dropped(dict(rows), size_bytes, until_ns, tuple(found), tokens_bytes, tokens_until_ns)
+    return Dropped(
+        rows=dict(rows),
+        bytes=size_bytes,
+        until_ns=until_ns,
+        steps=tuple(found),
+        tokens_bytes=tokens_bytes,
+        tokens_until_ns=tokens_until_ns,
+        files=frozenset(files),
+        is_shipped=shipped == len(files),
+    )
 
 
 def _total(row: list[Any]) -> tuple[int, str, int, float, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,44 +12,74 @@ from rltrace.trace.processes import Process
 from rltrace.trace.run_dir import ENDS
 from rltrace.trace.texts import parsed
 
+REASONS = ("memory", "node", "process")
+
 
 @dataclass(frozen=True)
 class End:
-    """How a process ended: by `signal` (0: by itself), which its parent sent where it was
-    `asked`."""
+    """How a process ended: by `signal` (0: by itself, or nobody knows), which its parent sent where
+    it was `asked`. `why` is what Ray said of an actor whose end nobody of the job wanted: "memory"
+    (Ray ended it as memory ran out), "node" (its node died) or "process" (it died itself)."""
 
     signal: int
     asked: bool
+    why: str = ""
 
 
 def read_ends(run: Path, processes: Iterable[Process]) -> dict[int, End]:
     """The ends that are known, by the number of the process. What cannot be read is skipped: an
     end that nobody knows is what most processes have."""
-    under_pid: dict[tuple[str, str, int], list[tuple[int, Process]]] = {}
-    speakers = {}
-    for process in processes:
-        started = process.facts.get("start_ns")
-        place = (process.node, process.host, process.pid)
-        if isinstance(started, int):
-            under_pid.setdefault(place, []).append((started, process))
-        speakers[process.who] = process
+    known = _Known(processes)
     found: dict[int, End] = {}
     for path in own_files(run / ENDS, ".jsonl")[0]:
-        speaker = speakers.get(path.stem)
+        speaker = known.speakers.get(path.stem)
         if speaker is None:
             continue
         for line in own_lines(path):
             try:
                 told: dict[str, Any] = {**parsed(line)}
-                pid, number, at_ns = (int(told[key]) for key in ("pid", "signal", "monotonic_ns"))
-                asked = told["asked"] is True
+                number_of = known.meant(speaker, told)
+                number, asked = int(told["signal"]), told["asked"] is True
             except (ValueError, KeyError, TypeError, OverflowError):
                 continue
-            # A pid is used again: the last that began under it before this was said.
-            known = under_pid.get((speaker.node, speaker.host, pid), ())
-            before = [(started, one.number) for started, one in known if started <= at_ns]
-            if before:
-                _, number_of = max(before)
-                earlier = found.get(number_of)
-                found[number_of] = End(number, asked or (earlier is not None and earlier.asked))
+            if number_of is None:
+                continue
+            earlier = found.get(number_of, End(0, False))
+            why = told.get("why") if told.get("why") in REASONS else earlier.why
+            found[number_of] = End(number or earlier.signal, asked or earlier.asked, str(why))
     return found
+
+
+class _Known:
+    """The processes of a run, as others speak of them; `speakers` are those by their own name."""
+
+    def __init__(self, processes: Iterable[Process]) -> None:
+        self.speakers: dict[str, Process] = {}
+        self._under_pid: dict[tuple[str, str, int], list[tuple[int, int]]] = {}
+        self._actors: dict[str, list[tuple[int, Process]]] = {}
+        for process in processes:
+            self.speakers[process.who] = process
+            started = process.facts.get("start_ns")
+            if not isinstance(started, int):
+                continue
+            place = (process.node, process.host, process.pid)
+            self._under_pid.setdefault(place, []).append((started, process.number))
+            actor = process.facts.get("actor_id")
+            if isinstance(actor, str) and actor:
+                self._actors.setdefault(actor, []).append((process.start_ns, process))
+
+    def meant(self, speaker: Process, told: Mapping[str, Any]) -> int | None:
+        """Whom a line is about: pids are used again, and Ray starts an actor again under its id, so
+        it is the last that began before this was said. Errors: ValueError, KeyError, TypeError."""
+        if "actor" not in told:
+            pid, at_ns = int(told["pid"]), int(told["monotonic_ns"])
+            place = (speaker.node, speaker.host, pid)
+            before = [one for one in self._under_pid.get(place, ()) if one[0] <= at_ns]
+            return max(before)[1] if before else None
+        real_ns, of_pid = int(told["real_ns"]), told.get("pid")
+        ran = [
+            (began_ns, process.number)
+            for began_ns, process in self._actors.get(told["actor"], ())
+            if of_pid in (None, process.pid) and began_ns <= real_ns
+        ]
+        return max(ran)[1] if ran else None

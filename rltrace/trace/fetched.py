@@ -13,6 +13,7 @@ import os
 import posixpath
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ CACHE_VARIABLE = "RLTRACE_CACHE"
 """Environment variable with the folder for runs that were brought from URLs."""
 
 _SAVE_EVERY = 64  # packs
+_MERGED_MEANWHILE = 5  # times that the agent merges packs while they are read
 _NAMED = 5  # processes of a node that is told of
 _PLAIN = (*FOLDERS, DROPPED, PARQUET)
 
@@ -83,7 +85,7 @@ def _bring(store: Store, folder: Path, tell: Tell) -> None:
     packs = store.sizes(PACKS)
     known = _read_told(folder / FETCHED_FILE)
     if packs:
-        problems = _bring_packs(store, folder, packs, known, tell)
+        problems = _bring_merging(store, folder, packs, known, tell)
         _bring_nodes(store, folder)
     else:
         problems = _bring_files(store, folder, known, tell)
@@ -99,6 +101,19 @@ def _bring(store: Store, folder: Path, tell: Tell) -> None:
     write_json(f"{folder}/{RUN_FILE}", run)
 
 
+def _bring_merging(
+    store: Store, folder: Path, sizes: dict[str, int], known: dict[str, Any], tell: Tell
+) -> list[dict[str, str]]:
+    """As `_bring_packs`, where the agent may merge some in the meantime: then it goes on from the
+    packs that there are."""
+    for _ in range(_MERGED_MEANWHILE):
+        try:
+            return _bring_packs(store, folder, sizes, known, tell)
+        except FileNotFoundError:
+            sizes = store.sizes(PACKS)
+    return _bring_packs(store, folder, sizes, known, tell)
+
+
 def _bring_packs(
     store: Store, folder: Path, sizes: dict[str, int], known: dict[str, Any], tell: Tell
 ) -> list[dict[str, str]]:
@@ -111,14 +126,17 @@ def _bring_packs(
     lacking: dict[str, str] = known.setdefault("lacking", {})
     whose: dict[str, str] = known.setdefault("whose", {})
     new: list[PackName] = []
+    given_up: set[str] = set()  # what was in them is in the packs that follow
     for packs in sorted(streams.values(), key=lambda packs: (packs[0].began_ns, packs[0].stream)):
-        packs.sort(key=lambda pack: pack.number)
+        packs.sort(key=lambda pack: (pack.number, pack.after))
         last = applied.get(packs[0].stream, 0)
-        there = {pack.number for pack in packs} | {0}
+        reached = 0  # all packs until this number are there, by themselves or merged
         for pack in packs:
-            if pack.after not in there:
+            if pack.after > reached:
                 lacking[f"{pack.stream}.{pack.after:08d}"] = "it is missing"
+            reached = max(reached, pack.number)
         new += [pack for pack in packs if pack.number > last]
+        given_up.update(p.name for p, following in pairwise(packs) if following.after < p.number)
     of_bytes, done_bytes = sum(sizes[pack.name] for pack in new), 0
     wanted = {f"{PACKS}/{pack.name}": sizes[pack.name] for pack in new}
     newest = {stream: max(pack.number for pack in packs) for stream, packs in streams.items()}
@@ -139,7 +157,8 @@ def _bring_packs(
             if pack.number == newest[pack.stream]:  # it is being written, or its writer was killed
                 cut.add(pack.stream)
                 continue
-            lacking[f"{PACKS}/{pack.name}"] = str(error)
+            if pack.name not in given_up:
+                lacking[f"{PACKS}/{pack.name}"] = str(error)
         applied[pack.stream] = pack.number
         if n % _SAVE_EVERY == 0:
             _write_known(folder, known)

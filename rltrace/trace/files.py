@@ -14,7 +14,7 @@ import numpy as np
 from rltrace.trace import run_dir
 from rltrace.trace.alignment import NodeClock, align, pair_of, read_clock_files
 from rltrace.trace.counted import make_unknown
-from rltrace.trace.dropped import read_dropped
+from rltrace.trace.dropped import Dropped, dropped_bytes, read_dropped
 from rltrace.trace.manifest import Manifest, read_manifest
 from rltrace.trace.names import name_of
 from rltrace.trace.own_files import NO_PLAIN_FILE, lines_of, own_files, read_own
@@ -56,7 +56,20 @@ class RunFiles:
         self._read_processes(meta)
         self._read_problem_files()
         self._find_elsewhere(meta)
-        self.dropped = read_dropped(path, self.clocks)
+        self.dropped: Dropped | None = None
+        self._dropped_bytes: dict[str, int] = {}
+        self.note_dropped()
+
+    def note_dropped(self) -> bool:
+        """Looks what has been dropped by now; whether that is more than at the look before. The
+        agent of a run that goes on writes it down, and then deletes the file: to be asked after
+        reading, or some of a time's details are missing and nothing tells."""
+        found = dropped_bytes(self.path)
+        if found == self._dropped_bytes:
+            return False
+        self._dropped_bytes = found
+        self.dropped = read_dropped(self.path, self.clocks)
+        return True
 
     def columns(self, name: str) -> Columns:
         """The columns of a table in the order of the schema and, last, the process of each row;
@@ -70,6 +83,7 @@ class RunFiles:
                 self.problem("torn-file", f"{name}/{segment.path.name}", segment.problem)
             if segment.rows:
                 parts.append(self.translated(name, segment.who, segment.columns))
+        self.note_dropped()
         if parts:
             columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
             return self._without_negative(name, self.shown(name, columns))

@@ -217,9 +217,13 @@ class Follower:
 
     def _find_segments(self, table: Table) -> None:
         known = self._segments[table.name]
-        for entry in _entries(self.path / table.name):
+        there = _entries(self.path / table.name)
+        for entry in there:
             if entry.name not in known and entry.name.endswith(STREAM):
                 known[entry.name] = GrowingSegment(Path(entry.path), table)
+        if there:  # else the disk may be away for a moment
+            for name in known.keys() - {entry.name for entry in there}:
+                del known[name]  # dropped (`wrap --max-bytes`), and for weeks there may be many
 
     def _note(self, table: Table, segment: GrowingSegment) -> None:
         if segment.problem is not None:

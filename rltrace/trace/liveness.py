@@ -9,9 +9,12 @@ from __future__ import annotations
 import os
 import socket
 import time
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rltrace.trace.clock import node_id
+from rltrace.trace.run_dir import CLOCKS, NAMES, NODES, PROCESS
 
 if TYPE_CHECKING:
     from rltrace.trace.processes import Process
@@ -20,6 +23,7 @@ _TICK_NS = 10**9 // os.sysconf("SC_CLK_TCK")
 _SLACK_NS = 10**9  # a tick, and how far the two clocks of a sleep may be off
 _BEGINS_WITHIN_NS = 10 * 10**9  # of its run's start, a command is running
 _ENDED = "ZX"  # states of /proc/<pid>/stat: a zombie runs no more
+_TOLD = (CLOCKS, NODES, PROCESS, NAMES)  # what an agent, or a process that begins, writes to
 
 
 class Liveness:
@@ -41,13 +45,26 @@ class Liveness:
         """Whether the command that a run traces lives, or `wrap`, which is about to write down how
         it ended; None where nobody here can tell. Of a run that a program began itself
         (`rltrace.start`) that is the program."""
-        started = meta.get("start_real_ns")
+        started, real_ns = meta.get("start_monotonic_ns"), 0
+        if not isinstance(started, int):  # an older writer's; a clock that was set deceives here
+            started, real_ns = meta.get("start_real_ns"), time.time_ns() - time.monotonic_ns()
         pids = [pid for key in ("command_pid", "wrap_pid") if isinstance(pid := meta.get(key), int)]
-        if meta.get("node") != self.node or not pids or not isinstance(started, int):
+        if meta.get("node") != self.node or meta.get("host", self._host) != self._host:
             return None
-        real_ns = time.time_ns() - time.monotonic_ns()
+        if not pids or not isinstance(started, int):
+            return None
         began = [began_ns for pid in pids if (began_ns := began_at(pid)) is not None]
         return any(began_ns + real_ns <= started + _BEGINS_WITHIN_NS for began_ns in began)
+
+
+def heard_of_s(run: Path) -> float:
+    """When a run was last heard of (Unix s, by the clock of its disk). Its agents see to that every
+    few seconds; rows are stored without a mark on their file."""
+    at = [0.0]
+    for folder in _TOLD:
+        with suppress(OSError), os.scandir(run / folder) as found:
+            at += [entry.stat(follow_symlinks=False).st_mtime for entry in found]
+    return max(at)
 
 
 def began_at(pid: int) -> int | None:

@@ -83,7 +83,7 @@ class Manifest:
         known = self.taken.get(table, {})
         for path in segment_files(run, table):
             one = known.get(path.name)
-            if one is None or not self.settled or path.stat().st_size != one.bytes:
+            if one is None or not self.settled or _size(path) != one.bytes:
                 return True
         return False
 
@@ -184,8 +184,7 @@ def _in_one_file(run: Path, said: Mapping[str, Any]) -> Manifest | None:
         problems=[problem_of(problem) for problem in said["problems"]],
         taken={
             table: {
-                path.name: Taken(EVER_NS, (), path.stat().st_size)
-                for path in segment_files(run, table)
+                path.name: Taken(EVER_NS, (), _size(path)) for path in segment_files(run, table)
             }
             for table in TABLES
         },
@@ -195,7 +194,15 @@ def _in_one_file(run: Path, said: Mapping[str, Any]) -> Manifest | None:
 
 def segment_bytes(run: Path, table: str) -> int:
     """Bytes of a table's segments."""
-    return sum(path.stat().st_size for path in segment_files(run, table))
+    return sum(_size(path) for path in segment_files(run, table))
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file; none of one that is dropped at this moment (`wrap --max-bytes`)."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def segment_files(run: Path, table: str) -> list[Path]:

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rltrace.trace.clock import node_id
 from rltrace.trace.errors import RltraceError
+from rltrace.trace.liveness import Liveness, heard_of_s
 from rltrace.trace.manifest import (
     LOADING_PROBLEMS,
     MANIFEST_FILE,
@@ -35,9 +35,12 @@ from rltrace.trace.schema import SCHEMA_VERSION, TABLES
 
 if TYPE_CHECKING:
     from rltrace.trace.cuts import Ints
-    from rltrace.trace.processes import Process
     from rltrace.trace.run import Run
     from rltrace.trace.taken import Taken
+
+
+_SILENT_S = 600.0
+"""A run that nobody ended, and of which nothing was heard for so long, is over."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +69,7 @@ def compact(
         grown = [name for name in TABLES if known.has_rest(run.path, name)]
         if not grown:
             return Compaction(known.rows, before, _bytes(known), known.settled)
-        if run.dropped is None:
-            _check_whole(run.path, known)
+        _check_whole(run, known)
     try:
         folder.mkdir(exist_ok=True)
         (folder / MANIFEST_FILE).unlink(missing_ok=True)  # from here on the segments are read
@@ -91,14 +93,14 @@ def _bytes(manifest: Manifest) -> dict[str, int]:
     }
 
 
-def _check_whole(run: Path, known: Manifest) -> None:
+def _check_whole(run: Run, known: Manifest) -> None:
     """Errors: `RltraceError` where what was compacted is in Parquet only."""
     for table in TABLES:
         for file in known.taken[table]:
-            if not (run / table / file).exists():
+            if not (run.path / table / file).exists() and not run.was_dropped(f"{table}/{file}"):
                 raise RltraceError(
-                    f"{run} cannot be compacted again: segments of what was compacted before are "
-                    "gone; it is read as it is, with what has come since"
+                    f"{run.path} cannot be compacted again: segments of what was compacted before "
+                    "are gone; it is read as it is, with what has come since"
                 )
 
 
@@ -193,25 +195,16 @@ def delete_segments(run: Path) -> None:
 
 
 def _is_being_recorded(run: Run) -> bool:
-    """Whether a process of the run is alive on this node, its agent aside. `wrap` may have ended
-    before: what its command left in the background goes on recording."""
-    here = node_id()
-    pids = {p.pid for p in run.processes if p.node == here and p.role != "agent" and _is_same(p)}
-    wrap_pid = run.meta.get("wrap_pid")
-    if run.meta.get("node") == here and not run.meta.get("end_real_ns"):
-        pids.add(wrap_pid if isinstance(wrap_pid, int) else -1)
-    return any(Path(f"/proc/{pid}").exists() for pid in pids - {os.getpid()})
-
-
-def _is_same(process: Process) -> bool:
-    """Whether the process with this number, if any, had begun when the recorded one did: numbers
-    are used again."""
-    try:
-        stat = Path(f"/proc/{process.pid}/stat").read_text("utf-8", "replace")
-        began_ticks = int(stat.rpartition(")")[2].split()[19])
-    except (OSError, ValueError, IndexError):
+    """Whether more may come: a process of the run lives on this node, its agent aside (`wrap` may
+    have ended before: what its command left in the background goes on recording), or the run has
+    not ended and nobody here can tell whether it goes on, on another node or in another container,
+    unless it has long been silent."""
+    liveness = Liveness()
+    processes = [p for p in run.processes if p.role != "agent" and p.pid != os.getpid()]
+    if any(liveness.of_process(process) for process in processes):
+        return True
+    if run.meta.get("end_real_ns") is not None:
         return False
-    asleep_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns()
-    began_ns = began_ticks * 10**9 // os.sysconf("SC_CLK_TCK") - asleep_ns
-    recorded_ns = process.facts.get("start_ns")
-    return isinstance(recorded_ns, int) and began_ns <= recorded_ns + 10**9
+    own = {"wrap_pid": -1} if run.meta.get("wrap_pid") == os.getpid() else {}
+    lives = liveness.of_command({**run.meta, **own})
+    return time.time() - heard_of_s(run.path) < _SILENT_S if lives is None else lives

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from rltrace.trace import run_dir
 from rltrace.trace.alignment import NodeClock
 from rltrace.trace.dropped import Dropped
+from rltrace.trace.dropped_tables import publish_dropped, shown
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.files import RunFiles
 from rltrace.trace.lives import LIVES
@@ -81,12 +82,12 @@ class Run:
         self.path = path
         self.meta = run_dir.read_described(str(path))
         self._files = RunFiles(path, self.meta)
-        if self.dropped is not None and self.dropped.until_ns > 0:  # before it nothing is whole
-            self.meta = {**self.meta, "start_real_ns": self.dropped.until_ns}
         self._columns: dict[str, Columns] = {}
         self._loaded: set[str] = set()
         self._registered: set[str] = set()
         self._range: Range | None = None
+        self._seen_dropped: Dropped | None = None
+        self._begin_after_dropped()
 
     @property
     def processes(self) -> list[Process]:
@@ -102,6 +103,11 @@ class Run:
     def dropped(self) -> Dropped | None:
         """The details that were dropped to keep the run small (`wrap --max-bytes`); None: none."""
         return self._files.dropped
+
+    def was_dropped(self, file: str) -> bool:
+        """Whether a segment, `<table>/<name>`, was dropped until this moment."""
+        self._files.note_dropped()
+        return self.dropped is not None and file in self.dropped.files
 
     @property
     def is_compacted(self) -> bool:
@@ -260,7 +266,7 @@ class Run:
             database.execute("SET allocator_bulk_deallocation_flush_threshold = '32MB'")
         self._publish_processes(database)
         self._publish_names(database)
-        self._publish_dropped(database)
+        publish_dropped(database, self.dropped)
         database.register(WEIGHTS, weights_table(reward_weights(self.processes)))
         return database
 
@@ -269,18 +275,32 @@ class Run:
         manifest = self._files.manifest
         if manifest is not None and manifest.steps is not None:
             columns = [Column(name, "q") for name in _STEP_COLUMNS.split(", ")]
-            yield f"SELECT {_STEP_COLUMNS} FROM {self._rows_of([manifest.steps], columns)}"
+            source = self._rows_of([manifest.steps], columns)
+            yield f"SELECT {_STEP_COLUMNS} FROM {source} WHERE {shown(TABLES['spans'])}"
         elif manifest is not None:
             parts = [part.path for part in manifest.tables["spans"]]
             source = self._rows_of_table("spans", parts)
-            yield f"SELECT {_STEP_COLUMNS} FROM {source} {of_steps}"
+            where = f"{of_steps} AND {shown(TABLES['spans'])}"
+            yield f"SELECT {_STEP_COLUMNS} FROM {source} {where}"
         if (rest := self._rest("spans")) is not None:
             yield f"SELECT {_STEP_COLUMNS} FROM {rest} {of_steps}"
 
     def _read(self, name: str) -> Columns:
         if name not in self._columns:
             self._columns[name] = self._files.columns(name)
+            self._begin_after_dropped()
         return self._columns[name]
+
+    def _begin_after_dropped(self) -> None:
+        """Nothing can be said of the time whose details were dropped; of a run that goes on that is
+        more each time, and then of no table."""
+        if self.dropped is None or self.dropped is self._seen_dropped:
+            return
+        self._seen_dropped = self.dropped
+        if self._range is None and self.dropped.until_ns > 0:
+            self.meta = {**self.meta, "start_real_ns": self.dropped.until_ns}
+        if "_database" in self.__dict__:  # else it is about to be made
+            publish_dropped(self._database, self.dropped)
 
     def _regroup(self) -> None:
         """Tells groups apart whose ids come again, once."""
@@ -321,16 +341,6 @@ class Run:
             "clock_bound_ns": pa.array([p.clock_bound_ns for p in rows], pa.int64()),
         }
         database.register("processes", pa.table(columns))
-
-    def _publish_dropped(self, database: duckdb.DuckDBPyConnection) -> None:
-        """`dropped_steps`: what was kept of steps whose details were dropped."""
-        import pyarrow as pa
-
-        totals = self.dropped.steps if self.dropped is not None else ()
-        kinds = {"step": pa.int64(), "what": pa.string(), "rows": pa.int64(), "tokens": pa.int64()}
-        kinds |= {"seconds": pa.float64(), "start_ns": pa.int64(), "end_ns": pa.int64()}
-        columns = {k: pa.array([getattr(t, k) for t in totals], kinds[k]) for k in kinds}
-        database.register("dropped_steps", pa.table(columns))
 
     def _publish_names(self, database: duckdb.DuckDBPyConnection) -> None:
         if self._files.manifest is not None and not self._files.rest:
@@ -388,12 +398,9 @@ class Run:
         if (rest := self._rest(name)) is not None:
             sources.append(f"FROM {rest}")
         whole = " UNION ALL BY NAME ".join(sources)
-        if self.dropped is None or self._files.manifest is None:
+        if self.dropped is None and run_dir.MAX_BYTES not in (self.meta.get("settings") or {}):
             return whole
-        names = [column.name for column in TABLES[name].columns]
-        goes_on = " OR end_ns = -1" if "end_ns" in names else ""
-        until_ns = self.dropped.until_ns_of(name)
-        return f'FROM ({whole}) WHERE "{names[0]}" > {until_ns}{goes_on}'
+        return f"FROM ({whole}) WHERE {shown(TABLES[name])}"
 
     def _rows_of_table(self, name: str, files: Sequence[Path]) -> str:
         return self._rows_of(files, (*TABLES[name].columns, PROCESS))

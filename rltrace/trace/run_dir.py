@@ -57,6 +57,7 @@ ELSEWHERE, NOT_WHOLE, PACK_LOST = "nodes-elsewhere", "node-not-whole", "pack-los
 
 FOLDERS = (PROCESS, NAMES, PROBLEMS, ENDS, CLOCKS, NODES, *TABLES)
 
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 _CANNOT_LINK = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EACCES}
 
 
@@ -94,6 +95,7 @@ def create_run(path: str, command: list[str], settings: dict[str, Any], version:
         "settings": settings,
         "price": None,
         "node": node_id(),
+        "host": os.uname().nodename,
         "wrap_pid": os.getpid(),
     }
     write_first(f"{path}/{RUN_FILE}", described)
@@ -197,16 +199,37 @@ def update_run_json(path: str, **fields: Any) -> None:
 
 
 def write_json(path: str, value: dict[str, Any]) -> None:
-    """Replaces a file at once, so that a reader sees the old or the new text, never half of it."""
+    """Replaces a file at once, so that a reader sees the old or the new text, never half of it.
+    Errors: OSError."""
     temporary = f"{path}.{os.getpid()}.tmp"
+    text = _text(value)
     try:
         with open(temporary, "wb") as file:
-            file.write(_text(value))
+            file.write(text)
         os.replace(temporary, path)
-    except OSError:
+    except OSError as error:
         if os.path.exists(temporary):
             os.unlink(temporary)
-        raise
+        if error.errno not in _NO_ROOM or not _written_over(path, text):
+            raise
+
+
+def _written_over(path: str, text: bytes) -> bool:
+    """Writes a text over a file's old one, if that has the room: on a full disk, which a job may
+    have died of, there is none for another file. It is one write, within what the file has already,
+    and what is left of the old text becomes blanks."""
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        status = os.fstat(file)
+        text = text.ljust(status.st_size)
+        return len(text) <= 512 * status.st_blocks and os.pwrite(file, text, 0) == len(text)
+    except OSError:
+        return False
+    finally:
+        os.close(file)
 
 
 def append_line(path: str, value: object) -> None:

@@ -50,7 +50,7 @@ _LIST, _TABLE = (_is_list, "no list"), (_is_table, "no table")
 RUN: _Kinds = {
     **dict.fromkeys(("start_real_ns", "end_real_ns", "exit_code", "schema_version"), _WHOLE),
     **dict.fromkeys(("command_pid", "wrap_pid", "start_monotonic_ns"), _WHOLE),
-    **dict.fromkeys(("id", "cwd", "node", "rltrace_version"), _TEXT),
+    **dict.fromkeys(("id", "cwd", "node", "host", "rltrace_version"), _TEXT),
     **dict.fromkeys(("framework", "framework_version"), _TEXT),
     "command": _LIST,
     "settings": _TABLE,

@@ -172,6 +172,12 @@ class Store:
             held += size
         yield from self._together(batch)
 
+    def delete(self, names: list[str]) -> None:
+        """Deletes files, one after the other."""
+        with _as_os_error():
+            for name in names:
+                self._files.rm_file(self._path(name))
+
     def copy(self, name: str, path: str) -> None:
         """Brings a file to a path here."""
         with _as_os_error():
@@ -189,7 +195,8 @@ class Store:
 @dataclass(frozen=True)
 class PackName:
     """A pack by its name: its stream (whose, and since when), its number in it, and the number of
-    the one that was taken before it (0: it is the first)."""
+    the one that was taken before it (0: it is the first). One that was merged has the last number
+    of those that it is made of."""
 
     name: str
     node: str

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import shutil
 import struct
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,24 +12,8 @@ import rltrace
 from rltrace.analysis.summary import summarize
 from rltrace.trace.duration import lasted_s
 from tests.faults.counted import CountedJob, said_by_us, until
-from tests.faults.means import cannot_be_made
 
 DAY_S = 86_400
-
-
-@pytest.fixture(scope="module")
-def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What stands before the C library's clock, since nobody may set this machine's."""
-    compiler = shutil.which("cc")
-    if compiler is None:
-        cannot_be_made(
-            "there is no C compiler (`cc`) here, and only a few lines of C set the clock of a "
-            "single process; clocks a day apart are in tests/run/test_agent.py"
-        )
-    library = tmp_path_factory.mktemp("shim") / "clock.so"
-    source = Path(__file__).with_name("clock_shim.c")
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
-    return library
 
 
 @pytest.mark.parametrize("steps_s", [(-DAY_S,), (3600, -3600), (2 * DAY_S, 5)], ids=str)

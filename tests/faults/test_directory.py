@@ -6,33 +6,20 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+import sys
 from pathlib import Path
 
 import pytest
 
 import rltrace
-from rltrace.trace.run_dir import holds_run
+from rltrace.trace.fetched import CACHE_VARIABLE, fetch
+from rltrace.trace.run_dir import holds_run, read_run_json
 from tests.faults.counted import CountedJob, said_by_us, until
 from tests.faults.means import cannot_be_made
+from tests.hooks.conftest import wrapped
 
 AS_ROOT = () if os.geteuid() == 0 else ("--map-root-user",)
 MOUNT_NAMESPACE = ("unshare", *AS_ROOT, "--mount", "sh", "-c")
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A tmpfs of 700 KiB."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=700k", "tmpfs", str(folder)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        cannot_be_made(
-            "no small file system can be mounted here (that takes root, or a container that may); "
-            "a disk that is full by a limit on files is in tests/hooks/test_recorder.py"
-        )
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 def test_a_disk_that_fills_up_keeps_what_was_stored_on_it(tmp_path: Path, small_disk: Path) -> None:
@@ -47,6 +34,44 @@ def test_a_disk_that_fills_up_keeps_what_was_stored_on_it(tmp_path: Path, small_
     assert "Traceback" not in errors
     assert all(100 < stored < 20_000 for stored in job.stored())
     assert job.wrong() == {}
+
+
+FILLS_THE_DISK = """
+import sys, time, rltrace
+from pathlib import Path
+with rltrace.step(0), rltrace.span("train", tokens=7): pass
+while not list(Path("small/run/nodes").glob("*.json")):  # a job takes longer than its agent
+    time.sleep(0.05)
+with open(sys.argv[1], "wb", buffering=0) as file:
+    while True:
+        file.write(bytes(4096))
+"""
+
+
+@pytest.mark.parametrize("ship", [False, True], ids=["", "shipped"])
+def test_a_job_that_dies_as_it_fills_the_disk(
+    tmp_path: Path, small_disk: Path, monkeypatch: pytest.MonkeyPatch, ship: bool
+) -> None:
+    """By a checkpoint, say: how it ended is known, here and at the run's URL."""
+    (tmp_path / "job.py").write_text(FILLS_THE_DISK)
+    (tmp_path / "store").mkdir()
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    shipping = ("--ship", f"file://{tmp_path}/store") if ship else ()
+    job = (sys.executable, "job.py", str(small_disk / "checkpoint"))
+    done = wrapped(tmp_path, "--out", "small/run", *shipping, "--", *job)
+    assert done.returncode == 1
+    assert "OSError: [Errno 28] No space left on device" in done.stderr
+    assert os.statvfs(small_disk).f_bavail == 0
+    assert "could not be completed" not in done.stderr
+    assert "not shipped" not in done.stderr
+    told = read_run_json(str(small_disk / "run"))
+    for path in [small_disk / "run", *([fetch(told["shipped_to"])] if ship else [])]:
+        run = rltrace.open_run(path)
+        assert run.meta["exit_code"] == 1
+        assert run.meta["end_real_ns"] > run.meta["start_real_ns"]
+        assert run.sql("SELECT stage, tokens FROM spans ORDER BY 2").fetchall() == [
+            ("train", 7), ("step", None),
+        ]  # fmt: skip
 
 
 def test_a_directory_that_becomes_read_only(tmp_path: Path) -> None:

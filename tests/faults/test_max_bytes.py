@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -12,15 +13,22 @@ import rltrace
 from rltrace.analysis.summary import summarize
 from rltrace.report.damage_lines import dropped_lines
 from rltrace.run.capping import Cap
+from rltrace.run.shipping.by_hand import ship
 from rltrace.run.size_option import segment_bytes, size_of
 from rltrace.trace.clock import node_id
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.parquet import compact, delete_segments
-from rltrace.trace.run_dir import TABLES
+from rltrace.trace.run_dir import TABLES, update_run_json, write_json
 from tests.conftest import Record
 from tests.hooks.conftest import wrapped
 
 STEPS, SPANS = 60, 400
+
+OF_STEPS = (
+    "SELECT step, count(*) FILTER (stage = 'rollout'), count(*) FILTER (stage = 'step') "
+    "FROM spans GROUP BY step HAVING count(*) FILTER (stage = 'step') > 0 ORDER BY step"
+)
+"""Of steps that are shown: their number, spans of their rollout, and themselves."""
 
 LOOP = f"""
 from rltrace.trace import segment
@@ -72,14 +80,10 @@ def test_each_row_is_there_or_counted(run_path: Path, record: Record) -> None:
     assert of_spans == dropped.rows["spans"]
     assert tokens == 3 * sum(sums.values())
     # Steps that are shown are whole, and what is said is of them.
-    shown = run.sql(
-        "SELECT step, count(*) FILTER (stage = 'rollout'), count(*) FILTER (stage = 'step') "
-        "FROM spans GROUP BY step ORDER BY step"
-    ).fetchall()
-    complete = [row for row in shown if row[2]]
-    assert complete == [(step, SPANS, 1) for step in range(complete[0][0], STEPS)]
+    shown = run.sql(OF_STEPS).fetchall()
+    assert shown == [(step, SPANS, 1) for step in range(shown[0][0], STEPS)]
     found = summarize(run)
-    assert found.steps.complete == len(complete)
+    assert found.steps.complete == len(shown)
     assert found.run.lasted_s is None or found.run.lasted_s < 60
     (said,) = dropped_lines(found.coverage.dropped)
     assert f"the oldest details of steps 0 to {last} were dropped" in said
@@ -101,6 +105,124 @@ def test_again_and_again_and_compacted(run_path: Path, record: Record) -> None:
     again = rltrace.open_run(run_path)
     assert spans(run_path) == shown
     assert again.dropped == dropped
+
+
+def test_what_is_dropped_while_the_run_is_read_is_of_no_table(
+    run_path: Path, record: Record
+) -> None:
+    """A reader may hold the run for long, and reads a table when it is first asked for."""
+    record(LOOP)
+    update_run_json(str(run_path), settings={"max_bytes": 1})
+    size = segments_bytes(run_path)
+    run = rltrace.open_run(run_path)
+    assert run.dropped is None
+    whole = run.sql("SELECT count(*) FROM uses").fetchall()
+    assert whole == [(STEPS,)]
+    Cap(str(run_path), node_id(), size // 2).keep()
+    steps = run.sql(OF_STEPS).fetchall()  # read only now
+    assert run.dropped is not None
+    first = steps[0][0]
+    assert first > 0
+    assert steps == [(step, SPANS, 1) for step in range(first, STEPS)]
+    assert run.meta["start_real_ns"] == run.dropped.until_ns
+    ((use,),) = run.sql("SELECT min(step) FROM uses").fetchall()  # which had been read before
+    assert use in (first - 1, first)
+    ((kept,),) = run.sql("SELECT sum(rows) FROM dropped_steps WHERE what = 'rollout'").fetchall()
+    assert kept + run.rows("spans") >= STEPS * SPANS
+    assert run.problems == []
+
+
+def test_compacted_while_it_is_recorded(run_path: Path, record: Record) -> None:
+    """What was dropped is shown of neither, whether it had been compacted before or not, and the
+    next compaction leaves it out. Compaction takes no room from the details."""
+    record(LOOP)
+    whole, size = spans(run_path), segments_bytes(run_path)
+    compact(rltrace.open_run(run_path), part_bytes=100_000)
+    assert len(list((run_path / "parquet" / "spans").iterdir())) > 5
+    cap = Cap(str(run_path), node_id(), size)
+    cap.keep()
+    assert rltrace.open_run(run_path).dropped is None
+    for part in (0.6, 0.3):
+        cap._max_bytes = int(part * size)
+        cap.keep()
+        plain = run_path.with_name(f"plain-{part}")
+        shutil.copytree(run_path, plain, ignore=shutil.ignore_patterns("parquet"))
+        with_parquet, without = rltrace.open_run(run_path), rltrace.open_run(plain)
+        assert with_parquet.dropped == without.dropped
+        for question in (OF_STEPS, "FROM uses ORDER BY time_ns", "FROM dropped_steps"):
+            assert with_parquet.sql(question).fetchall() == without.sql(question).fetchall()
+        assert with_parquet.step_rows() == without.step_rows()
+        dropped = with_parquet.dropped
+        assert dropped is not None
+        assert whole - dropped.rows["spans"] - spans(run_path) < 2 * (SPANS + 2)
+        shown = spans(run_path)
+        record("with rltrace.span('train'): pass")  # so that there is something to compact
+        assert compact(rltrace.open_run(run_path)).rows["spans"] == shown + 1
+        assert spans(run_path) == shown + 1
+        whole += 1
+
+
+def test_what_is_in_parquet_only_is_not_lost_to_a_process_that_comes_late(
+    run_path: Path, record: Record
+) -> None:
+    record(LOOP)
+    Cap(str(run_path), node_id(), segments_bytes(run_path) // 2).keep()
+    compact(rltrace.open_run(run_path))
+    delete_segments(run_path)
+    shown = spans(run_path)
+    record("with rltrace.span('train'): pass")
+    with pytest.raises(RltraceError, match="it is read as it is, with what has come since"):
+        compact(rltrace.open_run(run_path))
+    assert spans(run_path) == shown + 1
+
+
+def test_of_a_run_that_is_shipped_only_what_came_through_and_is_complete_is_dropped(
+    run_path: Path, record: Record
+) -> None:
+    """A span that goes on is stored into a file that is no more, and its end would be lost."""
+    code = f"""
+outer = recorder.active().begin(recorder.active().name("outer"), 13)
+{LOOP}
+import time
+from rltrace.run.capping import Cap
+from rltrace.trace.clock import node_id
+run = os.environ["RECORD_INTO"]
+time.sleep(1.2)  # what ended so long ago is complete
+asked = []
+def is_shipped(path):
+    asked.append(path)
+    return answer
+def files():
+    return sum(len(os.listdir(f"{{run}}/{{table}}")) for table in ("spans", "uses"))
+cap = Cap(run, node_id(), 1, is_shipped, "the-name")
+before, answer = files(), False
+cap.keep()
+print(files() == before, len(asked))
+answer = True
+cap.keep()
+print(files() == 3, len(asked) == before - 2)
+outer.end()
+"""
+    done = record(code)
+    assert done.stdout == "True 1\nTrue True\n", done.stderr
+    run = rltrace.open_run(run_path)
+    assert run.dropped is not None
+    assert run.dropped.is_shipped
+    assert [file.name for file in (run_path / "dropped").iterdir()] == ["the-name.jsonl"]
+    (said,) = dropped_lines(run.dropped)
+    assert "and are at its URL" in said
+    with pytest.raises(RltraceError, match="only: copy that folder"):
+        ship(run_path, "file:///elsewhere")
+
+
+def test_processes_of_another_container_are_left_alone(run_path: Path, record: Record) -> None:
+    """Its pids say nothing here, where the clock is the same: it may be writing."""
+    record(LOOP)
+    before = segments_bytes(run_path)
+    for file in (run_path / "process").iterdir():
+        write_json(str(file), {**json.loads(file.read_text()), "host": "another-container"})
+    Cap(str(run_path), node_id(), before // 2).keep()
+    assert segments_bytes(run_path) == before
 
 
 def test_what_somebody_writes_stays(run_path: Path, record: Record) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import subprocess
 import sys
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
 
@@ -16,30 +16,14 @@ import pytest
 import rltrace
 from rltrace.run.shipping import by_hand
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.fetched import CACHE_VARIABLE, fetch
+from rltrace.trace.fetched import fetch
 from rltrace.trace.packs import MOST_PACKED_BYTES, NotAPack, Piece, pack, unpack
 from rltrace.trace.run_dir import update_run_json
 from rltrace.trace.store import PACKS, Store, check_url
 from tests.hooks.conftest import clean_environment
 from tests.run.shipped import contents, opened, packs, recorded, shipper, spans
 
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
-@pytest.fixture(params=["file", "memory"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """The URL of a run that is not there yet."""
-    if request.param == "file":
-        yield f"file://{tmp_path}/there/run"
-        return
-    import fsspec
-
-    yield f"memory://{tmp_path}/run"
-    fsspec.filesystem("memory").store.clear()
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 def names_of(run: Path) -> list[tuple[str, int]]:
@@ -113,6 +97,33 @@ def test_a_pack_that_arrived_though_it_was_given_up_does_no_harm(tmp_path: Path,
     spans(recorder, 500)
     ships.ship(store)
     assert contents(fetch(url)) == contents(run)
+    assert rltrace.open_run(fetch(url)).problems == []
+
+
+class Full(Store):
+    """A store that has no room for the whole of a pack."""
+
+    def put(self, name: str, data: bytes) -> None:
+        super().put(name, data[: len(data) // 2])
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+
+def test_half_of_a_pack_for_which_there_was_no_room_is_no_loss(tmp_path: Path, url: str) -> None:
+    run = tmp_path / "run"
+    recorder = recorded(run)
+    spans(recorder, 500)
+    store, ships = opened(run, url), shipper(run, url)
+    full = Full(url)
+    ships.ship(store)
+    for _ in range(2):
+        spans(recorder, 500)
+        with pytest.raises(OSError, match="no space left"):
+            ships.ship(full)
+        assert names_of(fetch(url)) == [("train", 500)]
+    spans(recorder, 500)
+    ships.ship(store)
+    assert contents(fetch(url)) == contents(run)
+    assert names_of(fetch(url)) == [("train", 2000)]
     assert rltrace.open_run(fetch(url)).problems == []
 
 

@@ -108,7 +108,6 @@ def test_a_hook_that_never_struck_is_told(tmp_path: Path) -> None:
         (("--hook", "a b:c=train"), ("true",)),
         (("--out", ""), ("true",)),
         (("--max-bytes", "many"), ("true",)),
-        (("--max-bytes", "1GB", "--ship", "memory://runs"), ("true",)),
     ],
 )
 def test_wrong_usage_is_one_sentence(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import subprocess
 import sys
 import time
@@ -13,10 +15,14 @@ from textwrap import dedent
 import pytest
 
 import rltrace
-from rltrace.trace.fetched import CACHE_VARIABLE
+from rltrace.run.shipping.merging import TOGETHER
+from rltrace.trace.fetched import CACHE_VARIABLE, fetch
+from rltrace.trace.run_dir import read_run_json
 from rltrace.trace.store import Store
 from tests.hooks.conftest import WRAP, clean_environment
-from tests.run.shipped import interrupted
+from tests.run.shipped import contents, interrupted, opened, recorded, shipper, spans
+from tests.run.shipped import packs as shipped_packs
+from tests.run.test_agent import alive
 from tests.run.test_wrap import until
 from tests.s3.link import Link
 
@@ -136,3 +142,48 @@ def test_a_bucket_that_is_not_there_is_said_and_not_made(tmp_path: Path, link: L
     import s3fs
 
     assert s3fs.S3FileSystem().ls("") == ["traces"]
+
+
+def test_a_network_that_is_away_for_the_whole_job(tmp_path: Path, link: Link) -> None:
+    """The agent goes on when `wrap` has ended, and ships all once the network is there."""
+    link.cut()
+    (tmp_path / "job.py").write_text(
+        "import rltrace\nfor n in range(3000):\n    with rltrace.span('train', step=n): pass\n"
+    )
+    words = ("--ship", f"{BUCKET}/away", "--out", "run", "--", sys.executable, "job.py")
+    code, said = interrupted(tmp_path, "nothing comes through", *words)
+    assert code == 0
+    assert "this node is not shipped" in said
+    (agent,) = (tmp_path / "run" / "nodes").glob("*.json")
+    pid = json.loads(agent.read_text())["pid"]
+    assert alive(pid)
+    link.mend()
+    assert until(lambda: not alive(pid), 90)
+    run = rltrace.open_run(read_run_json(str(tmp_path / "run"))["shipped_to"])
+    found = run.sql("SELECT count(*), count(DISTINCT step), max(step) FROM spans").fetchall()
+    assert found == [(3000, 3000, 2999)]
+    assert [p for p in run.problems if p["what"] != "no-gpu"] == []
+
+
+def test_small_packs_become_one(tmp_path: Path, link: Link) -> None:
+    """The network goes away just then, and comes back."""
+    url, run = f"{BUCKET}/merged/run", tmp_path / "run"
+    recorder = recorded(run)
+    store, ships = opened(run, url), shipper(run, url)
+    for _ in range(TOGETHER):
+        spans(recorder, 10)
+        ships.ship(store)
+    assert len(shipped_packs(store)) == TOGETHER
+    link.cut()
+    with pytest.raises(OSError):  # noqa: PT011 (whatever the client says)
+        ships.merge(store)
+    link.mend()
+    assert contents(fetch(url)) == contents(run)
+    ships.merge(store)
+    assert len(shipped_packs(store)) == 1
+    spans(recorder, 10)
+    ships.ship(store)
+    assert contents(fetch(url)) == contents(run)
+    shutil.rmtree(fetch(url))
+    assert contents(fetch(url)) == contents(run)
+    assert rltrace.open_run(fetch(url)).problems == []

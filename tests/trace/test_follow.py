@@ -21,6 +21,7 @@ from rltrace.trace import growing, parquet, segment
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.follow import Follower, Rows
 from rltrace.trace.growing import GrowingSegment
+from rltrace.trace.own_files import open_own
 from rltrace.trace.run_dir import create_run
 from rltrace.trace.schema import SPANS, TABLES
 from rltrace.trace.segment import TableWriter
@@ -166,6 +167,38 @@ def test_rotation(folder: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPa
     for name, parts in follow_to_the_end(follower).items():
         found[name] += parts
     assert_same(follower, folder, found)
+
+
+def test_segments_that_are_dropped_are_looked_for_no_more(
+    folder: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`wrap --max-bytes` drops them while somebody follows, for weeks maybe."""
+    monkeypatch.setattr(segment, "SEGMENT_BYTES", 20_000)
+    follower = Follower(folder)
+    tokens: list[int] = []
+    for n in range(3000):
+        recorder.begin(recorder.name("s"), Stage.ENV, tokens=n).end()
+        if n % 500 == 0:
+            tokens += follower.poll()["spans"]["tokens"].tolist()
+            written = (folder / "spans").glob("*.arrows")
+            for finished in sorted(written, key=lambda path: int(path.name.split(".")[-2]))[:-1]:
+                tokens += follower.poll()["spans"]["tokens"].tolist()
+                finished.unlink()
+    looked_for: list[Path] = []
+
+    def opened(path: Path) -> tuple[int, os.stat_result]:
+        looked_for.append(path)
+        return open_own(path)
+
+    monkeypatch.setattr(growing, "open_own", opened)
+    for rows in follow_to_the_end(follower)["spans"]:
+        tokens += rows["tokens"].tolist()
+    assert {path for path in looked_for if path.parent.name == "spans"} == {
+        *(folder / "spans").glob("*.arrows")
+    }
+    assert len(tokens) == len({*tokens})
+    assert tokens[-1] == 2999
+    assert follower.problems == {}
 
 
 def test_a_quiet_segment_is_hardly_read(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,8 +17,10 @@ from pathlib import Path
 import pytest
 
 import rltrace
+from rltrace.trace import liveness
+from rltrace.trace.errors import RltraceError
 from rltrace.trace.manifest import read_manifest
-from rltrace.trace.parquet import compact
+from rltrace.trace.parquet import compact, delete_segments
 from rltrace.trace.run_dir import create_run
 from rltrace.trace.schema import TABLES
 from tests.trace.following import read
@@ -143,6 +146,39 @@ def test_the_files_of_a_job_that_goes_on_are_only_read(
             assert path.read_bytes() == content
     job.communicate("")
     assert job.returncode == 0
+
+
+@pytest.mark.parametrize("where", ["another node", "another container"])
+def test_from_elsewhere_nobody_can_tell_that_the_job_is_over(
+    folder: Path,
+    job: subprocess.Popen[str],
+    tmp_path: Path,
+    where: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As on a login node, which sees the disk and not the processes: what is recorded later is
+    there, and no segment is deleted before nothing has been heard of the run for long."""
+    wait_for_rows(folder, 1_000)
+    with monkeypatch.context() as elsewhere:
+        if where == "another node":
+            elsewhere.setattr(liveness, "node_id", lambda: "another")
+        else:
+            elsewhere.setattr(socket, "gethostname", lambda: "another")
+        assert not compact(rltrace.open_run(folder)).settled
+        with pytest.raises(RltraceError, match="was still being recorded"):
+            delete_segments(folder)
+        wait_for_rows(folder, 2_000)
+        with paused(job):
+            assert_whole(folder, tmp_path)
+        written, _ = job.communicate("")
+        assert job.returncode == 0
+        assert rltrace.open_run(folder).rows("samples") == int(written)
+        before_s = time.time() - 700
+        for file in folder.glob("*/*"):
+            os.utime(file, (before_s, before_s))
+        assert compact(rltrace.open_run(folder)).settled
+        delete_segments(folder)
+    assert rltrace.open_run(folder).rows("samples") == int(written)
 
 
 def test_a_killed_job_is_compacted_whole(

@@ -15,6 +15,7 @@ from rltrace.run.shipping.owner import everything
 from rltrace.run.shipping.places import check_ship, shipped_to, url_of_run
 from rltrace.run.shipping.shipper import Shipper
 from rltrace.trace.clock import node_id
+from rltrace.trace.dropped import read_dropped
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.manifest import read_manifest, segment_bytes
 from rltrace.trace.run_dir import APART_FILE, NODES, RUN_FILE, read_described, update_run_json
@@ -91,6 +92,10 @@ def _destination(run_dir: Path, runs_url: str | None) -> str:
         return known
     if (run_dir / APART_FILE).exists():
         raise RltraceError(f"this is a part of a run that is shipped to {known}", WRONG_USAGE)
+    dropped = read_dropped(run_dir, {})
+    if dropped is not None and dropped.is_shipped:
+        said = f"what was dropped here to keep the run small is at {known} only: copy that folder"
+        raise RltraceError(said, WRONG_USAGE)
     url = url_of_run(folder, run_dir.absolute().name)
     update_run_json(str(run_dir), shipped_to=url)
     return url

@@ -86,17 +86,24 @@ class Courier:
         self._thread.join(within_s)
         self._tell(over=True)
 
+    def is_shipped(self, path: str) -> bool:
+        """Whether all of a file of the run is at the store. Errors: OSError."""
+        return self._shipper.has_all_of(path)
+
     @property
     def _finishing(self) -> bool:
         return self._finish_by < float("inf")
 
     def _work(self) -> None:
-        try:
-            with kept.held(self._run_dir, self._name) as is_alone:
-                if is_alone:
-                    self._carry()
-        except OSError:
-            return  # the directory is gone, or full: it is for `rltrace ship`
+        while self._run_dir.is_dir() and time.monotonic() < self._finish_by:
+            try:
+                with kept.held(self._run_dir, self._name) as is_alone:
+                    if is_alone:
+                        self._carry()
+                return
+            except OSError:  # no room for the lock, yet
+                self._wake.wait(_PATIENCE_AT_END_S)
+                self._wake.clear()
 
     def _carry(self) -> None:
         patience_s = 1.0
@@ -121,16 +128,22 @@ class Courier:
                 store.create()
             self._store = store
         now = time.monotonic()
+        no_room: OSError | None = None
         if now >= self._mail_at:
             self._mail_at = now + self._mail_every_s
             self._send_described(self._store)
-            self._fetch_mail(self._store)
+            try:
+                self._fetch_mail(self._store)
+            except OSError as error:  # for the others' mail here: what is here is to be shipped
+                no_room = error
             self._mailed.set()
         if now >= self._ship_at or (finishing and not self._progress.done):
             age_s = now - self._began
             pause_s = min(max(_SHIP_FIRST_S, age_s / _SHIP_SLOWER), _SHIP_LATER_S)
             self._ship_at = now + pause_s
             self._ship(self._store, finishing)
+        if no_room is not None:
+            raise no_room
         if not finishing:
             return False
         self._send_described(self._store)
@@ -145,6 +158,8 @@ class Courier:
             self._tell()
         self._shipper.ship(store, finishing, self._tell)
         self._tell(error="")
+        if not finishing:
+            self._shipper.merge(store)
         took_s = time.thread_time() - began
         self._ship_at = max(self._ship_at, time.monotonic() + took_s / _CPU_SHARE)
         if finishing:
@@ -187,9 +202,9 @@ class Courier:
         told = store.get_json(f"{NODES}/{name}.json")
         if told is None or self._others.get(name) == told:
             return
-        self._others[name] = told
         if not (self._run_dir / NODES / f"{name}.lock").exists():
             write_json(f"{self._run_dir}/{NODES}/{name}.json", told)
+        self._others[name] = told
 
     def _waits_for(self) -> tuple[str, ...]:
         """The hosts whose agents have not said that all of theirs is there."""

@@ -63,12 +63,16 @@ def save(run_dir: Path, name: str, url: str, shipped: dict[str, Shipped]) -> Non
     folder = run_dir / SHIPPING
     folder.mkdir(exist_ok=True)
     written = folder / f"{name}{_PAGES}.{os.getpid()}.tmp"
-    with open(written, "w", encoding="utf-8") as file:
-        file.write(json.dumps({"url": url}) + "\n")
-        for path, known in shipped.items():
-            digests = base64.b64encode(known.digests).decode()
-            file.write(json.dumps([path, digests]) + "\n")
-    written.replace(folder / f"{name}{_PAGES}")
+    try:
+        with open(written, "w", encoding="utf-8") as file:
+            file.write(json.dumps({"url": url}) + "\n")
+            for path, known in shipped.items():
+                digests = base64.b64encode(known.digests).decode()
+                file.write(json.dumps([path, digests]) + "\n")
+        written.replace(folder / f"{name}{_PAGES}")
+    except OSError:
+        written.unlink(missing_ok=True)
+        raise
 
 
 def load(run_dir: Path, url: str) -> dict[str, Shipped]:

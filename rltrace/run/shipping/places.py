@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from rltrace.run.shipping.kept import Progress, write_progress
+from rltrace.trace.clock import node_id
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.run_dir import read_run_json, update_run_json
 from rltrace.trace.store import Store, check_url, child, is_local
@@ -30,6 +32,7 @@ def begin(run_dir: Path, runs_url: str) -> None:
     OSError where that is a local disk that cannot be written to; others are tried later."""
     url = url_of_run(runs_url, run_dir.name)
     update_run_json(str(run_dir), shipped_to=url)
+    write_progress(run_dir, node_id(), Progress(url))  # a job may fill the disk, and be over
     if is_local(url):  # others are opened by the agent: that may take seconds
         Store(url).create()
 

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from rltrace.run.shipping import kept
 from rltrace.run.shipping.changes import Change, Changes
+from rltrace.run.shipping.merging import Merger
 from rltrace.trace.packs import pack
 from rltrace.trace.store import PACKS, Store, pack_name
 
@@ -38,6 +40,7 @@ class Shipper:
         self._changes.shipped = kept.load(run_dir, url)
         self._stream = f"{name}.{time.time_ns()}"
         self._number = self._taken = 0
+        self._merger = Merger()
         self._saved_packs = 0
         self._save_at = 0.0
         self.packs = 0
@@ -48,6 +51,10 @@ class Shipper:
         """How many bytes of files are not shipped. Errors: OSError."""
         self.left_bytes = self._changes.left_bytes()
         return self.left_bytes
+
+    def has_all_of(self, path: str) -> bool:
+        """Whether all of a file is shipped. From any thread. Errors: OSError."""
+        return self._changes.has_all_of(path)
 
     def ship(
         self, store: Store, everything: bool = False, shipped: Callable[[], None] = lambda: None
@@ -61,12 +68,19 @@ class Shipper:
         if time.monotonic() >= self._save_at:
             self.save()
 
+    def merge(self, store: Store) -> None:
+        """Merges packs that were shipped, where they are small and many. Errors: OSError."""
+        self._merger.merge(store)
+
     def save(self) -> None:
-        """Keeps what is shipped, for whoever goes on. Errors: OSError."""
+        """Keeps what is shipped, for whoever goes on. Where the disk is full that is not kept, and
+        whoever goes on ships it once more."""
         if self._saved_packs == self.packs:
             return
         began = time.monotonic()
-        kept.save(self._run_dir, self._name, self._url, self._changes.shipped)
+        with suppress(OSError):
+            self._changes.forget_deleted()
+            kept.save(self._run_dir, self._name, self._url, self._changes.shipped)
         took_s = time.monotonic() - began
         self._save_at = time.monotonic() + max(_SAVE_EVERY_S, _SAVING_SHARE * took_s)
         self._saved_packs = self.packs
@@ -76,10 +90,11 @@ class Shipper:
         data = pack(change.piece for change in changes)
         self._number += 1
         store.put(f"{PACKS}/{pack_name(self._stream, self._number, self._taken)}", data)
+        held_bytes = sum(len(change.piece.data) for change in changes)
+        self._merger.note(self._stream, self._number, self._taken, len(data), held_bytes)
         self._taken = self._number
         self._changes.done(changes)
         self.packs += 1
         self.shipped_bytes += len(data)
-        held_bytes = sum(len(change.piece.data) for change in changes)
         self.left_bytes = max(0, self.left_bytes - held_bytes)
         time.sleep(max(0.0, len(data) / MOST_BYTES_PER_S - (time.monotonic() - began)))

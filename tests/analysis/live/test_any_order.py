@@ -22,12 +22,13 @@ SECOND = 10**9
 STEPS = 8
 STEP_S = 30
 SAMPLES = 4  # a step
+NOW_NS = 10**6 * SECOND  # as on a machine that has been up for days: this one may have just begun
 HOUR_S = 3600  # longer than anything that is looked back over without steps
 
 
 def rows_of_steps() -> list[tuple[str, dict[str, Any]]]:
     """Rows of steps that ended long ago, in the order of time: `(table, columns)`."""
-    begin_ns = time.monotonic_ns() - HOUR_S * SECOND
+    begin_ns = NOW_NS - HOUR_S * SECOND
     rows: list[tuple[str, dict[str, Any]]] = []
 
     def interval(step: int, start_s: float, end_s: float) -> dict[str, Any]:
@@ -102,6 +103,8 @@ def test_rows_in_any_order(
     recorder: Recorder, tmp_path: Path, rng: np.random.Generator, looks: int, last: int
 ) -> None:
     """Read when all are there, or while they are stored: the steps may be known last of all."""
+    real_ns = time.time_ns()
+    recorder.describe(clock={"monotonic_ns": NOW_NS, "real_ns": real_ns, "bracket_ns": 1})
     rows = rows_of_steps()
     kind = rng.integers(0, 3)
     order = rng.permutation(len(rows))

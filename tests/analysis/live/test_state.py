@@ -145,7 +145,10 @@ def test_without_steps_the_figures_are_of_the_last_minute(folder: Path, learner:
 def test_of_a_run_without_steps_that_has_ended_it_is_its_own_last_minute(
     folder: Path, learner: Recorder
 ) -> None:
-    now, ago = time.monotonic_ns(), 3600  # seconds since the job ended
+    ago = 3600  # seconds since the job ended
+    real = time.time_ns()
+    now = 10**6 * SECOND  # a machine that has been up for days: this one may only have started
+    learner.describe(clock={"monotonic_ns": now, "real_ns": real, "bracket_ns": 1})
     for second in range(200, -1, -10):
         span = begin(learner, Stage.ROLLOUT)
         start_ns = now - (ago + second) * SECOND
@@ -215,9 +218,24 @@ def test_while_wrap_lives_it_is_waited_for_to_say_how_the_job_ended(folder: Path
 
 
 def test_a_pid_that_is_somebody_elses_by_now_is_not_the_job(folder: Path) -> None:
+    begun = time.monotonic_ns() - 3600 * SECOND
+    update_run_json(str(folder), command_pid=os.getpid(), start_monotonic_ns=begun)
+    assert seen(folder).job.state == "killed"
+
+
+def test_a_clock_that_was_set_ends_no_job(folder: Path) -> None:
+    """Real time was an hour behind when the run began."""
     begun = time.time_ns() - 3600 * SECOND
     update_run_json(str(folder), command_pid=os.getpid(), start_real_ns=begun)
+    assert not seen(folder).job.is_over
+
+
+def test_of_another_container_nobody_here_can_tell(folder: Path) -> None:
+    """Containers of a machine share its boot id, and see other pids."""
+    update_run_json(str(folder), command_pid=2**30, wrap_pid=2**30)
     assert seen(folder).job.state == "killed"
+    update_run_json(str(folder), host="another-container")
+    assert not seen(folder).job.is_over
 
 
 def test_a_run_that_is_deleted_meanwhile(folder: Path, learner: Recorder) -> None:

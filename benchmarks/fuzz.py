@@ -103,15 +103,16 @@ def _fuzz(name: str, progress: Progress, seconds: int) -> None:
     try:
         done = subprocess.run(
             command,
-            stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE,  # the traceback
+            stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
             timeout=_GRACE_S,
             check=False,
         )
-        said, code = done.stderr, done.returncode
+        said, code = done.stdout, done.returncode
     except subprocess.TimeoutExpired as error:
-        said, code = (error.stderr or b"").decode("utf-8", "replace"), 124
+        said, code = (error.stdout or b"").decode("utf-8", "replace"), 124
     progress.seconds += _cpu_s() - began_s
     executed = _EXECUTED.findall(said)
     progress.executions += int(executed[-1]) if executed else 0

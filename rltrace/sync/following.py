@@ -171,12 +171,12 @@ class Follower(threading.Thread):
             there = Address(parent.host, parent.port, str(served))
             said = f"{parent} is not there: it serves the policy {served}, so follow {there}"
             raise RltraceError(f"{said} (the name is the publisher's on every node)", WRONG_USAGE)
-        if answer.get("redirect"):
-            raise _Elsewhere([str(each) for each in answer["redirect"]])
         try:
-            above = [Node(str(each["id"]), str(each["address"])) for each in answer["line"]]
+            if answer.get("redirect"):
+                raise _Elsewhere([_address(each) for each in answer["redirect"]])
+            above = [Node(str(each["id"]), _address(each["address"])) for each in answer["line"]]
             line = [Node(str(answer["id"]), str(parent)), *above]
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, RltraceError) as error:
             raise LinkError("it said what makes no sense") from error
         if self._me.id in [node.id for node in line]:
             raise LinkError("it follows this node itself")
@@ -204,6 +204,11 @@ class Follower(threading.Thread):
         )
         seconds = (monotonic_ns() - arriving.started_ns) / 1e9
         self._on_received(Received(manifest, str(parent), seconds, progress))
+
+
+def _address(said: object) -> str:
+    """Errors: `RltraceError` for what is none: nobody can be followed there."""
+    return str(Address.parse(str(said)))
 
 
 def checked(

@@ -20,6 +20,7 @@ import xxhash
 
 from rltrace.sync.dtypes import FLOATS, ITEM_BYTES, cast_of, code_of
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.texts import parsed
 
 ALIGNMENT_BYTES = 256
 
@@ -88,7 +89,7 @@ class Layout:
     def from_json(text: str) -> Layout:
         """Errors: `RltraceError` for a text that is no layout, or one whose tensors overlap."""
         try:
-            said = json.loads(text)
+            said = parsed(text)
             if said["format"] != _FORMAT:
                 raise ValueError(f"format {said['format']}")
             entries = []

@@ -7,6 +7,7 @@ import re
 from dataclasses import asdict, dataclass
 
 from rltrace.trace.errors import RltraceError
+from rltrace.trace.texts import parsed
 
 MOST_EPOCHS = 1 << 16
 MOST_VERSIONS = 1 << 40
@@ -86,7 +87,7 @@ class Manifest:
     def from_json(text: str) -> Manifest:
         """Errors: `RltraceError` for a text that is no manifest."""
         try:
-            said = json.loads(text)
+            said = parsed(text)
             return Manifest(
                 Version.parse(said["version"]),
                 int(said["step"]),
@@ -94,5 +95,8 @@ class Manifest:
                 int(said["bytes"]),
                 str(said["root"]),
             )
-        except (ValueError, TypeError, LookupError, AttributeError, RltraceError) as error:
+        except (
+            *(ValueError, TypeError, LookupError, AttributeError, OverflowError),
+            RltraceError,
+        ) as error:
             raise RltraceError(f"this is no manifest of a version of weights: {error}") from error

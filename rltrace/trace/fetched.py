@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import json
 import os
 import posixpath
 from collections.abc import Callable, Iterator
@@ -34,6 +33,7 @@ from rltrace.trace.run_dir import (
     write_json,
 )
 from rltrace.trace.store import PACKS, PackName, Store, has_run, parse_pack_name
+from rltrace.trace.texts import parsed
 
 CACHE_VARIABLE = "RLTRACE_CACHE"
 """Environment variable with the folder for runs that were brought from URLs."""
@@ -203,7 +203,7 @@ def _not_whole(folder: Path, whose: dict[str, str]) -> Iterator[dict[str, str]]:
 def _read_told(path: Path) -> dict[str, Any]:
     """What a file says of a node, a process or this folder; nothing where it cannot be read."""
     try:
-        told = json.loads(path.read_text("utf-8"))
+        told = parsed(path.read_text("utf-8"))
     except (OSError, ValueError):
         return {}
     return told if isinstance(told, dict) else {}

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from rltrace.trace.run_dir import CLOCKS, DROPPED, ENDS, NAMES, PROBLEMS, PROCESS
 from rltrace.trace.schema import TABLES
+from rltrace.trace.texts import parsed
 
 MOST_PACKED_BYTES = 64 << 20
 """Of a pack as it is stored, and as long as the pieces in it may be together."""
@@ -27,7 +28,7 @@ _MAGIC = b"RLTPACK1"
 _DIGEST_BYTES = 16
 _MOST_FILE_BYTES = 1 << 30  # a segment has some 64 MB
 _LEVEL = 1  # most of what is shipped is space not used yet, which any level makes nothing of
-_NAME = re.compile(r"[A-Za-z0-9_.~-]{1,200}")
+_NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9_.~-]{1,200}")
 _REPLACED = (PROCESS,)
 _GROWING = (NAMES, PROBLEMS, ENDS, CLOCKS, DROPPED, *TABLES)
 
@@ -76,7 +77,7 @@ def unpack(data: bytes) -> list[Piece]:
             raise NotAPack("it is longer than any that rltrace writes")
         at = 8 + int.from_bytes(body[:8], "little")
         pieces = []
-        for path, offset, size, replaced in json.loads(bytes(body[8:at])):
+        for path, offset, size, replaced in parsed(bytes(body[8:at])):
             pieces.append(
                 _checked(Piece(path, offset, bytes(body[at : at + size]), replaced), size)
             )

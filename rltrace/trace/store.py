@@ -10,7 +10,6 @@ environment, the configuration of the cloud's own tools), and none of them is st
 
 from __future__ import annotations
 
-import json
 import posixpath
 import re
 from collections.abc import Iterator
@@ -24,6 +23,7 @@ from urllib.parse import urlsplit
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.packs import MOST_PACKED_BYTES
 from rltrace.trace.run_dir import NODES, RUN_FILE
+from rltrace.trace.texts import parsed
 
 PACKS = "packs"
 INSTALL = "pip install 'rltrace-toolkit[ship]'"
@@ -123,7 +123,7 @@ class Store:
     def get_json(self, name: str) -> dict[str, Any] | None:
         """As `get`, of a file that holds an object; None also where it holds something else."""
         try:
-            loaded = json.loads(self.get(name) or b"null")
+            loaded = parsed(self.get(name) or b"null")
         except ValueError:
             return None
         return loaded if isinstance(loaded, dict) else None

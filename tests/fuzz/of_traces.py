@@ -20,8 +20,9 @@ from rltrace.trace.growing import GrowingSegment
 from rltrace.trace.manifest import MANIFEST_FILE, read_manifest
 from rltrace.trace.names import FollowedNames
 from rltrace.trace.run_dir import DROPPED, ENDS, PARQUET, read_described
-from rltrace.trace.schema import SPANS, TABLES, WIDTH_BYTES, Table
+from rltrace.trace.schema import TABLES, WIDTH_BYTES, Table
 from rltrace.trace.segments import read_segments
+from rltrace.trace.taken import Taken
 from tests.fuzz.target import Target, costly, parts, put, together
 
 _TABLES = list(TABLES.values())
@@ -58,23 +59,39 @@ def _segments() -> list[bytes]:
         bytes([i]) + segment(table, *rows)
         for (i, table), rows in product(enumerate(_TABLES), shapes)
     ]
-    return [*whole, whole[1] + b"\xff\xff\xff\xff\0\0\0\0", whole[2][:-9], bytes(9)]
+    came = [bytes([way * len(_TABLES)]) + whole[2][1:] for way in (_GREW, _TAKEN, _CUT)]
+    return [*whole, *came, whole[1] + b"\xff\xff\xff\xff\0\0\0\0", whole[2][:-9], bytes(9)]
 
 
 def _read_segment(data: bytes, folder: Path) -> None:
-    """The reader and the follower of segments, which have to find the same rows."""
-    table = _TABLES[data[0] % len(_TABLES)] if data else SPANS
-    path = put(folder / f"{_WHO}.0.arrows", data[1:])
+    """The reader and the follower of segments, which have to find the same rows. The first byte
+    says of which table, and how the file came to be what it is."""
+    came, number = divmod(data[0] if data else 0, len(_TABLES))
+    table, data = _TABLES[number], data[1:]
+    path = folder / f"{_WHO}.0.arrows"
+    following = GrowingSegment(path, table)
+    seen = 0
+    if came % 8 == _GREW:
+        put(path, data[: len(data) // 2])
+        seen = len(following.poll()[0])
+    put(path, data)
     (found,) = read_segments(folder, table)
     lengths = {len(column) for column in found.columns}
     assert len(lengths) == 1
     assert found.rows * 8 <= len(data), "rows that are not there"
-    following = GrowingSegment(path, table)
-    seen = len(following.poll(final=True)[0]) + len(following.unfinished[0])
-    again = len(following.poll(final=True)[0])
-    assert again == 0 or following.problem
+    seen += len(following.poll(final=True)[0]) + len(following.unfinished[0])
     if following.problem is None:
         assert seen == found.rows, f"{seen} rows followed, {found.rows} read"
+    if came % 8 == _TAKEN:
+        (rest,) = read_segments(folder, table, {path.name: Taken(2, (1,), len(data))})
+        assert rest.rows <= found.rows
+    if came % 8 == _CUT:
+        put(path, data[: len(data) // 2])
+    again = len(following.poll(final=True)[0])
+    assert again == 0 or following.problem
+
+
+_GREW, _TAKEN, _CUT = 1, 2, 3
 
 
 def _run_of(folder: Path, data: bytes, files: tuple[str, ...]) -> None:
@@ -272,7 +289,9 @@ TARGETS = (
         "segment",
         _read_segment,
         _segments,
-        tuple(_T + m for m in ("segments", "stream", "arrow_layout", "growing", "own_files")),
+        tuple(
+            _T + m for m in ("segments", "stream", "arrow_layout", "growing", "own_files", "taken")
+        ),
     ),
     Target("names", _read_names, lambda: [_NAMES, b"[0,1]\n"], (_T + "names", _T + "files")),
     Target(

@@ -21,11 +21,15 @@ import re
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import asdict, dataclass, field
+from multiprocessing import get_context
 from pathlib import Path
 
+from tests.fuzz.target import folder_in_memory
 from tests.fuzz.targets import TARGETS
+from tests.fuzz.worker import fuzz
 
 _STATE = Path("build/fuzz")
 _PIECE_S = 60  # of one target, then it is the next one's turn
@@ -93,26 +97,21 @@ def _next(progress: dict[str, Progress], executions: int, segment: int) -> str |
 
 def _fuzz(name: str, progress: Progress, seconds: int) -> None:
     folder = _STATE / name
-    command = [
-        *(sys.executable, "-m", "tests.fuzz.worker", name),
-        *("--corpus", str(folder / "corpus"), "--findings", str(folder / "findings")),
-        *("--seconds", str(seconds)),
-    ]
     before = _files(folder / "findings")
     began_s = _cpu_s()
-    try:
-        done = subprocess.run(
-            command,
-            stdout=subprocess.PIPE,  # the traceback
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=_GRACE_S,
-            check=False,
+    with folder_in_memory() as place, tempfile.TemporaryFile("w+", errors="replace") as told:
+        # A fork: what all targets import has been imported.
+        worker = get_context("fork").Process(
+            target=_work, args=(name, folder, place, seconds, told.fileno()), daemon=True
         )
-        said, code = done.stdout, done.returncode
-    except subprocess.TimeoutExpired as error:
-        said, code = (error.stdout or b"").decode("utf-8", "replace"), 124
+        worker.start()
+        worker.join(seconds + _GRACE_S)
+        if worker.is_alive():
+            worker.kill()
+            worker.join()
+        code = worker.exitcode
+        told.seek(0)
+        said = told.read()
     progress.seconds += _cpu_s() - began_s
     executed = _EXECUTED.findall(said)
     progress.executions += int(executed[-1]) if executed else 0
@@ -124,6 +123,13 @@ def _fuzz(name: str, progress: Progress, seconds: int) -> None:
         progress.findings[file] = why
     if code and not _files(folder / "findings") - before:
         progress.findings[f"without an input ({time.time():.0f})"] = why
+
+
+def _work(name: str, folder: Path, place: Path, seconds: int, told: int) -> None:
+    """In a process of its own: fuzzes, and has all that is said of it in a file."""
+    for stream in (1, 2):
+        os.dup2(told, stream)
+    fuzz(TARGETS[name], place, folder / "corpus", folder / "findings", seconds)
 
 
 def _cpu_s() -> float:

@@ -19,7 +19,7 @@ from types import FunctionType
 from typing import Any
 
 from tests.fuzz.mutations import mutated
-from tests.fuzz.target import folder_in_memory, spare
+from tests.fuzz.target import Target, folder_in_memory, spare
 from tests.fuzz.targets import TARGETS
 
 MEMORY_BYTES = 3 << 30
@@ -42,49 +42,52 @@ def main() -> None:
     parser.add_argument("--findings", type=Path, required=True)
     parser.add_argument("--seconds", type=int, default=60)
     asked = parser.parse_args()
+    with folder_in_memory() as folder:
+        fuzz(TARGETS[asked.target], folder, asked.corpus, asked.findings, asked.seconds)
 
+
+def fuzz(target: Target, folder: Path, corpus: Path, findings: Path, seconds: int) -> None:
+    """Fuzzes for so long, and ends this process as libFuzzer does. `folder` is for the inputs, and
+    whoever gives it has it deleted."""
     import atheris
 
-    target = TARGETS[asked.target]
-    asked.corpus.mkdir(parents=True, exist_ok=True)
-    asked.findings.mkdir(parents=True, exist_ok=True)
-    for number, seed in enumerate(target.seeds()):
-        (asked.corpus / f"seed-{number}").write_bytes(seed)
+    corpus.mkdir(parents=True, exist_ok=True)
+    findings.mkdir(parents=True, exist_ok=True)
+    seeds = target.seeds()
+    for number, seed in enumerate(seeds):
+        (corpus / f"seed-{number}").write_bytes(seed)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     spare()
 
-    with folder_in_memory() as folder:
-        for seed in target.seeds():  # what is imported late is there by then
-            target(seed, folder)
-        _count_branches(atheris, target.modules)
-        gc.freeze()  # what is there by now stays: it need not be looked through again and again
+    for seed in seeds:  # what is imported late is there by then
+        target(seed, folder)
+    _count_branches(atheris, target.modules)
+    gc.freeze()  # what is there by now stays: it need not be looked through again and again
 
-        def once(data: bytes) -> None:
-            began_s = time.process_time()
-            target(data, folder)
-            took_s = time.process_time() - began_s
-            assert took_s < SLOWEST_CPU_S, f"{took_s:.1f} s of CPU for {len(data)} bytes"
+    def once(data: bytes) -> None:
+        began_s = time.process_time()
+        target(data, folder)
+        took_s = time.process_time() - began_s
+        assert took_s < SLOWEST_CPU_S, f"{took_s:.1f} s of CPU for {len(data)} bytes"
 
-        seeds = target.seeds()
+    def mutate(data: bytes, most_bytes: int, number: int) -> bytes:
+        """Byte by byte a text is soon none: half of what is tried changes whole values."""
+        randomness = random.Random(number)
+        if randomness.random() < _BY_BYTES:
+            return bytes(atheris.Mutate(data, most_bytes))
+        return mutated(data, randomness.choice(seeds), randomness)[:most_bytes]
 
-        def mutate(data: bytes, most_bytes: int, number: int) -> bytes:
-            """Byte by byte a text is soon none: half of what is tried changes whole values."""
-            randomness = random.Random(number)
-            if randomness.random() < _BY_BYTES:
-                return bytes(atheris.Mutate(data, most_bytes))
-            return mutated(data, randomness.choice(seeds), randomness)[:most_bytes]
-
-        options = (
-            f"-max_total_time={asked.seconds}",
-            f"-max_len={min(_MOST_BYTES, max(_LEAST_BYTES, 2 * max(map(len, seeds))))}",
-            f"-rss_limit_mb={RSS_MIB}",
-            "-timeout=120",
-            "-entropic_scale_per_exec_time=1",  # of inputs that reach as much, the quicker ones
-            "-print_final_stats=1",
-            f"-artifact_prefix={asked.findings}/",
-        )
-        atheris.Setup([sys.argv[0], *options, str(asked.corpus)], once, custom_mutator=mutate)
-        atheris.Fuzz()
+    options = (
+        f"-max_total_time={seconds}",
+        f"-max_len={min(_MOST_BYTES, max(_LEAST_BYTES, 2 * max(map(len, seeds))))}",
+        f"-rss_limit_mb={RSS_MIB}",
+        "-timeout=120",
+        "-entropic_scale_per_exec_time=1",  # of inputs that reach as much, the quicker ones
+        "-print_final_stats=1",
+        f"-artifact_prefix={findings}/",
+    )
+    atheris.Setup([sys.argv[0], *options, str(corpus)], once, custom_mutator=mutate)
+    atheris.Fuzz()
 
 
 def _count_branches(atheris: Any, modules: tuple[str, ...]) -> None:

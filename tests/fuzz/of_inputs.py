@@ -112,6 +112,13 @@ mechanism = "bucketed"
 """
 
 
+def _stages() -> list[bytes]:
+    """With those of published jobs: colocated and not, with devices and without."""
+    published = _ROOT / "benchmarks" / "published"
+    names = ("miles", "verl-64", "dora-64", "nemo-aligner")
+    return [_STAGES, *((published / f"{name}.toml").read_bytes() for name in names)]
+
+
 def _read_config(data: bytes, folder: Path) -> None:
     from_config(put(folder / "config.json", data))
 
@@ -127,6 +134,24 @@ _CONFIG = {
     "num_experts_per_tok": 2,
     "tie_word_embeddings": False,
 }
+
+
+_LATENT = {
+    "kv_lora_rank": 512,
+    "qk_rope_head_dim": 64,
+    "qk_nope_head_dim": 128,
+    "v_head_dim": 128,
+    "q_lora_rank": 1536,
+    "n_routed_experts": 256,
+    "moe_intermediate_size": 2048,
+    "n_shared_experts": 1,
+    "first_k_dense_replace": 3,
+}
+
+
+def _configs() -> list[bytes]:
+    latent = {"text_config": {**_CONFIG, **_LATENT}, "_name_or_path": "a/b"}
+    return [json.dumps(one).encode() for one in (_CONFIG, latent)]
 
 
 def _read_profile(data: bytes, folder: Path) -> None:
@@ -199,11 +224,11 @@ TARGETS = (
         _workloads,
         tuple(f"rltrace.analysis.plan.{m}" for m in ("reading", "hardware", "shapes", "limits")),
     ),
-    Target("stages", _read_stages, lambda: [_STAGES], ("rltrace.analysis.whatif.stated",)),
+    Target("stages", _read_stages, _stages, ("rltrace.analysis.whatif.stated",)),
     Target(
         "model-config",
         _read_config,
-        lambda: [json.dumps(_CONFIG).encode()],
+        _configs,
         ("rltrace.analysis.plan.shapes",),
     ),
     Target("torch-profile", _read_profile, _profiles, ("rltrace.report.perfetto.torch_profile",)),

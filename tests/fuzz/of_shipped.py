@@ -21,8 +21,9 @@ from tests.fuzz.of_traces import _META, segment
 from tests.fuzz.target import Target, costly, parts, put, together
 
 _AS_IT_IS = b"\0"
-"""Begins an input that is a pack as it is stored; another one is what is packed."""
+"""Begins an input that is a pack as it is stored; another one is its index and what it packs."""
 
+_CONTENT = b"\n----\n"
 _URL = "memory://rltrace-fuzz/run"
 _PACK = "node.1800000000000000000.00000001-00000000"
 
@@ -31,7 +32,8 @@ def _packed(data: bytes) -> bytes:
     """A pack with its digest in front."""
     if data.startswith(_AS_IT_IS):
         return data[1:]
-    body = zlib.compress(data, 1)
+    index, content = parts(data, 2, _CONTENT)
+    body = zlib.compress(len(index).to_bytes(8, "little") + index + content, 1)
     return packs._MAGIC + packs._digest(body) + body
 
 
@@ -61,8 +63,10 @@ def _bodies() -> list[bytes]:
         Piece("names/a.jsonl", 0, b'[0,"gpu.util"]\n'),
         Piece("spans/a.0.arrows", 0, rows),
     ]
-    whole = pack(pieces)
-    return [zlib.decompress(whole[24:]), zlib.decompress(pack([])[24:]), _AS_IT_IS + whole]
+    index = [[piece.path, piece.offset, len(piece.data), piece.replaced] for piece in pieces]
+    content = b"".join(piece.data for piece in pieces)
+    found = [(json.dumps(index).encode(), content), (b"[]", b"")]
+    return [*(_CONTENT.join(one) for one in found), _AS_IT_IS + pack(pieces)]
 
 
 def _fetch(data: bytes, folder: Path) -> None:

@@ -73,12 +73,15 @@ def put(path: Path, data: bytes) -> Path:
     return path
 
 
-def parts(data: bytes, count: int) -> list[bytes]:
+_BETWEEN = b"\n====\n"
+
+
+def parts(data: bytes, count: int, between: bytes = _BETWEEN) -> list[bytes]:
     """An input of several files: what stands between lines of `====`, the last one the rest."""
-    found = data.split(b"\n====\n", count - 1)
+    found = data.split(between, count - 1)
     return [*found, *[b""] * (count - len(found))]
 
 
 def together(*files: bytes) -> bytes:
     """The input that `parts` takes apart."""
-    return b"\n====\n".join(files)
+    return _BETWEEN.join(files)

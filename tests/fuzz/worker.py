@@ -81,8 +81,8 @@ def fuzz(target: Target, folder: Path, corpus: Path, findings: Path, seconds: in
         f"-max_total_time={seconds}",
         f"-max_len={min(_MOST_BYTES, max(_LEAST_BYTES, 2 * max(map(len, seeds))))}",
         f"-rss_limit_mb={RSS_MIB}",
-        "-timeout=120",
-        "-report_slow_units=120",  # by the clock: what counts is CPU, which `once` looks at
+        "-timeout=600",
+        "-report_slow_units=600",  # by the clock: what counts is CPU, which `once` looks at
         "-entropic_scale_per_exec_time=1",  # of inputs that reach as much, the quicker ones
         "-print_final_stats=1",
         f"-artifact_prefix={findings}/",

@@ -35,7 +35,7 @@ _STATE = Path("build/fuzz")
 _PIECE_S = 60  # of one target, then it is the next one's turn
 _GRACE_S = 900  # a piece that has not ended by then hangs where no alarm reaches it
 _SEGMENT = "segment"
-_EXECUTED = re.compile(r"stat::number_of_executed_units: (\d+)")
+_EXECUTED = re.compile(r"^(?:stat::number_of_executed_units: |#)(\d+)", re.MULTILINE)
 _EDGES = re.compile(r"\bcov: (\d+) ft: (\d+) corp: (\d+)")
 _RAISED = re.compile(r"=== Uncaught Python exception: ===\n(.*)")
 

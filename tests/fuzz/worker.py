@@ -13,6 +13,7 @@ import random
 import resource
 import sys
 import time
+from hashlib import sha1
 from importlib import import_module
 from pathlib import Path
 from types import FunctionType
@@ -66,9 +67,13 @@ def fuzz(target: Target, folder: Path, corpus: Path, findings: Path, seconds: in
 
     def once(data: bytes) -> None:
         began_s = time.process_time()
-        target(data, folder)
-        took_s = time.process_time() - began_s
-        assert took_s < SLOWEST_CPU_S, f"{took_s:.1f} s of CPU for {len(data)} bytes"
+        try:
+            target(data, folder)
+            took_s = time.process_time() - began_s
+            assert took_s < SLOWEST_CPU_S, f"{took_s:.1f} s of CPU for {len(data)} bytes"
+        except BaseException:  # libFuzzer keeps the input only where the process ends as it likes
+            (findings / f"raised-{sha1(data).hexdigest()}").write_bytes(data)
+            raise
 
     def mutate(data: bytes, most_bytes: int, number: int) -> bytes:
         """Byte by byte a text is soon none: half of what is tried changes whole values."""

@@ -90,6 +90,7 @@ class Follower(threading.Thread):
         tried: list[str] = []
         candidates = [str(self._first)]
         refusals = 0
+        sent_on: set[str] = set()
         try:
             while not self._ended.is_set():
                 if not candidates:
@@ -106,6 +107,9 @@ class Follower(threading.Thread):
                     self._follow(Address.parse(address), tried)
                 except _Elsewhere as elsewhere:
                     candidates = [*elsewhere.addresses, address]
+                    if address in sent_on:  # they may send it round in circles for ever
+                        self._ended.wait(_AGAIN_S)
+                    sent_on.add(address)
                 except (LinkError, RefusedError) as error:
                     # Once it has been let in, or at first, a refusal may be damage on the way.
                     refused = isinstance(error, RefusedError)

@@ -6,9 +6,10 @@
     --only NAME                these targets only (repeatable)
 
 Each target runs in processes of its own, with limits of memory and time, guided by coverage
-(atheris). What it has learnt, how often it ran and what it found stay in build/fuzz. Exits 1 where
-there is a finding, or less was executed than was asked for. Findings are to be mended, made small
-and put into tests/fuzz/findings, where `make test` tries them for ever.
+(atheris). All have the same time, whatever their inputs take; segments have more, should they need
+it for their number. What a target has learnt, how often it ran and what it found stay in
+build/fuzz. Exits 1 where there is a finding, or less was executed than was asked for. Findings are
+to be mended, made small and put into tests/fuzz/findings, where `make test` tries them for ever.
 """
 
 from __future__ import annotations
@@ -17,26 +18,31 @@ import argparse
 import json
 import os
 import re
+import resource
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import asdict, dataclass, field
+from multiprocessing import get_context
 from pathlib import Path
 
+from tests.fuzz.target import folder_in_memory
 from tests.fuzz.targets import TARGETS
+from tests.fuzz.worker import fuzz
 
 _STATE = Path("build/fuzz")
 _PIECE_S = 60  # of one target, then it is the next one's turn
 _GRACE_S = 900  # a piece that has not ended by then hangs where no alarm reaches it
 _SEGMENT = "segment"
-_EXECUTED = re.compile(r"stat::number_of_executed_units: (\d+)")
+_EXECUTED = re.compile(r"^(?:stat::number_of_executed_units: |#)(\d+)", re.MULTILINE)
 _EDGES = re.compile(r"\bcov: (\d+) ft: (\d+) corp: (\d+)")
 _RAISED = re.compile(r"=== Uncaught Python exception: ===\n(.*)")
 
 
 @dataclass
 class Progress:
-    """How far a target is: executions, seconds, branches of the code that some input reached
+    """How far a target is: executions, seconds of CPU, branches of the code that some input reached
     (libFuzzer's edges), inputs in the corpus, and findings by file."""
 
     executions: int = 0
@@ -59,51 +65,54 @@ def main() -> int:
     names = asked.only or list(TARGETS)
     until = time.monotonic() + asked.seconds
     progress = {name: _read(name) for name in names}
-    share = (asked.executions - asked.segment) / max(1, len(names) - (_SEGMENT in names))
-    wanted = {name: asked.segment if name == _SEGMENT else round(share) for name in names}
     while time.monotonic() < until:
-        waiting = [n for n in names if progress[n].executions < wanted[n]]
-        if not waiting:
+        name = _next(progress, asked.executions, asked.segment)
+        if name is None:
             break
-        name = min(waiting, key=lambda n: progress[n].seconds)
         seconds = int(min(asked.piece, max(1, until - time.monotonic())))
-        _fuzz(name, progress[name], seconds, wanted[name] - progress[name].executions)
+        _fuzz(name, progress[name], seconds)
         _write(name, progress[name])
         if not asked.json:
             print(f"{name}: {progress[name].executions:,}", flush=True)
     covered = {name: _covered(name) for name in names}
-    enough = all(progress[name].executions >= wanted[name] for name in names)
+    enough = _next(progress, asked.executions, asked.segment) is None
     found = sum(len(one.findings) for one in progress.values())
     if asked.json:
-        rows = {n: {**asdict(progress[n]), "lines": covered[n], "wanted": wanted[n]} for n in names}
+        rows = {name: {**asdict(progress[name]), "lines": covered[name]} for name in names}
         print(json.dumps(rows, indent=1))
     else:
         _print(progress, covered)
     return 1 if found or not enough else 0
 
 
-def _fuzz(name: str, progress: Progress, seconds: int, runs: int) -> None:
+def _next(progress: dict[str, Progress], executions: int, segment: int) -> str | None:
+    """Whose turn it is: the one that had the least time, or segments while they are behind; None
+    where enough was executed."""
+    part = sum(one.executions for one in progress.values()) / executions
+    if _SEGMENT in progress and progress[_SEGMENT].executions < segment * min(1.0, part):
+        return _SEGMENT
+    name = min(progress, key=lambda name: progress[name].seconds)
+    return name if part < 1 or not progress[name].seconds else None
+
+
+def _fuzz(name: str, progress: Progress, seconds: int) -> None:
     folder = _STATE / name
-    command = [
-        *(sys.executable, "-m", "tests.fuzz.worker", name),
-        *("--corpus", str(folder / "corpus"), "--findings", str(folder / "findings")),
-        *("--seconds", str(seconds), "--runs", str(runs)),
-    ]
     before = _files(folder / "findings")
-    began = time.monotonic()
-    try:
-        done = subprocess.run(
-            command,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            timeout=_GRACE_S,
-            check=False,
+    began_s = _cpu_s()
+    with folder_in_memory() as place, tempfile.TemporaryFile("w+", errors="replace") as told:
+        # A fork: what all targets import has been imported.
+        worker = get_context("fork").Process(
+            target=_work, args=(name, folder, place, seconds, told.fileno()), daemon=True
         )
-        said, code = done.stderr, done.returncode
-    except subprocess.TimeoutExpired as error:
-        said, code = (error.stderr or b"").decode("utf-8", "replace"), 124
-    progress.seconds += time.monotonic() - began
+        worker.start()
+        worker.join(seconds + _GRACE_S)
+        if worker.is_alive():
+            worker.kill()
+            worker.join()
+        code = worker.exitcode
+        told.seek(0)
+        said = told.read()
+    progress.seconds += _cpu_s() - began_s
     executed = _EXECUTED.findall(said)
     progress.executions += int(executed[-1]) if executed else 0
     if reached := _EDGES.findall(said):
@@ -114,6 +123,19 @@ def _fuzz(name: str, progress: Progress, seconds: int, runs: int) -> None:
         progress.findings[file] = why
     if code and not _files(folder / "findings") - before:
         progress.findings[f"without an input ({time.time():.0f})"] = why
+
+
+def _work(name: str, folder: Path, place: Path, seconds: int, told: int) -> None:
+    """In a process of its own: fuzzes, and has all that is said of it in a file."""
+    for stream in (1, 2):
+        os.dup2(told, stream)
+    fuzz(TARGETS[name], place, folder / "corpus", folder / "findings", seconds)
+
+
+def _cpu_s() -> float:
+    """What the processes that were waited for took: others have the machine too."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _files(folder: Path) -> set[str]:
@@ -135,7 +157,7 @@ def _covered(name: str) -> dict[str, tuple[int, int]]:
 
 
 def _print(progress: dict[str, Progress], covered: dict[str, dict[str, tuple[int, int]]]) -> None:
-    head = f"{'target':14} {'executions':>12} {'a second':>9} {'edges':>6} {'corpus':>6}"
+    head = f"{'target':14} {'executions':>12} {'a CPU s':>9} {'edges':>6} {'corpus':>6}"
     print(f"\n{head}  lines covered")
     for name, one in progress.items():
         rate = one.executions / one.seconds if one.seconds else 0

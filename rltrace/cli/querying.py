@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -91,7 +92,7 @@ def _told_apart(words: tuple[str, ...]) -> tuple[str | None, Path | None]:
 
 
 def _is_run(word: str) -> bool:
-    return "://" in word or Path(word).is_dir()
+    return "://" in word or os.path.isdir(word)  # pathlib raises for a long one
 
 
 def _reads_as_query(word: str) -> bool:

@@ -176,7 +176,8 @@ def _not_logged(
     yield from ((stage, why) for stage, why in scheme.unknown if stage not in seen)
     for stage in dict.fromkeys(Stage[stage.upper()] for stage in timers.values()):
         if stage not in seen and stage not in said and stage <= Stage.SWITCH:
-            own = [name for name, of in timers.items() if of == word(stage)]
+            called = word(stage)
+            own = [name for name, of in timers.items() if of == called]
             yield stage, f"the log has no {' or '.join(own[:3])}"
     yield None, "lag and length of each trajectory (counters: what the framework has of a step)"
     yield from ((None, what) for what in NEVER_LOGGED)

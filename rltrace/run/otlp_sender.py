@@ -15,12 +15,14 @@ from urllib.parse import urlsplit
 from rltrace.report.otlp import Exported, requests
 from rltrace.trace.errors import ANSWER_IS_NO, UNREADABLE, WRONG_USAGE, RltraceError
 from rltrace.trace.run import Run
+from rltrace.trace.texts import parsed
 
 _PATH = "/v1/traces"
 _TIMEOUT_S = 30.0
 _TRIES = 5
 _LATER = (429, 502, 503, 504)  # what OTLP/HTTP says to try again
 _LONGEST_WAIT_S = 30.0
+_MOST_SAID_BYTES = 1 << 20
 
 
 def send(run: Run, endpoint: str, headers: Mapping[str, str]) -> tuple[str, Exported]:
@@ -69,7 +71,7 @@ class _Sender:
             post = urllib.request.Request(self.url, body, self._headers, method="POST")
             try:
                 with urllib.request.urlopen(post, timeout=_TIMEOUT_S) as answer:
-                    self._partly(answer.read())
+                    self._partly(answer.read(_MOST_SAID_BYTES))
                 return
             except urllib.error.HTTPError as error:
                 if error.code not in _LATER or not left:
@@ -87,10 +89,10 @@ class _Sender:
     def _partly(self, answer: bytes) -> None:
         """A collector that took all says nothing, or an empty object."""
         try:
-            partly = json.loads(answer or b"{}").get("partialSuccess") or {}
+            partly = parsed(answer or b"{}").get("partialSuccess") or {}
             self.rejected += int(partly.get("rejectedSpans", 0))
             self.said = str(partly.get("errorMessage") or self.said)
-        except (ValueError, TypeError, AttributeError, RecursionError):
+        except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
             return  # it took them, and told so in another form (protobuf)
 
 

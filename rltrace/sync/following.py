@@ -90,6 +90,7 @@ class Follower(threading.Thread):
         tried: list[str] = []
         candidates = [str(self._first)]
         refusals = 0
+        sent_on: set[str] = set()
         try:
             while not self._ended.is_set():
                 if not candidates:
@@ -106,6 +107,9 @@ class Follower(threading.Thread):
                     self._follow(Address.parse(address), tried)
                 except _Elsewhere as elsewhere:
                     candidates = [*elsewhere.addresses, address]
+                    if address in sent_on:  # they may send it round in circles for ever
+                        self._ended.wait(_AGAIN_S)
+                    sent_on.add(address)
                 except (LinkError, RefusedError) as error:
                     # Once it has been let in, or at first, a refusal may be damage on the way.
                     refused = isinstance(error, RefusedError)
@@ -171,12 +175,12 @@ class Follower(threading.Thread):
             there = Address(parent.host, parent.port, str(served))
             said = f"{parent} is not there: it serves the policy {served}, so follow {there}"
             raise RltraceError(f"{said} (the name is the publisher's on every node)", WRONG_USAGE)
-        if answer.get("redirect"):
-            raise _Elsewhere([str(each) for each in answer["redirect"]])
         try:
-            above = [Node(str(each["id"]), str(each["address"])) for each in answer["line"]]
+            if answer.get("redirect"):
+                raise _Elsewhere([_address(each) for each in answer["redirect"]])
+            above = [Node(str(each["id"]), _address(each["address"])) for each in answer["line"]]
             line = [Node(str(answer["id"]), str(parent)), *above]
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, RltraceError) as error:
             raise LinkError("it said what makes no sense") from error
         if self._me.id in [node.id for node in line]:
             raise LinkError("it follows this node itself")
@@ -204,6 +208,11 @@ class Follower(threading.Thread):
         )
         seconds = (monotonic_ns() - arriving.started_ns) / 1e9
         self._on_received(Received(manifest, str(parent), seconds, progress))
+
+
+def _address(said: object) -> str:
+    """Errors: `RltraceError` for what is none: nobody can be followed there."""
+    return str(Address.parse(str(said)))
 
 
 def checked(

@@ -141,7 +141,7 @@ class Server:
                     self._get(connection, message)
                 else:
                     return
-        except (LinkError, KeyError, TypeError, ValueError, RltraceError):
+        except (LinkError, KeyError, TypeError, ValueError, OverflowError, RltraceError):
             pass  # the child hears of it by the end of its connection, and asks again
         finally:
             connection.abort()
@@ -156,8 +156,11 @@ class Server:
             connection.send({"redirect": elsewhere})
             return
         self.wants_changes |= bool(message["changes"])
-        after = None if message["after"] is None else Version.parse(message["after"])
-        held = self._shelf.newer(after, min(float(message["wait_s"]), _MOST_WAIT_S))
+        after = None if message["after"] is None else Version.parse(str(message["after"]))
+        wait_s = min(
+            _MOST_WAIT_S, float(message["wait_s"])
+        )  # in this order NaN is no wait for ever
+        held = self._shelf.newer(after, wait_s)
         line = [{"id": node.id, "address": node.address} for node in self._line()]
         answer: dict[str, Any] = {"id": self.id, "line": line}
         if held is None:
@@ -181,8 +184,8 @@ class Server:
             return others
 
     def _get(self, connection: Connection, message: dict[str, Any]) -> None:
-        version = Version.parse(message["version"])
-        base = None if message["base"] is None else Version.parse(message["base"])
+        version = Version.parse(str(message["version"]))
+        base = None if message["base"] is None else Version.parse(str(message["base"]))
         held = self._shelf.find(version)
         if held is None:
             connection.send({"gone": True})

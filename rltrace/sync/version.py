@@ -95,5 +95,8 @@ class Manifest:
                 int(said["bytes"]),
                 str(said["root"]),
             )
-        except (ValueError, TypeError, LookupError, AttributeError, RltraceError) as error:
+        except (
+            *(ValueError, TypeError, LookupError, AttributeError, OverflowError),
+            RltraceError,
+        ) as error:
             raise RltraceError(f"this is no manifest of a version of weights: {error}") from error

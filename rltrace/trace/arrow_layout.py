@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from functools import lru_cache
 
 PREFIX_BYTES = 8
 MOST_METADATA_BYTES = 1 << 20
@@ -59,7 +60,8 @@ def header(metadata: bytes) -> tuple[int, int, int]:
         raise NotASegment("a damaged message") from None
 
 
-def schema_kinds(metadata: bytes, at: int) -> list[tuple[str, str]]:
+@lru_cache(maxsize=16)  # thousands of segments begin with the same few schemas
+def schema_kinds(metadata: bytes, at: int) -> tuple[tuple[str, str], ...]:
     """`(name, struct letter)` of each column of a schema; the letter is empty for a column that is
     no number of ours. Errors: `NotASegment`."""
     try:
@@ -68,7 +70,9 @@ def schema_kinds(metadata: bytes, at: int) -> list[tuple[str, str]]:
         if count > _MOST_COLUMNS:
             raise NotASegment(f"{count:,} columns")
         places = (_reference(metadata, fields + 4 + 4 * i) for i in range(count))
-        return [(_text(metadata, _target(metadata, at, 0)), _kind(metadata, at)) for at in places]
+        return tuple(
+            (_text(metadata, _target(metadata, at, 0)), _kind(metadata, at)) for at in places
+        )
     except (struct.error, UnicodeDecodeError):
         raise NotASegment("a damaged schema") from None
 

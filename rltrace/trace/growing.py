@@ -172,7 +172,8 @@ class _Batch:
         ordered = slots[order]
         cuts = np.flatnonzero(np.diff(ordered) > _TOGETHER) + 1
         values = np.empty(len(slots), dtype(self._table, column))
-        for part in np.split(np.arange(len(slots)), cuts):
+        every = np.arange(len(slots))
+        for part in np.split(every, cuts) if len(cuts) else [every]:
             first, last = int(ordered[part[0]]), int(ordered[part[-1]])
             near = values_at(file, self._table, self._place, column, first, last - first + 1)
             values[order[part]] = near[ordered[part] - first]

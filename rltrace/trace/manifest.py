@@ -97,7 +97,7 @@ def read_manifest(run: Path) -> Manifest | None:
         if said["schema_version"] != SCHEMA_VERSION:
             return None
         found = _in_parts(folder, said) if "tables" in said else _in_one_file(run, said)
-    except (OSError, ValueError, KeyError, TypeError, IndexError, OverflowError):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError):
         return None
     return found if found is not None and _are_there(folder, found.files) else None
 

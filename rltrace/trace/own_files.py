@@ -71,7 +71,7 @@ def read_own(path: str | Path, begin: int = 0) -> bytes:
         if status.st_size - begin > MOST_TEXT_BYTES:
             raise OSError(errno.EFBIG, f"larger than {MOST_TEXT_BYTES >> 20} MiB", str(path))
         opened.seek(begin)
-        return opened.read(MOST_TEXT_BYTES)
+        return opened.read(max(0, status.st_size - begin))  # as much room is made for it
 
 
 def own_lines(path: str | Path) -> list[str]:

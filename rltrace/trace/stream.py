@@ -69,7 +69,7 @@ class Stream:
         self.table = table
         self.end = 0
         self.is_cut = False
-        self._kinds: list[tuple[str, str]] = []
+        self._kinds: tuple[tuple[str, str], ...] = ()
         self._columns: list[int] | None = None
         self._message = _Message(b"", 0)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
+from collections.abc import Iterator
+from typing import Any
 
 ODD_VALUES = tuple(
     value.encode()
@@ -54,6 +57,35 @@ def _other_value(data: bytes, other: bytes, randomness: random.Random) -> bytes:
     return data[:begin] + randomness.choice(ODD_VALUES) + data[end:]
 
 
+def _other_node(data: bytes, other: bytes, randomness: random.Random) -> bytes:
+    """What stands in a line of JSON is something else, or is gone, tables and lists included."""
+    lines = data.split(b"\n")
+    number = randomness.randrange(len(lines))
+    try:
+        value = json.loads(lines[number])
+        places = list(_places(value))
+        holder, key = randomness.choice(places)
+        if randomness.random() < _GONE:
+            del holder[key]
+        elif randomness.random() < _MOVED:
+            from_holder, from_key = randomness.choice(places)
+            holder[key] = from_holder[from_key]
+        else:
+            holder[key] = randomness.choice(_ODD_NODES)
+        lines[number] = json.dumps(value).encode()
+    except (ValueError, RecursionError, IndexError):  # no JSON, or one value
+        return _other_value(data, other, randomness)
+    return b"\n".join(lines)
+
+
+def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Every table or list in a value, with each key or place in it."""
+    keys = value if isinstance(value, dict) else range(len(value) if isinstance(value, list) else 0)
+    for key in keys:
+        yield value, key
+        yield from _places(value[key])
+
+
 def _bytes(data: bytes, other: bytes, randomness: random.Random) -> bytes:
     at = randomness.randrange(len(data) + 1)
     new = randomness.choice((*_ODD_BYTES, randomness.randbytes(randomness.choice((1, 2, 4, 8)))))
@@ -84,4 +116,28 @@ def _spliced(data: bytes, other: bytes, randomness: random.Random) -> bytes:
     return data[:at] + other[begin : begin + randomness.choice((8, 64, 4096))]
 
 
-_WAYS = (_other_value, _other_value, _other_value, _bytes, _bit, _bit, _cut, _again, _spliced)
+_GONE, _MOVED = 0.2, 0.3
+_ODD_NODES: tuple[Any, ...] = (
+    *(
+        None,
+        True,
+        -1,
+        0,
+        1,
+        7,
+        2**31,
+        2**62,
+        2**64,
+        10**400,
+        0.5,
+        1e308,
+        float("inf"),
+        float("nan"),
+    ),
+    *("", "x", "0", "a/b", "\ud800", "\0", [], {}, [[]], [None], [1, 2], {"a": 1}, {"": {}}),
+)
+
+_WAYS = (
+    *(_other_value, _other_value, _other_node, _other_node, _other_node),
+    *(_bytes, _bit, _bit, _cut, _again, _spliced),
+)

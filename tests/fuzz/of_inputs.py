@@ -17,13 +17,13 @@ from rltrace.analysis.whatif.stated import read_stages
 from rltrace.report.perfetto import torch_profile
 from rltrace.run.gate_settings import FILE, read_settings
 from rltrace.trace.run import only_asks
-from tests.fuzz.target import Target, put
+from tests.fuzz.target import Target, costly, put
 
 if TYPE_CHECKING:
     import duckdb
 
 _ROOT = Path(__file__).parent.parent.parent
-_MOST_PLANNED = 8  # of so many inputs, one that is a workload is planned for
+_PLANNED = 16  # of so many inputs, one that is a workload is planned for
 
 
 def _read_baseline(data: bytes, folder: Path) -> None:
@@ -72,7 +72,7 @@ max = { "lag.p99" = 4 }
 
 def _read_workload(data: bytes, folder: Path) -> None:
     spec = spec_of(read_workload(put(folder / "workload.toml", data)), "workload.toml")
-    if sum(data) % _MOST_PLANNED == 0:
+    if costly(data, _PLANNED):
         plan(spec)
 
 
@@ -83,7 +83,7 @@ def _workloads() -> list[bytes]:
 
 def _read_stages(data: bytes, folder: Path) -> None:
     found = read_stages(put(folder / "stages.toml", data))
-    if sum(data) % _MOST_PLANNED == 0:
+    if costly(data, _PLANNED):
         found.workload(Constants())
 
 
@@ -112,6 +112,13 @@ mechanism = "bucketed"
 """
 
 
+def _stages() -> list[bytes]:
+    """With those of published jobs: colocated and not, with devices and without."""
+    published = _ROOT / "benchmarks" / "published"
+    names = ("miles", "verl-64", "dora-64", "nemo-aligner")
+    return [_STAGES, *((published / f"{name}.toml").read_bytes() for name in names)]
+
+
 def _read_config(data: bytes, folder: Path) -> None:
     from_config(put(folder / "config.json", data))
 
@@ -127,6 +134,24 @@ _CONFIG = {
     "num_experts_per_tok": 2,
     "tie_word_embeddings": False,
 }
+
+
+_LATENT = {
+    "kv_lora_rank": 512,
+    "qk_rope_head_dim": 64,
+    "qk_nope_head_dim": 128,
+    "v_head_dim": 128,
+    "q_lora_rank": 1536,
+    "n_routed_experts": 256,
+    "moe_intermediate_size": 2048,
+    "n_shared_experts": 1,
+    "first_k_dense_replace": 3,
+}
+
+
+def _configs() -> list[bytes]:
+    latent = {"text_config": {**_CONFIG, **_LATENT}, "_name_or_path": "a/b"}
+    return [json.dumps(one).encode() for one in (_CONFIG, latent)]
 
 
 def _read_profile(data: bytes, folder: Path) -> None:
@@ -164,9 +189,10 @@ def _ask(data: bytes, folder: Path) -> None:
         for statement in duckdb.extract_statements(query)[:1]:
             if statement.type == duckdb.StatementType.SELECT:
                 _database().sql(f"EXPLAIN {statement.query}")
+                lock = _database().sql("SELECT current_setting('lock_configuration')")
+                assert lock.fetchall() == [(True,)]
     except (duckdb.Error, RuntimeError):
         pass
-    assert _database().sql("SELECT current_setting('lock_configuration')").fetchall() == [(True,)]
 
 
 def _queries() -> list[bytes]:
@@ -198,11 +224,11 @@ TARGETS = (
         _workloads,
         tuple(f"rltrace.analysis.plan.{m}" for m in ("reading", "hardware", "shapes", "limits")),
     ),
-    Target("stages", _read_stages, lambda: [_STAGES], ("rltrace.analysis.whatif.stated",)),
+    Target("stages", _read_stages, _stages, ("rltrace.analysis.whatif.stated",)),
     Target(
         "model-config",
         _read_config,
-        lambda: [json.dumps(_CONFIG).encode()],
+        _configs,
         ("rltrace.analysis.plan.shapes",),
     ),
     Target("torch-profile", _read_profile, _profiles, ("rltrace.report.perfetto.torch_profile",)),

@@ -18,7 +18,7 @@ from rltrace.importers.run_writer import ImportedRun, write_run
 from rltrace.trace.files import RunFiles
 from rltrace.trace.run_dir import read_described
 from rltrace.trace.schema import TABLES
-from tests.fuzz.target import Target, parts, put, together
+from tests.fuzz.target import Target, costly, parts, put, together
 
 _FIXTURES = Path(__file__).parent.parent / "importers" / "fixtures"
 _WRITTEN = 32  # of so many inputs, one is made a run of and read again
@@ -76,7 +76,7 @@ def _read(name: str, data: bytes, folder: Path) -> None:
         found = read(put(folder / "log", data), *arguments)
     else:
         found = read(put(folder / "log", data))
-    if zlib.crc32(data) % _WRITTEN == 0:
+    if costly(data, _WRITTEN):
         _write(found, folder / "run")
 
 
@@ -249,15 +249,23 @@ def _wandb_seeds() -> list[bytes]:
 
 def _of(name: str) -> Target:
     module = IMPORTERS[name].partition(":")[0]
-    modules = tuple(dict.fromkeys((module, "rltrace.importers.scalars", *_SHARED.get(name, ()))))
+    more = _MORE.get(name, ("scalars", "json_lines"))
+    modules = tuple(dict.fromkeys((module, *(_I + one for one in more))))
     return Target(name, partial(_read, name), partial(_seeds, name), modules)
 
 
 _I = "rltrace.importers."
-_SHARED = {
-    "chrome": (_I + "json_text", _I + "placed", _I + "traced", _I + "toml_file"),
-    "otlp": (_I + "otlp_own", _I + "json_text", _I + "placed"),
-    "verl": (_I + "verl_trainers", _I + "console", _I + "json_lines", _I + "log", _I + "reading"),
+_PLACED = ("json_text", "placed", "traced")
+_MORE = {
+    "chrome": (*_PLACED, "toml_file"),
+    "otlp": ("otlp_own", *_PLACED),
+    "torchtitan": _PLACED,
+    "areal": ("field", "scalars", *_PLACED),
+    "miles": ("field", "scalars", *_PLACED),
+    "verl": ("verl_trainers", "console", "json_lines", "log", "reading"),
+    "openrlhf": ("console", "json_lines", "log", "reading"),
+    "trl": ("scalars", "console", "json_lines", "means"),
+    "slime": ("scalars", "json_lines", "log", "means", "times", "reading"),
 }
 
 

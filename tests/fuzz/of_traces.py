@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import json
 import struct
-from functools import cache
 from itertools import product
 from pathlib import Path
+
+import numpy as np
 
 import rltrace
 from rltrace.report.inventory import inventory
 from rltrace.trace.alignment import align, read_clock_files
 from rltrace.trace.arrow_header import batch_message, schema_message
-from rltrace.trace.dropped import read_dropped
 from rltrace.trace.ends import read_ends
 from rltrace.trace.files import RunFiles
 from rltrace.trace.follow import Follower
 from rltrace.trace.growing import GrowingSegment
 from rltrace.trace.manifest import MANIFEST_FILE, read_manifest
+from rltrace.trace.names import FollowedNames
 from rltrace.trace.run_dir import DROPPED, ENDS, PARQUET, read_described
-from rltrace.trace.schema import SPANS, TABLES, WIDTH_BYTES, Table
+from rltrace.trace.schema import TABLES, WIDTH_BYTES, Table
 from rltrace.trace.segments import read_segments
-from tests.fuzz.target import Target, parts, put, together
+from rltrace.trace.taken import Taken
+from tests.fuzz.target import Target, costly, parts, put, together
 
 _TABLES = list(TABLES.values())
+_OPENED = 8  # of so many runs, one is opened as a database
 _WHO = "host-1-2-abcdef"
 _META = {"schema_version": 1, "id": "run", "command": ["python", "a.py"], "start_real_ns": 10**18}
 
@@ -56,23 +59,39 @@ def _segments() -> list[bytes]:
         bytes([i]) + segment(table, *rows)
         for (i, table), rows in product(enumerate(_TABLES), shapes)
     ]
-    return [*whole, whole[1] + b"\xff\xff\xff\xff\0\0\0\0", whole[2][:-9], bytes(9)]
+    came = [bytes([way * len(_TABLES)]) + whole[2][1:] for way in (_GREW, _TAKEN, _CUT)]
+    return [*whole, *came, whole[1] + b"\xff\xff\xff\xff\0\0\0\0", whole[2][:-9], bytes(9)]
 
 
 def _read_segment(data: bytes, folder: Path) -> None:
-    """The reader and the follower of segments, which have to find the same rows."""
-    table = _TABLES[data[0] % len(_TABLES)] if data else SPANS
-    path = put(folder / f"{_WHO}.0.arrows", data[1:])
+    """The reader and the follower of segments, which have to find the same rows. The first byte
+    says of which table, and how the file came to be what it is."""
+    came, number = divmod(data[0] if data else 0, len(_TABLES))
+    table, data = _TABLES[number], data[1:]
+    path = folder / f"{_WHO}.0.arrows"
+    following = GrowingSegment(path, table)
+    seen = 0
+    if came % 8 == _GREW:
+        put(path, data[: len(data) // 2])
+        seen = len(following.poll()[0])
+    put(path, data)
     (found,) = read_segments(folder, table)
     lengths = {len(column) for column in found.columns}
     assert len(lengths) == 1
     assert found.rows * 8 <= len(data), "rows that are not there"
-    following = GrowingSegment(path, table)
-    seen = len(following.poll(final=True)[0]) + len(following.unfinished[0])
-    again = len(following.poll(final=True)[0])
-    assert again == 0 or following.problem
+    seen += len(following.poll(final=True)[0]) + len(following.unfinished[0])
     if following.problem is None:
         assert seen == found.rows, f"{seen} rows followed, {found.rows} read"
+    if came % 8 == _TAKEN:
+        (rest,) = read_segments(folder, table, {path.name: Taken(2, (1,), len(data))})
+        assert rest.rows <= found.rows
+    if came % 8 == _CUT:
+        put(path, data[: len(data) // 2])
+    again = len(following.poll(final=True)[0])
+    assert again == 0 or following.problem
+
+
+_GREW, _TAKEN, _CUT = 1, 2, 3
 
 
 def _run_of(folder: Path, data: bytes, files: tuple[str, ...]) -> None:
@@ -84,24 +103,29 @@ def _run_of(folder: Path, data: bytes, files: tuple[str, ...]) -> None:
 
 
 def _read_names(data: bytes, folder: Path) -> None:
-    _prepare(folder)
-    put(folder / "names" / f"{_WHO}.jsonl", data)
-    found = RunFiles(folder, _META)
-    columns = found.columns("samples")
-    texts = list(found.names)
-    followed = Follower(folder)
-    rows = followed.poll(frozenset([_WHO]))["samples"]
-    ids = columns[1].tolist()
-    assert len(ids) == len(rows) == 4
+    """The reader and the follower of names, which have to find the same texts."""
+    names = folder / "names"
+    names.mkdir(exist_ok=True)
+    put(names / f"{_WHO}.jsonl", data)
+    files = RunFiles(folder, _META)
+    ids = files.translated("samples", _WHO, _SAMPLES)[1]
+    texts = list(files.names)
+    followed = FollowedNames(names)
+    numbers = followed.translated(_WHO, _SAMPLES[1])
+    assert len(ids) == len(numbers) == len(_SAMPLES[1])
     shown = [texts[i] if i >= 0 else None for i in ids]
     if data.endswith(b"\n"):  # else the last line may not be whole yet
-        assert shown == [followed.name(int(i)) if i >= 0 else None for i in rows["counter"]]
+        assert shown == [followed.texts[i] if i >= 0 else None for i in numbers]
 
 
-_SAMPLE = batch(
-    TABLES["samples"],
-    [[10**9, 0, 0, 1.0], [10**9 + 1, 1, 0, 1.0], [10**9 + 2, 2**31 - 1, 0, 1.0], [1, -1, 0, 1.0]],
-)
+_ROWS = [
+    *([10**9, 0, 0, 1.0], [10**9 + 1, 1, 0, 1.0], [10**9 + 2, 2**31 - 1, 0, 1.0], [1, -1, 0, 1.0]),
+]
+_SAMPLE = batch(TABLES["samples"], _ROWS)
+_SAMPLES = [
+    np.array(values, f"<{column.kind}")
+    for column, values in zip(TABLES["samples"].columns, zip(*_ROWS, strict=True), strict=True)
+]
 
 
 def _prepare(folder: Path) -> None:
@@ -124,12 +148,15 @@ def _read_processes(data: bytes, folder: Path) -> None:
     _prepare(folder)
     files = ("process/a.json", "process/b.json", "problems/a.jsonl", "ends/a.jsonl")
     _run_of(folder, data, (*files, "dropped/n.jsonl"))
-    run = rltrace.open_run(folder)
-    read_ends(folder, run.processes)
-    run.sql("FROM dropped_steps").fetchall()
-    json.dumps([process.facts for process in run.processes])
-    inventory(run)
-    Follower(folder).poll()
+    found = RunFiles(folder, _META)
+    read_ends(folder, found.processes)
+    json.dumps([process.facts for process in found.processes])
+    if costly(data, 1):
+        Follower(folder).poll()
+    if costly(data, _OPENED):
+        run = rltrace.open_run(folder)
+        run.sql("FROM dropped_steps").fetchall()
+        inventory(run)
 
 
 def _process_files() -> list[bytes]:
@@ -177,9 +204,8 @@ def _read_endings(data: bytes, folder: Path) -> None:
     """What the agent says of dropped details, and parents of how their children ended."""
     _prepare(folder)
     _run_of(folder, data, (f"{DROPPED}/n.jsonl", f"{ENDS}/{_WHO}.jsonl"))
-    run = rltrace.open_run(folder)
-    read_dropped(folder, {})
-    read_ends(folder, run.processes)
+    found = RunFiles(folder, _META)  # reads what was dropped
+    read_ends(folder, found.processes)
 
 
 def _endings() -> list[bytes]:
@@ -221,15 +247,16 @@ def _run_files() -> list[bytes]:
 
 
 def _read_manifest(data: bytes, folder: Path) -> None:
-    _prepare(folder)
+    if not (folder / PARQUET).exists():
+        _prepare(folder)
+        for name in (*TABLES, "names", "steps"):
+            (folder / PARQUET / name).mkdir(parents=True)
+            put(folder / PARQUET / f"{name}.parquet", b"")
+            put(folder / PARQUET / name / "0.parquet", b"")
+        for name in TABLES:
+            for path in (folder / name).glob("*"):
+                path.unlink()
     _run_of(folder, data, (f"{PARQUET}/{MANIFEST_FILE}",))
-    for name in (*TABLES, "names", "steps"):
-        put(folder / PARQUET / f"{name}.parquet", b"")
-        (folder / PARQUET / name).mkdir(exist_ok=True)
-        put(folder / PARQUET / name / "0.parquet", b"")
-    for name in TABLES:
-        for path in (folder / name).glob("*"):
-            path.unlink()
     if read_manifest(folder) is not None:
         RunFiles(folder, _META)
         Follower(folder)
@@ -253,14 +280,7 @@ def _manifests() -> list[bytes]:
     return [json.dumps(said).encode(), json.dumps({**said, **parts}).encode()]
 
 
-@cache
-def _times() -> object:
-    import numpy as np
-
-    return np.array([0, -1, 1, 10**9, 2**62, -(2**63), 2**63 - 1], np.int64)
-
-
-_TIMES = _times()
+_TIMES = np.array([0, -1, 1, 10**9, 2**62, -(2**63), 2**63 - 1], np.int64)
 
 _T = "rltrace.trace."
 
@@ -269,7 +289,9 @@ TARGETS = (
         "segment",
         _read_segment,
         _segments,
-        tuple(_T + m for m in ("segments", "stream", "arrow_layout", "growing", "own_files")),
+        tuple(
+            _T + m for m in ("segments", "stream", "arrow_layout", "growing", "own_files", "taken")
+        ),
     ),
     Target("names", _read_names, lambda: [_NAMES, b"[0,1]\n"], (_T + "names", _T + "files")),
     Target(

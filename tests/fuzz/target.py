@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from pathlib import Path
 from rltrace.trace.errors import RltraceError
 
 MEMORY = Path("/dev/shm")
+
+_FEWER = 32
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,21 @@ def folder_in_memory() -> Iterator[Path]:
         yield Path(folder)
 
 
+def spare() -> None:
+    """From now on what is costly is done with fewer inputs: a fuzzer has millions of them."""
+    global _one_of
+    _one_of = _FEWER
+
+
+def costly(data: bytes, one_of: int) -> bool:
+    """Whether this input is one of so many with which more is done than taking it apart; of each
+    input it is always the same."""
+    return zlib.crc32(data) % (one_of * _one_of) == 0
+
+
+_one_of = 1
+
+
 def put(path: Path, data: bytes) -> Path:
     """Writes a file that may be there already."""
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
@@ -55,12 +73,15 @@ def put(path: Path, data: bytes) -> Path:
     return path
 
 
-def parts(data: bytes, count: int) -> list[bytes]:
+_BETWEEN = b"\n====\n"
+
+
+def parts(data: bytes, count: int, between: bytes = _BETWEEN) -> list[bytes]:
     """An input of several files: what stands between lines of `====`, the last one the rest."""
-    found = data.split(b"\n====\n", count - 1)
+    found = data.split(between, count - 1)
     return [*found, *[b""] * (count - len(found))]
 
 
 def together(*files: bytes) -> bytes:
     """The input that `parts` takes apart."""
-    return b"\n====\n".join(files)
+    return _BETWEEN.join(files)

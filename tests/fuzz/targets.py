@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
-from tests.fuzz import of_inputs, of_logs, of_traces
+from tests.fuzz import of_inputs, of_logs, of_requests, of_shipped, of_sync, of_traces
 
-TARGETS = {t.name: t for t in (*of_traces.TARGETS, *of_logs.TARGETS, *of_inputs.TARGETS)}
+_PARTS = (of_traces, of_logs, of_inputs, of_shipped, of_sync, of_requests)
+
+TARGETS = {target.name: target for part in _PARTS for target in part.TARGETS}

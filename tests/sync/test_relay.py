@@ -15,6 +15,11 @@ import pytest
 
 from rltrace.sync import Publisher, Subscriber, layout_of
 from rltrace.sync.blocks import BLOCK_BYTES
+from rltrace.sync.following import Follower, _Elsewhere
+from rltrace.sync.landing import Wishes
+from rltrace.sync.serving import Node
+from rltrace.sync.shelf import Shelf
+from rltrace.sync.wire import Address
 from tests.sync.proxy import Proxy, until
 from tests.sync.relays import job, nudge
 
@@ -102,6 +107,29 @@ def test_nodes_that_all_follow_the_root_line_up_behind_each_other(memory: Path) 
         assert sorted(node.status.children for node in nodes) == [0, 1, 1, 1]
         assert root.status.children == 1
         assert root.status.sent_bytes - sent < 0.01 * j.received[0].manifest.bytes
+
+
+def test_who_is_sent_round_in_circles_takes_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    parent, other = (Address("127.0.0.1", port, "policy") for port in (1, 2))
+    me = Node("me", "tcp://127.0.0.1:3/policy")
+    follower = Follower(parent, "shm://none", Shelf(), b"", me, Wishes(), lambda received: None)
+    happened: list[str] = []
+
+    def follow(asked: Address, tried: list[str]) -> None:
+        happened.append(str(asked.port))
+        raise _Elsewhere([str(other if asked == parent else parent)])
+
+    def wait(seconds: float) -> bool:
+        happened.append("waits")
+        if len(happened) > 5:
+            follower._ended.set()
+        return True
+
+    monkeypatch.setattr(follower, "_follow", follow)
+    monkeypatch.setattr(follower._ended, "wait", wait)
+    follower.run()
+    assert happened == ["1", "2", "1", "waits", "2", "waits"]
+    assert follower.error is None
 
 
 @pytest.mark.parametrize("seed", range(3))

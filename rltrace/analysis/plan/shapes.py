@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -91,8 +92,9 @@ def by_name(name: str) -> Shape:
     Errors: `RltraceError` where neither is known, with what comes near.
     """
     path = Path(name)
-    if path.name == "config.json" or (path.is_dir() and (path / "config.json").is_file()):
-        return from_config(path if path.is_file() else path / "config.json")
+    # os.path: pathlib raises for a name that is longer than any file's.
+    if path.name == "config.json" or os.path.isfile(path / "config.json"):
+        return from_config(path if os.path.isfile(path) else path / "config.json")
     known = _known()
     found = known.get(_key(name))
     if found is None:

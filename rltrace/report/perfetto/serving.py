@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from rltrace.report.loopback import BoundedServer, names_loopback
 from rltrace.report.perfetto.counters import IN_FLIGHT, LARGEST_LAG, RATE, WAITING
@@ -83,6 +83,8 @@ class _Handler(SimpleHTTPRequestHandler):
         """Answers, unless a page of another name found its way here (DNS rebinding)."""
         if not names_loopback(self.headers.get("Host")):
             self.send_error(403)
+        elif "\0" in unquote(self.path):  # no file has such a name, and Python would raise
+            self.send_error(404)
         elif (
             self.path == "/live_reload"
         ):  # for the UI's own developers: nothing, and do not ask again

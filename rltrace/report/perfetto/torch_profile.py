@@ -136,8 +136,9 @@ def _foreign(path: Path, why: str) -> RltraceError:
 
 def _ns(microseconds: list[Any]) -> Ints:
     """Whole ns of microseconds, a place each."""
-    ns = np.rint(np.array(microseconds, np.float64) * 1000)
-    if not (np.abs(ns) < _MOST_NS).all():  # NaN, too
+    with np.errstate(over="ignore"):
+        ns = np.rint(np.array(microseconds, np.float64) * 1000)
+    if ns.ndim != 1 or not (np.abs(ns) < _MOST_NS).all():  # lists of times, and NaN, too
         raise ValueError("no time")
     return ns.astype(np.int64)
 

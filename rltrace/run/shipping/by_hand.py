@@ -21,6 +21,7 @@ from rltrace.trace.manifest import read_manifest, segment_bytes
 from rltrace.trace.run_dir import APART_FILE, NODES, RUN_FILE, read_described, update_run_json
 from rltrace.trace.schema import TABLES
 from rltrace.trace.store import Store
+from rltrace.trace.texts import parsed
 
 Tell = Callable[[int, int], None]
 """Told how many bytes are shipped, and how many are left."""
@@ -106,7 +107,7 @@ def _nodes(run_dir: Path) -> dict[str, dict[str, Any]]:
     found = {}
     for path in sorted((run_dir / NODES).glob("*.json")):
         try:
-            told = json.loads(path.read_text("utf-8"))
+            told = parsed(path.read_text("utf-8"))
         except (OSError, ValueError):
             continue
         if isinstance(told, dict) and SHIPPED not in told:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from rltrace.run.shipping.changes import Shipped
 from rltrace.trace.run_dir import write_json
+from rltrace.trace.texts import parsed
 
 SHIPPING = "shipping"
 _PAGES = ".pages"
@@ -50,7 +51,7 @@ def write_progress(run_dir: Path, name: str, progress: Progress) -> None:
 def read_progress(run_dir: Path, name: str) -> Progress:
     """What was written last; nothing at all where nothing was."""
     try:
-        told = json.loads((run_dir / SHIPPING / f"{name}.json").read_text("utf-8"))
+        told = parsed((run_dir / SHIPPING / f"{name}.json").read_text("utf-8"))
         known = {field.name for field in fields(Progress)}
         told = {key: value for key, value in told.items() if key in known}
         return Progress(**{**told, "waits_for": tuple(told.get("waits_for", ()))})
@@ -82,10 +83,10 @@ def load(run_dir: Path, url: str) -> dict[str, Shipped]:
     for path in sorted((run_dir / SHIPPING).glob(f"*{_PAGES}")):
         try:
             with open(path, encoding="utf-8") as file:
-                if json.loads(file.readline()).get("url") != url:
+                if parsed(file.readline()).get("url") != url:
                     continue
                 for line in file:
-                    name, digests = json.loads(line)
+                    name, digests = parsed(line)
                     found[name] = Shipped(bytearray(base64.b64decode(digests)))
         except (OSError, ValueError, TypeError, AttributeError, binascii.Error):
             continue

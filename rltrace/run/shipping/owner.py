@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from rltrace.trace.run_dir import CLOCKS, PROCESS
 from rltrace.trace.schema import TABLES
+from rltrace.trace.texts import parsed
 
 
 class Owner:
@@ -29,7 +29,7 @@ class Owner:
 
     def _read(self, who: str) -> str:
         try:
-            told = json.loads((self._run_dir / PROCESS / f"{who}.json").read_text("utf-8"))
+            told = parsed((self._run_dir / PROCESS / f"{who}.json").read_text("utf-8"))
             node = told.get("node")
         except (OSError, ValueError, AttributeError):
             return ""

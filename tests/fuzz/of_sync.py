@@ -1,0 +1,251 @@
+"""What the relays of a network read of each other."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import struct
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from xxhash import xxh3_64_intdigest
+
+from rltrace.hooks.span_api import span
+from rltrace.sync import frames, wire
+from rltrace.sync.blocks import digests_of, root_of
+from rltrace.sync.delta import DENSE, Encoded
+from rltrace.sync.encodings import Encoder
+from rltrace.sync.fetching import Fetch
+from rltrace.sync.following import Follower, _Elsewhere, checked
+from rltrace.sync.frames import Kind
+from rltrace.sync.landing import Wishes
+from rltrace.sync.layout import Layout, layout_of
+from rltrace.sync.serving import Node, Server
+from rltrace.sync.shelf import GoneError, Held, Shelf
+from rltrace.sync.version import Manifest, Version
+from rltrace.sync.wire import Address, Connection, LinkError, RefusedError
+from rltrace.trace.errors import RltraceError
+from tests.fuzz.target import Target, parts, together
+
+_TOKEN = b"token"
+_AS_IT_IS = b"\0"
+"""Begins an input that stands for all that comes, handshake included."""
+
+_BYTES = 1000  # of the weights: one block, not a whole one
+_MOST_BYTES = 1 << 20
+_RUN = "0123456789abcdef"
+_LAYOUT = layout_of({"w": np.zeros(_BYTES // 2, np.float16)})
+_BASE_DATA = np.arange(_BYTES, dtype=np.uint32).astype(np.uint8)
+_DATA = _BASE_DATA.copy()
+_DATA[100:104] += 1
+_HEADER, _CHECK, _ENTRY = frames._HEADER, frames._CHECK, frames._ENTRY
+_PARENT = Address("127.0.0.1", 9, "policy")
+
+
+class _Peer:
+    """A socket; what comes in through it is an input, what is said to it goes nowhere. `answer` is
+    what comes after the first that is said."""
+
+    def __init__(self, comes: bytes, answer: Callable[[bytes], bytes] | None = None) -> None:
+        self._comes = memoryview(comes)
+        self._answer = answer
+
+    def getpeername(self) -> tuple[str, int]:
+        return "127.0.0.1", 9
+
+    def setsockopt(self, *_: object) -> None:
+        pass
+
+    def settimeout(self, _: float | None) -> None:
+        pass
+
+    def shutdown(self, _: int) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def sendmsg(self, said: Sequence[bytes | memoryview]) -> int:
+        if self._answer is not None:
+            self._comes = memoryview(self._answer(b"".join(said)))
+            self._answer = None
+        return sum(len(part) for part in said)
+
+    def recv(self, size: int, _: int) -> bytes:
+        return bytes(self._comes[:size])
+
+    def recv_into(self, into: memoryview, flags: int) -> int:
+        count = min(len(into), len(self._comes))
+        into[:count], self._comes = self._comes[:count], self._comes[count:]
+        return count
+
+
+class _Shelf(Shelf):
+    """Nobody waits for a newer version."""
+
+    def newer(self, after: Version | None, timeout_s: float) -> Held | None:
+        return super().newer(after, min(timeout_s, 0.0))
+
+
+def _version(counter: int, data: frames.Bytes) -> Held:
+    digests = digests_of(data)
+    version = Version(_RUN, 1, counter)
+    manifest = Manifest(version, counter, _LAYOUT.id, len(data), root_of(digests))
+    return Held(manifest, _LAYOUT, digests, data, is_whole=True, let_go=lambda: None)
+
+
+_HELD = _version(2, _DATA)
+_BASE = Version(_RUN, 1, 1)
+
+
+@cache
+def _server() -> Server:
+    """One with a version and a child, so that another child is sent to that one."""
+    shelf = _Shelf()
+    shelf.add(_HELD)
+    server = Server(shelf, "policy", "127.0.0.1", 0, _TOKEN, fanout=1)
+    server._children[cast(Connection, object())] = "tcp://127.0.0.1:9/policy"
+    return server
+
+
+def _framed(text: bytes, blob: bytes = b"") -> bytes:
+    """A message of a connection."""
+    check = xxh3_64_intdigest(text + blob)
+    return wire._MESSAGE.pack(wire._MAGIC, len(text), len(blob), check) + text + blob
+
+
+def _serve(data: bytes, folder: Path) -> None:
+    """What a relay reads of a child: as it is, or messages behind a handshake."""
+    if data.startswith(_AS_IT_IS):
+        peer = _Peer(data[1:])
+    else:
+        messages = b"".join(map(_framed, data.split(b"\n====\n")))
+        peer = _Peer(b"", lambda greeting: _proof(greeting) + messages)
+    _server()._serve(cast(Any, peer))
+
+
+def _proof(greeting: bytes) -> bytes:
+    nonces = greeting[-wire._NONCE_BYTES :] + bytes(wire._NONCE_BYTES)
+    return bytes(wire._NONCE_BYTES) + hmac.new(_TOKEN, b"client" + nonces, hashlib.sha256).digest()
+
+
+def _questions() -> list[bytes]:
+    watch = {"ask": "watch", "policy": "policy", "after": f"{_RUN}:1:1", "layout": None}
+    watch |= {"wait_s": 0.5, "changes": True, "serves": "tcp://0.0.0.0:7/policy", "tried": []}
+    get = {"ask": "get", "policy": "policy", "version": f"{_RUN}:1:2", "base": f"{_RUN}:1:1"}
+    get |= {"blocks": [[0, 1]], "again": False}
+    tried = {**watch, "after": None, "tried": ["tcp://127.0.0.1:9/policy"]}
+    asked = [watch, tried, get, {"policy": "other"}, {"policy": "policy"}]
+    whole = b"".join(_framed(json.dumps(one).encode()) for one in asked[:1])
+    return [
+        *(json.dumps(one).encode() for one in asked),
+        b"\n====\n".join(json.dumps(one).encode() for one in (tried, get)),
+        _AS_IT_IS + bytes(64) + whole,
+    ]
+
+
+def _follow(data: bytes, folder: Path) -> None:
+    """What a relay reads of its parent: as it is, or an answer with its block table and buckets."""
+    with suppress(LinkError, RefusedError, GoneError, _Elsewhere):
+        if data.startswith(_AS_IT_IS):
+            Connection(cast(Any, _Peer(data[1:])))._prove(_TOKEN, _PARENT)
+            return
+        answer, table, buckets = parts(data, 3)
+        peer = _Peer(_framed(answer, table) + _with_checks(buckets))
+        connection = Connection(cast(Any, peer))
+        said, blob = connection.receive()
+        try:
+            _follower()._heed(_PARENT, said)
+        except RltraceError:
+            assert said.get("serves") is not None, "anything else is no end of following"
+            raise
+        if "manifest" not in said:
+            return
+        manifest, layout, digests = checked(said, blob, _LAYOUT)
+        if manifest.bytes > _MOST_BYTES:
+            return
+        space = np.zeros(manifest.bytes, np.uint8)
+        held = Held(manifest, layout, digests, space, is_whole=False, let_go=lambda: None)
+        held.encode_against(_BASE)
+        fetch = Fetch(held, _TOKEN, (_BASE, _BASE_DATA) if len(space) == _BYTES else None)
+        try:
+            with span("sync", "receive", "transfer") as receiving:
+                fetch._receive(connection, receiving)
+        finally:
+            _check(held)
+
+
+def _check(held: Held) -> None:
+    """What is held for verified is."""
+    for block in np.flatnonzero(held.have):
+        assert digests_of(held.data)[block] == held.digests[block]
+
+
+@cache
+def _follower() -> Follower:
+    me = Node("me", "tcp://127.0.0.1:7/policy")
+    return Follower(_PARENT, "shm://none", Shelf(), _TOKEN, me, Wishes(), lambda received: None)
+
+
+def _with_checks(buckets: bytes) -> bytes:
+    """Buckets with the checksums of their headers put right, as far as they can be told apart."""
+    whole, at = bytearray(buckets), 0
+    while at + _HEADER.size + _CHECK.size <= len(whole):
+        entries = at + _HEADER.size + _CHECK.size
+        count = struct.unpack_from("<H", whole, at + 6)[0]
+        end = entries + count * _ENTRY.size
+        table = bytes(whole[entries:end])
+        check = xxh3_64_intdigest(bytes(whole[at : at + _HEADER.size]) + table)
+        _CHECK.pack_into(whole, at + _HEADER.size, check)
+        if len(table) != count * _ENTRY.size:
+            break
+        at = end + sum(_ENTRY.unpack_from(table, i * _ENTRY.size)[1] for i in range(count))
+    return bytes(whole)
+
+
+def _answers() -> list[bytes]:
+    manifest, digests = _HELD.manifest, _HELD.digests
+    above = {"id": "a", "address": "tcp://10.0.0.1:7/policy"}
+    said = {"id": "b", "line": [above], "manifest": manifest.to_json()}
+    said["layout"] = _LAYOUT.to_json()
+    table = digests.astype("<u8").tobytes()
+    encoding, payload = Encoder(_BYTES).encode(_BASE_DATA, _DATA, 2)
+    noise = np.random.default_rng(1).integers(0, 256, _BYTES).astype(np.uint8)
+    other, xored = Encoder(_BYTES).encode(_BASE_DATA, _BASE_DATA ^ (noise & 1), 2)
+    ways = [
+        (DENSE, None),
+        (Encoded(encoding, bytes(payload)), _BASE),
+        (Encoded(other, bytes(xored)), _BASE),
+    ]
+    found = [together(json.dumps({"redirect": ["tcp://10.0.0.2:7/policy"]}).encode())]
+    found.append(together(json.dumps({"serves": "other"}).encode()))
+    found.append(_AS_IT_IS + wire._GREETING + bytes(32) + b"+" + bytes(32))
+    for encoded, base in ways:
+        bucket = b"".join(frames.pack(manifest, base, 0, [encoded], digests, _DATA))
+        signs = frames.pack_sign(Kind.ALIVE, manifest), frames.pack_sign(Kind.END, manifest)
+        found.append(together(json.dumps(said).encode(), table, signs[0] + bucket + signs[1]))
+    found.append(together(json.dumps(said).encode(), table, frames.pack_sign(Kind.GONE, manifest)))
+    return found
+
+
+def _read_layout(data: bytes, folder: Path) -> None:
+    layout = Layout.from_json(data.decode("utf-8", "replace"))
+    assert Layout.from_json(layout.to_json()).id == layout.id
+
+
+_S = "rltrace.sync."
+TARGETS = (
+    Target("sync-child", _serve, _questions, (_S + "serving", _S + "wire", _S + "version")),
+    Target(
+        "sync-parent",
+        _follow,
+        _answers,
+        tuple(_S + m for m in ("following", "wire", "frames", "fetching", "encodings", "layout")),
+    ),
+    Target("sync-layout", _read_layout, lambda: [_LAYOUT.to_json().encode()], (_S + "layout",)),
+)

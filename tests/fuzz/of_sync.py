@@ -126,7 +126,9 @@ def _serve(data: bytes, folder: Path) -> None:
     else:
         messages = b"".join(map(_framed, data.split(b"\n====\n")))
         peer = _Peer(b"", lambda greeting: _proof(greeting) + messages)
-    _server()._serve(cast(Any, peer))
+    server = _server()
+    server._strangers.acquire()  # as whoever accepted it has
+    server._serve(cast(Any, peer))
 
 
 def _proof(greeting: bytes) -> bytes:

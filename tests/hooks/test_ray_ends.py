@@ -27,7 +27,13 @@ JOB = dedent("""
     except ImportError:
         sys.exit("rltrace is to be importable")
 
-    ray.init(num_cpus=1, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+    ray.init(
+        address="local",
+        num_cpus=1,
+        include_dashboard=False,
+        logging_level="ERROR",
+        log_to_driver=False,
+    )
 
     @ray.remote(num_cpus=0)
     class Rollout:

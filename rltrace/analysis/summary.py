@@ -165,12 +165,12 @@ def summarize(
     `figures` are those of the framework's own to hold against what was traced; without `predict`
     no gain of a fix is predicted, which takes most of the time. `replayed` is what was read of the
     run, at that price and budget, and its workload, where somebody has them already."""
+    until = recorded_until(run)  # first: a job that goes on records more while tables are read
     parts = replayed[0] if replayed else parts_of(run, price_usd_per_hour, lag_budget)
     source = replayed[1] if replayed else _source(run, parts)
     activity, steps, breakdown, lags = parts.activity, parts.steps, parts.breakdown, parts.staleness
     composed, moved, tokens = parts.composition, parts.syncs, parts.goodput
     rows = stage_rows(activity, steps, breakdown, overlap_known=not is_laid_out(run))
-    until = recorded_until(run)
     steady = list(steps.steady)
     counted = set(steady)
     idle_s = breakdown.unattributed_s[steady]

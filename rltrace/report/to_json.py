@@ -66,7 +66,8 @@ def plain(value: Any) -> Any:
 
 def _value(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _value(getattr(value, field.name)) for field in fields(value)}
+        shown = (one for one in fields(value) if one.metadata.get("json", True))
+        return {one.name: _value(getattr(value, one.name)) for one in shown}
     if isinstance(value, IntEnum):
         return word(value)
     if isinstance(value, dict):

@@ -13,7 +13,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +59,7 @@ class Dropped:
     steps: tuple[StepTotal, ...]
     tokens_bytes: int = 0
     tokens_until_ns: int = -1
-    files: frozenset[str] = frozenset()
+    files: frozenset[str] = field(default=frozenset(), metadata={"json": False})
     is_shipped: bool = False
 
     def until_ns_of(self, table: str) -> int:

@@ -82,7 +82,6 @@ class Parts:
             columns = [*joined(self._table, []), np.empty(0, np.int32)]
             if whole:
                 columns = [np.concatenate(column) for column in zip(*whole, strict=True)]
-                columns = self._files.shown(self._table.name, columns)
             for column, below in make_unknown(self._table, columns):
                 self.below[column] = self.below.get(column, 0) + below
             yield columns

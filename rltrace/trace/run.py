@@ -6,7 +6,6 @@ is first asked for; a compacted run is read from its Parquet files and nothing i
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -23,6 +22,8 @@ from rltrace.trace.files import RunFiles
 from rltrace.trace.lives import LIVES
 from rltrace.trace.narrowed import Narrowed, Range
 from rltrace.trace.processes import Process
+from rltrace.trace.published import publish_compacted_names, publish_names, publish_processes
+from rltrace.trace.questions import only_asks
 from rltrace.trace.real_times import EVER_NS
 from rltrace.trace.recorded import recorded_until
 from rltrace.trace.refused import refused
@@ -32,12 +33,10 @@ from rltrace.trace.schema import TABLES, Column
 from rltrace.trace.signals import SAMPLE_REWARDS, WEIGHTS, reward_weights, signals, weights_table
 from rltrace.trace.sources import (
     PROCESS,
-    check_columns,
-    check_rows,
-    parquet_of,
     pattern_of,
     quoted,
     rows_of,
+    unreadable,
 )
 from rltrace.trace.stream import Columns
 from rltrace.trace.views import BASES, LAGS, RECORDED, RECORDED_VIEW, view_statements
@@ -49,21 +48,6 @@ if TYPE_CHECKING:
 _STEP_COLUMNS = "step, start_ns, end_ns, process"
 _LIVES = ("sample_lives", "told_uses")
 _REGROUPED = (REGROUPED, "grouped_trajectories", "signals", *_LIVES)
-
-_ODD_NAMES = """
-SELECT id FROM names GROUP BY id HAVING count(*) > 1 OR id IS NULL OR any_value(text) IS NULL
-"""
-"""Each name has one text: else every row that has the name would come as often."""
-
-_GAP = r"(?:\s|--[^\n]*|/\*.*?\*/)*"
-_FIRST_WORD = re.compile(
-    rf"{_GAP}(?:explain\b{_GAP}(?:analyze\b|\([^)]*\))?)?{_GAP}(\w+|\()", re.DOTALL | re.IGNORECASE
-)
-"""Of a statement, or of the one that is explained, which `EXPLAIN ANALYZE` runs."""
-_ASKING = (
-    *("(", "select", "from", "with", "values", "table", "pivot", "unpivot"),
-    *("show", "describe", "desc", "summarize", "pragma", "call"),
-)
 
 
 def open_run(path: str | Path) -> Run:
@@ -176,7 +160,7 @@ class Run:
             rows = f"{' UNION ALL '.join(self._step_sources())} ORDER BY start_ns"
             steps: list[tuple[int, int, int, int]] = self._database.execute(rows).fetchall()
         except duckdb.Error as error:
-            raise _unreadable(self.path / run_dir.PARQUET, error) from None
+            raise unreadable(self.path / run_dir.PARQUET, error) from None
         return [step for step in steps if None not in step and 0 < step[1] < EVER_NS]
 
     def narrow(self, to: Range) -> None:
@@ -264,7 +248,7 @@ class Run:
         with suppress(duckdb.Error):  # what a question of a long run has freed is given back soon
             database.execute("SET allocator_background_threads = true")
             database.execute("SET allocator_bulk_deallocation_flush_threshold = '32MB'")
-        self._publish_processes(database)
+        publish_processes(database, self.processes)
         self._publish_names(database)
         publish_dropped(database, self.dropped)
         database.register(WEIGHTS, weights_table(reward_weights(self.processes)))
@@ -322,48 +306,11 @@ class Run:
                 self._database.execute(statement)
             self._loaded.add(table)  # at last: Ctrl-C in a notebook may end it
 
-    def _publish_processes(self, database: duckdb.DuckDBPyConnection) -> None:
-        import pyarrow as pa
-
-        rows = self.processes
-        columns = {
-            "process": pa.array([p.number for p in rows], pa.int32()),
-            "who": pa.array([p.who for p in rows], pa.string()),
-            "host": pa.array([p.host for p in rows], pa.string()),
-            "node": pa.array([p.node for p in rows], pa.string()),
-            "pid": pa.array([p.pid for p in rows], pa.int64()),
-            "role": pa.array([p.role for p in rows], pa.string()),
-            "child_of": pa.array([p.child_of for p in rows], pa.string()),
-            "rank": pa.array([p.rank for p in rows], pa.int64()),
-            "adapter": pa.array([p.adapter for p in rows], pa.string()),
-            "devices": pa.array([json.dumps(p.facts.get("devices")) for p in rows], pa.string()),
-            "start_ns": pa.array([p.start_ns for p in rows], pa.int64()),
-            "clock_bound_ns": pa.array([p.clock_bound_ns for p in rows], pa.int64()),
-        }
-        database.register("processes", pa.table(columns))
-
     def _publish_names(self, database: duckdb.DuckDBPyConnection) -> None:
         if self._files.manifest is not None and not self._files.rest:
-            import duckdb
-
-            path = self._files.manifest.names
-            try:
-                check_rows(database, [path])
-                check_columns(database, [path], (Column("id", "i"),))
-                source = f"SELECT id::INT AS id, text::VARCHAR AS text FROM {parquet_of([path])}"
-                database.execute(f"CREATE OR REPLACE VIEW names AS {source}")
-                if database.execute(_ODD_NAMES).fetchall():
-                    raise RltraceError(f"{path} holds no names")
-            except duckdb.Error as error:
-                raise _unreadable(path, error) from None
-            return
-        import pyarrow as pa
-
-        columns = {
-            "id": pa.array(self._files.names.values(), pa.int32()),
-            "text": pa.array(self._files.names.keys(), pa.string()),
-        }
-        database.register("names", pa.table(columns))
+            publish_compacted_names(database, self._files.manifest.names)
+        else:
+            publish_names(database, self._files.names)
 
     @cached_property
     def _narrowed(self) -> Narrowed | None:
@@ -387,7 +334,7 @@ class Run:
             for statement in view_statements(TABLES[name]):
                 self._database.execute(statement)
         except duckdb.Error as error:
-            raise _unreadable(self.path / run_dir.PARQUET / name, error) from None
+            raise unreadable(self.path / run_dir.PARQUET / name, error) from None
 
     def _whole(self, name: str) -> str:
         """All rows of a table, but those of a time whose details were dropped."""
@@ -430,23 +377,4 @@ class Run:
         loaded = pa.table({n: pa.array(c) for n, c in zip(names, columns, strict=True)})
         self._database.register(f"stored_{name}", loaded)
         self._publish_names(self._database)  # the table may bring new ones
-        self._publish_processes(self._database)
-
-
-def only_asks(query: str) -> None:
-    """Errors: `RltraceError` for a statement that is none of those which answer with rows."""
-    import duckdb
-
-    kinds = duckdb.StatementType
-    asking = (kinds.SELECT, kinds.EXPLAIN, kinds.PRAGMA, kinds.CALL, kinds.MULTI)
-    for statement in duckdb.extract_statements(query):
-        found = _FIRST_WORD.match(statement.query)
-        word = found[1] if found else statement.query
-        if statement.type not in asking or word.lower() not in _ASKING:
-            message = f"a query only reads: give a SELECT, not {word.upper()}"
-            raise RltraceError(message, WRONG_USAGE)
-
-
-def _unreadable(path: Path, error: Exception) -> RltraceError:
-    """What is said of a compacted table that is none."""
-    return RltraceError(f"{path} cannot be read: {str(error).strip().splitlines()[0]}")
+        publish_processes(self._database, self.processes)

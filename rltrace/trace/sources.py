@@ -125,3 +125,8 @@ def quoted(path: Path) -> str:
 def _listed(paths: Iterable[Path]) -> str:
     """Paths as literals, each of which fits itself only."""
     return ", ".join(quoted(pattern_of(path)) for path in paths)
+
+
+def unreadable(path: Path, error: Exception) -> RltraceError:
+    """What is said of a compacted table that is none."""
+    return RltraceError(f"{path} cannot be read: {str(error).strip().splitlines()[0]}")

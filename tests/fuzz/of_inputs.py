@@ -16,7 +16,7 @@ from rltrace.analysis.whatif.constants import Constants
 from rltrace.analysis.whatif.stated import read_stages
 from rltrace.report.perfetto import torch_profile
 from rltrace.run.gate_settings import FILE, read_settings
-from rltrace.trace.run import only_asks
+from rltrace.trace.questions import only_asks
 from tests.fuzz.target import Target, costly, put
 
 if TYPE_CHECKING:
@@ -232,5 +232,5 @@ TARGETS = (
         ("rltrace.analysis.plan.shapes",),
     ),
     Target("torch-profile", _read_profile, _profiles, ("rltrace.report.perfetto.torch_profile",)),
-    Target("query", _ask, _queries, ("rltrace.trace.run",)),
+    Target("query", _ask, _queries, ("rltrace.trace.questions",)),
 )

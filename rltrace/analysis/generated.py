@@ -61,10 +61,15 @@ class Generated:
         return [part for part in np.split(order, cuts) if len(part)]
 
 
+def ended_within(steps: Steps) -> str:
+    """The SQL condition that a row is an interval which ended within the steady steps."""
+    since, until = steps.steady_ns
+    return f"start_ns > 0 and end_ns >= start_ns and end_ns >= {since} and end_ns < {until}"
+
+
 def read_generated(run: Run, steps: Steps, placement: str = "") -> Generated:
     """Reads them once. One that several processes recorded lasts from its first to its last row."""
-    since, until = steps.steady_ns
-    within = f"start_ns > 0 and end_ns >= start_ns and end_ns >= {since} and end_ns < {until}"
+    within = ended_within(steps)
     found = run.sql(f"""
         with verdicts as (
             select trajectory, sum(end_ns - start_ns) / 1e9 as verdict_s from raw_rewards

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rltrace.analysis.codes import named
-from rltrace.analysis.generated import Generated, read_generated
+from rltrace.analysis.generated import Generated, ended_within, read_generated
 from rltrace.analysis.order_statistics import (
     fitted_log_deviation,
     longest_of,
@@ -69,8 +69,7 @@ class Tail:
 
 def tail(run: Run, steps: Steps, placement: str = "") -> Tail:
     """The tail of `run`. `placement` is what is known of it: an async one generates no batches."""
-    since, until = steps.steady_ns
-    within = f"start_ns > 0 and end_ns >= start_ns and end_ns >= {since} and end_ns < {until}"
+    within = ended_within(steps)
     ended, judged = f"raw_trajectories where {within}", f"raw_rewards where {within}"
     rows = run.sql(f"select finish, count(*) from {ended} group by finish order by 2 desc")
     unended = run.sql("select count(*) from raw_trajectories where start_ns > 0 and end_ns < 0")

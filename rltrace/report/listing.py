@@ -43,8 +43,7 @@ class Entry:
 
 def entries(paths: list[Path]) -> list[Entry]:
     """What is known of each run without reading its tables; unreadable ones are listed as such."""
-    alive = Liveness()
-    return [_entry(path, alive) for path in paths]
+    return [_entry(path, Liveness(path)) for path in paths]
 
 
 def entries_at(url: str) -> list[Entry]:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from rltrace.run.shipping import kept
-from rltrace.run.shipping.courier import SHIPPED
 from rltrace.run.shipping.owner import everything
 from rltrace.run.shipping.places import check_ship, shipped_to, url_of_run
 from rltrace.run.shipping.shipper import Shipper
@@ -18,6 +17,7 @@ from rltrace.trace.clock import node_id
 from rltrace.trace.dropped import read_dropped
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.manifest import read_manifest, segment_bytes
+from rltrace.trace.reach import SHIPPED
 from rltrace.trace.run_dir import APART_FILE, NODES, RUN_FILE, read_described, update_run_json
 from rltrace.trace.schema import TABLES
 from rltrace.trace.store import Store

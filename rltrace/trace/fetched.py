@@ -35,7 +35,7 @@ from rltrace.trace.run_dir import (
     append_line,
     write_json,
 )
-from rltrace.trace.store import PACKS, PackName, Store, has_run, parse_pack_name
+from rltrace.trace.store import PACKS, PackName, Store, has_run, parse_pack_name, unreached
 from rltrace.trace.texts import parsed
 
 CACHE_VARIABLE = "RLTRACE_CACHE"
@@ -55,8 +55,8 @@ Tell = Callable[[int, int], None]
 def fetch(url: str, tell: Tell = lambda done, of: None) -> Path:
     """Brings what is new of the run at `url`; its directory here. Errors: `RltraceError` where
     there is none, or it cannot be reached; OSError of the disk here."""
-    store = Store(url)
     try:
+        store = Store(url)
         if not has_run(store):
             raise RltraceError(_no_run(store))
         folder = cached(url)
@@ -64,7 +64,7 @@ def fetch(url: str, tell: Tell = lambda done, of: None) -> Path:
         with _alone(folder):
             _bring(store, folder, tell)
     except OSError as error:
-        raise RltraceError(f"{url} cannot be read: {error}") from None
+        raise unreached(url, error) from None
     return folder
 
 
@@ -80,7 +80,8 @@ def _no_run(store: Store) -> str:
     runs = [name for name in store.folders() if store.get(f"{name}/{RUN_FILE}") is not None]
     if not runs:
         return f"{store.url} holds no run"
-    return f"{store.url} holds {len(runs)} runs and is none: `rltrace ls {store.url}` lists them"
+    number = "a run" if len(runs) == 1 else f"{len(runs)} runs"
+    return f"{store.url} is no run, but holds {number}: `rltrace ls {store.url}` lists them"
 
 
 def _bring(store: Store, folder: Path, tell: Tell) -> None:

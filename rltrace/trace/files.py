@@ -65,12 +65,13 @@ class RunFiles:
         self.note_dropped()
 
     def now_ns(self) -> int:
-        """This moment on the run's time line (Unix ns), where this is a node of its as the rows of
-        the node have it: none that is stored is later."""
+        """This moment on the run's time line (Unix ns), by the clock of this node's rows, too, where
+        it is one of the run's: none that is stored is later."""
+        now_ns = run_dir.now_ns(self._meta)
         clock = self.clocks.get(node_id())
         if clock is None:
-            return run_dir.now_ns(self._meta)
-        return int(clock.to_unix(np.array([monotonic_ns()], np.int64))[0])
+            return now_ns
+        return max(now_ns, int(clock.to_unix(np.array([monotonic_ns()], np.int64))[0]))
 
     def note_dropped(self) -> bool:
         """Looks what has been dropped by now; whether that is more than at the look before. The

@@ -20,7 +20,7 @@ from rltrace.trace.manifest import read_manifest, segment_bytes
 from rltrace.trace.reach import SHIPPED
 from rltrace.trace.run_dir import APART_FILE, NODES, RUN_FILE, read_described, update_run_json
 from rltrace.trace.schema import TABLES
-from rltrace.trace.store import Store
+from rltrace.trace.store import Store, unreached
 from rltrace.trace.texts import parsed
 
 Tell = Callable[[int, int], None]
@@ -67,12 +67,11 @@ def ship(run_dir: Path, runs_url: str | None, tell: Tell = lambda done, left: No
             shipper.look()
             shipper.ship(store, True, lambda: tell(shipper.shipped_bytes, shipper.left_bytes))
             for name, told in nodes.items():
-                there = {**told, "directory": str(run_dir), SHIPPED: True}
-                store.put(f"{NODES}/{name}.json", json.dumps(there).encode())
+                whole = {**told, "directory": str(run_dir), SHIPPED: True}
+                store.put(f"{NODES}/{name}.json", json.dumps(whole).encode())
         except OSError as error:
-            raise RltraceError(
-                f"{url}: {error}; {shipper.packs} packs are there and are not shipped again"
-            ) from None
+            there = f"{shipper.packs} packs are there and are not shipped again"
+            raise RltraceError(f"{unreached(url, error)}; {there}") from None
         finally:
             shipper.save()
     return Done(url, shipper.packs, shipper.shipped_bytes)

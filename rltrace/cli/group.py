@@ -12,10 +12,14 @@ from typing import Any, NoReturn
 import click
 
 from rltrace.cli import output
-from rltrace.trace.errors import UNREADABLE, WRONG_USAGE, RltraceError
+from rltrace.trace.errors import (
+    INTERRUPTED,
+    NO_MEMORY,
+    UNREADABLE,
+    WRONG_USAGE,
+    RltraceError,
+)
 from rltrace.trace.printable import visible
-
-_INTERRUPTED = 128 + 2  # what a shell says of a program that Ctrl-C ended
 
 _DUCKDB_INTERRUPTED = "Query interrupted"
 """What DuckDB makes of Ctrl-C while it works."""
@@ -64,18 +68,22 @@ class Commands(click.Group):
                 sys.exit(WRONG_USAGE)
             _fail(_sentence(error), WRONG_USAGE)
         except (click.Abort, KeyboardInterrupt):
-            _fail("interrupted", _INTERRUPTED)
+            _fail("interrupted", INTERRUPTED)
         except RuntimeError as error:
             if str(error) != _DUCKDB_INTERRUPTED:
                 raise
-            _fail("interrupted", _INTERRUPTED)
+            _fail("interrupted", INTERRUPTED)
         except MemoryError:
-            _fail("this takes more memory than there is: ask of fewer steps", UNREADABLE)
+            _fail(NO_MEMORY, UNREADABLE)
         except OSError as error:
             output.discard()
             if isinstance(error, BrokenPipeError):
                 sys.exit(0)
             _fail(_of_file(error), UNREADABLE)
+        except Exception as error:
+            if (said := _of_duckdb(error)) is None:
+                raise
+            _fail(str(said), said.exit_code)
         sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -91,6 +99,16 @@ def _sentence(error: click.ClickException) -> str:
     said = said[:1].lower() + said[1:]
     context = getattr(error, "ctx", None)
     return f"{said}; see `{context.command_path} -h`" if context is not None else said
+
+
+def _of_duckdb(error: Exception) -> RltraceError | None:
+    """What is said where DuckDB could not go on; None where something else failed."""
+    duckdb = sys.modules.get("duckdb")  # few commands need it
+    if duckdb is None or not isinstance(error, duckdb.Error):
+        return None
+    from rltrace.trace.refused import failed, first_line
+
+    return failed(error) or RltraceError(f"the run cannot be told: {first_line(error)}")
 
 
 def _of_file(error: OSError) -> str:

@@ -17,6 +17,7 @@ from rich.text import Text
 from rltrace.report.plain_table import GAP, print_lines
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.printable import visible
+from rltrace.trace.refused import failed, first_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -143,8 +144,8 @@ def _fetch(relation: duckdb.DuckDBPyRelation, most: int | None) -> list[tuple[An
         rows: list[tuple[Any, ...]] = limited.fetchall()
         return rows
     except duckdb.Error as error:  # a cast or division that fails only while running
-        said = str(error).strip().splitlines()[0]
-        raise RltraceError(f"the query does not run: {said}", WRONG_USAGE) from None
+        said = RltraceError(f"the query does not run: {first_line(error)}", WRONG_USAGE)
+        raise failed(error) or said from None
 
 
 def _shown(value: object, longest: int | None) -> Text:

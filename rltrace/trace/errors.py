@@ -7,6 +7,10 @@ ANSWER_IS_NO = 1
 WRONG_USAGE = 2
 CANNOT_TELL = 3
 UNREADABLE = 4
+INTERRUPTED = 128 + 2
+"""What a shell says of a program that Ctrl-C ended."""
+
+NO_MEMORY = "this takes more memory than there is: ask of fewer steps"
 
 
 class RltraceError(Exception):

@@ -26,6 +26,7 @@ from rltrace.trace.schema import TABLES
 from rltrace.trace.segments import read_segments, segments_in
 from rltrace.trace.stated import PROCESS as PROCESS_KINDS
 from rltrace.trace.stated import fitting, problem_of
+from rltrace.trace.strays import OTHER_RUN, OTHER_RUNS, known_of
 from rltrace.trace.stream import Columns, joined
 from rltrace.trace.texts import parsed
 
@@ -92,7 +93,7 @@ class RunFiles:
         taken = None if self.manifest is None else self.manifest.taken.get(name)
         parts: list[Columns] = []
         for segment in read_segments(self.path / name, table, taken):
-            if self._began_since(segment.who):
+            if self._began_since(segment.who) or self.is_stray(name, segment.path):
                 continue
             if segment.problem:
                 self.problem("torn-file", f"{name}/{segment.path.name}", segment.problem)
@@ -125,6 +126,14 @@ class RunFiles:
             end = [column.name for column in TABLES[name].columns].index("end_ns")
             columns[end][columns[end] > self.as_of_ns] = -1
         return columns
+
+    def is_stray(self, name: str, path: Path) -> bool:
+        """Whether a segment of a table is of another run, which is named among the problems."""
+        who = path.name.rsplit(".", 2)[0]
+        if who in self._numbers or known_of(who, self._meta, self._known, self.clocks) is not None:
+            return False
+        self.problem(OTHER_RUN, f"{name}/{path.name}", OTHER_RUNS)
+        return True
 
     def _began_since(self, who: str) -> bool:
         """Whether a process has introduced itself since the processes were read, of a run that goes
@@ -205,6 +214,7 @@ class RunFiles:
         parents = roles_of_parents(facts)
         for who in order:
             self._add_process(who, facts.get(who, {}), parents.get(who))
+        self._known = [process for process in self.processes if process.who in facts]
 
     def _add_process(self, who: str, facts: dict[str, Any], child_of: str | None = None) -> Process:
         process = described(len(self.processes), who, facts, self.clocks, child_of)
@@ -265,8 +275,10 @@ class RunFiles:
         """The number of a process; one that has no file of its own gets one here."""
         number = self._numbers.get(who)
         if number is None:
-            self.problem("no-process-file", who, "its clock and role are unknown")
-            number = self._add_process(who, {}).number
+            facts = known_of(who, self._meta, self._known, self.clocks) or {}
+            lacks = "its role is unknown" if facts else "its clock and role are unknown"
+            self.problem("no-process-file", who, lacks)
+            number = self._add_process(who, facts).number
         return number
 
     def _global_names(self, who: str, ids: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

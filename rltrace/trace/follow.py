@@ -39,6 +39,7 @@ from rltrace.trace.schema import EVENT_TABLES, Table
 from rltrace.trace.segment import STREAM
 from rltrace.trace.stated import PROCESS as PROCESS_KINDS
 from rltrace.trace.stated import fitting
+from rltrace.trace.strays import OTHER_RUNS, known_of
 from rltrace.trace.stream import Columns, joined
 from rltrace.trace.texts import parsed
 
@@ -230,7 +231,7 @@ class Follower:
             self.problems[f"{table.name}/{segment.path.name}"] = segment.problem
 
     def _rows(self, table: Table, parts: list[tuple[str, Columns]]) -> Rows:
-        parts = [(who, columns) for who, columns in parts if len(columns[0])]
+        parts = [(who, rows) for who, rows in parts if len(rows[0]) and self._is_of_run(who, table)]
         numbers = [self._number(who) for who, _ in parts]
         translated = [self._translated(table, who, columns) for who, columns in parts]
         whole = joined(table, translated)
@@ -240,6 +241,20 @@ class Follower:
         lengths = [len(columns[0]) for columns in translated]
         named["process"] = np.repeat(np.array(numbers, np.int64), lengths)
         return Rows(named)
+
+    def _is_of_run(self, who: str, table: Table) -> bool:
+        """Whether the rows of a process are of this run, as far as its name tells where it has no
+        file."""
+        if who in self._numbers:
+            return True
+        known = [process for process in self.processes if process.who in self._facts]
+        facts = known_of(who, self.meta, known, self._clocks)
+        if facts is None:
+            self.problems[f"{table.name} of {who}"] = OTHER_RUNS
+            return False
+        if facts:
+            self._facts[who] = facts
+        return True
 
     def _number(self, who: str) -> int:
         number = self._numbers.get(who)

@@ -189,7 +189,8 @@ def delete_segments(run: Path) -> None:
     if manifest is None:
         raise RltraceError(f"{run} is not compacted: its segments are all there is")
     if not manifest.settled or any(manifest.has_rest(run, table) for table in TABLES):
-        said = f"{run} was still being recorded: its segments hold what has come since"
+        said = f"{run} was still being recorded: its segments hold what has come since, or are of"
+        said += " another run (`rltrace info`)"
         raise RltraceError(said, WRONG_USAGE)
     for table in TABLES:
         for path in segment_files(run, table):

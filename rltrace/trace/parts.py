@@ -19,6 +19,7 @@ from rltrace.trace.cuts import Ints, cuts
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.manifest import Part
 from rltrace.trace.real_times import EVER_NS
+from rltrace.trace.refused import first_line
 from rltrace.trace.schema import Table
 from rltrace.trace.segments import Batch
 from rltrace.trace.stream import Columns, joined
@@ -163,7 +164,7 @@ def _write(rows: pa.Table, order: str, path: Path) -> None:
             )
         except duckdb.Error as error:
             temporary.unlink(missing_ok=True)
-            raise RltraceError(f"cannot write {path}: {error}") from None
+            raise RltraceError(f"cannot write {path}: {first_line(error)}") from None
     os.replace(temporary, path)
 
 

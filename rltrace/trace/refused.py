@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import INTERRUPTED, NO_MEMORY, WRONG_USAGE, RltraceError
 from rltrace.trace.views import BASES
 
 if TYPE_CHECKING:
@@ -17,7 +17,44 @@ _COLUMN = re.compile(
     re.IGNORECASE,
 )
 """How DuckDB says that there is no such column."""
+_IO = "IO Error: "
+_SPILLED = re.compile(r"\.tmp\b|temp_directory|create directory|No space left|disk full", re.I)
+"""How DuckDB says that there is no room for what does not fit into memory."""
+_NO_FILES = "No files found"
+NO_ROOM = (
+    "this takes more memory than there is, and the working directory has no room for the rest: ask "
+    "of fewer steps, or from a directory with room"
+)
 _ASKED = re.compile(r'(?:\bfrom\b|\bjoin\b|,)\s*(?:main\.)?"?(\w+)', re.IGNORECASE)
+
+
+def first_line(error: Exception) -> str:
+    """What DuckDB says, without its advice, which is on settings that nobody can set here."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")
+
+
+def failed(error: duckdb.Error) -> RltraceError | None:
+    """One sentence on what DuckDB could not do for want of memory or room, because it was
+    interrupted, or a file is damaged; None for an error of which the query is the cause."""
+    import duckdb
+
+    said = first_line(error)
+    if isinstance(error, duckdb.InterruptException):
+        return RltraceError("interrupted", INTERRUPTED)
+    if isinstance(error, duckdb.OutOfMemoryException):
+        return RltraceError(NO_ROOM if "offload" in said else NO_MEMORY)
+    if isinstance(error, duckdb.IOException) and _SPILLED.search(said):
+        return RltraceError(f"{NO_ROOM} ({said.removeprefix(_IO)})")
+    is_query = isinstance(error, duckdb.IOException) and _NO_FILES in said
+    if (isinstance(error, _of_files()) and not is_query) or type(error) is duckdb.Error:
+        return RltraceError(f"a file of the run is damaged: {said.removeprefix(_IO)}")
+    return None
+
+
+def _of_files() -> tuple[type[Exception], ...]:
+    import duckdb
+
+    return (duckdb.IOException, duckdb.SerializationException, duckdb.InternalException)
 
 
 def refused(error: duckdb.Error, query: str, database: duckdb.DuckDBPyConnection) -> RltraceError:
@@ -25,7 +62,9 @@ def refused(error: duckdb.Error, query: str, database: duckdb.DuckDBPyConnection
     where it asks for another, and else the tables."""
     import duckdb
 
-    said = str(error).strip().splitlines()[0]
+    if (instead := failed(error)) is not None:
+        return instead
+    said = first_line(error)
     if isinstance(error, duckdb.PermissionException):
         said = said.partition(": ")[2].partition(" - ")[0]
         message = f"a query reads the tables of its run and nothing else: {said}"

@@ -60,6 +60,8 @@ def survey(files: RunFiles, table: Table, ended: bool) -> Survey:
     found = Survey()
     sampled, steps = [], []
     for batches in segments_in(files.path / table.name, table):
+        if files.is_stray(table.name, batches.path):
+            continue
         one = _Look(files, table, batches, ended, found.rows)
         if batches.problem is not None:
             files.problem("torn-file", f"{table.name}/{batches.path.name}", batches.problem)

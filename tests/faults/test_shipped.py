@@ -26,6 +26,7 @@ from rltrace.trace.store import PACKS, Store
 from tests.faults.counted import CountedJob, said_by_us, until
 from tests.faults.test_max_bytes import segments_bytes
 from tests.hooks.conftest import WRAP, clean_environment, wrapped
+from tests.patience import PATIENCE_S
 from tests.run.shipped import interrupted
 from tests.run.test_agent import alive, can_unshare
 
@@ -63,7 +64,7 @@ def fill(path: Path) -> None:
 def finish(job: CountedJob, process: subprocess.Popen[str]) -> str:
     """Lets the job end well, with all rows stored; what was said on stderr."""
     job.go()
-    out, errors = process.communicate(timeout=240)
+    out, errors = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out) == (0, job.result + "\n"), errors
     assert job.stored() == [600, 600]
     assert job.wrong() == {}
@@ -105,7 +106,7 @@ def test_a_disk_that_stays_full_is_emptied_to_the_url(folder: Path, small_disk: 
     options = ("--ship", f"file://{folder}/store")
     job = CountedJob(folder, rows=20_000, workers=3, out="small/run", options=options)
     process = job.start()
-    out, errors = process.communicate(timeout=240)
+    out, errors = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out) == (0, job.result + "\n")
     assert "Traceback" not in errors
     assert all(100 < stored < 20_000 for stored in job.stored())
@@ -117,10 +118,10 @@ def test_a_run_that_is_kept_small_here_is_whole_at_its_url(folder: Path) -> None
     options = ("--ship", f"file://{folder}/store", "--max-bytes", "1MB")
     job = CountedJob(folder, rows=30_000, workers=2, hold_at=25_000, options=options)
     process = job.start()
-    until(lambda: job.stored() == [25_000] * 2, 240)
+    until(lambda: job.stored() == [25_000] * 2)
     until(lambda: segments_bytes(job.run) < 10**6)
     job.go()
-    out, errors = process.communicate(timeout=240)
+    out, errors = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out) == (0, job.result + "\n"), errors
     assert said_by_us(errors) == []
     assert job.stored() == [30_000] * 2
@@ -163,7 +164,7 @@ def test_a_node_with_a_disk_of_its_own_is_kept_small_too(folder: Path) -> None:
     (folder / "large.py").write_text(LARGE)
     words = ("--ship", f"file://{folder}/store", "--max-bytes", "1MB", "--out", "run")
     job = (sys.executable, "here.py", f"{folder}/own/run", sys.executable, "large.py")
-    done = wrapped(folder, *words, "--", *job, timeout_s=240)
+    done = wrapped(folder, *words, "--", *job, timeout_s=PATIENCE_S)
     assert done.returncode == 0, done.stderr
     assert "not shipped" not in done.stderr
     run = rltrace.open_run(read_run_json(str(folder / "run"))["shipped_to"])
@@ -263,7 +264,7 @@ def test_a_node_whose_clock_is_set_in_the_midst(folder: Path, shim: Path) -> Non
         [*WRAP, "--ship", f"file://{folder}/store", "--out", "run", "--", sys.executable,
          "here.py", f"{folder}/own/run", *there],
         cwd=folder, env=clean_environment(SHIM=str(shim), MOVED_SECONDS=str(moved)),
-        capture_output=True, text=True, timeout=200, check=False,
+        capture_output=True, text=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "not shipped" not in done.stderr

@@ -22,7 +22,8 @@ from rltrace.run.memory import COUNTER, MemoryFloor
 from rltrace.trace.clock import node_id
 from rltrace.trace.run_dir import publishes_file
 from tests.hooks.conftest import WRAP, clean_environment, untraced, wrapped
-from tests.run.test_wrap import PATIENCE_S, until
+from tests.patience import PATIENCE_S
+from tests.run.test_wrap import until
 
 PY = sys.executable
 A_DAY_NS = 86_400 * 10**9

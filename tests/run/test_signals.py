@@ -15,7 +15,8 @@ import pytest
 
 from rltrace.run.canary import _GRACE_S
 from tests.hooks.conftest import WRAP, clean_environment
-from tests.run.test_wrap import PATIENCE_S, until
+from tests.patience import PATIENCE_S
+from tests.run.test_wrap import until
 
 PY = sys.executable
 

@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 
 from tests.hooks.conftest import WRAP, clean_environment
+from tests.patience import PATIENCE_S
 
 PY = sys.executable
-PATIENCE_S = 240
-"""How long what must come is waited for: others have the machine, too."""
 
 
 def wrap(

@@ -24,7 +24,7 @@ from rltrace.trace.fetched import CACHE_VARIABLE, fetch
 from rltrace.trace.run_dir import create_run, read_run_json, update_run_json
 from rltrace.trace.store import PACKS, Store
 from tests.faults.counted import CountedJob, said_by_us, until
-from tests.faults.test_max_bytes import segments_bytes
+from tests.faults.test_max_bytes import UNTIL_SMALL, segments_bytes
 from tests.hooks.conftest import WRAP, clean_environment, wrapped
 from tests.patience import PATIENCE_S
 from tests.run.shipped import interrupted
@@ -88,9 +88,11 @@ def test_a_disk_that_is_full_for_a_while(folder: Path, small_disk: Path) -> None
     agent = job.agent()
     clock = job.run / "clocks" / f"{node_id()}.jsonl"
     until(clock.exists)
+    os.kill(agent, signal.SIGSTOP)  # or it writes one in between
     with clock.open("ab") as file:  # its next line needs a page of its own
         file.write(b"\n" * (-clock.stat().st_size % 4096))
     fill(small_disk / "of the job")
+    os.kill(agent, signal.SIGCONT)
     assert os.statvfs(small_disk).f_bavail == 0
     time.sleep(6.5)  # the agent writes such a line every 5 s, in vain
     assert clock.stat().st_size % 4096 == 0
@@ -144,24 +146,15 @@ HERE = dedent("""
 """)
 
 LARGE = dedent("""
-    import os, time, rltrace
-    from pathlib import Path
-    def size_bytes(file):
-        try:
-            return file.stat().st_size
-        except FileNotFoundError:  # dropped since it was listed
-            return 0
+    import rltrace
     for n in range(30_000):
         with rltrace.span("reward", step=n): pass
-    run = Path(os.environ["RLTRACE_RUN"])
-    while sum(map(size_bytes, run.glob("*/*.arrows"))) > 10**6:
-        time.sleep(0.1)
 """)
 
 
 def test_a_node_with_a_disk_of_its_own_is_kept_small_too(folder: Path) -> None:
     (folder / "here.py").write_text(HERE.replace('os.environ["SHIM"]', '""'))
-    (folder / "large.py").write_text(LARGE)
+    (folder / "large.py").write_text(LARGE + UNTIL_SMALL)
     words = ("--ship", f"file://{folder}/store", "--max-bytes", "1MB", "--out", "run")
     job = (sys.executable, "here.py", f"{folder}/own/run", sys.executable, "large.py")
     done = wrapped(folder, *words, "--", *job, timeout_s=PATIENCE_S)

@@ -110,7 +110,9 @@ def test_the_lines_come_while_the_job_runs(tmp_path: Path) -> None:
 
 def test_a_live_wrap_whose_run_is_deleted_leaves_the_job_alone(tmp_path: Path) -> None:
     script = (
-        "import shutil, sys, time; time.sleep(1); shutil.rmtree(sys.argv[1]); "
+        "import os, shutil, sys, time; time.sleep(1)\n"
+        "while os.path.exists(sys.argv[1]):\n"  # the agent may put a file there meanwhile
+        "    shutil.rmtree(sys.argv[1], ignore_errors=True)\n"
         "time.sleep(2); print('done')"
     )
     with wrap_live(tmp_path, sys.executable, "-c", script, str(tmp_path / "run")) as job:

@@ -104,9 +104,7 @@ def _workers(run: Run, activity: Activity) -> list[int]:
     """The processes that do a device's work themselves: a controller, which records the steps, only
     where nobody else recorded any (its spans are of what it waits for)."""
     stages = ", ".join(str(code) for code in _on_device("process"))
-    rows = run.sql(
-        f"select distinct process from span_stages where stage in ({stages})"
-    ).fetchall()
+    rows = run.sql(f"select distinct process from span_stages where stage in ({stages})").fetchall()
     found = {process for (process,) in rows}
     if Stage.ROLLOUT in activity.from_tables:
         table = "select distinct process from raw_trajectories where start_ns > 0"

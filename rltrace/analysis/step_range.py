@@ -80,8 +80,8 @@ def _dropped(run: Run, asked: Asked) -> str:
     if asked.last is not None and asked.last < first:
         return ""
     return (
-        f"; the details of {first} to {last} were dropped to keep the run small, and their sums are "
-        f'there: rltrace query {shlex.quote(str(run.path))} "SELECT * FROM dropped_steps"'
+        f"; the details of {first} to {last} were dropped to keep the run small, and their sums "
+        f'are there: rltrace query {shlex.quote(str(run.path))} "SELECT * FROM dropped_steps"'
     )
 
 

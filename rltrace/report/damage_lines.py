@@ -31,8 +31,8 @@ def dropped_lines(dropped: Dropped | None) -> Iterator[str]:
         )
         yield (
             f"the oldest details{of} were dropped to keep the run small{where} "
-            f"({units.plural(details, 'row')}, {size}{more}): figures are of what began later; sums of "
-            "those steps: `SELECT * FROM dropped_steps`"
+            f"({units.plural(details, 'row')}, {size}{more}): figures are of what began later; "
+            "sums of those steps: `SELECT * FROM dropped_steps`"
         )
     if tokens:
         size = filesize.decimal(dropped.tokens_bytes)

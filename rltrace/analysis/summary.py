@@ -14,6 +14,7 @@ from rltrace.analysis.cascade import Cascade, cascade
 from rltrace.analysis.composition import Composition
 from rltrace.analysis.coverage import Coverage, coverage
 from rltrace.analysis.critical_path import CriticalPath, critical_path, telling, well_known
+from rltrace.analysis.cut_short import whole_steps
 from rltrace.analysis.devices import AGENT, count_devices
 from rltrace.analysis.followed import follow
 from rltrace.analysis.for_samples import for_samples_s
@@ -164,7 +165,9 @@ def summarize(
     `lag_budget` is the largest lag in policy versions at which a token still counts as useful;
     `figures` are those of the framework's own to hold against what was traced; without `predict`
     no gain of a fix is predicted, which takes most of the time. `replayed` is what was read of the
-    run, at that price and budget, and its workload, where somebody has them already."""
+    run, at that price and budget, and its workload, where somebody has them already: of its
+    `whole_steps` where a process stopped recording, of which the summary is then."""
+    run = whole_steps(run)
     until = recorded_until(run)  # first: a job that goes on records more while tables are read
     parts = replayed[0] if replayed else parts_of(run, price_usd_per_hour, lag_budget)
     source = replayed[1] if replayed else _source(run, parts)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from rltrace.analysis.binding import ALIKE, INSUFFICIENT, LIKELY, Binding
+from rltrace.analysis.devices import AGENT
 from rltrace.analysis.summary import StepsSummary, Summary
 from rltrace.analysis.verdict import Verdict
 from rltrace.analysis.walls.cost import stages_of
@@ -388,10 +389,22 @@ def _stopped(summary: Summary) -> Iterator[str]:
         pid = "" if one.pid < 0 else f" (pid {one.pid} on {one.host})"
         when = "" if math.isnan(one.after_s) else f" {units.seconds(one.after_s)} after the start"
         why = f" ({one.detail})" if one.detail else ""
-        yield (
-            f"recording stopped in {one.role or 'a process'}{pid}{when}{why}: "
-            "figures are incomplete from then on"
-        )
+        yield f"recording stopped in {one.role or 'a process'}{pid}{when}{why}"
     if len(stopped) > _MOST_STOPPED:
         others = units.plural(len(stopped) - _MOST_STOPPED, "more process")
         yield f"recording stopped in {others}: `rltrace info` lists them"
+    if any(one.role != AGENT for one in stopped):
+        yield (
+            "where a process of the job stopped recording, rows are missing: figures are of "
+            f"{_before_that(summary.steps)}"
+        )
+
+
+def _before_that(steps: StepsSummary) -> str:
+    """What was whole when the first process stopped recording."""
+    if not steps.complete:
+        return "the time before, in which no step ended"
+    numbers = [time.step for time in steps.times]
+    if len(numbers) == 1:
+        return f"step {numbers[0]}, which was whole by then"
+    return f"steps {numbers[0]} to {numbers[-1]}, which were whole by then"

@@ -163,19 +163,25 @@ class Run:
             raise unreadable(self.path / run_dir.PARQUET, error) from None
         return [step for step in steps if None not in step and 0 < step[1] < EVER_NS]
 
-    def narrow(self, to: Range) -> None:
+    @property
+    def range(self) -> Range | None:
+        """The range of time that it was narrowed to."""
+        return self._range
+
+    def narrow(self, to: Range, cut_short: bool = False) -> None:
         """From now on the tables hold the rows of a range of time, and `meta` says that the run
-        lasted as long. To be called before anything else is asked."""
+        lasted as long; where it was only `cut_short`, how it ended and when is still of it. To be
+        called before anything else is asked."""
         self._range = to
         started, ended = self.meta.get("start_real_ns"), self.meta.get("end_real_ns")
-        self.meta = {
-            **self.meta,
-            "start_real_ns": max(started, to.since_ns) if isinstance(started, int) else to.since_ns,
-        }
-        if not to.goes_on:  # how the command ended says nothing of it: it went on
-            self.meta |= {"end_real_ns": to.until_ns, "exit_code": None, "command_pid": None}
+        if to.since_ns > 0:
+            since = max(started, to.since_ns) if isinstance(started, int) else to.since_ns
+            self.meta = {**self.meta, "start_real_ns": since}
+        if not to.goes_on and not cut_short:  # how the command ended says nothing of it: it went on
+            over = {"end_real_ns": to.until_ns, "exit_code": None, "command_pid": None}
+            self.meta = {**self.meta, **over}
         elif isinstance(ended, int):
-            self.meta["end_real_ns"] = max(ended, to.since_ns)
+            self.meta = {**self.meta, "end_real_ns": max(ended, to.since_ns)}
 
     @property
     def since_ns(self) -> int:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from rltrace.analysis.coverage import RECORDING_STOPPED
 from rltrace.analysis.devices import AGENT
 from rltrace.analysis.steps import steps_of
 from rltrace.trace.narrowed import Range
 from rltrace.trace.real_times import EVER_NS
+from rltrace.trace.run_dir import RECORDING_STOPPED
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
@@ -39,6 +39,8 @@ def stopped_ns(run: Run) -> int | None:
 def whole_steps(run: AnyRun) -> AnyRun:
     """`run` opened again with what began before its first process stopped recording, in steps that
     had ended by then; `run` itself where none stopped. Without such a step it has none at all."""
+    if run.cut_short:
+        return run
     stopped = stopped_ns(run)
     if stopped is None or (run.until_ns or EVER_NS) <= stopped:
         return run
@@ -55,9 +57,3 @@ def whole_steps(run: AnyRun) -> AnyRun:
     later = [start for _, start, _, _ in rows if start >= ended[-1].end_ns]
     cut.narrow(replace(of, until_ns=min([stopped, *later])), cut_short=True)
     return cut
-
-
-def lacks_rows(run: Run) -> bool:
-    """Whether `run` is what `whole_steps` has left of one."""
-    stopped = stopped_ns(run)
-    return stopped is not None and (run.until_ns or EVER_NS) <= stopped

@@ -33,6 +33,7 @@ from rltrace.analysis.stages import StageRow, stage_rows
 from rltrace.analysis.staleness import Staleness
 from rltrace.analysis.syncs import Syncs
 from rltrace.analysis.tail import Tail, tail
+from rltrace.analysis.token_ids import holds_token_ids, why_none
 from rltrace.analysis.typical import TypicalStep, typical_step
 from rltrace.analysis.verdict import Verdict, verdict
 from rltrace.analysis.waits import Wait, waits
@@ -45,8 +46,6 @@ from rltrace.analysis.whatif.predict import Source
 from rltrace.trace.duration import lasted_s
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.recorded import recorded_until
-from rltrace.trace.run_dir import CAPTURE_TOKENS
-from rltrace.trace.schema import CAPTURED_TOKENS
 
 if TYPE_CHECKING:
     from rltrace.hooks.figures import OwnFigure
@@ -62,7 +61,8 @@ class RunFacts:
     an imported run was made of (empty for a traced one): its processes are not the job's.
     `laid_out` is whether that log told durations only, and not when they began, `means` whether
     these are means over several steps; `part` whether only some steps were asked for: times are of
-    those. `token_ids` is whether the run holds those of samples, None: nobody asked."""
+    those. `token_ids` is whether the run holds those of samples, None: nobody asked; `no_token_ids`
+    is why it does not although it was asked to ("": it was not, or does)."""
 
     id: str
     path: str
@@ -83,6 +83,7 @@ class RunFacts:
     means: bool
     part: bool
     token_ids: bool | None
+    no_token_ids: str
 
 
 @dataclass(frozen=True)
@@ -298,6 +299,7 @@ def _facts(run: Run, activity: Activity, until: int) -> RunFacts:
     start = meta.get("start_real_ns")
     began = start if isinstance(start, int) else activity.first_ns
     exit_code = meta.get("exit_code")
+    held = holds_token_ids(run)
     return RunFacts(
         id=str(meta.get("id") or run.path.name),
         path=str(run.path),
@@ -317,15 +319,9 @@ def _facts(run: Run, activity: Activity, until: int) -> RunFacts:
         laid_out=is_laid_out(run),
         means=isinstance(meta.get("imported"), dict) and "steps_a_mean" in meta["imported"],
         part=run.since_ns > 0,
-        token_ids=_token_ids(run),
+        token_ids=held,
+        no_token_ids=why_none(run) if held is False else "",
     )
-
-
-def _token_ids(run: Run) -> bool | None:
-    """Whether the run holds token ids; None where it does not and nobody has asked."""
-    if run.has_rows(CAPTURED_TOKENS.name):
-        return True
-    return False if (run.meta.get("settings") or {}).get(CAPTURE_TOKENS) is True else None
 
 
 def _imported(source: object) -> str:

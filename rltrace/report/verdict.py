@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from rltrace.analysis.binding import ALIKE, INSUFFICIENT, LIKELY, Binding
 from rltrace.analysis.devices import AGENT
 from rltrace.analysis.summary import StepsSummary, Summary
+from rltrace.analysis.token_ids import DELETED, DROPPED, NEVER
 from rltrace.analysis.verdict import Verdict
 from rltrace.analysis.walls.cost import stages_of
 from rltrace.analysis.walls.wall import Wall
@@ -33,10 +34,13 @@ _TOKENS = (
     "this run holds the token ids of prompts and responses (--capture-tokens): whoever has it can "
     "read what they say"
 )
-_NO_TOKENS = (
-    "--capture-tokens was asked for, and this run holds no token ids: what recorded its samples "
-    "had none at hand (docs/adapters.md)"
-)
+_NO_TOKENS = "--capture-tokens was asked for, and this run holds no token ids"
+_WHY_NONE = {
+    DELETED: "they were recorded and have been deleted since",
+    DROPPED: "all were dropped to keep the run small (--max-bytes)",
+    NEVER: "what recorded its samples had none at hand (docs/adapters.md), or their files were "
+    "deleted",
+}
 # The others stand below.
 _OF_HEALTH = (
     "part",
@@ -380,7 +384,7 @@ def warnings(summary: Summary) -> Iterator[str]:
             text += f", the last sign of life {units.seconds(silent_s)} before {end}"
         yield f"{text} ({where})"
     if run.token_ids is not None:
-        yield _TOKENS if run.token_ids else _NO_TOKENS
+        yield _TOKENS if run.token_ids else f"{_NO_TOKENS}: {_WHY_NONE[run.no_token_ids]}"
 
 
 def _stopped(summary: Summary) -> Iterator[str]:

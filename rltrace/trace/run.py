@@ -7,6 +7,7 @@ is first asked for; a compacted run is read from its Parquet files and nothing i
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -59,7 +60,8 @@ class Run:
     """A run's metadata, processes and tables.
 
     `problems` lists, as dicts with "what" and "target", the files that could not be read whole and
-    everything that the traced processes could not record.
+    everything that the traced processes could not record. `cut_short`: it was narrowed to what was
+    recorded before a process stopped recording.
     """
 
     def __init__(self, path: Path) -> None:
@@ -70,6 +72,7 @@ class Run:
         self._loaded: set[str] = set()
         self._registered: set[str] = set()
         self._range: Range | None = None
+        self.cut_short = False
         self._seen_dropped: Dropped | None = None
         self._begin_after_dropped()
 
@@ -172,7 +175,7 @@ class Run:
         """From now on the tables hold the rows of a range of time, and `meta` says that the run
         lasted as long; where it was only `cut_short`, how it ended and when is still of it. To be
         called before anything else is asked."""
-        self._range = to
+        self._range, self.cut_short = to, cut_short
         started, ended = self.meta.get("start_real_ns"), self.meta.get("end_real_ns")
         if to.since_ns > 0:
             since = max(started, to.since_ns) if isinstance(started, int) else to.since_ns
@@ -213,6 +216,14 @@ class Run:
         if manifest is not None and manifest.rows[table]:
             return True
         return table in self._files.rest and self._files.has_rows(table)
+
+    def rows_of_processes(self, table: str) -> Counter[int]:
+        """About how many rows of a table each process stored, of the whole run, as far as they are
+        still there; what is in segments is not read for it."""
+        if not self.is_compacted:
+            return self._files.rows_of_processes(table)
+        query = f"SELECT process, count(*) FROM raw_{table} GROUP BY process"
+        return Counter(dict(self.sql(query).fetchall()))
 
     @cached_property
     def spans(self) -> duckdb.DuckDBPyRelation:

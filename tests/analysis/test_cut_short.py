@@ -19,9 +19,13 @@ from rltrace.analysis.step_range import Asked, narrow
 from rltrace.analysis.summary import Summary, summarize
 from rltrace.analysis.whatif.constants import Constants
 from rltrace.analysis.whatif.of_run import workload_of
-from rltrace.report import verdict
+from rltrace.report import html, verdict
+from rltrace.report.perfetto import findings
+from rltrace.trace.parquet import compact, delete_segments
 from rltrace.trace.run import Run
 from rltrace.trace.run_dir import PROBLEMS
+from rltrace.trace.vocabulary import Stage
+from tests.analysis.handmade import at, process, run_of
 
 Copy = Callable[[int], Path]
 
@@ -115,3 +119,36 @@ def test_the_agent_only_reads_counters(synthetic: Callable[..., Any], tmp_path: 
     stop(path, agent, truth.steps[7].start_ns)
     opened = rltrace.open_run(path)
     assert whole_steps(opened) is opened
+
+
+def test_pictures_and_timelines_of_it_can_be_drawn(stopped_in: Copy, tmp_path: Path) -> None:
+    run = rltrace.open_run(stopped_in(7))
+    notes = findings.find(run)
+    assert len(notes.steps) == 7
+    assert {len(words) for words in notes.words.values()} == {7}
+    page = tmp_path / "report.html"
+    html.write(run, summarize(run), page)
+    assert "which were whole by then" in page.read_text()
+
+
+def test_of_steps_that_all_began_later_there_is_no_verdict(stopped_in: Copy) -> None:
+    path = stopped_in(3)
+    for opened in (rltrace.open_run, compacted):
+        run = opened(path)
+        narrow(run, Asked(newest=5))
+        found = summarize(run)
+        assert found.verdict.first is None
+        assert found.steps.complete == 0
+
+
+def test_of_a_run_without_steps_it_is_said_that_it_has_none(tmp_path: Path) -> None:
+    run = run_of(tmp_path, process("learner", (Stage.TRAIN, 0, 9)))
+    stop(run.path, run.processes[0].who, at(7))
+    found = summarize(rltrace.open_run(run.path))
+    assert verdict.headline(found) == "Cannot tell which wall binds: no step was recorded"
+
+
+def compacted(path: Path) -> Run:
+    compact(rltrace.open_run(path))
+    delete_segments(path)
+    return rltrace.open_run(path)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from rltrace.analysis.binding import ALIKE, RESOURCE_OF, find_binding, too_few
 from rltrace.analysis.coverage import NOT_LOGGED
-from rltrace.analysis.cut_short import lacks_rows
 from rltrace.analysis.waits import waits
 from rltrace.analysis.walls.beside import beside
 from rltrace.analysis.walls.cost import stages_of
@@ -91,12 +90,12 @@ def rank(seen: Seen) -> Ranking:
         number = seen.steps.in_progress[-1][0]
         because = f"no complete step was recorded: step {number} was begun and has no end"
         return nothing(because, "a longer run, where that step still works; else why it does not")
-    if seen.steps.whole_run and lacks_rows(seen.run):
+    if seen.steps.whole_run and seen.run.cut_short and seen.run.step_rows():
         return nothing("no step was whole when a process stopped recording", _ROOM)
     if seen.steps.whole_run:
         return nothing("no step was recorded", f"saying what a step is, with {SAY_STEPS}")
     if few := too_few(n):
-        if lacks_rows(seen.run):
+        if seen.run.cut_short:
             return nothing(f"a process stopped recording then: {few}", _ROOM)
         return nothing(few, "more steps")
     if not seen.steps_s.sum() > 0:

@@ -98,9 +98,7 @@ class Activity:
 
 def read_activity(run: Run) -> Activity:
     """Reads the spans of `run` once, in chunks."""
-    counts = run.sql(
-        "select stage, process, count(*) from raw_spans where start_ns > 0 group by stage, process"
-    ).fetchall()
+    counts = run.sql("select stage, process, spans from span_stages").fetchall()
     spans_of_stage: dict[Stage, int] = {}
     spans_of_process: dict[int, int] = {}
     processes: dict[Stage, int] = {}
@@ -189,7 +187,7 @@ def _last_signs(run: Run) -> dict[int, int]:
     return dict(
         run.sql(
             "select process, max(greatest(start_ns, end_ns)) from raw_spans where process in "
-            "(select distinct process from raw_spans where start_ns > 0 and end_ns < 0) "
+            "(select process from span_stages where open > 0) "
             "group by process"
         ).fetchall()
     )
@@ -225,7 +223,10 @@ _MIXED = f"""
         select process, lane, bit_count(bit_or(
             1::int << case when stage between 0 and {int(Stage.STEP)} then stage
                            else {_CODES - 1} end)) > 1 as several
-        from raw_spans where start_ns > 0 and stage <> {int(Stage.STEP)} group by process, lane)
+        from raw_spans where start_ns > 0 and stage <> {int(Stage.STEP)} and process in (
+            select process from span_stages where stage <> {int(Stage.STEP)} group by process
+            having count(*) > 1 and min(first_lane) < max(last_lane))
+        group by process, lane)
     group by process having count(*) > 1 and bool_or(several)"""
 
 

@@ -71,10 +71,7 @@ def read_generated(run: Run, steps: Steps, placement: str = "") -> Generated:
     """Reads them once. One that several processes recorded lasts from its first to its last row."""
     within = ended_within(steps)
     found = run.sql(f"""
-        with verdicts as (
-            select trajectory, sum(end_ns - start_ns) / 1e9 as verdict_s from raw_rewards
-            where start_ns > 0 and end_ns > start_ns and trajectory <> -1 group by trajectory),
-        ended as (
+        with ended as (
             select trajectory, min(start_ns) as start_ns, max(end_ns) as end_ns,
                    coalesce(max(nullif("group", -1)), -1) as "group",
                    max(response_tokens) as tokens,
@@ -91,12 +88,12 @@ def read_generated(run: Run, steps: Steps, placement: str = "") -> Generated:
                nullif(tokens, -1)::double as tokens,
                case when first_token_ns >= start_ns and first_token_ns <= end_ns
                     then (first_token_ns - start_ns) / 1e9 end as first_token_s,
-               nullif(env_ns, -1) / 1e9 as env_s, verdict_s,
+               nullif(env_ns, -1) / 1e9 as env_s, verdict_ns / 1e9 as verdict_s,
                (nullif(preemptions, -1) > 0)::double as preempted,
                (nullif(finish, -1) in {_CUT})::double as cut_short,
                (nullif(finish, -1) = {int(Finish.LENGTH)})::double as at_limit,
                (first <> last)::double as mixed
-        from ended left join verdicts using (trajectory) order by end_ns
+        from ended left join sample_verdicts using (trajectory) order by end_ns
     """).fetchnumpy()
 
     def column(name: str) -> Floats:

@@ -159,14 +159,13 @@ def _first(one: Diverged) -> str:
 def _backwards(run: Run) -> list[Alarm]:
     """Rows that no order of events explains: clocks of nodes that could not be aligned, or that
     were set while the job ran."""
-    counts = {
-        table: run.sql(
-            f"select count(*) from raw_{table} where start_ns > 0 and end_ns >= 0 "
-            "and end_ns < start_ns"
-        ).fetchall()[0][0]
-        for table in ("spans", "trajectories", "rewards", "syncs")
+    counts = {"spans": "select sum(backwards) from span_stages"} | {
+        table: f"select count(*) from raw_{table} where start_ns > 0 and end_ns >= 0 "
+        "and end_ns < start_ns"
+        for table in ("trajectories", "rewards", "syncs")
     }
-    found = ", ".join(f"{n} of {table}" for table, n in counts.items() if n)
+    numbers = {table: run.sql(query).fetchall()[0][0] for table, query in counts.items()}
+    found = ", ".join(f"{n} of {table}" for table, n in numbers.items() if n)
     if not found:
         return []
     says = f"rows that end before they begin, which count nowhere ({found}): clocks out of order"

@@ -26,9 +26,8 @@ def all_in_tools(run: Run) -> Intervals:
     """Disjoint intervals (group: the process) in which as many tools run as samples are under way,
     of processes that have spans of generation."""
     found = run.sql(f"""
-        select process from raw_spans
-        where start_ns > 0 and stage in ({int(Stage.ENV)}, {int(Stage.ROLLOUT)})
-        group by process having count(distinct stage) = 2
+        select process from span_stages where stage in ({int(Stage.ENV)}, {int(Stage.ROLLOUT)})
+        group by process having count(*) = 2
     """).fetchall()
     if not found:
         return _intervals(*[np.zeros(0, np.int64)] * 3)

@@ -232,7 +232,7 @@ def _meets_another(intervals: Intervals, context: Ints) -> Bools:
     """Which intervals overlap another one of their context; the rest need no closer look."""
     meets = np.zeros(len(intervals), np.bool_)
     if len(intervals) > 1:
-        order = np.argsort(intervals.start)
+        order = np.argsort(intervals.start, kind="stable")  # long parts are in order already
         order = order[by_number(context[order])]
         number = _numbered(context[order])
         start, end = _in_line(number, intervals.start[order], intervals.end[order])

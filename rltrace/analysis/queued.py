@@ -50,9 +50,9 @@ def _actors_wait(run: Run) -> bool:
     """Whether processes that make samples say that they wait, in a loop of the user's own: for
     room. The engines of a framework wait for weights, too."""
     found = run.sql(f"""
-        select distinct process from raw_spans where start_ns > 0 and stage = {int(Stage.WAIT)}
+        select process from span_stages where stage = {int(Stage.WAIT)}
         and process in (select process from raw_trajectories where start_ns > 0)
-        and process not in (select process from raw_spans where stage = {int(Stage.TRAIN)})
+        and process not in (select process from span_stages where stage = {int(Stage.TRAIN)})
     """).fetchall()
     own = {process.number for process in run.processes if not process.adapter}
     return any(process in own for (process,) in found)

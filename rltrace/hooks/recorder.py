@@ -172,7 +172,8 @@ class Recorder:
         job that goes wrong in ever new ways is quoted `MOST_PROBLEMS` times of a kind. Whether
         there was room for it."""
         key = (what, str(fields.get("target", "")))
-        if key in self._said or sum(kind == what for kind, _ in self._said) >= MOST_PROBLEMS:
+        said = tuple(self._said)  # a signal handler may add to it while it is counted
+        if key in said or sum(kind == what for kind, _ in said) >= MOST_PROBLEMS:
             return True
         self._said.add(key)
         if say:
@@ -204,8 +205,14 @@ class Recorder:
             pass
 
     def failed(self, error: BaseException) -> None:
-        """Called with whatever recording raised. A disk that takes no more ends recording; a want
-        that passes (no descriptor free, say) costs the row only."""
+        """Called with whatever recording raised; raises nothing. A disk that takes no more ends
+        recording; a want that passes (no descriptor free, say) costs the row only."""
+        try:
+            self._tell(error)
+        except Exception:  # a signal's handler in the middle of the import below: that one tells
+            pass
+
+    def _tell(self, error: BaseException) -> None:
         if isinstance(error, OSError) and error.errno not in _PASSING:
             if _active is self:
                 stop()
@@ -377,7 +384,10 @@ def unknown_word(enum: str, word: object) -> None:
 
 def _misfit(column: str, value: object) -> None:
     if _active is not None:
-        _active.odd_value(column, value, "does not fit and was left unknown")
+        try:
+            _active.odd_value(column, value, "does not fit and was left unknown")
+        except Exception:  # a signal's handler in the middle of an import: the row counts for more
+            pass
 
 
 def _failed(error: BaseException) -> None:

@@ -80,6 +80,15 @@ LIVES = (
            logprobs, time_ns is not null as is_met, time_ns, version, fate, tokens, again
     from generated g full join fates f on g.trajectory = f.trajectory""",
 )
+VERDICTS = """
+create or replace table sample_verdicts as
+select trajectory, sum(end_ns - start_ns) filter (end_ns > start_ns)::bigint as verdict_ns,
+       min(start_ns) as judged_ns, bool_or(outcome > 0) as unjudged
+from raw_rewards where start_ns > 0 and end_ns >= start_ns and trajectory <> -1
+group by trajectory"""
+"""For each sample that was judged how long its verdicts took (NULL: they came without a duration),
+when the first began, and whether one of them failed."""
+
 # `min(fate)`: a sample that was trained on (0) at any time was trained on.
 """Tables and views: `sample_lives` has a row for each sample that was generated (`is_generated`) or
 that the learner met (`is_met`): what is unknown is NULL, but a `version` is -1; `trajectory` is

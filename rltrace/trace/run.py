@@ -20,7 +20,7 @@ from rltrace.trace.dropped import Dropped
 from rltrace.trace.dropped_tables import publish_dropped, shown
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.files import RunFiles
-from rltrace.trace.lives import LIVES
+from rltrace.trace.lives import LIVES, VERDICTS
 from rltrace.trace.narrowed import Narrowed, Range
 from rltrace.trace.processes import Process
 from rltrace.trace.published import publish_compacted_names, publish_names, publish_processes
@@ -39,6 +39,7 @@ from rltrace.trace.sources import (
     rows_of,
     unreadable,
 )
+from rltrace.trace.span_stages import SPAN_STAGES
 from rltrace.trace.stream import Columns
 from rltrace.trace.views import BASES, LAGS, RECORDED, RECORDED_VIEW, view_statements
 from rltrace.trace.vocabulary import Stage
@@ -128,6 +129,10 @@ class Run:
                     self._find("signals", signals(reward_weights(self.processes)))
                 if name in _LIVES:
                     self._find("sample_lives", *LIVES)
+                if name == "sample_verdicts":
+                    self._find(name, VERDICTS)
+                if name == "span_stages":
+                    self._find(name, SPAN_STAGES)
                 if name == RECORDED:
                     self._database.execute(RECORDED_VIEW.format(recorded_until(self)))
         import duckdb

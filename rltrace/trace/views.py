@@ -21,6 +21,8 @@ BASES = {f"raw_{name}": (name,) for name in TABLES} | {
     "signals": ("trajectories", "uses", "rewards", "syncs"),
     "sample_lives": ("trajectories", "uses", "syncs"),
     "told_uses": ("trajectories", "uses", "syncs"),
+    "sample_verdicts": ("rewards",),
+    "span_stages": ("spans",),
     "sample_rewards": ("rewards",),
     "reward_weights": (),
     "captured": ("captured_tokens",),

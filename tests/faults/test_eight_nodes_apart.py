@@ -18,7 +18,7 @@ from rltrace.trace.fetched import CACHE_VARIABLE, fetch
 from rltrace.trace.run_dir import read_run_json
 from tests.faults.counted import until
 from tests.hooks.conftest import WRAP, clean_environment
-from tests.run.shipped import interrupted
+from tests.run.shipped import UNTIL_SHIPPED, interrupted
 from tests.run.test_agent import can_unshare
 
 NODES, ROWS = 8, 400
@@ -57,6 +57,7 @@ THERE = dedent("""
         time.sleep(0.05)
     print(sum(range(rows)), flush=True)
     if node == 3:  # it dies, and what it records now with it
+        until_shipped(rows, "version = 3")
         pid = json.loads(agent().read_text())["pid"]
         os.kill(pid, signal.SIGKILL)
         with rltrace.span("reward", version=node, step=rows): pass
@@ -76,7 +77,7 @@ def test_eight_nodes_of_which_one_dies(tmp_path: Path, monkeypatch: pytest.Monke
     store = tmp_path / "store"
     store.mkdir()
     (tmp_path / "here.py").write_text(HERE)
-    (tmp_path / "there.py").write_text(THERE)
+    (tmp_path / "there.py").write_text(UNTIL_SHIPPED + THERE)
     has_clocks = can_unshare()
     numbers = map(str, (NODES, ROWS, int(has_clocks)))
     words = ("--ship", f"file://{store}", "--out", "run", "--", sys.executable, "here.py")

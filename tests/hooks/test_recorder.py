@@ -211,6 +211,34 @@ signal.setitimer(signal.ITIMER_REAL, 0)
     assert count == 200_000
 
 
+def test_a_signal_that_comes_while_another_is_told_of_costs_no_row(
+    run_path: Path, record: Record
+) -> None:
+    """A handler records while a batch is begun, which cannot be; as that is about to be told of,
+    what tells it being half imported, the next signal comes."""
+    record("""
+import builtins, signal
+from rltrace.trace import segment
+def handler(*_):
+    with rltrace.span("other", "in a handler"): pass
+signal.signal(signal.SIGUSR1, handler)
+write, load = segment._write_all, builtins.__import__
+def interrupted_write(*arguments):
+    signal.raise_signal(signal.SIGUSR1)
+    write(*arguments)
+def interrupted_load(name, scope=None, *arguments):
+    if scope is not None and scope["__name__"] == "rltrace.hooks.telling":
+        signal.raise_signal(signal.SIGUSR1)
+    return load(name, scope, *arguments)
+segment._write_all, builtins.__import__ = interrupted_write, interrupted_load
+for _ in range(1000):
+    with rltrace.span("rollout"): pass
+""")
+    assert rows(run_path, "SELECT count(*) FROM spans WHERE stage = 'rollout'") == [(1000,)]
+    told = [(problem["what"], problem["target"]) for problem in rltrace.open_run(run_path).problems]
+    assert told == [("not-recorded", "RuntimeError")]
+
+
 def test_importing_rltrace_loads_the_standard_library_only(run_path: Path, record: Record) -> None:
     loaded = record("""
 print(*sorted({m.split(".")[0] for m in sys.modules} - set(sys.stdlib_module_names)))

@@ -15,6 +15,23 @@ from rltrace.trace.schema import TABLES
 from rltrace.trace.store import PACKS, Store
 from tests.hooks.conftest import WRAP, clean_environment
 
+UNTIL_SHIPPED = """
+import os, time, rltrace
+from rltrace.trace.errors import RltraceError
+def until_shipped(rows, condition):
+    run, url = os.environ["RLTRACE_RUN"], os.environ["RLTRACE_SHIP"].split(" ", 2)[2]
+    os.environ["RLTRACE_CACHE"] = f"{run}-seen"
+    asked, found = f"SELECT count(*) FROM spans WHERE {condition}", []
+    while found != [(rows,)]:
+        time.sleep(0.1)
+        try:
+            found = rltrace.open_run(url).sql(asked).fetchall()
+        except RltraceError:  # the first node has shipped nothing yet
+            pass
+"""
+"""For a job on a node of its own: waits until so many spans are at the run's URL. That a pack is
+there says nothing: an agent may ship what it finds before the job records."""
+
 _COMPARED = ("process", "names", "problems", "ends", "clocks", *TABLES)
 
 

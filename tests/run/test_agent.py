@@ -56,16 +56,21 @@ def clock_lines(run: Path, node: str) -> list[dict[str, int]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
+def targets(pid: int) -> set[str]:
+    """What the open descriptors of a process are."""
+    found = set()
+    for fd in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed since it was listed
+            found.add(os.readlink(fd))
+    return found
+
+
 def test_it_reads_the_node_and_ends_with_the_job(tmp_path: Path) -> None:
     run = tmp_path / "run"
     job = start_wrap(run, "import time; time.sleep(2.5)")
     pid = agent_pid(run)
     assert os.getsid(pid) not in (os.getsid(0), os.getsid(job.pid))
-    targets = set()
-    for fd in Path(f"/proc/{pid}/fd").iterdir():
-        with suppress(FileNotFoundError):  # closed since it was listed
-            targets.add(os.readlink(fd))
-    assert not [t for t in targets if t.startswith(("pipe:", "/dev/pts", "/dev/tty"))]
+    assert not [t for t in targets(pid) if t.startswith(("pipe:", "/dev/pts", "/dev/tty"))]
     assert job.wait(30) == 0
     assert until(lambda: not alive(pid))
     opened = rltrace.open_run(run)
@@ -179,8 +184,7 @@ def test_one_port_is_open_only_between_nodes(tmp_path: Path) -> None:
     wrap = start_wrap(run, "import time; time.sleep(2)")
     pid = agent_pid(run)
     time.sleep(1)
-    sockets = [os.readlink(fd) for fd in Path(f"/proc/{pid}/fd").iterdir()]
-    assert not [s for s in sockets if s.startswith("socket:")]
+    assert not [target for target in targets(pid) if target.startswith("socket:")]
     assert wrap.wait(30) == 0
 
 

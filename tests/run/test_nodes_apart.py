@@ -21,7 +21,7 @@ import rltrace
 from rltrace.trace.clock import node_id
 from rltrace.trace.fetched import CACHE_VARIABLE
 from tests.hooks.conftest import WRAP, clean_environment, wrapped
-from tests.run.shipped import interrupted
+from tests.run.shipped import UNTIL_SHIPPED, interrupted
 from tests.run.test_agent import A_DAY_NS, alive, can_unshare
 from tests.run.test_wrap import until
 
@@ -131,13 +131,11 @@ def test_two_nodes_of_a_run_are_read_as_one_by_its_url(folder: Path) -> None:
 
 
 LOST = dedent("""
-    import os, signal, sys, time, rltrace
+    import os, signal, rltrace
     from pathlib import Path
     with rltrace.span("train"):
         pass
-    store = Path(sys.argv[1])
-    while not any("~" in pack.name for pack in store.glob("*/packs/*")):
-        time.sleep(0.1)
+    until_shipped(1, "stage = 'train'")
     run = Path(os.environ["RLTRACE_RUN"])
     (agent,) = (run / "nodes").glob("*~*.json")
     os.kill(__import__("json").loads(agent.read_text())["pid"], signal.SIGKILL)
@@ -146,9 +144,9 @@ LOST = dedent("""
 
 
 def test_a_node_that_dies_is_told_and_what_it_had_shipped_is_read(folder: Path) -> None:
-    (folder / "lost.py").write_text(LOST)
+    (folder / "lost.py").write_text(UNTIL_SHIPPED + LOST)
     (folder / "here.py").write_text(HERE.replace("check=True", "check=False"))
-    there = (PY, "here.py", f"{folder}/own/run", PY, "lost.py", f"{folder}/store")
+    there = (PY, "here.py", f"{folder}/own/run", PY, "lost.py")
     code, said = interrupted(folder, "is not yet; waiting for", *shipping(folder), *there)
     assert code == 0
     assert "not all of" in said

@@ -45,7 +45,7 @@ def learner_mfu(seen: Seen) -> tuple[float, str]:
     if found is None or not found.trained.tokens or not train_s:
         return math.nan, "the tokens that were trained on"
     rows = seen.run.sql(
-        f"select distinct process from raw_spans where start_ns > 0 and stage = {int(Stage.TRAIN)}"
+        f"select process from span_stages where stage = {int(Stage.TRAIN)}"
     ).fetchall()
     held = held_devices(seen.run)
     devices = {device for (process,) in rows for device in held.get(process, ())}

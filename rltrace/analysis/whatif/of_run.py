@@ -338,8 +338,8 @@ def _devices(run: Run) -> tuple[Mapping[str, float], str]:
     processes: dict[str, set[int]] = {"rollout": set(), "train": set()}
     stages = {Stage.ROLLOUT: "rollout", Stage.TRAIN: "train"}
     query = (
-        f"select distinct process, stage from raw_spans where stage in "
-        f"({int(Stage.ROLLOUT)}, {int(Stage.TRAIN)}) and start_ns > 0 "
+        f"select process, stage from span_stages where stage in "
+        f"({int(Stage.ROLLOUT)}, {int(Stage.TRAIN)}) "
         f"union select distinct process, {int(Stage.ROLLOUT)} from raw_trajectories "
         f"where start_ns > 0"
     )

@@ -17,7 +17,7 @@ from rltrace.analysis.intervals import Bools, Ints
 from rltrace.analysis.order_statistics import Floats
 from rltrace.analysis.steps import Steps
 from rltrace.analysis.whatif.workload import Batch
-from rltrace.trace.vocabulary import Fate, Finish, Outcome
+from rltrace.trace.vocabulary import Fate, Finish
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
@@ -103,14 +103,9 @@ def samples_of(run: Run, steps: Steps, placement: str) -> Samples | None:
     """The samples of `run`; None where none was recorded with its length."""
     steady = [steps.windows[i] for i in steps.steady]
     origin, last = steady[0].start_ns, steady[-1].end_ns
-    ok, broken = int(Outcome.OK), f"{int(Finish.TIMEOUT)}, {int(Finish.ERROR)}"
+    broken = f"{int(Finish.TIMEOUT)}, {int(Finish.ERROR)}"
     query = f"""
-        with verdicts as (
-            select trajectory, sum(end_ns - start_ns)::bigint as verdict_ns,
-                   min(start_ns) as judged_ns, bool_or(outcome > {ok}) as unjudged
-            from raw_rewards where start_ns > 0 and end_ns >= start_ns and trajectory <> -1
-            group by trajectory),
-        used as (
+        with used as (
             select trajectory, min(time_ns) as used_ns from raw_uses
             where time_ns > 0 and trajectory <> -1 and fate <> {int(Fate.STALE)}
             group by trajectory)
@@ -122,7 +117,7 @@ def samples_of(run: Run, steps: Steps, placement: str) -> Samples | None:
                coalesce(verdict_ns, 0) as verdict_ns, coalesce(judged_ns, -1) as judged_ns,
                (finish in ({broken}) or coalesce(unjudged, false))::tinyint as failed,
                coalesce(used_ns, -1) as used_ns
-        from raw_grouped_trajectories t left join verdicts v
+        from raw_grouped_trajectories t left join sample_verdicts v
              on t.trajectory = v.trajectory and t.trajectory <> -1
              left join used u on t.trajectory = u.trajectory and t.trajectory <> -1
         where t.start_ns >= {origin} and t.start_ns < {last} and t.end_ns > t.start_ns

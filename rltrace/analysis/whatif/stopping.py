@@ -74,7 +74,7 @@ def _moving(role: str, trains: str) -> str:
         union all
         select process, start_ns, end_ns from raw_spans
         where start_ns > 0 and end_ns > start_ns and stage in ({moves}) and process {trains} in
-        (select process from raw_spans where stage = {int(Stage.TRAIN)})
+        (select process from span_stages where stage = {int(Stage.TRAIN)})
     """
 
 

@@ -6,6 +6,8 @@ list for the whole run. What cannot be read is named among the problems and skip
 
 from __future__ import annotations
 
+from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +115,15 @@ class RunFiles:
             for batches in segments_in(self.path / name, TABLES[name])
         )
 
+    def rows_of_processes(self, name: str) -> Counter[int]:
+        """About how many rows of a table each process has in its segments, which are not read."""
+        rows: Counter[int] = Counter()
+        for batches in segments_in(self.path / name, TABLES[name]):
+            found = sum(batches.each(lambda batch: batch.stored_rows if batch.rows else 0))
+            if found:
+                rows[self.number_of(batches.who)] += found
+        return rows
+
     def _without_negative(self, name: str, columns: Columns) -> Columns:
         """What is counted is not below zero: such values are unknown, and a problem says so."""
         for column, below in make_unknown(TABLES[name], columns):
@@ -178,6 +189,8 @@ class RunFiles:
         parents = roles_of_parents(facts)
         for who in order:
             self._add_process(who, facts.get(who, {}), parents.get(who))
+            if (told := facts.get(who, {}).get(run_dir.RECORDING_STOPPED)) is not None:
+                self._add_stopped(who, told)
 
     def _add_process(self, who: str, facts: dict[str, Any], child_of: str | None = None) -> Process:
         process = described(len(self.processes), who, facts, self.clocks, child_of)
@@ -185,12 +198,26 @@ class RunFiles:
         self._numbers[who] = process.number
         return process
 
+    def _add_stopped(self, who: str, told: dict[str, Any]) -> None:
+        """That a process stopped recording, where the disk had no room for a line that says so."""
+        with suppress(ValueError, TypeError):
+            problem = problem_of({**told, "what": run_dir.RECORDING_STOPPED, "who": who})
+            self.problems.append(self._dated(problem, who))
+
+    def _dated(self, problem: dict[str, Any], who: str) -> dict[str, Any]:
+        """A problem of a process, when it came on the time line of the run where that is known."""
+        at, number = problem.get("monotonic_ns"), self._numbers.get(who)
+        clock = None if number is None else self.clocks.get(self.processes[number].node)
+        if at is None or clock is None:
+            return problem
+        return {**problem, "real_ns": int(clock.to_unix(np.array([at], np.int64))[0])}
+
     def _read_problem_files(self) -> None:
         for path in self._own(run_dir.PROBLEMS, ".jsonl"):
             counted: dict[str, dict[str, Any]] = {}
             for line in self._lines(run_dir.PROBLEMS, path):
                 try:
-                    problem = {**problem_of(parsed(line)), "who": path.stem}
+                    problem = {**self._dated(problem_of(parsed(line)), path.stem), "who": path.stem}
                     if "times" not in problem:
                         self.problems.append(problem)
                     elif (target := str(problem.get("target"))) in counted:

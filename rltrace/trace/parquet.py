@@ -59,8 +59,8 @@ def compact(
 ) -> Compaction:
     """Writes the Parquet files of a run; the segments stay. `progress` is told each table's name. A
     part has rows of about `part_bytes`. A run of which all is compacted is left as it is. Errors:
-    `RltraceError` when the disk is full, or segments that were compacted are gone and others have
-    come."""
+    `RltraceError` when the disk is full, which leaves none of them there, or segments that were
+    compacted are gone and others have come."""
     folder = run.path / PARQUET
     before = {name: segment_bytes(run.path, name) for name in TABLES}
     known = read_manifest(run.path)
@@ -75,8 +75,12 @@ def compact(
         (folder / MANIFEST_FILE).unlink(missing_ok=True)  # from here on the segments are read
         for old in folder.iterdir():
             shutil.rmtree(old) if old.is_dir() else old.unlink()
-        said = _written(run.path, folder, ended, progress, part_bytes)
-        write_json(str(folder / MANIFEST_FILE), said)
+        try:
+            said = _written(run.path, folder, ended, progress, part_bytes)
+            write_json(str(folder / MANIFEST_FILE), said)
+        except BaseException:  # a part of it takes room on a full disk, and nobody reads it
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
     except OSError as error:
         raise RltraceError(f"cannot write {folder}: {error}") from None
     found = read_manifest(run.path)

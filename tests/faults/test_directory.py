@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 import rltrace
+from rltrace.analysis.summary import summarize
 from rltrace.trace.fetched import CACHE_VARIABLE, fetch
-from rltrace.trace.run_dir import holds_run, read_run_json
+from rltrace.trace.parquet import compact, delete_segments
+from rltrace.trace.run_dir import RECORDING_STOPPED, holds_run, read_run_json
 from tests.faults.counted import CountedJob, said_by_us, until
 from tests.faults.means import cannot_be_made
 from tests.hooks.conftest import wrapped
@@ -73,6 +75,43 @@ def test_a_job_that_dies_as_it_fills_the_disk(
         assert run.sql("SELECT stage, tokens FROM spans ORDER BY 2").fetchall() == [
             ("train", 7), ("step", None),
         ]  # fmt: skip
+
+
+FULL_AT_STEP_5 = """
+import rltrace
+from pathlib import Path
+for n in range(8):
+    if n == 5:
+        with open("small/checkpoint", "wb", buffering=0) as file:
+            try:
+                while True: file.write(bytes(4096))
+            except OSError: pass  # not a byte is left
+    with rltrace.step(n), rltrace.span("train"):
+        for i in range(600 if n < 5 else 6000):
+            with rltrace.span("rollout"): pass
+"""
+
+
+def test_a_disk_without_room_even_to_say_so(tmp_path: Path, small_disk: Path) -> None:
+    """Figures are of the steps that were whole by then, and so is what is exported of them."""
+    (tmp_path / "job.py").write_text(FULL_AT_STEP_5)
+    done = wrapped(tmp_path, "--out", "small/run", "--", sys.executable, "job.py")
+    assert done.returncode == 0
+    assert "recording stopped in process" in done.stderr
+    run = rltrace.open_run(small_disk / "run")
+    (stopped,) = (p for p in run.problems if p["what"] == RECORDING_STOPPED)
+    assert "No space left on device" in stopped["detail"]
+    ended = dict(run.sql("SELECT step, end_ns FROM steps").fetchall())
+    assert stopped["real_ns"] > ended[4]
+    whole = [step for step, end_ns in ended.items() if end_ns <= stopped["real_ns"]]
+    assert whole[:5] == [0, 1, 2, 3, 4]
+    assert len(whole) < 8
+    assert [time.step for time in summarize(run).steps.times] == whole
+    at_rest = Path(shutil.copytree(run.path, tmp_path / "copy"))
+    compact(rltrace.open_run(at_rest))
+    delete_segments(at_rest)
+    kept = summarize(rltrace.open_run(at_rest))
+    assert [time.step for time in kept.steps.times] == whole
 
 
 def test_a_directory_that_becomes_read_only(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from rltrace.analysis.freshness import Freshness, freshness
 from rltrace.analysis.goodput import Goodput
 from rltrace.analysis.group_signal import GroupSignal, group_signal
 from rltrace.analysis.health import Health, health
+from rltrace.analysis.known import AsOf, as_of, step_known_until
 from rltrace.analysis.own_cost import OwnCost, own_cost
 from rltrace.analysis.own_figures import ComparedFigure, compare_figures
 from rltrace.analysis.pace import find_pace
@@ -62,7 +63,8 @@ class RunFacts:
     `laid_out` is whether that log told durations only, and not when they began, `means` whether
     these are means over several steps; `part` whether only some steps were asked for: times are of
     those. `token_ids` is whether the run holds those of samples, None: nobody asked; `no_token_ids`
-    is why it does not although it was asked to ("": it was not, or does)."""
+    is why it does not although it was asked to ("": it was not, or does). `as_of`: until when one
+    is known that goes on."""
 
     id: str
     path: str
@@ -84,6 +86,7 @@ class RunFacts:
     part: bool
     token_ids: bool | None
     no_token_ids: str
+    as_of: AsOf | None = None
 
 
 @dataclass(frozen=True)
@@ -227,7 +230,10 @@ def summarize(
             generations=sum(steps.windows[i].generates for i in steps.whole_generations),
             parts=tuple(steps.windows[i].step for i in steps.unbroken if i not in counted),
             whole_run=steps.whole_run,
-            in_progress=tuple((n, (until - start) / 1e9) for n, start in steps.in_progress),
+            in_progress=tuple(
+                (n, (step_known_until(run, activity, start, until) - start) / 1e9)
+                for n, start in steps.in_progress
+            ),
             repeated=steps.repeated,
             step_s=spread(breakdown.steps_s[steady]),
             unattributed_s=spread(idle_s),
@@ -321,6 +327,7 @@ def _facts(run: Run, activity: Activity, until: int) -> RunFacts:
         part=run.since_ns > 0,
         token_ids=held,
         no_token_ids=why_none(run) if held is False else "",
+        as_of=as_of(run, until),
     )
 
 

@@ -14,6 +14,7 @@ from rltrace.analysis.walls.cost import stages_of
 from rltrace.analysis.walls.wall import Wall
 from rltrace.report import units
 from rltrace.report.damage_lines import damage_lines, dropped_lines
+from rltrace.report.going_lines import going_lines
 from rltrace.report.layout import labelled, listed
 from rltrace.report.path_lines import path_leader
 from rltrace.report.walls_section import (
@@ -363,6 +364,8 @@ def warnings(summary: Summary) -> Iterator[str]:
         yield from (f"{says}: figures are of what it did before" for says in ended)
     elif unseen := [one.says for one in summary.health.alarms if one.kind == "crash"]:
         yield from unseen
+    elif run.as_of is not None:
+        yield from going_lines(run.as_of)
     elif not run.ended:
         yield "the run has no end: it is still going on, or was killed together with rltrace"
     yield from (alarm.says for alarm in summary.health.alarms if alarm.kind in _OF_HEALTH)

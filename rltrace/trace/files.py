@@ -15,6 +15,7 @@ import numpy as np
 
 from rltrace.trace import run_dir
 from rltrace.trace.alignment import NodeClock, align, pair_of, read_clock_files
+from rltrace.trace.clock import monotonic_ns, node_id
 from rltrace.trace.counted import make_unknown
 from rltrace.trace.dropped import Dropped, dropped_bytes, read_dropped
 from rltrace.trace.manifest import Manifest, read_manifest
@@ -38,12 +39,16 @@ class RunFiles:
     more than was compacted (of a run that was not: all); `clocks` say how a node's monotonic clock
     maps to the run's time; `names` number every text that a table read so far refers to; `dropped`
     is what was dropped to keep the run small, or None. Of a run that is `capped`, kept small, each
-    row says which segment it was stored in, by the `segments` of its table.
+    row says which segment it was stored in, by the `segments` of its table. What was recorded after
+    `as_of_ns` (Unix ns; None: no such moment) is not read: processes are read one after the other,
+    while they go on.
     """
 
     def __init__(self, path: Path, meta: dict[str, Any]) -> None:
         self.path = path
+        self._meta = meta
         self.problems: list[dict[str, Any]] = []
+        self.as_of_ns: int | None = None
         self.manifest: Manifest | None = read_manifest(path)
         self.rest = frozenset(
             table
@@ -73,6 +78,15 @@ class RunFiles:
             or (self.manifest is not None and self.manifest.has_segments)
         )
 
+    def now_ns(self) -> int:
+        """This moment on the run's time line (Unix ns), by the clock of this node's rows, too, where
+        it is one of the run's: none that is stored is later."""
+        now_ns = run_dir.now_ns(self._meta)
+        clock = self.clocks.get(node_id())
+        if clock is None:
+            return now_ns
+        return max(now_ns, int(clock.to_unix(np.array([monotonic_ns()], np.int64))[0]))
+
     def note_dropped(self) -> bool:
         """Looks what has been dropped by now; whether that is more than at the look before. The
         agent of a run that goes on writes it down, and then deletes the file: to be asked after
@@ -92,6 +106,8 @@ class RunFiles:
         taken = None if self.manifest is None else self.manifest.taken.get(name)
         parts: list[Columns] = []
         for segment in read_segments(self.path / name, table, taken):
+            if self._began_since(segment.who):
+                continue
             if segment.problem:
                 self.problem("torn-file", f"{name}/{segment.path.name}", segment.problem)
             if segment.rows:
@@ -104,9 +120,28 @@ class RunFiles:
         self.note_dropped()
         if parts:
             columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-            return self._without_negative(name, columns)
+            return self._without_negative(name, self._as_of(name, columns))
         none = [np.empty(0, np.int32) for _ in range(1 + self.capped)]
         return [*joined(table, []), *none]
+
+    def _as_of(self, name: str, columns: Columns) -> Columns:
+        """The rows that there were at that moment, where one was set; spans as they were."""
+        if self.as_of_ns is None:
+            return columns
+        there = columns[0] <= self.as_of_ns
+        if not there.all():
+            columns = [column[there] for column in columns]
+        if name == "spans":
+            end = [column.name for column in TABLES[name].columns].index("end_ns")
+            columns[end][columns[end] > self.as_of_ns] = -1
+        return columns
+
+    def _began_since(self, who: str) -> bool:
+        """Whether a process has introduced itself since the processes were read, of a run that goes
+        on."""
+        if self.as_of_ns is None or who in self._numbers:
+            return False
+        return (self.path / run_dir.PROCESS / f"{who}.json").exists()
 
     def has_rows(self, name: str) -> bool:
         """Whether a table has any row in its segments."""

@@ -208,7 +208,7 @@ def _is_being_recorded(run: Run) -> bool:
     have ended before: what its command left in the background goes on recording), or the run has
     not ended and nobody here can tell whether it goes on, on another node or in another container,
     unless it has long been silent."""
-    liveness = Liveness()
+    liveness = Liveness(run.path)
     processes = [p for p in run.processes if p.role != "agent" and p.pid != os.getpid()]
     if any(liveness.of_process(process) for process in processes):
         return True

@@ -20,10 +20,12 @@ from rltrace.trace.dropped import SUMMED, Dropped
 from rltrace.trace.dropped_tables import DROPPED_STEPS, publish_steps
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.files import RunFiles
+from rltrace.trace.liveness import described_alive
 from rltrace.trace.lives import LIVES, VERDICTS
 from rltrace.trace.narrowed import Narrowed, Range
 from rltrace.trace.processes import Process
 from rltrace.trace.questions import only_asks
+from rltrace.trace.reach import read_reach
 from rltrace.trace.real_times import EVER_NS
 from rltrace.trace.recorded import recorded_until
 from rltrace.trace.refused import refused
@@ -53,13 +55,19 @@ class Run:
 
     `problems` lists, as dicts with "what" and "target", the files that could not be read whole and
     everything that the traced processes could not record. `cut_short`: it was narrowed to what was
-    recorded before a process stopped recording.
+    recorded before a process stopped recording. `goes_on` is whether it was still recorded when it
+    was opened (None: nobody here can tell), which was at `opened_ns` (Unix ns); `reach` is until
+    when it is known where it was brought from a URL and more is to come.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.meta = run_dir.read_described(str(path))
+        self.meta, self.goes_on = described_alive(path)
         self._files = RunFiles(path, self.meta)
+        self.opened_ns = self._files.now_ns()
+        if self.goes_on:
+            self._files.as_of_ns = self.opened_ns
+        self.reach = read_reach(path, self._files.clocks)
         self._stored = Stored(self._files, lambda: self._database, self._begin_after_dropped)
         self._loaded: set[str] = set()
         self._range: Range | None = None

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rltrace.trace.errors import RltraceError
+from rltrace.trace.liveness import is_brought
 from rltrace.trace.packs import MOST_PACKED_BYTES, NotAPack, apply, unpack
 from rltrace.trace.reach import SHIPPED
 from rltrace.trace.run_dir import (
@@ -74,6 +75,13 @@ def cached(url: str) -> Path:
     mark = hashlib.blake2b(url.rstrip("/").encode(), digest_size=6).hexdigest()
     name = posixpath.basename(url.rstrip("/"))[:80]
     return Path(os.environ.get(CACHE_VARIABLE) or default).absolute() / mark / name
+
+
+def brought_from(folder: Path) -> str | None:
+    """The URL that a run's directory was brought from; None of one that was not."""
+    if not is_brought(folder):
+        return None
+    return str(_read_told(folder / FETCHED_FILE).get("url") or "a run at a URL")
 
 
 def _no_run(store: Store) -> str:

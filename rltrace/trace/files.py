@@ -79,8 +79,8 @@ class RunFiles:
         )
 
     def now_ns(self) -> int:
-        """This moment on the run's time line (Unix ns), by the clock of this node's rows, too, where
-        it is one of the run's: none that is stored is later."""
+        """This moment on the run's time line (Unix ns), by the clock of this node's rows, too,
+        where it is one of the run's: none that is stored is later."""
         now_ns = run_dir.now_ns(self._meta)
         clock = self.clocks.get(node_id())
         if clock is None:

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rltrace.trace.errors import RltraceError
+from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.fetched import brought_from
 from rltrace.trace.liveness import Liveness, heard_of_s
 from rltrace.trace.manifest import (
     LOADING_PROBLEMS,
@@ -197,10 +198,22 @@ def delete_segments(run: Path) -> None:
     if manifest is None:
         raise RltraceError(f"{run} is not compacted: its segments are all there is")
     if not manifest.settled or any(manifest.has_rest(run, table) for table in TABLES):
-        raise RltraceError(f"{run} was still being recorded: its segments hold what has come since")
+        said = f"{run} was still being recorded: its segments hold what has come since"
+        raise RltraceError(said, WRONG_USAGE)
     for table in TABLES:
         for path in segment_files(run, table):
             path.unlink()
+
+
+def check_deletable(run: Run) -> None:
+    """Errors: `RltraceError` for a run whose segments cannot be deleted, however it is compacted:
+    one that goes on, or that was brought from a URL, from which more may come."""
+    if (url := brought_from(run.path)) is not None:
+        said = f"{run.path} is a copy of {url}, to which the next command adds what has come there"
+        raise RltraceError(f"{said}: compact it without --delete-segments", WRONG_USAGE)
+    if _is_being_recorded(run):
+        said = f"{run.path} is still being recorded, into its segments: leave out --delete-segments"
+        raise RltraceError(f"{said}, or ask again once it has ended", WRONG_USAGE)
 
 
 def _is_being_recorded(run: Run) -> bool:

@@ -73,6 +73,19 @@ def test_of_what_a_filesystem_says_there_is_one_line(
     assert ("credentials are taken from" in line) == lacks_credentials
 
 
+def test_compaction_of_a_url_is_of_the_copy_here(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RLTRACE_CACHE", str(tmp_path / "cache"))
+    url = f"file://{run}"
+    exit_code, line = said("compact", "--delete-segments", url)
+    assert exit_code == WRONG_USAGE
+    assert f"is a copy of {url}, to which the next command adds" in line
+    assert f"this is a copy, and {url} stays as it is" in said("compact", url)[1]
+    assert not (run / "parquet").exists()
+    assert len(list(tmp_path.glob("cache/*/*/spans/*.arrows"))) == 1
+
+
 def test_a_folder_of_runs_is_no_run(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,7 +37,8 @@ class RunFiles:
     `manifest` is that of a compacted run, or None; `rest` are the tables of which segments may hold
     more than was compacted (of a run that was not: all); `clocks` say how a node's monotonic clock
     maps to the run's time; `names` number every text that a table read so far refers to; `dropped`
-    is what was dropped to keep the run small, or None.
+    is what was dropped to keep the run small, or None. Of a run that is `capped`, kept small, each
+    row says which segment it was stored in, by the `segments` of its table.
     """
 
     def __init__(self, path: Path, meta: dict[str, Any]) -> None:
@@ -61,6 +62,16 @@ class RunFiles:
         self.dropped: Dropped | None = None
         self._dropped_bytes: dict[str, int] = {}
         self.note_dropped()
+        taken = {} if self.manifest is None else self.manifest.taken
+        self.segments = {
+            table: {file: number for number, file in enumerate(taken.get(table, ()))}
+            for table in TABLES
+        }
+        self.capped = (
+            self.dropped is not None
+            or run_dir.MAX_BYTES in (meta.get("settings") or {})
+            or (self.manifest is not None and self.manifest.has_segments)
+        )
 
     def note_dropped(self) -> bool:
         """Looks what has been dropped by now; whether that is more than at the look before. The
@@ -74,9 +85,9 @@ class RunFiles:
         return True
 
     def columns(self, name: str) -> Columns:
-        """The columns of a table in the order of the schema and, last, the process of each row;
-        without what was compacted. To be asked once a table: what is wrong with its files is added
-        to the problems."""
+        """The columns of a table in the order of the schema and, after them, the process of each
+        row and, of a run that is kept small, its segment; without what was compacted. To be asked
+        once a table: what is wrong with its files is added to the problems."""
         table = TABLES[name]
         taken = None if self.manifest is None else self.manifest.taken.get(name)
         parts: list[Columns] = []
@@ -84,22 +95,18 @@ class RunFiles:
             if segment.problem:
                 self.problem("torn-file", f"{name}/{segment.path.name}", segment.problem)
             if segment.rows:
-                parts.append(self.translated(name, segment.who, segment.columns))
+                columns = self.translated(name, segment.who, segment.columns)
+                if self.capped:
+                    known = self.segments[name]
+                    number = known.setdefault(segment.path.name, len(known))
+                    columns.append(np.full(len(columns[0]), number, np.int32))
+                parts.append(columns)
         self.note_dropped()
         if parts:
             columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-            return self._without_negative(name, self.shown(name, columns))
-        return [*joined(table, []), np.empty(0, np.int32)]
-
-    def shown(self, name: str, columns: Columns) -> Columns:
-        """The rows of a time whose details are whole, and what is in progress since before."""
-        if self.dropped is None:
-            return columns
-        shown = columns[0] > self.dropped.until_ns_of(name)
-        ends = [column.name for column in TABLES[name].columns]
-        if "end_ns" in ends:
-            shown |= columns[ends.index("end_ns")] == -1
-        return [column[shown] for column in columns]
+            return self._without_negative(name, columns)
+        none = [np.empty(0, np.int32) for _ in range(1 + self.capped)]
+        return [*joined(table, []), *none]
 
     def has_rows(self, name: str) -> bool:
         """Whether a table has any row in its segments."""

@@ -119,16 +119,18 @@ def _written(
     import numpy as np
     import pyarrow as pa
 
+    from rltrace.trace.dropped_tables import SEGMENT
     from rltrace.trace.files import RunFiles
     from rltrace.trace.parts import Parts, write_table
     from rltrace.trace.run_dir import read_described
+    from rltrace.trace.stored import STEP_COLUMNS
     from rltrace.trace.survey import survey
 
     files = RunFiles(path, read_described(str(path)))
     tables: dict[str, list[Part]] = {}
     carried: dict[str, list[Path]] = {}
     taken: dict[str, dict[str, Taken]] = {}
-    steps = np.empty((0, 4), np.int64)
+    steps = np.empty((0, 5), np.int64)
     for name, table in TABLES.items():
         if progress is not None:
             progress(name)
@@ -140,14 +142,17 @@ def _written(
         for column, below in parts.below.items():
             said = f"{below:,} below zero, taken as unknown"
             files.problem("negative-values", f"{name}.{column}", said)
-    columns = ("step", "start_ns", "end_ns", "process")
-    write_table({name: steps[:, i] for i, name in enumerate(columns)}, folder / STEPS_FILE)
+    of_steps = {name: steps[:, i] for i, name in enumerate(STEP_COLUMNS)}
+    if files.capped:
+        of_steps[SEGMENT.name] = steps[:, -1].astype(np.int32)
+    write_table(of_steps, folder / STEPS_FILE)
     texts = list(files.names)
     ids = np.arange(len(texts), dtype=np.int32)
     write_table({"id": ids, "text": pa.array(texts, pa.string())}, folder / NAMES_FILE)
     return {
         "schema_version": SCHEMA_VERSION,
         "settled": ended,
+        "has_segments": files.capped,
         "rows": {name: sum(part.rows for part in parts) for name, parts in tables.items()},
         "tables": {
             name: [

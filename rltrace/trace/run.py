@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from rltrace.trace import run_dir
 from rltrace.trace.alignment import NodeClock
-from rltrace.trace.dropped import Dropped
-from rltrace.trace.dropped_tables import publish_dropped, shown
+from rltrace.trace.dropped import SUMMED, Dropped
+from rltrace.trace.dropped_tables import DROPPED_STEPS, publish_steps
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.files import RunFiles
 from rltrace.trace.lives import LIVES, VERDICTS
 from rltrace.trace.narrowed import Narrowed, Range
 from rltrace.trace.processes import Process
-from rltrace.trace.published import publish_compacted_names, publish_names, publish_processes
 from rltrace.trace.questions import only_asks
 from rltrace.trace.real_times import EVER_NS
 from rltrace.trace.recorded import recorded_until
@@ -31,7 +30,7 @@ from rltrace.trace.refused import refused
 from rltrace.trace.regrouped import GROUPED, regrouped
 from rltrace.trace.regrouped import NAME as REGROUPED
 from rltrace.trace.sampled import sampled_share
-from rltrace.trace.schema import TABLES, Column
+from rltrace.trace.schema import EVENT_TABLES, TABLES
 from rltrace.trace.signals import (
     NO_SIGNALS,
     SAMPLE_REWARDS,
@@ -40,22 +39,14 @@ from rltrace.trace.signals import (
     signals,
     weights_table,
 )
-from rltrace.trace.sources import (
-    PROCESS,
-    pattern_of,
-    quoted,
-    rows_of,
-    unreadable,
-)
+from rltrace.trace.sources import pattern_of, quoted, unreadable
 from rltrace.trace.span_stages import SPAN_STAGES
-from rltrace.trace.stream import Columns
+from rltrace.trace.stored import Stored
 from rltrace.trace.views import BASES, LAGS, RECORDED, RECORDED_VIEW, view_statements
-from rltrace.trace.vocabulary import Stage
 
 if TYPE_CHECKING:
     import duckdb
 
-_STEP_COLUMNS = "step, start_ns, end_ns, process"
 _LIVES = ("sample_lives", "told_uses")
 _REGROUPED = (REGROUPED, "grouped_trajectories", "signals", *_LIVES)
 
@@ -77,12 +68,10 @@ class Run:
         self.path = path
         self.meta = run_dir.read_described(str(path))
         self._files = RunFiles(path, self.meta)
-        self._columns: dict[str, Columns] = {}
+        self._stored = Stored(self._files, lambda: self._database, self._begin_after_dropped)
         self._loaded: set[str] = set()
-        self._registered: set[str] = set()
         self._range: Range | None = None
         self.cut_short = False
-        self._seen_dropped: Dropped | None = None
         self._begin_after_dropped()
 
     @property
@@ -97,13 +86,15 @@ class Run:
 
     @property
     def dropped(self) -> Dropped | None:
-        """The details that were dropped to keep the run small (`wrap --max-bytes`); None: none."""
-        return self._files.dropped
+        """The details that were dropped to keep the run small (`wrap --max-bytes`), with the sums
+        of all that no table shows, for which the tables are read; None: none. Errors:
+        `RltraceError` where they cannot be."""
+        return self._stored.dropped(EVENT_TABLES)
 
     def was_dropped(self, file: str) -> bool:
         """Whether a segment, `<table>/<name>`, was dropped until this moment."""
         self._files.note_dropped()
-        return self.dropped is not None and file in self.dropped.files
+        return self._files.dropped is not None and file in self._files.dropped.files
 
     @property
     def is_compacted(self) -> bool:
@@ -115,6 +106,7 @@ class Run:
         """The in-memory database, with every table and view in it."""
         for table in TABLES:
             self._load(table)
+        self._publish_steps()
         return self._database
 
     def sql(self, query: str) -> duckdb.DuckDBPyRelation:
@@ -145,6 +137,8 @@ class Run:
                     self._find(name, SPAN_STAGES)
                 if name == RECORDED:
                     self._database.execute(RECORDED_VIEW.format(recorded_until(self)))
+        if DROPPED_STEPS in words:
+            self._publish_steps()
         import duckdb
 
         try:
@@ -175,7 +169,7 @@ class Run:
         import duckdb
 
         try:
-            rows = f"{' UNION ALL '.join(self._step_sources())} ORDER BY start_ns"
+            rows = f"{' UNION ALL '.join(self._stored.steps())} ORDER BY start_ns"
             steps: list[tuple[int, int, int, int]] = self._database.execute(rows).fetchall()
         except duckdb.Error as error:
             raise unreadable(self.path / run_dir.PARQUET, error) from None
@@ -220,10 +214,13 @@ class Run:
         return self._files.clocks.get(node)
 
     def rows(self, table: str) -> int:
-        """Number of stored rows of a table, of the whole run."""
+        """Number of stored rows of a table, of the whole run; without those that are hidden, as
+        details of their time were dropped."""
         manifest = self._files.manifest
+        if self._files.dropped is not None:
+            return self._stored.count(table)
         compacted = 0 if manifest is None else manifest.rows[table]
-        return compacted + (len(self._read(table)[-1]) if table in self._files.rest else 0)
+        return compacted + (len(self._stored.columns(table)[0]) if table in self._files.rest else 0)
 
     def has_rows(self, table: str) -> bool:
         """Whether a table has any row; of what is in segments only the first is looked for."""
@@ -280,43 +277,21 @@ class Run:
         with suppress(duckdb.Error):  # what a question of a long run has freed is given back soon
             database.execute("SET allocator_background_threads = true")
             database.execute("SET allocator_bulk_deallocation_flush_threshold = '32MB'")
-        publish_processes(database, self.processes)
-        self._publish_names(database)
-        publish_dropped(database, self.dropped)
+        self._stored.publish(database)
         database.register(WEIGHTS, weights_table(reward_weights(self.processes)))
         return database
 
-    def _step_sources(self) -> Iterator[str]:
-        of_steps = f"WHERE stage = {int(Stage.STEP)}"
-        manifest = self._files.manifest
-        if manifest is not None and manifest.steps is not None:
-            columns = [Column(name, "q") for name in _STEP_COLUMNS.split(", ")]
-            source = self._rows_of([manifest.steps], columns)
-            yield f"SELECT {_STEP_COLUMNS} FROM {source} WHERE {shown(TABLES['spans'])}"
-        elif manifest is not None:
-            parts = [part.path for part in manifest.tables["spans"]]
-            source = self._rows_of_table("spans", parts)
-            where = f"{of_steps} AND {shown(TABLES['spans'])}"
-            yield f"SELECT {_STEP_COLUMNS} FROM {source} {where}"
-        if (rest := self._rest("spans")) is not None:
-            yield f"SELECT {_STEP_COLUMNS} FROM {rest} {of_steps}"
-
-    def _read(self, name: str) -> Columns:
-        if name not in self._columns:
-            self._columns[name] = self._files.columns(name)
-            self._begin_after_dropped()
-        return self._columns[name]
-
     def _begin_after_dropped(self) -> None:
         """Nothing can be said of the time whose details were dropped; of a run that goes on that is
-        more each time, and then of no table."""
-        if self.dropped is None or self.dropped is self._seen_dropped:
-            return
-        self._seen_dropped = self.dropped
-        if self._range is None and self.dropped.until_ns > 0:
-            self.meta = {**self.meta, "start_real_ns": self.dropped.until_ns}
-        if "_database" in self.__dict__:  # else it is about to be made
-            publish_dropped(self._database, self.dropped)
+        more each time."""
+        dropped = self._files.dropped
+        if self._range is None and dropped is not None and dropped.until_ns > 0:
+            self.meta = {**self.meta, "start_real_ns": dropped.until_ns}
+
+    def _publish_steps(self) -> None:
+        """Makes `dropped_steps`, as of now."""
+        dropped = self._stored.dropped(SUMMED)
+        publish_steps(self._database, () if dropped is None else dropped.steps)
 
     def _regroup(self) -> None:
         """Tells groups apart whose ids come again, once."""
@@ -338,18 +313,13 @@ class Run:
                 self._database.execute(statement)
             self._loaded.add(table)  # at last: Ctrl-C in a notebook may end it
 
-    def _publish_names(self, database: duckdb.DuckDBPyConnection) -> None:
-        if self._files.manifest is not None and not self._files.rest:
-            publish_compacted_names(database, self._files.manifest.names)
-        else:
-            publish_names(database, self._files.names)
-
     @cached_property
     def _narrowed(self) -> Narrowed | None:
         if self._range is None:
             return None
+        stored = self._stored
         return Narrowed(
-            self._database, self._files.manifest, self._rows_of_table, self._rest, self._range
+            self._database, self._files.manifest, stored.of_files, stored.rest, self._range
         )
 
     def _load(self, name: str) -> None:
@@ -362,51 +332,9 @@ class Run:
             if self._narrowed is not None:
                 self._narrowed.make(name)
             else:
-                self._database.execute(f"CREATE OR REPLACE VIEW raw_{name} AS {self._whole(name)}")
+                rows = self._stored.shown(name)
+                self._database.execute(f"CREATE OR REPLACE VIEW raw_{name} AS {rows}")
             for statement in view_statements(TABLES[name]):
                 self._database.execute(statement)
         except duckdb.Error as error:
             raise unreadable(self.path / run_dir.PARQUET / name, error) from None
-
-    def _whole(self, name: str) -> str:
-        """All rows of a table, but those of a time whose details were dropped."""
-        sources = []
-        if self._files.manifest is not None:
-            parts = [part.path for part in self._files.manifest.tables[name]]
-            sources += [f"FROM {self._rows_of_table(name, parts)}"] if parts else []
-        if (rest := self._rest(name)) is not None:
-            sources.append(f"FROM {rest}")
-        whole = " UNION ALL BY NAME ".join(sources)
-        if self.dropped is None and run_dir.MAX_BYTES not in (self.meta.get("settings") or {}):
-            return whole
-        return f"FROM ({whole}) WHERE {shown(TABLES[name])}"
-
-    def _rows_of_table(self, name: str, files: Sequence[Path]) -> str:
-        return self._rows_of(files, (*TABLES[name].columns, PROCESS))
-
-    def _rows_of(self, files: Sequence[Path], columns: Sequence[Column]) -> str:
-        """The rows of compacted files. Errors: as `rows_of`."""
-        manifest = self._files.manifest
-        processes = 0 if manifest is None else len(manifest.processes)
-        return rows_of(self._database, files, columns, processes)
-
-    def _rest(self, name: str) -> str | None:
-        """The table of what is read from segments; None where nothing is. One that was not there
-        yet when the run was compacted has none, and is empty."""
-        manifest = self._files.manifest
-        if name not in self._files.rest and (manifest is None or manifest.tables[name]):
-            return None
-        if name not in self._registered:
-            self._registered.add(name)
-            self._register(name)
-        return f"stored_{name}"
-
-    def _register(self, name: str) -> None:
-        import pyarrow as pa
-
-        columns = self._read(name)
-        names = [c.name for c in TABLES[name].columns] + ["process"]
-        loaded = pa.table({n: pa.array(c) for n, c in zip(names, columns, strict=True)})
-        self._database.register(f"stored_{name}", loaded)
-        self._publish_names(self._database)  # the table may bring new ones
-        publish_processes(self._database, self.processes)

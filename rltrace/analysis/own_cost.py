@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from rltrace.analysis.activity import Activity
 from rltrace.analysis.devices import AGENT
-from rltrace.analysis.partial import sampled_share
 from rltrace.analysis.token_ids import NEVER, holds_token_ids, why_none
+from rltrace.trace.sampled import sampled_share
 from rltrace.trace.schema import CAPTURED_TOKENS, EVENT_TABLES, OF_ONE_SAMPLE
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def own_cost(run: Run, activity: Activity, recorded_until_ns: int) -> OwnCost:
     """The cost of tracing `run`; of an imported one, which was not traced, that of no event."""
     spans: Counter[int] = Counter(activity.spans_of_process)
     rows: Counter[int] = Counter()
-    sampled = sampled_share(run)
+    sampled = sampled_share(run.meta)
     for table in EVENT_TABLES.values():
         if table.name != "spans":
             marker = table.columns[0].name

@@ -47,6 +47,7 @@ from rltrace.analysis.whatif.predict import Source
 from rltrace.trace.duration import lasted_s
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.recorded import recorded_until
+from rltrace.trace.sampled import only_some, sampled_share
 
 if TYPE_CHECKING:
     from rltrace.hooks.figures import OwnFigure
@@ -63,8 +64,8 @@ class RunFacts:
     `laid_out` is whether that log told durations only, and not when they began, `means` whether
     these are means over several steps; `part` whether only some steps were asked for: times are of
     those. `token_ids` is whether the run holds those of samples, None: nobody asked; `no_token_ids`
-    is why it does not although it was asked to ("": it was not, or does). `as_of`: until when one
-    is known that goes on."""
+    is why it does not although it was asked to ("": it was not, or does). `sampled_share` of the
+    samples have rows (1.0: all). `as_of`: until when one is known that goes on."""
 
     id: str
     path: str
@@ -86,6 +87,7 @@ class RunFacts:
     part: bool
     token_ids: bool | None
     no_token_ids: str
+    sampled_share: float
     as_of: AsOf | None = None
 
 
@@ -258,7 +260,7 @@ def summarize(
         stages=rows,
         waits=waits(run, steps),
         verdict=verdict(seen, well, source if predict else None),
-        binding=find_binding(steps, breakdown, rows),
+        binding=find_binding(steps, breakdown, rows, only_some(run.meta)),
         critical_path=path,
         probe=probe,
         composition=composed,
@@ -327,6 +329,7 @@ def _facts(run: Run, activity: Activity, until: int) -> RunFacts:
         part=run.since_ns > 0,
         token_ids=held,
         no_token_ids=why_none(run) if held is False else "",
+        sampled_share=sampled_share(meta),
         as_of=as_of(run, until),
     )
 

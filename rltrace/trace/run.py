@@ -31,8 +31,16 @@ from rltrace.trace.recorded import recorded_until
 from rltrace.trace.refused import refused
 from rltrace.trace.regrouped import GROUPED, regrouped
 from rltrace.trace.regrouped import NAME as REGROUPED
+from rltrace.trace.sampled import sampled_share
 from rltrace.trace.schema import EVENT_TABLES, TABLES
-from rltrace.trace.signals import SAMPLE_REWARDS, WEIGHTS, reward_weights, signals, weights_table
+from rltrace.trace.signals import (
+    NO_SIGNALS,
+    SAMPLE_REWARDS,
+    WEIGHTS,
+    reward_weights,
+    signals,
+    weights_table,
+)
 from rltrace.trace.sources import pattern_of, quoted, unreadable
 from rltrace.trace.span_stages import SPAN_STAGES
 from rltrace.trace.stored import Stored
@@ -126,7 +134,9 @@ class Run:
                     self._regroup()
                 if name == "signals":
                     self._find("sample_lives", *LIVES)
-                    self._find("signals", signals(reward_weights(self.processes)))
+                    whole = sampled_share(self.meta) == 1.0
+                    made = signals(reward_weights(self.processes)) if whole else NO_SIGNALS
+                    self._find("signals", made)
                 if name in _LIVES:
                     self._find("sample_lives", *LIVES)
                 if name == "sample_verdicts":

@@ -7,6 +7,7 @@ is first asked for; a compacted run is read from its Parquet files and nothing i
 from __future__ import annotations
 
 import re
+import weakref
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -76,7 +77,12 @@ class Run:
         if self.goes_on:
             self._files.as_of_ns = self.opened_ns
         self.reach = read_reach(path, self._files.clocks)
-        self._stored = Stored(self._files, lambda: self._database, self._begin_after_dropped)
+        me = weakref.proxy(self)  # a run that nobody holds any more frees its database at once
+
+        def on_read() -> None:
+            me._begin_after_dropped()
+
+        self._stored = Stored(self._files, lambda: me._database, on_read)
         self._loaded: set[str] = set()
         self._range: Range | None = None
         self.cut_short = False

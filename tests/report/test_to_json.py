@@ -48,6 +48,7 @@ KEYS = {
             "generated_tokens",
             "trained_share",
             "losses",
+            "sampled_share",
             "handed_only",
             "useful_tokens_per_device_s",
         ),

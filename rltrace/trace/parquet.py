@@ -12,10 +12,12 @@ import os
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rltrace.trace.alone import alone
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.liveness import Liveness, heard_of_s
 from rltrace.trace.manifest import (
@@ -58,10 +60,22 @@ def compact(
     run: Run, progress: Callable[[str], None] | None = None, part_bytes: int = PART_BYTES
 ) -> Compaction:
     """Writes the Parquet files of a run; the segments stay. `progress` is told each table's name. A
-    part has rows of about `part_bytes`. A run of which all is compacted is left as it is. Errors:
-    `RltraceError` when the disk is full, or segments that were compacted are gone and others have
-    come."""
+    part has rows of about `part_bytes`. A run of which all is compacted is left as it is; one that
+    somebody compacts at this moment is waited for. Errors: `RltraceError` when the disk is full, or
+    segments that were compacted are gone and others have come."""
     folder = run.path / PARQUET
+    try:
+        folder.mkdir(exist_ok=True)
+        with alone(folder):
+            return _compacted(run, folder, progress, part_bytes)
+    except OSError as error:
+        raise RltraceError(f"cannot write {folder}: {error}") from None
+
+
+def _compacted(
+    run: Run, folder: Path, progress: Callable[[str], None] | None, part_bytes: int
+) -> Compaction:
+    """Errors: as `compact`, OSError."""
     before = {name: segment_bytes(run.path, name) for name in TABLES}
     known = read_manifest(run.path)
     ended = not _is_being_recorded(run)
@@ -70,15 +84,11 @@ def compact(
         if not grown:
             return Compaction(known.rows, before, _bytes(known), known.settled)
         _check_whole(run, known)
-    try:
-        folder.mkdir(exist_ok=True)
-        (folder / MANIFEST_FILE).unlink(missing_ok=True)  # from here on the segments are read
-        for old in folder.iterdir():
-            shutil.rmtree(old) if old.is_dir() else old.unlink()
-        said = _written(run.path, folder, ended, progress, part_bytes)
-        write_json(str(folder / MANIFEST_FILE), said)
-    except OSError as error:
-        raise RltraceError(f"cannot write {folder}: {error}") from None
+    (folder / MANIFEST_FILE).unlink(missing_ok=True)  # from here on the segments are read
+    for old in folder.iterdir():
+        shutil.rmtree(old) if old.is_dir() else old.unlink()
+    said = _written(run.path, folder, ended, progress, part_bytes)
+    write_json(str(folder / MANIFEST_FILE), said)
     found = read_manifest(run.path)
     if found is None:
         raise RltraceError(f"{folder} was changed while it was written: compact it again")
@@ -189,14 +199,16 @@ def _of_one_process(steps: Ints) -> Ints:
 def delete_segments(run: Path) -> None:
     """Deletes the segments of a compacted run. Errors: `RltraceError` when it is not compacted, or
     not all of it, as one that is still being recorded."""
-    manifest = read_manifest(run)
-    if manifest is None:
-        raise RltraceError(f"{run} is not compacted: its segments are all there is")
-    if not manifest.settled or any(manifest.has_rest(run, table) for table in TABLES):
-        raise RltraceError(f"{run} was still being recorded: its segments hold what has come since")
-    for table in TABLES:
-        for path in segment_files(run, table):
-            path.unlink()
+    with alone(run / PARQUET) if (run / PARQUET).is_dir() else nullcontext():
+        manifest = read_manifest(run)
+        if manifest is None:
+            raise RltraceError(f"{run} is not compacted: its segments are all there is")
+        if not manifest.settled or any(manifest.has_rest(run, table) for table in TABLES):
+            said = "its segments hold what has come since"
+            raise RltraceError(f"{run} was still being recorded: {said}")
+        for table in TABLES:
+            for path in segment_files(run, table):
+                path.unlink()
 
 
 def _is_being_recorded(run: Run) -> bool:

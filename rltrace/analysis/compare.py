@@ -23,6 +23,7 @@ from rltrace.analysis.bootstrap import Interval, differences, rate_ratio, ratio
 from rltrace.analysis.busy import busy
 from rltrace.analysis.cascade import Cascade, cascade
 from rltrace.analysis.chains import Seconds
+from rltrace.analysis.cut_short import whole_steps
 from rltrace.analysis.devices import Devices, count_devices
 from rltrace.analysis.differing import Difference, facts_that_differ, settings_that_differ
 from rltrace.analysis.freshness import freshness
@@ -163,6 +164,7 @@ def compare(first: Run, second: Run) -> Comparison:
 
 
 def _side(run: Run) -> _Side:
+    run = whole_steps(run)
     activity = read_activity(run)
     steps = find_steps(run, (activity.first_ns, activity.last_ns))
     breakdown = break_down(activity, steps)

@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from rltrace.analysis.activity import TABLE_OF, Activity, OpenSpan
 from rltrace.analysis.damage import Damaged, damaged
+from rltrace.analysis.known import known_until
 from rltrace.analysis.partial import PARTIAL
 from rltrace.hooks.recorder import COUNTED
 from rltrace.trace.dropped import Dropped
+from rltrace.trace.run_dir import RECORDING_STOPPED
 from rltrace.trace.vocabulary import STAGE_SYMBOLS, Stage, word
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
 
 _MANY = 8
-RECORDING_STOPPED = "recording-stopped"
 STEP_FAILED = "step-failed"
 """Kind of a step that an exception left, whose number is its target (`Health` says so)."""
 NOT_LOGGED = "not in the log"
@@ -38,7 +39,8 @@ class Unseen:
 @dataclass(frozen=True)
 class InProgress:
     """Open spans of one name: when the first began and how long that was before the recording
-    ended (`for_s`); `alive_s` is how long after the beginning the process gave its last sign."""
+    ended, as far as it is known to have been open (`for_s`); `alive_s` is how long after the
+    beginning the process gave its last sign."""
 
     name: str
     stage: str
@@ -138,6 +140,7 @@ def _in_progress(
     found = []
     for (name, stage, role), members in groups.items():
         first = min(members, key=lambda span: span.start_ns)
+        known_ns = known_until(run, first, recorded_until_ns)
         found.append(
             InProgress(
                 name=name,
@@ -145,7 +148,7 @@ def _in_progress(
                 processes=len({span.process for span in members}),
                 spans=len(members),
                 since_ns=first.start_ns,
-                for_s=(recorded_until_ns - first.start_ns) / 1e9,
+                for_s=(known_ns - first.start_ns) / 1e9,
                 alive_s=(first.last_sign_ns - first.start_ns) / 1e9,
                 role=role,
             )

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.liveness import Liveness
 from rltrace.trace.schema import TABLES
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ def unreadable(run: Run) -> str | None:
             f"{run.path}: nothing of what was recorded can be read: the files of "
             f"{', '.join(torn)} are damaged"
         )
-    lives = None if run.meta.get("end_real_ns") else Liveness().of_command(run.meta)
+    lives = None if run.meta.get("end_real_ns") else run.goes_on
     if run.processes or lives:
         return None
     begun = lives is None and not run.meta.get("end_real_ns")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rltrace.analysis.columns import alike, columns
-from rltrace.analysis.intervals import Bools, Ints
+from rltrace.analysis.intervals import Bools, Ints, places
 from rltrace.analysis.steps import Steps
 from rltrace.trace.vocabulary import Fate
 
@@ -35,15 +35,16 @@ class Samples:
     def __len__(self) -> int:
         return len(self.end_ns)
 
-    def take(self, chosen: Bools) -> Samples:
+    def take(self, chosen: Bools | Ints) -> Samples:
         """Those that are chosen."""
+        at = places(chosen)
         return Samples(
-            self.process[chosen],
-            self.group[chosen],
-            self.start_ns[chosen],
-            self.begin_ns[chosen],
-            self.end_ns[chosen],
-            self.env_ns[chosen],
+            self.process.take(at),
+            self.group.take(at),
+            self.start_ns.take(at),
+            self.begin_ns.take(at),
+            self.end_ns.take(at),
+            self.env_ns.take(at),
         )
 
 
@@ -85,23 +86,23 @@ class Followed:
         judged = of_sample | (verdicts.start_ns <= until_ns) & (verdicts.end_ns >= since_ns)
         kept[verdicts.sample[judged & (verdicts.sample >= 0)]] = True
         kept[self.awaited[kept]] = True
-        used = kept[self.used_sample]
+        used_at, judged_at, kept_at = places(kept[self.used_sample]), places(judged), places(kept)
         sample = np.append(np.where(kept, np.cumsum(kept) - 1, -1), -1)
         verdict = np.append(np.where(judged, np.cumsum(judged) - 1, -1), -1)
-        awaited = sample[self.awaited[kept]]
+        awaited = sample[self.awaited[kept_at]]
         return Followed(
-            samples.take(kept),
+            samples.take(kept_at),
             Verdicts(
-                sample[verdicts.sample[judged]],
-                verdicts.process[judged],
-                verdicts.start_ns[judged],
-                verdicts.end_ns[judged],
+                sample[verdicts.sample[judged_at]],
+                verdicts.process[judged_at],
+                verdicts.start_ns[judged_at],
+                verdicts.end_ns[judged_at],
             ),
-            verdict[self.verdict[kept]],
+            verdict[self.verdict[kept_at]],
             np.where(awaited >= 0, awaited, np.arange(len(awaited))),
             self.scored_by,
-            self.used_step[used],
-            sample[self.used_sample[used]],
+            self.used_step[used_at],
+            sample[self.used_sample[used_at]],
             self.linked_share,
         )
 
@@ -147,7 +148,7 @@ def _samples(run: Run) -> tuple[_Ids, Samples]:
         " from raw_grouped_trajectories where start_ns > 0 and end_ns >= start_ns",
     )
     order = np.lexsort((end, ids))
-    ids, places = ids[order], order
+    ids, at = ids[order], order
     new = np.ones(len(ids), np.bool_)
     new[1:] = (ids[1:] != ids[:-1]) | (ids[1:] == -1)
     if not new.all():
@@ -162,8 +163,8 @@ def _samples(run: Run) -> tuple[_Ids, Samples]:
         known = np.maximum.reduceat(np.where(group == -1, _NO_ID, group), begins)
         group = np.where(known == _NO_ID, -1, known)
         ids, process, end = ids[lasts], process[lasts], end[lasts]
-        places = np.arange(len(ids))
-    return _Ids(ids, places), Samples(
+        at = np.arange(len(ids))
+    return _Ids(ids, at), Samples(
         process=process,
         group=group,
         start_ns=start,

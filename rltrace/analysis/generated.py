@@ -71,19 +71,23 @@ def read_generated(run: Run, steps: Steps, placement: str = "") -> Generated:
     """Reads them once. One that several processes recorded lasts from its first to its last row."""
     within = ended_within(steps)
     found = run.sql(f"""
-        with ended as (
+        with several as materialized (
+            select trajectory from raw_trajectories where {within} and trajectory <> -1
+            group by trajectory having count(*) > 1),
+        ended as (
             select trajectory, min(start_ns) as start_ns, max(end_ns) as end_ns,
                    coalesce(max(nullif("group", -1)), -1) as "group",
                    max(response_tokens) as tokens,
                    min(first_token_ns) filter (first_token_ns > 0) as first_token_ns,
                    max(env_ns) as env_ns, max(preemptions) as preemptions, max(finish) as finish,
                    min(nullif(first_version, -1)) as first, max(nullif(last_version, -1)) as last
-            from raw_grouped_trajectories where {within} and trajectory <> -1 group by trajectory
+            from raw_grouped_trajectories where {within} and trajectory in (from several)
+            group by trajectory
             union all
             select trajectory, start_ns, end_ns, "group", response_tokens,
                    case when first_token_ns > 0 then first_token_ns end, env_ns, preemptions,
                    finish, nullif(first_version, -1), nullif(last_version, -1)
-            from raw_grouped_trajectories where {within} and trajectory = -1)
+            from raw_grouped_trajectories anti join several using (trajectory) where {within})
         select start_ns, end_ns, "group",
                nullif(tokens, -1)::double as tokens,
                case when first_token_ns >= start_ns and first_token_ns <= end_ns
@@ -93,18 +97,22 @@ def read_generated(run: Run, steps: Steps, placement: str = "") -> Generated:
                (nullif(finish, -1) in {_CUT})::double as cut_short,
                (nullif(finish, -1) = {int(Finish.LENGTH)})::double as at_limit,
                (first <> last)::double as mixed
-        from ended left join sample_verdicts using (trajectory) order by end_ns
+        from ended left join sample_verdicts using (trajectory)
     """).fetchnumpy()
+    order = np.argsort(found["end_ns"], kind="stable")
 
     def column(name: str) -> Floats:
-        return np.ma.filled(np.ma.asarray(found[name], np.float64), np.nan)
+        return np.ma.filled(np.ma.asarray(found.pop(name), np.float64), np.nan).take(order)
 
-    start, end = (np.asarray(found[name], np.int64) for name in ("start_ns", "end_ns"))
+    def whole(name: str) -> Ints:
+        return np.asarray(found.pop(name), np.int64).take(order)
+
+    start, end = whole("start_ns"), whole("end_ns")
     batch, in_batches = _batches(start, end, steps, placement)
     return Generated(
         start_ns=start,
         end_ns=end,
-        group=np.asarray(found["group"], np.int64),
+        group=whole("group"),
         tokens=column("tokens"),
         first_token_s=column("first_token_s"),
         env_s=column("env_s"),

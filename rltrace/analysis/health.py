@@ -58,7 +58,7 @@ def health(
         *partial(run),
         *crash(run, steps),
         *failed(run, steps),
-        *hang(run, steps, usual, recorded_until_ns),
+        *hang(run, activity, steps, usual, recorded_until_ns),
         *stuck_in_the_first(run, activity, steps, recorded_until_ns),
         *lost(run, activity, usual, recorded_until_ns),
         *killed(run, activity),

@@ -32,10 +32,16 @@ def partial(run: Run) -> list[Alarm]:
     return found
 
 
+def sampled_share(run: Run) -> float:
+    """The share of its samples that a run has rows of: all of them (1.0) but with `--sample`."""
+    share = (run.meta.get("settings") or {}).get(SAMPLED)
+    return float(share) if isinstance(share, int | float) and 0 < share < 1 else 1.0
+
+
 def _sampled(run: Run) -> list[Alarm]:
     """Where only some samples have rows, sums over samples are of those."""
-    share = (run.meta.get("settings") or {}).get(SAMPLED)
-    if not isinstance(share, (int, float)):
+    share = sampled_share(run)
+    if share == 1.0:
         return []
     says = f"{100 * share:g} % of the samples were recorded (--sample): counts of samples and of "
     says += "tokens are of those, groups are not whole, and of the whole nothing is judged by them"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rltrace.analysis.activity import Activity
-from rltrace.analysis.intervals import Bools, Intervals, Ints, joined, union
+from rltrace.analysis.intervals import Bools, Intervals, Ints, joined, places, union
 from rltrace.trace.vocabulary import Stage
 
 _CODES = 16
@@ -28,8 +28,9 @@ class Pieces:
 
     def take(self, chosen: Bools | Ints) -> Pieces:
         """Those that are chosen."""
+        at = places(chosen)
         return Pieces(
-            self.process[chosen], self.stage[chosen], self.start_ns[chosen], self.end_ns[chosen]
+            self.process.take(at), self.stage.take(at), self.start_ns.take(at), self.end_ns.take(at)
         )
 
 
@@ -44,9 +45,11 @@ def read_pieces(
     for since, until, process, stages in activity.of_processes(first, last):
         start = np.maximum(stages.start, max(since, first))
         end = np.minimum(stages.end, min(until, last))
-        kept = (end > start) & (stages.group != Stage.WAIT)
-        group = process[kept] * _CODES + stages.group[kept]
+        kept = places((end > start) & (stages.group != Stage.WAIT))
+        group = process.take(kept) * _CODES + stages.group.take(kept)
         alone = np.ones(len(group), np.bool_)
-        parts.append(Intervals(group, start[kept], end[kept], np.zeros_like(group), alone))
+        parts.append(
+            Intervals(group, start.take(kept), end.take(kept), np.zeros_like(group), alone)
+        )
     merged = union(joined(parts))
     return Pieces(merged.group // _CODES, merged.group % _CODES, merged.start, merged.end)

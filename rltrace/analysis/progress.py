@@ -20,10 +20,10 @@ from rltrace.analysis.alarm import (
     Alarm,
 )
 from rltrace.analysis.coverage import STEP_FAILED
+from rltrace.analysis.known import known_until, step_known_until
 from rltrace.analysis.steps import Steps
 from rltrace.analysis.stuck import Silence, Stuck, last_silence, stuck_in
 from rltrace.trace.ends import End, read_ends
-from rltrace.trace.liveness import Liveness
 from rltrace.trace.vocabulary import Stage
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def _killed_unseen(run: Run) -> bool:
         return False
     if run.meta.get("end_real_ns") is not None:  # the agent wrote it
         return True
-    return Liveness().of_command(run.meta) is False
+    return run.goes_on is False
 
 
 def failed(run: Run, steps: Steps) -> list[Alarm]:
@@ -105,7 +105,9 @@ def _errors(run: Run) -> dict[int, str]:
     }
 
 
-def hang(run: Run, steps: Steps, usual_s: float, until_ns: int) -> list[Alarm]:
+def hang(
+    run: Run, activity: Activity, steps: Steps, usual_s: float, recorded_until_ns: int
+) -> list[Alarm]:
     if np.isnan(usual_s) and not steps.whole_run:  # too few: by the longest, with its warm-up
         usual_s = max((window.length_s for window in steps.windows), default=float("nan"))
     if np.isnan(usual_s):
@@ -122,6 +124,7 @@ def hang(run: Run, steps: Steps, usual_s: float, until_ns: int) -> list[Alarm]:
     for number, start in steps.in_progress:
         if number in errors or start < last:
             continue
+        until_ns = step_known_until(run, activity, start, recorded_until_ns)
         open_until_ns = until_ns - int(ending_s * 1e9)
         inside = stuck_in(run, start, STALL_TIMES * usual_s, open_until_ns)
         stuck = inside is not None and inside.seconds > max(_STUCK_TIMES * usual_s, LEAST_HANG_S)
@@ -140,13 +143,16 @@ def _hang(number: int, times: float, inside: Stuck | None) -> Alarm:
     return Alarm("hang", ALARM, says)
 
 
-def stuck_in_the_first(run: Run, activity: Activity, steps: Steps, until_ns: int) -> list[Alarm]:
+def stuck_in_the_first(
+    run: Run, activity: Activity, steps: Steps, recorded_until_ns: int
+) -> list[Alarm]:
     """No step tells how long one takes: what tells is that nothing happens any more."""
     if not steps.none_complete:
         return []
     number, start = steps.in_progress[-1]
     if number in _errors(run):
         return []
+    until_ns = step_known_until(run, activity, start, recorded_until_ns)
     sign = max(start, activity.last_ns)
     names = tuple(s.name for s in activity.open_spans if s.stage is not Stage.STEP)
     silence: Silence | None = Silence(sign, until_ns, names)
@@ -172,14 +178,16 @@ def stuck_in_the_first(run: Run, activity: Activity, steps: Steps, until_ns: int
 
 
 def lost(run: Run, activity: Activity, usual_s: float, until_ns: int) -> list[Alarm]:
-    """Processes that fell silent in the middle of their work while others went on."""
+    """Processes that fell silent in the middle of their work while others went on, as far as the
+    processes are known: files are read, and brought, one after the other."""
     role_of = {process.number: process.role for process in run.processes}
     ends = read_ends(run.path, run.processes)
     silent = {
         span.process: span
         for span in activity.open_spans
         if span.stage not in _NO_HANG
-        and (activity.last_ns - span.last_sign_ns) / 1e9 > STALL_TIMES * usual_s
+        and (min(activity.last_ns, known_until(run, span, until_ns)) - span.last_sign_ns) / 1e9
+        > STALL_TIMES * usual_s
         and not (span.process in ends and ends[span.process].asked)
     }
     by_role: dict[str, list[str]] = {}

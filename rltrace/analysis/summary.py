@@ -14,6 +14,7 @@ from rltrace.analysis.cascade import Cascade, cascade
 from rltrace.analysis.composition import Composition
 from rltrace.analysis.coverage import Coverage, coverage
 from rltrace.analysis.critical_path import CriticalPath, critical_path, telling, well_known
+from rltrace.analysis.cut_short import whole_steps
 from rltrace.analysis.devices import AGENT, count_devices
 from rltrace.analysis.followed import follow
 from rltrace.analysis.for_samples import for_samples_s
@@ -22,6 +23,7 @@ from rltrace.analysis.freshness import Freshness, freshness
 from rltrace.analysis.goodput import Goodput
 from rltrace.analysis.group_signal import GroupSignal, group_signal
 from rltrace.analysis.health import Health, health
+from rltrace.analysis.known import AsOf, as_of, step_known_until
 from rltrace.analysis.own_cost import OwnCost, own_cost
 from rltrace.analysis.own_figures import ComparedFigure, compare_figures
 from rltrace.analysis.pace import find_pace
@@ -32,6 +34,7 @@ from rltrace.analysis.stages import StageRow, stage_rows
 from rltrace.analysis.staleness import Staleness
 from rltrace.analysis.syncs import Syncs
 from rltrace.analysis.tail import Tail, tail
+from rltrace.analysis.token_ids import holds_token_ids, why_none
 from rltrace.analysis.typical import TypicalStep, typical_step
 from rltrace.analysis.verdict import Verdict, verdict
 from rltrace.analysis.waits import Wait, waits
@@ -44,8 +47,6 @@ from rltrace.analysis.whatif.predict import Source
 from rltrace.trace.duration import lasted_s
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.recorded import recorded_until
-from rltrace.trace.run_dir import CAPTURE_TOKENS
-from rltrace.trace.schema import CAPTURED_TOKENS
 
 if TYPE_CHECKING:
     from rltrace.hooks.figures import OwnFigure
@@ -61,7 +62,9 @@ class RunFacts:
     an imported run was made of (empty for a traced one): its processes are not the job's.
     `laid_out` is whether that log told durations only, and not when they began, `means` whether
     these are means over several steps; `part` whether only some steps were asked for: times are of
-    those. `token_ids` is whether the run holds those of samples, None: nobody asked."""
+    those. `token_ids` is whether the run holds those of samples, None: nobody asked; `no_token_ids`
+    is why it does not although it was asked to ("": it was not, or does). `as_of`: until when one
+    is known that goes on."""
 
     id: str
     path: str
@@ -82,6 +85,8 @@ class RunFacts:
     means: bool
     part: bool
     token_ids: bool | None
+    no_token_ids: str
+    as_of: AsOf | None = None
 
 
 @dataclass(frozen=True)
@@ -164,7 +169,9 @@ def summarize(
     `lag_budget` is the largest lag in policy versions at which a token still counts as useful;
     `figures` are those of the framework's own to hold against what was traced; without `predict`
     no gain of a fix is predicted, which takes most of the time. `replayed` is what was read of the
-    run, at that price and budget, and its workload, where somebody has them already."""
+    run, at that price and budget, and its workload, where somebody has them already: of its
+    `whole_steps` where a process stopped recording, of which the summary is then."""
+    run = whole_steps(run)
     until = recorded_until(run)  # first: a job that goes on records more while tables are read
     parts = replayed[0] if replayed else parts_of(run, price_usd_per_hour, lag_budget)
     source = replayed[1] if replayed else _source(run, parts)
@@ -223,7 +230,10 @@ def summarize(
             generations=sum(steps.windows[i].generates for i in steps.whole_generations),
             parts=tuple(steps.windows[i].step for i in steps.unbroken if i not in counted),
             whole_run=steps.whole_run,
-            in_progress=tuple((n, (until - start) / 1e9) for n, start in steps.in_progress),
+            in_progress=tuple(
+                (n, (step_known_until(run, activity, start, until) - start) / 1e9)
+                for n, start in steps.in_progress
+            ),
             repeated=steps.repeated,
             step_s=spread(breakdown.steps_s[steady]),
             unattributed_s=spread(idle_s),
@@ -295,6 +305,7 @@ def _facts(run: Run, activity: Activity, until: int) -> RunFacts:
     start = meta.get("start_real_ns")
     began = start if isinstance(start, int) else activity.first_ns
     exit_code = meta.get("exit_code")
+    held = holds_token_ids(run)
     return RunFacts(
         id=str(meta.get("id") or run.path.name),
         path=str(run.path),
@@ -314,15 +325,10 @@ def _facts(run: Run, activity: Activity, until: int) -> RunFacts:
         laid_out=is_laid_out(run),
         means=isinstance(meta.get("imported"), dict) and "steps_a_mean" in meta["imported"],
         part=run.since_ns > 0,
-        token_ids=_token_ids(run),
+        token_ids=held,
+        no_token_ids=why_none(run) if held is False else "",
+        as_of=as_of(run, until),
     )
-
-
-def _token_ids(run: Run) -> bool | None:
-    """Whether the run holds token ids; None where it does not and nobody has asked."""
-    if run.has_rows(CAPTURED_TOKENS.name):
-        return True
-    return False if (run.meta.get("settings") or {}).get(CAPTURE_TOKENS) is True else None
 
 
 def _imported(source: object) -> str:

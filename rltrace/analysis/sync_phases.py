@@ -19,6 +19,7 @@ from rltrace.analysis.intervals import (
     by_number,
     innermost,
     of_spans,
+    places,
     union,
 )
 from rltrace.analysis.spread import Spread, spread
@@ -46,7 +47,10 @@ class _Rows:
         return len(self.start)
 
     def take(self, chosen: slice | Bools | Ints) -> _Rows:
-        return _Rows(*(column[chosen] for column in self.columns()))
+        if isinstance(chosen, slice):
+            return _Rows(*(column[chosen] for column in self.columns()))
+        at = places(chosen)
+        return _Rows(*(column.take(at) for column in self.columns()))
 
     def columns(self) -> tuple[Ints, ...]:
         return self.process, self.code, self.start, self.end, self.lane

@@ -10,6 +10,7 @@ import numpy as np
 
 from rltrace.analysis.activity import read_activity
 from rltrace.analysis.bootstrap import UNKNOWN, Interval, mean_ratio, rate_ratio, ratio
+from rltrace.analysis.cut_short import whole_steps
 from rltrace.analysis.freshness import freshness
 from rltrace.analysis.goodput import goodput
 from rltrace.analysis.staleness import staleness
@@ -45,6 +46,7 @@ class Pace:
 
 def pace(run: Run) -> Pace:
     """The pace of `run`."""
+    run = whole_steps(run)
     activity = read_activity(run)
     steps = find_steps(run, (activity.first_ns, activity.last_ns))
     steady = () if steps.whole_run else tuple(steps.windows[i] for i in steps.steady)

@@ -155,12 +155,17 @@ def doctor(run: Path | None, as_json: bool) -> None:
 @reads_a_run
 def compact(run: Run, delete_segments: bool, as_json: bool) -> None:
     """Turn a run into Parquet, for keeping: about a fifth of the size, and faster to read. Of a job
-    that goes on what has ended is turned, and its files are left alone."""
+    that goes on what has ended is turned, and its files are left alone; of a run at a URL the copy
+    here."""
     from dataclasses import asdict
 
     from rich import filesize
 
     from rltrace.trace import parquet
+    from rltrace.trace.fetched import brought_from
+
+    if delete_segments:
+        parquet.check_deletable(run)
 
     def progress(table: str) -> None:
         if not as_json and sys.stderr.isatty():
@@ -178,4 +183,6 @@ def compact(run: Run, delete_segments: bool, as_json: bool) -> None:
         kept = "" if delete_segments else "; the segments are kept (--delete-segments)"
         if not done.settled:
             kept = "; the job goes on, and the rest is read from its segments"
+        if (url := brought_from(run.path)) is not None:
+            kept = f"; this is a copy, and {url} stays as it is"
         say(f"{run.path}: {rows:,} rows, {sizes}{kept}")

@@ -13,6 +13,7 @@ import click
 
 import rltrace
 from rltrace.cli import completing
+from rltrace.cli.memory import reuse_freed
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.printable import visible
 
@@ -66,6 +67,7 @@ def opens_a_run(function: Callable[..., None]) -> Callable[..., None]:
     def command(run: Path | None, **options: Any) -> None:
         from rltrace.run.location import find_run
 
+        reuse_freed()
         function(run=rltrace.open_run(find_run(run)), **options)
 
     return command
@@ -79,6 +81,7 @@ def reads_a_run(function: Callable[..., None]) -> Callable[..., None]:
         from rltrace.run.location import find_run
         from rltrace.run.reading import open_readable
 
+        reuse_freed()
         function(run=open_readable(find_run(run)), **options)
 
     return command

@@ -17,7 +17,6 @@ from rltrace.report.damage_lines import dropped_lines
 from rltrace.report.plain_table import print_lines
 from rltrace.trace.dropped import Dropped
 from rltrace.trace.duration import lasted_s
-from rltrace.trace.liveness import Liveness
 from rltrace.trace.own_files import own_files
 from rltrace.trace.printable import visible
 from rltrace.trace.processes import Process
@@ -72,7 +71,7 @@ def inventory(run: Run) -> Inventory:
         processes=run.processes,
         problems=run.problems,
         imported=bool(run.meta.get("imported")),
-        running=None if run.meta.get("end_real_ns") else Liveness().of_command(run.meta),
+        running=None if run.meta.get("end_real_ns") else run.goes_on,
         unreadable=unreadable(run),
         dropped=run.dropped,
     )

@@ -43,14 +43,13 @@ class Entry:
 
 def entries(paths: list[Path]) -> list[Entry]:
     """What is known of each run without reading its tables; unreadable ones are listed as such."""
-    alive = Liveness()
-    return [_entry(path, alive) for path in paths]
+    return [_entry(path, Liveness(path)) for path in paths]
 
 
 def entries_at(url: str) -> list[Entry]:
     """What is known of each run in the folder at a URL, from what describes it; the number of its
     processes is not known without bringing it. Errors: `RltraceError`."""
-    from rltrace.trace.store import Store, child
+    from rltrace.trace.store import Store, child, unreached
 
     alive = Liveness()
     listed = []
@@ -61,7 +60,7 @@ def entries_at(url: str) -> list[Entry]:
             if meta is not None:
                 listed.append(_described(child(store.url, name), meta, None, alive))
     except OSError as error:
-        raise RltraceError(f"{url} cannot be read: {error}") from None
+        raise unreached(url, error) from None
     return sorted(listed, key=lambda entry: (entry.start_real_ns or 0, entry.path))
 
 

@@ -10,14 +10,17 @@ from __future__ import annotations
 import hashlib
 import os
 import posixpath
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from rltrace.trace.alone import alone
 from rltrace.trace.errors import RltraceError
+from rltrace.trace.liveness import is_brought
 from rltrace.trace.packs import MOST_PACKED_BYTES, NotAPack, apply, unpack
+from rltrace.trace.reach import SHIPPED
 from rltrace.trace.run_dir import (
     DROPPED,
     FETCHED_FILE,
@@ -32,7 +35,7 @@ from rltrace.trace.run_dir import (
     append_line,
     write_json,
 )
-from rltrace.trace.store import PACKS, PackName, Store, has_run, parse_pack_name
+from rltrace.trace.store import PACKS, PackName, Store, has_run, parse_pack_name, unreached
 from rltrace.trace.texts import parsed
 
 CACHE_VARIABLE = "RLTRACE_CACHE"
@@ -40,6 +43,8 @@ CACHE_VARIABLE = "RLTRACE_CACHE"
 
 _SAVE_EVERY = 64  # packs
 _MERGED_MEANWHILE = 5  # times that the agent merges packs while they are read
+_COMING_S = 60.0  # after its end, what a run has not shipped is on its way
+_WAIT_S, _WAIT_EVERY_S = 10.0, 1.0  # for that, which most often takes a few seconds
 _NAMED = 5  # processes of a node that is told of
 _PLAIN = (*FOLDERS, DROPPED, PARQUET)
 
@@ -50,8 +55,8 @@ Tell = Callable[[int, int], None]
 def fetch(url: str, tell: Tell = lambda done, of: None) -> Path:
     """Brings what is new of the run at `url`; its directory here. Errors: `RltraceError` where
     there is none, or it cannot be reached; OSError of the disk here."""
-    store = Store(url)
     try:
+        store = Store(url)
         if not has_run(store):
             raise RltraceError(_no_run(store))
         folder = cached(url)
@@ -59,7 +64,7 @@ def fetch(url: str, tell: Tell = lambda done, of: None) -> Path:
         with alone(folder):
             _bring(store, folder, tell)
     except OSError as error:
-        raise RltraceError(f"{url} cannot be read: {error}") from None
+        raise unreached(url, error) from None
     return folder
 
 
@@ -71,30 +76,46 @@ def cached(url: str) -> Path:
     return Path(os.environ.get(CACHE_VARIABLE) or default).absolute() / mark / name
 
 
+def brought_from(folder: Path) -> str | None:
+    """The URL that a run's directory was brought from; None of one that was not."""
+    if not is_brought(folder):
+        return None
+    return str(_read_told(folder / FETCHED_FILE).get("url") or "a run at a URL")
+
+
 def _no_run(store: Store) -> str:
     runs = [name for name in store.folders() if store.get(f"{name}/{RUN_FILE}") is not None]
     if not runs:
         return f"{store.url} holds no run"
-    return f"{store.url} holds {len(runs)} runs and is none: `rltrace ls {store.url}` lists them"
+    number = "a run" if len(runs) == 1 else f"{len(runs)} runs"
+    return f"{store.url} is no run, but holds {number}: `rltrace ls {store.url}` lists them"
 
 
 def _bring(store: Store, folder: Path, tell: Tell) -> None:
     for name in FOLDERS:
         (folder / name).mkdir(exist_ok=True)
-    packs = store.sizes(PACKS)
     known = _read_told(folder / FETCHED_FILE)
-    if packs:
+    known["url"] = store.url
+    _bring_nodes(store, folder)  # first: what they say is there comes with the packs
+    if packs := store.sizes(PACKS):
         problems = _bring_merging(store, folder, packs, known, tell)
-        _bring_nodes(store, folder)
     else:
         problems = _bring_files(store, folder, known, tell)
     run = store.get_json(RUN_FILE)
+    give_up = time.monotonic() + _WAIT_S
+    while packs and _is_over(run) and _lacking(folder):  # the last of it comes after its end
+        _bring_nodes(store, folder)
+        problems = _bring_merging(store, folder, store.sizes(PACKS), known, tell)
+        run = store.get_json(RUN_FILE)
+        if not _is_coming(run) or not _lacking(folder) or time.monotonic() > give_up:
+            break
+        time.sleep(_WAIT_EVERY_S)
     if run is None:
         raise RltraceError(f"{store.url}/{RUN_FILE} is not a run's description")
     told = folder / PROBLEMS / "(shipping).jsonl"
     told.unlink(missing_ok=True)
-    if run.get("end_real_ns") is not None:
-        problems += _not_whole(folder, known.get("whose", {}))
+    if _is_over(run):
+        problems += _not_whole(folder, known.get("whose", {}), run)
     for problem in problems:
         append_line(str(told), problem)
     write_json(f"{folder}/{RUN_FILE}", run)
@@ -166,10 +187,28 @@ def _bring_packs(
 
 
 def _bring_nodes(store: Store, folder: Path) -> None:
+    """Brings what the nodes say of themselves. What a node says is there is among the packs that
+    are listed afterwards."""
     for name in store.sizes(NODES):
         told = store.get_json(f"{NODES}/{name}")
         if told is not None and _is_plain(f"{NODES}/{name}"):
             write_json(f"{folder}/{NODES}/{name}", told)
+
+
+def _is_over(run: Mapping[str, Any] | None) -> bool:
+    return run is not None and run.get("end_real_ns") is not None
+
+
+def _is_coming(run: Mapping[str, Any] | None) -> bool:
+    """Whether a run ended so short a time ago that what has not come is on its way."""
+    ended_ns = None if run is None else run.get("end_real_ns")
+    return isinstance(ended_ns, int) and 0 <= time.time_ns() - ended_ns < _COMING_S * 1e9
+
+
+def _lacking(folder: Path) -> list[Path]:
+    """The files of the nodes whose agents have not said that all of theirs is there."""
+    files = sorted((folder / NODES).glob("*.json"))
+    return [path for path in files if _read_told(path).get(SHIPPED) is False]
 
 
 def _bring_files(
@@ -197,13 +236,13 @@ def _is_plain(name: str) -> bool:
     return len(parts) == 2 and parts[0] in _PLAIN and not parts[1].startswith(".")
 
 
-def _not_whole(folder: Path, whose: dict[str, str]) -> Iterator[dict[str, str]]:
+def _not_whole(
+    folder: Path, whose: dict[str, str], run: Mapping[str, Any]
+) -> Iterator[dict[str, str]]:
     """The nodes of a run that is over whose agents have not said that all of theirs is there, with
     the processes that ran on them."""
-    for path in sorted((folder / NODES).glob("*.json")):
+    for path in _lacking(folder):
         node = _read_told(path)
-        if node.get("shipped") is not False:
-            continue
         names = []
         for who in sorted(who for who, name in whose.items() if name == path.stem):
             process = _read_told(folder / PROCESS / f"{who}.json")
@@ -211,9 +250,10 @@ def _not_whole(folder: Path, whose: dict[str, str]) -> Iterator[dict[str, str]]:
                 names.append(f"{process.get('role') or 'a process'} (pid {process.get('pid')})")
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         named = ", ".join(names[:_NAMED]) or "nobody"
+        asked = "the job has just ended: ask again in a minute. If the same is said then, "
         detail = (
-            f"what {named}{more} recorded there may not all have come: the node was lost, or "
-            f"`rltrace ship {node.get('directory')}` there brings the rest"
+            f"what {named}{more} recorded there may not all have come: {asked * _is_coming(run)}"
+            f"the node was lost, or `rltrace ship {node.get('directory')}` there brings the rest"
         )
         yield {"what": NOT_WHOLE, "target": str(node.get("host")), "detail": detail}
 

@@ -6,6 +6,8 @@ list for the whole run. What cannot be read is named among the problems and skip
 
 from __future__ import annotations
 
+from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import numpy as np
 
 from rltrace.trace import run_dir
 from rltrace.trace.alignment import NodeClock, align, pair_of, read_clock_files
+from rltrace.trace.clock import monotonic_ns, node_id
 from rltrace.trace.counted import make_unknown
 from rltrace.trace.dropped import Dropped, dropped_bytes, read_dropped
 from rltrace.trace.manifest import Manifest, read_manifest
@@ -36,12 +39,16 @@ class RunFiles:
     more than was compacted (of a run that was not: all); `clocks` say how a node's monotonic clock
     maps to the run's time; `names` number every text that a table read so far refers to; `dropped`
     is what was dropped to keep the run small, or None. Of a run that is `capped`, kept small, each
-    row says which segment it was stored in, by the `segments` of its table.
+    row says which segment it was stored in, by the `segments` of its table. What was recorded after
+    `as_of_ns` (Unix ns; None: no such moment) is not read: processes are read one after the other,
+    while they go on.
     """
 
     def __init__(self, path: Path, meta: dict[str, Any]) -> None:
         self.path = path
+        self._meta = meta
         self.problems: list[dict[str, Any]] = []
+        self.as_of_ns: int | None = None
         self.manifest: Manifest | None = read_manifest(path)
         self.rest = frozenset(
             table
@@ -71,6 +78,15 @@ class RunFiles:
             or (self.manifest is not None and self.manifest.has_segments)
         )
 
+    def now_ns(self) -> int:
+        """This moment on the run's time line (Unix ns), by the clock of this node's rows, too,
+        where it is one of the run's: none that is stored is later."""
+        now_ns = run_dir.now_ns(self._meta)
+        clock = self.clocks.get(node_id())
+        if clock is None:
+            return now_ns
+        return max(now_ns, int(clock.to_unix(np.array([monotonic_ns()], np.int64))[0]))
+
     def note_dropped(self) -> bool:
         """Looks what has been dropped by now; whether that is more than at the look before. The
         agent of a run that goes on writes it down, and then deletes the file: to be asked after
@@ -90,6 +106,8 @@ class RunFiles:
         taken = None if self.manifest is None else self.manifest.taken.get(name)
         parts: list[Columns] = []
         for segment in read_segments(self.path / name, table, taken):
+            if self._began_since(segment.who):
+                continue
             if segment.problem:
                 self.problem("torn-file", f"{name}/{segment.path.name}", segment.problem)
             if segment.rows:
@@ -102,9 +120,28 @@ class RunFiles:
         self.note_dropped()
         if parts:
             columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-            return self._without_negative(name, columns)
+            return self._without_negative(name, self._as_of(name, columns))
         none = [np.empty(0, np.int32) for _ in range(1 + self.capped)]
         return [*joined(table, []), *none]
+
+    def _as_of(self, name: str, columns: Columns) -> Columns:
+        """The rows that there were at that moment, where one was set; spans as they were."""
+        if self.as_of_ns is None:
+            return columns
+        there = columns[0] <= self.as_of_ns
+        if not there.all():
+            columns = [column[there] for column in columns]
+        if name == "spans":
+            end = [column.name for column in TABLES[name].columns].index("end_ns")
+            columns[end][columns[end] > self.as_of_ns] = -1
+        return columns
+
+    def _began_since(self, who: str) -> bool:
+        """Whether a process has introduced itself since the processes were read, of a run that goes
+        on."""
+        if self.as_of_ns is None or who in self._numbers:
+            return False
+        return (self.path / run_dir.PROCESS / f"{who}.json").exists()
 
     def has_rows(self, name: str) -> bool:
         """Whether a table has any row in its segments."""
@@ -112,6 +149,15 @@ class RunFiles:
             any(batches.each(lambda batch: bool(batch.stored.any())))
             for batches in segments_in(self.path / name, TABLES[name])
         )
+
+    def rows_of_processes(self, name: str) -> Counter[int]:
+        """About how many rows of a table each process has in its segments, which are not read."""
+        rows: Counter[int] = Counter()
+        for batches in segments_in(self.path / name, TABLES[name]):
+            found = sum(batches.each(lambda batch: batch.stored_rows if batch.rows else 0))
+            if found:
+                rows[self.number_of(batches.who)] += found
+        return rows
 
     def _without_negative(self, name: str, columns: Columns) -> Columns:
         """What is counted is not below zero: such values are unknown, and a problem says so."""
@@ -178,6 +224,8 @@ class RunFiles:
         parents = roles_of_parents(facts)
         for who in order:
             self._add_process(who, facts.get(who, {}), parents.get(who))
+            if (told := facts.get(who, {}).get(run_dir.RECORDING_STOPPED)) is not None:
+                self._add_stopped(who, told)
 
     def _add_process(self, who: str, facts: dict[str, Any], child_of: str | None = None) -> Process:
         process = described(len(self.processes), who, facts, self.clocks, child_of)
@@ -185,12 +233,26 @@ class RunFiles:
         self._numbers[who] = process.number
         return process
 
+    def _add_stopped(self, who: str, told: dict[str, Any]) -> None:
+        """That a process stopped recording, where the disk had no room for a line that says so."""
+        with suppress(ValueError, TypeError):
+            problem = problem_of({**told, "what": run_dir.RECORDING_STOPPED, "who": who})
+            self.problems.append(self._dated(problem, who))
+
+    def _dated(self, problem: dict[str, Any], who: str) -> dict[str, Any]:
+        """A problem of a process, when it came on the time line of the run where that is known."""
+        at, number = problem.get("monotonic_ns"), self._numbers.get(who)
+        clock = None if number is None else self.clocks.get(self.processes[number].node)
+        if at is None or clock is None:
+            return problem
+        return {**problem, "real_ns": int(clock.to_unix(np.array([at], np.int64))[0])}
+
     def _read_problem_files(self) -> None:
         for path in self._own(run_dir.PROBLEMS, ".jsonl"):
             counted: dict[str, dict[str, Any]] = {}
             for line in self._lines(run_dir.PROBLEMS, path):
                 try:
-                    problem = {**problem_of(parsed(line)), "who": path.stem}
+                    problem = {**self._dated(problem_of(parsed(line)), path.stem), "who": path.stem}
                     if "times" not in problem:
                         self.problems.append(problem)
                     elif (target := str(problem.get("target"))) in counted:

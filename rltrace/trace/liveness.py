@@ -11,10 +11,10 @@ import socket
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rltrace.trace.clock import node_id
-from rltrace.trace.run_dir import CLOCKS, NAMES, NODES, PROCESS
+from rltrace.trace.run_dir import CLOCKS, FETCHED_FILE, NAMES, NODES, PROCESS, read_described
 
 if TYPE_CHECKING:
     from rltrace.trace.processes import Process
@@ -27,16 +27,19 @@ _TOLD = (CLOCKS, NODES, PROCESS, NAMES)  # what an agent, or a process that begi
 
 
 class Liveness:
-    """Asks `/proc` of the node that this process is on."""
+    """Asks `/proc` of the node that this process is on, of the run in a directory. Of one that was
+    brought from a URL nobody here can tell: what its processes do is known as of when it came."""
 
-    def __init__(self) -> None:
+    def __init__(self, run: Path | None = None) -> None:
         self.node = node_id()
+        self._is_here = run is None or not is_brought(run)
         self._host = socket.gethostname()
 
     def of_process(self, process: Process) -> bool | None:
         """Whether a process lives; None where nobody here can tell."""
         started = process.facts.get("start_ns")
-        if process.node != self.node or process.host != self._host or not isinstance(started, int):
+        is_here = self._is_here and process.node == self.node and process.host == self._host
+        if not is_here or not isinstance(started, int):
             return None
         began_ns = began_at(process.pid)
         return began_ns is not None and began_ns <= started + _SLACK_NS
@@ -51,7 +54,7 @@ class Liveness:
         pids = [pid for key in ("command_pid", "wrap_pid") if isinstance(pid := meta.get(key), int)]
         if meta.get("node") != self.node or meta.get("host", self._host) != self._host:
             return None
-        if not pids or not isinstance(started, int):
+        if not pids or not isinstance(started, int) or not self._is_here:
             return None
         began = [began_ns for pid in pids if (began_ns := began_at(pid)) is not None]
         return any(began_ns + real_ns <= started + _BEGINS_WITHIN_NS for began_ns in began)
@@ -65,6 +68,22 @@ def heard_of_s(run: Path) -> float:
         with suppress(OSError), os.scandir(run / folder) as found:
             at += [entry.stat(follow_symlinks=False).st_mtime for entry in found]
     return max(at)
+
+
+def described_alive(run: Path) -> tuple[dict[str, Any], bool | None]:
+    """What describes the run in a directory, and whether it goes on; None where nobody here can
+    tell. It is not over unless it says so, or nobody is left who would: its end is written before
+    the last of them is gone, so it is looked for once more. Errors: as `read_described`."""
+    meta = read_described(str(run))
+    if meta.get("end_real_ns") is not None:
+        return meta, False
+    lives = Liveness(run).of_command(meta)
+    return (read_described(str(run)) if lives is False else meta), lives
+
+
+def is_brought(run: Path) -> bool:
+    """Whether a run's directory was brought from a URL."""
+    return (run / FETCHED_FILE).exists()
 
 
 def began_at(pid: int) -> int | None:

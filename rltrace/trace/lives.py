@@ -69,15 +69,18 @@ LIVES = (
     fates as (
         select trajectory, min(time_ns) as time_ns,
                coalesce(arg_min(version, time_ns) filter (fate = 0), -1) as version,
+               min(time_ns) filter (fate <> 1) as used_ns,
                min(nullif(fate, -1)) as fate, max(nullif(tokens, -1)) as tokens,
                count(*) > 1 as again
         from told_uses where time_ns > 0 and trajectory <> -1 group by trajectory
         union all
-        select null, time_ns, version, nullif(fate, -1), nullif(tokens, -1), false
+        select null, time_ns, version,
+               case when fate <> 1 then time_ns end, nullif(fate, -1), nullif(tokens, -1), false
         from told_uses where time_ns > 0 and trajectory = -1)
     select coalesce(g.trajectory, f.trajectory) as trajectory, g.end_ns is not null as is_generated,
            "group", first_version, last_version, response_tokens, finish, end_ns, token_ids,
-           logprobs, time_ns is not null as is_met, time_ns, version, fate, tokens, again
+           logprobs, time_ns is not null as is_met, time_ns, used_ns, version, fate,
+           tokens, again
     from generated g full join fates f on g.trajectory = f.trajectory""",
 )
 VERDICTS = """
@@ -93,4 +96,5 @@ when the first began, and whether one of them failed."""
 """Tables and views: `sample_lives` has a row for each sample that was generated (`is_generated`) or
 that the learner met (`is_met`): what is unknown is NULL, but a `version` is -1; `trajectory` is
 NULL where it had no id, and such a sample is never both. `again`: the learner met it several times.
-`told_uses` are the uses with their versions as far as they are known."""
+`used_ns` is when the learner first met it and did not find it stale (1). `told_uses` are the uses
+with their versions as far as they are known."""

@@ -12,13 +12,13 @@ import os
 import shutil
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rltrace.trace.alone import alone
-from rltrace.trace.errors import RltraceError
+from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.fetched import brought_from
 from rltrace.trace.liveness import Liveness, heard_of_s
 from rltrace.trace.manifest import (
     LOADING_PROBLEMS,
@@ -61,12 +61,12 @@ def compact(
 ) -> Compaction:
     """Writes the Parquet files of a run; the segments stay. `progress` is told each table's name. A
     part has rows of about `part_bytes`. A run of which all is compacted is left as it is; one that
-    somebody compacts at this moment is waited for. Errors: `RltraceError` when the disk is full, or
-    segments that were compacted are gone and others have come."""
+    somebody compacts at this moment is waited for. Errors: `RltraceError` when the disk is full,
+    which leaves none of them there, or segments that were compacted are gone and others have
+    come."""
     folder = run.path / PARQUET
     try:
-        folder.mkdir(exist_ok=True)
-        with alone(folder):
+        with alone(run.path):
             return _compacted(run, folder, progress, part_bytes)
     except OSError as error:
         raise RltraceError(f"cannot write {folder}: {error}") from None
@@ -84,11 +84,16 @@ def _compacted(
         if not grown:
             return Compaction(known.rows, before, _bytes(known), known.settled)
         _check_whole(run, known)
+    folder.mkdir(exist_ok=True)
     (folder / MANIFEST_FILE).unlink(missing_ok=True)  # from here on the segments are read
     for old in folder.iterdir():
         shutil.rmtree(old) if old.is_dir() else old.unlink()
-    said = _written(run.path, folder, ended, progress, part_bytes)
-    write_json(str(folder / MANIFEST_FILE), said)
+    try:
+        said = _written(run.path, folder, ended, progress, part_bytes)
+        write_json(str(folder / MANIFEST_FILE), said)
+    except BaseException:  # a part of it takes room on a full disk, and nobody reads it
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
     found = read_manifest(run.path)
     if found is None:
         raise RltraceError(f"{folder} was changed while it was written: compact it again")
@@ -199,16 +204,27 @@ def _of_one_process(steps: Ints) -> Ints:
 def delete_segments(run: Path) -> None:
     """Deletes the segments of a compacted run. Errors: `RltraceError` when it is not compacted, or
     not all of it, as one that is still being recorded."""
-    with alone(run / PARQUET) if (run / PARQUET).is_dir() else nullcontext():
+    with alone(run):
         manifest = read_manifest(run)
         if manifest is None:
             raise RltraceError(f"{run} is not compacted: its segments are all there is")
         if not manifest.settled or any(manifest.has_rest(run, table) for table in TABLES):
-            said = "its segments hold what has come since"
-            raise RltraceError(f"{run} was still being recorded: {said}")
+            said = f"{run} was still being recorded: its segments hold what has come since"
+            raise RltraceError(said, WRONG_USAGE)
         for table in TABLES:
             for path in segment_files(run, table):
                 path.unlink()
+
+
+def check_deletable(run: Run) -> None:
+    """Errors: `RltraceError` for a run whose segments cannot be deleted, however it is compacted:
+    one that goes on, or that was brought from a URL, from which more may come."""
+    if (url := brought_from(run.path)) is not None:
+        said = f"{run.path} is a copy of {url}, to which the next command adds what has come there"
+        raise RltraceError(f"{said}: compact it without --delete-segments", WRONG_USAGE)
+    if _is_being_recorded(run):
+        said = f"{run.path} is still being recorded, into its segments: leave out --delete-segments"
+        raise RltraceError(f"{said}, or ask again once it has ended", WRONG_USAGE)
 
 
 def _is_being_recorded(run: Run) -> bool:
@@ -216,7 +232,7 @@ def _is_being_recorded(run: Run) -> bool:
     have ended before: what its command left in the background goes on recording), or the run has
     not ended and nobody here can tell whether it goes on, on another node or in another container,
     unless it has long been silent."""
-    liveness = Liveness()
+    liveness = Liveness(run.path)
     processes = [p for p in run.processes if p.role != "agent" and p.pid != os.getpid()]
     if any(liveness.of_process(process) for process in processes):
         return True

@@ -44,6 +44,15 @@ GROUPED = (
 
 ADVANTAGE_KNOWN = (int(Fate.TRAINED), int(Fate.ZERO_ADVANTAGE))
 """Fates of samples whose group was complete."""
+_SUSPECT = f"""
+SELECT 1 FROM raw_trajectories t LEFT JOIN (
+    SELECT trajectory, time_ns FROM raw_uses
+    WHERE time_ns > 0 AND trajectory <> -1 AND fate IN {ADVANTAGE_KNOWN}) u USING (trajectory)
+WHERE start_ns > 0 AND trajectory <> -1 AND "group" <> -1 GROUP BY "group"
+HAVING max(start_ns) >= min(greatest(start_ns, end_ns)) OR max(start_ns) > min(time_ns) LIMIT 1
+"""
+# Row by row, which costs a fifth of putting samples together of their rows: where nothing is found
+# the samples of each group began before any ended, and before the advantage of any was known.
 _CANDIDATES = f"""
 WITH s AS (
     SELECT trajectory, max(nullif("group", -1)) AS g, min(start_ns) AS began_ns,
@@ -107,9 +116,9 @@ class _Round:
 def regrouped(database: duckdb.DuckDBPyConnection, starts: Callable[[], list[int]]) -> pa.Table:
     """The table, of a database with `raw_trajectories` and `raw_uses`. `starts` gives when the
     steps began (Unix ns, in order); it is asked only where that matters."""
-    import pyarrow as pa
-
     # An id of one round of overlapping samples, as almost all are, needs no further look.
+    if database.execute(_SUSPECT).fetchone() is None:
+        return _table([])
     found = database.execute(
         f"{_CANDIDATES} SELECT trajectory, g, began_ns, ended_ns, version, known_ns, first_use,"
         " last_use FROM j WHERE g IN (SELECT g FROM seen WHERE again)"
@@ -120,7 +129,12 @@ def regrouped(database: duckdb.DuckDBPyConnection, starts: Callable[[], list[int
         rest = f"{_CANDIDATES} SELECT samples FROM seen WHERE again IS NOT TRUE"
         return [n for (n,) in database.execute(rest).fetchall()]
 
-    changed = told_apart([GroupedSample(*row) for row in found], starts, sizes)
+    return _table(told_apart([GroupedSample(*row) for row in found], starts, sizes))
+
+
+def _table(changed: list[tuple[int, int, int]]) -> pa.Table:
+    import pyarrow as pa
+
     columns = list(zip(*changed, strict=True)) or [(), (), ()]
     names = ("trajectory", "group", "round")
     return pa.table(

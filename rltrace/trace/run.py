@@ -7,6 +7,7 @@ is first asked for; a compacted run is read from its Parquet files and nothing i
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property
@@ -19,10 +20,12 @@ from rltrace.trace.dropped import SUMMED, Dropped
 from rltrace.trace.dropped_tables import DROPPED_STEPS, publish_steps
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.files import RunFiles
+from rltrace.trace.liveness import described_alive
 from rltrace.trace.lives import LIVES, VERDICTS
 from rltrace.trace.narrowed import Narrowed, Range
 from rltrace.trace.processes import Process
 from rltrace.trace.questions import only_asks
+from rltrace.trace.reach import read_reach
 from rltrace.trace.real_times import EVER_NS
 from rltrace.trace.recorded import recorded_until
 from rltrace.trace.refused import refused
@@ -51,16 +54,24 @@ class Run:
     """A run's metadata, processes and tables.
 
     `problems` lists, as dicts with "what" and "target", the files that could not be read whole and
-    everything that the traced processes could not record.
+    everything that the traced processes could not record. `cut_short`: it was narrowed to what was
+    recorded before a process stopped recording. `goes_on` is whether it was still recorded when it
+    was opened (None: nobody here can tell), which was at `opened_ns` (Unix ns); `reach` is until
+    when it is known where it was brought from a URL and more is to come.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.meta = run_dir.read_described(str(path))
+        self.meta, self.goes_on = described_alive(path)
         self._files = RunFiles(path, self.meta)
+        self.opened_ns = self._files.now_ns()
+        if self.goes_on:
+            self._files.as_of_ns = self.opened_ns
+        self.reach = read_reach(path, self._files.clocks)
         self._stored = Stored(self._files, lambda: self._database, self._begin_after_dropped)
         self._loaded: set[str] = set()
         self._range: Range | None = None
+        self.cut_short = False
         self._begin_after_dropped()
 
     @property
@@ -162,19 +173,25 @@ class Run:
             raise unreadable(self.path / run_dir.PARQUET, error) from None
         return [step for step in steps if None not in step and 0 < step[1] < EVER_NS]
 
-    def narrow(self, to: Range) -> None:
+    @property
+    def range(self) -> Range | None:
+        """The range of time that it was narrowed to."""
+        return self._range
+
+    def narrow(self, to: Range, cut_short: bool = False) -> None:
         """From now on the tables hold the rows of a range of time, and `meta` says that the run
-        lasted as long. To be called before anything else is asked."""
-        self._range = to
+        lasted as long; where it was only `cut_short`, how it ended and when is still of it. To be
+        called before anything else is asked."""
+        self._range, self.cut_short = to, cut_short
         started, ended = self.meta.get("start_real_ns"), self.meta.get("end_real_ns")
-        self.meta = {
-            **self.meta,
-            "start_real_ns": max(started, to.since_ns) if isinstance(started, int) else to.since_ns,
-        }
-        if not to.goes_on:  # how the command ended says nothing of it: it went on
-            self.meta |= {"end_real_ns": to.until_ns, "exit_code": None, "command_pid": None}
+        if to.since_ns > 0:
+            since = max(started, to.since_ns) if isinstance(started, int) else to.since_ns
+            self.meta = {**self.meta, "start_real_ns": since}
+        if not to.goes_on and not cut_short:  # how the command ended says nothing of it: it went on
+            over = {"end_real_ns": to.until_ns, "exit_code": None, "command_pid": None}
+            self.meta = {**self.meta, **over}
         elif isinstance(ended, int):
-            self.meta["end_real_ns"] = max(ended, to.since_ns)
+            self.meta = {**self.meta, "end_real_ns": max(ended, to.since_ns)}
 
     @property
     def since_ns(self) -> int:
@@ -209,6 +226,14 @@ class Run:
         if manifest is not None and manifest.rows[table]:
             return True
         return table in self._files.rest and self._files.has_rows(table)
+
+    def rows_of_processes(self, table: str) -> Counter[int]:
+        """About how many rows of a table each process stored, of the whole run, as far as they are
+        still there; what is in segments is not read for it."""
+        if not self.is_compacted:
+            return self._files.rows_of_processes(table)
+        query = f"SELECT process, count(*) FROM raw_{table} GROUP BY process"
+        return Counter(dict(self.sql(query).fetchall()))
 
     @cached_property
     def spans(self) -> duckdb.DuckDBPyRelation:

@@ -34,6 +34,12 @@ _LOCAL = ("file", "local")
 _OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "az", "abfs", "adl", "oss", "ocilake", "oci", "hf"}
 _MOST_TOLD_BYTES = 1 << 20  # of a file that describes a run or a node
 _AT_ONCE = 16
+_LONGEST_SAID = 300  # characters of what a filesystem's library says
+_LACKS_CREDENTIALS = re.compile(r"credential|forbidden|access ?denied|unauthori[sz]ed", re.I)
+_CREDENTIALS = (
+    "credentials are taken from where the filesystem's own tools take them (the environment, "
+    "~/.aws, ...)"
+)
 
 
 def is_url(text: str) -> bool:
@@ -54,33 +60,51 @@ def check_url(url: str) -> str:
         raise RltraceError(message, WRONG_USAGE)
     parts = urlsplit(url)
     if parts.password or (parts.username and parts.scheme.startswith("s3")):
-        raise RltraceError(
-            "the URL holds credentials, and it is kept with the run: give them as the filesystem's "
-            "own tools take them (the environment, ~/.aws, ...)",
-            WRONG_USAGE,
-        )
-    _check_installed(parts.scheme)
+        said = "the URL holds credentials, and it is kept with the run: leave them out"
+        raise RltraceError(f"{said}; {_CREDENTIALS}", WRONG_USAGE)
+    if not (parts.netloc or parts.path.strip("/")):
+        message = f"{url} names no folder: give one such as s3://bucket/runs or file:///mnt/runs"
+        raise RltraceError(message, WRONG_USAGE)
+    _check_installed(url, parts.scheme)
     return url.rstrip("/")
 
 
-def _check_installed(protocol: str) -> None:
+def _check_installed(url: str, protocol: str) -> None:
     if find_spec("fsspec") is None:
-        message = f"{protocol}:// needs fsspec, which is not installed here: {INSTALL}"
-        raise RltraceError(message, WRONG_USAGE)
+        raise _not_installed(url, f"{protocol}:// needs fsspec", INSTALL)
     from fsspec.registry import get_filesystem_class, known_implementations
 
     try:
         known = known_implementations.get(protocol)
         if known is None:
             get_filesystem_class(protocol)  # one that a package of the user's has registered
-        elif find_spec(known["class"].split(".")[0]) is None:
-            raise ImportError(known.get("err", ""))
+        elif find_spec(package := known["class"].split(".")[0]) is None:
+            raise _not_installed(url, f"{protocol}:// needs {package}", f"{INSTALL} {package}")
     except ValueError:
-        raise RltraceError(f"no filesystem is known for {protocol}://", WRONG_USAGE) from None
-    except ImportError as error:
-        said = str(error).rstrip(".")
-        message = f"{protocol}:// cannot be opened here: {said or 'its package is not installed'}"
+        message = f"{url}: no filesystem is known for {protocol}:// (fsspec has none of that name)"
         raise RltraceError(message, WRONG_USAGE) from None
+    except ImportError as error:
+        raise _not_installed(url, _first_line(error), INSTALL) from None
+
+
+def _not_installed(url: str, needs: str, install: str) -> RltraceError:
+    message = f"{url} cannot be opened here: {needs}, which is not installed: {install}"
+    return RltraceError(message, WRONG_USAGE)
+
+
+def unreached(url: str, error: OSError) -> RltraceError:
+    """What is said of a URL that a filesystem cannot read, or write to, in one sentence."""
+    if error.filename:  # a file here
+        return RltraceError(f"{url} cannot be reached: {error.filename}: {error.strerror}")
+    why = error.strerror or _first_line(error)
+    refused = isinstance(error, PermissionError) or _LACKS_CREDENTIALS.search(why)
+    return RltraceError(f"{url} cannot be reached: {why}{f'; {_CREDENTIALS}' if refused else ''}")
+
+
+def _first_line(error: Exception) -> str:
+    """What a library says, without what follows: some list every path that they have tried."""
+    said = re.split(r"\r|\n|\\n", str(error).strip())[0].rstrip(". ")
+    return said[:_LONGEST_SAID] or type(error).__name__
 
 
 class Store:
@@ -93,7 +117,11 @@ class Store:
         import fsspec
 
         with _as_os_error():
-            self._files, root = fsspec.core.url_to_fs(self.url, use_listings_cache=False)
+            try:
+                self._files, root = fsspec.core.url_to_fs(self.url, use_listings_cache=False)
+            except ImportError as error:
+                message = f"{self.url} cannot be opened here: {_first_line(error)}"
+                raise RltraceError(message, WRONG_USAGE) from None
         self._root = str(root).rstrip("/")
         self._has_folders = urlsplit(self.url).scheme not in _OBJECT_STORES
         self.is_local = is_local(self.url)
@@ -239,8 +267,7 @@ def _as_os_error() -> Iterator[None]:
     """Filesystems raise whatever their libraries do."""
     try:
         yield
-    except OSError:
+    except (OSError, RltraceError):
         raise
     except Exception as error:
-        said = str(error).strip().splitlines()
-        raise OSError(f"{type(error).__name__}: {said[0] if said else ''}") from error
+        raise OSError(f"{type(error).__name__}: {_first_line(error)}") from error

@@ -85,7 +85,11 @@ def test_a_run_that_is_still_recorded_in_the_background_is_not_compacted(run: Pa
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as left:
         told |= {"pid": left.pid, "start_ns": time.monotonic_ns()}
         file.write_text(json.dumps(told))
-        assert invoke("compact", "--delete-segments", run).exit_code == 4
+        refused = invoke("compact", "--delete-segments", run)
+        assert refused.exit_code == 2
+        assert "is still being recorded, into its segments" in refused.output
+        assert not (run / "parquet").exists()  # nothing is done by halves
+        assert "the job goes on" in invoke("compact", run).output
         left.kill()
         left.wait()
     assert invoke("compact", "--delete-segments", run).exit_code == 0

@@ -69,7 +69,7 @@ KEYS = {
     },
     "own_cost": {
         *("events", "processes", "event_cost_ns", "calibrated", "share"),
-        *("worst_share", "worst_who"),
+        *("worst_share", "worst_who", "tokens", "token_cost_ns", "sampled_share"),
     },
 }
 TOP = {

@@ -44,7 +44,7 @@ class LiveState:
     def __init__(self, path: Path, last: int = LAST_STEPS) -> None:
         self._path = path
         self._last = last
-        self._liveness = Liveness()
+        self._liveness = Liveness(path)
         self._job_alive: bool | None = None
         self._start(Follower(path))
 

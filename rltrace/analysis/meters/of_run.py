@@ -47,7 +47,7 @@ class RunMeters:
         self.last_event_ns = -1
         self.readings: dict[tuple[str, str, int], float] = {}
         self.looked_ns = 0
-        self._liveness = Liveness()
+        self._liveness = Liveness(path)
         self._alive: dict[int, bool | None] = {}
         self._job_alive: bool | None = None
         self._last_sign_ns: Ints = np.zeros(0, np.int64)

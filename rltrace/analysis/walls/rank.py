@@ -42,6 +42,7 @@ less than 1.11 times better. Where none costs more, nothing binds."""
 
 _HOOKS = "`rltrace doctor`: which hooks resolved"
 _TRACED = "a traced run: the log has no time of any stage"
+_ROOM = "room on the disk for the whole run, or a run that takes less: `wrap --max-bytes`"
 _OVERLAP = "what ran at once, which a log of durations does not tell: a traced run"
 
 
@@ -89,9 +90,13 @@ def rank(seen: Seen) -> Ranking:
         number = seen.steps.in_progress[-1][0]
         because = f"no complete step was recorded: step {number} was begun and has no end"
         return nothing(because, "a longer run, where that step still works; else why it does not")
+    if seen.steps.whole_run and seen.run.cut_short and seen.run.step_rows():
+        return nothing("no step was whole when a process stopped recording", _ROOM)
     if seen.steps.whole_run:
         return nothing("no step was recorded", f"saying what a step is, with {SAY_STEPS}")
     if few := too_few(n):
+        if seen.run.cut_short:
+            return nothing(f"a process stopped recording then: {few}", _ROOM)
         return nothing(few, "more steps")
     if not seen.steps_s.sum() > 0:
         return nothing("the steps have no length", f"steps that last, with {SAY_STEPS}")

@@ -11,6 +11,7 @@ import numpy as np
 
 from rltrace.analysis.chains import Chain
 from rltrace.analysis.composition import stated_placement
+from rltrace.analysis.cut_short import whole_steps
 from rltrace.analysis.devices import AGENT, count_devices
 from rltrace.analysis.intervals import Ints
 from rltrace.analysis.order_statistics import Floats
@@ -64,6 +65,7 @@ def workload_of(run: Run, parts: Parts | None = None) -> Source:
 
     Errors: `RltraceError` where the run has no steps, no generation or no placement that is known.
     """
+    run = whole_steps(run)
     parts = parts or parts_of(run)
     steady = list(parts.steps.steady)
     if parts.steps.whole_run or not steady:

@@ -105,11 +105,8 @@ def samples_of(run: Run, steps: Steps, placement: str) -> Samples | None:
     origin, last = steady[0].start_ns, steady[-1].end_ns
     broken = f"{int(Finish.TIMEOUT)}, {int(Finish.ERROR)}"
     query = f"""
-        with used as (
-            select trajectory, min(time_ns) as used_ns from raw_uses
-            where time_ns > 0 and trajectory <> -1 and fate <> {int(Fate.STALE)}
-            group by trajectory)
-        select t.process, coalesce(nullif(t."group", -1), t.trajectory) as sample_group,
+        select t.trajectory, t.process,
+               coalesce(nullif(t."group", -1), t.trajectory) as sample_group,
                t.start_ns, case when first_token_ns >= t.start_ns then first_token_ns
                                 else t.start_ns end as begin_ns,
                t.end_ns, response_tokens, (first_token_ns >= t.start_ns)::tinyint as first_seen,
@@ -119,12 +116,15 @@ def samples_of(run: Run, steps: Steps, placement: str) -> Samples | None:
                coalesce(used_ns, -1) as used_ns
         from raw_grouped_trajectories t left join sample_verdicts v
              on t.trajectory = v.trajectory and t.trajectory <> -1
-             left join used u on t.trajectory = u.trajectory and t.trajectory <> -1
+             left join (select trajectory, used_ns from sample_lives where used_ns is not null) u
+             on t.trajectory = u.trajectory and t.trajectory <> -1
         where t.start_ns >= {origin} and t.start_ns < {last} and t.end_ns > t.start_ns
               and response_tokens > 0
-        order by t.start_ns, t.trajectory, t.process
     """
-    found = columns(run, query)
+    trajectory, *found = columns(run, query)
+    order = np.lexsort((found[0], trajectory, found[2]))  # in less memory than an ordered query
+    del trajectory
+    found = [found.pop(0).take(order) for _ in range(len(found))]
     if len(found[0]) and (found[9] > 0).any():  # after the last that was judged none was yet
         found = [column[: np.flatnonzero(found[9] > 0)[-1] + 1] for column in found]
     process, group, start, begin, end, tokens, first, env, verdict, judged, failed, used = found

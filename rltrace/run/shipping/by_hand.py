@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from rltrace.run.shipping import kept
-from rltrace.run.shipping.courier import SHIPPED
 from rltrace.run.shipping.owner import everything
 from rltrace.run.shipping.places import check_ship, shipped_to, url_of_run
 from rltrace.run.shipping.shipper import Shipper
@@ -18,9 +17,10 @@ from rltrace.trace.clock import node_id
 from rltrace.trace.dropped import read_dropped
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.manifest import read_manifest, segment_bytes
+from rltrace.trace.reach import SHIPPED
 from rltrace.trace.run_dir import APART_FILE, NODES, RUN_FILE, read_described, update_run_json
 from rltrace.trace.schema import TABLES
-from rltrace.trace.store import Store
+from rltrace.trace.store import Store, unreached
 from rltrace.trace.texts import parsed
 
 Tell = Callable[[int, int], None]
@@ -67,12 +67,11 @@ def ship(run_dir: Path, runs_url: str | None, tell: Tell = lambda done, left: No
             shipper.look()
             shipper.ship(store, True, lambda: tell(shipper.shipped_bytes, shipper.left_bytes))
             for name, told in nodes.items():
-                there = {**told, "directory": str(run_dir), SHIPPED: True}
-                store.put(f"{NODES}/{name}.json", json.dumps(there).encode())
+                whole = {**told, "directory": str(run_dir), SHIPPED: True}
+                store.put(f"{NODES}/{name}.json", json.dumps(whole).encode())
         except OSError as error:
-            raise RltraceError(
-                f"{url}: {error}; {shipper.packs} packs are there and are not shipped again"
-            ) from None
+            there = f"{shipper.packs} packs are there and are not shipped again"
+            raise RltraceError(f"{unreached(url, error)}; {there}") from None
         finally:
             shipper.save()
     return Done(url, shipper.packs, shipper.shipped_bytes)

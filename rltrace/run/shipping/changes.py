@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rltrace.trace.clock import monotonic_ns
 from rltrace.trace.own_files import open_own
 from rltrace.trace.packs import Piece, is_replaced
 from rltrace.trace.run_dir import CLOCKS, DROPPED, ENDS, NAMES, PROBLEMS, PROCESS
@@ -64,6 +65,7 @@ class Changes:
         self.shipped: dict[str, Shipped] = {}
         self._told: dict[str, tuple[int, int, int]] = {}  # files whose mark tells of a change
         self._same: dict[str, int] = {}  # for how many rounds the rows of a file did not change
+        self._looked_ns: dict[str, int] = {}  # when the rows of a file were looked at last
         self._round = 0
 
     def packs(self, everything: bool = False) -> Iterator[list[Change]]:
@@ -81,6 +83,7 @@ class Changes:
                 if not (everything or self._is_due(path)):
                     continue
                 self._same[path] = self._same.get(path, 0) + 1
+                self._looked_ns[path] = monotonic_ns()
                 for change in self._of_file(path):
                     self._same[path] = 0
                     held.append(change)
@@ -114,6 +117,12 @@ class Changes:
             if there.get(folder) and name not in there[folder]:
                 del self.shipped[path]
                 self._same.pop(path, None)
+                self._looked_ns.pop(path, None)
+
+    def all_looked_ns(self) -> int | None:
+        """Since when the rows of every file have been looked at (ns of the monotonic clock); None
+        where there are none."""
+        return min(self._looked_ns.values(), default=None)
 
     def left_bytes(self) -> int:
         """How much has changed. Errors: OSError."""

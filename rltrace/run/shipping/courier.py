@@ -20,12 +20,10 @@ from rltrace.run.shipping.kept import Progress
 from rltrace.run.shipping.owner import Owner, everything
 from rltrace.run.shipping.shipper import Shipper
 from rltrace.trace.errors import RltraceError
+from rltrace.trace.reach import AGAIN, ALL_LOOKED, LOOKED, SHIPPED
 from rltrace.trace.redacted import redacted
 from rltrace.trace.run_dir import NODES, RUN_FILE, read_run_json, write_json
 from rltrace.trace.store import Store
-
-SHIPPED = "shipped"
-"""In the file of a node at the store: whether all of the node is there."""
 
 _MAIL_EVERY_S, _MAIL_AT_END_S = 5.0, 1.0
 _SHIP_FIRST_S, _SHIP_LATER_S, _SHIP_SLOWER = 5.0, 60.0, 20.0
@@ -54,6 +52,7 @@ class Courier:
         self._sizes: dict[str, int] = {}
         self._began = time.monotonic()
         self._mail_at = self._ship_at = 0.0
+        self._again_s = 0.0
         self._mail_every_s = _MAIL_EVERY_S
         self._finish_by = float("inf")
         self._progress = Progress(url)
@@ -162,19 +161,32 @@ class Courier:
             self._shipper.merge(store)
         took_s = time.thread_time() - began
         self._ship_at = max(self._ship_at, time.monotonic() + took_s / _CPU_SHARE)
+        self._again_s = self._ship_at - time.monotonic()
         if finishing:
             self._shipper.save()
             self._tell(done=True)
+        else:
+            self._send_node(store)
 
     def _send_described(self, store: Store) -> None:
         """Sends what describes the run, from its first node, and this node."""
         if self._is_first:
             self._send(store, RUN_FILE, read_run_json(str(self._run_dir)))
+        self._send_node(store)
+
+    def _send_node(self, store: Store) -> None:
+        """Sends what describes this node, and until when all that it recorded is there."""
         try:
             node = json.loads((self._run_dir / NODES / f"{self._name}.json").read_text("utf-8"))
         except (OSError, ValueError):
             return  # the agent is about to introduce itself
         kept_there = {"directory": str(self._run_dir), SHIPPED: self._progress.done}
+        if not self._progress.done and self._shipper.looked_ns:
+            kept_there |= {
+                LOOKED: self._shipper.looked_ns,
+                ALL_LOOKED: self._shipper.all_looked_ns,
+                AGAIN: round(self._again_s, 1),
+            }
         self._send(store, f"{NODES}/{self._name}.json", {**node, **kept_there})
 
     def _send(self, store: Store, name: str, value: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from rltrace.run.shipping import kept
 from rltrace.run.shipping.changes import Change, Changes
 from rltrace.run.shipping.merging import Merger
+from rltrace.trace.clock import monotonic_ns
 from rltrace.trace.packs import pack
 from rltrace.trace.store import PACKS, Store, pack_name
 
@@ -30,7 +31,9 @@ _SAVING_SHARE = 20.0  # the time between two saves over that which one takes, at
 class Shipper:
     """Ships the files of the run in `run_dir` that are `is_ours` to a store, as `name`.
 
-    `packs` and `shipped_bytes` count what was taken, compressed."""
+    `packs` and `shipped_bytes` count what was taken, compressed; `looked_ns` is when the last round
+    began of which all was taken, and `all_looked_ns` since when each file has been looked at (ns of
+    the monotonic clock; 0: there was none)."""
 
     def __init__(self, run_dir: Path, name: str, url: str, is_ours: Callable[[str, str], bool]):
         self._run_dir = run_dir
@@ -46,6 +49,7 @@ class Shipper:
         self.packs = 0
         self.shipped_bytes = 0
         self.left_bytes = 0
+        self.looked_ns = self.all_looked_ns = 0
 
     def look(self) -> int:
         """How many bytes of files are not shipped. Errors: OSError."""
@@ -62,9 +66,12 @@ class Shipper:
         """Ships what has changed; tells when a pack was `shipped`. `everything`: also of files that
         seemed to change no more. Errors: OSError, and then what was not taken is still to be
         shipped."""
+        began_ns = monotonic_ns()
         for changes in self._changes.packs(everything):
             self._put(store, changes)
             shipped()
+        self.looked_ns = began_ns
+        self.all_looked_ns = min(began_ns, self._changes.all_looked_ns() or began_ns)
         if time.monotonic() >= self._save_at:
             self.save()
 

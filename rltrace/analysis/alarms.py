@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rltrace.analysis.activity import read_activity
 from rltrace.analysis.alarm import ALARM, Alarm
+from rltrace.analysis.cut_short import whole_steps
 from rltrace.analysis.devices import count_devices
 from rltrace.analysis.freshness import freshness
 from rltrace.analysis.health import health
@@ -32,6 +33,7 @@ def grave(run: Run) -> tuple[Alarm, ...]:
 
 def alarms_and_notes(run: Run) -> tuple[Alarm, ...]:
     """All that the report of `run` says of how well it was."""
+    run = whole_steps(run)
     activity = read_activity(run)
     steps = find_steps(run, (activity.first_ns, activity.last_ns))
     breakdown = break_down(activity, steps)

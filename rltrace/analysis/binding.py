@@ -71,8 +71,10 @@ def too_few(steps: int) -> str:
     return f"{steps} steady step{'s' * (steps != 1)}, at least {FEWEST_STEPS} are needed"
 
 
-def find_binding(steps: Steps, breakdown: Breakdown, rows: tuple[StageRow, ...]) -> Binding:
-    """The verdict on the steady steps of a run."""
+def find_binding(
+    steps: Steps, breakdown: Breakdown, rows: tuple[StageRow, ...], doubt: str = ""
+) -> Binding:
+    """The verdict on the steady steps of a run; `doubt` is why it cannot be told at all."""
     steady = list(steps.steady)
     n = 0 if steps.whole_run else len(steady)
     work = sorted(
@@ -96,6 +98,7 @@ def find_binding(steps: Steps, breakdown: Breakdown, rows: tuple[StageRow, ...])
         because = too_few(n)
     elif uncovered > first.share:
         because = f"{100 * uncovered:.0f} % of the step is in no stage, more than in any one stage"
+    because = doubt or because
     margins = {row.name: spread(exposed[:, first.stage] - exposed[:, row.stage]) for row in work}
     margin = margins[second.name] if second else spread(exposed[:, first.stage])
     alike = ALIKE * total_s / len(steady)

@@ -27,6 +27,7 @@ from rltrace.analysis.goodput import Goodput, trained_in
 from rltrace.analysis.stages import Breakdown
 from rltrace.analysis.steps import Steps
 from rltrace.analysis.wall_clock import SecondsOf, WallClock, wall_clock
+from rltrace.trace.sampled import only_some
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
@@ -104,8 +105,9 @@ def cascade(
     generated = goodput.generated_tokens if goodput is not None else 0
     useful = sum(one.tokens for one in tokens if one.reason == USEFUL)
     device_s = goodput.devices.count * clock.wall_s if goodput and goodput.devices.count else 0.0
-    rate = useful / device_s if device_s and generated else math.nan
-    share = useful / generated if generated else math.nan
+    some = only_some(run.meta)  # then no group is whole, and nobody knows what was useful
+    rate = useful / device_s if device_s and generated and not some else math.nan
+    share = useful / generated if generated and not some else math.nan
     done = clock.availability * efficiency
     peak = generated / (device_s * done) if device_s and done else math.nan
     effective = rate * fresh.weight
@@ -127,9 +129,9 @@ def cascade(
             Factor(
                 "useful share",
                 share,
-                max(0, useful - unsure) / generated if generated else math.nan,
+                max(0, useful - unsure) / generated if generated and not some else math.nan,
                 share,
-                "useful over generated tokens"
+                some or "useful over generated tokens"
                 if generated
                 else "nobody recorded which samples the learner trained on",
             ),

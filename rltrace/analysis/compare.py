@@ -23,6 +23,7 @@ from rltrace.analysis.bootstrap import Interval, differences, rate_ratio, ratio
 from rltrace.analysis.busy import busy
 from rltrace.analysis.cascade import Cascade, cascade
 from rltrace.analysis.chains import Seconds
+from rltrace.analysis.cut_short import whole_steps
 from rltrace.analysis.devices import Devices, count_devices
 from rltrace.analysis.differing import Difference, facts_that_differ, settings_that_differ
 from rltrace.analysis.freshness import freshness
@@ -35,6 +36,7 @@ from rltrace.analysis.step_figures import StepFigures, step_figures
 from rltrace.analysis.steps import find_steps
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
 from rltrace.trace.recorded import recorded_until
+from rltrace.trace.sampled import only_some
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
@@ -95,7 +97,8 @@ class Comparison:
     `step_ratio` over it; that is the product of `work_ratio` (tokens a step) and `pace_ratio`
     (seconds a token), NaN where no tokens were recorded. `rate_ratio` is that of useful tokens a
     second. Stages are in the order of their difference. `unwell` says of each run what forbids
-    advice on it, and how it ended where it did not end by itself."""
+    advice on it, and how it ended where it did not end by itself; `only_some` that not all of its
+    samples were recorded ("": they were), so that its counts are scaled."""
 
     steps: tuple[int, int]
     before_s: float
@@ -111,6 +114,7 @@ class Comparison:
     settings: tuple[Difference, ...]
     devices: tuple[Difference, ...]
     unwell: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    only_some: tuple[str, str] = ("", "")
 
     @property
     def stage(self) -> StageChange | None:
@@ -133,6 +137,7 @@ class _Side:
     cascade: Cascade | None
     devices: Devices
     unwell: tuple[str, ...]
+    only_some: str
 
 
 def compare(first: Run, second: Run) -> Comparison:
@@ -159,10 +164,12 @@ def compare(first: Run, second: Run) -> Comparison:
         settings=settings_that_differ(first, second),
         devices=facts_that_differ((first, a.devices), (second, b.devices)),
         unwell=(a.unwell, b.unwell),
+        only_some=(a.only_some, b.only_some),
     )
 
 
 def _side(run: Run) -> _Side:
+    run = whole_steps(run)
     activity = read_activity(run)
     steps = find_steps(run, (activity.first_ns, activity.last_ns))
     breakdown = break_down(activity, steps)
@@ -183,7 +190,7 @@ def _side(run: Run) -> _Side:
         recorded_until(run),
     )
     unwell = tuple(alarm.says for alarm in found.alarms if alarm.forbids or alarm.kind == CRASH)
-    return _Side(figures, made, devices, unwell)
+    return _Side(figures, made, devices, unwell, only_some(run.meta))
 
 
 def _work(figures: StepFigures) -> Seconds:

@@ -13,13 +13,13 @@ from rltrace.analysis.known import known_until
 from rltrace.analysis.partial import PARTIAL
 from rltrace.hooks.recorder import COUNTED
 from rltrace.trace.dropped import Dropped
+from rltrace.trace.run_dir import RECORDING_STOPPED
 from rltrace.trace.vocabulary import STAGE_SYMBOLS, Stage, word
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
 
 _MANY = 8
-RECORDING_STOPPED = "recording-stopped"
 STEP_FAILED = "step-failed"
 """Kind of a step that an exception left, whose number is its target (`Health` says so)."""
 NOT_LOGGED = "not in the log"

@@ -18,6 +18,7 @@ from rltrace.analysis.devices import Devices, count_devices
 from rltrace.analysis.prices import Price, given_price, table_price
 from rltrace.analysis.samples import DECIDED_SAMPLES, TRAINED_SAMPLES
 from rltrace.analysis.steps import Steps
+from rltrace.trace.sampled import sampled_share
 from rltrace.trace.vocabulary import Fate, Finish, Stage
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ class Goodput:
     Rates are NaN where the devices are not known, dollars where the price is not. `losses` are of
     the whole run: with `trained_share` they make up all `generated_tokens`. Where the first step
     was begun and never completed the window is 0, and there is no rate; `handed_only` is whether
-    no training was seen to end either: then "trained" is only what the learner was handed.
+    no training was seen to end either: then "trained" is only what the learner was handed. Where
+    only a `sampled_share` of the samples was recorded counts are scaled to all.
     """
 
     window_s: float
@@ -70,6 +72,7 @@ class Goodput:
     trained_share: float
     losses: tuple[Loss, ...]
     handed_only: bool = False
+    sampled_share: float = 1.0
 
     @property
     def device_seconds(self) -> float:
@@ -123,6 +126,7 @@ def goodput(
         trained_share=trained / tokens if tokens else math.nan,
         losses=losses,
         handed_only=handed_only(run, steps),
+        sampled_share=sampled_share(run.meta),
     )
 
 
@@ -162,7 +166,8 @@ def trained_in(run: Run, since: int, until: int, lag_budget: float) -> Trained:
                sum(tokens) filter (signal and fresh)
         from judged
     """).fetchall()[0]
-    return Trained(*(int(value or 0) for value in row))
+    times = 1 / sampled_share(run.meta)
+    return Trained(*(round((value or 0) * times) for value in row))
 
 
 def _losses(run: Run) -> tuple[int, int, int, tuple[Loss, ...]]:
@@ -173,6 +178,8 @@ def _losses(run: Run) -> tuple[int, int, int, tuple[Loss, ...]]:
                round(sum(weight))::bigint, round(sum(tokens * weight))::bigint
         from decided group by 1, 2 having sum(weight) > 0 order by 4 desc
     """).fetchall()
+    times = 1 / sampled_share(run.meta)
+    rows = [(fate, finish, round(n * times), round(t * times)) for fate, finish, n, t in rows]
     tokens = sum(row[3] for row in rows)
     trained = sum(row[3] for row in rows if row[0] == Fate.TRAINED)
     losses: dict[str, tuple[int, int]] = {}

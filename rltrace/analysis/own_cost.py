@@ -1,6 +1,9 @@
-"""What rltrace itself cost the job: events recorded times the cost of one, over wall time.
+"""What rltrace itself cost the job: events recorded times the cost of one, and captured tokens
+times that of one, over wall time.
 
-Captured tokens are no events: what storing them costs is not in it.
+Where captured tokens have been dropped or deleted since, and of a part of a run, they are taken to
+be all that its trajectories say they had. With `--sample` the rows of the samples that were left
+out are made as well, and kept nowhere: they count too.
 """
 
 from __future__ import annotations
@@ -11,7 +14,9 @@ from typing import TYPE_CHECKING
 
 from rltrace.analysis.activity import Activity
 from rltrace.analysis.devices import AGENT
-from rltrace.trace.schema import EVENT_TABLES
+from rltrace.analysis.token_ids import NEVER, holds_token_ids, why_none
+from rltrace.trace.sampled import sampled_share
+from rltrace.trace.schema import CAPTURED_TOKENS, EVENT_TABLES, OF_ONE_SAMPLE
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
@@ -19,13 +24,16 @@ if TYPE_CHECKING:
 DEFAULT_COSTS_NS = (1000.0, 4000.0)
 """CPU time of a span and of a row of another table, each recorded through a hook, where the run
 states none (`settings["event_cost_ns"]` and `["row_cost_ns"]`, calibrated when it was started)."""
+DEFAULT_TOKEN_COST_NS = 200.0
+"""CPU time of a captured token, likewise (`settings["token_cost_ns"]`)."""
 
 
 @dataclass(frozen=True)
 class OwnCost:
-    """`event_cost_ns` is the mean over the run's events. `share` is of the wall time of the job's
-    processes together, `worst_share` that of the one (`worst_who`) which recorded the most for its
-    time. The agents, which run beside the job, are not in it."""
+    """`event_cost_ns` is the mean over the run's `events`, with those of samples that are not kept
+    where only a `sampled_share` of them is. `share` is of the wall time of the job's processes
+    together, the captured `tokens` (0: none) included; `worst_share` that of the one (`worst_who`)
+    which recorded the most for its time. The agents, which run beside the job, are not in it."""
 
     events: int
     processes: int
@@ -34,24 +42,33 @@ class OwnCost:
     share: float
     worst_share: float
     worst_who: str
+    tokens: int = 0
+    token_cost_ns: float = 0.0
+    sampled_share: float = 1.0
 
 
 def own_cost(run: Run, activity: Activity, recorded_until_ns: int) -> OwnCost:
     """The cost of tracing `run`; of an imported one, which was not traced, that of no event."""
     spans: Counter[int] = Counter(activity.spans_of_process)
     rows: Counter[int] = Counter()
+    sampled = sampled_share(run.meta)
     for table in EVENT_TABLES.values():
         if table.name != "spans":
             marker = table.columns[0].name
             query = f"select process, count(*) from raw_{table.name} where {marker} > 0 group by 1"
-            rows.update(dict(run.sql(query).fetchall()))
+            times = 1 / sampled if table.name in OF_ONE_SAMPLE else 1
+            made = {process: round(n * times) for process, n in run.sql(query).fetchall()}
+            rows.update(made)
+    tokens = _tokens(run)
     for process in run.processes:
         if process.role == AGENT or run.meta.get("imported"):
             spans.pop(process.number, None)
             rows.pop(process.number, None)
-    (span_ns, row_ns), calibrated = _costs_ns(run)
+            tokens.pop(process.number, None)
+    (span_ns, row_ns, token_ns), calibrated = _costs_ns(run, bool(tokens))
     events = spans + rows
-    cost_ns = {p: spans[p] * span_ns + rows[p] * row_ns for p in events}
+    events_ns = {p: spans[p] * span_ns + rows[p] * row_ns for p in events}
+    cost_ns = {p: ns + tokens[p] * token_ns for p, ns in events_ns.items()}
     wall_ns = {
         process.number: recorded_until_ns - max(process.start_ns, run.since_ns)
         for process in run.processes
@@ -64,19 +81,41 @@ def own_cost(run: Run, activity: Activity, recorded_until_ns: int) -> OwnCost:
     return OwnCost(
         events=count,
         processes=len(events),
-        event_cost_ns=sum(cost_ns.values()) / count if count else span_ns,
+        event_cost_ns=sum(events_ns.values()) / count if count else span_ns,
         calibrated=calibrated,
         share=sum(cost_ns[p] for p in shares) / total_ns if total_ns else float("nan"),
         worst_share=float("nan") if worst is None else shares[worst],
         worst_who="" if worst is None else run.processes[worst].who,
+        tokens=sum(tokens.values()),
+        token_cost_ns=token_ns,
+        sampled_share=sampled,
     )
 
 
-def _costs_ns(run: Run) -> tuple[tuple[float, float], bool]:
-    """CPU time of a span and of another row, and whether the run states them."""
+def _tokens(run: Run) -> Counter[int]:
+    """About how many tokens each process captured, where any did."""
+    held = holds_token_ids(run)
+    if held is None or (not held and why_none(run) == NEVER):
+        return Counter()
+    name = CAPTURED_TOKENS.name
+    gone = run.dropped is not None and run.dropped.rows.get(name)
+    if held and not gone and run.range is None:
+        return run.rows_of_processes(name)
+    had = "greatest(coalesce(prompt_tokens, 0), 0) + greatest(coalesce(response_tokens, 0), 0)"
+    query = (
+        f"select process, sum({had})::bigint from raw_trajectories where start_ns > 0 group by 1"
+    )
+    return Counter(dict(run.sql(query).fetchall()))
+
+
+def _costs_ns(run: Run, captures: bool) -> tuple[tuple[float, float, float], bool]:
+    """CPU time of a span, of another row and of a captured token, and whether the run states all
+    that it had."""
     settings = run.meta.get("settings") or {}
-    stated = settings.get("event_cost_ns"), settings.get("row_cost_ns")
-    span_ns, row_ns = (s if isinstance(s, int | float) and s > 0 else None for s in stated)
-    if span_ns is None or row_ns is None:
-        return DEFAULT_COSTS_NS, False
-    return (float(span_ns), float(row_ns)), True
+    stated = (settings.get(f"{what}_cost_ns") for what in ("event", "row", "token"))
+    span_ns, row_ns, token_ns = (
+        s if isinstance(s, int | float) and s > 0 else None for s in stated
+    )
+    if span_ns is None or row_ns is None or (captures and token_ns is None):
+        return (*DEFAULT_COSTS_NS, DEFAULT_TOKEN_COST_NS), False
+    return (float(span_ns), float(row_ns), float(token_ns or 0)), True

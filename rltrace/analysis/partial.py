@@ -6,7 +6,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltrace.analysis.alarm import ALARM, NOTE, Alarm
-from rltrace.trace.run_dir import ELSEWHERE, NOT_WHOLE, PACK_LOST, SAMPLED
+from rltrace.trace.run_dir import ELSEWHERE, NOT_WHOLE, PACK_LOST
+from rltrace.trace.sampled import sampled_share
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
@@ -33,10 +34,15 @@ def partial(run: Run) -> list[Alarm]:
 
 
 def _sampled(run: Run) -> list[Alarm]:
-    """Where only some samples have rows, sums over samples are of those."""
-    share = (run.meta.get("settings") or {}).get(SAMPLED)
-    if not isinstance(share, (int, float)):
+    """Nothing is wrong where only some samples have rows, as somebody wanted it so; but not all can
+    be told of the whole."""
+    share = sampled_share(run.meta)
+    if share == 1.0:
         return []
-    says = f"{100 * share:g} % of the samples were recorded (--sample): counts of samples and of "
-    says += "tokens are of those, groups are not whole, and of the whole nothing is judged by them"
-    return [Alarm(KIND, ALARM, says)]
+    says = f"{100 * share:g} % of the samples were recorded (--sample): goodput and the figures of "
+    says += f"steps are scaled to all (× {1 / share:.3g}), other counts are of those; stages that "
+    says += (
+        "only samples tell look too short, and of groups, batches, what holds a step up and the "
+    )
+    says += "walls nothing is told"
+    return [Alarm(KIND, NOTE, says)]

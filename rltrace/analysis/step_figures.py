@@ -15,6 +15,7 @@ from rltrace.analysis.lag_curve import ess_by_step, ratio_sums
 from rltrace.analysis.samples import DECIDED_SAMPLES, TRAINED_SAMPLES
 from rltrace.analysis.stages import Breakdown
 from rltrace.analysis.steps import Steps
+from rltrace.trace.sampled import sampled_share
 from rltrace.trace.vocabulary import Stage, word
 
 if TYPE_CHECKING:
@@ -120,7 +121,8 @@ def _generated(run: Run, edges: Edges) -> tuple[Seconds, Seconds]:
         edges,
         ("n", "tokens"),
     )
-    return samples, tokens if tokens.any() else np.full(len(tokens), math.nan)
+    share = sampled_share(run.meta)
+    return samples / share, tokens / share if tokens.any() else np.full(len(tokens), math.nan)
 
 
 def _trained(run: Run, edges: Edges) -> tuple[Seconds, Seconds]:
@@ -134,7 +136,8 @@ def _trained(run: Run, edges: Edges) -> tuple[Seconds, Seconds]:
         edges,
         ("tokens", "useful"),
     )
-    return trained, useful
+    share = sampled_share(run.meta)
+    return trained / share, useful if share == 1 else np.full(len(useful), math.nan)
 
 
 def _decided(run: Run, edges: Edges) -> Seconds:
@@ -144,7 +147,7 @@ def _decided(run: Run, edges: Edges) -> Seconds:
         edges,
         ("tokens",),
     )
-    return tokens
+    return tokens / sampled_share(run.meta)
 
 
 def _reward(run: Run, edges: Edges) -> Seconds:

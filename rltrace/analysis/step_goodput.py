@@ -11,6 +11,7 @@ import numpy as np
 from rltrace.analysis.devices import count_devices
 from rltrace.analysis.samples import TRAINED_SAMPLES
 from rltrace.analysis.steps import Steps
+from rltrace.trace.sampled import sampled_share
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
@@ -41,6 +42,7 @@ def step_goodput(run: Run, steps: Steps) -> tuple[StepGoodput, ...]:
     inside = (place >= 0) & (time <= np.append(ends, 0)[place])
     tokens = np.zeros((len(starts), 2), np.int64)
     np.add.at(tokens, place[inside], np.stack([trained, useful], axis=1)[inside])
+    tokens = np.rint(tokens / sampled_share(run.meta)).astype(np.int64)
     devices = count_devices(run).count
     return tuple(
         StepGoodput(

@@ -14,6 +14,7 @@ from rltrace.analysis.cascade import Cascade, cascade
 from rltrace.analysis.composition import Composition
 from rltrace.analysis.coverage import Coverage, coverage
 from rltrace.analysis.critical_path import CriticalPath, critical_path, telling, well_known
+from rltrace.analysis.cut_short import whole_steps
 from rltrace.analysis.devices import AGENT, count_devices
 from rltrace.analysis.followed import follow
 from rltrace.analysis.for_samples import for_samples_s
@@ -33,6 +34,7 @@ from rltrace.analysis.stages import StageRow, stage_rows
 from rltrace.analysis.staleness import Staleness
 from rltrace.analysis.syncs import Syncs
 from rltrace.analysis.tail import Tail, tail
+from rltrace.analysis.token_ids import holds_token_ids, why_none
 from rltrace.analysis.typical import TypicalStep, typical_step
 from rltrace.analysis.verdict import Verdict, verdict
 from rltrace.analysis.waits import Wait, waits
@@ -45,8 +47,7 @@ from rltrace.analysis.whatif.predict import Source
 from rltrace.trace.duration import lasted_s
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.recorded import recorded_until
-from rltrace.trace.run_dir import CAPTURE_TOKENS
-from rltrace.trace.schema import CAPTURED_TOKENS
+from rltrace.trace.sampled import only_some, sampled_share
 
 if TYPE_CHECKING:
     from rltrace.hooks.figures import OwnFigure
@@ -62,8 +63,9 @@ class RunFacts:
     an imported run was made of (empty for a traced one): its processes are not the job's.
     `laid_out` is whether that log told durations only, and not when they began, `means` whether
     these are means over several steps; `part` whether only some steps were asked for: times are of
-    those. `token_ids` is whether the run holds those of samples, None: nobody asked; `as_of` until
-    when one is known that goes on."""
+    those. `token_ids` is whether the run holds those of samples, None: nobody asked; `no_token_ids`
+    is why it does not although it was asked to ("": it was not, or does). `sampled_share` of the
+    samples have rows (1.0: all). `as_of`: until when one is known that goes on."""
 
     id: str
     path: str
@@ -84,6 +86,8 @@ class RunFacts:
     means: bool
     part: bool
     token_ids: bool | None
+    no_token_ids: str
+    sampled_share: float
     as_of: AsOf | None = None
 
 
@@ -167,7 +171,9 @@ def summarize(
     `lag_budget` is the largest lag in policy versions at which a token still counts as useful;
     `figures` are those of the framework's own to hold against what was traced; without `predict`
     no gain of a fix is predicted, which takes most of the time. `replayed` is what was read of the
-    run, at that price and budget, and its workload, where somebody has them already."""
+    run, at that price and budget, and its workload, where somebody has them already: of its
+    `whole_steps` where a process stopped recording, of which the summary is then."""
+    run = whole_steps(run)
     until = recorded_until(run)  # first: a job that goes on records more while tables are read
     parts = replayed[0] if replayed else parts_of(run, price_usd_per_hour, lag_budget)
     source = replayed[1] if replayed else _source(run, parts)
@@ -254,7 +260,7 @@ def summarize(
         stages=rows,
         waits=waits(run, steps),
         verdict=verdict(seen, well, source if predict else None),
-        binding=find_binding(steps, breakdown, rows),
+        binding=find_binding(steps, breakdown, rows, only_some(run.meta)),
         critical_path=path,
         probe=probe,
         composition=composed,
@@ -301,6 +307,7 @@ def _facts(run: Run, activity: Activity, until: int) -> RunFacts:
     start = meta.get("start_real_ns")
     began = start if isinstance(start, int) else activity.first_ns
     exit_code = meta.get("exit_code")
+    held = holds_token_ids(run)
     return RunFacts(
         id=str(meta.get("id") or run.path.name),
         path=str(run.path),
@@ -320,16 +327,11 @@ def _facts(run: Run, activity: Activity, until: int) -> RunFacts:
         laid_out=is_laid_out(run),
         means=isinstance(meta.get("imported"), dict) and "steps_a_mean" in meta["imported"],
         part=run.since_ns > 0,
-        token_ids=_token_ids(run),
+        token_ids=held,
+        no_token_ids=why_none(run) if held is False else "",
+        sampled_share=sampled_share(meta),
         as_of=as_of(run, until),
     )
-
-
-def _token_ids(run: Run) -> bool | None:
-    """Whether the run holds token ids; None where it does not and nobody has asked."""
-    if run.has_rows(CAPTURED_TOKENS.name):
-        return True
-    return False if (run.meta.get("settings") or {}).get(CAPTURE_TOKENS) is True else None
 
 
 def _imported(source: object) -> str:

@@ -10,12 +10,14 @@ import numpy as np
 
 from rltrace.analysis.activity import read_activity
 from rltrace.analysis.bootstrap import UNKNOWN, Interval, mean_ratio, rate_ratio, ratio
+from rltrace.analysis.cut_short import whole_steps
 from rltrace.analysis.freshness import freshness
 from rltrace.analysis.goodput import goodput
 from rltrace.analysis.staleness import staleness
 from rltrace.analysis.step_goodput import step_goodput
 from rltrace.analysis.steps import find_steps
 from rltrace.analysis.whatif.predict import Estimate
+from rltrace.trace.sampled import only_some
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
@@ -32,8 +34,8 @@ class Pace:
     """How fast a run was over its steady steps. `steps_s` are seconds from the begin of a step to
     that of the next one; `step_s` is their mean. `effective_tokens_per_s` are useful tokens,
     weighted by freshness, `tokens_per_sample` response tokens of what was trained on, and
-    `freshness` that weight; NaN where nobody said what that was. `useful_tokens` are those of each
-    of the steps."""
+    `freshness` that weight; NaN where nobody said what that was, or not all samples were recorded.
+    `useful_tokens` are those of each of the steps."""
 
     steps_s: tuple[float, ...]
     step_s: float
@@ -45,6 +47,7 @@ class Pace:
 
 def pace(run: Run) -> Pace:
     """The pace of `run`."""
+    run = whole_steps(run)
     activity = read_activity(run)
     steps = find_steps(run, (activity.first_ns, activity.last_ns))
     steady = () if steps.whole_run else tuple(steps.windows[i] for i in steps.steady)
@@ -53,7 +56,7 @@ def pace(run: Run) -> Pace:
     begins = [window.start_ns for window in steady]
     ends = [*begins[1:], steady[-1].end_ns]
     steps_s = tuple((b - a) / 1e9 for a, b in zip(begins, ends, strict=True))
-    tokens = goodput(run, steps, None)
+    tokens = None if only_some(run.meta) else goodput(run, steps, None)
     effective = length = weight = math.nan
     useful: tuple[int, ...] = ()
     if tokens is not None and tokens.window_s and tokens.trained.samples:

@@ -104,6 +104,7 @@ def _whatif_source(
 
         return (), (), read_stages(stages).workload
     from rltrace.analysis.binding import too_few
+    from rltrace.analysis.cut_short import whole_steps
     from rltrace.analysis.summary import summarize
     from rltrace.analysis.whatif.of_run import workload_of
     from rltrace.analysis.whatif.parts import parts_of
@@ -112,6 +113,7 @@ def _whatif_source(
 
     opened = open_readable(find_run(run))
     narrow_to(opened, which, last)
+    opened = whole_steps(opened)
     parts = parts_of(opened)
     source = workload_of(opened, parts)
     if few := too_few(len(parts.steps.steady)):

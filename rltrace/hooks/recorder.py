@@ -19,7 +19,15 @@ from rltrace.hooks.codes import codes_of
 from rltrace.hooks.spans import Span, begin, watch_asyncio
 from rltrace.trace import clock, segment
 from rltrace.trace.redacted import redacted
-from rltrace.trace.run_dir import ENDS, NAMES, PROBLEMS, PROCESS, append_line, write_json
+from rltrace.trace.run_dir import (
+    ENDS,
+    NAMES,
+    PROBLEMS,
+    PROCESS,
+    RECORDING_STOPPED,
+    append_line,
+    write_json,
+)
 from rltrace.trace.schema import TABLES
 from rltrace.trace.segment import Row, TableWriter
 
@@ -159,13 +167,14 @@ class Recorder:
         self._described.update(fields)
         self._write_process_file()
 
-    def problem(self, what: str, say: bool = False, **fields: Any) -> None:
+    def problem(self, what: str, say: bool = False, **fields: Any) -> bool:
         """Writes down, once each, what was not recorded or hooked; `say` puts it on stderr too. A
-        job that goes wrong in ever new ways is quoted `MOST_PROBLEMS` times of a kind."""
+        job that goes wrong in ever new ways is quoted `MOST_PROBLEMS` times of a kind. Whether
+        there was room for it."""
         key = (what, str(fields.get("target", "")))
         said = tuple(self._said)  # a signal handler may add to it while it is counted
         if key in said or sum(kind == what for kind, _ in said) >= MOST_PROBLEMS:
-            return
+            return True
         self._said.add(key)
         if say:
             _say(" ".join(str(v) for v in (what.replace("-", " "), *fields.values())))
@@ -173,7 +182,8 @@ class Recorder:
             line = {"what": what, "real_ns": time_ns(), **fields}
             append_line(f"{self.run_dir}/{PROBLEMS}/{self.who}.jsonl", line)
         except OSError:
-            pass  # the disk is full: the recorder is about to say so
+            return False  # the disk is full: the recorder is about to say so
+        return True
 
     def odd_value(self, target: str, value: object, said: str) -> None:
         """Writes down what a value was given for that nobody can record, and how often: each of the
@@ -207,7 +217,10 @@ class Recorder:
             if _active is self:
                 stop()
                 _say(f"recording stopped in process {os.getpid()}: {error}; the job goes on")
-                self.problem("recording-stopped", target=str(os.getpid()), detail=str(error))
+                at, why, pid = monotonic_ns(), str(error), str(os.getpid())
+                told = {"monotonic_ns": at, "detail": why}
+                if not self.problem(RECORDING_STOPPED, target=pid, monotonic_ns=at, detail=why):
+                    self.describe(**{RECORDING_STOPPED: told})  # over what its file holds already
             return
         from rltrace.hooks.telling import describe
 

@@ -8,14 +8,12 @@ library only.
 from __future__ import annotations
 
 from rltrace.hooks import recorder as recording
+from rltrace.trace.schema import OF_ONE_SAMPLE
 from rltrace.trace.segment import Batch, Row, TableWriter, row_at
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
-
-TABLES = ("trajectories", "rewards", "uses")
-"""The tables whose rows are about one sample."""
 
 _UNKNOWN = -1
 _BITS = 64
@@ -47,5 +45,5 @@ def keeps(sample: float) -> bool:
 def start(share: float) -> None:
     """From now on recorders of this process keep that share of the samples."""
     SampledWriter.below = int(share * (1 << _BITS))
-    for table in TABLES:
+    for table in OF_ONE_SAMPLE:
         recording.writers[table] = SampledWriter

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from rltrace.analysis.coverage import RECORDING_STOPPED, Coverage
+from rltrace.analysis.coverage import Coverage
 from rltrace.analysis.own_cost import OwnCost
 from rltrace.analysis.summary import Summary
 from rltrace.report import units
 from rltrace.report.layout import Section, labelled, listed
+from rltrace.trace.run_dir import RECORDING_STOPPED
 
 _MOST_PROBLEMS = 12
 
@@ -55,7 +56,12 @@ def _own_cost(cost: OwnCost) -> str:
         return "rltrace's own cost: no event was recorded."
     source = "calibrated here" if cost.calibrated else "default"
     events = units.plural(cost.events, "event")
-    text = f"rltrace's own cost: {events} × {cost.event_cost_ns:,.0f} ns ({source})"
+    if cost.sampled_share < 1:
+        events += " (with those of samples that --sample left out)"
+    text = f"rltrace's own cost: {events} × {cost.event_cost_ns:,.0f} ns"
+    if cost.tokens:
+        text += f" and {cost.tokens:,} captured tokens × {cost.token_cost_ns:,.0f} ns"
+    text += f" ({source})"
     if math.isnan(cost.share):
         return f"{text}; the processes' wall time, of which it is a part, is not known."
     return (

@@ -25,10 +25,14 @@ def dropped_lines(dropped: Dropped | None) -> Iterator[str]:
         numbers = dropped.step_numbers
         of = "" if numbers is None else f" of steps {numbers[0]} to {numbers[1]}"
         size = filesize.decimal(dropped.bytes - dropped.tokens_bytes)
+        hidden = sum(dropped.hidden.values())
+        more = (
+            f"; of that time {units.plural(hidden, 'row')} on disk are not shown" if hidden else ""
+        )
         yield (
             f"the oldest details{of} were dropped to keep the run small{where} "
-            f"({units.plural(details, 'row')}, {size}): figures are of what began later; sums of "
-            "those steps are in the table dropped_steps"
+            f"({units.plural(details, 'row')}, {size}{more}): figures are of what began later; "
+            "sums of those steps: `SELECT * FROM dropped_steps`"
         )
     if tokens:
         size = filesize.decimal(dropped.tokens_bytes)

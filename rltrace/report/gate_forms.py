@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 from rltrace.analysis.gate.findings import PASS, REGRESSION, UNSURE, Judgement
 from rltrace.report import gate_section, markdown, to_json
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.written_files import open_written
+from rltrace.trace.written_files import open_to_append, written
 
 SCHEMA = "rltrace-gate/1"
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
@@ -110,7 +110,7 @@ def write(path: Path, text: str, append: bool = False) -> None:
     """Writes, or appends, text to a file. Errors: `RltraceError` where it cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open_written(path, append) as file:
+        with open_to_append(path) if append else written(path) as file:
             file.write(text.encode("utf-8", "backslashreplace"))
     except OSError as error:
         raise RltraceError(f"cannot write {path}: {error.strerror}") from None

@@ -22,6 +22,7 @@ from rltrace.trace.printable import visible
 from rltrace.trace.processes import Process
 from rltrace.trace.run import Run
 from rltrace.trace.run_dir import PARQUET
+from rltrace.trace.sampled import sampled_share
 from rltrace.trace.schema import TABLES
 
 _LONGEST = 60  # characters of a name that is shown
@@ -32,7 +33,8 @@ _LONGEST_ARGUMENTS = 80
 class Inventory:
     """Everything that `rltrace info` shows. `seconds` are from the run's start to the end of its
     command, `bytes_on_disk` counts segments and Parquet; `running` is None where it has ended, or
-    where nobody here can tell; `unreadable` says why nothing of the run can be read, or is None."""
+    where nobody here can tell; `unreadable` says why nothing of the run can be read, or is None.
+    `sampled_share` of the samples have rows."""
 
     path: str
     command: str
@@ -49,6 +51,7 @@ class Inventory:
     running: bool | None
     unreadable: str | None
     dropped: Dropped | None = None
+    sampled_share: float = 1.0
 
 
 def inventory(run: Run) -> Inventory:
@@ -74,6 +77,7 @@ def inventory(run: Run) -> Inventory:
         running=None if run.meta.get("end_real_ns") else run.goes_on,
         unreadable=unreadable(run),
         dropped=run.dropped,
+        sampled_share=sampled_share(run.meta),
     )
 
 
@@ -101,6 +105,10 @@ def render(found: Inventory, console: Console) -> None:
         console.print(Text(visible(found.unreadable), style="yellow"), soft_wrap=True)
     else:
         console.print(counts or "no rows: nothing that rltrace knows ran", highlight=False)
+    if found.sampled_share < 1:
+        share = units.share(found.sampled_share)
+        rows = "trajectories, rewards and uses are"
+        console.print(f"{rows} of {share} of the samples (--sample)", highlight=False)
     for line in dropped_lines(found.dropped):
         console.print(Text(line, style="yellow"), soft_wrap=True)
     print_lines(

@@ -79,7 +79,11 @@ def _tokens(shown: Snapshot, window: Window) -> tuple[str, list[str]]:
     if window.trained is not None and window.trained.tokens:
         parts.append(f"{_rate(window.trained_tokens_per_s)} trained on")
         useful = units.share(window.trained.useful_tokens / window.trained.tokens)
-        if math.isnan(shown.goodput):
+        if shown.sampled_share < 1:
+            parts.append(
+                f"scaled from {units.share(shown.sampled_share)} of the samples (--sample)"
+            )
+        elif math.isnan(shown.goodput):
             parts.append(f"{useful} of that useful")
         else:
             parts.append(f"{_rate(shown.goodput)} useful a {shown.devices.kind} ({useful})")
@@ -100,6 +104,8 @@ def _samples(shown: Snapshot, window: Window) -> tuple[str, list[str]]:
     if not math.isnan(window.latency_p95_s):
         quantiles = (units.seconds(s) for s in (window.latency_p50_s, window.latency_p95_s))
         parts.append(f"latency p50 {next(quantiles)}, p95 {next(quantiles)}")
+    if parts and shown.sampled_share < 1:
+        parts.insert(0, f"of {units.share(shown.sampled_share)} of them")
     return "samples", parts
 
 

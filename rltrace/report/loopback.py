@@ -30,6 +30,8 @@ def is_loopback(host: str) -> bool:
 
 def names_loopback(header: str | None) -> bool:
     """Whether the `Host` of a request, with or without a port, is such a one."""
+    if "\t" in (header or ""):  # `urlsplit` takes tabs out, and no browser puts them in
+        return False
     try:
         return is_loopback(urlsplit(f"//{header or ''}").hostname or "")
     except ValueError:

@@ -11,7 +11,7 @@ from rich.terminal_theme import DIMMED_MONOKAI
 from rltrace.analysis.summary import Summary
 from rltrace.report import terminal
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.written_files import open_written
+from rltrace.trace.written_files import written
 
 _WIDTH = 88
 
@@ -25,7 +25,7 @@ def write_svg(summary: Summary, path: Path, own_figures: bool = False) -> None:
     terminal.render(summary, console, own_figures)
     drawn = console.export_svg(title="rltrace report", theme=DIMMED_MONOKAI)
     try:
-        with open_written(path) as file:
+        with written(path) as file:
             file.write(drawn.encode())
     except OSError as error:
         raise RltraceError(f"cannot write {path}: {error.strerror}") from None

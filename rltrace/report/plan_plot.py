@@ -12,7 +12,7 @@ from rltrace.analysis.plan.plan import Plan
 from rltrace.analysis.plan.sweep import Point
 from rltrace.report.plots.paper import axes, colour
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
-from rltrace.trace.written_files import open_written
+from rltrace.trace.written_files import written
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -82,7 +82,7 @@ def _save(ax: Axes, path: Path, title: str) -> None:
             painted = io.BytesIO()
             figure.savefig(painted, format=path.suffix[1:].lower(), dpi=150)
             page = painted.getvalue()
-        with open_written(path) as file:
+        with written(path) as file:
             file.write(page)
     except OSError as error:
         raise RltraceError(f"cannot write {path}: {error.strerror}") from None

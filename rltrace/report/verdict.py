@@ -6,7 +6,9 @@ import math
 from collections.abc import Iterator
 
 from rltrace.analysis.binding import ALIKE, INSUFFICIENT, LIKELY, Binding
+from rltrace.analysis.devices import AGENT
 from rltrace.analysis.summary import StepsSummary, Summary
+from rltrace.analysis.token_ids import DELETED, DROPPED, NEVER
 from rltrace.analysis.verdict import Verdict
 from rltrace.analysis.walls.cost import stages_of
 from rltrace.analysis.walls.wall import Wall
@@ -33,10 +35,13 @@ _TOKENS = (
     "this run holds the token ids of prompts and responses (--capture-tokens): whoever has it can "
     "read what they say"
 )
-_NO_TOKENS = (
-    "--capture-tokens was asked for, and this run holds no token ids: what recorded its samples "
-    "had none at hand (docs/adapters.md)"
-)
+_NO_TOKENS = "--capture-tokens was asked for, and this run holds no token ids"
+_WHY_NONE = {
+    DELETED: "they were recorded and have been deleted since",
+    DROPPED: "all were dropped to keep the run small (--max-bytes)",
+    NEVER: "what recorded its samples had none at hand (docs/adapters.md), or their files were "
+    "deleted",
+}
 # The others stand below.
 _OF_HEALTH = (
     "part",
@@ -382,7 +387,7 @@ def warnings(summary: Summary) -> Iterator[str]:
             text += f", the last sign of life {units.seconds(silent_s)} before {end}"
         yield f"{text} ({where})"
     if run.token_ids is not None:
-        yield _TOKENS if run.token_ids else _NO_TOKENS
+        yield _TOKENS if run.token_ids else f"{_NO_TOKENS}: {_WHY_NONE[run.no_token_ids]}"
 
 
 def _stopped(summary: Summary) -> Iterator[str]:
@@ -391,10 +396,22 @@ def _stopped(summary: Summary) -> Iterator[str]:
         pid = "" if one.pid < 0 else f" (pid {one.pid} on {one.host})"
         when = "" if math.isnan(one.after_s) else f" {units.seconds(one.after_s)} after the start"
         why = f" ({one.detail})" if one.detail else ""
-        yield (
-            f"recording stopped in {one.role or 'a process'}{pid}{when}{why}: "
-            "figures are incomplete from then on"
-        )
+        yield f"recording stopped in {one.role or 'a process'}{pid}{when}{why}"
     if len(stopped) > _MOST_STOPPED:
         others = units.plural(len(stopped) - _MOST_STOPPED, "more process")
         yield f"recording stopped in {others}: `rltrace info` lists them"
+    if any(one.role != AGENT for one in stopped):
+        yield (
+            "where a process of the job stopped recording, rows are missing: figures are of "
+            f"{_before_that(summary.steps)}"
+        )
+
+
+def _before_that(steps: StepsSummary) -> str:
+    """What was whole when the first process stopped recording."""
+    if not steps.complete:
+        return "the time before, in which no step ended"
+    numbers = [time.step for time in steps.times]
+    if len(numbers) == 1:
+        return f"step {numbers[0]}, which was whole by then"
+    return f"steps {numbers[0]} to {numbers[-1]}, which were whole by then"

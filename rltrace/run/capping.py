@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rltrace.trace.clock import monotonic_ns
-from rltrace.trace.dropped import STEP
+from rltrace.trace.dropped import SUMMED, what_of
 from rltrace.trace.growing import SETTLED_NS
 from rltrace.trace.liveness import began_at
 from rltrace.trace.own_files import read_own
@@ -27,7 +27,7 @@ from rltrace.trace.run_dir import DROPPED, PROCESS, append_line
 from rltrace.trace.schema import CAPTURED_TOKENS, TABLES, Table
 from rltrace.trace.segments import read_segment
 from rltrace.trace.texts import parsed
-from rltrace.trace.vocabulary import Fate, Stage, word
+from rltrace.trace.vocabulary import Stage
 
 LOOK_EVERY_S = 5.0
 _ByName = dict[str, NDArray[Any]]
@@ -169,7 +169,7 @@ def _numbered(path: Path) -> tuple[str, int]:
 
 def _totals(table: Table, count: int, of: _ByName) -> list[list[object]]:
     """For each step and stage (or a sample's fate): rows, seconds, tokens."""
-    if table.name not in ("spans", "uses") or not count:
+    if table.name not in SUMMED or not count:
         return []
     spans = table.name == "spans"
     codes = of["stage"] if spans else of["fate"]
@@ -182,20 +182,11 @@ def _totals(table: Table, count: int, of: _ByName) -> list[list[object]]:
         step, code = divmod(int(key), 256)
         found.append(
             [
-                *(step, _named(spans, code), int(rows.sum())),
+                *(step, what_of(table.name, code), int(rows.sum())),
                 *(float(ns[rows].sum()) / 1e9, int(np.maximum(of["tokens"][rows], 0).sum())),
             ]
         )
     return found
-
-
-def _named(spans: bool, code: int) -> str:
-    try:
-        if spans:
-            return STEP if code == Stage.STEP else word(Stage(code))
-        return word(Fate(code))
-    except ValueError:
-        return "unknown"
 
 
 def _steps(table: Table, of: _ByName) -> list[list[int]]:

@@ -18,7 +18,7 @@ from rltrace.run.bytecode import compile_traced_modules
 from rltrace.run.calibrate import recording_costs
 from rltrace.run.location import free_path
 from rltrace.trace.clock import node_id
-from rltrace.trace.run_dir import NODES, RUN_VARIABLE, RunExistsError, create_run
+from rltrace.trace.run_dir import CAPTURE_TOKENS, NODES, RUN_VARIABLE, RunExistsError, create_run
 
 
 def make_run(command: list[str], out: Path | None, **settings: Any) -> Path:
@@ -27,7 +27,7 @@ def make_run(command: list[str], out: Path | None, **settings: Any) -> Path:
     read-only or full disk)."""
     compile_traced_modules()
     settings |= {"adapters": find_adapters(), "cores": len(os.sched_getaffinity(0))}
-    settings |= recording_costs()
+    settings |= recording_costs(tokens=settings.get(CAPTURE_TOKENS) is True)
     while True:
         path = free_path(command, out)
         with suppress(RunExistsError):

@@ -3,8 +3,10 @@
 The agent of a node drops the oldest files of finished segments and writes a line of
 `dropped/<node>.jsonl` for each: its rows, their newest time, and what they say of each step, which
 is kept for ever. What began before the newest time that was dropped is not whole any more, so no
-table shows it: figures are of what came after. Captured tokens go first, and alone: no figure is of
-them, so only they are not shown.
+table shows it: figures are of what came after. What of that time is on the disk still, of another
+table or process, is summed when the run is read (`rltrace.trace.hidden`), so that sums and tables
+together are all that was recorded. Captured tokens go first, and alone: no figure is of them, so
+only they are not shown.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,19 +24,23 @@ import numpy as np
 from rltrace.trace.alignment import NodeClock
 from rltrace.trace.own_files import own_files, own_lines
 from rltrace.trace.run_dir import DROPPED, FETCHED_FILE
-from rltrace.trace.schema import CAPTURED_TOKENS
+from rltrace.trace.schema import CAPTURED_TOKENS, SPANS, USES
 from rltrace.trace.stated import is_whole
 from rltrace.trace.texts import parsed
+from rltrace.trace.vocabulary import Fate, Stage, word
 
 STEP = "step"
 """What a line calls a step itself; other rows of it are those of a stage, or of a sample's fate."""
+SUMMED = (SPANS.name, USES.name)
+"""The tables of which sums are kept: their rows say which step they are of."""
+_MOST = 1 << 62
 
 
 @dataclass(frozen=True)
 class StepTotal:
-    """What dropped rows said of a step: `rows` of `what` (a stage, "step", or a sample's fate),
-    their seconds and tokens summed (each process by itself: what overlaps counts twice), and for
-    "step" when it began and ended (Unix ns; -1: unknown)."""
+    """What rows that are not shown said of a step: `rows` of `what` (a stage, "step", or a sample's
+    fate), their seconds and tokens summed (each process by itself: what overlaps counts twice), and
+    for "step" when it began and ended (Unix ns; -1: unknown)."""
 
     step: int
     what: str
@@ -48,10 +54,11 @@ class StepTotal:
 @dataclass(frozen=True)
 class Dropped:
     """`rows` of each table that were dropped, and their `bytes`; what began until `until_ns` (Unix
-    ns; -1: nothing but captured tokens was dropped) is not shown. `steps` are ordered by their
-    number. `tokens_bytes` of the bytes are those of captured tokens; of samples that began until
-    `tokens_until_ns` none are shown. `files` are the segments, as `<table>/<name>`; `is_shipped`:
-    all of them are at the run's URL."""
+    ns; -1: nothing but captured tokens was dropped) is not shown. `hidden` are the rows of each
+    table that are on the disk and not shown, where they were counted; `steps` are sums of what was
+    dropped and of what is hidden, ordered by their number. `tokens_bytes` of the bytes are those of
+    captured tokens; of samples that began until `tokens_until_ns` none are shown. `files` are the
+    segments, as `<table>/<name>`; `is_shipped`: all of them are at the run's URL."""
 
     rows: dict[str, int]
     bytes: int
@@ -61,6 +68,7 @@ class Dropped:
     tokens_until_ns: int = -1
     files: frozenset[str] = field(default=frozenset(), metadata={"json": False})
     is_shipped: bool = False
+    hidden: dict[str, int] = field(default_factory=dict)
 
     def until_ns_of(self, table: str) -> int:
         """Until when what began is not shown in a table (Unix ns)."""
@@ -70,9 +78,51 @@ class Dropped:
 
     @property
     def step_numbers(self) -> tuple[int, int] | None:
-        """The first and the last step whose own row was dropped."""
+        """The first and the last step whose own row is not shown."""
         numbers = [total.step for total in self.steps if total.what == STEP and total.step >= 0]
         return (min(numbers), max(numbers)) if numbers else None
+
+
+class StepSums:
+    """Adds up what rows say of steps."""
+
+    def __init__(self) -> None:
+        self._of: dict[tuple[int, str], StepTotal] = {}
+
+    def add(self, more: StepTotal) -> None:
+        """Takes in what some rows say; a step's own begin at the first and end at the last."""
+        key = more.step, more.what
+        known = self._of.get(key)
+        if known is None:
+            self._of[key] = more
+            return
+        starts = [one.start_ns for one in (known, more) if one.start_ns >= 0]
+        self._of[key] = StepTotal(
+            *key,
+            known.rows + more.rows,
+            known.seconds + more.seconds,
+            known.tokens + more.tokens,
+            min(starts, default=-1),
+            max(known.end_ns, more.end_ns),
+        )
+
+    def totals(self) -> tuple[StepTotal, ...]:
+        """The sums, by step; of strangers' numbers no more than a column can hold."""
+        return tuple(
+            replace(one, rows=_held(one.rows), tokens=_held(one.tokens))
+            for _, one in sorted(self._of.items())
+            if one.rows
+        )
+
+
+def what_of(table: str, code: int) -> str:
+    """How sums call rows of `SUMMED` tables with this code: by their stage or fate."""
+    try:
+        if table == SPANS.name:
+            return STEP if code == Stage.STEP else word(Stage(code))
+        return word(Fate(code))
+    except ValueError:
+        return "unknown"
 
 
 def dropped_bytes(run: Path) -> dict[str, int]:
@@ -91,8 +141,7 @@ def read_dropped(run: Path, clocks: Mapping[str, NodeClock]) -> Dropped | None:
     tokens_bytes, tokens_until_ns = 0, -1
     files: set[str] = set()
     shipped = 0
-    sums: dict[tuple[int, str], tuple[int, float, int]] = {}
-    spans: dict[int, tuple[int, int]] = {}
+    sums = StepSums()
     is_from_url = (run / FETCHED_FILE).exists()
     for path in own_files(run / DROPPED, ".jsonl")[0]:
         clock = clocks.get(path.stem.partition("~")[0])
@@ -109,31 +158,30 @@ def read_dropped(run: Path, clocks: Mapping[str, NodeClock]) -> Dropped | None:
             except (ValueError, KeyError, TypeError, OverflowError):
                 continue
             table = str(told.get("table"))
+            file = f"{table}/{told.get('file')}"
+            if file in files:
+                continue  # its agent was killed between the line and the file
+            files.add(file)
             rows[table] += count
             size_bytes += size
-            files.add(f"{table}/{told.get('file')}")
             shipped += told.get("shipped") is True
             if table == CAPTURED_TOKENS.name:
                 tokens_bytes += size
                 tokens_until_ns = max(tokens_until_ns, _unix(clock, newest_ns))
             else:
                 until_ns = max(until_ns, _unix(clock, newest_ns))
-            for step, what, n, seconds, tokens in totals:
-                so_far = sums.get((step, what), (0, 0.0, 0))
-                sums[step, what] = (so_far[0] + n, so_far[1] + seconds, so_far[2] + tokens)
+            for total in totals:
+                sums.add(total)
             for step, start_ns, end_ns in steps:
-                spans[step] = (_unix(clock, start_ns), _unix(clock, end_ns))
+                moments = _unix(clock, start_ns), _unix(clock, end_ns)
+                sums.add(StepTotal(step, STEP, 0, 0.0, 0, *moments))
     if not rows:
         return None
-    found = [
-        StepTotal(step, what, n, seconds, tokens, *_when(what, step, spans))
-        for (step, what), (n, seconds, tokens) in sorted(sums.items())
-    ]
     return Dropped(
         rows=dict(rows),
         bytes=size_bytes,
         until_ns=until_ns,
-        steps=tuple(found),
+        steps=sums.totals(),
         tokens_bytes=tokens_bytes,
         tokens_until_ns=tokens_until_ns,
         files=frozenset(files),
@@ -141,7 +189,7 @@ def read_dropped(run: Path, clocks: Mapping[str, NodeClock]) -> Dropped | None:
     )
 
 
-def _total(row: list[Any]) -> tuple[int, str, int, float, int]:
+def _total(row: list[Any]) -> StepTotal:
     step, what, rows, seconds, tokens = row
     if not isinstance(what, str) or not isinstance(seconds, (int, float)):
         raise ValueError("no sum of a step")
@@ -149,7 +197,7 @@ def _total(row: list[Any]) -> tuple[int, str, int, float, int]:
         raise ValueError("no number of seconds")
     step, rows, tokens = _whole(step, rows, tokens)
     what = what.encode("utf-8", "backslashreplace").decode()  # half a surrogate pair is no text
-    return step, what, rows, float(seconds), tokens
+    return StepTotal(step, what, rows, float(seconds), tokens)
 
 
 def _whole(*values: Any) -> tuple[int, int, int]:
@@ -160,8 +208,8 @@ def _whole(*values: Any) -> tuple[int, int, int]:
     return first, second, third
 
 
-def _when(what: str, step: int, spans: dict[int, tuple[int, int]]) -> tuple[int, int]:
-    return spans.get(step, (-1, -1)) if what == STEP else (-1, -1)
+def _held(value: int) -> int:
+    return max(-_MOST, min(value, _MOST))
 
 
 def _unix(clock: NodeClock | None, time_ns: int) -> int:

@@ -7,17 +7,16 @@ file. What is missing or damaged is written down among the run's problems, and t
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import posixpath
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from rltrace.trace.alone import alone
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.liveness import is_brought
 from rltrace.trace.packs import MOST_PACKED_BYTES, NotAPack, apply, unpack
@@ -62,7 +61,7 @@ def fetch(url: str, tell: Tell = lambda done, of: None) -> Path:
             raise RltraceError(_no_run(store))
         folder = cached(url)
         folder.mkdir(parents=True, exist_ok=True)
-        with _alone(folder):
+        with alone(folder):
             _bring(store, folder, tell)
     except OSError as error:
         raise unreached(url, error) from None
@@ -270,17 +269,3 @@ def _read_told(path: Path) -> dict[str, Any]:
 
 def _write_known(folder: Path, known: dict[str, Any]) -> None:
     write_json(f"{folder}/{FETCHED_FILE}", known)
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Two commands that bring the same run do so one after the other."""
-    file = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
-    try:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX)
-        except OSError:
-            pass  # a filesystem that has no locks
-        yield
-    finally:
-        os.close(file)

@@ -6,6 +6,8 @@ list for the whole run. What cannot be read is named among the problems and skip
 
 from __future__ import annotations
 
+from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +39,10 @@ class RunFiles:
     `manifest` is that of a compacted run, or None; `rest` are the tables of which segments may hold
     more than was compacted (of a run that was not: all); `clocks` say how a node's monotonic clock
     maps to the run's time; `names` number every text that a table read so far refers to; `dropped`
-    is what was dropped to keep the run small, or None. What was recorded after `as_of_ns` (Unix ns;
-    None: no such moment) is not read: processes are read one after the other, while they go on.
+    is what was dropped to keep the run small, or None. Of a run that is `capped`, kept small, each
+    row says which segment it was stored in, by the `segments` of its table. What was recorded after
+    `as_of_ns` (Unix ns; None: no such moment) is not read: processes are read one after the other,
+    while they go on.
     """
 
     def __init__(self, path: Path, meta: dict[str, Any]) -> None:
@@ -64,6 +68,16 @@ class RunFiles:
         self.dropped: Dropped | None = None
         self._dropped_bytes: dict[str, int] = {}
         self.note_dropped()
+        taken = {} if self.manifest is None else self.manifest.taken
+        self.segments = {
+            table: {file: number for number, file in enumerate(taken.get(table, ()))}
+            for table in TABLES
+        }
+        self.capped = (
+            self.dropped is not None
+            or run_dir.MAX_BYTES in (meta.get("settings") or {})
+            or (self.manifest is not None and self.manifest.has_segments)
+        )
 
     def now_ns(self) -> int:
         """This moment on the run's time line (Unix ns), by the clock of this node's rows, too,
@@ -86,9 +100,9 @@ class RunFiles:
         return True
 
     def columns(self, name: str) -> Columns:
-        """The columns of a table in the order of the schema and, last, the process of each row;
-        without what was compacted. To be asked once a table: what is wrong with its files is added
-        to the problems."""
+        """The columns of a table in the order of the schema and, after them, the process of each
+        row and, of a run that is kept small, its segment; without what was compacted. To be asked
+        once a table: what is wrong with its files is added to the problems."""
         table = TABLES[name]
         taken = None if self.manifest is None else self.manifest.taken.get(name)
         parts: list[Columns] = []
@@ -98,22 +112,18 @@ class RunFiles:
             if segment.problem:
                 self.problem("torn-file", f"{name}/{segment.path.name}", segment.problem)
             if segment.rows:
-                parts.append(self.translated(name, segment.who, segment.columns))
+                columns = self.translated(name, segment.who, segment.columns)
+                if self.capped:
+                    known = self.segments[name]
+                    number = known.setdefault(segment.path.name, len(known))
+                    columns.append(np.full(len(columns[0]), number, np.int32))
+                parts.append(columns)
         self.note_dropped()
         if parts:
             columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-            return self._without_negative(name, self.shown(name, self._as_of(name, columns)))
-        return [*joined(table, []), np.empty(0, np.int32)]
-
-    def shown(self, name: str, columns: Columns) -> Columns:
-        """The rows of a time whose details are whole, and what is in progress since before."""
-        if self.dropped is None:
-            return columns
-        shown = columns[0] > self.dropped.until_ns_of(name)
-        ends = [column.name for column in TABLES[name].columns]
-        if "end_ns" in ends:
-            shown |= columns[ends.index("end_ns")] == -1
-        return [column[shown] for column in columns]
+            return self._without_negative(name, self._as_of(name, columns))
+        none = [np.empty(0, np.int32) for _ in range(1 + self.capped)]
+        return [*joined(table, []), *none]
 
     def _as_of(self, name: str, columns: Columns) -> Columns:
         """The rows that there were at that moment, where one was set; spans as they were."""
@@ -148,6 +158,15 @@ class RunFiles:
             any(batches.each(lambda batch: bool(batch.stored.any())))
             for batches in segments_in(self.path / name, TABLES[name])
         )
+
+    def rows_of_processes(self, name: str) -> Counter[int]:
+        """About how many rows of a table each process has in its segments, which are not read."""
+        rows: Counter[int] = Counter()
+        for batches in segments_in(self.path / name, TABLES[name]):
+            found = sum(batches.each(lambda batch: batch.stored_rows if batch.rows else 0))
+            if found:
+                rows[self.number_of(batches.who)] += found
+        return rows
 
     def _without_negative(self, name: str, columns: Columns) -> Columns:
         """What is counted is not below zero: such values are unknown, and a problem says so."""
@@ -214,6 +233,8 @@ class RunFiles:
         parents = roles_of_parents(facts)
         for who in order:
             self._add_process(who, facts.get(who, {}), parents.get(who))
+            if (told := facts.get(who, {}).get(run_dir.RECORDING_STOPPED)) is not None:
+                self._add_stopped(who, told)
         self._known = [process for process in self.processes if process.who in facts]
 
     def _add_process(self, who: str, facts: dict[str, Any], child_of: str | None = None) -> Process:
@@ -222,12 +243,26 @@ class RunFiles:
         self._numbers[who] = process.number
         return process
 
+    def _add_stopped(self, who: str, told: dict[str, Any]) -> None:
+        """That a process stopped recording, where the disk had no room for a line that says so."""
+        with suppress(ValueError, TypeError):
+            problem = problem_of({**told, "what": run_dir.RECORDING_STOPPED, "who": who})
+            self.problems.append(self._dated(problem, who))
+
+    def _dated(self, problem: dict[str, Any], who: str) -> dict[str, Any]:
+        """A problem of a process, when it came on the time line of the run where that is known."""
+        at, number = problem.get("monotonic_ns"), self._numbers.get(who)
+        clock = None if number is None else self.clocks.get(self.processes[number].node)
+        if at is None or clock is None:
+            return problem
+        return {**problem, "real_ns": int(clock.to_unix(np.array([at], np.int64))[0])}
+
     def _read_problem_files(self) -> None:
         for path in self._own(run_dir.PROBLEMS, ".jsonl"):
             counted: dict[str, dict[str, Any]] = {}
             for line in self._lines(run_dir.PROBLEMS, path):
                 try:
-                    problem = {**problem_of(parsed(line)), "who": path.stem}
+                    problem = {**self._dated(problem_of(parsed(line)), path.stem), "who": path.stem}
                     if "times" not in problem:
                         self.problems.append(problem)
                     elif (target := str(problem.get("target"))) in counted:

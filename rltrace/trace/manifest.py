@@ -48,7 +48,9 @@ class Manifest:
     what was wrong with the segments that they were made from. `steps` is the file of all spans of
     steps, None in a run that was compacted before there were parts. `taken` is what of each segment
     is in them, by table and file; `settled` whether the run had ended, so that a segment of the
-    same size has no other rows."""
+    same size has no other rows; `has_segments` whether rows say which segment they were stored in,
+    by its place in `taken`, as those of a run that is kept small do (`wrap --max-bytes`).
+    `captured_tokens` were compacted, also where somebody has deleted them since."""
 
     tables: dict[str, tuple[Part, ...]]
     carried: dict[str, tuple[Path, ...]]
@@ -59,6 +61,8 @@ class Manifest:
     problems: list[dict[str, Any]]
     taken: dict[str, dict[str, Taken]]
     settled: bool
+    has_segments: bool
+    captured_tokens: int = 0
 
     @property
     def files(self) -> list[Path]:
@@ -145,6 +149,8 @@ def _in_parts(folder: Path, said: Mapping[str, Any]) -> Manifest:
             for table in TABLES
         },
         settled=bool(said["settled"]),
+        has_segments=said.get("has_segments") is True,
+        captured_tokens=int(said["rows"].get(CAPTURED_TOKENS.name, 0)),
     )
 
 
@@ -189,6 +195,7 @@ def _in_one_file(run: Path, said: Mapping[str, Any]) -> Manifest | None:
             for table in TABLES
         },
         settled=True,
+        has_segments=False,
     )
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rltrace.trace.alone import alone
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.fetched import brought_from
 from rltrace.trace.liveness import Liveness, heard_of_s
@@ -59,10 +60,22 @@ def compact(
     run: Run, progress: Callable[[str], None] | None = None, part_bytes: int = PART_BYTES
 ) -> Compaction:
     """Writes the Parquet files of a run; the segments stay. `progress` is told each table's name. A
-    part has rows of about `part_bytes`. A run of which all is compacted is left as it is. Errors:
-    `RltraceError` when the disk is full, or segments that were compacted are gone and others have
+    part has rows of about `part_bytes`. A run of which all is compacted is left as it is; one that
+    somebody compacts at this moment is waited for. Errors: `RltraceError` when the disk is full,
+    which leaves none of them there, or segments that were compacted are gone and others have
     come."""
     folder = run.path / PARQUET
+    try:
+        with alone(run.path):
+            return _compacted(run, folder, progress, part_bytes)
+    except OSError as error:
+        raise RltraceError(f"cannot write {folder}: {error}") from None
+
+
+def _compacted(
+    run: Run, folder: Path, progress: Callable[[str], None] | None, part_bytes: int
+) -> Compaction:
+    """Errors: as `compact`, OSError."""
     before = {name: segment_bytes(run.path, name) for name in TABLES}
     known = read_manifest(run.path)
     ended = not _is_being_recorded(run)
@@ -71,15 +84,16 @@ def compact(
         if not grown:
             return Compaction(known.rows, before, _bytes(known), known.settled)
         _check_whole(run, known)
+    folder.mkdir(exist_ok=True)
+    (folder / MANIFEST_FILE).unlink(missing_ok=True)  # from here on the segments are read
+    for old in folder.iterdir():
+        shutil.rmtree(old) if old.is_dir() else old.unlink()
     try:
-        folder.mkdir(exist_ok=True)
-        (folder / MANIFEST_FILE).unlink(missing_ok=True)  # from here on the segments are read
-        for old in folder.iterdir():
-            shutil.rmtree(old) if old.is_dir() else old.unlink()
         said = _written(run.path, folder, ended, progress, part_bytes)
         write_json(str(folder / MANIFEST_FILE), said)
-    except OSError as error:
-        raise RltraceError(f"cannot write {folder}: {error}") from None
+    except BaseException:  # a part of it takes room on a full disk, and nobody reads it
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
     found = read_manifest(run.path)
     if found is None:
         raise RltraceError(f"{folder} was changed while it was written: compact it again")
@@ -116,16 +130,18 @@ def _written(
     import numpy as np
     import pyarrow as pa
 
+    from rltrace.trace.dropped_tables import SEGMENT
     from rltrace.trace.files import RunFiles
     from rltrace.trace.parts import Parts, write_table
     from rltrace.trace.run_dir import read_described
+    from rltrace.trace.stored import STEP_COLUMNS
     from rltrace.trace.survey import survey
 
     files = RunFiles(path, read_described(str(path)))
     tables: dict[str, list[Part]] = {}
     carried: dict[str, list[Path]] = {}
     taken: dict[str, dict[str, Taken]] = {}
-    steps = np.empty((0, 4), np.int64)
+    steps = np.empty((0, 5), np.int64)
     for name, table in TABLES.items():
         if progress is not None:
             progress(name)
@@ -137,14 +153,17 @@ def _written(
         for column, below in parts.below.items():
             said = f"{below:,} below zero, taken as unknown"
             files.problem("negative-values", f"{name}.{column}", said)
-    columns = ("step", "start_ns", "end_ns", "process")
-    write_table({name: steps[:, i] for i, name in enumerate(columns)}, folder / STEPS_FILE)
+    of_steps = {name: steps[:, i] for i, name in enumerate(STEP_COLUMNS)}
+    if files.capped:
+        of_steps[SEGMENT.name] = steps[:, -1].astype(np.int32)
+    write_table(of_steps, folder / STEPS_FILE)
     texts = list(files.names)
     ids = np.arange(len(texts), dtype=np.int32)
     write_table({"id": ids, "text": pa.array(texts, pa.string())}, folder / NAMES_FILE)
     return {
         "schema_version": SCHEMA_VERSION,
         "settled": ended,
+        "has_segments": files.capped,
         "rows": {name: sum(part.rows for part in parts) for name, parts in tables.items()},
         "tables": {
             name: [
@@ -185,16 +204,17 @@ def _of_one_process(steps: Ints) -> Ints:
 def delete_segments(run: Path) -> None:
     """Deletes the segments of a compacted run. Errors: `RltraceError` when it is not compacted, or
     not all of it, as one that is still being recorded."""
-    manifest = read_manifest(run)
-    if manifest is None:
-        raise RltraceError(f"{run} is not compacted: its segments are all there is")
-    if not manifest.settled or any(manifest.has_rest(run, table) for table in TABLES):
-        said = f"{run} was still being recorded: its segments hold what has come since, or are of"
-        said += " another run (`rltrace info`)"
-        raise RltraceError(said, WRONG_USAGE)
-    for table in TABLES:
-        for path in segment_files(run, table):
-            path.unlink()
+    with alone(run):
+        manifest = read_manifest(run)
+        if manifest is None:
+            raise RltraceError(f"{run} is not compacted: its segments are all there is")
+        if not manifest.settled or any(manifest.has_rest(run, table) for table in TABLES):
+            said = f"{run} was still being recorded: its segments hold what has come since, or"
+            said += " are of another run (`rltrace info`)"
+            raise RltraceError(said, WRONG_USAGE)
+        for table in TABLES:
+            for path in segment_files(run, table):
+                path.unlink()
 
 
 def check_deletable(run: Run) -> None:

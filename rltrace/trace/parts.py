@@ -16,12 +16,14 @@ import pyarrow as pa
 
 from rltrace.trace.counted import make_unknown
 from rltrace.trace.cuts import Ints, cuts
+from rltrace.trace.dropped_tables import SEGMENT
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.manifest import Part
 from rltrace.trace.real_times import EVER_NS
 from rltrace.trace.refused import first_line
 from rltrace.trace.schema import Table
 from rltrace.trace.segments import Batch
+from rltrace.trace.sources import PROCESS
 from rltrace.trace.stream import Columns, joined
 from rltrace.trace.survey import Survey, Surveyed, taken_slots
 
@@ -51,7 +53,9 @@ class Parts:
         self._part_bytes = part_bytes
         self.carried: list[Path] = []
         self.below: dict[str, int] = {}
-        self._names = [column.name for column in table.columns]
+        self._names = [column.name for column in (*table.columns, PROCESS)]
+        if files.capped:
+            self._names.append(SEGMENT.name)
         self._kept: list[Columns] = []
 
     def write(self) -> list[Part]:
@@ -80,7 +84,8 @@ class Parts:
                     parts[place].append(columns)
         for place in range(len(parts)):
             whole, parts[place] = parts[place], []
-            columns = [*joined(self._table, []), np.empty(0, np.int32)]
+            others = self._names[len(self._table.columns) :]
+            columns = [*joined(self._table, []), *(np.empty(0, np.int32) for _ in others)]
             if whole:
                 columns = [np.concatenate(column) for column in zip(*whole, strict=True)]
             for column, below in make_unknown(self._table, columns):
@@ -102,6 +107,8 @@ class Parts:
             if stored is None or not len(stored[0]):
                 continue
             columns = self._files.translated(self._table.name, segment.batches.who, stored)
+            if self._files.capped:
+                columns.append(np.full(len(columns[0]), segment.number, np.int32))
             place = np.searchsorted(np.array(edges[1:-1], np.int64), columns[0], side="right")
             within = (columns[0] >= edges[0]) & (columns[0] < edges[-1])
             for one in np.unique(place[within]):
@@ -140,7 +147,7 @@ class Parts:
         self._kept = []
 
     def _arrow(self, columns: Columns) -> pa.Table:
-        named = zip([*self._names, "process"], columns, strict=True)
+        named = zip(self._names, columns, strict=True)
         return pa.table({name: pa.array(values) for name, values in named})
 
 

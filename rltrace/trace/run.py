@@ -7,7 +7,9 @@ is first asked for; a compacted run is read from its Parquet files and nothing i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+import weakref
+from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -15,15 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 from rltrace.trace import run_dir
 from rltrace.trace.alignment import NodeClock
-from rltrace.trace.dropped import Dropped
-from rltrace.trace.dropped_tables import publish_dropped, shown
+from rltrace.trace.dropped import SUMMED, Dropped
+from rltrace.trace.dropped_tables import DROPPED_STEPS, publish_steps
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.files import RunFiles
 from rltrace.trace.liveness import described_alive
 from rltrace.trace.lives import LIVES, VERDICTS
 from rltrace.trace.narrowed import Narrowed, Range
 from rltrace.trace.processes import Process
-from rltrace.trace.published import publish_compacted_names, publish_names, publish_processes
 from rltrace.trace.questions import only_asks
 from rltrace.trace.reach import read_reach
 from rltrace.trace.real_times import EVER_NS
@@ -31,24 +32,24 @@ from rltrace.trace.recorded import recorded_until
 from rltrace.trace.refused import refused
 from rltrace.trace.regrouped import GROUPED, regrouped
 from rltrace.trace.regrouped import NAME as REGROUPED
-from rltrace.trace.schema import TABLES, Column
-from rltrace.trace.signals import SAMPLE_REWARDS, WEIGHTS, reward_weights, signals, weights_table
-from rltrace.trace.sources import (
-    PROCESS,
-    pattern_of,
-    quoted,
-    rows_of,
-    unreadable,
+from rltrace.trace.sampled import sampled_share
+from rltrace.trace.schema import EVENT_TABLES, TABLES
+from rltrace.trace.signals import (
+    NO_SIGNALS,
+    SAMPLE_REWARDS,
+    WEIGHTS,
+    reward_weights,
+    signals,
+    weights_table,
 )
+from rltrace.trace.sources import pattern_of, quoted, unreadable
 from rltrace.trace.span_stages import SPAN_STAGES
-from rltrace.trace.stream import Columns
+from rltrace.trace.stored import Stored
 from rltrace.trace.views import BASES, LAGS, RECORDED, RECORDED_VIEW, view_statements
-from rltrace.trace.vocabulary import Stage
 
 if TYPE_CHECKING:
     import duckdb
 
-_STEP_COLUMNS = "step, start_ns, end_ns, process"
 _LIVES = ("sample_lives", "told_uses")
 _REGROUPED = (REGROUPED, "grouped_trajectories", "signals", *_LIVES)
 
@@ -62,9 +63,10 @@ class Run:
     """A run's metadata, processes and tables.
 
     `problems` lists, as dicts with "what" and "target", the files that could not be read whole and
-    everything that the traced processes could not record. `goes_on` is whether it was still
-    recorded when it was opened (None: nobody here can tell), which was at `opened_ns` (Unix ns);
-    `reach` is until when it is known where it was brought from a URL and more is to come.
+    everything that the traced processes could not record. `cut_short`: it was narrowed to what was
+    recorded before a process stopped recording. `goes_on` is whether it was still recorded when it
+    was opened (None: nobody here can tell), which was at `opened_ns` (Unix ns); `reach` is until
+    when it is known where it was brought from a URL and more is to come.
     """
 
     def __init__(self, path: Path) -> None:
@@ -75,11 +77,15 @@ class Run:
         if self.goes_on:
             self._files.as_of_ns = self.opened_ns
         self.reach = read_reach(path, self._files.clocks)
-        self._columns: dict[str, Columns] = {}
+        me = weakref.proxy(self)  # a run that nobody holds any more frees its database at once
+
+        def on_read() -> None:
+            me._begin_after_dropped()
+
+        self._stored = Stored(self._files, lambda: me._database, on_read)
         self._loaded: set[str] = set()
-        self._registered: set[str] = set()
         self._range: Range | None = None
-        self._seen_dropped: Dropped | None = None
+        self.cut_short = False
         self._begin_after_dropped()
 
     @property
@@ -94,13 +100,15 @@ class Run:
 
     @property
     def dropped(self) -> Dropped | None:
-        """The details that were dropped to keep the run small (`wrap --max-bytes`); None: none."""
-        return self._files.dropped
+        """The details that were dropped to keep the run small (`wrap --max-bytes`), with the sums
+        of all that no table shows, for which the tables are read; None: none. Errors:
+        `RltraceError` where they cannot be."""
+        return self._stored.dropped(EVENT_TABLES)
 
     def was_dropped(self, file: str) -> bool:
         """Whether a segment, `<table>/<name>`, was dropped until this moment."""
         self._files.note_dropped()
-        return self.dropped is not None and file in self.dropped.files
+        return self._files.dropped is not None and file in self._files.dropped.files
 
     @property
     def is_compacted(self) -> bool:
@@ -112,6 +120,7 @@ class Run:
         """The in-memory database, with every table and view in it."""
         for table in TABLES:
             self._load(table)
+        self._publish_steps()
         return self._database
 
     def sql(self, query: str) -> duckdb.DuckDBPyRelation:
@@ -131,7 +140,9 @@ class Run:
                     self._regroup()
                 if name == "signals":
                     self._find("sample_lives", *LIVES)
-                    self._find("signals", signals(reward_weights(self.processes)))
+                    whole = sampled_share(self.meta) == 1.0
+                    made = signals(reward_weights(self.processes)) if whole else NO_SIGNALS
+                    self._find("signals", made)
                 if name in _LIVES:
                     self._find("sample_lives", *LIVES)
                 if name == "sample_verdicts":
@@ -140,6 +151,8 @@ class Run:
                     self._find(name, SPAN_STAGES)
                 if name == RECORDED:
                     self._database.execute(RECORDED_VIEW.format(recorded_until(self)))
+        if DROPPED_STEPS in words:
+            self._publish_steps()
         import duckdb
 
         try:
@@ -170,25 +183,31 @@ class Run:
         import duckdb
 
         try:
-            rows = f"{' UNION ALL '.join(self._step_sources())} ORDER BY start_ns"
+            rows = f"{' UNION ALL '.join(self._stored.steps())} ORDER BY start_ns"
             steps: list[tuple[int, int, int, int]] = self._database.execute(rows).fetchall()
         except duckdb.Error as error:
             raise unreadable(self.path / run_dir.PARQUET, error) from None
         return [step for step in steps if None not in step and 0 < step[1] < EVER_NS]
 
-    def narrow(self, to: Range) -> None:
+    @property
+    def range(self) -> Range | None:
+        """The range of time that it was narrowed to."""
+        return self._range
+
+    def narrow(self, to: Range, cut_short: bool = False) -> None:
         """From now on the tables hold the rows of a range of time, and `meta` says that the run
-        lasted as long. To be called before anything else is asked."""
-        self._range = to
+        lasted as long; where it was only `cut_short`, how it ended and when is still of it. To be
+        called before anything else is asked."""
+        self._range, self.cut_short = to, cut_short
         started, ended = self.meta.get("start_real_ns"), self.meta.get("end_real_ns")
-        self.meta = {
-            **self.meta,
-            "start_real_ns": max(started, to.since_ns) if isinstance(started, int) else to.since_ns,
-        }
-        if not to.goes_on:  # how the command ended says nothing of it: it went on
-            self.meta |= {"end_real_ns": to.until_ns, "exit_code": None, "command_pid": None}
+        if to.since_ns > 0:
+            since = max(started, to.since_ns) if isinstance(started, int) else to.since_ns
+            self.meta = {**self.meta, "start_real_ns": since}
+        if not to.goes_on and not cut_short:  # how the command ended says nothing of it: it went on
+            over = {"end_real_ns": to.until_ns, "exit_code": None, "command_pid": None}
+            self.meta = {**self.meta, **over}
         elif isinstance(ended, int):
-            self.meta["end_real_ns"] = max(ended, to.since_ns)
+            self.meta = {**self.meta, "end_real_ns": max(ended, to.since_ns)}
 
     @property
     def since_ns(self) -> int:
@@ -209,10 +228,13 @@ class Run:
         return self._files.clocks.get(node)
 
     def rows(self, table: str) -> int:
-        """Number of stored rows of a table, of the whole run."""
+        """Number of stored rows of a table, of the whole run; without those that are hidden, as
+        details of their time were dropped."""
         manifest = self._files.manifest
+        if self._files.dropped is not None:
+            return self._stored.count(table)
         compacted = 0 if manifest is None else manifest.rows[table]
-        return compacted + (len(self._read(table)[-1]) if table in self._files.rest else 0)
+        return compacted + (len(self._stored.columns(table)[0]) if table in self._files.rest else 0)
 
     def has_rows(self, table: str) -> bool:
         """Whether a table has any row; of what is in segments only the first is looked for."""
@@ -220,6 +242,14 @@ class Run:
         if manifest is not None and manifest.rows[table]:
             return True
         return table in self._files.rest and self._files.has_rows(table)
+
+    def rows_of_processes(self, table: str) -> Counter[int]:
+        """About how many rows of a table each process stored, of the whole run, as far as they are
+        still there; what is in segments is not read for it."""
+        if not self.is_compacted:
+            return self._files.rows_of_processes(table)
+        query = f"SELECT process, count(*) FROM raw_{table} GROUP BY process"
+        return Counter(dict(self.sql(query).fetchall()))
 
     @cached_property
     def spans(self) -> duckdb.DuckDBPyRelation:
@@ -261,43 +291,21 @@ class Run:
         with suppress(duckdb.Error):  # what a question of a long run has freed is given back soon
             database.execute("SET allocator_background_threads = true")
             database.execute("SET allocator_bulk_deallocation_flush_threshold = '32MB'")
-        publish_processes(database, self.processes)
-        self._publish_names(database)
-        publish_dropped(database, self.dropped)
+        self._stored.publish(database)
         database.register(WEIGHTS, weights_table(reward_weights(self.processes)))
         return database
 
-    def _step_sources(self) -> Iterator[str]:
-        of_steps = f"WHERE stage = {int(Stage.STEP)}"
-        manifest = self._files.manifest
-        if manifest is not None and manifest.steps is not None:
-            columns = [Column(name, "q") for name in _STEP_COLUMNS.split(", ")]
-            source = self._rows_of([manifest.steps], columns)
-            yield f"SELECT {_STEP_COLUMNS} FROM {source} WHERE {shown(TABLES['spans'])}"
-        elif manifest is not None:
-            parts = [part.path for part in manifest.tables["spans"]]
-            source = self._rows_of_table("spans", parts)
-            where = f"{of_steps} AND {shown(TABLES['spans'])}"
-            yield f"SELECT {_STEP_COLUMNS} FROM {source} {where}"
-        if (rest := self._rest("spans")) is not None:
-            yield f"SELECT {_STEP_COLUMNS} FROM {rest} {of_steps}"
-
-    def _read(self, name: str) -> Columns:
-        if name not in self._columns:
-            self._columns[name] = self._files.columns(name)
-            self._begin_after_dropped()
-        return self._columns[name]
-
     def _begin_after_dropped(self) -> None:
         """Nothing can be said of the time whose details were dropped; of a run that goes on that is
-        more each time, and then of no table."""
-        if self.dropped is None or self.dropped is self._seen_dropped:
-            return
-        self._seen_dropped = self.dropped
-        if self._range is None and self.dropped.until_ns > 0:
-            self.meta = {**self.meta, "start_real_ns": self.dropped.until_ns}
-        if "_database" in self.__dict__:  # else it is about to be made
-            publish_dropped(self._database, self.dropped)
+        more each time."""
+        dropped = self._files.dropped
+        if self._range is None and dropped is not None and dropped.until_ns > 0:
+            self.meta = {**self.meta, "start_real_ns": dropped.until_ns}
+
+    def _publish_steps(self) -> None:
+        """Makes `dropped_steps`, as of now."""
+        dropped = self._stored.dropped(SUMMED)
+        publish_steps(self._database, () if dropped is None else dropped.steps)
 
     def _regroup(self) -> None:
         """Tells groups apart whose ids come again, once."""
@@ -319,18 +327,13 @@ class Run:
                 self._database.execute(statement)
             self._loaded.add(table)  # at last: Ctrl-C in a notebook may end it
 
-    def _publish_names(self, database: duckdb.DuckDBPyConnection) -> None:
-        if self._files.manifest is not None and not self._files.rest:
-            publish_compacted_names(database, self._files.manifest.names)
-        else:
-            publish_names(database, self._files.names)
-
     @cached_property
     def _narrowed(self) -> Narrowed | None:
         if self._range is None:
             return None
+        stored = self._stored
         return Narrowed(
-            self._database, self._files.manifest, self._rows_of_table, self._rest, self._range
+            self._database, self._files.manifest, stored.of_files, stored.rest, self._range
         )
 
     def _load(self, name: str) -> None:
@@ -343,51 +346,9 @@ class Run:
             if self._narrowed is not None:
                 self._narrowed.make(name)
             else:
-                self._database.execute(f"CREATE OR REPLACE VIEW raw_{name} AS {self._whole(name)}")
+                rows = self._stored.shown(name)
+                self._database.execute(f"CREATE OR REPLACE VIEW raw_{name} AS {rows}")
             for statement in view_statements(TABLES[name]):
                 self._database.execute(statement)
         except duckdb.Error as error:
             raise unreadable(self.path / run_dir.PARQUET / name, error) from None
-
-    def _whole(self, name: str) -> str:
-        """All rows of a table, but those of a time whose details were dropped."""
-        sources = []
-        if self._files.manifest is not None:
-            parts = [part.path for part in self._files.manifest.tables[name]]
-            sources += [f"FROM {self._rows_of_table(name, parts)}"] if parts else []
-        if (rest := self._rest(name)) is not None:
-            sources.append(f"FROM {rest}")
-        whole = " UNION ALL BY NAME ".join(sources)
-        if self.dropped is None and run_dir.MAX_BYTES not in (self.meta.get("settings") or {}):
-            return whole
-        return f"FROM ({whole}) WHERE {shown(TABLES[name])}"
-
-    def _rows_of_table(self, name: str, files: Sequence[Path]) -> str:
-        return self._rows_of(files, (*TABLES[name].columns, PROCESS))
-
-    def _rows_of(self, files: Sequence[Path], columns: Sequence[Column]) -> str:
-        """The rows of compacted files. Errors: as `rows_of`."""
-        manifest = self._files.manifest
-        processes = 0 if manifest is None else len(manifest.processes)
-        return rows_of(self._database, files, columns, processes)
-
-    def _rest(self, name: str) -> str | None:
-        """The table of what is read from segments; None where nothing is. One that was not there
-        yet when the run was compacted has none, and is empty."""
-        manifest = self._files.manifest
-        if name not in self._files.rest and (manifest is None or manifest.tables[name]):
-            return None
-        if name not in self._registered:
-            self._registered.add(name)
-            self._register(name)
-        return f"stored_{name}"
-
-    def _register(self, name: str) -> None:
-        import pyarrow as pa
-
-        columns = self._read(name)
-        names = [c.name for c in TABLES[name].columns] + ["process"]
-        loaded = pa.table({n: pa.array(c) for n, c in zip(names, columns, strict=True)})
-        self._database.register(f"stored_{name}", loaded)
-        self._publish_names(self._database)  # the table may bring new ones
-        publish_processes(self._database, self.processes)

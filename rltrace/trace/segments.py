@@ -102,6 +102,13 @@ class Batch:
         stored: NDArray[np.bool_] = self.markers != 0
         return stored
 
+    @property
+    def stored_rows(self) -> int:
+        """How many are, by the last one where that is stored: all but a few that threads skipped
+        before it are then."""
+        last = values_at(self._file, self._table, self._place, 0, self.rows - 1, 1)
+        return self.rows if last[0] != 0 else int(self.stored.sum())
+
     def column(self, number: int) -> Any:
         """A column, by its number in the table; unknown throughout in one that the file lacks."""
         return values_at(self._file, self._table, self._place, number, 0, self.rows)

@@ -60,7 +60,7 @@ RUN: _Kinds = {
 PROCESS: _Kinds = {
     **dict.fromkeys(("pid", "ppid", "rank", "start_ns", "cores", "parameters"), _WHOLE),
     **dict.fromkeys(("argv", "hooks"), _LIST),
-    **dict.fromkeys(("settings", "versions"), _TABLE),
+    **dict.fromkeys(("settings", "versions", "recording-stopped"), _TABLE),
     "clock": (_is_clock, "no pair of times"),
     "reward_weights": (_is_numbers, "no table of numbers"),
 }
@@ -72,7 +72,7 @@ _PROBLEM: _Kinds = {
     **dict.fromkeys(
         ("target", "detail"), (lambda said: _is_text(said) or is_whole(said), "no text")
     ),
-    "times": _WHOLE,
+    **dict.fromkeys(("times", "real_ns", "monotonic_ns"), _WHOLE),
 }
 
 

@@ -9,17 +9,46 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 _REFUSED = ((stat.S_ISSOCK, "a socket"), (stat.S_ISBLK, "a disk"))
 
 
-def open_written(path: str | Path, append: bool = False) -> BinaryIO:
-    """What a user named, open to be written from its beginning, or after its end. Errors: OSError,
-    whose `strerror` says what stands there instead of a file."""
-    return open_as_it_is(path) or open(path, "ab" if append else "wb")
+def open_to_append(path: str | Path) -> BinaryIO:
+    """What a user named, open to be written after its end. Errors: as `open_as_it_is`."""
+    return open_as_it_is(path) or open(path, "ab")
+
+
+@contextmanager
+def written(path: str | Path) -> Iterator[BinaryIO]:
+    """What a user named, to be written from its beginning. A file takes its place only once it is
+    whole: what was there before is replaced then, or left as it is, and a link to it goes on
+    leading there. What is no file, as a pipe or a device, is written to at once. Errors: OSError,
+    whose `strerror` says what stands there instead of a file, or why it cannot be written."""
+    as_it_is = open_as_it_is(path)
+    if as_it_is is None:
+        with _replaced(Path(os.path.realpath(path))) as file:
+            yield file
+    else:
+        with as_it_is as file:
+            yield file
+
+
+@contextmanager
+def _replaced(path: Path) -> Iterator[BinaryIO]:
+    part = path.with_name(path.name + ".part")
+    try:
+        with part.open("wb") as file:
+            with suppress(OSError):  # a new file; or another user's, who lets this one write it
+                os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
+            yield file
+        os.replace(part, path)
+    finally:
+        with suppress(OSError):  # where nothing can be written, there is nothing to remove
+            part.unlink(missing_ok=True)
 
 
 def open_as_it_is(path: str | Path) -> BinaryIO | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from rltrace.analysis.summary import Summary, summarize
 from rltrace.analysis.syncs import syncs
 from rltrace.analysis.tail import tail
 from rltrace.analysis.waits import waits
+from rltrace.trace.parquet import compact
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Finish, Outcome, Phase, Stage, SyncRole, Transport
 from tests.analysis.handmade import at, process, rows, run_of, turns
@@ -311,6 +313,40 @@ def test_own_cost_is_events_times_the_calibrated_cost_over_wall_time(tmp_path: P
     assert not found.calibrated
     span_ns, row_ns = DEFAULT_COSTS_NS
     assert found.share == pytest.approx((10 * span_ns + 2 * row_ns) * 1e-9 / 10)
+
+
+def test_captured_tokens_have_their_part_in_own_cost(tmp_path: Path) -> None:
+    had = {"prompt_tokens": [100, 300], "response_tokens": [10, -1]}
+    worker = rows(process("worker"), "trajectories", start_s=[1.0, 2.0], **had)
+    costs = {"event_cost_ns": 500, "row_cost_ns": 2000, "token_cost_ns": 100}
+    one = {"trajectory": [1, 1], "part": [0, 1], "position": [0, 0], "token": [5, 6]}
+    rows(worker, "captured_tokens", start_s=[1.0, 1.0], **one)
+    run = run_of(tmp_path, worker, settings={**costs, "capture_tokens": True})
+    found = own_cost(run, read_activity(run), at(10))
+    assert (found.events, found.tokens, found.token_cost_ns) == (2, 2, 100)
+    assert found.share == pytest.approx((2 * 2000 + 2 * 100) * 1e-9 / 10)
+    assert found.event_cost_ns == 2000
+    compact(run)
+    kept = rltrace.open_run(run.path)
+    assert own_cost(kept, read_activity(kept), at(10)) == found
+    shutil.rmtree(run.path / "parquet")
+    shutil.rmtree(run.path / "captured_tokens")  # what they cost was paid
+    left = rltrace.open_run(run.path)
+    found = own_cost(left, read_activity(left), at(10))
+    assert found.share == pytest.approx((2 * 2000 + 410 * 100) * 1e-9 / 10)
+    worker = rows(process("worker"), "trajectories", start_s=[1.0, 2.0], **had)
+    none = run_of(tmp_path / "none", worker, settings={**costs, "capture_tokens": True})
+    assert own_cost(none, read_activity(none), at(10)).tokens == 0
+
+
+def test_rows_of_samples_that_are_left_out_have_their_part_in_own_cost(tmp_path: Path) -> None:
+    worker = process("worker", (Stage.TRAIN, 0, 1))
+    rows(worker, "uses", time_s=[1.0, 2.0], trajectory=[1, 2])
+    costs = {"event_cost_ns": 500, "row_cost_ns": 2000}
+    run = run_of(tmp_path, worker, settings={**costs, "sampled": 0.1})
+    found = own_cost(run, read_activity(run), at(10))
+    assert found.events == 21
+    assert found.share == pytest.approx((500 + 20 * 2000) * 1e-9 / 10)
 
 
 def summary_of_steps(path: Path, *stages: tuple[Stage, float], steps: int = 6) -> Summary:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import rltrace
 from benchmarks.make_trace import Workload, make
 from rltrace.analysis.summary import summarize
 from rltrace.trace.parquet import compact, delete_segments
+from rltrace.trace.run_dir import PROBLEMS
 from rltrace.trace.vocabulary import Stage
 from tests.analysis.handmade import at, process, rows, run_of, turns
 
@@ -114,9 +116,10 @@ def test_problems_are_told_apart_by_what_is_said_of_them(tmp_path: Path) -> None
 def test_a_recording_that_stopped_is_told_with_its_process(tmp_path: Path) -> None:
     run = run_of(tmp_path, process("rollout", (Stage.ROLLOUT, 0, 1)))
     (worker,) = (p for p in run.processes if p.role == "rollout")
-    said = {"what": "recording-stopped", "who": worker.who, "detail": "disk full"}
-    run.problems.extend([{**said, "real_ns": at(7)}, {**said, "who": "nobody"}])
-    first, second = summarize(run).coverage.stopped
+    said = {"what": "recording-stopped", "detail": "disk full"}
+    for who, when in ((worker.who, {"real_ns": at(7)}), ("~nobody", {})):
+        (run.path / PROBLEMS / f"{who}.jsonl").write_text(json.dumps({**said, **when}) + "\n")
+    first, second = summarize(rltrace.open_run(run.path)).coverage.stopped
     assert (first.role, first.pid, first.detail) == ("rollout", worker.pid, "disk full")
     assert first.after_s == pytest.approx(7)
     assert (second.role, second.pid) == ("", -1)

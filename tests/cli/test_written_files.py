@@ -15,7 +15,7 @@ import pytest
 
 from rltrace.report.whole_file import whole_file
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.written_files import open_written
+from rltrace.trace.written_files import written
 from tests.cli.conftest import invoke
 
 
@@ -74,7 +74,7 @@ def test_a_device_takes_it_and_is_a_device_afterwards(tmp_path: Path, opened: st
         link = tmp_path / "link"
         link.symlink_to(device)
         for path in (device, link):
-            with whole_file(path, "it") if opened == "whole" else open_written(path) as file:
+            with whole_file(path, "it") if opened == "whole" else written(path) as file:
                 file.write(b"text")
             assert os.read(here, 100) == b"text"
         assert stat.S_ISCHR(device.stat().st_mode)
@@ -82,6 +82,22 @@ def test_a_device_takes_it_and_is_a_device_afterwards(tmp_path: Path, opened: st
     finally:
         os.close(here)
         os.close(there)
+
+
+def test_a_device_that_takes_nothing_is_a_sentence_and_stays_a_device(
+    tmp_path: Path, run: Path
+) -> None:
+    for path in (Path("/dev/full"), tmp_path / "link"):
+        if path.parent == tmp_path:
+            path.symlink_to("/dev/full")
+        for words in commands(run, path):
+            done = invoke(*words)
+            assert done.exit_code == 4, (words, done.output)
+            assert "No space left on device" in done.output, words
+            assert len(done.output.splitlines()) == 1, words
+    assert stat.S_ISCHR(os.stat("/dev/full").st_mode)
+    assert not Path("/dev/full.part").exists()
+    assert [x.name for x in tmp_path.iterdir() if x.name.startswith("link")] == ["link"]
 
 
 def test_a_socket_and_a_folder_are_refused(

@@ -14,6 +14,7 @@ from typing import Any
 
 import rltrace
 from tests.hooks.conftest import WRAP, clean_environment
+from tests.patience import PATIENCE_S
 
 JOB = str(Path(__file__).with_name("job.py"))
 
@@ -126,7 +127,7 @@ class CountedJob:
         return found
 
 
-def until(condition: Callable[[], object], seconds: float = 60) -> None:
+def until(condition: Callable[[], object], seconds: float = PATIENCE_S) -> None:
     """Waits for a condition to be true."""
     end = time.monotonic() + seconds
     while not condition():

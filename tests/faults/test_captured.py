@@ -13,6 +13,7 @@ import rltrace
 from rltrace.analysis.summary import summarize
 from rltrace.hooks.identity import identify
 from rltrace.report import html, markdown, to_json, verdict
+from rltrace.report.coverage_section import coverage_section
 from rltrace.report.damage_lines import dropped_lines
 from rltrace.run.capping import Cap
 from rltrace.run.shipping import by_hand
@@ -55,7 +56,7 @@ with rltrace.trajectory("x", prompt_token_ids=[1]): pass
 rltrace.stop()
 """
 
-Samples = dict[int, tuple[list[int] | None, list[int] | None]]
+Samples = dict[int, tuple[list[int], list[int] | None]]
 
 
 def expected() -> Samples:
@@ -180,12 +181,16 @@ def test_whoever_deletes_them_has_the_run_without(copy: Path, is_compacted: bool
     assert left.is_compacted == is_compacted
     assert left.sql("SELECT count(*) FROM trajectories").fetchall() == [(800,)]
     assert [p for p in left.problems if p["what"] != "no-gpu"] == []
-    assert not any("holds the token ids" in line for line in verdict.warnings(summarize(left)))
+    said = list(verdict.warnings(summarize(left)))
+    assert not any("holds the token ids" in line for line in said)
+    assert any(line.endswith("they were recorded and have been deleted since") for line in said)
 
 
 def test_details_that_go_after_them_take_the_rest_along(copy: Path) -> None:
     Cap(str(copy), node_id(), 1).keep()
     assert captured(copy) == {}
+    said = list(verdict.warnings(summarize(rltrace.open_run(copy))))
+    assert any("holds no token ids: all were dropped to keep the run small" in one for one in said)
     dropped = rltrace.open_run(copy).dropped
     assert dropped is not None
     details, tokens = dropped_lines(dropped)
@@ -208,8 +213,16 @@ def test_the_report_says_that_none_were_at_hand(tmp_path: Path) -> None:
     job = "import rltrace\nwith rltrace.step(0), rltrace.trajectory('x'): print('done')\n"
     summary = summarize(rltrace.open_run(recorded(tmp_path, job=job)))
     assert summary.run.token_ids is False
-    said = "--capture-tokens was asked for, and this run holds no token ids"
+    said = "--capture-tokens was asked for, and this run holds no token ids: what recorded its"
     assert any(line.startswith(said) for line in verdict.warnings(summary))
+
+
+def test_own_cost_has_what_capturing_them_took(run: Path) -> None:
+    found = summarize(rltrace.open_run(run))
+    assert rltrace.open_run(run).meta["settings"]["token_cost_ns"] > 0
+    assert found.own_cost.tokens == sum(len(p) + len(r or ()) for p, r in expected().values())
+    words = " ".join(coverage_section(found).lines)
+    assert f" and {found.own_cost.tokens:,} captured tokens × " in words
 
 
 def test_of_the_captured_samples_the_query_tells_the_worst_and_the_best(run: Path) -> None:

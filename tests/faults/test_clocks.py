@@ -12,6 +12,7 @@ import rltrace
 from rltrace.analysis.summary import summarize
 from rltrace.trace.duration import lasted_s
 from tests.faults.counted import CountedJob, said_by_us, until
+from tests.patience import PATIENCE_S
 
 DAY_S = 86_400
 
@@ -29,7 +30,7 @@ def test_a_clock_that_is_set_moves_no_row(
         until(lambda number=number: min(job.stored()) > 250 * number)
         with moved.open("r+b") as file:
             file.write(struct.pack("q", step_s))
-    out, errors = process.communicate(timeout=240)
+    out, errors = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out) == (0, job.result + "\n")
     assert said_by_us(errors) == []
     assert job.stored() == [900, 900]

@@ -12,11 +12,14 @@ from pathlib import Path
 import pytest
 
 import rltrace
+from rltrace.analysis.summary import summarize
 from rltrace.trace.fetched import CACHE_VARIABLE, fetch
-from rltrace.trace.run_dir import holds_run, read_run_json
+from rltrace.trace.parquet import compact, delete_segments
+from rltrace.trace.run_dir import RECORDING_STOPPED, holds_run, read_run_json
 from tests.faults.counted import CountedJob, said_by_us, until
 from tests.faults.means import cannot_be_made
 from tests.hooks.conftest import wrapped
+from tests.patience import PATIENCE_S
 
 AS_ROOT = () if os.geteuid() == 0 else ("--map-root-user",)
 MOUNT_NAMESPACE = ("unshare", *AS_ROOT, "--mount", "sh", "-c")
@@ -27,7 +30,7 @@ def test_a_disk_that_fills_up_keeps_what_was_stored_on_it(tmp_path: Path, small_
     can be mounted."""
     job = CountedJob(tmp_path, rows=20_000, workers=3, out="small/run")
     process = job.start()
-    out, errors = process.communicate(timeout=240)
+    out, errors = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out) == (0, job.result + "\n")
     said = said_by_us(errors)
     assert 1 <= len([line for line in said if "recording stopped" in line]) <= 4  # one a process
@@ -74,6 +77,43 @@ def test_a_job_that_dies_as_it_fills_the_disk(
         ]  # fmt: skip
 
 
+FULL_AT_STEP_5 = """
+import rltrace
+from pathlib import Path
+for n in range(8):
+    if n == 5:
+        with open("small/checkpoint", "wb", buffering=0) as file:
+            try:
+                while True: file.write(bytes(4096))
+            except OSError: pass  # not a byte is left
+    with rltrace.step(n), rltrace.span("train"):
+        for i in range(600 if n < 5 else 6000):
+            with rltrace.span("rollout"): pass
+"""
+
+
+def test_a_disk_without_room_even_to_say_so(tmp_path: Path, small_disk: Path) -> None:
+    """Figures are of the steps that were whole by then, and so is what is exported of them."""
+    (tmp_path / "job.py").write_text(FULL_AT_STEP_5)
+    done = wrapped(tmp_path, "--out", "small/run", "--", sys.executable, "job.py")
+    assert done.returncode == 0
+    assert "recording stopped in process" in done.stderr
+    run = rltrace.open_run(small_disk / "run")
+    (stopped,) = (p for p in run.problems if p["what"] == RECORDING_STOPPED)
+    assert "No space left on device" in stopped["detail"]
+    ended = dict(run.sql("SELECT step, end_ns FROM steps").fetchall())
+    assert stopped["real_ns"] > ended[4]
+    whole = [step for step, end_ns in ended.items() if end_ns <= stopped["real_ns"]]
+    assert whole[:5] == [0, 1, 2, 3, 4]
+    assert len(whole) < 8
+    assert [time.step for time in summarize(run).steps.times] == whole
+    at_rest = Path(shutil.copytree(run.path, tmp_path / "copy"))
+    compact(rltrace.open_run(at_rest))
+    delete_segments(at_rest)
+    kept = summarize(rltrace.open_run(at_rest))
+    assert [time.step for time in kept.steps.times] == whole
+
+
 def test_a_directory_that_becomes_read_only(tmp_path: Path) -> None:
     """As an NFS server does it: those who record go on, those who begin cannot."""
     script = (
@@ -95,7 +135,7 @@ print(subprocess.run(job, capture_output=True, text=True, check=True))
 """
     (tmp_path / "late.py").write_text(program)
     process = job.start(str(tmp_path / "late.py"))
-    out, errors = process.communicate(timeout=240)
+    out, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, errors
     assert job.result in out
     assert out.count("cannot record into") == 1  # its children are not asked again
@@ -109,7 +149,7 @@ def test_a_directory_that_is_deleted_under_the_job(tmp_path: Path) -> None:
     process = job.start()
     until(lambda: all(job.stored()))
     shutil.rmtree(job.run)
-    out, errors = process.communicate(timeout=240)
+    out, errors = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out) == (0, job.result + "\n")
     said = said_by_us(errors)
     assert len(said) <= 5  # a line of each process, and what became of the run
@@ -122,7 +162,7 @@ def test_two_jobs_in_one_directory(tmp_path: Path) -> None:
     jobs = [CountedJob(tmp_path, rows=rows, workers=2) for rows in (700, 900)]
     started = [job.start() for job in jobs]
     for job, process in zip(jobs, started, strict=True):
-        out, errors = process.communicate(timeout=240)
+        out, errors = process.communicate(timeout=PATIENCE_S)
         assert (process.returncode, out) == (0, job.result + "\n"), errors
     runs = [path for path in (tmp_path / "run", tmp_path / "run-2") if holds_run(str(path))]
     assert len(runs) == 2
@@ -140,12 +180,12 @@ def test_a_job_that_was_killed_and_begins_again(tmp_path: Path) -> None:
     pids = first.pids()
     for pid in (process.pid, *pids.values()):
         subprocess.run(["kill", "-KILL", str(pid)], check=True)
-    process.communicate(timeout=60)
+    process.communicate(timeout=PATIENCE_S)
     until(lambda: json.loads((first.run / "run.json").read_text())["end_real_ns"] is not None)
     before = {path: path.read_bytes() for path in sorted(first.run.rglob("*")) if path.is_file()}
     again = CountedJob(tmp_path, rows=400, workers=2)
     process = again.start()
-    out, errors = process.communicate(timeout=240)
+    out, errors = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out) == (0, again.result + "\n")
     assert "(run holds a run already)" in errors
     assert {p: p.read_bytes() for p in sorted(first.run.rglob("*")) if p.is_file()} == before

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
 import rltrace
 from rltrace.analysis.summary import summarize
+from rltrace.cli.options import narrow_to
 from rltrace.report.damage_lines import dropped_lines
 from rltrace.run.capping import Cap
 from rltrace.run.shipping.by_hand import ship
 from rltrace.run.size_option import segment_bytes, size_of
 from rltrace.trace.clock import node_id
 from rltrace.trace.errors import RltraceError
+from rltrace.trace.files import RunFiles
 from rltrace.trace.parquet import compact, delete_segments
 from rltrace.trace.run_dir import TABLES, update_run_json, write_json
+from rltrace.trace.schema import EVENT_TABLES, Table
+from rltrace.trace.survey import Survey, survey
 from tests.conftest import Record
 from tests.hooks.conftest import wrapped
 
@@ -31,6 +37,15 @@ OF_STEPS = (
 )
 """Of steps that are shown: their number, spans of their rollout, and themselves."""
 
+ALL = """
+SELECT coalesce(step, -1) AS step, what, sum(rows), sum(tokens) FROM (
+    SELECT step, stage AS what, 1 AS rows, coalesce(tokens, 0) AS tokens FROM spans
+    UNION ALL SELECT step, fate, 1, coalesce(tokens, 0) FROM uses
+    UNION ALL SELECT step, what, rows, tokens FROM dropped_steps
+) GROUP BY ALL ORDER BY ALL
+"""
+"""Of each step and stage, or fate: rows and tokens that are shown or in the sums."""
+
 LOOP = f"""
 from rltrace.trace import segment
 segment.SEGMENT_BYTES = 64 << 10
@@ -41,6 +56,20 @@ for n in range({STEPS}):
         with rltrace.span("train", tokens=7): pass
         rltrace.use(f"t/{{n}}", fate="trained", step=n, tokens=11)
 """
+
+
+UNTIL_SMALL = """
+import os, time
+from pathlib import Path
+def size_bytes(file):
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:  # dropped since it was listed
+        return 0
+while sum(map(size_bytes, Path(os.environ["RLTRACE_RUN"]).glob("*/*.arrows"))) > 10**6:
+    time.sleep(0.1)
+"""
+"""For a job under a cap of a megabyte: waits until the agent has come to it."""
 
 
 def segments_bytes(run: Path) -> int:
@@ -57,10 +86,26 @@ def spans(run: Path) -> int:
     return count
 
 
+def all_rows(run: Path) -> list[tuple[int, str, int, int]]:
+    return rltrace.open_run(run).sql(ALL).fetchall()
+
+
+def counted(run: Path) -> dict[str, int]:
+    """Rows of each table, whatever became of them."""
+    opened = rltrace.open_run(run)
+    dropped = opened.dropped
+    found = {table: opened.rows(table) for table in EVENT_TABLES}
+    for rows in () if dropped is None else (dropped.rows, dropped.hidden):
+        for table, number in rows.items():
+            found[table] += number
+    return found
+
+
 def test_each_row_is_there_or_counted(run_path: Path, record: Record) -> None:
     record(LOOP)
     before, whole = segments_bytes(run_path), spans(run_path)
     assert whole == STEPS * (SPANS + 2)
+    all_before, counted_before = all_rows(run_path), counted(run_path)
     Cap(str(run_path), node_id(), before).keep()
     assert rltrace.open_run(run_path).dropped is None  # it is small enough
     Cap(str(run_path), node_id(), before // 2).keep()
@@ -70,46 +115,97 @@ def test_each_row_is_there_or_counted(run_path: Path, record: Record) -> None:
     dropped = run.dropped
     assert dropped is not None
     assert dropped.bytes == before - after
-    left = spans(run_path)
     on_disk = whole - dropped.rows["spans"]
-    assert 0 < left <= on_disk  # what is left of a step that is not whole is not shown
-    assert on_disk - left < 2 * (SPANS + 2)
+    assert 0 < spans(run_path) <= on_disk  # what is left of a step that is not whole is not shown
+    assert dropped.hidden.get("spans", 0) == on_disk - spans(run_path)
+    assert dropped.hidden["uses"] > 0
+    assert counted(run_path) == counted_before
     # Sums of steps: of those that are gone, and with what is on the disk, of all.
     sums = dict(run.sql("SELECT step, rows FROM dropped_steps WHERE what = 'rollout'").fetchall())
     assert dropped.step_numbers is not None
     first, last = dropped.step_numbers
     assert first == 0
     assert all(sums[step] == SPANS for step in range(first, last))
-    totals = "SELECT sum(rows) FILTER (what <> 'trained'), sum(tokens) FILTER (what = 'rollout')"
-    (of_spans, tokens), = run.sql(f"{totals} FROM dropped_steps").fetchall()  # fmt: skip
-    assert of_spans == dropped.rows["spans"]
-    assert tokens == 3 * sum(sums.values())
+    assert all_rows(run_path) == all_before
     # Steps that are shown are whole, and what is said is of them.
     shown = run.sql(OF_STEPS).fetchall()
-    assert shown == [(step, SPANS, 1) for step in range(shown[0][0], STEPS)]
+    assert shown == [(step, SPANS, 1) for step in range(last + 1, STEPS)]
     found = summarize(run)
     assert found.steps.complete == len(shown)
     assert found.run.lasted_s is None or found.run.lasted_s < 60
     (said,) = dropped_lines(found.coverage.dropped)
     assert f"the oldest details of steps 0 to {last} were dropped" in said
+    hidden = sum(dropped.hidden.values())
+    assert f"of that time {hidden:,} rows on disk are not shown" in said
+
+
+def test_of_steps_that_were_dropped_the_sums_are_pointed_to(run_path: Path, record: Record) -> None:
+    record(LOOP)
+    Cap(str(run_path), node_id(), segments_bytes(run_path) // 2).keep()
+    dropped = rltrace.open_run(run_path).dropped
+    assert dropped is not None
+    assert dropped.step_numbers is not None
+    last = dropped.step_numbers[1]
+    with pytest.raises(RltraceError) as refused:
+        narrow_to(rltrace.open_run(run_path), f"3..{last}", None)
+    assert f"it has {last + 1} to {STEPS - 1}; the details of 0 to {last} were" in str(
+        refused.value
+    )
+    assert 'SELECT * FROM dropped_steps"' in str(refused.value)
+    with pytest.raises(RltraceError, match=rf"it has {last + 1} to {STEPS - 1}$"):
+        narrow_to(rltrace.open_run(run_path), f"{STEPS}..", None)
+    run = rltrace.open_run(run_path)
+    narrow_to(run, f"{last}..{last + 1}", None)  # the sums are of all of the run
+    assert run.sql("SELECT min(step), max(step) FROM steps").fetchall() == [(last + 1, last + 1)]
+    assert run.dropped == dropped
 
 
 def test_again_and_again_and_compacted(run_path: Path, record: Record) -> None:
+    """Of two processes, one after the other."""
     record(LOOP)
-    whole, size = spans(run_path), segments_bytes(run_path)
+    record(LOOP)
+    before, size = all_rows(run_path), segments_bytes(run_path)
+    counted_before = counted(run_path)
+    assert (0, "rollout", 2 * SPANS, 6 * SPANS) in before
     cap = Cap(str(run_path), node_id(), size)
     for part in (0.8, 0.5, 0.2):
         cap._max_bytes = int(part * size)
         cap.keep()
-        dropped = rltrace.open_run(run_path).dropped
-        assert dropped is not None
-        assert dropped.rows["spans"] + spans(run_path) <= whole
-    shown = spans(run_path)
+        assert all_rows(run_path) == before
+        assert counted(run_path) == counted_before
+    dropped, shown = rltrace.open_run(run_path).dropped, spans(run_path)
+    assert dropped is not None
+    assert dropped.hidden
+    compact(rltrace.open_run(run_path))
+    assert rltrace.open_run(run_path).dropped == dropped
     compact(rltrace.open_run(run_path))
     delete_segments(run_path)
     again = rltrace.open_run(run_path)
     assert spans(run_path) == shown
     assert again.dropped == dropped
+    assert all_rows(run_path) == before
+
+
+def test_a_file_whose_agent_was_killed_before_it_was_deleted_is_counted_once(
+    run_path: Path, record: Record
+) -> None:
+    record(LOOP)
+    before, size = all_rows(run_path), segments_bytes(run_path)
+    whole = run_path.with_name("whole")
+    shutil.copytree(run_path, whole)
+    Cap(str(run_path), node_id(), size // 2).keep()
+    dropped = rltrace.open_run(run_path).dropped
+    assert dropped is not None
+    for file in dropped.files:
+        shutil.copy(whole / file, run_path / file)
+    assert rltrace.open_run(run_path).dropped == dropped
+    assert all_rows(run_path) == before
+    Cap(str(run_path), node_id(), size // 2).keep()  # the next agent of the node
+    again = rltrace.open_run(run_path).dropped
+    assert again is not None
+    assert again.files >= dropped.files
+    assert not any((run_path / file).exists() for file in dropped.files)
+    assert all_rows(run_path) == before
 
 
 def test_what_is_dropped_while_the_run_is_read_is_of_no_table(
@@ -118,7 +214,7 @@ def test_what_is_dropped_while_the_run_is_read_is_of_no_table(
     """A reader may hold the run for long, and reads a table when it is first asked for."""
     record(LOOP)
     update_run_json(str(run_path), settings={"max_bytes": 1})
-    size = segments_bytes(run_path)
+    before, size = all_rows(run_path), segments_bytes(run_path)
     run = rltrace.open_run(run_path)
     assert run.dropped is None
     whole = run.sql("SELECT count(*) FROM uses").fetchall()
@@ -132,16 +228,19 @@ def test_what_is_dropped_while_the_run_is_read_is_of_no_table(
     assert run.meta["start_real_ns"] == run.dropped.until_ns
     ((use,),) = run.sql("SELECT min(step) FROM uses").fetchall()  # which had been read before
     assert use in (first - 1, first)
-    ((kept,),) = run.sql("SELECT sum(rows) FROM dropped_steps WHERE what = 'rollout'").fetchall()
-    assert kept + run.rows("spans") >= STEPS * SPANS
+    assert run.sql(ALL).fetchall() == before
     assert run.problems == []
+    Cap(str(run_path), node_id(), size // 4).keep()  # more of what this reader has
+    assert all_rows(run_path) == before
+    assert run.sql(ALL).fetchall() == before
 
 
 def test_compacted_while_it_is_recorded(run_path: Path, record: Record) -> None:
     """What was dropped is shown of neither, whether it had been compacted before or not, and the
     next compaction leaves it out. Compaction takes no room from the details."""
     record(LOOP)
-    whole, size = spans(run_path), segments_bytes(run_path)
+    update_run_json(str(run_path), settings={"max_bytes": 1})
+    before, size = all_rows(run_path), segments_bytes(run_path)
     compact(rltrace.open_run(run_path), part_bytes=100_000)
     assert len(list((run_path / "parquet" / "spans").iterdir())) > 5
     cap = Cap(str(run_path), node_id(), size)
@@ -157,14 +256,79 @@ def test_compacted_while_it_is_recorded(run_path: Path, record: Record) -> None:
         for question in (OF_STEPS, "FROM uses ORDER BY time_ns", "FROM dropped_steps"):
             assert with_parquet.sql(question).fetchall() == without.sql(question).fetchall()
         assert with_parquet.step_rows() == without.step_rows()
-        dropped = with_parquet.dropped
+        assert all_rows(run_path) == before
+        shown, dropped = spans(run_path), with_parquet.dropped
         assert dropped is not None
-        assert whole - dropped.rows["spans"] - spans(run_path) < 2 * (SPANS + 2)
-        shown = spans(run_path)
-        record("with rltrace.span('train'): pass")  # so that there is something to compact
-        assert compact(rltrace.open_run(run_path)).rows["spans"] == shown + 1
+        record("with rltrace.span('late'): pass")  # so that there is something to compact
+        rows = compact(rltrace.open_run(run_path)).rows["spans"]
+        assert rows == shown + 1 + dropped.hidden.get("spans", 0)
         assert spans(run_path) == shown + 1
-        whole += 1
+        late = [one for one in all_rows(run_path) if one not in before]
+        assert [(step, what) for step, what, _, _ in late] == [(-1, "other")]
+        before = sorted([*(one for one in before if one[0] >= 0), *late])
+
+
+def test_dropped_while_it_is_compacted(
+    run_path: Path, record: Record, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Segments go after they were looked at and before their rows are taken, or after that."""
+    record(LOOP)
+    update_run_json(str(run_path), settings={"max_bytes": 1})
+    before, size = all_rows(run_path), segments_bytes(run_path)
+    shares = iter((0.8, 0.6, 0.4, 0.2))
+
+    def survey_and_drop(files: RunFiles, table: Table, ended: bool) -> Survey:
+        found = survey(files, table, ended)
+        Cap(str(run_path), node_id(), int(next(shares, 0.2) * size)).keep()
+        return found
+
+    monkeypatch.setattr("rltrace.trace.survey.survey", survey_and_drop)
+    compact(rltrace.open_run(run_path), part_bytes=100_000)
+    assert segments_bytes(run_path) < 0.3 * size
+    assert all_rows(run_path) == before
+    delete_segments(run_path)
+    assert all_rows(run_path) == before
+
+
+def test_two_that_compact_at_once_do_so_one_after_the_other(run_path: Path, record: Record) -> None:
+    record(LOOP)
+    before, others = all_rows(run_path), []
+
+    def compact_too() -> None:
+        others.append(compact(rltrace.open_run(run_path)))
+
+    other = Thread(target=compact_too)
+
+    def begin_another(table: str) -> None:
+        if table == "uses":
+            other.start()
+            other.join(1.0)  # long enough to write into the midst, were it let
+
+    done = compact(rltrace.open_run(run_path), begin_another)
+    other.join()
+    assert [one.rows for one in others] == [done.rows]
+    delete_segments(run_path)
+    assert all_rows(run_path) == before
+
+
+def test_a_compaction_that_is_killed_leaves_the_run_as_it_was(
+    run_path: Path, record: Record
+) -> None:
+    record(LOOP)
+    update_run_json(str(run_path), settings={"max_bytes": 1})
+    before, size = all_rows(run_path), segments_bytes(run_path)
+    compact(rltrace.open_run(run_path))
+    Cap(str(run_path), node_id(), size // 2).keep()
+    record(f"with rltrace.span('late', step={STEPS}): pass")  # there is something to compact
+    code = f"""
+import os, rltrace
+from rltrace.trace.parquet import compact
+compact(rltrace.open_run({str(run_path)!r}), lambda t: t == "uses" and os.kill(os.getpid(), 9))
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -9
+    for _ in range(2):
+        assert [one for one in all_rows(run_path) if one[0] < STEPS] == before
+        compact(rltrace.open_run(run_path))
 
 
 def test_what_is_in_parquet_only_is_not_lost_to_a_process_that_comes_late(
@@ -253,7 +417,7 @@ with rltrace.step(1000), rltrace.span("train"): pass
 
 def test_a_job_under_a_cap_is_what_it_is(tmp_path: Path) -> None:
     program = LOOP.partition("SEGMENT_BYTES = 64 << 10")[2]
-    (tmp_path / "job.py").write_text(f"import rltrace, time\n{program}\ntime.sleep(7)\nprint(5)")
+    (tmp_path / "job.py").write_text(f"import rltrace\n{program}\n{UNTIL_SMALL}\nprint(5)")
     cap = ("--max-bytes", "1 MB")
     done = wrapped(tmp_path, "--out", "run", *cap, "--", sys.executable, "job.py")
     assert (done.returncode, done.stdout) == (0, "5\n"), done.stderr
@@ -261,7 +425,14 @@ def test_a_job_under_a_cap_is_what_it_is(tmp_path: Path) -> None:
     assert run.meta["settings"]["max_bytes"] == 10**6
     assert segments_bytes(tmp_path / "run") < 10**6
     assert run.dropped is not None
-    assert run.dropped.rows["spans"] + spans(tmp_path / "run") <= STEPS * (SPANS + 2)
+    assert all_rows(tmp_path / "run") == [
+        row
+        for step in range(STEPS)
+        for row in (
+            (step, "rollout", SPANS, 3 * SPANS),
+            *((step, "step", 1, 0), (step, "train", 1, 7), (step, "trained", 1, 11)),
+        )
+    ]
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import rltrace
 from rltrace.trace.run_dir import read_run_json
 from tests.conftest import Record
 from tests.faults.counted import CountedJob, said_by_us, until
+from tests.patience import PATIENCE_S
 
 
 def test_a_killed_worker_loses_nothing_that_was_stored(tmp_path: Path) -> None:
@@ -20,7 +21,7 @@ def test_a_killed_worker_loses_nothing_that_was_stored(tmp_path: Path) -> None:
     process = job.start()
     os.kill(job.pids()[1], signal.SIGKILL)
     job.go()
-    out, errors = process.communicate(timeout=120)
+    out, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
     assert out == f"{2 * sum(range(2000))} [0, -9, 0]\n"
     assert said_by_us(errors) == []
@@ -38,7 +39,7 @@ def test_whoever_is_killed_the_workers_rows_are_there(tmp_path: Path, who: str) 
         pids["agent"] = job.agent()
     os.kill(pids[who], signal.SIGKILL)
     job.go()
-    process.communicate(timeout=120)
+    process.communicate(timeout=PATIENCE_S)
     assert process.returncode == {"wrap": -9, "agent": 0, "command": 137}[who]
     until(lambda: job.stored() == [600, 600])  # the workers of a command that is gone go on
     assert job.wrong() == {}
@@ -46,7 +47,7 @@ def test_whoever_is_killed_the_workers_rows_are_there(tmp_path: Path, who: str) 
 
 def test_a_job_that_is_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
     """Workers, the command and the agent, as a scheduler or a debugger stops them."""
-    job = CountedJob(tmp_path, rows=3000, workers=2, pause_s=0.001, hold_at=100)
+    job = CountedJob(tmp_path, rows=3000, workers=2, pause_s=0.003, hold_at=100)
     process = job.start()
     workers = job.pids().values()
     job.agent()
@@ -61,7 +62,7 @@ def test_a_job_that_is_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
     assert job.stored() == before
     for pid in processes:
         os.kill(pid, signal.SIGCONT)
-    out, errors = process.communicate(timeout=120)
+    out, errors = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out) == (0, job.result + "\n")
     assert said_by_us(errors) == []
     assert job.stored() == [3000, 3000]

@@ -24,8 +24,9 @@ from rltrace.trace.fetched import CACHE_VARIABLE, fetch
 from rltrace.trace.run_dir import create_run, read_run_json, update_run_json
 from rltrace.trace.store import PACKS, Store
 from tests.faults.counted import CountedJob, said_by_us, until
-from tests.faults.test_max_bytes import segments_bytes
+from tests.faults.test_max_bytes import UNTIL_SMALL, segments_bytes
 from tests.hooks.conftest import WRAP, clean_environment, wrapped
+from tests.patience import PATIENCE_S
 from tests.run.shipped import interrupted
 from tests.run.test_agent import alive, can_unshare
 
@@ -63,7 +64,7 @@ def fill(path: Path) -> None:
 def finish(job: CountedJob, process: subprocess.Popen[str]) -> str:
     """Lets the job end well, with all rows stored; what was said on stderr."""
     job.go()
-    out, errors = process.communicate(timeout=240)
+    out, errors = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out) == (0, job.result + "\n"), errors
     assert job.stored() == [600, 600]
     assert job.wrong() == {}
@@ -87,9 +88,11 @@ def test_a_disk_that_is_full_for_a_while(folder: Path, small_disk: Path) -> None
     agent = job.agent()
     clock = job.run / "clocks" / f"{node_id()}.jsonl"
     until(clock.exists)
+    os.kill(agent, signal.SIGSTOP)  # or it writes one in between
     with clock.open("ab") as file:  # its next line needs a page of its own
         file.write(b"\n" * (-clock.stat().st_size % 4096))
     fill(small_disk / "of the job")
+    os.kill(agent, signal.SIGCONT)
     assert os.statvfs(small_disk).f_bavail == 0
     time.sleep(6.5)  # the agent writes such a line every 5 s, in vain
     assert clock.stat().st_size % 4096 == 0
@@ -105,7 +108,7 @@ def test_a_disk_that_stays_full_is_emptied_to_the_url(folder: Path, small_disk: 
     options = ("--ship", f"file://{folder}/store")
     job = CountedJob(folder, rows=20_000, workers=3, out="small/run", options=options)
     process = job.start()
-    out, errors = process.communicate(timeout=240)
+    out, errors = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out) == (0, job.result + "\n")
     assert "Traceback" not in errors
     assert all(100 < stored < 20_000 for stored in job.stored())
@@ -117,10 +120,10 @@ def test_a_run_that_is_kept_small_here_is_whole_at_its_url(folder: Path) -> None
     options = ("--ship", f"file://{folder}/store", "--max-bytes", "1MB")
     job = CountedJob(folder, rows=30_000, workers=2, hold_at=25_000, options=options)
     process = job.start()
-    until(lambda: job.stored() == [25_000] * 2, 240)
+    until(lambda: job.stored() == [25_000] * 2)
     until(lambda: segments_bytes(job.run) < 10**6)
     job.go()
-    out, errors = process.communicate(timeout=240)
+    out, errors = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out) == (0, job.result + "\n"), errors
     assert said_by_us(errors) == []
     assert job.stored() == [30_000] * 2
@@ -143,27 +146,18 @@ HERE = dedent("""
 """)
 
 LARGE = dedent("""
-    import os, time, rltrace
-    from pathlib import Path
-    def size_bytes(file):
-        try:
-            return file.stat().st_size
-        except FileNotFoundError:  # dropped since it was listed
-            return 0
+    import rltrace
     for n in range(30_000):
         with rltrace.span("reward", step=n): pass
-    run = Path(os.environ["RLTRACE_RUN"])
-    while sum(map(size_bytes, run.glob("*/*.arrows"))) > 10**6:
-        time.sleep(0.1)
 """)
 
 
 def test_a_node_with_a_disk_of_its_own_is_kept_small_too(folder: Path) -> None:
     (folder / "here.py").write_text(HERE.replace('os.environ["SHIM"]', '""'))
-    (folder / "large.py").write_text(LARGE)
+    (folder / "large.py").write_text(LARGE + UNTIL_SMALL)
     words = ("--ship", f"file://{folder}/store", "--max-bytes", "1MB", "--out", "run")
     job = (sys.executable, "here.py", f"{folder}/own/run", sys.executable, "large.py")
-    done = wrapped(folder, *words, "--", *job, timeout_s=240)
+    done = wrapped(folder, *words, "--", *job, timeout_s=PATIENCE_S)
     assert done.returncode == 0, done.stderr
     assert "not shipped" not in done.stderr
     run = rltrace.open_run(read_run_json(str(folder / "run"))["shipped_to"])
@@ -263,7 +257,7 @@ def test_a_node_whose_clock_is_set_in_the_midst(folder: Path, shim: Path) -> Non
         [*WRAP, "--ship", f"file://{folder}/store", "--out", "run", "--", sys.executable,
          "here.py", f"{folder}/own/run", *there],
         cwd=folder, env=clean_environment(SHIM=str(shim), MOVED_SECONDS=str(moved)),
-        capture_output=True, text=True, timeout=200, check=False,
+        capture_output=True, text=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "not shipped" not in done.stderr

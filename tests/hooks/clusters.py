@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.hooks.conftest import clean_environment, untraced
+from tests.patience import PATIENCE_S
 
 PY = sys.executable
 RAY = str(Path(PY).parent / "ray")
@@ -24,7 +25,6 @@ ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
-PATIENCE_S = 120
 
 
 @contextmanager
@@ -59,7 +59,7 @@ def started_cluster(*options: str, **environment: str) -> Iterator[dict[str, str
     finally:
         head.send_signal(signal.SIGTERM)
         try:
-            head.wait(20)
+            head.wait(60)
         except subprocess.TimeoutExpired:
             head.kill()
         for pid in _session(head.pid):

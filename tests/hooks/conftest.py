@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import rltrace
+from tests.patience import PATIENCE_S
 
 WRAP = [sys.executable, "-c", "from rltrace.cli import main; main()", "wrap"]
 
@@ -65,7 +66,7 @@ def clean_environment(**more: str) -> dict[str, str]:
 def untraced(
     *command: str,
     cwd: Path | None = None,
-    timeout_s: float = 120,
+    timeout_s: float = PATIENCE_S,
     given: str | None = None,
     **env: str,
 ) -> subprocess.CompletedProcess[str]:
@@ -84,7 +85,7 @@ def untraced(
 
 
 def wrapped(
-    folder: Path, *words: str, timeout_s: float = 120, given: str | None = None, **env: str
+    folder: Path, *words: str, timeout_s: float = PATIENCE_S, given: str | None = None, **env: str
 ) -> subprocess.CompletedProcess[str]:
     """Runs `rltrace wrap WORDS` in a folder, otherwise as `untraced`."""
     return untraced(*WRAP, *words, cwd=folder, timeout_s=timeout_s, given=given, **env)
@@ -98,7 +99,7 @@ def job(tmp_path: Path) -> RunJob:
         *command: str,
         program: str = "",
         hooks: tuple[str, ...] = (),
-        timeout: float = 120,
+        timeout: float = PATIENCE_S,
         **env: str,
     ) -> Job:
         script = tmp_path / "script.py"

@@ -12,6 +12,7 @@ from textwrap import dedent
 import rltrace
 from tests.hooks.clusters import ENVIRONMENT
 from tests.hooks.conftest import WRAP, clean_environment
+from tests.patience import PATIENCE_S
 
 NODES, STEPS, KILLED_AFTER = 8, 4, 2
 
@@ -91,7 +92,7 @@ def test_eight_nodes_of_which_one_is_killed(tmp_path: Path) -> None:
             ),
             capture_output=True,
             text=True,
-            timeout=400,
+            timeout=PATIENCE_S,
             check=False,
         )
     assert done.returncode == 0, done.stderr[-2000:]

@@ -12,6 +12,7 @@ import rltrace
 from rltrace.hooks.doses import Design
 from tests.hooks.conftest import WRAP, clean_environment
 from tests.hooks.test_probe_design import dosed_steps
+from tests.patience import PATIENCE_S
 
 ROLLOUT = """
 import sys, time, rltrace
@@ -46,7 +47,7 @@ def wrapped(folder: Path, *options: str) -> tuple[subprocess.CompletedProcess[st
         env=clean_environment(),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -94,7 +95,11 @@ def test_a_run_that_is_not_probed_has_nothing_of_it(tmp_path: Path) -> None:
 )
 def test_wrong_options_are_one_sentence(options: tuple[str, ...], said: str) -> None:
     done = subprocess.run(
-        [*WRAP, *options, "--", "true"], capture_output=True, text=True, check=False, timeout=60
+        [*WRAP, *options, "--", "true"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
     )
     assert done.returncode == 2
     assert said in done.stderr

@@ -18,6 +18,7 @@ from tests.hooks.clusters import (
     submit_environment,
 )
 from tests.hooks.conftest import Job, RunJob, untraced
+from tests.patience import PATIENCE_S
 
 pytest.importorskip("ray", reason="Ray is of the [trainer] extra and is not installed")
 
@@ -337,7 +338,7 @@ def test_a_submitted_job_that_nobody_waits_for(job: RunJob, cluster: dict[str, s
     environment = {**ENVIRONMENT, **submit_environment()}
     done = job(*submit, "--", PY, "{script}", program=program, **environment)
     assert done.code == 0, done.out + done.err
-    until = time.monotonic() + 60
-    while not any((done.run_path / "spans").iterdir()) and time.monotonic() < until:
+    until = time.monotonic() + PATIENCE_S
+    while not done.spans() and time.monotonic() < until:
         time.sleep(0.2)
     assert done.spans() == ["rollout"]

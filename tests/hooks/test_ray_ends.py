@@ -16,6 +16,7 @@ from rltrace.hooks import ray_ends
 from rltrace.trace.ends import End, read_ends
 from tests.hooks.conftest import Job, untraced
 from tests.hooks.test_ray import ENVIRONMENT, PY
+from tests.patience import PATIENCE_S
 
 pytest.importorskip("ray", reason="Ray is of the [trainer] extra and is not installed")
 
@@ -97,7 +98,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Job:
     folder = tmp_path_factory.mktemp("ends")
     (folder / "job.py").write_text(JOB)
     command = ("-c", "from rltrace.cli import main; main()", "wrap", "--out", "run", "--", PY)
-    ran = untraced(PY, *command, "job.py", cwd=folder, timeout_s=300, **ENVIRONMENT)
+    ran = untraced(PY, *command, "job.py", cwd=folder, timeout_s=PATIENCE_S, **ENVIRONMENT)
     return Job(ran.returncode, ran.stdout, ran.stderr, folder / "run")
 
 

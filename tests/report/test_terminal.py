@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 import re
 from dataclasses import replace
@@ -12,9 +13,11 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+import rltrace
 from rltrace.analysis.summary import Summary, summarize
 from rltrace.report import printed, terminal, units
 from rltrace.report.layout import Column, Grid, Section
+from rltrace.trace.run_dir import PROBLEMS
 from rltrace.trace.vocabulary import Stage
 from tests.analysis.handmade import at, process, rows, run_of, turns
 from tests.report.summaries import KINDS, Summaries
@@ -110,25 +113,18 @@ def words_of(found: Summary, width: int = 100) -> str:
 
 def test_what_is_incomplete_is_said_at_the_top(tmp_path: Path) -> None:
     run = run_of(tmp_path, *(process("rollout", rank=rank) for rank in range(5)))
-    run.problems.extend(
-        [
-            {
-                "what": "recording-stopped",
-                "who": worker.who,
-                "real_ns": at(7),
-                "detail": "No space left on device",
-            }
-            for worker in run.processes
-            if worker.role == "rollout"
-        ]
-    )
-    text = words_of(summarize(run))
+    said = {"what": "recording-stopped", "real_ns": at(7), "detail": "No space left on device"}
+    for worker in run.processes:
+        if worker.role == "rollout":
+            (run.path / PROBLEMS / f"{worker.who}.jsonl").write_text(json.dumps(said) + "\n")
+    text = words_of(summarize(rltrace.open_run(run.path)))
     pid = run.processes[0].pid
     warning = (
         f"! recording stopped in rollout (pid {pid} on {run.processes[0].host}) 7.00 s after the "
-        "start (No space left on device): figures are incomplete from then on"
+        "start (No space left on device)"
     )
     assert text.index(warning) < text.index("Where the time goes")
+    assert "rows are missing: figures are of the time before, in which no step ended" in text
     assert text.count("recording stopped in rollout") == 3
     assert "recording stopped in 2 more processes" in text
     assert "recording-stopped" not in text

@@ -48,6 +48,7 @@ KEYS = {
             "generated_tokens",
             "trained_share",
             "losses",
+            "sampled_share",
             "handed_only",
             "useful_tokens_per_device_s",
         ),
@@ -69,7 +70,7 @@ KEYS = {
     },
     "own_cost": {
         *("events", "processes", "event_cost_ns", "calibrated", "share"),
-        *("worst_share", "worst_who"),
+        *("worst_share", "worst_who", "tokens", "token_cost_ns", "sampled_share"),
     },
 }
 TOP = {

@@ -32,6 +32,7 @@ from rltrace.trace.redacted import redacted
 from rltrace.trace.vocabulary import Stage
 from rltrace.trainer.config import TrainerConfig
 from tests.analysis.handmade import process, run_of
+from tests.patience import PATIENCE_S
 
 TRAIN = Path(__file__).parents[2] / "examples" / "train.py"
 JOB = [sys.executable, str(TRAIN), "--steps", "5", "--prompts", "2", "--samples", "2",
@@ -220,8 +221,9 @@ def traced(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rltrace_(words: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "rltrace", *words], env=_environment(),
-                          capture_output=True, text=True, check=False, timeout=300)  # fmt: skip
+    command = [sys.executable, "-m", "rltrace", *words]
+    return subprocess.run(command, env=_environment(), capture_output=True, text=True, check=False,
+                          timeout=PATIENCE_S)  # fmt: skip
 
 
 def _environment() -> dict[str, str]:
@@ -389,7 +391,7 @@ def test_an_interrupted_experiment_ends_with_what_is_there(traced: Path, tmp_pat
         if line.startswith("run 2 of 2"):
             break
     child.send_signal(signal.SIGINT)
-    out, said = child.communicate(timeout=120)
+    out, said = child.communicate(timeout=PATIENCE_S)
     assert child.returncode == 3, said
     assert "interrupted" in said
     assert "Cannot tell" in out

@@ -25,6 +25,7 @@ from rltrace.run.exporter import Exporter, serve
 from rltrace.trace.errors import UNREADABLE, WRONG_USAGE, RltraceError
 from rltrace.trace.vocabulary import Stage
 from tests.analysis.handmade import at, process, run_of
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def run(tmp_path: Path) -> Path:
 def get(url: str) -> tuple[int, str, str]:
     """Status, type and text of an answer."""
     try:
-        with urllib.request.urlopen(url, timeout=30) as answer:
+        with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
             return answer.status, answer.headers["Content-Type"], answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, "", error.read().decode()
@@ -90,7 +91,7 @@ def asked_by(name: str | None) -> Callable[[str], int]:
 
     def ask(url: str) -> int:
         where = urlsplit(url)
-        connection = HTTPConnection(str(where.hostname), where.port, timeout=30)
+        connection = HTTPConnection(str(where.hostname), where.port, timeout=PATIENCE_S)
         connection.putrequest("GET", where.path, skip_host=True)
         if name is not None:
             connection.putheader("Host", name.format(port=where.port))
@@ -138,7 +139,7 @@ def test_who_asks_and_says_no_more_takes_no_place_for_long(
         where = urlsplit(url)
         place = (str(where.hostname), where.port or 0)
         before = threading.active_count()
-        silent = [socket.create_connection(place, timeout=30) for _ in range(48)]
+        silent = [socket.create_connection(place, timeout=PATIENCE_S) for _ in range(48)]
         assert silent[-1].recv(1) == b""  # there is no room for it
         threads = threading.active_count() - before
         for one in silent:

@@ -21,6 +21,7 @@ import rltrace
 from rltrace.trace.clock import node_id
 from rltrace.trace.fetched import CACHE_VARIABLE
 from tests.hooks.conftest import WRAP, clean_environment, wrapped
+from tests.patience import PATIENCE_S
 from tests.run.shipped import UNTIL_SHIPPED, interrupted
 from tests.run.test_agent import A_DAY_NS, alive, can_unshare
 from tests.run.test_wrap import until
@@ -77,7 +78,7 @@ def asked(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
         env={**clean_environment(), CACHE_VARIABLE: os.environ[CACHE_VARIABLE]},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
 
@@ -89,7 +90,7 @@ def url_of(folder: Path) -> str:
 def test_two_nodes_of_a_run_are_read_as_one_by_its_url(folder: Path) -> None:
     clock = ["unshare", "--time", "--monotonic", "86400", "--fork"] if can_unshare() else []
     there = (f"{folder}/own/run", *clock, PY, "there.py", "two")
-    done = wrapped(folder, *shipping(folder), PY, "here.py", *there, timeout_s=150)
+    done = wrapped(folder, *shipping(folder), PY, "here.py", *there, timeout_s=PATIENCE_S)
     assert done.returncode == 0, done.stderr
     url = url_of(folder)
     said = f"rltrace: the trace is in {url}; next: rltrace report {url}"

@@ -16,6 +16,7 @@ from benchmarks.make_trace import Workload, make
 from rltrace.cli import main
 from rltrace.trace.run_dir import create_run
 from tests.hooks.conftest import WRAP, clean_environment
+from tests.patience import PATIENCE_S
 
 JOB = Path(__file__).parents[1] / "analysis" / "live" / "job.py"
 
@@ -86,7 +87,7 @@ def wrap_live(folder: Path, *command: str) -> subprocess.Popen[str]:
 
 def test_wrap_says_a_line_a_step(tmp_path: Path) -> None:
     with wrap_live(tmp_path, sys.executable, str(JOB), "--steps", "8") as job:
-        out, err = job.communicate(timeout=120)
+        out, err = job.communicate(timeout=PATIENCE_S)
     assert job.returncode == 0
     assert out == ""
     lines = [line for line in err.splitlines() if line.startswith("rltrace: step ")]
@@ -104,21 +105,23 @@ def test_the_lines_come_while_the_job_runs(tmp_path: Path) -> None:
         assert any("step 0: " in line for line in job.stderr)
         assert job.poll() is None
         job.send_signal(signal.SIGTERM)  # signals still reach the job, not the thread
-        assert job.wait(timeout=60) == 128 + signal.SIGTERM
+        assert job.wait(timeout=PATIENCE_S) == 128 + signal.SIGTERM
 
 
 def test_a_live_wrap_whose_run_is_deleted_leaves_the_job_alone(tmp_path: Path) -> None:
     script = (
-        "import shutil, sys, time; time.sleep(1); shutil.rmtree(sys.argv[1]); "
+        "import os, shutil, sys, time; time.sleep(1)\n"
+        "while os.path.exists(sys.argv[1]):\n"  # the agent may put a file there meanwhile
+        "    shutil.rmtree(sys.argv[1], ignore_errors=True)\n"
         "time.sleep(2); print('done')"
     )
     with wrap_live(tmp_path, sys.executable, "-c", script, str(tmp_path / "run")) as job:
-        out, err = job.communicate(timeout=120)
+        out, err = job.communicate(timeout=PATIENCE_S)
     assert (job.returncode, out) == (0, "done\n")
     assert "Traceback" not in err
 
 
 def test_a_command_that_cannot_be_run(tmp_path: Path) -> None:
     with wrap_live(tmp_path, "./no-such-program") as job:
-        job.communicate(timeout=60)
+        job.communicate(timeout=PATIENCE_S)
     assert job.returncode == 127

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.hooks.conftest import WRAP, clean_environment
+from tests.patience import PATIENCE_S
 
 PY = sys.executable
 
@@ -28,7 +29,7 @@ def wrap(
         env=clean_environment(**env),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
 
@@ -37,7 +38,7 @@ def runs(cwd: Path) -> list[Path]:
     return sorted((cwd / "rltrace-runs").glob("*"))
 
 
-def until(condition: object, seconds: float = 20) -> bool:
+def until(condition: object, seconds: float = PATIENCE_S) -> bool:
     """Waits for a callable to become true."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -139,17 +140,15 @@ def test_standard_streams_and_inherited_descriptors_are_the_childs(tmp_path: Pat
 
 def test_the_agent_keeps_no_pipe_open(tmp_path: Path) -> None:
     """`rltrace wrap ... | tee log` ends with the job, although the agent lives a moment longer."""
-    begin = time.monotonic()
     out = subprocess.check_output(
         f"'{PY}' -c 'from rltrace.cli import main; main()' wrap -- echo hi 2>&1 | cat",
         shell=True,
         cwd=tmp_path,
         env=clean_environment(),
-        timeout=60,
+        timeout=PATIENCE_S,
         text=True,
     )
     assert out.startswith("hi\n")
-    assert time.monotonic() - begin < 60
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1])
@@ -161,7 +160,7 @@ def on(number, frame):
     os._exit(9)
 signal.signal({int(number)}, on)
 os.write(1, b"ready\\n")
-time.sleep(30)
+time.sleep(600)
 """
     process = subprocess.Popen(
         [*WRAP, "--", PY, "-c", code],
@@ -174,7 +173,7 @@ time.sleep(30)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     process.send_signal(number)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert (out, process.returncode) == (number.name, 9), err
 
 
@@ -188,8 +187,9 @@ def on(number, frame):
     count += 1
 signal.signal(signal.SIGINT, on)
 print("ready", flush=True)
-end = time.monotonic() + 1
-while time.monotonic() < end: time.sleep(0.05)
+end = time.monotonic() + 120
+while not count and time.monotonic() < end: time.sleep(0.05)
+time.sleep(1)  # another would come
 print("interrupts:", count, flush=True)
 sys.exit(5)
 """
@@ -279,7 +279,7 @@ def test_few_descriptors(tmp_path: Path, descriptors: int) -> None:
         env=clean_environment(TMPDIR=str(temporary)),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.stdout == "fine\n", done.stderr

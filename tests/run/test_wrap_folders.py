@@ -17,6 +17,7 @@ from rltrace.hooks.boot import SITE
 from rltrace.run.closing import job_processes
 from rltrace.trace.run_dir import RunExistsError, create_run, read_run_json
 from tests.hooks.conftest import WRAP, clean_environment
+from tests.patience import PATIENCE_S
 from tests.run.test_wrap import runs, wrap
 
 PY = sys.executable
@@ -49,7 +50,7 @@ def test_jobs_that_begin_together_get_a_run_each(tmp_path: Path, options: tuple[
         )
         for number in range(4)
     ]
-    said = [job.communicate(timeout=120) for job in jobs]
+    said = [job.communicate(timeout=PATIENCE_S) for job in jobs]
     assert [out for out, _ in said] == [f"{number}\n" for number in range(4)]
     places = set()
     for number, (_, errors) in enumerate(said):
@@ -139,7 +140,7 @@ def test_variables_of_a_run_that_is_over_are_nothing(tmp_path: Path, state: str)
         ),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.stdout == "fine\n"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import random
 import shutil
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import pytest
@@ -277,3 +279,16 @@ def test_the_first_schema_stays_readable(tmp_path: Path) -> None:
     compact(run)
     again = rltrace.open_run(path)
     assert {q: [list(row) for row in again.sql(q).fetchall()] for q in expected} == expected
+
+
+def test_a_run_that_nobody_holds_is_gone_with_its_database(tmp_path: Path, record: Record) -> None:
+    record("with rltrace.span('rollout'): pass")
+    run = rltrace.open_run(tmp_path / "run")
+    assert run.sql("SELECT count(*) FROM spans").fetchall() == [(1,)]
+    held = weakref.ref(run)
+    gc.disable()  # not even a cycle is in the way
+    try:
+        del run
+        assert held() is None
+    finally:
+        gc.enable()

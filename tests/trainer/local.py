@@ -26,6 +26,7 @@ from rltrace.trainer.policy import initial_weights, policy_of
 from rltrace.trainer.reward import RewardWorker
 from rltrace.trainer.rollout import RolloutWorker
 from rltrace.trainer.run import _train
+from tests.patience import PATIENCE_S
 
 
 class InProcess:
@@ -100,7 +101,7 @@ def train_locally(
     crew = Crew(*(cast("Pool", LocalPool(members)) for members in pools))
     ledger = Ledger(config, sum(p.numel() for p in policy_of(config).parameters()))
     work = _train(config, crew, ledger, Checkpoint(config), on_step or (lambda record: None))
-    asyncio.run(asyncio.wait_for(work, 240))
+    asyncio.run(asyncio.wait_for(work, PATIENCE_S))
     return ledger
 
 

@@ -21,6 +21,7 @@ from rltrace.trainer import Ledger, StepRecord, TrainerConfig, train
 from rltrace.trainer.config import RunFailed
 from rltrace.trainer.trajectory import Trajectory
 from tests.hooks.conftest import clean_environment
+from tests.patience import PATIENCE_S
 from tests.trainer.conftest import SMALL
 
 PY = sys.executable
@@ -192,12 +193,12 @@ def test_a_run_that_failed_exits_with_one_and_a_sentence_and_leaves_nothing() ->
     assert job.stdout is not None
     assert any("step   0" in line for line in job.stdout)
     kept = folders(job.pid)
-    until = time.monotonic() + 240
+    until = time.monotonic() + PATIENCE_S
     while job.poll() is None and time.monotonic() < until:
         for pid in actors(job.pid, "rollout"):
             os.kill(pid, signal.SIGKILL)
         time.sleep(0.05)
-    out, err = job.communicate(timeout=60)
+    out, err = job.communicate(timeout=PATIENCE_S)
     assert job.returncode == 1, err
     last = err.strip().splitlines()[-1]
     assert last == "Error: no rollout worker is left and none could be started"
@@ -232,7 +233,7 @@ def test_a_run_that_is_ended_by_a_signal_leaves_nothing(
     assert sum(len(actors(job.pid, role)) for role in KINDS) == 5
     known, kept = children(job.pid), folders(job.pid)
     (os.killpg if to_all else os.kill)(job.pid, number)
-    _, err = job.communicate(timeout=50)  # Ray waits 60 s for a cluster that is gone
+    _, err = job.communicate(timeout=PATIENCE_S)
     assert job.returncode == code, err
     said = [line for line in err.splitlines() if line and "WARNING auth" not in line]
     assert said[1:] == [sentence]  # after Ray's own, that it has started
@@ -244,7 +245,7 @@ def test_a_run_that_is_ended_by_a_signal_leaves_nothing(
 
 def left(known: dict[int, str]) -> list[str]:
     """Processes that do not go away; a busy machine takes a while to bury the others."""
-    give_up = time.monotonic() + 30
+    give_up = time.monotonic() + PATIENCE_S
     names = list(known.values())
     while names and time.monotonic() < give_up:
         names = [name for pid, name in known.items() if Path(f"/proc/{pid}").exists()]

@@ -21,6 +21,7 @@ from rltrace.trainer.config import Unreadable
 from rltrace.trainer.learner import Learner
 from rltrace.trainer.policy import initial_weights
 from tests.hooks.conftest import clean_environment
+from tests.patience import PATIENCE_S
 from tests.trainer.conftest import SMALL
 from tests.trainer.test_faults import folders
 from tests.trainer.test_learner import same, samples, weights
@@ -105,7 +106,7 @@ def test_a_job_that_was_killed_resumes_and_makes_all_its_steps(tmp_path: Path) -
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -174,7 +175,7 @@ def test_a_place_that_takes_no_checkpoint_is_refused_before_anything_starts(
             [PY, EXAMPLE, "--checkpoint", str(path)],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_S,
             check=False,
         )
         assert done.returncode == 2
@@ -185,7 +186,7 @@ def test_a_place_that_takes_no_checkpoint_is_refused_before_anything_starts(
         [PY, EXAMPLE, "--checkpoint", str(tmp_path / "x"), "--resume"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 4

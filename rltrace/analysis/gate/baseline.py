@@ -33,7 +33,7 @@ from rltrace.analysis.gate.workload import (
 )
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.given_files import text_given
-from rltrace.trace.written_files import open_written
+from rltrace.trace.written_files import written
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
@@ -130,7 +130,7 @@ def write_baseline(baseline: Baseline, path: Path) -> None:
         allow_nan=False,
     )
     try:
-        with open_written(path) as file:
+        with written(path) as file:
             file.write(f"{text}\n".encode())
     except OSError as error:
         raise RltraceError(f"{path} cannot be written: {error.strerror}") from None

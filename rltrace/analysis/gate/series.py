@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from rltrace.analysis.activity import read_activity
 from rltrace.analysis.busy import busy
 from rltrace.analysis.chains import Seconds
+from rltrace.analysis.cut_short import whole_steps
 from rltrace.analysis.devices import count_devices
 from rltrace.analysis.gate import metrics as m
 from rltrace.analysis.intervals import Ints
@@ -65,6 +66,7 @@ class RunSeries:
 
 def series_of(run: Run) -> RunSeries:
     """The series of `run`; of no step where none was completed."""
+    run = whole_steps(run)
     activity = read_activity(run)
     steps = _all(find_steps(run, (activity.first_ns, activity.last_ns)))
     started = run.meta.get("start_real_ns")

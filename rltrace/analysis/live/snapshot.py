@@ -225,7 +225,8 @@ class Snapshot:
     """A run at `time_ns`. `queue` is how many samples no learner has met yet, of those that are not
     older than what it trains on (None: no learner says what it does with them). `in_flight` is how
     many are being generated, `slowest` the oldest of them; `processes` are those of the job that
-    were traced so far."""
+    were traced so far. Where only a `sampled_share` of the samples has rows the window is scaled to
+    all of them, and all else is of those."""
 
     time_ns: int
     job: Job
@@ -243,6 +244,7 @@ class Snapshot:
     dead: tuple[Dead, ...]
     processes: int
     problems: int
+    sampled_share: float = 1.0
 
     @property
     def goodput(self) -> float:

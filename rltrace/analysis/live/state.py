@@ -22,6 +22,7 @@ from rltrace.analysis.steps import Steps, steps_of
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.follow import Follower, Rows
 from rltrace.trace.liveness import Liveness
+from rltrace.trace.sampled import sampled_share
 from rltrace.trace.signals import weights_by_id
 from rltrace.trace.vocabulary import Stage
 
@@ -138,6 +139,7 @@ class LiveState:
             ),
             processes=sum(process.role != AGENT for process in follower.processes),
             problems=len(follower.problems),
+            sampled_share=sampled_share(follower.meta),
         )
 
     def _look_for_life(self) -> None:
@@ -228,6 +230,7 @@ class LiveState:
             },
             self._gathered.spans_of,
             weights_by_id(self._follower),
+            sampled_share(self._follower.meta),
         )
 
     def _lasting(self, table: str) -> Rows:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rltrace.analysis.binding import ALIKE, RESOURCE_OF, find_binding, too_few
 from rltrace.analysis.coverage import NOT_LOGGED
@@ -24,11 +24,13 @@ from rltrace.analysis.walls.wall import (
     ROLLOUT,
     SAY_STEPS,
     TAIL,
+    UNKNOWN,
     WEAK,
     Seen,
     Wall,
 )
 from rltrace.analysis.walls.weights import weights
+from rltrace.trace.sampled import only_some
 from rltrace.trace.vocabulary import Stage, word
 
 TESTS = (
@@ -42,6 +44,8 @@ less than 1.11 times better. Where none costs more, nothing binds."""
 
 _HOOKS = "`rltrace doctor`: which hooks resolved"
 _TRACED = "a traced run: the log has no time of any stage"
+_ROOM = "room on the disk for the whole run, or a run that takes less: `wrap --max-bytes`"
+_ALL_SAMPLES = "a run without `--sample`"
 _OVERLAP = "what ran at once, which a log of durations does not tell: a traced run"
 
 
@@ -71,16 +75,21 @@ class Ranking:
 
 def rank(seen: Seen) -> Ranking:
     """Runs all tests."""
+    some = only_some(seen.run.meta)
     found = [test(seen) for test in TESTS]
+    if some:
+        found = [_not_of_all(wall, some) for wall in found]
     known = sorted((w for w in found if w.cost.known), key=lambda w: _order(seen, w))
     unknown = [wall for wall in found if not wall.cost.known]
     uncovered = _uncovered(seen)
-    delayed = measured(seen)
+    delayed = () if some else measured(seen)
     walls = (*known, *unknown)
 
     def nothing(because: str, *would_tell: str) -> Ranking:
         return Ranking(walls, None, (), CANNOT_TELL, False, because, would_tell, uncovered, delayed)
 
+    if some:
+        return nothing(some, _ALL_SAMPLES)
     n = len(seen.steady)
     if not seen.stages:
         imported = bool(seen.run.meta.get("imported"))  # it had no hooks
@@ -89,9 +98,13 @@ def rank(seen: Seen) -> Ranking:
         number = seen.steps.in_progress[-1][0]
         because = f"no complete step was recorded: step {number} was begun and has no end"
         return nothing(because, "a longer run, where that step still works; else why it does not")
+    if seen.steps.whole_run and seen.run.cut_short and seen.run.step_rows():
+        return nothing("no step was whole when a process stopped recording", _ROOM)
     if seen.steps.whole_run:
         return nothing("no step was recorded", f"saying what a step is, with {SAY_STEPS}")
     if few := too_few(n):
+        if seen.run.cut_short:
+            return nothing(f"a process stopped recording then: {few}", _ROOM)
         return nothing(few, "more steps")
     if not seen.steps_s.sum() > 0:
         return nothing("the steps have no length", f"steps that last, with {SAY_STEPS}")
@@ -121,6 +134,18 @@ def rank(seen: Seen) -> Ranking:
         would_tell=(*first.missing, *(() if seen.overlap_known else (_OVERLAP,))),
         uncovered_share=uncovered,
         measured=delayed,
+    )
+
+
+def _not_of_all(wall: Wall, because: str) -> Wall:
+    """The wall where not all samples were recorded, which is what its cost is made of."""
+    return replace(
+        wall,
+        confidence=CANNOT_TELL,
+        cost=UNKNOWN,
+        because=because,
+        evidence=(),
+        missing=(_ALL_SAMPLES,),
     )
 
 

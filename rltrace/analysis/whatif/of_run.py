@@ -11,6 +11,7 @@ import numpy as np
 
 from rltrace.analysis.chains import Chain
 from rltrace.analysis.composition import stated_placement
+from rltrace.analysis.cut_short import whole_steps
 from rltrace.analysis.devices import AGENT, count_devices
 from rltrace.analysis.intervals import Ints
 from rltrace.analysis.order_statistics import Floats
@@ -45,6 +46,7 @@ from rltrace.analysis.whatif.workload import (
     Workload,
 )
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
+from rltrace.trace.sampled import only_some
 from rltrace.trace.vocabulary import Phase, Stage, word
 
 if TYPE_CHECKING:
@@ -62,8 +64,12 @@ def workload_of(run: Run, parts: Parts | None = None) -> Source:
     """The workload of `run` under given constants. Where no trajectory was recorded it is stated by
     its stage seconds, and what they do not tell are constants.
 
-    Errors: `RltraceError` where the run has no steps, no generation or no placement that is known.
+    Errors: `RltraceError` where the run has no steps, no generation, not all samples or no
+    placement that is known.
     """
+    run = whole_steps(run)
+    if some := only_some(run.meta):
+        raise RltraceError(f"{some}: nothing can be replayed", CANNOT_TELL)
     parts = parts or parts_of(run)
     steady = list(parts.steps.steady)
     if parts.steps.whole_run or not steady:

@@ -105,7 +105,8 @@ def samples_of(run: Run, steps: Steps, placement: str) -> Samples | None:
     origin, last = steady[0].start_ns, steady[-1].end_ns
     broken = f"{int(Finish.TIMEOUT)}, {int(Finish.ERROR)}"
     query = f"""
-        select t.trajectory, t.process, coalesce(nullif(t."group", -1), t.trajectory) as sample_group,
+        select t.trajectory, t.process,
+               coalesce(nullif(t."group", -1), t.trajectory) as sample_group,
                t.start_ns, case when first_token_ns >= t.start_ns then first_token_ns
                                 else t.start_ns end as begin_ns,
                t.end_ns, response_tokens, (first_token_ns >= t.start_ns)::tinyint as first_seen,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rltrace.report.html.page import render
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.written_files import open_written
+from rltrace.trace.written_files import written
 
 if TYPE_CHECKING:
     from rltrace.analysis.summary import Summary
@@ -21,7 +21,7 @@ def write(run: Run, summary: Summary, path: Path, own_figures: bool = False) -> 
     when the file cannot be written."""
     page = render(run, summary, own_figures).encode("utf-8", errors="replace")
     try:
-        with open_written(path) as file:
+        with written(path) as file:
             file.write(page)
     except OSError as error:
         raise RltraceError(f"cannot write {path}: {error.strerror}") from None

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rltrace.analysis.activity import Activity, read_activity
+from rltrace.analysis.cut_short import whole_steps
 from rltrace.analysis.device_load import DeviceLoad, device_load
 from rltrace.analysis.distributions import Distribution, distributions
 from rltrace.analysis.in_flight import in_flight
@@ -48,7 +49,8 @@ class Material:
 
 
 def gather(run: Run, summary: Summary) -> Material:
-    """Reads what is not in the summary."""
+    """Reads what is not in the summary; as that of `whole_steps`."""
+    run = whole_steps(run)
     activity = read_activity(run)
     steps = find_steps(run, (activity.first_ns, activity.last_ns))
     since, until = _shown(run, activity)

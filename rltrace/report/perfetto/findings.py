@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from rltrace.analysis.activity import read_activity
 from rltrace.analysis.critical_path import PathSegment, find_path
+from rltrace.analysis.cut_short import whole_steps
 from rltrace.analysis.stages import break_down
 from rltrace.analysis.step_goodput import step_goodput
 from rltrace.analysis.steps import find_steps
@@ -47,7 +48,8 @@ class Findings:
 
 
 def find(run: Run) -> Findings:
-    """Analyses a run."""
+    """Analyses a run: of one that stopped recording its whole steps."""
+    run = whole_steps(run)
     summary = summarize(run, predict=False)
     activity = read_activity(run)
     steps = find_steps(run, (activity.first_ns, activity.last_ns))

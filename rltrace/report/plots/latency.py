@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltrace.analysis.activity import read_activity
+from rltrace.analysis.cut_short import whole_steps
 from rltrace.analysis.distributions import SHARES, distributions
 from rltrace.analysis.steps import find_steps
 from rltrace.report import units
@@ -24,6 +25,7 @@ def latency(run: Run, ax: Axes | None = None) -> Axes:
     """The share of trajectories, and of verdicts, that took at most so many seconds, after warm-up;
     p50 and p99 are marked. Errors: see `axes`."""
     ax = axes(ax, 7, 4)
+    run = whole_steps(run)
     activity = read_activity(run)
     steps = find_steps(run, (activity.first_ns, activity.last_ns))
     found = [one for one in distributions(run, steps) if one.unit == "s"]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rltrace.analysis.activity import read_activity
+from rltrace.analysis.cut_short import whole_steps
 from rltrace.analysis.step_shapes import PARTS, step_shapes
 from rltrace.analysis.steps import find_steps
 from rltrace.report.plots.paper import axes, colour, nothing
@@ -27,6 +28,7 @@ def waterfall(run: Run, step: int | None = None, ax: Axes | None = None) -> Axes
     """A row a stage: how much of each part of the step any process is in it, of the step of that
     number, or in the mean over the steady steps. Errors: `RltraceError` for a step that there is
     not; see `axes`."""
+    run = whole_steps(run)
     activity = read_activity(run)
     found = find_steps(run, (activity.first_ns, activity.last_ns))
     windows = [window for window in found.windows if step in (None, window.step)]

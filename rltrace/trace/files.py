@@ -142,7 +142,9 @@ class RunFiles:
         who = path.name.rsplit(".", 2)[0]
         if who in self._numbers or known_of(who, self._meta, self._known, self.clocks) is not None:
             return False
-        self.problem(OTHER_RUN, f"{name}/{path.name}", OTHER_RUNS)
+        target = f"{name}/{path.name}"
+        if not any(p["what"] == OTHER_RUN and p["target"] == target for p in self.problems):
+            self.problem(OTHER_RUN, target, OTHER_RUNS)
         return True
 
     def _began_since(self, who: str) -> bool:
@@ -164,7 +166,7 @@ class RunFiles:
         rows: Counter[int] = Counter()
         for batches in segments_in(self.path / name, TABLES[name]):
             found = sum(batches.each(lambda batch: batch.stored_rows if batch.rows else 0))
-            if found:
+            if found and not (self._began_since(batches.who) or self.is_stray(name, batches.path)):
                 rows[self.number_of(batches.who)] += found
         return rows
 

@@ -46,6 +46,7 @@ def test_segments_of_another_run_are_named_and_left_out(tmp_path: Path, is_older
     other, run = runs if is_older else runs[::-1]
     named = copy_segments(other, run)
     opened = rltrace.open_run(run)
+    assert opened.rows_of_processes("spans").total() == 10
     assert opened.sql(COUNTED).fetchall() == [(10, 1, True)]
     (problem,) = (one for one in opened.problems if one["target"] == named)
     assert problem["what"] == "another-run"

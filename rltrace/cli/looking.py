@@ -180,7 +180,8 @@ def compact(run: Run, delete_segments: bool, as_json: bool) -> None:
         before, after = sum(done.segment_bytes.values()), sum(done.parquet_bytes.values())
         rows = sum(done.rows.values())
         sizes = f"{filesize.decimal(before)} of segments -> {filesize.decimal(after)}"
-        kept = "" if delete_segments else "; the segments are kept (--delete-segments)"
+        there = before and not delete_segments
+        kept = "; the segments are kept (--delete-segments)" if there else ""
         if not done.settled:
             kept = "; the job goes on, and the rest is read from its segments"
         if (url := brought_from(run.path)) is not None:

@@ -105,6 +105,7 @@ def test_another_process_under_an_old_number_does_not_keep_a_run_open(run: Path)
 def test_compacted_segments_can_be_deleted(run: Path) -> None:
     assert invoke("compact", "--delete-segments", run).exit_code == 0
     assert not list(run.glob("*/*.arrows"))
+    assert "are kept" not in invoke("compact", run).output
     assert invoke("query", "--csv", "SELECT count(*) AS n FROM spans", run).output == "n\n15\n"
 
 

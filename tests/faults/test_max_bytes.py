@@ -160,6 +160,15 @@ def test_of_steps_that_were_dropped_the_sums_are_pointed_to(run_path: Path, reco
     assert run.dropped == dropped
 
 
+def test_where_no_step_is_left_it_is_not_said_that_none_was_recorded(
+    run_path: Path, record: Record
+) -> None:
+    record(LOOP)
+    Cap(str(run_path), node_id(), 0).keep()
+    verdict = summarize(rltrace.open_run(run_path)).verdict
+    assert "were dropped to keep the run small" in verdict.because
+
+
 def test_again_and_again_and_compacted(run_path: Path, record: Record) -> None:
     """Of two processes, one after the other."""
     record(LOOP)

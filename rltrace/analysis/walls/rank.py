@@ -45,6 +45,7 @@ less than 1.11 times better. Where none costs more, nothing binds."""
 _HOOKS = "`rltrace doctor`: which hooks resolved"
 _TRACED = "a traced run: the log has no time of any stage"
 _ROOM = "room on the disk for the whole run, or a run that takes less: `wrap --max-bytes`"
+_LARGER = "a larger `wrap --max-bytes`; `dropped_steps` has the sums"
 _ALL_SAMPLES = "a run without `--sample`"
 _OVERLAP = "what ran at once, which a log of durations does not tell: a traced run"
 
@@ -100,6 +101,8 @@ def rank(seen: Seen) -> Ranking:
         return nothing(because, "a longer run, where that step still works; else why it does not")
     if seen.steps.whole_run and seen.run.cut_short and seen.run.step_rows():
         return nothing("no step was whole when a process stopped recording", _ROOM)
+    if seen.steps.whole_run and seen.run.dropped is not None:
+        return nothing("details of all whole steps were dropped to keep the run small", _LARGER)
     if seen.steps.whole_run:
         return nothing("no step was recorded", f"saying what a step is, with {SAY_STEPS}")
     if few := too_few(n):

@@ -92,6 +92,8 @@ def rank(seen: Seen) -> Ranking:
     if some:
         return nothing(some, _ALL_SAMPLES)
     n = len(seen.steady)
+    if seen.steps.whole_run and seen.run.dropped is not None:
+        return nothing("details of all whole steps were dropped to keep the run small", _LARGER)
     if not seen.stages:
         imported = bool(seen.run.meta.get("imported"))  # it had no hooks
         return nothing("no stage was seen", _TRACED if imported else _HOOKS)
@@ -101,8 +103,6 @@ def rank(seen: Seen) -> Ranking:
         return nothing(because, "a longer run, where that step still works; else why it does not")
     if seen.steps.whole_run and seen.run.cut_short and seen.run.step_rows():
         return nothing("no step was whole when a process stopped recording", _ROOM)
-    if seen.steps.whole_run and seen.run.dropped is not None:
-        return nothing("details of all whole steps were dropped to keep the run small", _LARGER)
     if seen.steps.whole_run:
         return nothing("no step was recorded", f"saying what a step is, with {SAY_STEPS}")
     if few := too_few(n):

@@ -103,6 +103,8 @@ class Agent:
             with suppress(OSError):
                 self._tick(time.monotonic())
             time.sleep(SAMPLE_EVERY_S - time.monotonic() % SAMPLE_EVERY_S)
+        if self._lifetime.is_deleted():
+            return  # nobody is left to write to
         if self._courier is not None:
             self._courier.hurry_at_end(LAST_WORDS_S)  # the others are to hear of it
         for last in (self._sample, self._pair, self._exchange_at_last, self._measure_at_last):

@@ -43,6 +43,7 @@ class Lifetime:
         self._heard_at = time.monotonic()
         self.run: dict[str, Any] = {}
         self._watched: dict[str, _Process] = {}
+        self._is_replaced = False
         self._refresh()
 
     @property
@@ -58,9 +59,8 @@ class Lifetime:
 
     def is_over(self) -> bool:
         """Whether nothing more is to come from the run."""
-        if self._is_deleted():
+        if self.is_deleted():
             return True
-        self._refresh()
         ended = self.run.get("end_real_ns") is not None
         if self._apart:
             return self._is_over_apart(ended)
@@ -71,12 +71,15 @@ class Lifetime:
             return not (wrap.is_alive() or command.is_alive())
         return self._first_node_is_silent() and not self._traced_process_here()
 
-    def _is_deleted(self) -> bool:
+    def is_deleted(self) -> bool:
+        """Whether the run's directory is gone, or is another run's by now: whoever deletes one may
+        make the next in its place at once, and it is none of ours."""
         try:
             os.stat(self._run_dir)
         except OSError as error:  # else a network's disk is away for a moment
             return isinstance(error, FileNotFoundError | NotADirectoryError)
-        return False
+        self._refresh()
+        return self._is_replaced
 
     def _is_over_apart(self, ended: bool) -> bool:
         now = time.monotonic()
@@ -97,7 +100,12 @@ class Lifetime:
         try:
             changed_at = os.stat(self._run_dir / RUN_FILE).st_mtime_ns
             if changed_at != self._read_at:
-                self.run = read_run_json(str(self._run_dir))
+                run = read_run_json(str(self._run_dir))
+                was, now = _made_by(self.run), _made_by(run)
+                if was is not None and was != now:
+                    self._is_replaced = True
+                    return
+                self.run = run
                 self._read_at = changed_at
         except (OSError, RltraceError):
             pass  # it is being replaced, or the file system is away for a moment
@@ -128,6 +136,15 @@ class Lifetime:
             if here and os.path.exists(f"/proc/{process.get('pid')}"):
                 return True
         return False
+
+
+def _made_by(run: dict[str, Any]) -> tuple[int, int] | None:
+    """What tells a run from another one in a directory of the same name; None on a node apart
+    before the run's own description has come."""
+    pid, start_ns = run.get("wrap_pid"), run.get("start_monotonic_ns")
+    if not isinstance(pid, int) or not isinstance(start_ns, int):
+        return None
+    return pid, start_ns
 
 
 class _Process:

@@ -278,7 +278,7 @@ def _run(
 
 
 def _finish(run_dir: Path, code: int, shown: str, out: Path | None, hooks: Sequence[str]) -> None:
-    if not (run_dir / RUN_FILE).exists():
+    if _is_gone(run_dir):
         _say(f"{shown} was deleted while the job ran: there is no trace of it")
         return
     url, apart = shipped_to(run_dir), 0
@@ -310,6 +310,15 @@ def _finish(run_dir: Path, code: int, shown: str, out: Path | None, hooks: Seque
     because = f" ({why_there})" if why_there else ""
     too = f" and {url}" if url else ""
     _say(f"the trace is in {shown}{because}{too}; next: rltrace report{named}")
+
+
+def _is_gone(run_dir: Path) -> bool:
+    """Whether the directory was deleted, and maybe another run made in its place."""
+    if not (run_dir / RUN_FILE).exists():
+        return True
+    with suppress(RltraceError):  # said when the run is completed
+        return read_run_json(str(run_dir)).get("wrap_pid") != os.getpid()
+    return False
 
 
 def _say(text: str) -> None:

@@ -260,6 +260,7 @@ def test_a_process_tells_which_hooks_are_in_place(job: RunJob, tmp_path: Path) -
     hooks = ("__main__:generate=rollout", "__main__:never=train", "loop:Learner.train=train")
     for words, placed in (([], 1), (["x"], 2)):
         done = job(PY, "script.py", *words, program=program, hooks=hooks)
+        assert done.processes, done.err
         assert done.processes[-1]["hooks"] == [h.partition("=")[0] for h in hooks[::2]][:placed]
         (told,) = [line for line in done.err.splitlines() if "never put in place" in line]
         assert "__main__:never" in told

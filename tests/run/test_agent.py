@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -189,6 +190,30 @@ def test_it_ends_when_the_run_directory_goes(tmp_path: Path) -> None:
     assert until(lambda: not alive(pid))
     (tmp_path / "over").touch()
     assert wrap.wait(PATIENCE_S) == 0
+
+
+def test_a_run_made_where_one_was_deleted_is_left_alone(tmp_path: Path) -> None:
+    """As `rm -r run` and the next `wrap --out run` do it, before the agent of the first ticks."""
+    run = tmp_path / "run"
+    first = start_wrap(run, until_there(tmp_path / "over"))
+    pid = agent_pid(run)
+    assert until(lambda: any((run / "samples").iterdir()))  # it knows whose run this is
+    os.kill(pid, signal.SIGSTOP)
+    (tmp_path / "over").touch()
+    assert first.wait(PATIENCE_S) == 0
+    shutil.rmtree(run)
+    code = "import rltrace\nwith rltrace.span('rollout'): pass"
+    second = start_wrap(run, until_there(tmp_path / "go") + code)
+    new_pid = agent_pid(run)
+    node = (run / "nodes" / f"{node_id()}.json").read_text()
+    os.kill(pid, signal.SIGCONT)
+    assert until(lambda: not alive(pid))
+    assert json.loads((run / "run.json").read_text())["end_real_ns"] is None
+    assert (run / "nodes" / f"{node_id()}.json").read_text() == node
+    assert alive(new_pid)
+    (tmp_path / "go").touch()
+    assert second.wait(PATIENCE_S) == 0
+    assert rltrace.open_run(run).sql("SELECT count(*) FROM spans").fetchall() == [(1,)]
 
 
 def test_one_port_is_open_only_between_nodes(tmp_path: Path) -> None:

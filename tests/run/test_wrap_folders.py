@@ -124,6 +124,21 @@ def test_a_run_that_is_deleted_meanwhile_is_not_named(tmp_path: Path) -> None:
     assert "next: rltrace report" not in done.stderr
 
 
+def test_a_run_made_where_this_one_was_deleted_is_left_alone(tmp_path: Path) -> None:
+    code = dedent("""
+        import json, os, pathlib, shutil, subprocess, sys
+        while os.path.exists("run"):  # the node's agent may write a file meanwhile
+            shutil.rmtree("run", ignore_errors=True)
+        env = {k: v for k, v in os.environ.items() if not k.startswith("RLTRACE_")}
+        wrap = [sys.executable, "-m", "rltrace.cli", "wrap", "--out", "run", "--"]
+        subprocess.run([*wrap, sys.executable, "-c", "raise SystemExit(7)"], env=env)
+        print(pathlib.Path("run/run.json").read_text())
+    """)
+    done = wrap(PY, "-c", code, cwd=tmp_path, options=("--out", "run"))
+    assert "rltrace: run was deleted while the job ran: there is no trace of it\n" in done.stderr
+    assert (tmp_path / "run" / "run.json").read_text() in done.stdout
+
+
 @pytest.mark.parametrize("state", ["ended", "deleted"])
 def test_variables_of_a_run_that_is_over_are_nothing(tmp_path: Path, state: str) -> None:
     """As in a terminal multiplexer that a traced job started."""

@@ -186,7 +186,7 @@ class Agent:
         if self._floor.is_wanted:
             self._measure_memory()
         if self._cap is not None:
-            self._cap.keep()
+            self._cap.keep(at_end=True)
         if self._unreached and not self._compared:
             first = self._lifetime.first_node
             self._recorder.problem("clocks-not-compared", target=first, detail=self._unreached)

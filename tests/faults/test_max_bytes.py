@@ -17,6 +17,7 @@ from rltrace.analysis.summary import summarize
 from rltrace.cli.options import narrow_to
 from rltrace.report.damage_lines import dropped_lines
 from rltrace.run.capping import Cap
+from rltrace.run.newest_step import NewestStep
 from rltrace.run.shipping.by_hand import ship
 from rltrace.run.size_option import segment_bytes, size_of
 from rltrace.trace.clock import node_id
@@ -167,6 +168,91 @@ def test_where_no_step_is_left_it_is_not_said_that_none_was_recorded(
     Cap(str(run_path), node_id(), 0).keep()
     verdict = summarize(rltrace.open_run(run_path)).verdict
     assert "were dropped to keep the run small" in verdict.because
+
+
+AT_ONCE = """
+import os
+child = os.fork()
+for n in range(200 * (child > 0)):
+    with rltrace.step(n):
+        with rltrace.span("train"): pass
+for n in range(300 * (child == 0)):
+    with rltrace.span("rollout"): pass
+if child:
+    os.waitpid(child, 0)
+else:
+    os._exit(0)
+"""
+"""Two processes, each with a segment of spans to which nothing was added, so that both are last."""
+
+
+def test_as_a_job_ends_its_newest_whole_step_stays(run_path: Path, record: Record) -> None:
+    """However small it is to be: all files may go then, of all processes."""
+    record(LOOP)
+    before = all_rows(run_path)
+    Cap(str(run_path), node_id(), 0).keep(at_end=True)
+    run = rltrace.open_run(run_path)
+    assert run.dropped is not None
+    shown = run.sql(OF_STEPS).fetchall()
+    assert shown
+    assert shown == [(step, SPANS, 1) for step in range(STEPS - len(shown), STEPS)]
+    assert all_rows(run_path) == before
+    assert summarize(run).steps.complete == len(shown)
+
+
+def test_what_was_written_last_is_kept_for_the_newest_step(run_path: Path, record: Record) -> None:
+    """Of processes that took part in it, also while others go on."""
+    record(AT_ONCE)
+    Cap(str(run_path), node_id(), 0).keep()
+    assert rltrace.open_run(run_path).sql("SELECT max(step) FROM steps").fetchall() == [(199,)]
+
+
+def test_short_processes_go_with_the_steps_they_were_of(run_path: Path, record: Record) -> None:
+    """Each has a last segment only; but for those that came after the newest step began, while the
+    run goes on, that is no reason to keep it."""
+    step = "with rltrace.step({}):\n    with rltrace.span('train'): pass"
+    record(step.format(0))
+    for _ in range(3):
+        record("with rltrace.span('rollout'): pass")
+    record(step.format(1))
+    Cap(str(run_path), node_id(), 0).keep(at_end=True)
+    assert len(list((run_path / "spans").glob("*.arrows"))) == 1
+    assert spans(run_path) == 2
+    record("with rltrace.span('rollout'): pass")
+    Cap(str(run_path), node_id(), 0).keep(at_end=True)
+    assert spans(run_path) == 3  # of the time after it
+    Cap(str(run_path), node_id(), 0).keep()
+    assert spans(run_path) == 0
+
+
+def test_the_newest_step_is_of_all_nodes(run_path: Path, record: Record) -> None:
+    """On the clock of the one that asks; of ranks the first that began it, not a step of the same
+    number of a job before."""
+    record("with rltrace.step(1): pass")
+    record(
+        "first = rltrace.step(1)\nfirst.__enter__()\n"
+        "import os\nif os.fork() == 0:\n    with rltrace.step(1): pass\n    os._exit(0)\n"
+        "os.wait()\nfirst.__exit__(None, None, None)"
+    )
+    run = rltrace.open_run(run_path)
+    _, (began_ns,), _ = run.sql("SELECT start_ns FROM spans ORDER BY start_ns").fetchall()
+    files = [(path, True) for path in (run_path / "spans").glob("*.arrows")]
+    newest = NewestStep(run_path, node_id())
+    clock = run.clock_of(node_id())
+    assert clock is not None
+    base_ns = clock.base_ns
+    assert newest.began_ns(files) == began_ns - base_ns
+    assert newest.began_ns([]) is None
+    # The same steps, on a node whose clock is a day ahead.
+    day_ns = 86_400 * 10**9
+    for path in (run_path / "process").glob("*.json"):
+        write_json(str(path), {**json.loads(path.read_text()), "node": "other"})
+    for node, ahead_ns in ((node_id(), 0), ("other", day_ns)):
+        line = {"kind": "pair", "monotonic_ns": 1 + ahead_ns, "real_ns": 1 + base_ns}
+        (run_path / "clocks" / f"{node}.jsonl").write_text(json.dumps(line) + "\n")
+    assert NewestStep(run_path, node_id()).began_ns(files) == began_ns - base_ns - day_ns
+    (run_path / "clocks" / "other.jsonl").unlink()
+    assert NewestStep(run_path, node_id()).began_ns(files) is None
 
 
 def test_again_and_again_and_compacted(run_path: Path, record: Record) -> None:
@@ -363,6 +449,7 @@ outer = recorder.active().begin(recorder.active().name("outer"), 13)
 {LOOP}
 import time
 from rltrace.run.capping import Cap
+from rltrace.run.newest_step import NewestStep
 from rltrace.trace.clock import node_id
 run = os.environ["RECORD_INTO"]
 time.sleep(1.2)  # what ended so long ago is complete
@@ -410,6 +497,7 @@ def test_what_somebody_writes_stays(run_path: Path, record: Record) -> None:
         + """
 from pathlib import Path
 from rltrace.run.capping import Cap
+from rltrace.run.newest_step import NewestStep
 from rltrace.trace.clock import node_id
 run = os.environ["RECORD_INTO"]
 Cap(run, "another-node", 1).keep()

@@ -130,8 +130,8 @@ class Follower:
         self._read_meta()
         self._read_processes()
         self._stops.poll()
+        self._note_dropped()  # its agent may be killed before it deletes the file
         if self._manifest is not None:
-            self._note_dropped()
             return self._take_compacted(self._manifest)
         self._unended = {}
         found = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import rltrace
@@ -177,6 +178,21 @@ def test_metrics_count_what_is_whole_and_say_since_when(run_path: Path, record: 
     found = families(RunMeters(run_path))
     assert found["rltrace_steps_total"] == {("run",): len(steps)}
     assert found["rltrace_run_counted_since_time_seconds"] == {("run",): dropped.until_ns / 1e9}
+
+
+def test_a_file_whose_agent_was_killed_before_it_was_deleted_is_not_read(
+    run_path: Path, record: Record
+) -> None:
+    record(JOB)
+    before = run_path.with_name("before")
+    shutil.copytree(run_path, before)
+    cap(run_path, 0.5)
+    steps, dropped = in_report(run_path)
+    newest = max(dropped.files, key=lambda file: (before / file).stat().st_mtime_ns)
+    shutil.copy(before / newest, run_path / newest)
+    assert of_steps(LiveState(run_path, last=ALL_STEPS).snapshot()) == whole(steps)
+    shutil.copytree(before, run_path, dirs_exist_ok=True)
+    assert of_steps(LiveState(run_path, last=ALL_STEPS).snapshot()) == whole(steps)
 
 
 def test_a_line_that_cannot_be_read_costs_itself_only(run_path: Path, record: Record) -> None:

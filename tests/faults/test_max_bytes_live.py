@@ -92,6 +92,7 @@ def test_who_looks_afterwards_sees_the_steps_that_the_report_shows(
     screen = " ".join(" ".join(line.plain for line in frame(shown, 80, 40)).split())
     assert f"! the oldest details of steps 0 to {steps.start - 1} were dropped" in screen
     assert "figures are of what began later" in screen
+    assert f"{len(steps)} whole steps, " in screen
     assert live_json.render(shown)["dropped"]["last_step"] == steps.start - 1
 
 

@@ -85,7 +85,7 @@ def tensorboard(run: Path | None, logdir: Path, as_json: bool) -> None:
     from rltrace.run.step_log import log_steps
 
     with ended_by_signal() as ended:
-        path, steps = log_steps(find_run(run), logdir, ended.wait)
+        path, steps = log_steps(find_run(run), logdir, ended.wait, lambda said: say(said, err=True))
     if as_json:
         print_json({"path": str(path), "steps": steps})
     else:

@@ -10,6 +10,7 @@ from rltrace.analysis.live.snapshot import ENDED, RUNNING, STARTING, Snapshot
 from rltrace.report import units
 from rltrace.report.live_blocks import dead, devices, last_steps, roles, slowest, stages
 from rltrace.report.live_drawing import Block
+from rltrace.report.live_losses import losses
 from rltrace.report.live_numbers import figures, step_line
 from rltrace.trace.printable import visible
 
@@ -26,7 +27,7 @@ _IF_TALL = (last_steps, devices)
 
 def frame(shown: Snapshot, width: int, height: int, hint: str = "") -> list[Text]:
     """The lines; `hint` stands in the last corner."""
-    top = [_title(shown, width), step_line(shown, width)]
+    top = [_title(shown, width), step_line(shown, width), *losses(shown, width)]
     numbers = figures(shown, width).lines
     if numbers:
         top += [*([Text()] if height >= _ROOMY else []), *numbers]

@@ -61,6 +61,25 @@ METRICS: dict[str, Metric] = {
             ("run", "kind"),
             "Devices that the job holds, GPUs or else cores: what goodput is divided by.",
         ),
+        Metric(
+            "rltrace_run_dropped_bytes",
+            GAUGE,
+            ("run",),
+            "Bytes of the oldest details that were dropped to keep the run small (--max-bytes).",
+        ),
+        Metric(
+            "rltrace_run_counted_since_time_seconds",
+            GAUGE,
+            ("run",),
+            "What began until then, Unix time, is counted by no metric, or not whole: part of it "
+            "was dropped to keep the run small before it was read.",
+        ),
+        Metric(
+            "rltrace_run_stopped_processes",
+            GAUGE,
+            ("run",),
+            "Processes that stopped recording, on a full disk: all else lacks what they do since.",
+        ),
         # steps
         Metric("rltrace_step", GAUGE, ("run",), "Number of the newest learner step."),
         Metric("rltrace_steps_total", COUNTER, ("run",), "Learner steps that were completed."),

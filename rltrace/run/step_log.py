@@ -14,6 +14,7 @@ from rltrace.analysis.live.snapshot import StepDone
 from rltrace.analysis.live.state import LiveState
 from rltrace.importers.event_files import MARK
 from rltrace.report.event_file import EventFile
+from rltrace.report.live_losses import dropped_sentence
 from rltrace.report.step_scalars import scalars
 from rltrace.run.reading import check_followed
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
@@ -25,11 +26,16 @@ _ALL_STEPS = 1 << 30
 _NICENESS = 10
 
 
-def log_steps(path: Path, logdir: Path, waits: Callable[[float], bool]) -> tuple[Path, int]:
+def log_steps(
+    path: Path,
+    logdir: Path,
+    waits: Callable[[float], bool],
+    say: Callable[[str], None] = lambda said: None,
+) -> tuple[Path, int]:
     """Logs the steps of the run in `path` until the job has ended, or `waits`, which is given
-    seconds, says to; the event file and the number of steps. `logdir` is where the job logs.
-    Errors: `RltraceError` where it does not, where it cannot be written, or there is no run,
-    or nothing of it can be read."""
+    seconds, says to; the event file and the number of steps. `logdir` is where the job logs; `say`
+    is told of steps that were dropped. Errors: `RltraceError` where it does not, where it cannot be
+    written, or there is no run, or nothing of it can be read."""
     own = logdir / FOLDER
     if not any(own not in found.parents for found in logdir.rglob(f"*{MARK}*")):
         raise RltraceError(
@@ -39,12 +45,14 @@ def log_steps(path: Path, logdir: Path, waits: Callable[[float], bool]) -> tuple
         )
     try:
         with EventFile(own) as file:
-            return file.path, _log(path, file, waits)
+            return file.path, _log(path, file, waits, say)
     except OSError as error:
         raise RltraceError(f"{own} cannot be written: {error.strerror or error}") from None
 
 
-def _log(path: Path, file: EventFile, waits: Callable[[float], bool]) -> int:
+def _log(
+    path: Path, file: EventFile, waits: Callable[[float], bool], say: Callable[[str], None]
+) -> int:
     written = _Written(file)
     state = LiveState(path, _ALL_STEPS)
     first = state.snapshot()
@@ -58,6 +66,9 @@ def _log(path: Path, file: EventFile, waits: Callable[[float], bool]) -> int:
             written.add(_steps(state))
         state.poll()
     written.add(_steps(state), settled=True)
+    dropped = state.snapshot().dropped
+    if dropped is not None and dropped.until_ns is not None:
+        say(dropped_sentence(dropped))
     return written.steps
 
 

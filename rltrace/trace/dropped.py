@@ -134,6 +134,43 @@ def dropped_bytes(run: Path) -> dict[str, int]:
     return found
 
 
+@dataclass(frozen=True)
+class DroppedFile:
+    """A segment that was dropped, as its line says: what it held, when its newest row began, what
+    its rows said of steps, and those themselves (number, beginning, end). Times are on the clock of
+    its node."""
+
+    table: str
+    name: str
+    rows: int
+    bytes: int
+    until_ns: int
+    is_shipped: bool
+    totals: list[StepTotal]
+    steps: list[tuple[int, int, int]]
+
+    @property
+    def path(self) -> str:
+        """Where it lay in the run."""
+        return f"{self.table}/{self.name}"
+
+
+def dropped_file(line: str) -> DroppedFile | None:
+    """What a line says; None where it cannot be read."""
+    try:
+        told: dict[str, Any] = {**parsed(line)}
+        return DroppedFile(
+            str(told.get("table")),
+            str(told.get("file")),
+            *_whole(*(told[key] for key in ("rows", "bytes", "until_ns"))),
+            told.get("shipped") is True,
+            [_total(row) for row in told["steps"]],
+            [_whole(*row) for row in told["spans"]],
+        )
+    except (ValueError, KeyError, TypeError, OverflowError):
+        return None
+
+
 def read_dropped(run: Path, clocks: Mapping[str, NodeClock]) -> Dropped | None:
     """What was dropped of a run; None where nothing was. Lines that cannot be read are skipped."""
     rows: Counter[str] = Counter()
@@ -146,34 +183,24 @@ def read_dropped(run: Path, clocks: Mapping[str, NodeClock]) -> Dropped | None:
     for path in own_files(run / DROPPED, ".jsonl")[0]:
         clock = clocks.get(path.stem.partition("~")[0])
         for line in own_lines(path):
-            try:
-                told: dict[str, Any] = {**parsed(line)}
-                if is_from_url and told.get("shipped") is True:
-                    continue  # it was dropped on its node, and is here
-                count, newest_ns, size = (told[key] for key in ("rows", "until_ns", "bytes"))
-                if not all(map(is_whole, (count, newest_ns, size))):
-                    continue
-                totals = [_total(row) for row in told["steps"]]
-                steps = [_whole(*row) for row in told["spans"]]
-            except (ValueError, KeyError, TypeError, OverflowError):
-                continue
-            table = str(told.get("table"))
-            file = f"{table}/{told.get('file')}"
-            if file in files:
-                continue  # its agent was killed between the line and the file
-            files.add(file)
-            rows[table] += count
-            size_bytes += size
-            shipped += told.get("shipped") is True
-            if table == CAPTURED_TOKENS.name:
-                tokens_bytes += size
-                tokens_until_ns = max(tokens_until_ns, _unix(clock, newest_ns))
+            told = dropped_file(line)
+            if told is None or told.path in files:
+                continue  # of a file twice: its agent was killed between the line and the file
+            if is_from_url and told.is_shipped:
+                continue  # it was dropped on its node, and is here
+            files.add(told.path)
+            rows[told.table] += told.rows
+            size_bytes += told.bytes
+            shipped += told.is_shipped
+            if told.table == CAPTURED_TOKENS.name:
+                tokens_bytes += told.bytes
+                tokens_until_ns = max(tokens_until_ns, unix_of(clock, told.until_ns))
             else:
-                until_ns = max(until_ns, _unix(clock, newest_ns))
-            for total in totals:
+                until_ns = max(until_ns, unix_of(clock, told.until_ns))
+            for total in told.totals:
                 sums.add(total)
-            for step, start_ns, end_ns in steps:
-                moments = _unix(clock, start_ns), _unix(clock, end_ns)
+            for step, start_ns, end_ns in told.steps:
+                moments = unix_of(clock, start_ns), unix_of(clock, end_ns)
                 sums.add(StepTotal(step, STEP, 0, 0.0, 0, *moments))
     if not rows:
         return None
@@ -212,7 +239,8 @@ def _held(value: int) -> int:
     return max(-_MOST, min(value, _MOST))
 
 
-def _unix(clock: NodeClock | None, time_ns: int) -> int:
+def unix_of(clock: NodeClock | None, time_ns: int) -> int:
+    """A time by the clock of a node as Unix nanoseconds; as it is where that is not known."""
     if clock is None or time_ns <= 0:
         return time_ns
     return int(clock.to_unix(np.array([time_ns], np.int64))[0])

@@ -34,13 +34,15 @@ long before the newest row of its process is complete; the rest is, once two loo
 
 class GrowingSegment:
     """Follows the file at `path`. `problem` is why it cannot be followed (further), or None;
-    `unfinished` are the rows that were begun and are not known to be complete."""
+    `unfinished` are the rows that were begun and are not known to be complete; `given` is how many
+    were given out as complete."""
 
     def __init__(self, path: Path, table: Table) -> None:
         self.path = path
         self.table = table
         self.who = path.name.rsplit(".", 2)[0]
         self.problem: str | None = None
+        self.given = 0
         self._stream = Stream(table)
         self._batches: list[_Batch] = []
         self._newest = _Newest()
@@ -71,7 +73,9 @@ class GrowingSegment:
             ]
             last = self._batches[-1:]
             self._batches = [b for b in self._batches if not b.is_read or b in last]
-            return joined(self.table, found)
+            complete = joined(self.table, found)
+            self.given += len(complete[0])
+            return complete
         except (NotASegment, CutError, OSError) as error:
             self.problem = f"cannot be followed: {error}"
             return joined(self.table, [])

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import rltrace
+from rltrace.analysis.live.state import LiveState
 from rltrace.analysis.summary import summarize
 from rltrace.trace.fetched import CACHE_VARIABLE, fetch
 from rltrace.trace.parquet import compact, delete_segments
@@ -112,6 +113,10 @@ def test_a_disk_without_room_even_to_say_so(tmp_path: Path, small_disk: Path) ->
     delete_segments(at_rest)
     kept = summarize(rltrace.open_run(at_rest))
     assert [time.step for time in kept.steps.times] == whole
+    for path in (run.path, at_rest):
+        (told,) = LiveState(path).snapshot().stopped
+        assert told.at_ns == stopped["real_ns"]
+        assert told.detail == stopped["detail"]
 
 
 def test_a_directory_that_becomes_read_only(tmp_path: Path) -> None:

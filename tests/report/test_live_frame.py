@@ -21,6 +21,7 @@ from rltrace.analysis.live.snapshot import (
     Snapshot,
     StepDone,
     StepNow,
+    Stopped,
 )
 from rltrace.analysis.live.state import LiveState
 from rltrace.report import live_json, live_line
@@ -114,6 +115,25 @@ def test_a_killed_job_is_said_first_and_in_what_it_died(running: Snapshot) -> No
     assert "step 8 was cut off after 12.0 s" in lines[1]
     assert "rollout 2 (pid 4711 on node1) ended in Engine.generate" in text(killed)
     assert "last 10 s" not in text(killed)  # nobody does anything any more
+
+
+def test_who_stopped_recording_is_said_below_the_step(running: Snapshot, ended: Snapshot) -> None:
+    full = Stopped("learner", 0, 4711, "node1", 1, 12.0, "[Errno 28] No space left on device")
+    others = [dataclasses.replace(full, rank=n, pid=n, for_s=math.nan) for n in (1, 2, 3)]
+    shown = dataclasses.replace(running, stopped=(full, *others))
+    assert text(shown).splitlines()[2:7] == [
+        "! recording stopped in learner 0 (pid 4711 on node1) 12.0 s ago, figures lack",
+        "  what it did since: [Errno 28] No space left on device",
+        "! recording stopped in learner 1 (pid 1 on node1), figures lack what it did",
+        "  since: [Errno 28] No space left on device",
+        "! recording stopped in 2 more processes",
+    ]
+    assert text(shown).splitlines()[-1].endswith("q quits")
+    over = text(dataclasses.replace(ended, stopped=(full,)))
+    assert "(pid 4711 on node1) 12.0 s before its end" in over
+    (first, *_) = live_json.render(shown)["stopped"]
+    assert first["for_s"] == 12.0
+    assert first["detail"] == "[Errno 28] No space left on device"
 
 
 @pytest.mark.parametrize(

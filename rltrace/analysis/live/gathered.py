@@ -19,8 +19,8 @@ class Gathered:
     """Rows that are complete, until they are forgotten, and what is known of all there were.
 
     `spans_of` is how many spans of a stage a process has recorded; `last_sign_ns` when each was
-    last known to record; `recording` are the processes that did; `first_ns` is the begin of the
-    first span, 0 without one; `step_rows` are `(step, start_ns, end_ns, process)`.
+    last known to record; `first_ns` is the begin of the first span, 0 without one; `step_rows` are
+    `(step, start_ns, end_ns, process)`.
     """
 
     def __init__(self) -> None:
@@ -29,21 +29,17 @@ class Gathered:
         self.readings = Readings()
         self.spans_of: dict[tuple[Stage, int], int] = {}
         self.last_sign_ns: dict[int, int] = {}
-        self.recording: set[int] = set()
         self.first_ns = 0
         self.step_rows: list[tuple[int, int, int, int]] = []
         self._forgotten_ns = self._samples_forgotten_ns = 0
 
-    def add(self, new: dict[str, Rows], open_spans: Rows, generating: Rows) -> None:
+    def add(self, new: dict[str, Rows], open_spans: Rows) -> None:
         """Takes in rows that have become complete, and what those that have not say."""
         self.counting.add(new)
         self.readings.add(new["samples"])
         for name, rows in new.items():
-            self.recording |= set(np.unique(rows["process"]).tolist())
             if name != "samples":
                 self.kept[name].add(rows)
-        for rows in (open_spans, generating):
-            self.recording |= set(np.unique(rows["process"]).tolist())
         for rows in (new["spans"], open_spans):
             for number in np.unique(rows["process"]).tolist():
                 mine = rows["process"] == number
@@ -60,6 +56,13 @@ class Gathered:
         self.counting.forget_waiting(samples_ns)
         self._forgotten_ns = max(self._forgotten_ns, spans_ns)
         self._samples_forgotten_ns = max(self._samples_forgotten_ns, samples_ns)
+
+    def lose(self, until_ns: int) -> None:
+        """Drops what began until a moment: part of that was never read."""
+        for kept in self.kept.values():
+            kept.drop_begun_until(until_ns)
+        self.step_rows = [row for row in self.step_rows if row[1] > until_ns]
+        self.first_ns = max(self.first_ns, until_ns)
 
     def reach_back(self, spans_ns: int, samples_ns: int) -> bool:
         """Whether all rows since these moments are still there."""

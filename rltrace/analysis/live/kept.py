@@ -44,6 +44,13 @@ class Kept:
             kept.append((latest, rows.where(rows[self._end] >= moment_ns) if large else rows))
         self._parts = kept
 
+    def drop_begun_until(self, moment_ns: int) -> None:
+        """Forgets rows that began until then."""
+        parts = [rows.where(rows[self._start] > moment_ns) for _, rows in self._parts]
+        self._parts = []
+        for rows in parts:
+            self.add(rows)
+
 
 def together(parts: list[Rows], none: Rows) -> Rows:
     """All rows of the parts; `none` where there are none."""

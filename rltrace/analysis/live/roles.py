@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
@@ -11,7 +12,7 @@ from rltrace.analysis.activity import Activity
 from rltrace.analysis.codes import stage_of
 from rltrace.analysis.devices import AGENT
 from rltrace.analysis.intervals import union
-from rltrace.analysis.live.snapshot import Dead, InFlight, RoleNow
+from rltrace.analysis.live.snapshot import Dead, InFlight, RoleNow, Stopped
 from rltrace.trace.follow import Follower, Rows
 from rltrace.trace.processes import Process
 from rltrace.trace.vocabulary import Stage, word
@@ -114,6 +115,26 @@ def slowest(
                 seconds=(now_ns - int(generating["start_ns"][place])) / 1e9,
                 has_first_token=bool(generating["first_token_ns"][place] > 0),
                 first_version=int(generating["first_version"][place]),
+            )
+        )
+    return tuple(found)
+
+
+def stopped_recording(follower: Follower, now_ns: int) -> tuple[Stopped, ...]:
+    """Processes that stopped recording, in the order in which they said so."""
+    processes = {process.who: process for process in follower.processes}
+    found = []
+    for who, (at_ns, detail) in follower.stopped().items():
+        process = processes.get(who)
+        found.append(
+            Stopped(
+                role=role_of(process) if process else OTHER,
+                rank=process.rank if process else None,
+                pid=process.pid if process else -1,
+                host=process.host if process else "",
+                at_ns=at_ns,
+                for_s=math.nan if at_ns is None else max(0, now_ns - at_ns) / 1e9,
+                detail=detail,
             )
         )
     return tuple(found)

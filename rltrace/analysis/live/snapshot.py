@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from rltrace.analysis.devices import Devices
 from rltrace.analysis.goodput import Trained
+from rltrace.trace.followed_dropped import DroppedSoFar
 
 STARTING, RUNNING, SILENT = "starting", "running", "silent"
 ENDED, FAILED, KILLED, DELETED = "ended", "failed", "killed", "deleted"
@@ -189,6 +190,20 @@ class Dead:
 
 
 @dataclass(frozen=True)
+class Stopped:
+    """A process that stopped recording: `at_ns` (Unix; None: not known), `for_s` until the snapshot
+    or the end of the job (NaN: not known), and why. What it has done since is in no figure."""
+
+    role: str
+    rank: int | None
+    pid: int
+    host: str
+    at_ns: int | None
+    for_s: float
+    detail: str
+
+
+@dataclass(frozen=True)
 class Reading:
     """The latest reading of a counter. `per_s` is its growth since the one before, for the
     cumulative ones (bytes, joules, seconds); NaN else."""
@@ -205,8 +220,8 @@ class Reading:
 
 @dataclass(frozen=True)
 class Totals:
-    """Since the run began; a sample counts once, and these never fall. `lost` are samples that the
-    learner dropped, by reason."""
+    """Since the run began, without what is not told (`Snapshot.dropped`); a sample counts once, and
+    these never fall. `lost` are samples that the learner dropped, by reason."""
 
     steps: int
     generated_samples: int
@@ -226,7 +241,8 @@ class Snapshot:
     older than what it trains on (None: no learner says what it does with them). `in_flight` is how
     many are being generated, `slowest` the oldest of them; `processes` are those of the job that
     were traced so far. Where only a `sampled_share` of the samples has rows the window is scaled to
-    all of them, and all else is of those."""
+    all of them, and all else is of those. `dropped` are details that were dropped to keep the run
+    small (None: none were), `stopped` the processes that stopped recording."""
 
     time_ns: int
     job: Job
@@ -245,6 +261,8 @@ class Snapshot:
     processes: int
     problems: int
     sampled_share: float = 1.0
+    dropped: DroppedSoFar | None = None
+    stopped: tuple[Stopped, ...] = ()
 
     @property
     def goodput(self) -> float:

@@ -15,7 +15,12 @@ from rltrace.analysis.composition import stated_placement
 from rltrace.analysis.devices import AGENT, Devices, count_devices
 from rltrace.analysis.live.gathered import Gathered
 from rltrace.analysis.live.job import job_of
-from rltrace.analysis.live.roles import dead_in_the_middle, roles_now, slowest
+from rltrace.analysis.live.roles import (
+    dead_in_the_middle,
+    roles_now,
+    slowest,
+    stopped_recording,
+)
 from rltrace.analysis.live.snapshot import Job, Snapshot, StepNow, Window
 from rltrace.analysis.live.window import NEVER_NS, Recorded, window_of
 from rltrace.analysis.steps import Steps, steps_of
@@ -69,6 +74,8 @@ class LiveState:
         self._looked_at: tuple[int, list[tuple[int, int, int, int]]] = (-1, [])
         self._steps = Steps((), True, (), 0)
         self._steps_open_since_ns = NEVER_NS
+        self._lost_until_ns = -1
+        self._lost_steps = 0
         self._window: Window | None = None
         self._stale = 0  # how often the window is to be computed again
         self._devices = Devices("", 0, "", "")
@@ -90,7 +97,8 @@ class LiveState:
         self._now_ns = self._follower.now_ns()
         if len(new["spans"]) or not self._devices.kind:
             self._devices = count_devices(self._follower)
-        self._gathered.add(new, *map(self._follower.unfinished, ("spans", "trajectories")))
+        self._lose()
+        self._gathered.add(new, self._follower.unfinished("spans"))
         self._job = self._job_now()
         self._find_steps()
         if self._adds_to_the_window(new):
@@ -98,7 +106,12 @@ class LiveState:
         if self._stale > 0:
             self._stale -= 1
             recorded = self._recorded(self._since(), self._samples_since())
-            self._window = window_of(recorded, self._steps, self._last, self._next_begins_ns())
+            steps = self._steps
+            self._window = (
+                None
+                if steps.whole_run and self._lost_a_step()
+                else window_of(recorded, steps, self._last, self._next_begins_ns())
+            )
 
     def snapshot(self) -> Snapshot:
         """What is known as of the last `poll`."""
@@ -116,11 +129,11 @@ class LiveState:
             step=self._step_now(job),
             window=self._window,
             totals=self._gathered.counting.totals(
-                0 if self._steps.whole_run else len(self._steps.windows)
+                self._lost_steps + (0 if self._steps.whole_run else len(self._steps.windows))
             ),
             roles=roles_now(
                 follower.processes,
-                self._gathered.recording,
+                follower.recorded,
                 self._alive,
                 open_spans,
                 generating,
@@ -140,7 +153,27 @@ class LiveState:
             processes=sum(process.role != AGENT for process in follower.processes),
             problems=len(follower.problems),
             sampled_share=sampled_share(follower.meta),
+            dropped=follower.dropped,
+            stopped=stopped_recording(follower, until),
         )
+
+    def _lose(self) -> None:
+        """Forgets what began in a time of which rows were dropped before they were read: figures
+        are of later steps. What was counted of it stays counted."""
+        until_ns = self._follower.lost_until_ns
+        if until_ns <= self._lost_until_ns:
+            return
+        self._lost_until_ns = until_ns
+        if not self._steps.whole_run:
+            self._lost_steps += sum(step.start_ns <= until_ns for step in self._steps.windows)
+        self._gathered.lose(until_ns)
+        self._looked_at = (-1, [])
+        self._stale = 2
+
+    def _lost_a_step(self) -> bool:
+        """Whether steps were recorded that are not told: a job without others is not stepless."""
+        dropped = self._follower.dropped
+        return dropped is not None and None not in (dropped.until_ns, dropped.last_step)
 
     def _look_for_life(self) -> None:
         for process in self._follower.processes:
@@ -204,16 +237,21 @@ class LiveState:
     def _since(self) -> int:
         """From when on the window needs spans, or the one of the first step that ends will."""
         if self._steps.whole_run or not self._steps.windows:
-            return min(self._until_ns() - int(_STEPLESS_S * 1e9), self._steps_open_since_ns)
+            since_ns = min(self._until_ns() - int(_STEPLESS_S * 1e9), self._steps_open_since_ns)
+            return max(since_ns, self._lost_until_ns)
         return self._steps.windows[max(0, len(self._steps.windows) - self._last - 1)].start_ns
 
     def _samples_since(self) -> int:
         """From when on the window needs samples and what became of them."""
         windows = self._steps.windows
         if self._steps.whole_run or not windows:
-            return min(self._until_ns() - int(10 * _STEPLESS_S * 1e9), self._steps_open_since_ns)
-        first = len(windows) - self._last - _LOOK_BACK_STEPS
-        return windows[first].start_ns if first > 0 else 0
+            since_ns = min(
+                self._until_ns() - int(10 * _STEPLESS_S * 1e9), self._steps_open_since_ns
+            )
+        else:
+            first = len(windows) - self._last - _LOOK_BACK_STEPS
+            since_ns = windows[first].start_ns if first > 0 else 0
+        return max(since_ns, self._lost_until_ns)
 
     def _recorded(self, since_ns: int, samples_ns: int) -> Recorded:
         """Spans and syncs since a moment, samples and what became of them since another."""
@@ -267,8 +305,8 @@ class LiveState:
             self._follower.meta,
             self._follower.gone,
             self._job_alive,
-            any(p.number in self._gathered.recording for p in job_processes),
-            max(self._gathered.last_sign_ns.values(), default=0),
+            any(p.number in self._follower.recorded for p in job_processes),
+            max([0, self._lost_until_ns, *self._gathered.last_sign_ns.values()]),
             self._now_ns,
         )
 

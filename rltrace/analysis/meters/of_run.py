@@ -126,7 +126,8 @@ class RunMeters:
                     np.maximum.at(signs, rows["process"], rows[column])
         self._last_sign_ns = signs
         of_job = [int(signs[p.number]) for p in self.follower.processes if p.role != AGENT]
-        self.last_event_ns = max((n for n in of_job if n > 0), default=self.last_event_ns)
+        known = [n for n in (*of_job, self.follower.lost_until_ns) if n > 0]
+        self.last_event_ns = max(known, default=self.last_event_ns)
 
     def _note_going_on(self, going_on: Mapping[str, Rows]) -> None:
         spans, trajectories = going_on["spans"], going_on["trajectories"]

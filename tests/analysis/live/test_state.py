@@ -48,6 +48,26 @@ def seen(folder: Path) -> Snapshot:
     return LiveState(folder).snapshot()
 
 
+def test_who_stopped_recording_is_told(folder: Path, learner: Recorder) -> None:
+    state = LiveState(folder)
+    learner.problem(
+        "recording-stopped", target="1", monotonic_ns=time.monotonic_ns(), detail="full"
+    )
+    other = Recorder(str(folder), role="rollout")  # where the disk has no room for a line
+    other.describe(**{"recording-stopped": {"monotonic_ns": time.monotonic_ns(), "detail": "full"}})
+    assert state.snapshot().stopped == ()
+    state.poll()
+    told = state.snapshot().stopped
+    assert {(one.role, one.rank, one.pid, one.detail) for one in told} == {
+        ("learner", 0, os.getpid(), "full"),
+        ("rollout", None, os.getpid(), "full"),
+    }
+    assert all(one.at_ns is not None and one.at_ns > SECOND for one in told)
+    assert all(0 <= one.for_s < 60 for one in told)
+    state.poll()
+    assert state.snapshot().stopped[0].at_ns == told[0].at_ns
+
+
 def begin(recorder: Recorder, stage: Stage, **more: Any) -> Any:
     return recorder.begin(recorder.name(stage.name.lower()), stage, **more)
 

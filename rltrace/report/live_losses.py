@@ -1,0 +1,51 @@
+"""What the live view has no figures of: details that were dropped, and what was not recorded."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+
+from rich import filesize
+from rich.text import Text
+
+from rltrace.analysis.live.snapshot import Snapshot, Stopped
+from rltrace.report import units
+from rltrace.trace.followed_dropped import DroppedSoFar
+
+_MOST_STOPPED = 2
+
+
+def losses(shown: Snapshot, width: int) -> list[Text]:
+    """The lines; none where nothing was lost."""
+    said = [] if shown.dropped is None else [dropped_sentence(shown.dropped)]
+    when = "before its end" if shown.job.is_over else "ago"
+    said += [_stopped_sentence(one, when) for one in shown.stopped[:_MOST_STOPPED]]
+    if (others := len(shown.stopped) - _MOST_STOPPED) > 0:
+        said.append(f"recording stopped in {units.plural(others, 'more process')}")
+    lines = []
+    for sentence in said:
+        wrapped = textwrap.wrap(sentence, max(20, width - 2), max_lines=2, placeholder=" …")
+        for i, line in enumerate(wrapped):
+            lines.append(Text(f"{' ' if i else '!'} {line}", style="yellow"))
+    return lines
+
+
+def dropped_sentence(dropped: DroppedSoFar) -> str:
+    """That details were dropped, of which steps, and what that means to the figures."""
+    of = "" if dropped.first_step is None else f" of steps {dropped.first_step}"
+    if dropped.last_step != dropped.first_step:
+        of += f" to {dropped.last_step}"
+    where = " and are at its URL" if dropped.is_shipped else ""
+    figures = "" if dropped.until_ns is None else ": figures are of what began later"
+    return (
+        f"the oldest details{of} were dropped to keep the run small{where} "
+        f"({units.plural(dropped.rows, 'row')}, {filesize.decimal(dropped.bytes)}){figures}"
+    )
+
+
+def _stopped_sentence(one: Stopped, since: str) -> str:
+    who = one.role if one.rank is None else f"{one.role} {one.rank}"
+    pid = "" if one.pid < 0 else f" (pid {one.pid} on {one.host})"
+    when = "" if math.isnan(one.for_s) else f" {units.seconds(one.for_s)} {since}"
+    why = f": {one.detail}" if one.detail else ""
+    return f"recording stopped in {who}{pid}{when}, figures lack what it did since{why}"

@@ -151,7 +151,7 @@ def test_shares(text: str, share: float) -> None:
     assert share_of(text) == pytest.approx(share)
 
 
-@pytest.mark.parametrize("text", ["", "0", "100%", "many", "nan", "-5%", "1"])
+@pytest.mark.parametrize("text", ["", "0", "100%", "150%", "many", "nan", "-5%", "1"])
 def test_what_is_no_share_is_wrong_usage(text: str) -> None:
-    with pytest.raises(RltraceError):
+    with pytest.raises(RltraceError, match="above 0 and below 100 %"):
         share_of(text)

@@ -126,7 +126,7 @@ def test_counts_are_scaled_to_all_samples(sampled: Path) -> None:
     assert window.trained == found.goodput.trained
     assert sum(step.generated_tokens for step in window.recent) == tokens
     shown = "\n".join(line.plain for line in frame(live.snapshot(), 160, 40))
-    assert "scaled from 20 % of the samples (--sample)" in shown
+    assert "scaled from 20 % (--sample)" in shown
     meters = RunMeters(sampled)
     meters.look()
     values = families(meters)

@@ -104,6 +104,12 @@ def _goodput(summary: Summary) -> Html:
     if goodput is None:
         return _tile("Goodput", units.UNKNOWN, "nobody recorded what was trained on")
     rate = goodput.useful_tokens_per_device_s
+    if goodput.trained.useful_tokens is None:
+        return _tile(
+            "Trained on",
+            units.count(goodput.trained_tokens_per_device_s),
+            f"tokens per {goodput.devices.kind or 'device'}-second, steady steps; useful: unknown",
+        )
     if math.isnan(rate):
         return _tile("Goodput", units.UNKNOWN, goodput.devices.source)
     return _tile(

@@ -62,7 +62,8 @@ def step_part(material: Material) -> Part:
     pictures: list[Child] = []
     if material.shapes is not None and len(material.shapes.stages):
         pictures.append(picture(_waterfall(material.shapes, summary)))
-    if not summary.steps.whole_run and summary.steps.times:
+    known = not summary.steps.exposed_unknown
+    if not summary.steps.whole_run and summary.steps.times and known:
         pictures.append(picture(_each_step(summary.steps.times)))
     if section.grid is None:
         return part("step", "Where the step goes", section.title, missing(section.lines[0]))

@@ -89,13 +89,13 @@ def _trained_on(goodput: Goodput) -> Iterator[str]:
     devices, tokens = goodput.devices, f"{units.count(goodput.trained.tokens)} tokens"
     rate, ends = goodput.trained_tokens_per_device_s, goodput.trained_tokens_per_device_s_interval
     if math.isnan(rate):
-        found = _of_95(_steady(goodput))
+        found = of_95(_steady(goodput))
         yield (
             f"{tokens} trained on{found} in {units.seconds(goodput.window_s)} ({devices.source})."
         )
     else:
         yield (
-            f"{units.count(rate)} tokens trained on per {devices.kind}-second{_of_95(ends)}: "
+            f"{units.count(rate)} tokens trained on per {devices.kind}-second{of_95(ends)}: "
             f"{tokens} / ({units.plural(devices.count, devices.kind)} × "
             f"{units.seconds(goodput.window_s)})."
         )
@@ -113,7 +113,8 @@ def _ends(found: Interval | None) -> str:
     return f"{units.count(round(found.low))} to {units.count(round(found.high))}"
 
 
-def _of_95(found: Interval | None) -> str:
+def of_95(found: Interval | None) -> str:
+    """The ends of an interval in brackets, for a text; empty where there is none."""
     return "" if found is None or math.isnan(found.low) else f" (95 % {_ends(found)})"
 
 
@@ -150,7 +151,7 @@ def _conditions(goodput: Goodput) -> Iterator[str]:
     def part(tokens: int) -> str:
         return f"{units.count(tokens)} ({units.share(tokens / trained.tokens)})"
 
-    found = _of_95(_steady(goodput))
+    found = of_95(_steady(goodput))
     text = f"Of {units.count(trained.tokens)} tokens trained on in steady steps{found}: "
     if trained.useful_tokens is None:
         text += "in groups of equal reward (zero advantage) an unknown part"

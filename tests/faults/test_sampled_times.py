@@ -192,3 +192,13 @@ def test_a_comparison_tells_no_stage_where_one_run_does_not(
     assert "Which stages made the difference is unknown: the time of rollout and reward" in said
     assert "exposed, ms" not in said
     assert "exposed, ms" in invoke("compare", by_spans, whole).stdout
+
+
+def test_a_gate_says_why_goodput_is_unknown(by_spans: Path, whole: Path, tmp_path: Path) -> None:
+    assert invoke("baseline", whole, "-o", tmp_path / "whole.json", "--anyway").exit_code == 0
+    done = invoke("gate", by_spans, "--baseline", tmp_path / "whole.json")
+    assert done.exit_code == 3, done.output
+    said = " ".join(done.stdout.split())
+    assert (
+        "Only 25 % of the samples were recorded (--sample): tokens and samples are scaled" in said
+    )

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import math
 import random
+from pathlib import Path
 
 import duckdb
 import pytest
 
+from rltrace.analysis.activity import read_activity
+from rltrace.analysis.goodput import goodput
 from rltrace.analysis.sampled_totals import interval, stands_for, variance
+from rltrace.analysis.stages import break_down
+from rltrace.analysis.step_figures import step_figures
+from rltrace.analysis.step_goodput import step_goodput
+from rltrace.analysis.steps import find_steps
 from rltrace.hooks.identity import identify
+from rltrace.trace.vocabulary import Stage
+from tests.analysis.handmade import at, process, rows, run_of
 
 DRAWS, SAMPLES = 400, 300
 
@@ -19,16 +28,16 @@ def _draws(share: float) -> list[tuple[float, float, float]]:
     draw keeps those that `wrap --sample` would; responses are as uneven as real ones."""
     drawn = random.Random(20261124)
     below = share * 2**64
-    rows, true = [], []
+    kept, true = [], []
     for draw in range(DRAWS):
         tokens = [round(drawn.lognormvariate(6, 0.8)) for _ in range(SAMPLES)]
         true.append(sum(tokens))
         for i, n in enumerate(tokens):
             sample = identify(f"{draw}/{i}")
             if sample % 2**64 < below:
-                rows.append((draw, sample, n))
+                kept.append((draw, sample, n))
     database = duckdb.connect()
-    columns = list(zip(*rows, strict=True))
+    columns = list(zip(*kept, strict=True))
     database.execute(
         "create table kept as select unnest($1) as draw, unnest($2) as trajectory, "
         "unnest($3) as tokens",
@@ -80,3 +89,29 @@ def test_without_a_sample_nothing_tells_the_error() -> None:
     assert found.value == 0
     assert math.isnan(found.low)
     assert math.isnan(found.high)
+
+
+def test_samples_without_an_id_are_all_recorded_and_are_not_scaled(tmp_path: Path) -> None:
+    learner = rows(
+        process("learner", (("step", 0), 0, 10), (Stage.TRAIN, 0, 10)),
+        "uses",
+        time_s=[5.0] * 5,
+        trajectory=[1, 2, 3, -1, -1],
+        fate=[0, 0, 1, 0, 0],
+        tokens=[100, 300, 70, 50, 50],
+        version=[0] * 5,
+    )
+    run = run_of(tmp_path, learner, settings={"sampled": 0.25})
+    steps = find_steps(run, (at(0), at(10)))
+    found = goodput(run, steps, None)
+    assert found is not None
+    assert (found.trained.samples, found.trained.tokens) == (2 * 4 + 2, 400 * 4 + 100)
+    assert [(one.reason, one.tokens) for one in found.losses] == [("stale", 70 * 4)]
+    assert found.estimated is not None
+    assert found.estimated.steady_trained_tokens.value == 1700
+    assert [one.trained_tokens for one in step_goodput(run, steps)] == [1700]
+    activity = read_activity(run)
+    figures = step_figures(run, steps, break_down(activity, steps), None)
+    assert figures is not None
+    assert figures.trained_tokens.tolist() == [1700]
+    assert figures.decided_tokens.tolist() == [1700 + 280]

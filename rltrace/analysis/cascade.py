@@ -200,7 +200,7 @@ def _tokens(run: Run, goodput: Goodput, clock: WallClock) -> tuple[tuple[TokensO
         lost = {_AGAIN: repeated, **{loss.reason: loss.tokens for loss in goodput.losses}}
         return _by_fate(goodput, (TRAINED, whole.tokens - repeated), lost), 0
     useful = whole.useful_tokens - sum(one.useful_tokens or 0 for one in again)
-    zero = whole.zero_advantage_tokens - sum(one.zero_advantage_tokens for one in again)
+    zero = (whole.zero_advantage_tokens or 0) - sum(o.zero_advantage_tokens or 0 for o in again)
     lost = {
         "trained in groups of equal reward": zero,
         "trained over the lag budget": whole.tokens - useful - zero - repeated,

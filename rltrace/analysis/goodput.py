@@ -30,12 +30,13 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Trained:
     """The response tokens that were trained on in a window, and how many of them meet which
-    condition. `useful_tokens` meet all as far as is known, `useful_known_tokens` for sure; None
-    where only a share of the samples was recorded, as no group is whole then."""
+    condition. `useful_tokens` meet all as far as is known, `useful_known_tokens` for sure. Where
+    only a share of the samples was recorded no group is whole: these two and those of zero
+    advantage are None, and the advantage of all is unknown."""
 
     samples: int
     tokens: int
-    zero_advantage_tokens: int
+    zero_advantage_tokens: int | None
     unknown_advantage_tokens: int
     over_lag_budget_tokens: int
     unknown_lag_tokens: int
@@ -207,8 +208,15 @@ def trained_in(run: Run, since: int, until: int, lag_budget: float) -> Trained:
     """).fetchall()[0]
     found = Trained(*(round(value or 0) for value in row))
     if share < 1:
-        return replace(found, useful_tokens=None, useful_known_tokens=None)
+        return told_of_some(found)
     return found
+
+
+def told_of_some(trained: Trained) -> Trained:
+    """What of it is known where groups are not whole."""
+    return replace(
+        trained, zero_advantage_tokens=None, useful_tokens=None, useful_known_tokens=None
+    )
 
 
 @dataclass(frozen=True)

@@ -153,7 +153,7 @@ def _conditions(goodput: Goodput) -> Iterator[str]:
 
     found = of_95(_steady(goodput))
     text = f"Of {units.count(trained.tokens)} tokens trained on in steady steps{found}: "
-    if trained.useful_tokens is None:
+    if trained.zero_advantage_tokens is None:
         text += "in groups of equal reward (zero advantage) an unknown part"
     else:
         text += f"{part(trained.zero_advantage_tokens)} in groups of equal reward (zero advantage)"

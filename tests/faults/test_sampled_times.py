@@ -6,10 +6,15 @@ import json
 import math
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import rltrace
+from benchmarks.synthetic.files import write
+from benchmarks.synthetic.timeline import play
+from benchmarks.synthetic.workload import Workload
 from rltrace.analysis.gate.series import series_of
 from rltrace.analysis.live.state import LiveState
 from rltrace.analysis.meters.of_run import RunMeters
@@ -19,6 +24,8 @@ from rltrace.report.html import page
 from rltrace.report.live_frame import frame
 from rltrace.report.perfetto import findings
 from rltrace.report.prometheus import families
+from rltrace.trace.run_dir import update_run_json
+from rltrace.trace.schema import OF_ONE_SAMPLE
 from tests.cli.conftest import invoke
 from tests.hooks.conftest import wrapped
 
@@ -122,6 +129,7 @@ def test_useful_tokens_are_unknown_wherever_they_stand(by_spans: Path, tmp_path:
     assert [told["trained"][name] for name in ("useful_tokens", "useful_known_tokens")] == [
         None
     ] * 2
+    assert told["trained"]["zero_advantage_tokens"] is None
     ends = told["trained_tokens_per_device_s_interval"]
     assert ends["low"] < told["trained_tokens_per_device_s"] < ends["high"]
     reasons = [one["reason"] for one in document["cascade"]["tokens"]]
@@ -202,3 +210,65 @@ def test_a_gate_says_why_goodput_is_unknown(by_spans: Path, whole: Path, tmp_pat
     assert (
         "Only 25 % of the samples were recorded (--sample): tokens and samples are scaled" in said
     )
+
+
+WORKLOADS = (
+    {"placement": "colocated"},
+    {"placement": "one-step-off"},
+    {"placement": "async", "mixed": 0.3},
+    {"dropped": (("failed", 0.1),), "zero_groups": 0.4},
+)
+
+
+@pytest.mark.parametrize("knobs", WORKLOADS, ids=str)
+def test_nothing_that_a_share_tells_of_stages_contradicts_the_whole(
+    knobs: dict[str, Any], tmp_path: Path
+) -> None:
+    load = Workload(steps=12, prompts=16, group=8, **knobs)
+    share = 0.25
+    made = {}
+    for name in ("whole", "share"):
+        timeline = play(load)
+        if name == "share":
+            for of_process in timeline.processes:
+                of_process.columns = _sampled(of_process.columns, share)
+        write(tmp_path / name, load, timeline)
+        more = {"sampled": share} if name == "share" else {}
+        run = rltrace.open_run(tmp_path / name)
+        settings = {**(run.meta.get("settings") or {}), **more}
+        update_run_json(str(tmp_path / name), settings=settings)
+        made[name] = _summary(tmp_path / name)
+    full, some = made["whole"], made["share"]
+    assert some.goodput is not None
+    assert full.goodput is not None
+    assert some.steps.step_s == full.steps.step_s
+    assert some.syncs == full.syncs
+    if not some.steps.exposed_unknown:
+        assert some.stages == full.stages
+        assert some.composition == full.composition
+        assert some.steps.times == full.steps.times
+    else:
+        assert all(row.exposed_s.n == 0 for row in some.stages)
+    assert some.goodput.window_s == full.goodput.window_s
+    assert some.goodput.trained.useful_tokens is None
+    found = some.goodput.estimated
+    assert found is not None
+    assert found.generated_tokens.low < full.goodput.generated_tokens < found.generated_tokens.high
+    trained = found.steady_trained_tokens
+    assert trained.low < full.goodput.trained.tokens < trained.high
+
+
+def _sampled(columns: dict[str, list[dict[str, Any]]], share: float) -> dict[str, Any]:
+    """The rows that `wrap --sample` keeps; ids of synthetic runs have 63 bits."""
+    found: dict[str, Any] = dict(columns)
+    for table in set(OF_ONE_SAMPLE) & set(columns):
+        found[table] = []
+        for rows in columns[table]:
+            ids = np.asarray(rows["trajectory"], np.int64).view(np.uint64) << np.uint64(1)
+            kept = ids < np.uint64(int(share * 2**64))
+            found[table].append({name: _of(values, kept) for name, values in rows.items()})
+    return found
+
+
+def _of(values: Any, kept: Any) -> Any:
+    return np.asarray(values)[kept] if np.ndim(values) else values

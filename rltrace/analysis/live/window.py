@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TypeVar
 
 import numpy as np
 
 from rltrace.analysis.activity import TABLE_OF, Activity, activity_of
-from rltrace.analysis.goodput import Trained
+from rltrace.analysis.goodput import Trained, told_of_some
 from rltrace.analysis.intervals import Ints
 from rltrace.analysis.live.joined import (
     Samples,
@@ -153,8 +153,8 @@ def _of_all(window: Window, times: float) -> Window:
     tokens = ("generated_tokens", "trained_tokens", "trained_samples")
     trained = window.trained
     if trained is not None:
-        counts = [one.name for one in fields(trained) if not one.name.startswith("useful")]
-        trained = replace(scaled(trained, counts), useful_tokens=None, useful_known_tokens=None)
+        known = [name for name, value in asdict(told_of_some(trained)).items() if value is not None]
+        trained = told_of_some(scaled(trained, known))
     return replace(
         scaled(window, ("generated_samples", "generated_tokens")),
         trained=trained,

@@ -69,6 +69,8 @@ def _so_far(shown: Snapshot) -> tuple[str, list[str]]:
         parts.append(units.plural(totals.generated_tokens, "token"))
     if shown.in_flight:
         parts.append(f"{units.count(shown.in_flight)} in flight")
+    if parts[1:] and shown.sampled_share < 1:
+        parts.insert(1, f"of {units.share(shown.sampled_share)} of the samples (--sample)")
     return "so far", parts
 
 

@@ -49,7 +49,8 @@ def _sampled(run: Run, untold: frozenset[Stage]) -> list[Alarm]:
         "told; spans are whole"
     )
     if why := why_untold(untold, only_some(run.meta)):
-        says += f", but {why}: it looks too short, and what held a step up is not told"
+        says += f", but {why}: that time and what held a step up are not told, and pictures of it "
+        says += "are of those samples"
     else:
         says += ", and so are the times of stages"
     return [Alarm(KIND, NOTE, says)]

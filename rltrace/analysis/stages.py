@@ -22,7 +22,7 @@ class StageRow:
     `tau_s` is the length of the union of its intervals in the step, over all processes, where an
     instant of a lane belongs to its innermost span. `exposed_s` is the part charged to it and
     `hidden_s` the rest (`rltrace.analysis.chains` has the rule). `share` is exposed / step. None of
-    the three is known of any stage where one is `untold`.
+    the three is known of any stage where one is `untold`, and of that one `tau_s` is not either.
     """
 
     stage: Stage
@@ -142,7 +142,7 @@ def stage_rows(
                 symbol=STAGE_SYMBOLS.get(stage, ""),
                 spans=spans,
                 processes=activity.processes_of_stage.get(stage, 0),
-                tau_s=spread(tau_s),
+                tau_s=spread(tau_s if stage not in breakdown.untold else []),
                 exposed_s=spread(exposed_s if told else []),
                 hidden_s=spread(tau_s - exposed_s if overlap_known and told else []),
                 share=float(exposed_s.sum()) / step_s if step_s and told else float("nan"),

@@ -117,7 +117,7 @@ class StepsSummary:
     serves `per_generation` steps in turns (else 0), they are those of `generations` whole ones, and
     `parts` are left out; 0 generations: no whole one is left, and parts of them count.
     `exposed_unknown` is why nobody knows what held the steps up ("": it is known): then exposed and
-    unattributed times are NaN."""
+    unattributed times are NaN, and so is τ of the stages that it names."""
 
     complete: int
     steady: int
@@ -189,8 +189,14 @@ def summarize(
     steady = list(steps.steady)
     counted = set(steady)
     untold = why_untold(breakdown.untold, only_some(run.meta))
-    exposed_s, unattributed_s = breakdown.exposed_s, breakdown.unattributed_s
+    tau_s, exposed_s, unattributed_s = (
+        breakdown.tau_s,
+        breakdown.exposed_s,
+        breakdown.unattributed_s,
+    )
     if untold:
+        tau_s = tau_s.copy()
+        tau_s[:, [int(stage) for stage in breakdown.untold]] = math.nan
         exposed_s, unattributed_s = (np.full_like(x, math.nan) for x in (exposed_s, unattributed_s))
     idle_s = unattributed_s[steady]
     steady_s = float(breakdown.steps_s[steady].sum())
@@ -260,7 +266,7 @@ def summarize(
                     steady=i in counted,
                     generates=window.generates,
                     exposed_s={r.name: float(exposed_s[i, r.stage]) for r in rows},
-                    tau_s={r.name: float(breakdown.tau_s[i, r.stage]) for r in rows},
+                    tau_s={r.name: float(tau_s[i, r.stage]) for r in rows},
                     unattributed_s=float(unattributed_s[i]),
                 )
                 for i, window in enumerate(steps.windows)

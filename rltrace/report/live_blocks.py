@@ -125,7 +125,11 @@ def last_steps(shown: Snapshot, width: int) -> Block:
     if shown.window is None or not shown.window.recent:
         return Block(None)
     recent = shown.window.recent[::-1]
-    worked = [stage for stage in shown.window.stages if stage.stage not in _NO_WORK]
+    worked = [
+        stage
+        for stage in shown.window.stages
+        if stage.stage not in _NO_WORK and not math.isnan(stage.tau_s)
+    ]
     most = sorted(worked, key=lambda row: -row.tau_s)[: max(0, (width - 38) // 11)]
     names = [row.stage for row in shown.window.stages if row in most]
     title = Text(f"{'last steps':<12}{'length':>9}", style="bold")

@@ -153,6 +153,7 @@ def test_what_held_a_step_up_is_unknown_where_samples_alone_tell_a_stage(
     found = _summary(by_samples)
     assert found.steps.exposed_unknown == f"the time of rollout and reward {WHY}"
     assert all(row.exposed_s.n == row.hidden_s.n == 0 for row in found.stages)
+    assert {row.name for row in found.stages if row.tau_s.n} == {"train"}
     assert found.binding.stage is None
     assert found.composition is None
     assert found.critical_path is not None
@@ -181,6 +182,8 @@ def test_live_gates_and_metrics_leave_such_times_out(by_samples: Path, by_spans:
     assert shot.window is not None
     assert all(math.isnan(one.exposed_s) and math.isnan(one.share) for one in shot.window.stages)
     assert {one["share"] for one in live_json.render(shot)["window"]["stages"]} == {None}
+    assert [one.stage for one in shot.window.stages if one.tau_s > 0] == ["train"]
+    assert {name for one in shot.window.recent for name in one.tau_s} == {"train"}
     lines = [line.plain for line in frame(shot, 100, 40)]
     assert any("exposed: unknown (--sample)" in line for line in lines)
     columns = series_of(rltrace.open_run(by_samples)).columns

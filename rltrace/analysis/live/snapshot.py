@@ -53,7 +53,7 @@ class StepNow:
 class StageTime:
     """A stage in the steps of the window, mean seconds a step, as in the report: `tau_s` is the
     union of its intervals over all processes, `exposed_s` the part that held the step up, and
-    `share` that part of the step; both NaN where that is not known."""
+    `share` that part of the step; NaN where that is not known."""
 
     stage: str
     symbol: str

@@ -167,12 +167,14 @@ def _stages(breakdown: Breakdown, steady: list[int]) -> tuple[StageTime, ...]:
     exposed_s = breakdown.exposed_s[steady].mean(axis=0)
     if breakdown.untold:
         exposed_s = np.full_like(exposed_s, math.nan)
+    known_s = tau_s.copy()
+    known_s[[int(stage) for stage in breakdown.untold]] = math.nan
     step_s = float(breakdown.steps_s[steady].mean())
     return tuple(
         StageTime(
             stage=word(stage),
             symbol=STAGE_SYMBOLS.get(stage, ""),
-            tau_s=float(tau_s[stage]),
+            tau_s=float(known_s[stage]),
             exposed_s=float(exposed_s[stage]),
             share=float(exposed_s[stage]) / step_s if step_s else math.nan,
         )
@@ -200,8 +202,9 @@ def _recent(
     ones = np.ones(int(known.sum()), np.int64)
     of_known = np.bincount(*_placed(trained_at.time_ns[known], begins, ones))
     done = []
+    stages = [stage for stage in Stage if stage not in breakdown.untold]
     for i, window in enumerate(shown):
-        tau_s = {word(s): float(breakdown.tau_s[i, s]) for s in Stage if breakdown.tau_s[i, s] > 0}
+        tau_s = {word(s): float(breakdown.tau_s[i, s]) for s in stages if breakdown.tau_s[i, s] > 0}
         done.append(
             StepDone(
                 step=window.step,

@@ -233,7 +233,8 @@ def _height_of(totals: Sequence[float], warm: Sequence[bool]) -> float:
 def _cells(summary: Summary) -> Cell:
     """Draws into the table of stages how much of each was exposed, and how much hidden."""
     step_s = summary.steps.step_s.mean
-    axis = Axis(0, max([step_s, *(row.tau_s.mean for row in summary.stages)]), 0, 160)
+    longest = (row.tau_s.mean for row in summary.stages if row.tau_s.n)
+    axis = Axis(0, max([step_s, *longest]), 0, 160)
 
     def cell(row: int, column: int, said: str) -> Child:
         stages = summary.stages
@@ -242,7 +243,7 @@ def _cells(summary: Summary) -> Cell:
             return (
                 join(tag("i", class_=f"key {css(name)}"), prose(said)) if name != "step" else None
             )
-        if column == 7 and row < len(stages):
+        if column == 7 and row < len(stages) and not summary.steps.exposed_unknown:
             return tag("span", _bar(stages[row], axis), prose(said), class_="drawn")
         return None
 

@@ -26,6 +26,8 @@ from rltrace.analysis.intervals import (
     without,
 )
 from rltrace.analysis.intervals import union as union_of
+from rltrace.analysis.untold_stages import untold_stages_of
+from rltrace.trace.sampled import only_some
 from rltrace.trace.vocabulary import Stage
 
 if TYPE_CHECKING:
@@ -58,7 +60,8 @@ class Activity:
     life of its process. `first_ns` and `last_ns` bound everything (0 and 0: nothing). Stages
     `from_tables` have no spans and are taken from the table whose rows are their work
     (trajectories, rewards, syncs). Stages `by_trainers` ran in a process that trains, too. What is
-    in the `background` counts as a process, and in no stage.
+    in the `background` counts as a process, and in no stage. Stages `untold` are of a run that has
+    rows of a share of its samples only, and take all of them (`rltrace.analysis.untold_stages`).
     """
 
     spans_of_stage: dict[Stage, int]
@@ -71,6 +74,7 @@ class Activity:
     last_ns: int
     _union: Union
     background: tuple[Background, ...] = ()
+    untold: frozenset[Stage] = frozenset()
     _in_tools: Intervals | None = None  # when a stage of a process stood still
 
     def slices(self, first_ns: int, last_ns: int) -> Iterator[tuple[int, int, Intervals]]:
@@ -102,7 +106,10 @@ def read_activity(run: Run) -> Activity:
     spans_of_stage: dict[Stage, int] = {}
     spans_of_process: dict[int, int] = {}
     processes: dict[Stage, int] = {}
-    background = find_background(run, [(stage_of(code), process) for code, process, _ in counts])
+    pairs = [(stage_of(code), process) for code, process, _ in counts]
+    # Who works on no sample, and when all of a process are in their tools, takes all samples.
+    whole = not only_some(run.meta)
+    background = find_background(run, pairs) if whole else ()
     for code, process, n in counts:
         stage = stage_of(code)
         spans_of_process[process] = spans_of_process.get(process, 0) + n
@@ -131,7 +138,8 @@ def read_activity(run: Run) -> Activity:
         last_ns=last_ns,
         _union=union,
         background=background,
-        _in_tools=_standing_still(run),
+        untold=untold_stages_of(run, pairs),
+        _in_tools=_standing_still(run) if whole else None,
     )
 
 
@@ -149,6 +157,7 @@ def activity_of(
     lane: Ints,
     spans: Mapping[tuple[Stage, int], int],
     from_tables: tuple[Stage, ...],
+    untold: frozenset[Stage] = frozenset(),
 ) -> Activity:
     """The activity of rows that are at hand, in any order, each with an end. `spans` is how many
     of a stage a process has recorded, here or before; rows of stages `from_tables` are no spans."""
@@ -174,6 +183,7 @@ def activity_of(
         first_ns=first_ns,
         last_ns=last_ns,
         _union=union,
+        untold=untold,
     )
 
 

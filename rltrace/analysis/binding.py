@@ -74,9 +74,12 @@ def too_few(steps: int) -> str:
 def find_binding(
     steps: Steps, breakdown: Breakdown, rows: tuple[StageRow, ...], doubt: str = ""
 ) -> Binding:
-    """The verdict on the steady steps of a run; `doubt` is why it cannot be told at all."""
+    """The verdict on the steady steps of a run; `doubt` is why it cannot be told at all. There is
+    no candidate where exposed times are not known."""
     steady = list(steps.steady)
     n = 0 if steps.whole_run else len(steady)
+    if breakdown.untold:
+        return _nothing(doubt, n)
     work = sorted(
         (row for row in rows if row.stage is not Stage.WAIT and row.exposed_s.n),
         key=lambda row: -row.exposed_s.mean,

@@ -26,6 +26,7 @@ from rltrace.analysis.freshness import Freshness
 from rltrace.analysis.goodput import Goodput, trained_in
 from rltrace.analysis.stages import Breakdown
 from rltrace.analysis.steps import Steps
+from rltrace.analysis.untold_stages import why_untold
 from rltrace.analysis.wall_clock import SecondsOf, WallClock, wall_clock
 from rltrace.trace.sampled import only_some
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from rltrace.trace.run import Run
 
 _ALL_TIME = (0, (1 << 63) - 1)
+_AGAIN = "trained in steps that were done again"
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,8 @@ class Factor:
 
 @dataclass(frozen=True)
 class TokensOf:
-    """Generated tokens with one fate: "useful", or the reason why not."""
+    """Generated tokens with one fate: "useful", or the reason why not; "trained on" where nobody
+    knows which of them are useful."""
 
     reason: str
     tokens: int
@@ -99,13 +102,14 @@ def cascade(
     clock = wall_clock(activity, steps, breakdown, *recorded_ns)
     if clock is None:
         return None
-    work = None if steps.whole_run else busy(run, activity, steps)
-    efficiency, basis = _efficiency(clock, work)
+    some = only_some(run.meta)  # then no group is whole, and nobody knows what was useful
+    untold = why_untold(breakdown.untold, some)
+    work = None if steps.whole_run or untold else busy(run, activity, steps)
+    efficiency, basis = (math.nan, untold) if untold else _efficiency(clock, work)
     tokens, unsure = _tokens(run, goodput, clock) if goodput is not None else ((), 0)
     generated = goodput.generated_tokens if goodput is not None else 0
     useful = sum(one.tokens for one in tokens if one.reason == USEFUL)
     device_s = goodput.devices.count * clock.wall_s if goodput and goodput.devices.count else 0.0
-    some = only_some(run.meta)  # then no group is whole, and nobody knows what was useful
     rate = useful / device_s if device_s and generated and not some else math.nan
     share = useful / generated if generated and not some else math.nan
     done = clock.availability * efficiency
@@ -142,7 +146,7 @@ def cascade(
                 fresh.weight_high,
                 fresh.weight_source,
             ),
-            _exactly("peak rate", peak, peak_basis),
+            _peak(peak, goodput, peak_basis),
         ),
         useful_tokens_per_device_s=rate,
         effective_tokens_per_device_s=effective,
@@ -154,11 +158,20 @@ def cascade(
     )
 
 
-USEFUL = "useful"
+USEFUL, TRAINED = "useful", "trained on"
 
 
 def _exactly(name: str, value: float, basis: str) -> Factor:
     return Factor(name, value, value, value, basis)
+
+
+def _peak(rate: float, goodput: Goodput | None, basis: str) -> Factor:
+    """The peak rate, with the interval of the tokens where these are scaled."""
+    if goodput is None or goodput.estimated is None or not goodput.generated_tokens:
+        return _exactly("peak rate", rate, basis)
+    tokens = goodput.estimated.generated_tokens
+    low, high = (rate * end / goodput.generated_tokens for end in (tokens.low, tokens.high))
+    return Factor("peak rate", rate, low, high, basis)
 
 
 def _efficiency(clock: WallClock, work: Busy | None) -> tuple[float, str]:
@@ -175,27 +188,36 @@ def _efficiency(clock: WallClock, work: Busy | None) -> tuple[float, str]:
 
 def _tokens(run: Run, goodput: Goodput, clock: WallClock) -> tuple[tuple[TokensOf, ...], int]:
     """All generated tokens by fate, useful ones first, then the largest loss; and how many count as
-    useful although a condition of it is unknown."""
+    useful although a condition of it is unknown. Of a share of the samples nobody knows which are
+    useful, and all that were trained on come first."""
     whole = trained_in(run, *_ALL_TIME, goodput.lag_budget)
     again = [
         trained_in(run, window.start_ns, window.end_ns, goodput.lag_budget)
         for window in clock.done_again
     ]
-    useful = whole.useful_tokens - sum(one.useful_tokens for one in again)
-    zero = whole.zero_advantage_tokens - sum(one.zero_advantage_tokens for one in again)
     repeated = sum(one.tokens for one in again)
+    if whole.useful_tokens is None or whole.useful_known_tokens is None:
+        lost = {_AGAIN: repeated, **{loss.reason: loss.tokens for loss in goodput.losses}}
+        return _by_fate(goodput, (TRAINED, whole.tokens - repeated), lost), 0
+    useful = whole.useful_tokens - sum(one.useful_tokens or 0 for one in again)
+    zero = (whole.zero_advantage_tokens or 0) - sum(o.zero_advantage_tokens or 0 for o in again)
     lost = {
         "trained in groups of equal reward": zero,
         "trained over the lag budget": whole.tokens - useful - zero - repeated,
-        "trained in steps that were done again": repeated,
+        _AGAIN: repeated,
         **{loss.reason: loss.tokens for loss in goodput.losses},
     }
+    known = whole.useful_known_tokens - sum(one.useful_known_tokens or 0 for one in again)
+    return _by_fate(goodput, (USEFUL, useful), lost), useful - known
+
+
+def _by_fate(
+    goodput: Goodput, first: tuple[str, int], lost: dict[str, int]
+) -> tuple[TokensOf, ...]:
     ordered = sorted(lost.items(), key=lambda item: -item[1])
     generated = goodput.generated_tokens
-    fates = tuple(
+    return tuple(
         TokensOf(reason, n, n / generated if generated else math.nan)
-        for reason, n in [(USEFUL, useful), *ordered]
-        if n or reason == USEFUL
+        for reason, n in [first, *ordered]
+        if n or reason == first[0]
     )
-    unsure = useful - whole.useful_known_tokens + sum(one.useful_known_tokens for one in again)
-    return fates, unsure

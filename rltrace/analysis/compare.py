@@ -34,6 +34,7 @@ from rltrace.analysis.stages import break_down
 from rltrace.analysis.staleness import staleness
 from rltrace.analysis.step_figures import StepFigures, step_figures
 from rltrace.analysis.steps import find_steps
+from rltrace.analysis.untold_stages import why_untold
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
 from rltrace.trace.recorded import recorded_until
 from rltrace.trace.sampled import only_some
@@ -98,7 +99,8 @@ class Comparison:
     (seconds a token), NaN where no tokens were recorded. `rate_ratio` is that of useful tokens a
     second. Stages are in the order of their difference. `unwell` says of each run what forbids
     advice on it, and how it ended where it did not end by itself; `only_some` that not all of its
-    samples were recorded ("": they were), so that its counts are scaled."""
+    samples were recorded ("": they were), so that its counts are scaled. `exposed_unknown` is why
+    nobody knows what held the steps of one up ("": it is known); there are no stages then."""
 
     steps: tuple[int, int]
     before_s: float
@@ -115,6 +117,7 @@ class Comparison:
     devices: tuple[Difference, ...]
     unwell: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     only_some: tuple[str, str] = ("", "")
+    exposed_unknown: str = ""
 
     @property
     def stage(self) -> StageChange | None:
@@ -138,6 +141,7 @@ class _Side:
     devices: Devices
     unwell: tuple[str, ...]
     only_some: str
+    exposed_unknown: str
 
 
 def compare(first: Run, second: Run) -> Comparison:
@@ -165,6 +169,7 @@ def compare(first: Run, second: Run) -> Comparison:
         devices=facts_that_differ((first, a.devices), (second, b.devices)),
         unwell=(a.unwell, b.unwell),
         only_some=(a.only_some, b.only_some),
+        exposed_unknown=a.exposed_unknown or b.exposed_unknown,
     )
 
 
@@ -190,7 +195,8 @@ def _side(run: Run) -> _Side:
         recorded_until(run),
     )
     unwell = tuple(alarm.says for alarm in found.alarms if alarm.forbids or alarm.kind == CRASH)
-    return _Side(figures, made, devices, unwell, only_some(run.meta))
+    some = only_some(run.meta)
+    return _Side(figures, made, devices, unwell, some, why_untold(breakdown.untold, some))
 
 
 def _work(figures: StepFigures) -> Seconds:
@@ -200,6 +206,8 @@ def _work(figures: StepFigures) -> Seconds:
 
 
 def _stages(x: StepFigures, y: StepFigures) -> tuple[StageChange, ...]:
+    if not (x.parts_s and y.parts_s):  # exposed times of one are not known
+        return ()
     names = list(dict.fromkeys([*x.parts_s, *y.parts_s]))
 
     def columns(figures: StepFigures) -> Seconds:

@@ -69,9 +69,10 @@ class Composition:
 def compose(
     run: Run, steps: Steps, breakdown: Breakdown, staleness: Staleness
 ) -> Composition | None:
-    """The composed step of `run`; None where there is no step or no stage to compose it from."""
+    """The composed step of `run`; None where there is no step or no stage to compose it from, or
+    the time of one takes samples that have no rows."""
     steady = list(steps.steady)
-    if steps.whole_run or not steady:
+    if steps.whole_run or not steady or breakdown.untold:
         return None
     tau_s = breakdown.tau_s[steady].mean(axis=0)
     exposed_s = breakdown.exposed_s[steady].mean(axis=0)

@@ -12,6 +12,7 @@ run at once: the rule of the longer chain looks at each moment, the path at what
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -79,7 +80,7 @@ class CriticalPath:
     tells who draws it whether all of them can be (0 where it was not followed).
 
     Where samples cannot be followed `is_traced` is false, `because` says why, and the figures are
-    those of the exposed rule.
+    those of the exposed rule, or none where exposed times are not known either.
     """
 
     is_traced: bool
@@ -120,6 +121,8 @@ def critical_path(
     if run.meta.get("imported") or not steps.windows:
         return None
     found = find_path(run, activity, steps, breakdown, followed)
+    if isinstance(found, str) and breakdown.untold:
+        return CriticalPath(False, found, len(steps.steady), (), math.nan, ())
     if isinstance(found, str):
         charged = np.concatenate([breakdown.exposed_s, breakdown.unattributed_s[:, None]], axis=1)
         return _result(steps, breakdown, charged, np.zeros(charged.shape, np.int64), found)

@@ -55,7 +55,7 @@ def health(
     """The health of `run`, whose recording ended at `recorded_until_ns` (Unix ns)."""
     usual = usual_s(steps, breakdown)
     found = [
-        *partial(run),
+        *partial(run, activity.untold),
         *crash(run, steps),
         *failed(run, steps),
         *hang(run, activity, steps, usual, recorded_until_ns),

@@ -67,6 +67,9 @@ def _full_reload(seen: Seen) -> Lint:
     row = next((row for row in seen.stages if row.stage is Stage.SYNC), None)
     if row is None or not seen.steady:
         return Lint(name, CANNOT_TELL, "no weight update was seen in a step", why, better)
+    if math.isnan(row.share):
+        says = "how long weights hold the step up is not known"
+        return Lint(name, CANNOT_TELL, says, why, better)
     if row.share < SYNC_SHARE:
         says = f"weights hold the step up for {_percent(row.share)} of it"
         return Lint(name, NOT_FOUND, says, why, better)

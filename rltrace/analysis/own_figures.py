@@ -22,7 +22,7 @@ from rltrace.analysis.steps import Steps
 from rltrace.analysis.syncs import Syncs
 from rltrace.hooks.figures import OwnFigure
 from rltrace.hooks.versions import satisfies
-from rltrace.trace.vocabulary import Stage
+from rltrace.trace.vocabulary import Stage, word
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
@@ -79,7 +79,7 @@ def compare_figures(
         if not (names or figure.name) or _median(own[list(steps.steady)]) > figure.at_most:
             continue
         true = np.full(len(steps.windows), np.nan)
-        if not run.meta.get("imported"):
+        if not run.meta.get("imported") and not {*map(word, activity.untold)} & {*figure.stages}:
             true = _true(activity, steps, syncs, figure)
         if figure.since_last and names:
             true = _means_between(own, true)

@@ -6,8 +6,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltrace.analysis.alarm import ALARM, NOTE, Alarm
+from rltrace.analysis.untold_stages import why_untold
 from rltrace.trace.run_dir import ELSEWHERE, NOT_WHOLE, PACK_LOST
-from rltrace.trace.sampled import sampled_share
+from rltrace.trace.sampled import only_some, sampled_share
+from rltrace.trace.vocabulary import Stage
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
@@ -17,11 +19,12 @@ PARTIAL = (ELSEWHERE, NOT_WHOLE, PACK_LOST)
 """Problems of a run that are told by these alarms."""
 
 
-def partial(run: Run) -> list[Alarm]:
+def partial(run: Run, untold: frozenset[Stage]) -> list[Alarm]:
     """What of `run` is not here. Of a part nobody can tell what held the whole up; what a node had
-    not shipped when it died is a little at the end."""
+    not shipped when it died is a little at the end. The times of stages `untold` take all samples
+    (`rltrace.analysis.untold_stages`)."""
     told = {what: [p for p in run.problems if p.get("what") == what] for what in PARTIAL}
-    found = [*_sampled(run)]
+    found = [*_sampled(run, untold)]
     for problem in told[ELSEWHERE]:
         says = f"{problem.get('detail')}: `rltrace report {problem.get('target')}`"
         found.append(Alarm(KIND, ALARM, says))
@@ -33,16 +36,21 @@ def partial(run: Run) -> list[Alarm]:
     return found
 
 
-def _sampled(run: Run) -> list[Alarm]:
+def _sampled(run: Run, untold: frozenset[Stage]) -> list[Alarm]:
     """Nothing is wrong where only some samples have rows, as somebody wanted it so; but not all can
     be told of the whole."""
     share = sampled_share(run.meta)
     if share == 1.0:
         return []
-    says = f"{100 * share:g} % of the samples were recorded (--sample): goodput and the figures of "
-    says += f"steps are scaled to all (× {1 / share:.3g}), other counts are of those; stages that "
-    says += (
-        "only samples tell look too short, and of groups, batches, what holds a step up and the "
+    says = (
+        f"{100 * share:g} % of the samples were recorded (--sample): goodput and the figures of "
+        f"steps are scaled to all (× {1 / share:.3g}), other counts are of those; which tokens are "
+        "useful, groups, batches, the critical path and the walls take all of them, and are not "
+        "told; spans are whole"
     )
-    says += "walls nothing is told"
+    if why := why_untold(untold, only_some(run.meta)):
+        says += f", but {why}: that time and what held a step up are not told, and pictures of it "
+        says += "are of those samples"
+    else:
+        says += ", and so are the times of stages"
     return [Alarm(KIND, NOTE, says)]

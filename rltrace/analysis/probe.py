@@ -71,7 +71,8 @@ class ProbedStage:
     @property
     def contradicts(self) -> bool:
         """Whether the computed share of the step is outside of the measured interval."""
-        return self.share.known and not self.share.contains(self.computed_share)
+        computed = not math.isnan(self.computed_share)
+        return computed and self.share.known and not self.share.contains(self.computed_share)
 
     def more_steps_for(self, half_width: float) -> int | None:
         """How many more steps of the same kind an interval of this half-width for the exposed part
@@ -122,7 +123,7 @@ def find_probe(
         if followed is not None:
             return followed.seconds_of(row.stage, steady)
         exposed: Floats = breakdown.exposed_s[steady, row.stage]
-        return exposed
+        return np.full(len(steady), math.nan) if breakdown.untold else exposed
 
     doses = Doses(run, steps)
     asked = design.get("stages") or ()

@@ -21,7 +21,8 @@ class StageRow:
 
     `tau_s` is the length of the union of its intervals in the step, over all processes, where an
     instant of a lane belongs to its innermost span. `exposed_s` is the part charged to it and
-    `hidden_s` the rest (`rltrace.analysis.chains` has the rule). `share` is exposed / step.
+    `hidden_s` the rest (`rltrace.analysis.chains` has the rule). `share` is exposed / step. None of
+    the three is known of any stage where one is `untold`, and of that one `tau_s` is not either.
     """
 
     stage: Stage
@@ -46,7 +47,9 @@ class Breakdown:
     chain did; `other`, which is structure, is in neither. `learner_beside_weights_s` is how long
     the learner's chain ran while weights moved.
     `chain_of` is the chain that each stage was found to be on.
-    `sets` has the seconds of each set of stages that ran at once: `(step, bits, seconds)`.
+    `sets` has the seconds of each set of stages that ran at once: `(step, bits, seconds)`. Where
+    stages are `untold` (`Activity`), all of this is of the samples that have rows, so that exposed
+    and unattributed seconds are of no meaning, and nobody is to be told them.
     """
 
     steps_s: Seconds
@@ -61,6 +64,7 @@ class Breakdown:
     learner_beside_weights_s: Seconds
     chain_of: dict[Stage, Chain]
     sets: tuple[Ints, Ints, Seconds]
+    untold: frozenset[Stage] = frozenset()
 
     def runs_s(self, stages: Iterable[Stage], alone: bool = False) -> Seconds:
         """How long any of these stages ran, by step; `alone`: while no other one did, of any chain
@@ -112,6 +116,7 @@ def break_down(activity: Activity, steps: Steps) -> Breakdown:
         learner_beside_weights_s=summed(step[through], seconds[through], n),
         chain_of=chain_of,
         sets=(step, mask, seconds),
+        untold=activity.untold,
     )
 
 
@@ -122,6 +127,7 @@ def stage_rows(
     `overlap_known` nobody knows what ran at once, and `hidden_s` is of no step."""
     steady = list(steps.steady)
     step_s = float(breakdown.steps_s[steady].sum())
+    told = not breakdown.untold
     rows = []
     for stage in Stage:
         spans = activity.spans_of_stage.get(stage, 0)
@@ -136,10 +142,10 @@ def stage_rows(
                 symbol=STAGE_SYMBOLS.get(stage, ""),
                 spans=spans,
                 processes=activity.processes_of_stage.get(stage, 0),
-                tau_s=spread(tau_s),
-                exposed_s=spread(exposed_s),
-                hidden_s=spread(tau_s - exposed_s if overlap_known else []),
-                share=float(exposed_s.sum()) / step_s if step_s else float("nan"),
+                tau_s=spread(tau_s if stage not in breakdown.untold else []),
+                exposed_s=spread(exposed_s if told else []),
+                hidden_s=spread(tau_s - exposed_s if overlap_known and told else []),
+                share=float(exposed_s.sum()) / step_s if step_s and told else float("nan"),
             )
         )
     return tuple(rows)

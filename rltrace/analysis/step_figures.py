@@ -12,7 +12,8 @@ from rltrace.analysis.busy import Busy
 from rltrace.analysis.chains import Seconds
 from rltrace.analysis.intervals import Ints
 from rltrace.analysis.lag_curve import ess_by_step, ratio_sums
-from rltrace.analysis.samples import DECIDED_SAMPLES, TRAINED_SAMPLES
+from rltrace.analysis.sampled_totals import stands_for
+from rltrace.analysis.samples import TRAINED_SAMPLES, decided_samples
 from rltrace.analysis.stages import Breakdown
 from rltrace.analysis.steps import Steps
 from rltrace.trace.sampled import sampled_share
@@ -27,7 +28,8 @@ BETWEEN, UNATTRIBUTED = "between steps", "unattributed"
 @dataclass(frozen=True, eq=False)
 class StepFigures:
     """Figures by steady step. `length_s` is from its begin to that of the next step; `parts_s` are
-    exposed seconds by stage (with "wait", "unattributed" and "between steps") that add up to it.
+    exposed seconds by stage (with "wait", "unattributed" and "between steps") that add up to it;
+    empty where exposed times are not known.
     Tokens and samples are those that ended, or were trained on, in that time; NaN everywhere where
     nobody recorded any. `decided_tokens` are those whose fate was decided in it, useful ones among
     them: of samples that the learner trained on or dropped then, and of those that ended then and
@@ -63,13 +65,7 @@ def step_figures(
     begins = np.array([w.start_ns for w in windows], np.int64)
     ends = np.append(begins[1:], windows[-1].end_ns)
     length_s = (ends - begins) / 1e9
-    parts = {
-        word(stage): breakdown.exposed_s[steady, stage]
-        for stage in Stage
-        if stage is not Stage.STEP and breakdown.exposed_s[steady, stage].any()
-    }
-    parts[UNATTRIBUTED] = breakdown.unattributed_s[steady]
-    parts[BETWEEN] = length_s - breakdown.steps_s[steady]
+    parts = {} if breakdown.untold else _parts(breakdown, steady, length_s)
     edges = (begins, int(ends[-1]))
     samples, tokens = _generated(run, edges)
     trained, useful = _trained(run, edges)
@@ -84,8 +80,19 @@ def step_figures(
         decided_tokens=_decided(run, edges),
         ess=_ess(run, [w.step for w in windows]),
         reward=_reward(run, edges),
-        work_s=unknown if work is None else work.work_s[steady],
+        work_s=unknown if work is None or breakdown.untold else work.work_s[steady],
     )
+
+
+def _parts(breakdown: Breakdown, steady: list[int], length_s: Seconds) -> dict[str, Seconds]:
+    parts = {
+        word(stage): breakdown.exposed_s[steady, stage]
+        for stage in Stage
+        if stage is not Stage.STEP and breakdown.exposed_s[steady, stage].any()
+    }
+    parts[UNATTRIBUTED] = breakdown.unattributed_s[steady]
+    parts[BETWEEN] = length_s - breakdown.steps_s[steady]
+    return parts
 
 
 Edges = tuple[Ints, int]
@@ -114,40 +121,49 @@ def _sums(run: Run, query: str, edges: Edges, columns: tuple[str, ...]) -> list[
 
 
 def _generated(run: Run, edges: Edges) -> tuple[Seconds, Seconds]:
+    share = sampled_share(run.meta)
+    source, of_all = "raw_trajectories", ""
+    if share < 1:
+        source = "(select * replace (nullif(trajectory, -1) as trajectory) from raw_trajectories)"
+        of_all = f" * ({stands_for(share)})"
     samples, tokens = _sums(
         run,
-        """select end_ns as at, 1.0 as n, greatest(response_tokens, 0)::double as tokens
-           from raw_trajectories where start_ns > 0 and end_ns > 0""",
+        f"""select end_ns as at, 1.0{of_all} as n,
+                  greatest(response_tokens, 0)::double{of_all} as tokens
+           from {source} where start_ns > 0 and end_ns > 0""",
         edges,
         ("n", "tokens"),
     )
-    share = sampled_share(run.meta)
-    return samples / share, tokens / share if tokens.any() else np.full(len(tokens), math.nan)
+    return samples, tokens if tokens.any() else np.full(len(tokens), math.nan)
 
 
 def _trained(run: Run, edges: Edges) -> tuple[Seconds, Seconds]:
+    share = sampled_share(run.meta)
+    of_all = "" if share == 1 else f" * ({stands_for(share)})"
     trained, useful = _sums(
         run,
         f"""{TRAINED_SAMPLES}
-            select time_ns as at, coalesce(tokens, 0)::double as tokens,
+            select time_ns as at, coalesce(tokens, 0)::double{of_all} as tokens,
                    case when coalesce(signal, true) then coalesce(tokens, 0) else 0 end::double
                    as useful
             from trained left join signals using ("group")""",
         edges,
         ("tokens", "useful"),
     )
-    share = sampled_share(run.meta)
-    return trained / share, useful if share == 1 else np.full(len(useful), math.nan)
+    return trained, useful if share == 1 else np.full(len(useful), math.nan)
 
 
 def _decided(run: Run, edges: Edges) -> Seconds:
+    share = sampled_share(run.meta)
+    of_all = "" if share == 1 else " * stands_for"
+    opened = decided_samples(share)
     (tokens,) = _sums(
         run,
-        f"{DECIDED_SAMPLES} select decided_ns as at, tokens * weight as tokens from decided",
+        f"{opened} select decided_ns as at, tokens * weight{of_all} as tokens from decided",
         edges,
         ("tokens",),
     )
-    return tokens / sampled_share(run.meta)
+    return tokens
 
 
 def _reward(run: Run, edges: Edges) -> Seconds:

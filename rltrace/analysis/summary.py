@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from rltrace.analysis.activity import Activity
 from rltrace.analysis.binding import Binding, find_binding
 from rltrace.analysis.cascade import Cascade, cascade
@@ -36,6 +38,7 @@ from rltrace.analysis.syncs import Syncs
 from rltrace.analysis.tail import Tail, tail
 from rltrace.analysis.token_ids import holds_token_ids, why_none
 from rltrace.analysis.typical import TypicalStep, typical_step
+from rltrace.analysis.untold_stages import why_untold
 from rltrace.analysis.verdict import Verdict, verdict
 from rltrace.analysis.waits import Wait, waits
 from rltrace.analysis.walls.captured import captured
@@ -112,7 +115,9 @@ class StepsSummary:
     """The steps of the run. Everything about stages is over the `steady` ones of `complete`; where
     some `stalled` (their numbers), these are the longest stretch without one. Where one generation
     serves `per_generation` steps in turns (else 0), they are those of `generations` whole ones, and
-    `parts` are left out; 0 generations: no whole one is left, and parts of them count."""
+    `parts` are left out; 0 generations: no whole one is left, and parts of them count.
+    `exposed_unknown` is why nobody knows what held the steps up ("": it is known): then exposed and
+    unattributed times are NaN, and so is τ of the stages that it names."""
 
     complete: int
     steady: int
@@ -129,6 +134,7 @@ class StepsSummary:
     unattributed_share: float
     between_s: float
     times: tuple[StepTimes, ...]
+    exposed_unknown: str = ""
 
 
 @dataclass(frozen=True)
@@ -182,7 +188,17 @@ def summarize(
     rows = stage_rows(activity, steps, breakdown, overlap_known=not is_laid_out(run))
     steady = list(steps.steady)
     counted = set(steady)
-    idle_s = breakdown.unattributed_s[steady]
+    untold = why_untold(breakdown.untold, only_some(run.meta))
+    tau_s, exposed_s, unattributed_s = (
+        breakdown.tau_s,
+        breakdown.exposed_s,
+        breakdown.unattributed_s,
+    )
+    if untold:
+        tau_s = tau_s.copy()
+        tau_s[:, [int(stage) for stage in breakdown.untold]] = math.nan
+        exposed_s, unattributed_s = (np.full_like(x, math.nan) for x in (exposed_s, unattributed_s))
+    idle_s = unattributed_s[steady]
     steady_s = float(breakdown.steps_s[steady].sum())
     started = run.meta.get("start_real_ns")
     since = started if isinstance(started, int) else activity.first_ns
@@ -249,12 +265,13 @@ def summarize(
                     warmup=window.warmup,
                     steady=i in counted,
                     generates=window.generates,
-                    exposed_s={r.name: float(breakdown.exposed_s[i, r.stage]) for r in rows},
-                    tau_s={r.name: float(breakdown.tau_s[i, r.stage]) for r in rows},
-                    unattributed_s=float(breakdown.unattributed_s[i]),
+                    exposed_s={r.name: float(exposed_s[i, r.stage]) for r in rows},
+                    tau_s={r.name: float(tau_s[i, r.stage]) for r in rows},
+                    unattributed_s=float(unattributed_s[i]),
                 )
                 for i, window in enumerate(steps.windows)
             ),
+            exposed_unknown=untold,
         ),
         typical=typical_step(activity, steps),
         stages=rows,

@@ -60,11 +60,12 @@ def pace(run: Run) -> Pace:
     effective = length = weight = math.nan
     useful: tuple[int, ...] = ()
     if tokens is not None and tokens.window_s and tokens.trained.samples:
+        assert tokens.trained.useful_tokens is not None  # all samples were recorded
         weight = freshness(run, staleness(run)).weight
         effective = tokens.trained.useful_tokens / tokens.window_s * weight
         length = tokens.trained.tokens / tokens.trained.samples
         of_step = step_goodput(run, steps)
-        useful = tuple(of_step[i].useful_tokens for i in steps.steady)
+        useful = tuple(of_step[i].useful_tokens or 0 for i in steps.steady)
     return Pace(steps_s, float(np.mean(steps_s)), effective, length, weight, useful)
 
 

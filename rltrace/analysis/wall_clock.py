@@ -4,7 +4,7 @@ A run is its steps and what lies around them. Around them: start-up (until the f
 steps, after the last one, a step that was begun and never ended; evaluation and checkpoints there
 are apart. In them: steps that a restart did again, evaluation and checkpoints, what warm-up and
 stalls took beyond a usual step, and else each stage's exposed time, waits, and time that no span
-covers.
+covers; or "in steps", where exposed times are not known.
 """
 
 from __future__ import annotations
@@ -83,10 +83,10 @@ def wall_clock(
         _add(seconds, "warm-up, beyond a usual step", beyond_s[once & warm].sum())
         _add(seconds, "stalls, beyond a usual step", beyond_s[once & ~warm].sum())
         part = np.where(once, usual, 0.0)
-        for stage in Stage:
-            if stage not in APART and stage is not Stage.STEP:
-                _add(in_steps, word(stage), (breakdown.exposed_s[:, stage] * part).sum())
-        _add(in_steps, "no span", (breakdown.unattributed_s * part).sum())
+        if breakdown.untold:
+            _add(in_steps, "in steps", (rest_s * part).sum())
+        else:
+            _charge(in_steps, breakdown, part)
         kept = part
     wall_s = (until_ns - since_ns) / 1e9
     idle = {word(stage) for stage in NO_WORK} | {"no span"}
@@ -135,6 +135,13 @@ def _around(
     else:
         _add(seconds, "start-up", rest_s.sum())
     return seconds
+
+
+def _charge(seconds: dict[str, float], breakdown: Breakdown, part: Seconds) -> None:
+    for stage in Stage:
+        if stage not in APART and stage is not Stage.STEP:
+            _add(seconds, word(stage), (breakdown.exposed_s[:, stage] * part).sum())
+    _add(seconds, "no span", (breakdown.unattributed_s * part).sum())
 
 
 def _add(seconds: dict[str, float], reason: str, more: float) -> None:

@@ -134,6 +134,8 @@ def _of_roles(roles: tuple[str, ...]) -> str:
 def _interval(factor: Factor) -> str:
     if math.isnan(factor.low) or factor.low == factor.high:
         return ""
+    if factor.name == "peak rate":
+        return f"{units.count(factor.low)} to {units.count(factor.high)}"
     low, high = units.share(factor.low), units.share(factor.high)
     return "" if low == high else f"{low.removesuffix(' %')} to {high}"
 

@@ -18,7 +18,8 @@ _ONCE = "one value a run"
 def sections(found: Comparison) -> Iterator[Section]:
     """The answer, then stages, factors of goodput, and what differs in work, settings, devices."""
     yield Section("What made the difference", tuple(_answer(found)))
-    yield _stages(found)
+    if found.stages:
+        yield _stages(found)
     if found.factors:
         yield _factors(found)
     yield Section("What else differs", tuple(_others(found)))
@@ -48,8 +49,10 @@ def _answer(found: Comparison) -> Iterator[str]:
                 f"Most of it is {stage.name}: {_signed(stage.difference_s.value)} a step{ends}, "
                 f"{units.share(part)} of the difference."
             )
-        else:
+        elif found.stages:
             yield "No single stage surely made it."
+    if found.exposed_unknown:
+        yield f"Which stages made the difference is unknown: {found.exposed_unknown}."
     yield from _work_and_pace(found)
     factor = found.factor
     if factor is not None:

@@ -35,7 +35,9 @@ def stages(shown: Snapshot, width: int) -> Block:
     whole_s = window.step_s if window.steps else window.seconds
     scale = units.scale(whole_s)
     title = Text(f"{f'stages, {of}':<20}", style="bold")
-    title.append(f"{f'τ ({scale.unit})':>10}  exposed", style="not bold dim")
+    known = not any(math.isnan(row.exposed_s) for row in window.stages)
+    title.append(f"{f'τ ({scale.unit})':>10}", style="not bold dim")
+    title.append("  exposed" if known else "  exposed: unknown (--sample)", "not bold dim")
     lines = []
     for row in sorted(window.stages, key=_last_if_no_work):
         if row.tau_s < _BRIEF * whole_s:
@@ -43,8 +45,9 @@ def stages(shown: Snapshot, width: int) -> Block:
         style = COLOURS.get(row.stage, "")
         line = Text(f"  {row.stage:<12}{row.symbol:<6}", style=style)
         line.append(f"{scale.show(row.tau_s):>10}{units.share(row.share):>9}  ", style="default")
-        hidden_s = 0.0 if row.stage in _NO_WORK else row.tau_s - row.exposed_s
-        line.append_text(bar(row.exposed_s / whole_s, hidden_s / whole_s, cells, style))
+        if known:
+            hidden_s = 0.0 if row.stage in _NO_WORK else row.tau_s - row.exposed_s
+            line.append_text(bar(row.exposed_s / whole_s, hidden_s / whole_s, cells, style))
         lines.append(line)
     if window.unattributed_s > _QUIET * whole_s:
         line = Text(f"  {'no span':<18}{scale.show(window.unattributed_s):>10}", style="dim")
@@ -122,7 +125,11 @@ def last_steps(shown: Snapshot, width: int) -> Block:
     if shown.window is None or not shown.window.recent:
         return Block(None)
     recent = shown.window.recent[::-1]
-    worked = [stage for stage in shown.window.stages if stage.stage not in _NO_WORK]
+    worked = [
+        stage
+        for stage in shown.window.stages
+        if stage.stage not in _NO_WORK and not math.isnan(stage.tau_s)
+    ]
     most = sorted(worked, key=lambda row: -row.tau_s)[: max(0, (width - 38) // 11)]
     names = [row.stage for row in shown.window.stages if row in most]
     title = Text(f"{'last steps':<12}{'length':>9}", style="bold")

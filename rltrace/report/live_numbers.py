@@ -71,6 +71,8 @@ def _so_far(shown: Snapshot) -> tuple[str, list[str]]:
         parts.append(units.plural(totals.generated_tokens, "token"))
     if shown.in_flight:
         parts.append(f"{units.count(shown.in_flight)} in flight")
+    if parts[1:] and shown.sampled_share < 1:
+        parts.insert(1, f"of {units.share(shown.sampled_share)} of the samples (--sample)")
     return "so far", parts
 
 
@@ -80,15 +82,15 @@ def _tokens(shown: Snapshot, window: Window) -> tuple[str, list[str]]:
         parts.append(f"{_rate(window.generated_tokens_per_s)} generated")
     if window.trained is not None and window.trained.tokens:
         parts.append(f"{_rate(window.trained_tokens_per_s)} trained on")
-        useful = units.share(window.trained.useful_tokens / window.trained.tokens)
-        if shown.sampled_share < 1:
-            parts.append(
-                f"scaled from {units.share(shown.sampled_share)} of the samples (--sample)"
-            )
-        elif math.isnan(shown.goodput):
-            parts.append(f"{useful} of that useful")
+        useful = window.trained.useful_tokens
+        if useful is None:
+            parts.append(f"scaled from {units.share(shown.sampled_share)} (--sample)")
+            return "tokens/s", parts
+        share = units.share(useful / window.trained.tokens)
+        if math.isnan(shown.goodput):
+            parts.append(f"{share} of that useful")
         else:
-            parts.append(f"{_rate(shown.goodput)} useful a {shown.devices.kind} ({useful})")
+            parts.append(f"{_rate(shown.goodput)} useful a {shown.devices.kind} ({share})")
     return "tokens/s", parts
 
 

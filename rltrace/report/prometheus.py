@@ -17,9 +17,10 @@ from rltrace.analysis.framework import framework_of
 from rltrace.analysis.live.roles import role_of
 from rltrace.analysis.meters.distribution import Distribution
 from rltrace.analysis.meters.of_run import RunMeters
+from rltrace.analysis.untold_stages import ROWS_OF
 from rltrace.report.prometheus_metrics import METRICS, READINGS, Metric
 from rltrace.trace.sampled import sampled_share
-from rltrace.trace.vocabulary import word
+from rltrace.trace.vocabulary import Stage, word
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -133,6 +134,12 @@ def _times(meters: RunMeters) -> float:
     return 1 if share == 1 else 1 / share
 
 
+def _is_told(meters: RunMeters, stage: Stage) -> bool:
+    """Whether the time of a stage is known: where only a share of the samples has rows these do not
+    tell it."""
+    return _times(meters) == 1 or stage not in ROWS_OF or meters.stages.has_spans(stage)
+
+
 def _of_processes(meters: RunMeters) -> list[tuple[str, Labels, float]]:
     """By stage, role and rank; what several processes share is added up."""
     who = [
@@ -141,6 +148,8 @@ def _of_processes(meters: RunMeters) -> list[tuple[str, Labels, float]]:
     ]
     seconds: dict[Labels, float] = {}
     for (process, stage), ns in meters.stages.by_process.items():
+        if not _is_told(meters, stage):
+            continue
         labels = (word(stage), *who[process])
         seconds[labels] = seconds.get(labels, 0.0) + ns / 1e9
     running = {(word(stage), *who[process]) for process, stage in meters.running}
@@ -152,6 +161,7 @@ def _of_processes(meters: RunMeters) -> list[tuple[str, Labels, float]]:
         *(
             ("rltrace_stage_tau_seconds_total", (word(stage),), ns / 1e9)
             for stage, ns in meters.stages.by_stage.items()
+            if _is_told(meters, stage)
         ),
         *(
             ("rltrace_stage_running", labels, float(labels in running))

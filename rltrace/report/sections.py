@@ -64,8 +64,9 @@ def stages_section(summary: Summary, more_notes: Iterable[str] = ()) -> Section:
     rows = [_stage_cells(row, scale.show) for row in summary.stages]
     if steps.step_s.n:
         idle, step = steps.unattributed_s, steps.step_s
-        cells = [scale.show(v) for v in (idle.mean, idle.p50, idle.p95, idle.mean)]
-        rows.append(("unattributed", "", *cells, "", units.share(steps.unattributed_share)))
+        if idle.n:
+            cells = [scale.show(v) for v in (idle.mean, idle.p50, idle.p95, idle.mean)]
+            rows.append(("unattributed", "", *cells, "", units.share(steps.unattributed_share)))
         cells = [scale.show(v) for v in (step.mean, step.p50, step.p95, step.mean)]
         rows.append((window, "τ_step", *cells, "", "100 %"))
     columns = (
@@ -83,8 +84,7 @@ def stages_section(summary: Summary, more_notes: Iterable[str] = ()) -> Section:
         lines=tuple(_step_lines(summary)) if rows else ("No span of any stage was recorded.",),
         grid=Grid(columns, tuple(rows)) if rows else None,
         notes=(
-            f"Means over {what}. exposed: only this stage held the {held} up; hidden: it ran "
-            f"under a longer chain. Exposed and unattributed add up to the {window}.",
+            f"Means over {what}. {_exposed(steps, held, window)}",
             *_composition(summary),
             *path_lines(summary.critical_path),
             *_waits(summary),
@@ -92,6 +92,16 @@ def stages_section(summary: Summary, more_notes: Iterable[str] = ()) -> Section:
         )
         if rows
         else (),
+    )
+
+
+def _exposed(steps: StepsSummary, held: str, window: str) -> str:
+    """What exposed and hidden times are, or why they are not known."""
+    if steps.exposed_unknown:
+        return f"Exposed and hidden times are unknown: {steps.exposed_unknown}."
+    return (
+        f"exposed: only this stage held the {held} up; hidden: it ran under a longer chain. "
+        f"Exposed and unattributed add up to the {window}."
     )
 
 

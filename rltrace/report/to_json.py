@@ -54,6 +54,9 @@ def render(summary: Summary) -> dict[str, Any]:
             "useful_tokens_per_device_s": _value(goodput.useful_tokens_per_device_s),
             "useful_known_tokens_per_device_s": _value(goodput.useful_known_tokens_per_device_s),
             "trained_tokens_per_device_s": _value(goodput.trained_tokens_per_device_s),
+            "trained_tokens_per_device_s_interval": _value(
+                goodput.trained_tokens_per_device_s_interval
+            ),
             "useful_tokens_per_usd": _value(goodput.useful_tokens_per_usd()),
         }
     return document

@@ -13,5 +13,9 @@ def share_of(text: str) -> float:
     except ValueError:
         share = 0.0
     if not 0 < share < 1:
-        raise RltraceError(f"--sample {text}: write a share of the samples, as 10%", WRONG_USAGE)
+        raise RltraceError(
+            f"--sample {text}: write a share of the samples above 0 and below 100 %, as 10%; all "
+            "are recorded without it",
+            WRONG_USAGE,
+        )
     return share

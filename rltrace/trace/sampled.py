@@ -17,5 +17,9 @@ def sampled_share(meta: Mapping[str, Any]) -> float:
 
 def only_some(meta: Mapping[str, Any]) -> str:
     """Why nothing of a run can be told that all samples are needed for; empty where it has them."""
-    share = sampled_share(meta)
+    return why_not_all(sampled_share(meta))
+
+
+def why_not_all(share: float) -> str:
+    """The same of the share that has rows."""
     return f"only {100 * share:g} % of the samples were recorded (--sample)" if share < 1 else ""

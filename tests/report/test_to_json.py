@@ -49,6 +49,8 @@ KEYS = {
             "trained_share",
             "losses",
             "sampled_share",
+            "estimated",
+            "trained_tokens_per_device_s_interval",
             "handed_only",
             "useful_tokens_per_device_s",
         ),

@@ -45,7 +45,10 @@ figure normal, but take its cores."""
 
 
 def stage_changes(panel: Panel) -> tuple[StageChange, ...]:
-    """Each stage's part of the change of the step, the largest first."""
+    """Each stage's part of the change of the step, the largest first; none where a run has no
+    exposed time of any stage, as nobody knows it."""
+    if not all(any(n.startswith(m.EXPOSED) for n in run.columns) for run in panel.runs):
+        return ()
     names = sorted({n for run in panel.runs for n in run.columns if n.startswith(m.EXPOSED)})
     step = panel.values(rate("step", m.LENGTH, m.STEPS))
     whole = float(step[: panel.baseline].mean())

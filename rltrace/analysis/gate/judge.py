@@ -50,6 +50,7 @@ from rltrace.analysis.gate.views import view_of
 from rltrace.analysis.gate.words import Judged, because_of, enough, without_ratio
 from rltrace.analysis.gate.workload import VERSIONS
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.sampled import only_some
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
@@ -99,9 +100,19 @@ def judge(
     judgement = judge_series(judged, before, conditions, Verdicts(runs), alpha, foreign)
     return replace(
         judgement,
-        notes=(*_of_versions(versions), *judgement.notes),
+        notes=(*_of_versions(versions), *_of_samples(runs), *judgement.notes),
         unwell=unwell(runs),
     )
+
+
+def _of_samples(runs: Sequence[Run]) -> Iterator[str]:
+    """What a share of the samples does not tell of the judged runs."""
+    for some in dict.fromkeys(only_some(run.meta) for run in runs):
+        if some:
+            yield (
+                f"{some}: tokens and samples are scaled to all of them, and useful tokens, which "
+                "goodput counts, are unknown; throughput and step can be held to a limit"
+            )
 
 
 def _differences(runs: Sequence[Run], baseline: Baseline) -> tuple[Difference, ...]:

@@ -54,7 +54,7 @@ class StepNow:
 class StageTime:
     """A stage in the steps of the window, mean seconds a step, as in the report: `tau_s` is the
     union of its intervals over all processes, `exposed_s` the part that held the step up, and
-    `share` that part of the step."""
+    `share` that part of the step; NaN where that is not known."""
 
     stage: str
     symbol: str
@@ -148,7 +148,8 @@ class Window:
         """Goodput, as in the report: tokens trained on in groups whose rewards differ, for each
         second of each device."""
         device_s = devices.count * self.seconds
-        return self.trained.useful_tokens / device_s if self.trained and device_s else math.nan
+        useful = self.trained.useful_tokens if self.trained else None
+        return useful / device_s if useful is not None and device_s else math.nan
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TypeVar
 
 import numpy as np
 
 from rltrace.analysis.activity import TABLE_OF, Activity, activity_of
-from rltrace.analysis.goodput import Trained
+from rltrace.analysis.goodput import Trained, told_of_some
 from rltrace.analysis.intervals import Ints
 from rltrace.analysis.live.joined import (
     Samples,
@@ -29,6 +29,7 @@ from rltrace.analysis.live.updates import updates_between
 from rltrace.analysis.stages import Breakdown, break_down
 from rltrace.analysis.steps import Steps
 from rltrace.analysis.steps import Window as StepWindow
+from rltrace.analysis.untold_stages import ROWS_OF, untold_stages
 from rltrace.trace.follow import Rows
 from rltrace.trace.vocabulary import STAGE_SYMBOLS, Stage, word
 
@@ -70,7 +71,19 @@ class Recorded:
         start, end, process, lane = (np.concatenate(columns[name]) for name in columns)
         stage_of = np.concatenate(stages)
         kinds = tuple(from_tables)
-        return activity_of(start, end, stage_of, process, lane, self.spans_of, kinds)
+        return activity_of(
+            start, end, stage_of, process, lane, self.spans_of, kinds, self._untold()
+        )
+
+    def _untold(self) -> frozenset[Stage]:
+        if self.sampled_share == 1:
+            return frozenset()
+        with_rows = {}
+        for stage, table in ROWS_OF.items():
+            rows = self.tables[table]
+            took = rows["end_ns"] > rows["start_ns"]
+            with_rows[stage] = np.unique(rows["process"][took]).tolist()
+        return untold_stages(self.spans_of.keys(), with_rows)
 
 
 def _starts(steps: Steps) -> list[int]:
@@ -111,7 +124,9 @@ def window_of(
         steps=0 if steps.whole_run else len(steady),
         step_s=math.nan if steps.whole_run else float(breakdown.steps_s[steady].mean()),
         stages=_stages(breakdown, steady),
-        unattributed_s=float(breakdown.unattributed_s[steady].mean()),
+        unattributed_s=(
+            math.nan if breakdown.untold else float(breakdown.unattributed_s[steady].mean())
+        ),
         generated_samples=int(ended.sum()),
         generated_tokens=int(np.maximum(samples.tokens[ended], 0).sum()),
         latency_p50_s=float(p50),
@@ -129,16 +144,20 @@ def window_of(
 
 
 def _of_all(window: Window, times: float) -> Window:
-    """The window with counts of samples and tokens so many times as large."""
+    """The window with counts of samples and tokens so many times as large; useful ones, which take
+    whole groups, are not known."""
 
     def scaled(of: _Counts, names: Iterable[str]) -> _Counts:
         return replace(of, **{name: round(getattr(of, name) * times) for name in names})
 
     tokens = ("generated_tokens", "trained_tokens", "trained_samples")
     trained = window.trained
+    if trained is not None:
+        known = [name for name, value in asdict(told_of_some(trained)).items() if value is not None]
+        trained = told_of_some(scaled(trained, known))
     return replace(
         scaled(window, ("generated_samples", "generated_tokens")),
-        trained=trained and scaled(trained, [one.name for one in fields(trained)]),
+        trained=trained,
         recent=tuple(scaled(step, tokens) for step in window.recent),
     )
 
@@ -146,12 +165,16 @@ def _of_all(window: Window, times: float) -> Window:
 def _stages(breakdown: Breakdown, steady: list[int]) -> tuple[StageTime, ...]:
     tau_s = breakdown.tau_s[steady].mean(axis=0)
     exposed_s = breakdown.exposed_s[steady].mean(axis=0)
+    if breakdown.untold:
+        exposed_s = np.full_like(exposed_s, math.nan)
+    known_s = tau_s.copy()
+    known_s[[int(stage) for stage in breakdown.untold]] = math.nan
     step_s = float(breakdown.steps_s[steady].mean())
     return tuple(
         StageTime(
             stage=word(stage),
             symbol=STAGE_SYMBOLS.get(stage, ""),
-            tau_s=float(tau_s[stage]),
+            tau_s=float(known_s[stage]),
             exposed_s=float(exposed_s[stage]),
             share=float(exposed_s[stage]) / step_s if step_s else math.nan,
         )
@@ -179,8 +202,9 @@ def _recent(
     ones = np.ones(int(known.sum()), np.int64)
     of_known = np.bincount(*_placed(trained_at.time_ns[known], begins, ones))
     done = []
+    stages = [stage for stage in Stage if stage not in breakdown.untold]
     for i, window in enumerate(shown):
-        tau_s = {word(s): float(breakdown.tau_s[i, s]) for s in Stage if breakdown.tau_s[i, s] > 0}
+        tau_s = {word(s): float(breakdown.tau_s[i, s]) for s in stages if breakdown.tau_s[i, s] > 0}
         done.append(
             StepDone(
                 step=window.step,

@@ -62,7 +62,8 @@ def step_part(material: Material) -> Part:
     pictures: list[Child] = []
     if material.shapes is not None and len(material.shapes.stages):
         pictures.append(picture(_waterfall(material.shapes, summary)))
-    if not summary.steps.whole_run and summary.steps.times:
+    known = not summary.steps.exposed_unknown
+    if not summary.steps.whole_run and summary.steps.times and known:
         pictures.append(picture(_each_step(summary.steps.times)))
     if section.grid is None:
         return part("step", "Where the step goes", section.title, missing(section.lines[0]))
@@ -232,7 +233,8 @@ def _height_of(totals: Sequence[float], warm: Sequence[bool]) -> float:
 def _cells(summary: Summary) -> Cell:
     """Draws into the table of stages how much of each was exposed, and how much hidden."""
     step_s = summary.steps.step_s.mean
-    axis = Axis(0, max([step_s, *(row.tau_s.mean for row in summary.stages)]), 0, 160)
+    longest = (row.tau_s.mean for row in summary.stages if row.tau_s.n)
+    axis = Axis(0, max([step_s, *longest]), 0, 160)
 
     def cell(row: int, column: int, said: str) -> Child:
         stages = summary.stages
@@ -241,7 +243,7 @@ def _cells(summary: Summary) -> Cell:
             return (
                 join(tag("i", class_=f"key {css(name)}"), prose(said)) if name != "step" else None
             )
-        if column == 7 and row < len(stages):
+        if column == 7 and row < len(stages) and not summary.steps.exposed_unknown:
             return tag("span", _bar(stages[row], axis), prose(said), class_="drawn")
         return None
 

@@ -60,16 +60,22 @@ def find(run: Run) -> Findings:
         path = () if isinstance(found, str) else found
     goodput = step_goodput(run, steps)
     times = summary.steps.times if windows else ()
-    exposed = [{k: s / t.seconds for k, s in t.exposed_s.items() if t.seconds} for t in times]
+    known = [{k: s for k, s in t.exposed_s.items() if not math.isnan(s)} for t in times]
+    exposed = [
+        {k: s / t.seconds for k, s in of.items() if t.seconds}
+        for t, of in zip(times, known, strict=True)
+    ]
     leaders = [max(shares, key=lambda name: shares[name], default=None) for shares in exposed]
     figures = {
         "goodput.useful_tokens_per_device_s": [g.useful_tokens_per_device_s for g in goodput],
-        "goodput.useful_tokens": [float(g.useful_tokens) for g in goodput],
+        "goodput.useful_tokens": [
+            math.nan if g.useful_tokens is None else float(g.useful_tokens) for g in goodput
+        ],
         "goodput.trained_tokens": [float(g.trained_tokens) for g in goodput],
     }
     if summary.goodput is None:
         figures = {}
-    for row in summary.stages:
+    for row in summary.stages if not summary.steps.exposed_unknown else ():
         figures[f"exposed_share.{row.name}"] = [shares.get(row.name, 0.0) for shares in exposed]
     on_path = summary.critical_path
     if on_path is not None and on_path.is_traced:

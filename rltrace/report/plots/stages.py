@@ -19,7 +19,7 @@ _HIDDEN = 0.35
 
 def stages(summary: Summary, ax: Axes | None = None) -> Axes:
     """Mean seconds a step by stage: solid where it holds the step up (with its share of the step),
-    pale where it runs behind another. Errors: see `axes`."""
+    pale where it runs behind another, or where nobody knows. Errors: see `axes`."""
     ax = axes(ax, 8, 4)
     rows = [row for row in summary.stages if row.tau_s.n]
     if not rows:
@@ -27,6 +27,8 @@ def stages(summary: Summary, ax: Axes | None = None) -> Axes:
     places = np.arange(len(rows))
     exposed = np.array([row.exposed_s.mean for row in rows])
     hidden = np.nan_to_num([row.hidden_s.mean for row in rows])
+    if summary.steps.exposed_unknown:
+        exposed, hidden = np.zeros(len(rows)), np.array([row.tau_s.mean for row in rows])
     shades = [colour(row.name) for row in rows]
     ax.barh(places, exposed, color=shades, label="exposed")
     ax.barh(places, hidden, left=exposed, color=shades, alpha=_HIDDEN, label="hidden")
@@ -36,7 +38,8 @@ def stages(summary: Summary, ax: Axes | None = None) -> Axes:
         )
     ax.set_yticks(places, [f"{row.name} {row.symbol}".strip() for row in rows])
     ax.invert_yaxis()
-    ax.set(xlabel="mean seconds a step; pale: behind another stage")
+    pale = "what held the step up is unknown" if summary.steps.exposed_unknown else ""
+    ax.set(xlabel=f"mean seconds a step; pale: {pale or 'behind another stage'}")
     ax.set_title("Stages, and their share of the step")
     ax.margins(x=0.12)
     return ax

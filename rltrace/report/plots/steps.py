@@ -23,6 +23,8 @@ def steps(summary: Summary, ax: Axes | None = None) -> Axes:
     times = summary.steps.times
     if not times:
         return nothing(ax, "no step was completed")
+    if summary.steps.exposed_unknown:
+        return nothing(ax, f"what held each step up is unknown: {summary.steps.exposed_unknown}")
     seen = [row.name for row in summary.stages]
     parts = {name: [step.exposed_s.get(name, 0.0) for step in times] for name in seen}
     parts[_UNATTRIBUTED] = [step.unattributed_s for step in times]

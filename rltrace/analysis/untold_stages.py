@@ -1,0 +1,63 @@
+"""Stages of a run whose times cannot be known from a share of the samples (`wrap --sample`).
+
+Spans are recorded whole, of every sample. So what stages took, and how long each held the step up,
+is known as ever where spans tell it. It is not of a stage that has rows of samples and no span:
+others were generated, or judged, in the time that these leave free, so whatever ran then may have
+been hidden. Nor of generation in a process that has spans of its samples' tools, too: whether all
+of its samples were in their tools then (`in_tools`) takes all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
+from rltrace.trace.sampled import only_some
+from rltrace.trace.vocabulary import Stage, word
+
+if TYPE_CHECKING:
+    from rltrace.trace.run import Run
+
+ROWS_OF = {Stage.ROLLOUT: "trajectories", Stage.REWARD: "rewards"}
+"""The tables of samples whose rows are the work of a stage, where it has no spans."""
+
+
+def untold_stages(
+    spans: Collection[tuple[Stage, int]], with_rows: Mapping[Stage, Collection[int]]
+) -> frozenset[Stage]:
+    """The stages of a sampled run that are not told whole: `spans` are the pairs of a stage and a
+    process that has spans of it, `with_rows` the processes with rows of samples that took time, by
+    stage of `ROWS_OF`."""
+    seen = {stage for stage, _ in spans}
+    found = {stage for stage in ROWS_OF if with_rows.get(stage) and stage not in seen}
+    tools, generating = (
+        {one for stage, one in spans if stage is which} for which in (Stage.ENV, Stage.ROLLOUT)
+    )
+    if tools & generating & set(with_rows.get(Stage.ROLLOUT, ())):
+        found.add(Stage.ROLLOUT)
+    return frozenset(found)
+
+
+def untold_stages_of(run: Run, spans: Collection[tuple[Stage, int]]) -> frozenset[Stage]:
+    """The same of a recorded run; none where all samples have rows."""
+    if not only_some(run.meta):
+        return frozenset()
+    rows = {
+        stage: [
+            process
+            for (process,) in run.sql(
+                f"select distinct process from raw_{table} where start_ns > 0 and end_ns > start_ns"
+            ).fetchall()
+        ]
+        for stage, table in ROWS_OF.items()
+    }
+    return untold_stages(spans, rows)
+
+
+def why_untold(stages: Collection[Stage], some: str) -> str:
+    """Why exposed times are not known, where stages are not told whole; `some` is why not all
+    samples have rows. Empty where all are."""
+    if not stages:
+        return ""
+    names = " and ".join(word(stage) for stage in sorted(stages))
+    return f"the time of {names} takes all samples, and {some}"

@@ -196,6 +196,12 @@ class Store:
                 return []
         return sorted(_below(e["name"], self._root) for e in found if e["type"] == "directory")
 
+    def is_folder(self) -> bool:
+        """Whether there is such a folder; of an object store one with something in it."""
+        with _as_os_error():
+            self._files.invalidate_cache()
+            return bool(self._files.isdir(self._root))
+
     def read(self, sizes: dict[str, int]) -> Iterator[tuple[str, bytes]]:
         """Files by name, some at once, in the order in which they are given. One that is longer
         than a pack may be is not brought: it comes as nothing."""

@@ -340,7 +340,7 @@ def test_by_hand(tmp_path: Path, url: str) -> None:
     again = by_hand.ship(run, runs_url)
     assert (again.url, again.packs) == (done.url, 1)
     assert contents(fetch(done.url)) == contents(run)
-    with pytest.raises(RltraceError, match="is no run, but holds a run"):
+    with pytest.raises(RltraceError, match="is no run, but a folder that holds one: give "):
         fetch(runs_url)
     with pytest.raises(RltraceError, match="holds no run"):
         fetch(f"{runs_url}/nothing")

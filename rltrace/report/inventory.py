@@ -63,7 +63,8 @@ def inventory(run: Run) -> Inventory:
     """Counts what is there."""
     compacted = run.path / PARQUET
     of_segments = sum(_bytes(run.path / table) for table in TABLES)
-    of_parquet = _bytes(compacted) + sum(_bytes(compacted / table) for table in TABLES)
+    inside = {path.parent for path in compacted.glob("*/*")}
+    of_parquet = sum(_bytes(folder) for folder in (compacted, *inside))
     rows = {table: run.rows(table) for table in TABLES}
     command = run.meta.get("command")
     bounds = [p.clock_bound_ns for p in run.processes]

@@ -113,7 +113,7 @@ def render(found: Inventory, console: Console) -> None:
     """Prints the inventory."""
     console.print(Text(visible(found.path), style="bold"), soft_wrap=True)
     console.print(Text(visible(found.command)), soft_wrap=True)
-    console.print(f"{_state(found)}; {_size(found)}", highlight=False)
+    console.print(f"{_state(found)}; {_size(found)}", highlight=False, soft_wrap=True)
     bound = found.clock_bound_ns
     clocks = "not aligned with each other" if bound is None else f"aligned within {bound:,} ns"
     nodes = "1 node" if found.nodes == 1 else f"{found.nodes} nodes, clocks {clocks}"

@@ -182,9 +182,9 @@ def _side(run: Run) -> _Side:
     figures = step_figures(run, steps, breakdown, work)
     if figures is None:
         raise RltraceError(f"{run.path} has no complete step to compare", CANNOT_TELL)
-    started, ended = run.meta.get("start_real_ns"), run.meta.get("end_real_ns")
+    begins, ended = run.begins_ns, run.meta.get("end_real_ns")
     recorded = (
-        started if isinstance(started, int) else activity.first_ns,
+        activity.first_ns if begins is None else begins,
         ended if isinstance(ended, int) else activity.last_ns,
     )
     tokens, fresh = goodput(run, steps, None), freshness(run, staleness(run))

@@ -9,6 +9,7 @@ nobody recorded gives an unknown lag, never zero.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,13 +33,22 @@ class LagBar:
 
 
 @dataclass(frozen=True)
+class UnknownTokens:
+    """Response tokens whose own lag is not known, and why."""
+
+    why: str
+    tokens: int
+
+
+@dataclass(frozen=True)
 class Staleness:
     """The lags of all trajectories that were trained on, whole run: `trajectories`, of `known` of
     which the lag is known in every use. Lags and their means are of `uses`, `known_uses` of which
     tell theirs. `mixed_share` is the part whose generation saw a new version arrive, of the
     `versions_known` uses for which that is known; the means in flight (from first to last token)
     and in queue (from the last token on) are of these too. `token_weighted_lag` takes every token
-    for as old as the first of its trajectory; `by_token` does not."""
+    for as old as the first of its trajectory; `by_token` does not, and `unknown_by_token` says why
+    where it knows none, the most tokens first."""
 
     trajectories: int
     known: int
@@ -55,6 +65,7 @@ class Staleness:
     mean_in_flight: float
     mean_in_queue: float
     by_token: TokenLags
+    unknown_by_token: tuple[UnknownTokens, ...]
     unit: str = LAG_UNIT
 
 
@@ -99,7 +110,35 @@ def staleness(run: Run) -> Staleness:
         mean_in_flight=_mean(flown),
         mean_in_queue=_mean(queued),
         by_token=token_lags(run),
+        unknown_by_token=_unknown_by_token(rows),
     )
+
+
+def _unknown_by_token(
+    rows: list[tuple[int | None, int | None, int | None, int, int]],
+) -> tuple[UnknownTokens, ...]:
+    """Why tokens have no lag: of `(lag of the first token, of the last, versions between, uses,
+    tokens)`."""
+    found: Counter[str] = Counter()
+    for first, last, versions, _, tokens in rows:
+        if why := _why_unknown(first, last, versions):
+            found[why] += tokens
+    return tuple(UnknownTokens(why, n) for why, n in found.most_common() if n > 0)
+
+
+def _why_unknown(first: int | None, last: int | None, versions: int | None) -> str:
+    """Why the lag of single tokens is not known; empty where it is, within a range."""
+    if versions is not None and versions < 0:
+        return "the version of their last token is older than that of their first"
+    if first is not None and last is not None:
+        return ""
+    if versions is not None:
+        return "the version that trained on them was not recorded"
+    if first is not None:
+        return "the version of their last token was not recorded"
+    if last is not None:
+        return "the version of their first token was not recorded"
+    return "which versions generated them and trained on them was not recorded"
 
 
 def _bars(rows: list[tuple[int | None, int, int]]) -> tuple[LagBar, ...]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rltrace.analysis.steps import Window, steps_of
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import CANNOT_TELL, WRONG_USAGE, RltraceError
 from rltrace.trace.narrowed import Range
 from rltrace.trace.real_times import EVER_NS
 
@@ -43,17 +43,19 @@ def asked_steps(text: str) -> Asked:
 
 
 def narrow(run: Run, asked: Asked) -> None:
-    """Narrows a run to the steps asked for. Errors: `RltraceError` where it has none of them."""
+    """Narrows a run to the steps asked for. Errors: `RltraceError` where it has none of them (wrong
+    usage), or no complete one of which to take the newest (cannot tell)."""
     rows = run.step_rows()
     found = steps_of(rows, (0, 0))
     windows = () if found.whole_run else found.windows
     begun = sorted((start, number) for number, start in found.in_progress)
     if not windows and not begun:
         said = _dropped(run, Asked())
-        raise RltraceError(f"{run.path} has no steps, so none can be chosen{said}")
+        code = WRONG_USAGE if asked.newest is None else CANNOT_TELL
+        raise RltraceError(f"{run.path} has no steps, so none can be chosen{said}", code)
     if asked.newest is not None:
         if not windows:
-            raise RltraceError(f"{run.path} has no complete step yet")
+            raise RltraceError(f"{run.path} has no complete step yet", CANNOT_TELL)
         since = windows[-asked.newest :][0].start_ns
         run.narrow(Range(since, EVER_NS, first_step=-1))
         return

@@ -47,7 +47,6 @@ from rltrace.analysis.whatif.constants import Constants
 from rltrace.analysis.whatif.of_run import workload_of
 from rltrace.analysis.whatif.parts import Parts, parts_of
 from rltrace.analysis.whatif.predict import Source
-from rltrace.trace.duration import lasted_s
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.recorded import recorded_until
 from rltrace.trace.sampled import only_some, sampled_share
@@ -60,15 +59,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What the run is. `recorded_s` goes on to the last event, `lasted_s` (None: its end was not
-    seen) to the end of the command; `ended` is whether `wrap` saw it end; `exit_code` None: it did
-    not. `processes` are those of the job, `roles` has the agents too. `imported` names the log that
-    an imported run was made of (empty for a traced one): its processes are not the job's.
-    `laid_out` is whether that log told durations only, and not when they began, `means` whether
-    these are means over several steps; `part` whether only some steps were asked for: times are of
-    those. `token_ids` is whether the run holds those of samples, None: nobody asked; `no_token_ids`
-    is why it does not although it was asked to ("": it was not, or does). `sampled_share` of the
-    samples have rows (1.0: all). `as_of`: until when one is known that goes on."""
+    """What the run is. It began at `start_ns`, and what is shown of it at `shown_ns` (Unix ns):
+    later where older details were dropped, or only some steps were asked for. `recorded_s` is from
+    then to the last event, `lasted_s` (None: its end was not seen) from its start to the end of the
+    command, of which `shown_s` are shown (None: all, or not known); `ended` is whether `wrap` saw
+    it end; `exit_code` None: it did not. `processes` are those of the job, `roles` has the agents
+    too. `imported` names the log that an imported run was made of (empty for a traced one): its
+    processes are not the job's. `laid_out` is whether that log told durations only, and not when
+    they began, `means` whether these are means over several steps; `part` whether only some steps
+    were asked for. `token_ids` is whether the run holds those of samples, None: nobody asked;
+    `no_token_ids` is why it does not although it was asked to ("": it was not, or does).
+    `sampled_share` of the samples have rows (1.0: all). `as_of`: until when one is known that goes
+    on."""
 
     id: str
     path: str
@@ -76,8 +78,10 @@ class RunFacts:
     framework: str
     rltrace_version: str
     start_ns: int
+    shown_ns: int
     recorded_s: float
     lasted_s: float | None
+    shown_s: float | None
     ended: bool
     exit_code: int | None
     nodes: int
@@ -200,8 +204,7 @@ def summarize(
         exposed_s, unattributed_s = (np.full_like(x, math.nan) for x in (exposed_s, unattributed_s))
     idle_s = unattributed_s[steady]
     steady_s = float(breakdown.steps_s[steady].sum())
-    started = run.meta.get("start_real_ns")
-    since = started if isinstance(started, int) else activity.first_ns
+    since = activity.first_ns if run.begins_ns is None else run.begins_ns
     fresh = freshness(run, lags)
     reward = reward_curve(run, steps, count_devices(run))
     placement = "" if composed is None else composed.placement
@@ -323,6 +326,7 @@ def _facts(run: Run, activity: Activity, until: int) -> RunFacts:
         roles[role] = roles.get(role, 0) + 1
     start = meta.get("start_real_ns")
     began = start if isinstance(start, int) else activity.first_ns
+    shown = began if run.begins_ns is None else run.begins_ns
     exit_code = meta.get("exit_code")
     held = holds_token_ids(run)
     return RunFacts(
@@ -332,8 +336,10 @@ def _facts(run: Run, activity: Activity, until: int) -> RunFacts:
         framework=framework or ", ".join(adapters),
         rltrace_version=str(meta.get("rltrace_version") or ""),
         start_ns=began,
-        recorded_s=max(0, until - began) / 1e9 if began else 0.0,
-        lasted_s=lasted_s(meta),
+        shown_ns=shown,
+        recorded_s=max(0, until - shown) / 1e9 if shown else 0.0,
+        lasted_s=run.lasted_s,
+        shown_s=run.shown_s,
         ended=meta.get("end_real_ns") is not None,
         exit_code=exit_code if isinstance(exit_code, int) else None,
         nodes=len({process.node for process in run.processes}),

@@ -62,6 +62,8 @@ def staleness_section(lags: Staleness, fresh: Freshness, handed_only: bool = Fal
             "of trajectories that saw versions change: theirs lie between first and last, and are "
             "spread evenly over them; in brackets the least and the most that a share can be."
         )
+    if lags.known_uses and lags.unknown_by_token:
+        notes.append(f"By token unknown: {'; '.join(_unknown_by_token(lags))}.")
     if handed_only:
         notes.append("No step was completed: nobody saw the learner train on it.")
     if lags.versions_known:
@@ -258,6 +260,12 @@ def _of_tokens(one: _Bar, by_token: TokenLags) -> str:
     low, even, high = by_token.share(one.first, one.last)
     least, most = f"{100 * low:.0f}", f"{100 * high:.0f}"
     return units.share(even) + (f" ({least} to {most})" if least != most else "")
+
+
+def _unknown_by_token(lags: Staleness) -> Iterator[str]:
+    """How many tokens have no lag of their own, by why."""
+    for one in lags.unknown_by_token:
+        yield f"{units.share(one.tokens / lags.by_token.tokens)}, {one.why}"
 
 
 def _by_token(by_token: TokenLags) -> str:

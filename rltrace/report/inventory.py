@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from rich import filesize
@@ -16,7 +18,6 @@ from rltrace.report import units
 from rltrace.report.damage_lines import dropped_lines
 from rltrace.report.plain_table import print_lines
 from rltrace.trace.dropped import Dropped
-from rltrace.trace.duration import lasted_s
 from rltrace.trace.own_files import own_files
 from rltrace.trace.printable import visible
 from rltrace.trace.processes import Process
@@ -32,17 +33,21 @@ _LONGEST_ARGUMENTS = 80
 @dataclass(frozen=True)
 class Inventory:
     """Everything that `rltrace info` shows. `seconds` are from the run's start to the end of its
-    command, `bytes_on_disk` counts segments and Parquet; `running` is None where it has ended, or
-    where nobody here can tell; `unreadable` says why nothing of the run can be read, or is None.
-    `sampled_share` of the samples have rows."""
+    command, of which `shown_s` are shown (None: all, or not known); `bytes_on_disk` are those of
+    its rows, of which `segment_bytes` in segments and `parquet_bytes` compacted; `running` is None
+    where it has ended, or where nobody here can tell; `unreadable` says why nothing of the run can
+    be read, or is None. `sampled_share` of the samples have rows."""
 
     path: str
     command: str
     exit_code: int | None
     seconds: float | None
+    shown_s: float | None
     is_compacted: bool
     rows: dict[str, int]
     bytes_on_disk: int
+    segment_bytes: int
+    parquet_bytes: int
     nodes: int
     clock_bound_ns: int | None
     processes: list[Process]
@@ -56,8 +61,10 @@ class Inventory:
 
 def inventory(run: Run) -> Inventory:
     """Counts what is there."""
-    folders = (*TABLES, PARQUET)
-    files = [file for folder in folders for file in own_files(run.path / folder)[0]]
+    compacted = run.path / PARQUET
+    of_segments = sum(_bytes(run.path / table) for table in TABLES)
+    inside = {path.parent for path in compacted.glob("*/*")}
+    of_parquet = sum(_bytes(folder) for folder in (compacted, *inside))
     rows = {table: run.rows(table) for table in TABLES}
     command = run.meta.get("command")
     bounds = [p.clock_bound_ns for p in run.processes]
@@ -65,10 +72,13 @@ def inventory(run: Run) -> Inventory:
         path=str(run.path),
         command=shlex.join(map(str, command)) if isinstance(command, list) else "",
         exit_code=_integer(run.meta.get("exit_code")),
-        seconds=lasted_s(run.meta),
+        seconds=run.lasted_s,
+        shown_s=run.shown_s,
         is_compacted=run.is_compacted,
         rows=rows,
-        bytes_on_disk=sum(f.stat().st_size for f in files),
+        bytes_on_disk=of_segments + of_parquet,
+        segment_bytes=of_segments,
+        parquet_bytes=of_parquet,
         nodes=len({p.node for p in run.processes}),
         clock_bound_ns=None if -1 in bounds else max(bounds, default=0),
         processes=run.processes,
@@ -79,6 +89,15 @@ def inventory(run: Run) -> Inventory:
         dropped=run.dropped,
         sampled_share=sampled_share(run.meta),
     )
+
+
+def _bytes(folder: Path) -> int:
+    """Of the files of a folder, but for those that are dropped at this moment."""
+    found = 0
+    for file in own_files(folder)[0]:
+        with suppress(FileNotFoundError):
+            found += file.stat().st_size
+    return found
 
 
 def _integer(value: object) -> int | None:
@@ -94,8 +113,7 @@ def render(found: Inventory, console: Console) -> None:
     """Prints the inventory."""
     console.print(Text(visible(found.path), style="bold"), soft_wrap=True)
     console.print(Text(visible(found.command)), soft_wrap=True)
-    size = filesize.decimal(found.bytes_on_disk)
-    console.print(f"{_state(found)}; {size} on disk", highlight=False)
+    console.print(f"{_state(found)}; {_size(found)}", highlight=False, soft_wrap=True)
     bound = found.clock_bound_ns
     clocks = "not aligned with each other" if bound is None else f"aligned within {bound:,} ns"
     nodes = "1 node" if found.nodes == 1 else f"{found.nodes} nodes, clocks {clocks}"
@@ -127,7 +145,7 @@ def render(found: Inventory, console: Console) -> None:
 
 def _state(found: Inventory) -> str:
     """How the run ended and what it lasted, or that it goes on."""
-    lasted = "" if found.seconds is None else units.seconds(found.seconds)
+    lasted = "" if found.seconds is None else units.lasted(found.seconds, found.shown_s)
     if found.imported:
         return f"imported, lasted {lasted}" if lasted else "imported"
     if found.exit_code is not None:
@@ -137,6 +155,19 @@ def _state(found: Inventory) -> str:
     if found.running is None:
         return "still running, or ended without saying so"
     return "running" if found.running else "ended without saying so"
+
+
+def _size(found: Inventory) -> str:
+    """What the rows take on the disk, and as what."""
+    kinds = {"segments": found.segment_bytes, "Parquet": found.parquet_bytes}
+    held = {kind: size for kind, size in kinds.items() if size}
+    whole = f"{filesize.decimal(found.bytes_on_disk)} on disk"
+    if "Parquet" not in held:
+        return whole
+    if len(held) == 1:
+        return f"{whole}, all of it Parquet"
+    parts = [f"{filesize.decimal(size)} of {kind}" for kind, size in held.items()]
+    return f"{whole} ({' and '.join(parts)})"
 
 
 def _cells(process: Process) -> tuple[str, ...]:

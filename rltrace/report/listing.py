@@ -48,7 +48,7 @@ def entries(paths: list[Path]) -> list[Entry]:
 
 def entries_at(url: str) -> list[Entry]:
     """What is known of each run in the folder at a URL, from what describes it; the number of its
-    processes is not known without bringing it. Errors: `RltraceError`."""
+    processes is not known without bringing it. Errors: `RltraceError`, also where there is none."""
     from rltrace.trace.store import Store, child, unreached
 
     alive = Liveness()
@@ -59,6 +59,8 @@ def entries_at(url: str) -> list[Entry]:
             meta = store.get_json(f"{name}/{RUN_FILE}")
             if meta is not None:
                 listed.append(_described(child(store.url, name), meta, None, alive))
+        if not listed and not store.is_folder():
+            raise RltraceError(f"{url} is no folder: give one that holds runs")
     except OSError as error:
         raise unreached(url, error) from None
     return sorted(listed, key=lambda entry: (entry.start_real_ns or 0, entry.path))

@@ -31,6 +31,12 @@ def seconds(value: float) -> str:
     return f"{_figures(value * 1e6)} µs"
 
 
+def lasted(value: float, shown_s: float | None) -> str:
+    """What something lasted, and how much of that is shown: `19.5 s, 440 ms of it shown`."""
+    whole = seconds(value)
+    return whole if shown_s is None else f"{whole}, {seconds(shown_s)} of it shown"
+
+
 def count(value: float) -> str:
     """`1234` -> `1,234`, `1234567` -> `1.23 M`."""
     if not math.isfinite(value):

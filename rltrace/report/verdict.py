@@ -340,9 +340,11 @@ def facts(summary: Summary) -> Iterator[str]:
         parts.append(f"{processes} of the job on {nodes}")
     parts.append(units.plural(run.spans, "span"))
     if run.lasted_s is not None and not run.imported:
-        parts.append(f"lasted {units.seconds(run.lasted_s)}")
+        parts.append(f"lasted {units.lasted(run.lasted_s, run.shown_s)}")
     else:
-        parts.append(f"{units.seconds(run.recorded_s)} {'told' if run.imported else 'recorded'}")
+        is_told = "told" if run.imported else "recorded"
+        how = is_told if run.shown_ns <= run.start_ns else "shown"
+        parts.append(f"{units.seconds(run.recorded_s)} {how}")
     yield " · ".join(parts)
 
 

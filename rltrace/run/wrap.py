@@ -42,7 +42,7 @@ from rltrace.run.each_step import EachStep
 from rltrace.run.location import RUNS_FOLDER, is_newest
 from rltrace.run.opening import make_run, start_agent, traced_environment, why_elsewhere
 from rltrace.run.shipping import waiting
-from rltrace.run.shipping.places import begin, check_ship, shipped_to
+from rltrace.run.shipping.places import begin, check_ship, make_folder, shipped_to
 from rltrace.run.size_option import segment_bytes
 from rltrace.run.step_figures import StepFigures
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
@@ -119,6 +119,8 @@ def wrap(
         if capture_tokens:
             _say("--capture-tokens: this joins the outer run, which has them if it was asked to")
         return _run(program, command, traced_environment(outer, hooks) | _replaced(sync), None)
+    if runs_url:
+        make_folder(runs_url)
     run_dir = _make_run(
         command, out, hooks, probe, sync, runs_url, max_bytes, sampled, capture_tokens
     )

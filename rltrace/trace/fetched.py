@@ -33,6 +33,7 @@ from rltrace.trace.run_dir import (
     PROCESS,
     RUN_FILE,
     append_line,
+    folder_of_runs,
     write_json,
 )
 from rltrace.trace.store import PACKS, PackName, Store, has_run, parse_pack_name, unreached
@@ -85,10 +86,7 @@ def brought_from(folder: Path) -> str | None:
 
 def _no_run(store: Store) -> str:
     runs = [name for name in store.folders() if store.get(f"{name}/{RUN_FILE}") is not None]
-    if not runs:
-        return f"{store.url} holds no run"
-    number = "a run" if len(runs) == 1 else f"{len(runs)} runs"
-    return f"{store.url} is no run, but holds {number}: `rltrace ls {store.url}` lists them"
+    return folder_of_runs(store.url, runs) if runs else f"{store.url} holds no run"
 
 
 def _bring(store: Store, folder: Path, tell: Tell) -> None:

@@ -8,6 +8,7 @@ only read; the manifest says which rows those are, and the rest is read from the
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import time
@@ -69,7 +70,16 @@ def compact(
         with alone(run.path):
             return _compacted(run, folder, progress, part_bytes)
     except OSError as error:
-        raise RltraceError(f"cannot write {folder}: {error}") from None
+        raise RltraceError(_why_not(run.path, folder, error)) from None
+
+
+def _why_not(run: Path, folder: Path, error: OSError) -> str:
+    """What is said where the disk did not take the Parquet files."""
+    kept = "its segments are as they were and are read as before"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        said = f"{run} is not compacted, since its disk is full ({folder} cannot be written)"
+        return f"{said}: {kept}; free some room, or compact a copy on another disk"
+    return f"{run} is not compacted, since {folder} cannot be written ({error.strerror}): {kept}"
 
 
 def _compacted(

@@ -6,7 +6,9 @@ which they begin, nearly, so most of its batches are looked at once or twice.
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,11 +30,15 @@ from rltrace.trace.stream import Columns, joined
 from rltrace.trace.survey import Survey, Surveyed, taken_slots
 
 if TYPE_CHECKING:
+    import duckdb
+
     from rltrace.trace.files import RunFiles
 
 _AT_ONCE = 4  # parts
 _ROW_GROUP_ROWS = 200_000
 CARRIED = "carried"
+_NUMBER = re.compile(r'"errno":\s*"(\d{1,4})"')
+_FULL = "No space left"
 
 
 class Parts:
@@ -152,7 +158,8 @@ class Parts:
 
 
 def _write(rows: pa.Table, order: str, path: Path) -> None:
-    """Writes rows in the order of a column. Errors: `RltraceError` where that fails."""
+    """Writes rows in the order of a column. Errors: OSError where the disk does not take them,
+    `RltraceError` where DuckDB fails otherwise."""
     import duckdb
 
     temporary = path.with_suffix(".tmp")
@@ -171,8 +178,23 @@ def _write(rows: pa.Table, order: str, path: Path) -> None:
             )
         except duckdb.Error as error:
             temporary.unlink(missing_ok=True)
-            raise RltraceError(f"cannot write {path}: {first_line(error)}") from None
+            raise _not_written(path, temporary, error) from None
     os.replace(temporary, path)
+
+
+def _not_written(path: Path, temporary: Path, error: duckdb.Error) -> Exception:
+    """What went wrong where DuckDB did not write a file, of which it tells the system's number."""
+    said = str(error)
+    if temporary.name in said and (number := _NUMBER.search(said)):
+        return OSError(int(number[1]), os.strerror(int(number[1])), str(path))
+    if temporary.name in said and _FULL in said:
+        return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+    if "offload" in said or "temp_directory" in said:
+        return RltraceError(
+            f"cannot write {path}: its rows are ordered first, for which neither memory nor the "
+            "working directory has room: compact from a directory with room"
+        )
+    return RltraceError(f"cannot write {path}: {first_line(error)}")
 
 
 def write_table(columns: dict[str, Any], path: Path) -> None:

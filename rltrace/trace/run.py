@@ -19,6 +19,7 @@ from rltrace.trace import run_dir
 from rltrace.trace.alignment import NodeClock
 from rltrace.trace.dropped import SUMMED, Dropped
 from rltrace.trace.dropped_tables import DROPPED_STEPS, publish_steps
+from rltrace.trace.duration import lasted_s
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.files import RunFiles
 from rltrace.trace.liveness import described_alive
@@ -78,15 +79,11 @@ class Run:
             self._files.as_of_ns = self.opened_ns
         self.reach = read_reach(path, self._files.clocks)
         me = weakref.proxy(self)  # a run that nobody holds any more frees its database at once
-
-        def on_read() -> None:
-            me._begin_after_dropped()
-
-        self._stored = Stored(self._files, lambda: me._database, on_read)
+        self._stored = Stored(self._files, lambda: me._database)
+        self._lasted_s = lasted_s(self.meta)
         self._loaded: set[str] = set()
         self._range: Range | None = None
         self.cut_short = False
-        self._begin_after_dropped()
 
     @property
     def processes(self) -> list[Process]:
@@ -196,13 +193,10 @@ class Run:
 
     def narrow(self, to: Range, cut_short: bool = False) -> None:
         """From now on the tables hold the rows of a range of time, and `meta` says that the run
-        lasted as long; where it was only `cut_short`, how it ended and when is still of it. To be
+        ended with it; where it was only `cut_short`, how it ended and when is still of it. To be
         called before anything else is asked."""
         self._range, self.cut_short = to, cut_short
-        started, ended = self.meta.get("start_real_ns"), self.meta.get("end_real_ns")
-        if to.since_ns > 0:
-            since = max(started, to.since_ns) if isinstance(started, int) else to.since_ns
-            self.meta = {**self.meta, "start_real_ns": since}
+        ended = self.meta.get("end_real_ns")
         if not to.goes_on and not cut_short:  # how the command ended says nothing of it: it went on
             over = {"end_real_ns": to.until_ns, "exit_code": None, "command_pid": None}
             self.meta = {**self.meta, **over}
@@ -218,6 +212,31 @@ class Run:
     def until_ns(self) -> int | None:
         """When that range ends; None where it has no end."""
         return None if self._range is None or self._range.goes_on else self._range.until_ns
+
+    @property
+    def begins_ns(self) -> int | None:
+        """When what is shown begins (Unix ns): with the run, with the range that it was narrowed
+        to, or after what was dropped, which of a run that goes on is more each time. None: nobody
+        knows."""
+        started, dropped = self.meta.get("start_real_ns"), self._files.dropped
+        begins = [started] if isinstance(started, int) else []
+        begins += [self.since_ns] if self.since_ns > 0 else []
+        begins += [dropped.until_ns] if dropped is not None and dropped.until_ns > 0 else []
+        return max(begins, default=None)
+
+    @property
+    def lasted_s(self) -> float | None:
+        """What the whole run lasted, whatever of it is shown; None while that is not known."""
+        return self._lasted_s
+
+    @property
+    def shown_s(self) -> float | None:
+        """How much of what it lasted is shown, in seconds; None: all, or nobody knows."""
+        begins_ns, ended = self.begins_ns, self.meta.get("end_real_ns")
+        if self._lasted_s is None or begins_ns is None or not isinstance(ended, int):
+            return None
+        shown_s = max(0, ended - begins_ns) / 1e9
+        return shown_s if shown_s < self._lasted_s else None
 
     def interrupt(self) -> None:
         """Ends the query that another thread is waiting for."""
@@ -294,13 +313,6 @@ class Run:
         self._stored.publish(database)
         database.register(WEIGHTS, weights_table(reward_weights(self.processes)))
         return database
-
-    def _begin_after_dropped(self) -> None:
-        """Nothing can be said of the time whose details were dropped; of a run that goes on that is
-        more each time."""
-        dropped = self._files.dropped
-        if self._range is None and dropped is not None and dropped.until_ns > 0:
-            self.meta = {**self.meta, "start_real_ns": dropped.until_ns}
 
     def _publish_steps(self) -> None:
         """Makes `dropped_steps`, as of now."""

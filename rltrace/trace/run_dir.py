@@ -161,6 +161,8 @@ def read_run_json(path: str) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         if not os.path.exists(path):
             raise RltraceError(f"{path} does not exist: `rltrace ls` lists the runs here") from None
+        if inside := _runs_in(path):
+            raise RltraceError(folder_of_runs(path, inside)) from None
         message = f"{path} is no run (it has no {RUN_FILE}): give the directory that wrap named"
         raise RltraceError(message) from None
     except (OSError, ValueError) as error:
@@ -168,6 +170,23 @@ def read_run_json(path: str) -> dict[str, Any]:
     if not isinstance(loaded, dict):
         raise RltraceError(f"{path}/{RUN_FILE} is not a run's description")
     return loaded
+
+
+def _runs_in(path: str) -> list[str]:
+    """The names of the runs in a folder."""
+    try:
+        return sorted(name for name in os.listdir(path) if holds_run(f"{path}/{name}"))
+    except OSError:
+        return []
+
+
+def folder_of_runs(where: str, runs: list[str]) -> str:
+    """What is said where a run was asked for, of a folder (a path or a URL) that holds `runs`."""
+    said = f"{where} is no run, but a folder that holds"
+    one = f"{where.rstrip('/')}/{runs[-1]}"
+    if len(runs) == 1:
+        return f"{said} one: give {one}"
+    return f"{said} {len(runs)}: give one of them, such as {one} (`rltrace ls {where}` lists them)"
 
 
 def read_described(path: str) -> dict[str, Any]:

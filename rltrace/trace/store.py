@@ -10,6 +10,7 @@ environment, the configuration of the cloud's own tools), and none of them is st
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 from collections.abc import Iterator
@@ -34,6 +35,8 @@ _LOCAL = ("file", "local")
 _OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "az", "abfs", "adl", "oss", "ocilake", "oci", "hf"}
 _MOST_TOLD_BYTES = 1 << 20  # of a file that describes a run or a node
 _AT_ONCE = 16
+_NEEDED = re.compile(r'"([A-Za-z][\w-]*)')
+"""How fsspec names the packages that a filesystem of its own needs: `requires "paramiko" to be`."""
 _LONGEST_SAID = 300  # characters of what a filesystem's library says
 _LACKS_CREDENTIALS = re.compile(r"credential|forbidden|access ?denied|unauthori[sz]ed", re.I)
 _CREDENTIALS = (
@@ -66,7 +69,7 @@ def check_url(url: str) -> str:
         message = f"{url} names no folder: give one such as s3://bucket/runs or file:///mnt/runs"
         raise RltraceError(message, WRONG_USAGE)
     _check_installed(url, parts.scheme)
-    return url.rstrip("/")
+    return f"{parts.scheme}{url[len(parts.scheme) :]}".rstrip("/")  # fsspec knows none in capitals
 
 
 def _check_installed(url: str, protocol: str) -> None:
@@ -76,15 +79,19 @@ def _check_installed(url: str, protocol: str) -> None:
 
     try:
         known = known_implementations.get(protocol)
-        if known is None:
-            get_filesystem_class(protocol)  # one that a package of the user's has registered
-        elif find_spec(package := known["class"].split(".")[0]) is None:
+        package = "fsspec" if known is None else known["class"].split(".")[0]
+        if find_spec(package) is None:
             raise _not_installed(url, f"{protocol}:// needs {package}", f"{INSTALL} {package}")
+        if package == "fsspec":  # its own, or one that a package of the user's has registered
+            get_filesystem_class(protocol)
     except ValueError:
         message = f"{url}: no filesystem is known for {protocol}:// (fsspec has none of that name)"
         raise RltraceError(message, WRONG_USAGE) from None
     except ImportError as error:
-        raise _not_installed(url, _first_line(error), INSTALL) from None
+        named = dict.fromkeys(_NEEDED.findall(str(error)))
+        needed = [name for name in named if find_spec(name) is None]
+        needs = f"{protocol}:// needs {' and '.join(needed)}" if needed else _first_line(error)
+        raise _not_installed(url, needs, " ".join((INSTALL, *needed))) from None
 
 
 def _not_installed(url: str, needs: str, install: str) -> RltraceError:
@@ -134,6 +141,13 @@ class Store:
                 for folder in (PACKS, NODES):
                     self._files.makedirs(self._path(folder), exist_ok=True)
 
+    def try_out(self) -> None:
+        """Makes the folder, and for a moment one in it. Errors: OSError where that cannot be."""
+        name = self._path(f".rltrace-{os.urandom(3).hex()}")
+        with _as_os_error():
+            self._files.makedirs(name, exist_ok=True)
+            self._files.rmdir(name)
+
     def put(self, name: str, data: bytes) -> None:
         """Writes a file at once."""
         with _as_os_error():
@@ -181,6 +195,12 @@ class Store:
             except FileNotFoundError:
                 return []
         return sorted(_below(e["name"], self._root) for e in found if e["type"] == "directory")
+
+    def is_folder(self) -> bool:
+        """Whether there is such a folder; of an object store one with something in it."""
+        with _as_os_error():
+            self._files.invalidate_cache()
+            return bool(self._files.isdir(self._root))
 
     def read(self, sizes: dict[str, int]) -> Iterator[tuple[str, bytes]]:
         """Files by name, some at once, in the order in which they are given. One that is longer

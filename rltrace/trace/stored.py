@@ -27,16 +27,10 @@ STEP_COLUMNS = ("step", "start_ns", "end_ns", "process")
 
 
 class Stored:
-    """The rows of `files`, in the database that `database` gives. `on_read` is called once more of
-    them was read, and more may have been dropped by then."""
+    """The rows of `files`, in the database that `database` gives."""
 
-    def __init__(
-        self,
-        files: RunFiles,
-        database: Callable[[], duckdb.DuckDBPyConnection],
-        on_read: Callable[[], None],
-    ) -> None:
-        self._files, self._connect, self._on_read = files, database, on_read
+    def __init__(self, files: RunFiles, database: Callable[[], duckdb.DuckDBPyConnection]) -> None:
+        self._files, self._connect = files, database
         self._columns: dict[str, Columns] = {}
         self._registered: set[str] = set()
         self._hidden: dict[str, Hidden] = {}
@@ -47,7 +41,6 @@ class Stored:
         if name not in self._columns:
             self._columns[name] = self._files.columns(name)
             self._publish_dropped()
-            self._on_read()
         return self._columns[name]
 
     def shown(self, name: str) -> str:

@@ -8,13 +8,21 @@ from typing import Any
 
 import pytest
 
-from rltrace.analysis.staleness import staleness
+import rltrace
+from rltrace.analysis.staleness import Staleness, UnknownTokens, staleness
+from rltrace.analysis.summary import summarize
 from rltrace.analysis.token_lags import TokenLags
+from rltrace.report.freshness_section import staleness_section
 from rltrace.trace.vocabulary import Fate
 from tests.analysis.handmade import process, rows, run_of
 
 
 def lags_of(path: Path, *samples: tuple[int, int, int, int]) -> TokenLags:
+    """The lags of tokens of samples, see `staleness_of`."""
+    return staleness_of(path, *samples).by_token
+
+
+def staleness_of(path: Path, *samples: tuple[int, int, int, int]) -> Staleness:
     """Samples `(trained by, first version, last version, tokens)`."""
     trained, first, last, tokens = (list(column) for column in zip(*samples, strict=True))
     n = len(samples)
@@ -23,7 +31,7 @@ def lags_of(path: Path, *samples: tuple[int, int, int, int]) -> TokenLags:
          first_version=first, last_version=last, response_tokens=tokens)  # fmt: skip
     rows(learner, "uses", time_s=[2] * n, trajectory=list(range(n)), version=trained,
          fate=[Fate.TRAINED] * n)  # fmt: skip
-    return staleness(run_of(path, learner)).by_token
+    return staleness(run_of(path, learner))
 
 
 def test_tokens_of_one_version_have_one_lag(tmp_path: Path) -> None:
@@ -43,13 +51,32 @@ def test_tokens_between_two_versions_are_a_range_and_spread_evenly(tmp_path: Pat
     assert found.share(0, 2) == (1, 1, 1)  # wherever they are, they are in there
 
 
-@pytest.mark.parametrize("unknown", [(-1, 3, 3), (5, -1, 3), (5, 3, -1), (5, 4, 3)])
-def test_what_nobody_recorded_is_neither_old_nor_new(
-    tmp_path: Path, unknown: tuple[int, int, int]
+@pytest.mark.parametrize(
+    ("unknown", "why"),
+    [
+        ((-1, 3, 3), "the version that trained on them was not recorded"),
+        ((5, -1, 3), "the version of their first token was not recorded"),
+        ((5, 3, -1), "the version of their last token was not recorded"),
+        ((5, 4, 3), "the version of their last token is older than that of their first"),
+        ((5, -1, -1), "which versions generated them and trained on them was not recorded"),
+        ((-1, 3, -1), "which versions generated them and trained on them was not recorded"),
+    ],
+)
+def test_what_nobody_recorded_is_neither_old_nor_new_and_why_is_said(
+    tmp_path: Path, unknown: tuple[int, int, int], why: str
 ) -> None:
-    found = lags_of(tmp_path, (*unknown, 60), (5, 4, 4, 40))
+    stale = staleness_of(tmp_path, (*unknown, 60), (5, 4, 4, 40))
+    found = stale.by_token
     assert (found.tokens, found.known_tokens, found.mean) == (100, 40, 1)
     assert found.share(0, 9)[1] == pytest.approx(0.4)
+    assert stale.unknown_by_token == (UnknownTokens(why, 60),)
+    summary = summarize(rltrace.open_run(tmp_path / "run"))
+    notes = staleness_section(summary.staleness, summary.freshness).notes
+    assert f"By token unknown: 60 %, {why}." in notes
+
+
+def test_where_the_lag_of_each_token_is_known_nothing_is_said_of_others(tmp_path: Path) -> None:
+    assert staleness_of(tmp_path, (5, 3, 5, 60), (5, 4, 4, 40)).unknown_by_token == ()
 
 
 @pytest.mark.parametrize(("end_s", "later", "known"), [(1, 1, 100), (3, 1, 40), (1, -1, 0)])

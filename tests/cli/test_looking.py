@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from pathlib import Path
 
 import pytest
+from rich import filesize
 
 from rltrace.trace.clock import node_id
 from rltrace.trace.errors import CANNOT_TELL
@@ -62,6 +64,30 @@ def test_info_counts_what_is_there(run: Path) -> None:
     assert found["rows"]["trajectories"] == 5
     assert found["nodes"] == 1
     assert len(found["processes"]) == 1
+
+
+def test_info_tells_the_size_of_rows_whether_they_are_segments_or_compacted(run: Path) -> None:
+    def sizes() -> tuple[int, int, int]:
+        found = json.loads(invoke("info", "--json", run).output)
+        return found["bytes_on_disk"], found["segment_bytes"], found["parquet_bytes"]
+
+    def on_disk(suffix: str) -> int:
+        return sum(path.stat().st_size for path in run.rglob(f"*.{suffix}"))
+
+    segments = on_disk("arrows")
+    assert sizes() == (segments, segments, 0)
+    assert invoke("compact", run).exit_code == 0
+    (run / "parquet/carried").mkdir()  # as of a run with parts over whose ends something went on
+    shutil.copy(run / "parquet/names.parquet", run / "parquet/carried/spans-0000.parquet")
+    parquet = on_disk("parquet") + (run / "parquet" / "manifest.json").stat().st_size
+    assert parquet > 0
+    assert sizes() == (segments + parquet, segments, parquet)
+    said = invoke("info", run).output
+    sizes_said = f"{filesize.decimal(segments)} of segments and {filesize.decimal(parquet)}"
+    assert f"{filesize.decimal(segments + parquet)} on disk ({sizes_said} of Parquet)" in said
+    assert invoke("compact", run, "--delete-segments").exit_code == 0
+    assert sizes() == (parquet, 0, parquet)
+    assert f"{filesize.decimal(parquet)} on disk, all of it Parquet" in invoke("info", run).output
 
 
 def test_one_length_of_a_run_is_told_everywhere(run: Path) -> None:

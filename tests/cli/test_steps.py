@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.trace.errors import WRONG_USAGE
+from rltrace.trace.errors import CANNOT_TELL, WRONG_USAGE
+from rltrace.trace.vocabulary import Stage
+from tests.analysis.handmade import process, run_of
 from tests.cli.conftest import invoke
 
 
@@ -70,3 +72,54 @@ def test_what_cannot_be_chosen_is_said(run: Path, options: list[str], said: str)
     done = invoke("report", run, *options)
     assert done.exit_code == WRONG_USAGE
     assert said in " ".join(done.output.split())
+
+
+OF_STEPS = [
+    ("report",),
+    ("query", "SELECT 1"),
+    ("timeline", "-o", "{out}"),
+    ("whatif",),
+    ("whatif", "--lever", "placement=async"),
+    ("export", "otlp", "-o", "{out}"),
+]
+NEED_STEPS = [
+    ("compare", "{run}"),
+    ("gate", "--max", "step=9"),
+    ("baseline", "-o", "{out}"),
+    ("whatif",),
+    ("whatif", "--lever", "placement=async"),
+    ("plan", "--from-run"),
+]
+
+
+@pytest.mark.parametrize("is_empty", [False, True], ids=["other steps", "no steps"])
+@pytest.mark.parametrize("words", OF_STEPS, ids=" ".join)
+def test_steps_that_a_run_does_not_have_are_wrong_usage(
+    run: Path, tmp_path: Path, words: tuple[str, ...], is_empty: bool
+) -> None:
+    of = without_steps(tmp_path) if is_empty else run
+    asked = (word.format(out=tmp_path / "out") for word in words)
+    done = invoke(*asked, of, "--steps", "7..8")
+    assert done.exit_code == WRONG_USAGE, done.output
+    assert len(done.output.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [*NEED_STEPS, *((*words, "--last", "2") for words in OF_STEPS)],
+    ids=" ".join,
+)
+def test_a_run_without_a_complete_step_cannot_tell(tmp_path: Path, words: tuple[str, ...]) -> None:
+    of = without_steps(tmp_path)
+    last = [*words].index("--last") if "--last" in words else len(words)
+    asked = [word.format(run=of, out=tmp_path / "out") for word in words]
+    done = invoke(*asked[:last], of, *asked[last:])
+    assert done.exit_code == CANNOT_TELL, done.output
+    assert len(done.output.splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+def without_steps(folder: Path) -> Path:
+    """A run in which nobody said what a step is."""
+    spans = [(Stage.ROLLOUT, 0, 5), (Stage.TRAIN, 5, 9)]
+    return run_of(folder / "stepless", process("learner", *spans)).path

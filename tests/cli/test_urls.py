@@ -96,7 +96,22 @@ def test_a_folder_of_runs_is_no_run(
     url = f"file://{runs}"
     assert said("report", url) == (
         UNREADABLE,
-        f"rltrace: {url} is no run, but holds a run: `rltrace ls {url}` lists them",
+        f"rltrace: {url} is no run, but a folder that holds one: give {url}/one",
     )
     shutil.copytree(runs / "one", runs / "two")
-    assert "is no run, but holds 2 runs" in said("report", url)[1]
+    assert said("report", url)[1] == (
+        f"rltrace: {url} is no run, but a folder that holds 2: give one of them, such as "
+        f"{url}/two (`rltrace ls {url}` lists them)"
+    )
+    of_path = said("report", runs)[1].replace(str(runs), url)
+    assert of_path == said("report", url)[1]
+
+
+def test_a_folder_that_is_not_there_has_no_runs(tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/nowhere"
+    is_none = f"rltrace: {url} is no folder: give one that holds runs"
+    assert said("ls", url) == (UNREADABLE, is_none)
+    (tmp_path / "nowhere").touch()
+    assert said("ls", url) == (UNREADABLE, is_none)
+    (tmp_path / "empty").mkdir()
+    assert said("ls", f"file://{tmp_path}/empty")[0] == said("ls", tmp_path / "empty")[0] == 0

@@ -146,13 +146,12 @@ def test_of_some_steps_there_are_the_samples_that_they_used(copy: Path, is_compa
 
 def test_where_a_run_has_to_be_small_they_go_first(copy: Path) -> None:
     whole = rltrace.open_run(copy)
-    lasted = whole.meta["start_real_ns"]
     size_bytes = sum(path.stat().st_size for path in copy.glob("*/*.arrows"))
     Cap(str(copy), node_id(), size_bytes // 2).keep()
     left = rltrace.open_run(copy)
     assert left.dropped is not None
     assert left.dropped.rows.keys() == {"captured_tokens"}
-    assert left.meta["start_real_ns"] == lasted
+    assert left.begins_ns == whole.begins_ns == whole.meta["start_real_ns"]
     count = "SELECT count(*) FROM trajectories"
     assert left.sql(count).fetchall() == whole.sql(count).fetchall() == [(800,)]
     shown, had = captured(copy), expected()

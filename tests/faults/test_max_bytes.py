@@ -15,6 +15,7 @@ import pytest
 import rltrace
 from rltrace.analysis.summary import summarize
 from rltrace.cli.options import narrow_to
+from rltrace.report import units
 from rltrace.report.damage_lines import dropped_lines
 from rltrace.run.capping import Cap
 from rltrace.run.newest_step import NewestStep
@@ -27,6 +28,7 @@ from rltrace.trace.parquet import compact, delete_segments
 from rltrace.trace.run_dir import TABLES, update_run_json, write_json
 from rltrace.trace.schema import EVENT_TABLES, Table
 from rltrace.trace.survey import Survey, survey
+from tests.cli.conftest import invoke
 from tests.conftest import Record
 from tests.hooks.conftest import wrapped
 
@@ -133,7 +135,7 @@ def test_each_row_is_there_or_counted(run_path: Path, record: Record) -> None:
     assert shown == [(step, SPANS, 1) for step in range(last + 1, STEPS)]
     found = summarize(run)
     assert found.steps.complete == len(shown)
-    assert found.run.lasted_s is None or found.run.lasted_s < 60
+    assert (found.run.start_ns, found.run.shown_ns) == (run.meta["start_real_ns"], run.begins_ns)
     (said,) = dropped_lines(found.coverage.dropped)
     assert f"the oldest details of steps 0 to {last} were dropped" in said
     hidden = sum(dropped.hidden.values())
@@ -303,6 +305,28 @@ def test_a_file_whose_agent_was_killed_before_it_was_deleted_is_counted_once(
     assert all_rows(run_path) == before
 
 
+def test_what_a_run_lasted_is_of_all_of_it_and_how_much_is_shown_is_said(
+    run_path: Path, record: Record
+) -> None:
+    record(LOOP)
+    told = json.loads((run_path / "run.json").read_text())
+    ended_ns = told["start_real_ns"] + 3600 * 10**9
+    update_run_json(str(run_path), settings={"max_bytes": 1}, end_real_ns=ended_ns, exit_code=0)
+    Cap(str(run_path), node_id(), segments_bytes(run_path) // 2).keep()
+    dropped = rltrace.open_run(run_path).dropped
+    assert dropped is not None
+    shown_s = (ended_ns - dropped.until_ns) / 1e9
+    assert shown_s < 3600
+    assert json.loads(invoke("ls", run_path.parent, "--json").output)[0]["seconds"] == 3600
+    info = json.loads(invoke("info", run_path, "--json").output)
+    assert (info["seconds"], info["shown_s"]) == (3600, shown_s)
+    of_run = json.loads(invoke("report", run_path, "--json").output)["run"]
+    assert (of_run["lasted_s"], of_run["shown_s"]) == (3600, shown_s)
+    for command in ("info", "report"):
+        output = " ".join(invoke(command, run_path).output.replace("│", " ").split())
+        assert f"lasted {units.lasted(3600, shown_s)}" in output
+
+
 def test_what_is_dropped_while_the_run_is_read_is_of_no_table(
     run_path: Path, record: Record
 ) -> None:
@@ -320,7 +344,7 @@ def test_what_is_dropped_while_the_run_is_read_is_of_no_table(
     first = steps[0][0]
     assert first > 0
     assert steps == [(step, SPANS, 1) for step in range(first, STEPS)]
-    assert run.meta["start_real_ns"] == run.dropped.until_ns
+    assert run.begins_ns == run.dropped.until_ns
     ((use,),) = run.sql("SELECT min(step) FROM uses").fetchall()  # which had been read before
     assert use in (first - 1, first)
     assert run.sql(ALL).fetchall() == before

@@ -68,7 +68,7 @@ KEYS = {
             "mean_lag",
         ),
         *("token_weighted_lag", "p95_lag", "largest_lag", "mixed_share", "versions_known", "unit"),
-        *("mean_in_flight", "mean_in_queue", "by_token"),
+        *("mean_in_flight", "mean_in_queue", "by_token", "unknown_by_token"),
     },
     "own_cost": {
         *("events", "processes", "event_cost_ns", "calibrated", "share"),

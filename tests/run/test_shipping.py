@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import os
 import subprocess
 import sys
 import zlib
@@ -12,14 +13,17 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
+from fsspec.registry import known_implementations
 
 import rltrace
 from rltrace.run.shipping import by_hand
+from rltrace.run.shipping.places import check_ship, make_folder
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.fetched import fetch
 from rltrace.trace.packs import MOST_PACKED_BYTES, NotAPack, Piece, pack, unpack
 from rltrace.trace.run_dir import update_run_json
 from rltrace.trace.store import PACKS, Store, check_url
+from tests.cli.conftest import invoke
 from tests.hooks.conftest import clean_environment
 from tests.run.shipped import contents, opened, packs, recorded, shipper, spans
 
@@ -264,13 +268,56 @@ def test_what_is_nested_too_deep_is_no_reason_to_fail(tmp_path: Path, url: str) 
         ("s3://key:secret@bucket/runs", "credentials"),
         ("nosuch://bucket/runs", "no filesystem is known"),
         ("dropbox://runs", "dropbox"),
+        ("http://host/runs", "http:// is for reading"),
+        ("HTTPS://host/runs", "https:// is for reading"),
+        ("zip://runs.zip", "zip:// is for reading"),
     ],
 )
 def test_a_url_that_cannot_be_shipped_to_is_refused(url: str, says: str) -> None:
     with pytest.raises(RltraceError, match=says) as refused:
-        check_url(url)
+        check_ship(url)
     assert refused.value.exit_code == 2
     assert "secret" not in str(refused.value)
+
+
+def test_a_url_whose_filesystem_of_fsspec_needs_a_package_names_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ours = {"class": "fsspec.none.Such", "err": 'requires "click" and "no-such-package"'}
+    monkeypatch.setitem(known_implementations, "ours", ours)
+    with pytest.raises(RltraceError, match="ours:// needs no-such-package") as refused:
+        check_url("ours://folder/run")
+    assert str(refused.value).endswith("pip install 'rltrace-toolkit[ship]' no-such-package")
+    assert refused.value.exit_code == 2
+
+
+@pytest.mark.parametrize("folder", ["/proc/runs", "/proc", "{here}/a-file", "{here}/a-file/runs"])
+def test_wrap_refuses_a_folder_that_can_never_be_written_to(tmp_path: Path, folder: str) -> None:
+    (tmp_path / "a-file").touch()
+    url = f"file://{folder.format(here=tmp_path)}"
+    done = invoke("wrap", "--out", tmp_path / "run", "--ship", url, "--", "true")
+    assert done.exit_code == 2
+    (line,) = done.output.splitlines()
+    assert line.startswith(f"rltrace: {url} cannot be shipped to (")
+    assert "give a folder that can be written to" in line
+    assert [path.name for path in tmp_path.iterdir()] == ["a-file"]
+
+
+@pytest.mark.parametrize("why", [errno.ENOSPC, errno.EIO, errno.ESTALE])
+def test_a_disk_that_is_away_or_full_for_the_moment_is_shipped_to_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: int
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(why, os.strerror(why), str(tmp_path))
+
+    monkeypatch.setattr(os, "makedirs", fails)
+    make_folder(f"file://{tmp_path}/runs")
+
+
+def test_a_folder_is_made_once_and_nothing_is_left_in_it(tmp_path: Path) -> None:
+    for _ in range(2):
+        make_folder(f"file://{tmp_path}/a/runs")
+    assert list((tmp_path / "a").rglob("*")) == [tmp_path / "a/runs"]
 
 
 def test_by_hand(tmp_path: Path, url: str) -> None:
@@ -293,7 +340,7 @@ def test_by_hand(tmp_path: Path, url: str) -> None:
     again = by_hand.ship(run, runs_url)
     assert (again.url, again.packs) == (done.url, 1)
     assert contents(fetch(done.url)) == contents(run)
-    with pytest.raises(RltraceError, match="is no run, but holds a run"):
+    with pytest.raises(RltraceError, match="is no run, but a folder that holds one: give "):
         fetch(runs_url)
     with pytest.raises(RltraceError, match="holds no run"):
         fetch(f"{runs_url}/nothing")

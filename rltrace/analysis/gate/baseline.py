@@ -31,7 +31,7 @@ from rltrace.analysis.gate.workload import (
     hardware_of,
     settings_of,
 )
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import CANNOT_TELL, WRONG_USAGE, RltraceError
 from rltrace.trace.given_files import text_given
 from rltrace.trace.written_files import written
 
@@ -59,8 +59,8 @@ class Baseline:
 
 def make_baseline(runs: Sequence[Run], *, anyway: bool = False) -> Baseline:
     """The baseline of these runs of one workload on one kind of hardware. Errors: `RltraceError`
-    (wrong usage) where they differ in it, are the same run or are too many, (unreadable) where one
-    has no complete step, or is not well and `anyway` is not set."""
+    (wrong usage) where they differ in it, are the same run or are too many, (cannot tell) where one
+    has no complete step, (unreadable) where one is not well and `anyway` is not set."""
     if not 1 <= len(runs) <= MOST_RUNS:
         raise RltraceError(f"a baseline is made of 1 to {MOST_RUNS} runs", WRONG_USAGE)
     of_first = _facts(runs[0])
@@ -74,7 +74,7 @@ def make_baseline(runs: Sequence[Run], *, anyway: bool = False) -> Baseline:
     found = [series_of(run) for run in runs]
     for run, series in zip(runs, found, strict=True):
         if not series.size:
-            raise RltraceError(f"{run.path} has no complete step")
+            raise RltraceError(f"{run.path} has no complete step to keep", CANNOT_TELL)
         why = "" if anyway else wrong_with(run)
         if why:
             raise RltraceError(f"{run.path} is not well, and no run to hold others to: {why}")

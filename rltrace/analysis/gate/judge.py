@@ -49,7 +49,7 @@ from rltrace.analysis.gate.unwell import unwell, wrong_with
 from rltrace.analysis.gate.views import view_of
 from rltrace.analysis.gate.words import Judged, because_of, enough, without_ratio
 from rltrace.analysis.gate.workload import VERSIONS
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import CANNOT_TELL, WRONG_USAGE, RltraceError
 from rltrace.trace.sampled import only_some
 
 if TYPE_CHECKING:
@@ -70,8 +70,8 @@ def judge(
     maximal regression needs. `alpha` is how often, at most, an unchanged run is called a
     regression, over all conditions together; `normalise` compares across other hardware and
     settings, per device and token. Errors: `RltraceError` (wrong usage) without a condition or
-    without a baseline that one needs; (unreadable) for a run without a complete step, and where
-    hardware, framework or settings are not the baseline's and `normalise` is not set. Another
+    without a baseline that one needs; (cannot tell) for a run without a complete step; (unreadable)
+    where hardware, framework or settings are not the baseline's and `normalise` is not set. Another
     version of a framework may be what is judged: it is said, and not refused. A run that is not
     well is a regression."""
     if not runs or not conditions:
@@ -92,7 +92,8 @@ def judge(
         if not series.size:
             why = wrong_with(run)
             raise RltraceError(
-                f"{run.path} has no complete step to judge" + (f": {why}" if why else "")
+                f"{run.path} has no complete step to judge" + (f": {why}" if why else ""),
+                CANNOT_TELL,
             )
     before = () if baseline is None else baseline.runs
     if any(one.is_same(two) for one in before for two in judged):

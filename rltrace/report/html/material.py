@@ -55,7 +55,7 @@ def gather(run: Run, summary: Summary) -> Material:
     steps = find_steps(run, (activity.first_ns, activity.last_ns))
     since, until = _shown(run, activity)
     if since and summary.coverage.in_progress:  # what hangs does so until the end
-        until = max(until, summary.run.start_ns + int(summary.run.recorded_s * 1e9))
+        until = max(until, summary.run.shown_ns + int(summary.run.recorded_s * 1e9))
     return Material(
         run=run,
         summary=summary,

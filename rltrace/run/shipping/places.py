@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from rltrace.run.shipping.kept import Progress, write_progress
 from rltrace.trace.clock import node_id
@@ -12,13 +14,42 @@ from rltrace.trace.run_dir import read_run_json, update_run_json
 from rltrace.trace.store import Store, check_url, child, is_local
 
 _OWN_MEMORY = "memory://"
+_FOR_READING = {
+    *("http", "https", "github", "gist", "git", "data", "reference"),
+    *("zip", "tar", "libarchive"),
+}
+_SUCH_AS = "such as s3://bucket/runs or file:///mnt/runs"
+_NEVER = {
+    *(errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST),
+    *(errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL),
+}
+"""Why a folder of a local disk cannot be made, and cannot later either. A disk that is full, or a
+server that does not answer, is another matter."""
 
 
 def check_ship(url: str) -> str:
     """The URL of a folder of runs. Errors: `RltraceError` for what is none, or cannot be one."""
     if url.startswith(_OWN_MEMORY):
         raise RltraceError("what is shipped to memory:// ends with its process", WRONG_USAGE)
+    protocol = urlsplit(url).scheme
+    if protocol in _FOR_READING:
+        said = f"{url} cannot be shipped to, {protocol}:// is for reading"
+        raise RltraceError(f"{said}: give a folder that can be written to, {_SUCH_AS}", WRONG_USAGE)
     return check_url(url)
+
+
+def make_folder(runs_url: str) -> None:
+    """Makes the folder at a URL, where that is a local disk's: others may be away for the moment,
+    and are shipped to when they are back. Errors: `RltraceError` where it can never be written to.
+    """
+    try:
+        if is_local(runs_url):
+            Store(runs_url).try_out()
+    except OSError as error:
+        if error.errno in _NEVER:
+            said = f"{runs_url} cannot be shipped to ({error.strerror})"
+            message = f"{said}: give a folder that can be written to, {_SUCH_AS}"
+            raise RltraceError(message, WRONG_USAGE) from None
 
 
 def url_of_run(runs_url: str, name: str) -> str:

@@ -19,7 +19,7 @@ from rltrace.analysis.gate.baseline import (
     write_baseline,
 )
 from rltrace.analysis.gate.series import MOST_STEPS, series_of
-from rltrace.trace.errors import UNREADABLE, WRONG_USAGE, RltraceError
+from rltrace.trace.errors import CANNOT_TELL, UNREADABLE, WRONG_USAGE, RltraceError
 from rltrace.trace.run import Run
 from tests.analysis.conftest import Made
 from tests.analysis.handmade import process, run_of, turns
@@ -168,7 +168,7 @@ def test_a_run_without_a_step_makes_no_baseline(tmp_path: Path) -> None:
     run = run_of(tmp_path, process("learner", (Stage.TRAIN, 0, 3)))
     with pytest.raises(RltraceError, match="no complete step") as error:
         make_baseline([run])
-    assert error.value.exit_code == UNREADABLE
+    assert error.value.exit_code == CANNOT_TELL
 
 
 def test_what_differs_is_named(synthetic: Synthetic, baseline: Baseline) -> None:

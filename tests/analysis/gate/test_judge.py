@@ -293,7 +293,7 @@ def test_wrong_use_is_told(synthetic: Synthetic, known: Baseline, tmp_path: Path
         ([], known, bound, WRONG_USAGE),
         ([run], None, limits("goodput=3%"), WRONG_USAGE),
         ([inside], known, limits("goodput=3%"), WRONG_USAGE),
-        ([empty], None, bound, UNREADABLE),
+        ([empty], None, bound, CANNOT_TELL),
     ):
         with pytest.raises(RltraceError) as error:
             judge(runs, baseline, conditions)

@@ -78,6 +78,7 @@ class Agent:
         detached = bool(apart and apart.get("detached"))
         self._lifetime = Lifetime(run_dir, self.node, self._is_apart, detached)
         self._stopped = False
+        self._tell_of_the_one_before()
         self._courier = self._make_courier()
         self._server: Server | None = None
         self._devices = self._open_devices()
@@ -150,6 +151,14 @@ class Agent:
         is_first = self._lifetime.is_first
         run_dir = Path(self._run_dir)
         return Courier(run_dir, self.node, self._name, url, is_first, self._is_apart)
+
+    def _tell_of_the_one_before(self) -> None:
+        """That it was killed: until now nobody read the devices here."""
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            told = json.loads(Path(self._run_dir, NODES, f"{self._name}.json").read_text())
+            if "end_ns" not in told:
+                says = "the agent of the node was killed; readings are missing until this one's"
+                self._recorder.problem("agent-replaced", target=str(told["pid"]), detail=says)
 
     def _open_devices(self) -> Devices | None:
         try:

@@ -23,6 +23,7 @@ _PASSED_ON = {
 }
 _WATCHED = _PASSED_ON | {signal.SIGCHLD}
 _SI_KERNEL = 0x80
+_MEANWHILE_S = 5.0
 
 
 def run_child(
@@ -31,10 +32,11 @@ def run_child(
     environment: dict[str, str],
     started: Callable[[int], None],
     signalled: Callable[[int], None],
+    meanwhile: Callable[[], None] | None = None,
 ) -> int:
     """Runs `program` to its end; its exit code, or 128 + n when signal n ended it. `started` is
-    told the child's pid, `signalled` the number of each signal that came for it through us. Errors:
-    OSError when it cannot be executed."""
+    told the child's pid, `signalled` the number of each signal that came for it through us,
+    `meanwhile` is called every few seconds. Errors: OSError when it cannot be executed."""
     if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # else its exit status would be thrown away
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
@@ -50,7 +52,7 @@ def run_child(
         )
         canary = _canary()  # after the child, so that nothing is heard which the child was not sent
         started(child)
-        code = os.waitstatus_to_exitcode(_status_of(child, canary, gone, signalled))
+        code = os.waitstatus_to_exitcode(_status_of(child, canary, gone, signalled, meanwhile))
     finally:
         if canary is not None:
             canary.end(canary.pid in gone)
@@ -69,10 +71,18 @@ def _canary() -> Canary | None:
 
 
 def _status_of(
-    child: int, canary: Canary | None, gone: set[int], signalled: Callable[[int], None]
+    child: int,
+    canary: Canary | None,
+    gone: set[int],
+    signalled: Callable[[int], None],
+    meanwhile: Callable[[], None] | None,
 ) -> int:
     while True:
-        received = signal.sigwaitinfo(_WATCHED)
+        received = signal.sigtimedwait(_WATCHED, _MEANWHILE_S)
+        if received is None:
+            if meanwhile is not None:
+                meanwhile()
+            continue
         if received.si_signo != signal.SIGCHLD:
             signalled(received.si_signo)
             heard = canary.heard(received.si_signo) if canary is not None else None

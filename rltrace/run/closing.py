@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from rltrace.hooks.hook import split_target
-from rltrace.trace.run_dir import NAMES, PROCESS, now_ns, read_run_json, update_run_json
+from rltrace.trace.errors import RltraceError
+from rltrace.trace.run_dir import NAMES, PROCESS, RUN_FILE, now_ns, read_run_json, update_run_json
 from rltrace.trace.vocabulary import STEP_SPAN
 
 
@@ -18,6 +21,15 @@ def close_run(run_dir: Path, exit_code: int | None) -> None:
     `RltraceError`."""
     ended_ns = now_ns(read_run_json(str(run_dir)))
     update_run_json(str(run_dir), end_real_ns=ended_ns, exit_code=exit_code, **_framework(run_dir))
+
+
+def is_gone(run_dir: Path) -> bool:
+    """Whether the directory of this process's run was deleted, and maybe another run made there."""
+    if not (run_dir / RUN_FILE).exists():
+        return True
+    with suppress(RltraceError):  # said when the run is completed
+        return read_run_json(str(run_dir)).get("wrap_pid") != os.getpid()
+    return False
 
 
 def job_processes(run_dir: Path) -> list[dict[str, Any]]:

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from rltrace.run.watched import WatchedProcess
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.run_dir import CLOCKS, PROCESS, RUN_FILE, read_run_json
 
@@ -42,7 +42,7 @@ class Lifetime:
         self._read_at = self._spoke_at = -1
         self._heard_at = time.monotonic()
         self.run: dict[str, Any] = {}
-        self._watched: dict[str, _Process] = {}
+        self._watched: dict[str, WatchedProcess] = {}
         self._is_replaced = False
         self._refresh()
 
@@ -110,11 +110,11 @@ class Lifetime:
         except (OSError, RltraceError):
             pass  # it is being replaced, or the file system is away for a moment
 
-    def _process(self, key: str) -> _Process:
+    def _process(self, key: str) -> WatchedProcess:
         pid = self.run.get(key)
         if key not in self._watched and isinstance(pid, int):
-            self._watched[key] = _Process(pid)
-        return self._watched.get(key, _Process(-1))
+            self._watched[key] = WatchedProcess(pid)
+        return self._watched.get(key, WatchedProcess(-1))
 
     def _first_node_is_silent(self) -> bool:
         """By this node's monotonic clock: the other node's, and that of the disk, may be hours off,
@@ -145,21 +145,3 @@ def _made_by(run: dict[str, Any]) -> tuple[int, int] | None:
     if not isinstance(pid, int) or not isinstance(start_ns, int):
         return None
     return pid, start_ns
-
-
-class _Process:
-    """A process, told apart from a later one with the same number."""
-
-    def __init__(self, pid: int) -> None:
-        self._handle = -1
-        if pid > 0:
-            try:
-                self._handle = os.pidfd_open(pid)
-            except OSError:
-                return  # it has ended
-
-    def is_alive(self) -> bool:
-        if self._handle < 0:
-            return False
-        ended, _, _ = select.select([self._handle], [], [], 0)
-        return not ended

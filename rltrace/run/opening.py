@@ -44,8 +44,13 @@ def why_elsewhere(out: Path | None, path: Path) -> str:
 
 
 def start_agent(path: Path) -> None:
-    """Starts this node's agent for the run."""
-    spawn_agent(str(path), f"{path}/{NODES}/{node_id()}.lock", sys.executable)
+    """Starts this node's agent for the run, unless somebody has."""
+    spawn_agent(str(path), str(agent_lock(path)), sys.executable)
+
+
+def agent_lock(path: Path) -> Path:
+    """The file whose maker starts this node's agent for the run."""
+    return path / NODES / f"{node_id()}.lock"
 
 
 def traced_environment(run_dir: str, hooks: Sequence[str]) -> dict[str, str]:

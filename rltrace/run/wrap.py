@@ -31,10 +31,12 @@ from rltrace.hooks.boot import (
 from rltrace.hooks.doses import Design
 from rltrace.hooks.hook import Hook, split_target, stage_code
 from rltrace.plugins import REPLACEMENTS
+from rltrace.run.agent_keeper import AgentKeeper
 from rltrace.run.child import run_child
 from rltrace.run.closing import (
     close_run,
     hooks_out_of_place,
+    is_gone,
     job_processes,
     unused_hooks,
 )
@@ -268,8 +270,9 @@ def _run(
             steps.start()
 
     signals: list[int] = []
+    meanwhile = AgentKeeper(run_dir).look if run_dir is not None else None
     try:
-        code = run_child(program, command, environment, started, signals.append)
+        code = run_child(program, command, environment, started, signals.append, meanwhile)
     except OSError as error:
         _say(f"{command[0]} cannot be executed: {error.strerror or error}")
         return NOT_EXECUTABLE
@@ -280,7 +283,7 @@ def _run(
 
 
 def _finish(run_dir: Path, code: int, shown: str, out: Path | None, hooks: Sequence[str]) -> None:
-    if _is_gone(run_dir):
+    if is_gone(run_dir):
         _say(f"{shown} was deleted while the job ran: there is no trace of it")
         return
     url, apart = shipped_to(run_dir), 0
@@ -312,15 +315,6 @@ def _finish(run_dir: Path, code: int, shown: str, out: Path | None, hooks: Seque
     because = f" ({why_there})" if why_there else ""
     too = f" and {url}" if url else ""
     _say(f"the trace is in {shown}{because}{too}; next: rltrace report{named}")
-
-
-def _is_gone(run_dir: Path) -> bool:
-    """Whether the directory was deleted, and maybe another run made in its place."""
-    if not (run_dir / RUN_FILE).exists():
-        return True
-    with suppress(RltraceError):  # said when the run is completed
-        return read_run_json(str(run_dir)).get("wrap_pid") != os.getpid()
-    return False
 
 
 def _say(text: str) -> None:

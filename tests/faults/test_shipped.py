@@ -187,15 +187,35 @@ def test_an_agent_that_is_stopped_goes_on_shipping(folder: Path) -> None:
     assert_at_the_url(job)
 
 
-def test_an_agent_that_is_killed_leaves_the_rest_to_rltrace_ship(folder: Path) -> None:
-    """Nobody starts another one: what is missing is said, and shipped by hand."""
+def test_an_agent_that_is_killed_is_replaced_and_the_next_ships_the_rest(folder: Path) -> None:
+    job = shipped(folder)
+    process = job.start()
+    job.until_held()
+    first = job.agent()
+    until(lambda: packs(job) > 0)
+    os.kill(first, signal.SIGKILL)
+    node = job.run / "nodes" / f"{node_id()}.json"
+    until(lambda: json.loads(node.read_text())["pid"] != first)
+    assert said_by_us(finish(job, process)) == []
+    path = fetch(url_of(job))
+    assert job.wrong(path) == {}
+    replaced = [p["target"] for p in rltrace.open_run(path).problems if p["what"] != "no-gpu"]
+    assert replaced == [str(first)]
+
+
+def test_what_an_agent_that_is_killed_at_the_end_leaves_is_shipped_by_hand(folder: Path) -> None:
+    """There is nobody to start another one: what is missing is said."""
     job = shipped(folder)
     process = job.start()
     job.until_held()
     agent = job.agent()
     until(lambda: packs(job) > 0)
+    process.send_signal(signal.SIGSTOP)  # wrap, until the job has ended
     os.kill(agent, signal.SIGKILL)
     until(lambda: not alive(agent))
+    job.go()
+    until(lambda: not alive(int(read_run_json(str(job.run))["command_pid"])))
+    process.send_signal(signal.SIGCONT)
     errors = finish(job, process)
     assert re.search(r"this node is not shipped: .* `rltrace ship run`", errors), errors
     ship = [*RLTRACE, "ship", "run"]

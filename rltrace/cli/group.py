@@ -7,19 +7,27 @@ import re
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
+from traceback import extract_tb
 from typing import Any, NoReturn
 
 import click
 
+from rltrace import __version__
 from rltrace.cli import output
 from rltrace.trace.errors import (
     INTERRUPTED,
     NO_MEMORY,
+    OUR_MISTAKE,
     UNREADABLE,
     WRONG_USAGE,
     RltraceError,
 )
 from rltrace.trace.printable import visible
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+_TRACEBACK = "RLTRACE_TRACEBACK"
+"""A variable that has a mistake of ours shown whole."""
 
 _DUCKDB_INTERRUPTED = "Query interrupted"
 """What DuckDB makes of Ctrl-C while it works."""
@@ -81,9 +89,11 @@ class Commands(click.Group):
                 sys.exit(0)
             _fail(_of_file(error), UNREADABLE)
         except Exception as error:
-            if (said := _of_duckdb(error)) is None:
+            if (said := _of_duckdb(error)) is not None:
+                _fail(str(said), said.exit_code)
+            if os.environ.get(_TRACEBACK):
                 raise
-            _fail(str(said), said.exit_code)
+            _fail(_of_ours(error), OUR_MISTAKE)
         sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -109,6 +119,16 @@ def _of_duckdb(error: Exception) -> RltraceError | None:
     from rltrace.trace.refused import failed, first_line
 
     return failed(error) or RltraceError(f"the run cannot be told: {first_line(error)}")
+
+
+def _of_ours(error: Exception) -> str:
+    """What is said of a mistake of rltrace's own: what and where it was, and what helps."""
+    *_, frame = (f for f in extract_tb(error.__traceback__) if _PACKAGE in Path(f.filename).parents)
+    where = f"{Path(frame.filename).relative_to(_PACKAGE.parent)}:{frame.lineno}"
+    return (
+        f"this is a mistake in rltrace {__version__} ({type(error).__name__} at {where}), or its "
+        f"files were changed: please report it with what `{_TRACEBACK}=1` shows"
+    )
 
 
 def _of_file(error: OSError) -> str:

@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rltrace.hooks.apart import made_here
 from rltrace.hooks.boot import (
@@ -30,6 +30,7 @@ from rltrace.hooks.boot import (
 )
 from rltrace.hooks.doses import Design
 from rltrace.hooks.hook import Hook, split_target, stage_code
+from rltrace.hooks.telling import describe
 from rltrace.plugins import REPLACEMENTS
 from rltrace.run.agent_keeper import AgentKeeper
 from rltrace.run.child import run_child
@@ -123,13 +124,56 @@ def wrap(
         return _run(program, command, traced_environment(outer, hooks) | _replaced(sync), None)
     if runs_url:
         make_folder(runs_url)
+    asked = (probe, live, log_steps, sync, runs_url, max_bytes, sampled, capture_tokens)
+    try:
+        begun = _begin(command, out, hooks, *asked)
+    except RltraceError:
+        raise
+    except Exception as error:  # a mistake of ours: the job comes first
+        _say(f"cannot trace this job ({describe(error)}); it runs untraced")
+        begun = None
+    if begun is None:
+        return _run(program, command, dict(os.environ), None)
+    shown = os.path.relpath(begun.run_dir)
+    code = _run(program, command, begun.environment, begun.run_dir, begun.steps)
+    try:
+        if begun.steps is not None:
+            begun.steps.finish()
+        _finish(begun.run_dir, code, shown, out, hooks)
+    except Exception as error:  # what is the job's stands already
+        _say(f"{shown} may not be complete ({describe(error)})")
+    return code
+
+
+class _Begun(NamedTuple):
+    """A run that a command is about to be traced into."""
+
+    run_dir: Path
+    environment: dict[str, str]
+    steps: EachStep | None
+
+
+def _begin(
+    command: list[str],
+    out: Path | None,
+    hooks: Sequence[str],
+    probe: Design | None,
+    live: bool,
+    log_steps: bool,
+    sync: bool,
+    runs_url: str | None,
+    max_bytes: int | None,
+    sampled: float | None,
+    capture_tokens: bool,
+) -> _Begun | None:
+    """Makes the run, starts its agent, and says what is asked for in the environment; None where
+    there is no place to record into, which is said."""
     run_dir = _make_run(
         command, out, hooks, probe, sync, runs_url, max_bytes, sampled, capture_tokens
     )
     if run_dir is None:
-        return _run(program, command, dict(os.environ), None)
+        return None
     start_agent(run_dir)
-    shown = os.path.relpath(run_dir)
     environment = traced_environment(str(run_dir), hooks)
     for name in _OWN_VARIABLES:
         environment.pop(name, None)  # an outer run's
@@ -150,12 +194,7 @@ def wrap(
         environment[SEGMENT_VARIABLE] = str(segment_bytes(max_bytes))
     if log_steps:
         environment[LOG_STEPS_VARIABLE] = "1"
-    steps = _each_step(run_dir, live, log_steps)
-    code = _run(program, command, environment, run_dir, steps)
-    if steps is not None:
-        steps.finish()
-    _finish(run_dir, code, shown, out, hooks)
-    return code
+    return _Begun(run_dir, environment, _each_step(run_dir, live, log_steps))
 
 
 def _replaced(sync: bool) -> dict[str, str]:

@@ -7,6 +7,8 @@ ANSWER_IS_NO = 1
 WRONG_USAGE = 2
 CANNOT_TELL = 3
 UNREADABLE = 4
+OUR_MISTAKE = 70
+"""As `sysexits.h` has it: none of the answers, so that no build takes it for one."""
 INTERRUPTED = 128 + 2
 """What a shell says of a program that Ctrl-C ended."""
 

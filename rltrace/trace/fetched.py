@@ -19,6 +19,7 @@ from typing import Any
 from rltrace.trace.alone import alone
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.liveness import is_brought
+from rltrace.trace.own_files import read_own
 from rltrace.trace.packs import MOST_PACKED_BYTES, NotAPack, apply, unpack
 from rltrace.trace.reach import SHIPPED
 from rltrace.trace.run_dir import (
@@ -259,7 +260,7 @@ def _not_whole(
 def _read_told(path: Path) -> dict[str, Any]:
     """What a file says of a node, a process or this folder; nothing where it cannot be read."""
     try:
-        told = parsed(path.read_text("utf-8"))
+        told = parsed(read_own(path))
     except (OSError, ValueError):
         return {}
     return told if isinstance(told, dict) else {}

@@ -62,6 +62,32 @@ def test_what_changed_is_shipped_and_nothing_else(tmp_path: Path, url: str) -> N
     assert before == [path.stat().st_mtime_ns for path in sorted((here / "spans").iterdir())]
 
 
+def test_of_a_run_of_somebody_else_s_only_its_own_files_are_shipped(tmp_path: Path) -> None:
+    """A link may lead to anything that this user can read, and a pipe is waited for."""
+    run, outside = tmp_path / "run", tmp_path / "outside"
+    recorded(run)
+    outside.mkdir()
+    (outside / "mine.json").write_text('{"mine": 1}')
+    (run / "ends").rmdir()
+    (run / "ends").symlink_to(outside)
+    (run / "process" / "mine.json").symlink_to(outside / "mine.json")
+    (run / "shipping").mkdir()
+    for name in ("nodes/x.json", "shipping/x.pages", "process/y.json", "fetched.json"):
+        os.mkfifo(run / name)
+    words = [sys.executable, "-m", "rltrace", "ship", str(run), f"file://{tmp_path}/there"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 0, done.stderr
+    shipped = [unpack(path.read_bytes()) for path in tmp_path.glob("there/*/packs/*")]
+    assert shipped
+    assert not [piece.path for pieces in shipped for piece in pieces if b"mine" in piece.data]
+
+    (run / "shipping").rename(tmp_path / "elsewhere")
+    (run / "shipping").symlink_to(tmp_path / "elsewhere")
+    done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
+    assert "it is a link" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
 def test_what_comes_while_the_store_is_away_is_shipped_when_it_is_back(tmp_path: Path) -> None:
     url, run, there = f"file://{tmp_path}/there/run", tmp_path / "run", tmp_path / "there"
     recorder = recorded(run)

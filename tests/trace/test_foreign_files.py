@@ -173,6 +173,14 @@ def test_compacting_deletes_nothing_where_a_link_leads(tmp_path: Path) -> None:
     assert [path.name for path in outside.iterdir()] == ["deeper"]
 
 
+def test_compacting_waits_for_no_pipe(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(FIXTURE, run)
+    os.mkfifo(run / "fetched.json")
+    words = [sys.executable, "-m", "rltrace", "compact", str(run)]
+    subprocess.run(words, capture_output=True, timeout=30, check=True)
+
+
 def test_a_compacted_table_that_is_none_is_said_in_a_sentence(tmp_path: Path) -> None:
     whole = tmp_path / "whole"
     shutil.copytree(FIXTURE, whole)

@@ -60,5 +60,5 @@ def otlp(
 def _header(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
-        raise RltraceError(f"--header {text}: write it as NAME=VALUE", WRONG_USAGE)
+        raise RltraceError("--header is written as NAME=VALUE", WRONG_USAGE)  # it may be a secret
     return name.strip(), value

@@ -327,6 +327,10 @@ def test_what_is_nested_too_deep_is_no_reason_to_fail(tmp_path: Path, url: str) 
     [
         ("runs", "no URL"),
         ("s3://key:secret@bucket/runs", "credentials"),
+        ("https://me:secret@host/runs", "credentials"),
+        ("https://secret@host/runs", "credentials"),
+        ("memory://me:secret@x", "credentials"),
+        ("s3://[secret", "no URL"),
         ("nosuch://bucket/runs", "no filesystem is known"),
         ("dropbox://runs", "dropbox"),
         ("http://host/runs", "http:// is for reading"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rltrace.cli.manual import command
-from rltrace.cli.options import JSON, RUN, print_json, reads_steps_of_a_run, say
+from rltrace.cli.options import JSON, RUN, beside_rows, print_json, reads_steps_of_a_run, say
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def timeline(
         raise RltraceError("--no-browser goes with --open", WRONG_USAGE)
     folder = serving.interface() if opens else None
     profiles = [torch_profile.read(f) for p in profiled for f in torch_profile.files_of(p)]
-    path = output if output is not None else run.path / "timeline.pftrace.gz"
+    path = output if output is not None else beside_rows(run, "timeline.pftrace.gz")
     counts = perfetto.write(run, path, findings.find(run), profiles)
     if as_json:
         print_json({"path": str(path), "slices": counts.slices, **asdict(counts)})

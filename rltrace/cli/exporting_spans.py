@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rltrace.cli.manual import command
-from rltrace.cli.options import JSON, RUN, print_json, reads_steps_of_a_run, say
+from rltrace.cli.options import JSON, RUN, beside_rows, print_json, reads_steps_of_a_run, say
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def otlp(
     if endpoint is not None:
         where, exported = send(run, endpoint, dict(map(_header, headers)))
     else:
-        path = output if output is not None else run.path / "spans.otlp.jsonl"
+        path = output if output is not None else beside_rows(run, "spans.otlp.jsonl")
         where, exported = str(path), write(run, path)
     if as_json:
         by_table = dict(exported.spans)
@@ -60,5 +60,5 @@ def otlp(
 def _header(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
-        raise RltraceError(f"--header {text}: write it as NAME=VALUE", WRONG_USAGE)
+        raise RltraceError("--header is written as NAME=VALUE", WRONG_USAGE)  # it may be a secret
     return name.strip(), value

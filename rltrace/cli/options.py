@@ -14,7 +14,7 @@ import click
 import rltrace
 from rltrace.cli import completing
 from rltrace.cli.memory import reuse_freed
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import UNREADABLE, WRONG_USAGE, RltraceError
 from rltrace.trace.printable import visible
 
 if TYPE_CHECKING:
@@ -108,6 +108,18 @@ def narrow_to(run: Run, steps: str | None, last: int | None) -> None:
     if steps is not None and last is not None:
         raise RltraceError("give one of --steps and --last", WRONG_USAGE)
     narrow(run, Asked(newest=last) if steps is None else asked_steps(steps))
+
+
+def beside_rows(run: Run, name: str) -> Path:
+    """Where a command writes that was told no place: a file of that name in the run. Errors:
+    `RltraceError` where a link stands there, which somebody else may have made."""
+    from rltrace.trace.own_files import is_elsewhere
+
+    path = run.path / name
+    if is_elsewhere(path):
+        said = f"{path} is a link to another place: choose the place to write to with -o"
+        raise RltraceError(said, UNREADABLE)
+    return path
 
 
 def one_form(asked: dict[str, bool]) -> None:

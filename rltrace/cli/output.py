@@ -6,8 +6,9 @@ import codecs
 import errno
 import io
 import os
+import re
 import sys
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,6 +22,7 @@ _PLAIN = dict(
 )
 """What stands for our own signs where the encoding has none; one for one, so that columns stand."""
 
+_COMMAND = re.compile(r"(?m)^(\s*):(?=:)|#(?=#\[)")
 _HANDLER = "rltrace-plain"
 
 
@@ -46,13 +48,35 @@ def console() -> Console:
     """Where tables and reports are printed."""
     from rich.console import Console
 
+    file = _Uncommanding(sys.stdout) if os.environ.get("GITHUB_ACTIONS") == "true" else None
+
     class Screen(Console):
         """A console that leaves a closed pipe to `Commands`, as everything else that is printed."""
 
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
-    return Screen()
+    return Screen(file=cast("IO[str] | None", file))
+
+
+class _Uncommanding:
+    """What is printed for people to the log of GitHub's, which obeys lines that begin with `::` and
+    what follows `##[`: words of a job's might, and are written out."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def write(self, text: str) -> int:
+        """Writes whole lines."""
+        self._file.write(_COMMAND.sub(_written_out, text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+def _written_out(found: re.Match[str]) -> str:
+    return f"{found[1] or ''}\\x{ord(found[0][-1]):02x}"
 
 
 def _plain(error: UnicodeError) -> tuple[str | bytes, int]:

@@ -12,8 +12,13 @@ from rltrace.report.sections import sections
 from rltrace.trace.printable import visible
 
 _MARKUP = re.compile(r"[\\`*_\[\]]|~(?=~)|(?<=~)~")
-_BLOCK = re.compile(r"^( *(?:[0-9]+(?=[.)]))?)([#>=]|-(?=-)|[-+.)](?= |$))")
-"""What begins a heading, a quotation or a list at the start of a line."""
+_BLOCK = re.compile(r"^( *(?:[0-9]+(?=[.)]))?)([#>=]|-(?=-)|:(?=:)|[-+.)](?= |$))")
+"""What begins a heading, a quotation or a list at the start of a line, or a command to GitHub."""
+_LINK = re.compile(r"(?i)(?<=[a-z]):(?=//)|(?<=www)\.|(?<=mailto):|(?<=xmpp):")
+_AT = re.compile(r"@(?=[\w-])")
+_NOTHING = "<!-- -->"
+"""What parts a name from its sign: GitHub makes links of people's and teams', escaped or not, and
+of addresses."""
 
 
 def render(summary: Summary, own_figures: bool = False) -> str:
@@ -66,7 +71,8 @@ def _row(cells: tuple[str, ...]) -> str:
 def _plain(text: str) -> str:
     """Text on one line in which nothing is taken for markup: symbols such as τ_R hold an
     underscore, and a job calls things what it likes."""
-    return _MARKUP.sub(r"\\\g<0>", visible(text).replace("&", "&amp;").replace("<", "&lt;"))
+    shown = _MARKUP.sub(r"\\\g<0>", visible(text).replace("&", "&amp;").replace("<", "&lt;"))
+    return _AT.sub(f"@{_NOTHING}", _LINK.sub(r"\\\g<0>", shown))
 
 
 def _line(text: str) -> str:

@@ -23,6 +23,7 @@ from rltrace.report.whole_file import whole_file
 from rltrace.trace.processes import Process
 from rltrace.trace.run import Run
 from rltrace.trace.schema import REWARDS, SPANS, SYNCS, TABLES, TRAJECTORIES, USES, Table
+from rltrace.trace.stated import whole_text
 
 SCOPE = "rltrace"
 """Name of the instrumentation scope of what is exported here."""
@@ -101,7 +102,7 @@ class _Places:
     """Which trace a row belongs to, and under which span."""
 
     def __init__(self, run: Run) -> None:
-        self._run = blake2b(str(run.meta.get("id", run.path.name)).encode(), digest_size=7)
+        self._run = blake2b(whole_text(run.meta.get("id") or run.path.name).encode(), digest_size=7)
         query = "SELECT start_ns, step, process FROM steps WHERE end_ns IS NOT NULL ORDER BY ALL"
         steps = run.sql(query).fetchall()
         self._begins = [start for start, _, _ in steps]

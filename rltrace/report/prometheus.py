@@ -20,6 +20,7 @@ from rltrace.analysis.meters.of_run import RunMeters
 from rltrace.analysis.untold_stages import ROWS_OF
 from rltrace.report.prometheus_metrics import METRICS, READINGS, Metric
 from rltrace.trace.sampled import sampled_share
+from rltrace.trace.stated import whole_text
 from rltrace.trace.vocabulary import Stage, word
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -199,7 +200,7 @@ def _written(metric: Metric, labels: Labels, more: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+    return whole_text(text).replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 
 
 def _number(value: float) -> str:

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from rltrace.report.otlp import Exported, requests
 from rltrace.trace.errors import ANSWER_IS_NO, UNREADABLE, WRONG_USAGE, RltraceError
+from rltrace.trace.redacted import redacted
 from rltrace.trace.run import Run
 from rltrace.trace.texts import parsed
 
@@ -41,8 +42,17 @@ def send(run: Run, endpoint: str, headers: Mapping[str, str]) -> tuple[str, Expo
     return sender.url, exported
 
 
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Whoever answers may not have the headers, a token among them, sent to another place; and of
+    what is posted nothing arrives there."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """No request: the answer is an error then."""
+
+
 class _Sender:
-    """Posts requests to a collector; `rejected` are the spans that it did not take, `said` why."""
+    """Posts requests to a collector; `url` is where to, without what looks like a secret,
+    `rejected` are the spans that it did not take, `said` why."""
 
     def __init__(self, endpoint: str, headers: Mapping[str, str]) -> None:
         try:
@@ -52,9 +62,14 @@ class _Sender:
         if parts.scheme not in ("http", "https") or not parts.netloc:
             message = f"--endpoint {endpoint}: give a URL, e.g. http://127.0.0.1:4318"
             raise RltraceError(message, WRONG_USAGE)
+        if "@" in parts.netloc:
+            said = "--endpoint holds credentials: give them with --header Authorization=..."
+            raise RltraceError(said, WRONG_USAGE)
         path = parts.path.rstrip("/")
         path = path if path.endswith(_PATH) else path + _PATH
-        self.url = parts._replace(path=path).geturl()
+        self._url = parts._replace(path=path).geturl()
+        self.url = redacted([self._url])[0]
+        self._opener = urllib.request.build_opener(_NoRedirects)
         self.rejected = 0
         self.said = ""
         self._headers = {
@@ -68,14 +83,16 @@ class _Sender:
         cannot be reached or refuses."""
         body = gzip.compress(json.dumps(request, allow_nan=False).encode(), 1)
         for left in reversed(range(_TRIES)):
-            post = urllib.request.Request(self.url, body, self._headers, method="POST")
+            post = urllib.request.Request(self._url, body, self._headers, method="POST")
             try:
-                with urllib.request.urlopen(post, timeout=_TIMEOUT_S) as answer:
+                with self._opener.open(post, timeout=_TIMEOUT_S) as answer:
                     self._partly(answer.read(_MOST_SAID_BYTES))
                 return
             except urllib.error.HTTPError as error:
                 if error.code not in _LATER or not left:
                     said = error.read(500).decode("utf-8", "replace").strip()
+                    if elsewhere := error.headers.get("Location"):
+                        said = f"what is asked for is at {redacted([elsewhere])[0]}"
                     message = f"{self.url} answered {error.code} {error.reason}: {said}".rstrip(
                         ": "
                     )

@@ -14,7 +14,7 @@ from rltrace.trace.errors import RltraceError
 from rltrace.trace.manifest import Manifest
 from rltrace.trace.real_times import of_real_times
 from rltrace.trace.schema import TABLES, WIDTH_BYTES, Column
-from rltrace.trace.sources import PROCESS, check_stated
+from rltrace.trace.sources import PROCESS, check_stated, names_in, unreadable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,13 +47,18 @@ def table_columns(
 
 def name_texts(manifest: Manifest) -> list[str]:
     """The text of each name id. Errors: as `table_columns`."""
-    rows = _read(manifest.names)
+    import duckdb
+
     try:
-        texts = dict(zip(rows["id"].to_pylist(), rows["text"].to_pylist(), strict=True))
-        names = [str(texts[number]) for number in range(rows.num_rows)]  # no gaps, none twice
-    except (KeyError, TypeError):
+        with duckdb.connect() as database:
+            rows = database.execute(names_in(database, manifest.names)).fetchall()
+    except duckdb.Error as error:
+        raise unreadable(manifest.names, error) from None
+    texts = dict(rows)
+    try:
+        return [str(texts[number]) for number in range(len(rows))]  # no gaps, none twice
+    except KeyError:
         raise RltraceError(f"{manifest.names} holds no names") from None
-    return names
 
 
 def _values(stored: pa.ChunkedArray, column: Column) -> NDArray[Any]:
@@ -74,7 +79,7 @@ def _read(*paths: Path) -> Any:
 
     try:
         check_stated(sum(map(_stated_rows, paths)), paths)
-        return parquet.read_table(list(paths))
+        return parquet.read_table(list(paths), partitioning=None)
     except (OSError, ArrowException) as error:
         raise RltraceError(f"{paths[0]} cannot be read: {error}") from None
 

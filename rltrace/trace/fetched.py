@@ -19,7 +19,8 @@ from typing import Any
 from rltrace.trace.alone import alone
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.liveness import is_brought
-from rltrace.trace.packs import MOST_PACKED_BYTES, NotAPack, apply, unpack
+from rltrace.trace.own_files import MOST_TEXT_BYTES, read_own
+from rltrace.trace.packs import MOST_FILE_BYTES, MOST_PACKED_BYTES, NotAPack, apply, unpack
 from rltrace.trace.reach import SHIPPED
 from rltrace.trace.run_dir import (
     DROPPED,
@@ -36,6 +37,7 @@ from rltrace.trace.run_dir import (
     folder_of_runs,
     write_json,
 )
+from rltrace.trace.schema import TABLES
 from rltrace.trace.store import PACKS, PackName, Store, has_run, parse_pack_name, unreached
 from rltrace.trace.texts import parsed
 
@@ -47,6 +49,7 @@ _MERGED_MEANWHILE = 5  # times that the agent merges packs while they are read
 _COMING_S = 60.0  # after its end, what a run has not shipped is on its way
 _WAIT_S, _WAIT_EVERY_S = 10.0, 1.0  # for that, which most often takes a few seconds
 _NAMED = 5  # processes of a node that is told of
+_MOST_PARQUET_BYTES = 16 << 30
 _PLAIN = (*FOLDERS, DROPPED, PARQUET)
 
 Tell = Callable[[int, int], None]
@@ -216,22 +219,36 @@ def _bring_files(
     by batches, and is filled in between."""
     before: dict[str, int] = known.setdefault("files", {})
     found = {n: size for n, size in store.sizes(deep=True).items() if _is_plain(n)}
+    long = [n for n, size in found.items() if size > _most_bytes(n)]
+    for name in long:
+        del found[name]
     new = {n: size for n, size in found.items() if before.get(n) != size or n.endswith(".json")}
     of_bytes, done_bytes = sum(new.values()), 0
     for name, size in new.items():
         path = folder / name
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         store.copy(name, str(path))
         before[name] = size
         done_bytes += size
         tell(done_bytes, of_bytes)
     _write_known(folder, known)
-    return []
+    said = "larger than any that rltrace writes: not brought"
+    return [{"what": "unreadable-file", "target": name, "detail": said} for name in long]
 
 
 def _is_plain(name: str) -> bool:
-    parts = name.split("/")
-    return len(parts) == 2 and parts[0] in _PLAIN and not parts[1].startswith(".")
+    """Whether a run has such a file: in one of its folders, or in that of a compacted table."""
+    *folders, file = name.split("/")
+    of_table = len(folders) == 2 and folders[0] == PARQUET and folders[1] in TABLES
+    return not file.startswith(".") and (of_table or (len(folders) == 1 and folders[0] in _PLAIN))
+
+
+def _most_bytes(name: str) -> int:
+    """How large a file is that is brought: one that is not read would only fill the disk here."""
+    folder = name.partition("/")[0]
+    if folder == PARQUET:
+        return _MOST_PARQUET_BYTES
+    return MOST_FILE_BYTES if folder in TABLES else MOST_TEXT_BYTES
 
 
 def _not_whole(
@@ -259,7 +276,7 @@ def _not_whole(
 def _read_told(path: Path) -> dict[str, Any]:
     """What a file says of a node, a process or this folder; nothing where it cannot be read."""
     try:
-        told = parsed(path.read_text("utf-8"))
+        told = parsed(read_own(path))
     except (OSError, ValueError):
         return {}
     return told if isinstance(told, dict) else {}

@@ -29,12 +29,18 @@ def follows_links() -> bool:
     return os.environ.get(FOLLOW_VARIABLE) == "1"
 
 
+def is_elsewhere(path: str | Path) -> bool:
+    """Whether a file or folder of a run is a link that is not followed: what is written or deleted
+    there would not be the run's."""
+    return os.path.islink(path) and not follows_links()
+
+
 def own_files(folder: str | Path, suffix: str = "") -> tuple[list[Path], list[Path]]:
     """What lies in a run's folder and ends in `suffix`, by name: plain files, and what is none.
     Both are empty where there is no folder; one that is a link is none itself."""
-    follow = follows_links()
-    if not follow and os.path.islink(folder):
+    if is_elsewhere(folder):
         return [], [Path(folder)]
+    follow = follows_links()
     plain: list[Path] = []
     others: list[Path] = []
     try:

@@ -23,10 +23,11 @@ from rltrace.trace.texts import parsed
 
 MOST_PACKED_BYTES = 64 << 20
 """Of a pack as it is stored, and as long as the pieces in it may be together."""
+MOST_FILE_BYTES = 1 << 30
+"""Of a file of rows; a segment has some 64 MB."""
 
 _MAGIC = b"RLTPACK1"
 _DIGEST_BYTES = 16
-_MOST_FILE_BYTES = 1 << 30  # a segment has some 64 MB
 _LEVEL = 1  # most of what is shipped is space not used yet, which any level makes nothing of
 _NAME = re.compile(r"(?!\.)[A-Za-z0-9_.~-]{1,200}")
 _REPLACED = (PROCESS,)
@@ -114,7 +115,7 @@ def _checked(piece: Piece, size: object) -> Piece:
     folder, slash, name = piece.path.partition("/")
     if folder not in (*_REPLACED, *_GROWING) or not slash or not _NAME.fullmatch(name):
         raise NotAPack(f"no run has a file {piece.path!r}")
-    if len(piece.data) != size or piece.offset < 0 or piece.offset + size > _MOST_FILE_BYTES:
+    if len(piece.data) != size or piece.offset < 0 or piece.offset + size > MOST_FILE_BYTES:
         raise NotAPack(f"a piece of {piece.path} is not as long as it says")
     return piece
 

@@ -33,6 +33,7 @@ from rltrace.trace.manifest import (
     segment_bytes,
     segment_files,
 )
+from rltrace.trace.own_files import is_elsewhere
 from rltrace.trace.run_dir import PARQUET, write_json
 from rltrace.trace.schema import SCHEMA_VERSION, TABLES
 
@@ -63,9 +64,11 @@ def compact(
     """Writes the Parquet files of a run; the segments stay. `progress` is told each table's name. A
     part has rows of about `part_bytes`. A run of which all is compacted is left as it is; one that
     somebody compacts at this moment is waited for. Errors: `RltraceError` when the disk is full,
-    which leaves none of them there, or segments that were compacted are gone and others have
-    come."""
+    which leaves none of them there, its folder is a link, or segments that were compacted are gone
+    and others have come."""
     folder = run.path / PARQUET
+    if is_elsewhere(folder):  # what lies there would be deleted
+        raise RltraceError(f"{run.path} is not compacted: {folder} is a link to another place")
     try:
         with alone(run.path):
             return _compacted(run, folder, progress, part_bytes)
@@ -97,7 +100,7 @@ def _compacted(
     folder.mkdir(exist_ok=True)
     (folder / MANIFEST_FILE).unlink(missing_ok=True)  # from here on the segments are read
     for old in folder.iterdir():
-        shutil.rmtree(old) if old.is_dir() else old.unlink()
+        shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
     try:
         said = _written(run.path, folder, ended, progress, part_bytes)
         write_json(str(folder / MANIFEST_FILE), said)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rltrace.trace.alignment import NodeClock
+from rltrace.trace.stated import whole_text
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,5 @@ def described(
 
 
 def _text(value: object) -> str | None:
-    """What a job says of itself, as text that every table takes: half a surrogate pair becomes its
-    escape."""
-    if value is None:
-        return None
-    return str(value).encode("utf-8", "backslashreplace").decode()
+    """What a job says of itself, as text that every table takes."""
+    return None if value is None else whole_text(str(value))

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.processes import Process
-from rltrace.trace.schema import Column
-from rltrace.trace.sources import check_columns, check_rows, parquet_of, unreadable
+from rltrace.trace.sources import names_in, unreadable
 
 if TYPE_CHECKING:
     import duckdb
@@ -55,10 +54,7 @@ def publish_compacted_names(database: duckdb.DuckDBPyConnection, path: Path) -> 
     import duckdb
 
     try:
-        check_rows(database, [path])
-        check_columns(database, [path], (Column("id", "i"),))
-        source = f"SELECT id::INT AS id, text::VARCHAR AS text FROM {parquet_of([path])}"
-        database.execute(f"CREATE OR REPLACE VIEW names AS {source}")
+        database.execute(f"CREATE OR REPLACE VIEW names AS {names_in(database, path)}")
         if database.execute(_ODD_NAMES).fetchall():
             raise RltraceError(f"{path} holds no names")
     except duckdb.Error as error:

@@ -20,6 +20,8 @@ _COLUMN = re.compile(
 _IO = "IO Error: "
 _SPILLED = re.compile(r"\.tmp\b|temp_directory|create directory|No space left|disk full", re.I)
 """How DuckDB says that there is no room for what does not fit into memory."""
+_EXTENSION = re.compile(r"install the required extension '(\w+)")
+"""How DuckDB says that a query needs an extension, which it may not install."""
 _NO_FILES = "No files found"
 NO_ROOM = (
     "this takes more memory than there is, and the working directory has no room for the rest: ask "
@@ -62,9 +64,12 @@ def refused(error: duckdb.Error, query: str, database: duckdb.DuckDBPyConnection
     where it asks for another, and else the tables."""
     import duckdb
 
+    said = first_line(error)
+    if (needed := _EXTENSION.search(said)) is not None:
+        message = f"a query loads no extension, and this one needs {needed[1]!r}"
+        return RltraceError(message, WRONG_USAGE)
     if (instead := failed(error)) is not None:
         return instead
-    said = first_line(error)
     if isinstance(error, duckdb.PermissionException):
         said = said.partition(": ")[2].partition(" - ")[0]
         message = f"a query reads the tables of its run and nothing else: {said}"

@@ -6,6 +6,7 @@ is first asked for; a compacted run is read from its Parquet files and nothing i
 
 from __future__ import annotations
 
+import os
 import re
 import weakref
 from collections import Counter
@@ -306,6 +307,8 @@ class Run:
         import duckdb
 
         database = duckdb.connect()
+        # What spills goes where queries can read (`lock`): a name that leads nowhere else.
+        database.execute(f"SET temp_directory = '.tmp-{os.urandom(8).hex()}'")
         database.execute("SET enable_progress_bar = false")  # it goes to where the answer goes
         with suppress(duckdb.Error):  # what a question of a long run has freed is given back soon
             database.execute("SET allocator_background_threads = true")

@@ -60,6 +60,8 @@ had no room for a line among the problems."""
 
 FOLDERS = (PROCESS, NAMES, PROBLEMS, ENDS, CLOCKS, NODES, *TABLES)
 
+_SHOWN = ("id", "node", "host", "framework", "framework_version", "rltrace_version")
+"""Texts that are shown and handed on, and that nothing is opened or run by."""
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 _CANNOT_LINK = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EACCES}
 
@@ -192,9 +194,10 @@ def folder_of_runs(where: str, runs: list[str]) -> str:
 def read_described(path: str) -> dict[str, Any]:
     """As `read_run_json`, of a run that this rltrace can read, without what is of another kind than
     it should be. Errors: RltraceError also for one that states no schema or a newer one."""
-    from rltrace.trace.stated import RUN, fitting
+    from rltrace.trace.stated import RUN, fitting, whole_text
 
     told, _ = fitting(read_run_json(path), RUN)
+    told.update((key, whole_text(told[key])) for key in _SHOWN if told.get(key) is not None)
     version = told.get("schema_version")
     if not isinstance(version, int):
         raise RltraceError(f"{path}/{RUN_FILE} states no schema version: no run")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rltrace.trace.errors import RltraceError
+from rltrace.trace.own_files import MOST_TEXT_BYTES
 from rltrace.trace.real_times import EVER_NS
 from rltrace.trace.schema import Column
 
@@ -28,6 +29,7 @@ PROCESS = Column("process", "i")
 
 _GLOB = re.compile(r"([*?\[])")
 _STORED = {"b": "INT32", "i": "INT32", "q": "INT64", "f": "FLOAT", "d": "DOUBLE"}
+_TEXT = ("BYTE_ARRAY", "UTF8")
 _SIGNED = ("INT_8", "INT_16", "INT_32", "INT_64")
 
 
@@ -107,9 +109,26 @@ def check_columns(
             raise RltraceError(f"{file} is no table of rltrace: {name} has another type")
 
 
+def names_in(database: duckdb.DuckDBPyConnection, path: Path) -> str:
+    """A query of the `id` and the `text` of each name in a file. Errors: `RltraceError` for one
+    that holds something else, or more than the texts of a run are: what stands in a file once can
+    be in all of its rows; duckdb.Error for what is no Parquet."""
+    check_rows(database, [path])
+    check_columns(database, [path], [Column("id", "i")])
+    texts = f"FROM parquet_schema([{_listed([path])}]) WHERE name = 'text'"
+    if database.execute(f"SELECT type, converted_type {texts}").fetchall() != [_TEXT]:
+        raise RltraceError(f"{path} is no table of rltrace: text has another type")
+    names = parquet_of([path])
+    held = database.execute(f"SELECT sum(strlen(text)) FROM {names}").fetchall()[0][0]
+    if (held or 0) > MOST_TEXT_BYTES:
+        said = f"its texts are longer than {MOST_TEXT_BYTES >> 20} MiB"
+        raise RltraceError(f"{path} is no table of rltrace: {said}")
+    return f"SELECT id::INT AS id, text FROM {names}"
+
+
 def parquet_of(paths: Iterable[Path]) -> str:
-    """The rows of Parquet files, one after the other."""
-    return f"read_parquet([{_listed(paths)}])"
+    """The rows of Parquet files, one after the other. A folder called `step=5` is no column."""
+    return f"read_parquet([{_listed(paths)}], hive_partitioning = false)"
 
 
 def pattern_of(path: Path) -> Path:

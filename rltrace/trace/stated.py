@@ -19,6 +19,12 @@ def is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and -_MOST < value < _MOST
 
 
+def whole_text(text: str) -> str:
+    """A text that every encoding takes: half a surrogate pair, as of a file's name that is none,
+    becomes its escape."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def _is_text(value: object) -> bool:
     return isinstance(value, str)
 

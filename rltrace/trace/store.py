@@ -61,15 +61,26 @@ def check_url(url: str) -> str:
     if not is_url(url):
         message = f"{url} is no URL: give one such as s3://bucket/runs or file:///mnt/runs"
         raise RltraceError(message, WRONG_USAGE)
+    refuse_credentials(url)
     parts = urlsplit(url)
-    if parts.password or (parts.username and parts.scheme.startswith("s3")):
-        said = "the URL holds credentials, and it is kept with the run: leave them out"
-        raise RltraceError(f"{said}; {_CREDENTIALS}", WRONG_USAGE)
     if not (parts.netloc or parts.path.strip("/")):
         message = f"{url} names no folder: give one such as s3://bucket/runs or file:///mnt/runs"
         raise RltraceError(message, WRONG_USAGE)
     _check_installed(url, parts.scheme)
     return f"{parts.scheme}{url[len(parts.scheme) :]}".rstrip("/")  # fsspec knows none in capitals
+
+
+def refuse_credentials(url: str) -> None:
+    """Errors: `RltraceError`, which does not repeat it, for a URL that holds a password, or a key
+    in the place of a user (elsewhere that is a container or the name of an account), and for what
+    is no URL."""
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise RltraceError(f"this is no URL: {error}", WRONG_USAGE) from None
+    if parts.password or (parts.username and parts.scheme.startswith(("s3", "http"))):
+        said = "the URL holds credentials, and it is kept with the run: leave them out"
+        raise RltraceError(f"{said}; {_CREDENTIALS}", WRONG_USAGE)
 
 
 def _check_installed(url: str, protocol: str) -> None:

@@ -41,7 +41,8 @@ def written(path: str | Path) -> Iterator[BinaryIO]:
 def _replaced(path: Path) -> Iterator[BinaryIO]:
     part = path.with_name(path.name + ".part")
     try:
-        with part.open("wb") as file:
+        part.unlink(missing_ok=True)  # of one that was killed; a link would be written through
+        with part.open("xb") as file:
             with suppress(OSError):  # a new file; or another user's, who lets this one write it
                 os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
             yield file

@@ -77,6 +77,26 @@ def test_json_is_exact_and_harmless(run: Path) -> None:
     assert "é" in written
 
 
+def test_what_a_job_is_called_commands_nothing_in_the_log_of_a_build(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GitHub obeys lines that begin with `::`, and `##[` wherever it stands."""
+    told = json.loads((run / "run.json").read_text())
+    told["command"] = ["::stop-commands::a", "##[error]b", "long " * 30 + "::set-output name=a::b"]
+    (run / "run.json").write_text(json.dumps(told))
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    text = "SELECT '  ::error::a' AS a UNION ALL SELECT 'b ##[warning]c ::d'"
+    gate = ("gate", run, "--max", "lag.p99=0", "--github")
+    for words in (("report", run), ("info", run), ("query", run, text), gate):
+        lines = invoke(*words).output.splitlines()
+        assert len(lines) > 2, words
+        assert not [x for x in lines if x.strip().startswith("::") and words != gate], words
+        assert not [x for x in lines if "##[" in x], words
+    assert "::d" in invoke("query", run, text).output
+    monkeypatch.delenv("GITHUB_ACTIONS")
+    assert "\n::stop-commands::a" in invoke("report", run).output
+
+
 @pytest.mark.parametrize("sink", ["| true", "> /dev/full", ">&-"])
 @pytest.mark.parametrize("command", ["report", "ls", "query 'SELECT 1'"])
 def test_an_output_that_nobody_takes_is_no_traceback(run: Path, command: str, sink: str) -> None:

@@ -153,6 +153,10 @@ def test_a_query_that_is_no_text_is_wrong_usage(run: Path) -> None:
         "PREPARE p AS COPY (SELECT 1) TO '{}'",
         "VACUUM",
         "SELECT * FROM read_text('{}/../run/run.json')",
+        "UPDATE EXTENSIONS",
+        "CALL start_ui()",
+        "FROM dbgen(sf = 0)",
+        "FROM duckdb_secrets()",
     ],
 )
 def test_a_query_reads_its_run_and_nothing_else(
@@ -166,8 +170,21 @@ def test_a_query_reads_its_run_and_nothing_else(
     assert result.exit_code == 2
     assert len(result.output.strip().splitlines()) == 1
     assert "root:" not in result.output
+    assert "damaged" not in result.output
     assert sorted(tmp_path.rglob("*")) == before
     assert invoke("query", run, "SELECT count(*) FROM spans").exit_code == 0
+
+
+def test_what_is_in_the_folder_for_what_spills_is_no_query_s(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DuckDB lets queries read it, and its own name for it, .tmp, may be a link to anywhere."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".tmp").symlink_to("/etc")
+    for sql in ("FROM read_text('.tmp/passwd')", "FROM glob('.tmp/*')"):
+        result = invoke("query", run, sql)
+        assert (result.exit_code, len(result.output.splitlines())) == (2, 1), result.output
+        assert "nothing else" in result.output
 
 
 _PIVOT = "(PIVOT (SELECT 1 AS a) ON a USING count(*))"

@@ -100,6 +100,25 @@ def test_a_device_that_takes_nothing_is_a_sentence_and_stays_a_device(
     assert [x.name for x in tmp_path.iterdir() if x.name.startswith("link")] == ["link"]
 
 
+@pytest.mark.parametrize("suffix", ["", ".part"])
+def test_a_link_that_a_run_came_with_is_not_written_through(
+    tmp_path: Path, run: Path, suffix: str
+) -> None:
+    """Without -o the file goes into the run, which somebody else may have made."""
+    outside = tmp_path / "outside"
+    outside.write_text("mine")
+    for words, name in (
+        (["timeline", run], "timeline.pftrace.gz"),
+        (["export", "otlp", run], "spans.otlp.jsonl"),
+    ):
+        (run / f"{name}{suffix}").symlink_to(outside)
+        done = invoke(*words)
+        assert outside.read_text() == "mine", words
+        assert done.exit_code == (0 if suffix else 4), done.output
+        assert len(done.output.splitlines()) == 1, done.output
+        assert not (run / f"{name}.part").exists()
+
+
 def test_a_socket_and_a_folder_are_refused(
     tmp_path: Path, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

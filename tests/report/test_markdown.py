@@ -50,7 +50,10 @@ def test_the_sections_are_those_of_the_terminal(summary: Summaries) -> None:
     ("name", "shown"),
     [
         ("<script>x</script>&lt;", "&lt;script>x&lt;/script>&amp;lt;"),
-        ("![i](http://e.vil/x.png)", r"!\[i\](http://e.vil/x.png)"),
+        ("![i](http://e.vil/x.png)", r"!\[i\](http\://e.vil/x.png)"),
+        ("see https://e.vil, WWW.e.vil", r"see https\://e.vil, WWW\.e.vil"),
+        ("me@e.vil @everybody 3 @ 4", "me@<!-- -->e.vil @<!-- -->everybody 3 @ 4"),
+        ("::stop-commands::x", r"\::stop-commands::x"),
         ("`a` ~~b~~ ~5", r"\`a\` \~\~b\~\~ ~5"),
         ("a\n\n# b", r"a\\n\\n# b"),
         ("\x1b[31m\u202e", r"\\x1b\[31m\\u202e"),

@@ -210,6 +210,58 @@ def test_a_collector_that_refuses(run: Run, answer: tuple[int, str], code: int, 
     assert (code == ANSWER_IS_NO) == ("did not take" in str(refused.value))
 
 
+def test_a_collector_sends_a_token_nowhere_else(run: Run) -> None:
+    """Of a POST that is led elsewhere a GET arrives, with the headers and without the spans."""
+    asked: list[str] = []
+
+    class Other(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(str(self.headers["X-Token"]))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Nothing is told."""
+
+    class Leads(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            self.rfile.readline()
+            there = f"http://localhost:{other.server_port}/x?token=a"
+            self.wfile.write(f"HTTP/1.0 302 Found\r\nLocation: {there}\r\n\r\n".encode())
+
+    with (
+        ThreadingHTTPServer(("127.0.0.1", 0), Other) as other,
+        socketserver.TCPServer(("127.0.0.1", 0), Leads) as leads,
+    ):
+        threads = [threading.Thread(target=server.handle_request) for server in (other, leads)]
+        other.timeout = 1
+        for thread in threads:
+            thread.start()
+        words = ["export", "otlp", str(run.path), "--header", "X-Token=s3cret"]
+        address = f"http://127.0.0.1:{leads.server_address[1]}"
+        done = CliRunner().invoke(main, [*words, "--endpoint", address])
+        for thread in threads:
+            thread.join()
+    assert asked == []
+    assert done.exit_code == 4, done.output
+    assert "answered 302 Found: what is asked for is at http://localhost" in done.output
+    assert "token=[redacted]" in done.output
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--endpoint", "http://me:s3cret@127.0.0.1:1"],
+        ["--endpoint", "http://127.0.0.1:1/?token=s3cret"],
+        ["--endpoint", "http://x", "--header", "Authorization: Bearer s3cret"],
+    ],
+)
+def test_what_is_wrong_is_said_without_a_secret(run: Run, words: list[str]) -> None:
+    done = CliRunner().invoke(main, ["export", "otlp", str(run.path), *words])
+    assert done.exit_code in (2, 4)
+    assert "s3cret" not in done.output
+
+
 def test_a_port_that_speaks_no_http_is_one_sentence(run: Run) -> None:
     """As that of a collector for gRPC, which answers in frames."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -197,3 +198,15 @@ def test_a_run_that_is_none_is_said(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["export", "prometheus", str(tmp_path / "none"), "--once"])
     assert done.exit_code == UNREADABLE
     assert "does not exist" in done.stderr
+
+
+def test_what_is_no_text_is_escaped_and_answered(run: Path) -> None:
+    """A folder may have a name that is none, which is then the run's id."""
+    told = json.loads((run / "run.json").read_text())
+    half = {"id": "a\udce9", "framework": "\ud800", "framework_version": "\ud800"}
+    (run / "run.json").write_text(json.dumps(told | half))
+    ((status, _, text),) = served(run, get)
+    assert status == 200
+    assert 'rltrace_run_alive{run="a\\\\udce9"} 0' in text
+    spans = CliRunner().invoke(main, ["export", "otlp", str(run)])
+    assert spans.exit_code == 0, spans.output

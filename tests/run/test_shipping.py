@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import zlib
@@ -21,11 +22,13 @@ from rltrace.run.shipping.places import check_ship, make_folder
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.fetched import fetch
 from rltrace.trace.packs import MOST_PACKED_BYTES, NotAPack, Piece, pack, unpack
+from rltrace.trace.parquet import compact, delete_segments
 from rltrace.trace.run_dir import update_run_json
 from rltrace.trace.store import PACKS, Store, check_url
 from tests.cli.conftest import invoke
 from tests.hooks.conftest import clean_environment
 from tests.run.shipped import contents, opened, packs, recorded, shipper, spans
+from tests.trace.test_run import FIXTURE
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -60,6 +63,64 @@ def test_what_changed_is_shipped_and_nothing_else(tmp_path: Path, url: str) -> N
     before = [path.stat().st_mtime_ns for path in sorted((here / "spans").iterdir())]
     assert fetch(url) == here
     assert before == [path.stat().st_mtime_ns for path in sorted((here / "spans").iterdir())]
+
+
+def test_of_a_run_of_somebody_else_s_only_its_own_files_are_shipped(tmp_path: Path) -> None:
+    """A link may lead to anything that this user can read, and a pipe is waited for."""
+    run, outside = tmp_path / "run", tmp_path / "outside"
+    recorded(run)
+    outside.mkdir()
+    (outside / "mine.json").write_text('{"mine": 1}')
+    (run / "ends").rmdir()
+    (run / "ends").symlink_to(outside)
+    (run / "process" / "mine.json").symlink_to(outside / "mine.json")
+    (run / "shipping").mkdir()
+    for name in ("nodes/x.json", "shipping/x.pages", "process/y.json", "fetched.json"):
+        os.mkfifo(run / name)
+    words = [sys.executable, "-m", "rltrace", "ship", str(run), f"file://{tmp_path}/there"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 0, done.stderr
+    shipped = [unpack(path.read_bytes()) for path in tmp_path.glob("there/*/packs/*")]
+    assert shipped
+    assert not [piece.path for pieces in shipped for piece in pieces if b"mine" in piece.data]
+
+    (run / "shipping").rename(tmp_path / "elsewhere")
+    (run / "shipping").symlink_to(tmp_path / "elsewhere")
+    done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
+    assert "it is a link" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_run_that_is_all_parquet_is_read_where_its_folder_was_copied_to(
+    tmp_path: Path, url: str
+) -> None:
+    run = shutil.copytree(FIXTURE, tmp_path / "run")
+    before = names_of(run)
+    compact(rltrace.open_run(run))
+    delete_segments(run)
+    store = Store(url)
+    store.create()
+    for path in (path for path in run.rglob("*") if path.is_file()):
+        store._files.makedirs(store._path(str(path.relative_to(run).parent)), exist_ok=True)
+        store.put(str(path.relative_to(run)), path.read_bytes())
+    store._files.makedirs(store._path("parquet/other"), exist_ok=True)
+    store.put("parquet/other/x.parquet", b"no table of a run")
+    here = fetch(url)
+    assert names_of(here) == before
+    assert not (here / "parquet" / "other").exists()
+
+
+def test_a_file_that_nobody_reads_is_not_brought(tmp_path: Path) -> None:
+    """A hole of a terabyte costs nothing to make, and would fill the disk here."""
+    run = tmp_path / "there" / "run"
+    spans(recorded(run), 20)
+    for name in ("process/hole.json", "spans/hole.0.arrows"):
+        (run / name).touch()
+        os.truncate(run / name, 1 << 40)
+    here = fetch(f"file://{run}")
+    assert names_of(here) == [("train", 20)]
+    said = [p["target"] for p in rltrace.open_run(here).problems if "not brought" in p["detail"]]
+    assert sorted(said) == ["process/hole.json", "spans/hole.0.arrows"]
 
 
 def test_what_comes_while_the_store_is_away_is_shipped_when_it_is_back(tmp_path: Path) -> None:
@@ -266,6 +327,10 @@ def test_what_is_nested_too_deep_is_no_reason_to_fail(tmp_path: Path, url: str) 
     [
         ("runs", "no URL"),
         ("s3://key:secret@bucket/runs", "credentials"),
+        ("https://me:secret@host/runs", "credentials"),
+        ("https://secret@host/runs", "credentials"),
+        ("memory://me:secret@x", "credentials"),
+        ("s3://[secret", "no URL"),
         ("nosuch://bucket/runs", "no filesystem is known"),
         ("dropbox://runs", "dropbox"),
         ("http://host/runs", "http:// is for reading"),

@@ -157,6 +157,30 @@ def test_a_compacted_table_that_is_a_link_is_not_read(tmp_path: Path) -> None:
     assert rltrace.open_run(mine).sql("SELECT * FROM spans").fetchall() == []
 
 
+def test_compacting_deletes_nothing_where_a_link_leads(tmp_path: Path) -> None:
+    run, outside = tmp_path / "run", tmp_path / "outside"
+    shutil.copytree(FIXTURE, run)
+    (outside / "deeper").mkdir(parents=True)
+    (outside / "deeper" / "kept").write_text("kept")
+    (run / "parquet").symlink_to(outside)
+    with pytest.raises(RltraceError, match="parquet is a link"):
+        compact(rltrace.open_run(run))
+    (run / "parquet").unlink()
+    (run / "parquet").mkdir()
+    (run / "parquet" / "spans").symlink_to(outside)
+    compact(rltrace.open_run(run))
+    assert (outside / "deeper" / "kept").read_text() == "kept"
+    assert [path.name for path in outside.iterdir()] == ["deeper"]
+
+
+def test_compacting_waits_for_no_pipe(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(FIXTURE, run)
+    os.mkfifo(run / "fetched.json")
+    words = [sys.executable, "-m", "rltrace", "compact", str(run)]
+    subprocess.run(words, capture_output=True, timeout=30, check=True)
+
+
 def test_a_compacted_table_that_is_none_is_said_in_a_sentence(tmp_path: Path) -> None:
     whole = tmp_path / "whole"
     shutil.copytree(FIXTURE, whole)

@@ -161,6 +161,44 @@ def test_a_name_has_one_text(run: Path, ids: list[int | None]) -> None:
         Follower(run).poll()
 
 
+def test_a_text_that_comes_in_many_rows_takes_no_memory(run: Path) -> None:
+    """85 kB of a file were 20 GB of names."""
+    once = pa.array(["A" * (1 << 20)])
+    texts = pa.DictionaryArray.from_arrays(pa.array([0] * 400, pa.int32()), once)
+    names = pa.table({"id": pa.array(range(400), pa.int32()), "text": texts})
+    parquet.write_table(
+        names, run / "parquet" / "names.parquet", compression="zstd", store_schema=False
+    )
+    with pytest.raises(RltraceError, match="its texts are longer than 256 MiB"):
+        rltrace.open_run(run).sql("SELECT * FROM spans").fetchall()
+    with pytest.raises(RltraceError, match="its texts are longer than 256 MiB"):
+        Follower(run).poll()
+
+
+def test_a_text_is_a_text(run: Path) -> None:
+    names = pa.table({"id": pa.array([0], pa.int32()), "text": [["a"]]})
+    parquet.write_table(names, run / "parquet" / "names.parquet")
+    with pytest.raises(RltraceError, match="names"):
+        rltrace.open_run(run).sql("SELECT * FROM spans").fetchall()
+    with pytest.raises(RltraceError, match="names"):
+        Follower(run).poll()
+
+
+@pytest.mark.parametrize("folder", ["step=7", "start_ns=5", "lr=1e-5", "process=x"])
+def test_the_name_of_a_folder_is_no_column(run: Path, tmp_path: Path, folder: str) -> None:
+    """Sweeps name their folders so, and DuckDB reads `name=value` as a column with that value."""
+    before = rltrace.open_run(run).sql("SELECT * FROM spans ORDER BY ALL")
+    columns, rows = before.columns, before.fetchall()
+    (tmp_path / folder).mkdir()
+    moved = run.rename(tmp_path / folder / "run")
+    opened = rltrace.open_run(moved)
+    opened.lock()
+    found = opened.sql("SELECT * FROM spans ORDER BY ALL")
+    assert (found.columns, found.fetchall()) == (columns, rows)
+    follower = Follower(moved)
+    assert set(follower.poll()["spans"]["step"].tolist()) == {0, 1, 2}
+
+
 def test_steps_that_are_none_are_none(run: Path) -> None:
     steps = run / "parquet" / "steps.parquet"
     known = rltrace.open_run(run).step_rows()

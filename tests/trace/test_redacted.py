@@ -47,6 +47,35 @@ R = REDACTED
         (["/bin/wandb", "login", "0" * 40], ["/bin/wandb", "login", R]),
         (["sh", "-c", f"wandb login {'0' * 40}; x"], ["sh", "-c", f"wandb login {R}; x"]),
         ([f"wandb.login(key='{'0' * 40}')"], [f"wandb.login(key='{R}')"]),
+        (["sh", "-c", "a=1 HF_TOKEN=$'ab c'; x"], ["sh", "-c", f"a=1 HF_TOKEN={R}; x"]),
+        (["sh", "-c", "PASSWORD=ab'c d'\"e\" x"], ["sh", "-c", f"PASSWORD={R} x"]),
+        (["sh", "-c", "PASSWORD='a'\"'\"'b' x"], ["sh", "-c", f"PASSWORD='{R}' x"]),
+        (["sh", "-c", 'TOKEN="a\\"b" x'], ["sh", "-c", f'TOKEN="{R}" x']),
+        (["sh", "-c", "TOKEN=a\\ b x"], ["sh", "-c", f"TOKEN={R} x"]),
+        (["sh", "-c", "TOKEN=$(echo ab) x"], ["sh", "-c", f"TOKEN={R} x"]),
+        (["-c", "f('x?token=ab', 'n', 5)"], ["-c", f"f('x?token={R}', 'n', 5)"]),
+        (["sh", "-c", "TOKEN=`echo ab` x"], ["sh", "-c", f"TOKEN={R} x"]),
+        (["a --api-key \\\n  p --n 5"], [f"a --api-key \\\n  {R} --n 5"]),
+        (["sh -c 'a --api_key=p' --name 'b c'"], [f"sh -c 'a --api_key={R}' --name 'b c'"]),
+        (['{"my_password": "a\\"b", "n": 5}'], [f'{{"my_password": "{R}", "n": 5}}']),
+        (["-c", 'api_key = f"""p q"""; f()'], ["-c", f"api_key = {R}; f()"]),
+        (["apiKey => 'p'", "api_key := 'p'"], [f"apiKey => '{R}'", f"api_key := '{R}'"]),
+        (["API_KEY_2=p", "PASSWORD1=p"], [f"API_KEY_2={R}", f"PASSWORD1={R}"]),
+        (["--api-keys", "p", "q", "--n", "5"], ["--api-keys", R, R, "--n", "5"]),
+        (["x api_keys=p,q y"], [f"x api_keys={R} y"]),
+        (["--password=p w"], [f"--password={R}"]),
+        (["https://b/k?Expires=1&Signature=ab%3D"], [f"https://b/k?Expires=1&Signature={R}"]),
+        (["wandb", "login", "--relogin", "0" * 40], ["wandb", "login", "--relogin", R]),
+        (
+            ["wandb", "login", "--host", "https://x", "0" * 40],
+            ["wandb", "login", "--host", "https://x", R],
+        ),
+        (
+            ["sh", "-c", f"wandb login --host https://x {'0' * 40}; x"],
+            ["sh", "-c", f"wandb login --host https://x {R}; x"],
+        ),
+        (["e2b_" + "0" * 40, "tvly-" + "a" * 32], [R, R]),
+        (["-----BEGIN PGP PRIVATE KEY BLOCK-----\nMII"], [R]),
         (["-----BEGIN RSA PRIVATE KEY-----\nMII\n-----END RSA PRIVATE KEY-----"], [R]),
     ],
 )
@@ -68,6 +97,7 @@ def test_what_looks_like_a_secret_is_left_out(words: list[str], shown: list[str]
         ["sh", "-c", "huggingface-cli login --token --resume; wandb login && train --n 5"],
         ["http://host?mail=me@example.org", "wandb", "login", "--relogin", "data.keys=[a,b]"],
         ["fw_bw_overlap=true", "msg.sg=1", "key-value=3", "tokens=[1,2]"],
+        ["pass_1=0.5", "token_1=5"],
         ["--revision", "0123456789abcdef0123456789abcdef01234567"],
     ],
 )
@@ -80,6 +110,8 @@ def test_a_long_word_takes_no_longer_than_its_length() -> None:
     parts = ["a", "a.", "://", "key=", "token=", "token=1", "sk-", "-----BEGIN ", " ", "'"]
     parts += ["--key ", "--password ", "password=[", "password={", "token=\\\\", "\\\\", "auth "]
     parts += ["wandb login ", "wandb ", "authorization: ", "http://a", "@", "SG.a", "a --token "]
+    parts += ["token=$(", "token=`", "token='a", "token='a'", 'token="a', "token=$'a", "token=\\\n"]
+    parts += ["?Signature=", "token=>", "wandb login --a ", "api_keys=a,", "--token \\\n"]
     code = f"""
 from rltrace.trace.redacted import redacted
 for part in {parts!r}:

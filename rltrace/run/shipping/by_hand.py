@@ -17,6 +17,7 @@ from rltrace.trace.clock import node_id
 from rltrace.trace.dropped import read_dropped
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.manifest import read_manifest, segment_bytes
+from rltrace.trace.own_files import own_files, read_own
 from rltrace.trace.reach import SHIPPED
 from rltrace.trace.run_dir import APART_FILE, NODES, RUN_FILE, read_described, update_run_json
 from rltrace.trace.schema import TABLES
@@ -104,9 +105,9 @@ def _destination(run_dir: Path, runs_url: str | None) -> str:
 def _nodes(run_dir: Path) -> dict[str, dict[str, Any]]:
     """What the agents said whose files lie here; those of other disks were only brought."""
     found = {}
-    for path in sorted((run_dir / NODES).glob("*.json")):
+    for path in own_files(run_dir / NODES, ".json")[0]:
         try:
-            told = parsed(path.read_text("utf-8"))
+            told = parsed(read_own(path))
         except (OSError, ValueError):
             continue
         if isinstance(told, dict) and SHIPPED not in told:

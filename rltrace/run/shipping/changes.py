@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rltrace.trace.clock import monotonic_ns
-from rltrace.trace.own_files import open_own
+from rltrace.trace.own_files import is_elsewhere, open_own
 from rltrace.trace.packs import Piece, is_replaced
 from rltrace.trace.run_dir import CLOCKS, DROPPED, ENDS, NAMES, PROBLEMS, PROCESS
 from rltrace.trace.schema import TABLES
@@ -187,6 +187,8 @@ class Changes:
             os.close(file)
 
     def _names(self, folder: str) -> list[str]:
+        if is_elsewhere(self._run_dir / folder):
+            return []  # what is there is none of the run's
         try:
             names = sorted(os.listdir(self._run_dir / folder))
         except FileNotFoundError:

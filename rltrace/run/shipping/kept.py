@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import errno
 import fcntl
 import json
 import os
@@ -19,6 +20,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from rltrace.run.shipping.changes import Shipped
+from rltrace.trace.own_files import is_elsewhere, open_own, own_files, read_own
 from rltrace.trace.run_dir import write_json
 from rltrace.trace.texts import parsed
 
@@ -51,7 +53,7 @@ def write_progress(run_dir: Path, name: str, progress: Progress) -> None:
 def read_progress(run_dir: Path, name: str) -> Progress:
     """What was written last; nothing at all where nothing was."""
     try:
-        told = parsed((run_dir / SHIPPING / f"{name}.json").read_text("utf-8"))
+        told = parsed(read_own(run_dir / SHIPPING / f"{name}.json"))
         known = {field.name for field in fields(Progress)}
         told = {key: value for key, value in told.items() if key in known}
         return Progress(**{**told, "waits_for": tuple(told.get("waits_for", ()))})
@@ -80,9 +82,9 @@ def load(run_dir: Path, url: str) -> dict[str, Shipped]:
     """What is known to be shipped to a URL, by whomever. A file that cannot be read tells of
     nothing: then more is shipped than needs to be."""
     found: dict[str, Shipped] = {}
-    for path in sorted((run_dir / SHIPPING).glob(f"*{_PAGES}")):
+    for path in own_files(run_dir / SHIPPING, _PAGES)[0]:
         try:
-            with open(path, encoding="utf-8") as file:
+            with open(open_own(path)[0], encoding="utf-8") as file:
                 if parsed(file.readline()).get("url") != url:
                     continue
                 for line in file:
@@ -96,11 +98,13 @@ def load(run_dir: Path, url: str) -> dict[str, Shipped]:
 @contextmanager
 def held(run_dir: Path, name: str) -> Iterator[bool]:
     """Whether nobody else ships what this name stands for; until the end nobody else does. Errors:
-    OSError."""
-    (run_dir / SHIPPING).mkdir(exist_ok=True)
-    file = os.open(
-        run_dir / SHIPPING / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644
-    )
+    OSError, also where the folder is a link: what is kept would be written elsewhere."""
+    folder = run_dir / SHIPPING
+    if is_elsewhere(folder):
+        raise OSError(errno.ELOOP, "it is a link to another place", str(folder))
+    folder.mkdir(exist_ok=True)
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    file = os.open(folder / f"{name}.lock", flags, 0o644)
     try:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rltrace.trace.own_files import read_own
 from rltrace.trace.run_dir import CLOCKS, PROCESS
 from rltrace.trace.schema import TABLES
 from rltrace.trace.texts import parsed
@@ -29,7 +30,7 @@ class Owner:
 
     def _read(self, who: str) -> str:
         try:
-            told = parsed((self._run_dir / PROCESS / f"{who}.json").read_text("utf-8"))
+            told = parsed(read_own(self._run_dir / PROCESS / f"{who}.json"))
             node = told.get("node")
         except (OSError, ValueError, AttributeError):
             return ""

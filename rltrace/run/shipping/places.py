@@ -11,7 +11,7 @@ from rltrace.run.shipping.kept import Progress, write_progress
 from rltrace.trace.clock import node_id
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.run_dir import read_run_json, update_run_json
-from rltrace.trace.store import Store, check_url, child, is_local
+from rltrace.trace.store import Store, check_url, child, is_local, refuse_credentials
 
 _OWN_MEMORY = "memory://"
 _FOR_READING = {
@@ -29,6 +29,7 @@ server that does not answer, is another matter."""
 
 def check_ship(url: str) -> str:
     """The URL of a folder of runs. Errors: `RltraceError` for what is none, or cannot be one."""
+    refuse_credentials(url)  # first: what follows repeats the URL
     if url.startswith(_OWN_MEMORY):
         raise RltraceError("what is shipped to memory:// ends with its process", WRONG_USAGE)
     protocol = urlsplit(url).scheme

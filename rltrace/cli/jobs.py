@@ -99,6 +99,7 @@ def wrap(
     command: tuple[str, ...],
 ) -> None:
     """Run COMMAND with every process of it traced: `rltrace wrap -- python train.py`."""
+    from rltrace.run.asked import Asked
     from rltrace.run.probe_options import design_of
     from rltrace.run.share_option import share_of
     from rltrace.run.size_option import size_of
@@ -116,9 +117,18 @@ def wrap(
         )
     size = None if max_bytes is None else size_of(max_bytes)
     share = None if sampled is None else share_of(sampled)
-    words = list(command)
-    asked = (live, log_steps, sync, ship, size, share, capture_tokens)
-    sys.exit(wrap_(words, out, list(hooks), design, *asked))
+    asked = Asked(
+        hooks=hooks,
+        probe=design,
+        live=live,
+        log_steps=log_steps,
+        sync=sync,
+        ship=ship,
+        max_bytes=size,
+        sampled=share,
+        capture_tokens=capture_tokens,
+    )
+    sys.exit(wrap_(list(command), out, asked))
 
 
 @command(short_help="Ship what is not yet of a run to its URL.")

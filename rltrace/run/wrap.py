@@ -12,27 +12,16 @@ import shlex
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rltrace.hooks.apart import made_here
-from rltrace.hooks.boot import (
-    CAPTURE_VARIABLE,
-    DETACHED_VARIABLE,
-    HOOKS_VARIABLE,
-    LOG_STEPS_VARIABLE,
-    MAIN_VARIABLE,
-    PROBE_VARIABLE,
-    SAMPLED_VARIABLE,
-    SEGMENT_VARIABLE,
-    SHIP_VARIABLE,
-    SYNC_VARIABLE,
-)
-from rltrace.hooks.doses import Design
+from rltrace.hooks.boot import DETACHED_VARIABLE, HOOKS_VARIABLE, MAIN_VARIABLE, SHIP_VARIABLE
 from rltrace.hooks.hook import Hook, split_target, stage_code
 from rltrace.hooks.telling import describe
-from rltrace.plugins import REPLACEMENTS
 from rltrace.run.agent_keeper import AgentKeeper
+from rltrace.run.asked import OWN_VARIABLES, Asked
 from rltrace.run.child import run_child
 from rltrace.run.closing import (
     close_run,
@@ -46,87 +35,40 @@ from rltrace.run.location import RUNS_FOLDER, is_newest
 from rltrace.run.opening import make_run, start_agent, traced_environment, why_elsewhere
 from rltrace.run.shipping import waiting
 from rltrace.run.shipping.places import begin, check_ship, make_folder, shipped_to
-from rltrace.run.size_option import segment_bytes
 from rltrace.run.step_figures import StepFigures
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.printable import visible
-from rltrace.trace.run_dir import (
-    CAPTURE_TOKENS,
-    MAX_BYTES,
-    RUN_FILE,
-    RUN_VARIABLE,
-    SAMPLED,
-    read_run_json,
-    update_run_json,
-)
+from rltrace.trace.run_dir import RUN_FILE, RUN_VARIABLE, read_run_json, update_run_json
 
 if TYPE_CHECKING:
     from rltrace.analysis.live.snapshot import StepDone
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 
-_OWN_VARIABLES = (
-    *(PROBE_VARIABLE, LOG_STEPS_VARIABLE, SYNC_VARIABLE, SHIP_VARIABLE, SEGMENT_VARIABLE),
-    *(SAMPLED_VARIABLE, CAPTURE_VARIABLE),
-)
-"""Variables of a run that no other run takes over."""
 
-
-def wrap(
-    command: list[str],
-    out: Path | None = None,
-    hooks: Sequence[str] = (),
-    probe: Design | None = None,
-    live: bool = False,
-    log_steps: bool = False,
-    sync: bool = False,
-    ship: str | None = None,
-    max_bytes: int | None = None,
-    sampled: float | None = None,
-    capture_tokens: bool = False,
-) -> int:
+def wrap(command: list[str], out: Path | None, asked: Asked) -> int:
     """Runs the command and returns its exit code, 128 + n when signal n ended it, 127 when there is
-    no such command, 126 when it cannot be executed.
-
-    `out` is the run directory to make (by default a new one in `rltrace-runs/`), `hooks` are the
-    user's own as `"module:qualname=stage"`, `probe` delays stages, `live` says a line a step,
-    `log_steps` puts the figures of steps into what the job logs, `sync` has its weights moved by
-    rltrace.sync, `ship` is the URL of a folder to which the run is shipped, `max_bytes` has the
-    oldest details dropped of a run that grows beyond (of one that is shipped here, and once they
-    are at the URL), `sampled` is the share of the samples of which there are rows,
-    `capture_tokens` has their token ids recorded.
-    Errors: `RltraceError` for wrong usage.
-    """
+    no such command, 126 when it cannot be executed. `out` is the run directory to make, by default
+    a new one in `rltrace-runs/`. Errors: `RltraceError` for wrong usage."""
     if not command:
         raise RltraceError("give a command: `rltrace wrap -- python train.py`", WRONG_USAGE)
-    for hook in hooks:
+    for hook in asked.hooks:
         check_hook(hook)
-    runs_url = None if ship is None else check_ship(ship)
+    if asked.ship is not None:
+        asked = replace(asked, ship=check_ship(asked.ship))
     program = shutil.which(command[0])
     if program is None:
         return _cannot_run(command[0])
     outer = _outer_run()
     if outer and out is None:
-        if probe is not None:
-            _say("--probe: this joins the outer run, which alone can be probed")
-        if live:
-            _say("--live: this joins the outer run, which says its own steps")
-        if log_steps:
-            _say("--log-steps: this joins the outer run, whose steps are logged if it was asked to")
-        if runs_url:
-            _say("--ship: this joins the outer run, which is shipped if that was asked to be")
-        if max_bytes is not None:
-            _say("--max-bytes: this joins the outer run, which has a size of its own")
-        if sampled is not None:
-            _say("--sample: this joins the outer run, which records what it was asked to")
-        if capture_tokens:
-            _say("--capture-tokens: this joins the outer run, which has them if it was asked to")
-        return _run(program, command, traced_environment(outer, hooks) | _replaced(sync), None)
-    if runs_url:
-        make_folder(runs_url)
-    asked = (probe, live, log_steps, sync, runs_url, max_bytes, sampled, capture_tokens)
+        for sentence in asked.left_to_the_outer_run():
+            _say(sentence)
+        joined = traced_environment(outer, asked.hooks) | asked.replaced()
+        return _run(program, command, joined, None)
+    if asked.ship is not None:
+        make_folder(asked.ship)
     try:
-        begun = _begin(command, out, hooks, *asked)
+        begun = _begin(command, out, asked)
     except RltraceError:
         raise
     except Exception as error:  # a mistake of ours: the job comes first
@@ -139,7 +81,7 @@ def wrap(
     try:
         if begun.steps is not None:
             begun.steps.finish()
-        _finish(begun.run_dir, code, shown, out, hooks)
+        _finish(begun.run_dir, code, shown, out, asked.hooks)
     except Exception as error:  # what is the job's stands already
         _say(f"{shown} may not be complete ({describe(error)})")
     return code
@@ -153,52 +95,25 @@ class _Begun(NamedTuple):
     steps: EachStep | None
 
 
-def _begin(
-    command: list[str],
-    out: Path | None,
-    hooks: Sequence[str],
-    probe: Design | None,
-    live: bool,
-    log_steps: bool,
-    sync: bool,
-    runs_url: str | None,
-    max_bytes: int | None,
-    sampled: float | None,
-    capture_tokens: bool,
-) -> _Begun | None:
+def _begin(command: list[str], out: Path | None, asked: Asked) -> _Begun | None:
     """Makes the run, starts its agent, and says what is asked for in the environment; None where
     there is no place to record into, which is said."""
-    run_dir = _make_run(
-        command, out, hooks, probe, sync, runs_url, max_bytes, sampled, capture_tokens
-    )
+    run_dir = _make_run(command, out, asked)
     if run_dir is None:
         return None
     start_agent(run_dir)
-    environment = traced_environment(str(run_dir), hooks)
-    for name in _OWN_VARIABLES:
+    environment = traced_environment(str(run_dir), asked.hooks)
+    for name in OWN_VARIABLES:
         environment.pop(name, None)  # an outer run's
-    environment |= _replaced(sync)
+    environment |= asked.variables()
     if url := shipped_to(run_dir):
         environment[SHIP_VARIABLE] = made_here(url)
-    if probe is not None:
-        environment[PROBE_VARIABLE] = probe.text()
+    if (probe := asked.probe) is not None:
         _say(
             f"probing {', '.join(probe.stages)}: doses of {100 * probe.dose:g} % in a quarter of "
             f"the steps, so at most {100 * probe.budget:g} % of the job's time (seed {probe.seed})"
         )
-    if sampled is not None:
-        environment[SAMPLED_VARIABLE] = str(sampled)
-    if capture_tokens:
-        environment[CAPTURE_VARIABLE] = "1"
-    if max_bytes is not None:
-        environment[SEGMENT_VARIABLE] = str(segment_bytes(max_bytes))
-    if log_steps:
-        environment[LOG_STEPS_VARIABLE] = "1"
-    return _Begun(run_dir, environment, _each_step(run_dir, live, log_steps))
-
-
-def _replaced(sync: bool) -> dict[str, str]:
-    return {SYNC_VARIABLE: ";".join(REPLACEMENTS)} if sync else {}
+    return _Begun(run_dir, environment, _each_step(run_dir, asked.live, asked.log_steps))
 
 
 def check_hook(text: str) -> None:
@@ -237,41 +152,26 @@ def _outer_run() -> str | None:
     if over and (DETACHED_VARIABLE not in os.environ or not Path(outer, RUN_FILE).exists()):
         for name in (
             *(RUN_VARIABLE, HOOKS_VARIABLE, MAIN_VARIABLE, DETACHED_VARIABLE),
-            *_OWN_VARIABLES,
+            *OWN_VARIABLES,
         ):
             os.environ.pop(name, None)
         return None
     return outer
 
 
-def _make_run(
-    command: list[str],
-    out: Path | None,
-    hooks: Sequence[str],
-    probe: Design | None,
-    sync: bool,
-    runs_url: str | None,
-    max_bytes: int | None,
-    sampled: float | None,
-    capture_tokens: bool,
-) -> Path | None:
+def _make_run(command: list[str], out: Path | None, asked: Asked) -> Path | None:
     try:
-        asked: dict[str, Any] = {} if probe is None else {"probe": probe.settings()}
-        asked |= {"sync": True} if sync else {}
-        asked |= {MAX_BYTES: max_bytes} if max_bytes is not None else {}
-        asked |= {SAMPLED: sampled} if sampled is not None else {}
-        asked |= {CAPTURE_TOKENS: True} if capture_tokens else {}
-        path = make_run(command, out, hooks=list(hooks), **asked)
+        path = make_run(command, out, **asked.settings())
     except OSError as error:
         where, why = out or RUNS_FOLDER, error.strerror or error
-        without = " and without --sync" if sync else ""
+        without = " and without --sync" if asked.sync else ""
         _say(f"cannot record into {where}: {why}; the job runs untraced{without}")
         return None
-    if runs_url:
+    if asked.ship is not None:
         try:
-            begin(path, runs_url)
+            begin(path, asked.ship)
         except OSError as error:
-            _say(f"nothing is shipped to {runs_url} yet: {error}; `rltrace ship` does it later")
+            _say(f"nothing is shipped to {asked.ship} yet: {error}; `rltrace ship` does it later")
     why_there = why_elsewhere(out, path)
     if why_there:
         _say(f"{why_there}; this one goes to {path}")

@@ -9,6 +9,7 @@ import pytest
 
 from rltrace.cli import main
 from rltrace.run import wrap as wrapping
+from rltrace.run.asked import Asked
 from tests.cli.conftest import invoke
 
 JOB = "import pathlib, sys; pathlib.Path(sys.argv[1]).touch(); raise SystemExit(7)"
@@ -24,7 +25,7 @@ def test_the_job_runs_and_ends_as_it_would(
 ) -> None:
     monkeypatch.setattr(wrapping, part, _wrong)
     ran = tmp_path / "ran"
-    code = wrapping.wrap([sys.executable, "-c", JOB, str(ran)], tmp_path / "run")
+    code = wrapping.wrap([sys.executable, "-c", JOB, str(ran)], tmp_path / "run", Asked())
     assert (code, ran.exists()) == (7, True)
     said = capfd.readouterr().err
     assert "KeyError at test_own_mistakes.py" in said

@@ -1,0 +1,99 @@
+"""What `wrap` is asked for beside a command: what the run's description says of it, and what the
+job's processes find in their environment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from rltrace.hooks.boot import (
+    CAPTURE_VARIABLE,
+    LOG_STEPS_VARIABLE,
+    PROBE_VARIABLE,
+    SAMPLED_VARIABLE,
+    SEGMENT_VARIABLE,
+    SHIP_VARIABLE,
+    SYNC_VARIABLE,
+)
+from rltrace.hooks.doses import Design
+from rltrace.plugins import REPLACEMENTS
+from rltrace.run.size_option import segment_bytes
+from rltrace.trace.run_dir import CAPTURE_TOKENS, MAX_BYTES, SAMPLED
+
+OWN_VARIABLES = (
+    *(PROBE_VARIABLE, LOG_STEPS_VARIABLE, SYNC_VARIABLE, SHIP_VARIABLE, SEGMENT_VARIABLE),
+    *(SAMPLED_VARIABLE, CAPTURE_VARIABLE),
+)
+"""Variables of a run that no other run takes over."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """`hooks` are the user's own as `"module:qualname=stage"`, `probe` delays stages, `live` says a
+    line a step, `log_steps` puts the figures of steps into what the job logs, `sync` has its
+    weights moved by rltrace.sync, `ship` is the URL of a folder to which the run is shipped,
+    `max_bytes` has the oldest details dropped of a run that grows beyond (of one that is shipped
+    here, and once they are at the URL), `sampled` is the share of the samples of which there are
+    rows, `capture_tokens` has their token ids recorded."""
+
+    hooks: tuple[str, ...] = ()
+    probe: Design | None = None
+    live: bool = False
+    log_steps: bool = False
+    sync: bool = False
+    ship: str | None = None
+    max_bytes: int | None = None
+    sampled: float | None = None
+    capture_tokens: bool = False
+
+    def settings(self) -> dict[str, Any]:
+        """What the run's description has of it."""
+        said: dict[str, Any] = {"hooks": list(self.hooks)}
+        if self.probe is not None:
+            said["probe"] = self.probe.settings()
+        if self.sync:
+            said["sync"] = True
+        if self.max_bytes is not None:
+            said[MAX_BYTES] = self.max_bytes
+        if self.sampled is not None:
+            said[SAMPLED] = self.sampled
+        if self.capture_tokens:
+            said[CAPTURE_TOKENS] = True
+        return said
+
+    def variables(self) -> dict[str, str]:
+        """What processes of the run find in their environment, where it is shipped to aside."""
+        found = self.replaced()
+        if self.probe is not None:
+            found[PROBE_VARIABLE] = self.probe.text()
+        if self.sampled is not None:
+            found[SAMPLED_VARIABLE] = str(self.sampled)
+        if self.capture_tokens:
+            found[CAPTURE_VARIABLE] = "1"
+        if self.max_bytes is not None:
+            found[SEGMENT_VARIABLE] = str(segment_bytes(self.max_bytes))
+        if self.log_steps:
+            found[LOG_STEPS_VARIABLE] = "1"
+        return found
+
+    def replaced(self) -> dict[str, str]:
+        """The part of it that a command within an outer run has, too."""
+        return {SYNC_VARIABLE: ";".join(REPLACEMENTS)} if self.sync else {}
+
+    def left_to_the_outer_run(self) -> Iterator[str]:
+        """Where a wrap joins the run that it is in: what that decides, a sentence each."""
+        if self.probe is not None:
+            yield "--probe: this joins the outer run, which alone can be probed"
+        if self.live:
+            yield "--live: this joins the outer run, which says its own steps"
+        if self.log_steps:
+            yield "--log-steps: this joins the outer run, whose steps are logged if it was asked to"
+        if self.ship is not None:
+            yield "--ship: this joins the outer run, which is shipped if that was asked to be"
+        if self.max_bytes is not None:
+            yield "--max-bytes: this joins the outer run, which has a size of its own"
+        if self.sampled is not None:
+            yield "--sample: this joins the outer run, which records what it was asked to"
+        if self.capture_tokens:
+            yield "--capture-tokens: this joins the outer run, which has them if it was asked to"

@@ -65,6 +65,7 @@ RUN: _Kinds = {
 
 PROCESS: _Kinds = {
     **dict.fromkeys(("pid", "ppid", "rank", "start_ns", "cores", "parameters"), _WHOLE),
+    **dict.fromkeys(("node", "host"), _TEXT),
     **dict.fromkeys(("argv", "hooks"), _LIST),
     **dict.fromkeys(("settings", "versions", "recording-stopped"), _TABLE),
     "clock": (_is_clock, "no pair of times"),

@@ -26,23 +26,61 @@ else:
 
 def program(orig_argv: list[str]) -> Program:
     """Reads `sys.orig_argv` the way the interpreter does."""
-    words = iter(orig_argv[1:])
-    for word in words:
+    kind, place, begin = _place(orig_argv)
+    return Program(kind, orig_argv[place][begin:] if place < len(orig_argv) else "")
+
+
+def _place(orig_argv: list[str]) -> tuple[str, int, int]:
+    """The kind of a program, the place of the word that names it, behind all words where none
+    does, and where in that word its name begins."""
+    place, end = 1, len(orig_argv)
+    while place < end:
+        word = orig_argv[place]
         if word == "-":
             break
         if not word.startswith("-"):
-            return Program("script", word)
+            return "script", place, 0
         if word == "--check-hash-based-pycs":
-            next(words, "")
+            place += 2
             continue
-        for place, letter in enumerate(word[1:], 2):
+        for begin, letter in enumerate(word[1:], 2):
             if letter in "cm":
                 kind = "code" if letter == "c" else "module"
-                return Program(kind, word[place:] or next(words, ""))
+                return (kind, place, begin) if word[begin:] else (kind, place + 1, 0)
             if letter in "XW":
-                if not word[place:]:
-                    next(words, "")
+                if not word[begin:]:
+                    place += 1
                 break
             if letter == "-":
                 break
-    return Program("", "")
+        place += 1
+    return "", end, 0
+
+
+CODE = "[code]"
+_STARTS_A_CHILD = (
+    "from multiprocessing.spawn import spawn_main; spawn_main(",
+    "from multiprocessing.resource_tracker import main;main(",
+    "from multiprocessing.forkserver import main; main(",
+)
+"""Code by which Python starts processes of its own."""
+
+
+def without_code(orig_argv: list[str]) -> list[str]:
+    """The words without the code that `-c` runs: a job that learns to program runs what it
+    generated so."""
+    kind, place, begin = _place(orig_argv)
+    if kind != "code" or place >= len(orig_argv):
+        return orig_argv
+    word = orig_argv[place]
+    if _is_of_multiprocessing(word[begin:]):
+        return orig_argv
+    return [*orig_argv[:place], word[:begin] + CODE, *orig_argv[place + 1 :]]
+
+
+def _is_of_multiprocessing(code: str) -> bool:
+    for start in _STARTS_A_CHILD:
+        if code.startswith(start):
+            given = code[len(start) :]
+            return given.endswith(")") and not any(c in given[:-1] for c in ";\n()[].")
+    return False

@@ -15,6 +15,7 @@ from _thread import RLock
 from time import monotonic_ns, time_ns
 
 from rltrace.hooks import spans
+from rltrace.hooks.argv import without_code
 from rltrace.hooks.codes import codes_of
 from rltrace.hooks.spans import Span, begin, watch_asyncio
 from rltrace.trace import clock, segment
@@ -300,7 +301,7 @@ _fork_hook_set = False
 def _command_line() -> list[str]:
     """That of this process, which those that are forked share: secrets are looked for once."""
     if not _argv:
-        _argv.extend(redacted(getattr(sys, "orig_argv", [])))
+        _argv.extend(redacted(without_code(getattr(sys, "orig_argv", []))))
     return _argv
 
 

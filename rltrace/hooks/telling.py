@@ -7,6 +7,7 @@ is written into a run (`problems/`) has neither. Standard library only.
 from __future__ import annotations
 
 import os
+import sys
 
 _LONGEST = 500  # characters of an exception
 _LONGEST_VALUE = 60
@@ -29,7 +30,8 @@ def quoted(value: object) -> str:
 
 
 _TOLD = (ArithmeticError, AttributeError, ImportError, MemoryError, NameError, TypeError)
-"""Exceptions whose messages are about programs and not about what they work on."""
+"""Exceptions whose messages are about programs and not about what they work on, unless that is a
+program itself: code of a completion that a job has run has no file."""
 
 
 def describe(error: BaseException) -> str:
@@ -39,18 +41,29 @@ def describe(error: BaseException) -> str:
     try:
         if isinstance(error, OSError) and error.errno is not None:
             return f"{kind}: {os.strerror(error.errno)}"
-        if isinstance(error, _TOLD) or kind == "OutOfMemoryError":
+        place, line = _raised_at(error)
+        if (isinstance(error, _TOLD) or kind == "OutOfMemoryError") and not _is_of_made_code(error):
             return f"{kind}: {error}"[:_LONGEST]
-        return f"{kind}{_raised_at(error)}"
+        return f"{kind} at {place}:{line}" if place else kind
     except Exception:
         return kind
 
 
-def _raised_at(error: BaseException) -> str:
-    """` at loop.py:12`; empty where nobody knows."""
+def _raised_at(error: BaseException) -> tuple[str, int]:
+    """The name of the file and the line; an empty name where nobody knows."""
     step = error.__traceback__
     if step is None:
-        return ""
+        return "", 0
     while step.tb_next is not None:
         step = step.tb_next
-    return f" at {os.path.basename(step.tb_frame.f_code.co_filename)}:{step.tb_lineno}"
+    return os.path.basename(step.tb_frame.f_code.co_filename), step.tb_lineno
+
+
+def _is_of_made_code(error: BaseException) -> bool:
+    """Whether it went through code that a program ran from a text."""
+    step = error.__traceback__
+    while step is not None:
+        if step.tb_frame.f_code.co_filename == "<string>":
+            return sys.argv[:1] != ["-c"]  # where all of the program is one
+        step = step.tb_next
+    return False

@@ -12,6 +12,8 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
+from rltrace.trace.own_files import MOST_TEXT_BYTES
+
 _KINDS = (
     (stat.S_ISFIFO, "a pipe"),
     (stat.S_ISSOCK, "a socket"),
@@ -37,7 +39,10 @@ def read_given(path: str | Path) -> bytes:
 
 
 def text_given(path: str | Path) -> str:
-    """The same as a text. Errors: OSError; UnicodeDecodeError, a ValueError, where it is none."""
+    """The same as a text. Errors: OSError, also where it is longer than any text is: a hole of a
+    hundred gigabytes is made at no cost; UnicodeDecodeError, a ValueError, where it is none."""
+    if os.stat(path).st_size > MOST_TEXT_BYTES:
+        raise OSError(errno.EFBIG, f"it is larger than {MOST_TEXT_BYTES >> 20} MiB", str(path))
     return read_given(path).decode("utf-8")
 
 

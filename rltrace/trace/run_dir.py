@@ -229,7 +229,7 @@ def write_json(path: str, value: dict[str, Any]) -> None:
     temporary = f"{path}.{os.getpid()}.tmp"
     text = _text(value)
     try:
-        with open(temporary, "wb") as file:
+        with open(temporary, "wb", opener=no_link) as file:
             file.write(text)
         os.replace(temporary, path)
     except OSError as error:
@@ -237,6 +237,11 @@ def write_json(path: str, value: dict[str, Any]) -> None:
             os.unlink(temporary)
         if error.errno not in _NO_ROOM or not _written_over(path, text):
             raise
+
+
+def no_link(path: str, flags: int) -> int:
+    """Opens a file of that name itself, as somebody else's run may have links of any name."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 def _written_over(path: str, text: bytes) -> bool:

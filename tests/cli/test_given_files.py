@@ -77,6 +77,20 @@ def test_what_is_no_file_is_one_sentence_and_as_bad_as_a_file_that_is_not_there(
             assert (code, len(output.splitlines())) == (expected, 1), (words, output)
 
 
+def test_a_text_that_is_a_hole_is_not_read(tmp_path: Path, run: Path) -> None:
+    hole = tmp_path / "hole.sql"
+    hole.touch()
+    os.truncate(hole, 8 << 30)
+    asked = [
+        ["whatif", "--stages", str(hole)],
+        ["plan", str(hole)],
+        ["query", f"@{hole}", str(run)],
+    ]
+    for words, (code, output) in zip(asked, invoked(asked), strict=True):
+        assert "larger than 256 MiB" in output, (words, output)
+        assert (code in (2, 4), len(output.splitlines())) == (True, 1), (words, output)
+
+
 def test_a_pipe_of_the_shell_s_is_read_to_its_end() -> None:
     end, begin = os.pipe()
     os.write(begin, "[a]\nb = 'ü'\n".encode())

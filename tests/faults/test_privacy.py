@@ -24,6 +24,7 @@ TEXTS = {
     "password": "Argv-Pass-w0rd",
     "bearer": "Argv-Bearer-abcdef0123",
     "form": "hf_" + "Zq9" * 12,
+    "program": "program_of_a_completion",
 }
 
 TOKENS = [918273, 645546, 102938]
@@ -78,6 +79,12 @@ if pid == 0:
 os.waitpid(pid, 0)
 code = "import rltrace; rltrace.counter('n', 1)"
 subprocess.run([sys.executable, "-c", code, *sys.argv[1:]])
+program = os.environ["PROGRAM"]
+subprocess.run([sys.executable, "-c", program + " = 1", *sys.argv[1:]])
+subprocess.run([sys.executable, "-uc" + program + " = 1", *sys.argv[1:]])
+try:
+    with rltrace.step(3): exec(program, {})
+except NameError: pass
 print("done", len(prompt), refused)
 raise Refused(f"{prompt} {completion}")
 """
@@ -112,6 +119,7 @@ def made(folder: Path, *options: str) -> Path:
         MY_SETTING=TEXTS["environment"],
         HF_TOKEN=TEXTS["form"],
         WANDB_API_KEY=TEXTS["key"],
+        PROGRAM=TEXTS["program"],
     )
     assert (done.returncode, done.stdout) == (1, f"done {len(TEXTS['prompt'])} 3\n"), done.stderr
     assert TEXTS["prompt"] in done.stderr  # the job's own traceback is the job's
@@ -171,11 +179,15 @@ def test_what_was_left_out_is_said(run: Path) -> None:
     ]
     assert sum(REDACTED in word for word in command) == 5
     started = [p.facts["argv"] for p in rltrace.open_run(run).processes if p.role != "agent"]
-    assert len(started) == 3
+    assert len(started) == 5
+    assert sorted(words[1] for words in started) == [
+        *("-c", "-c", "-uc[code]", "job.py", "job.py"),
+    ]
     assert all(sum(REDACTED in word for word in words) == 5 for words in started)
     problems = rltrace.open_run(run).problems
     failed = {p["target"]: p["detail"] for p in problems if p["what"] == "step-failed"}
-    assert failed.keys() == {"0", "1", "2"}
+    assert failed.keys() == {"0", "1", "2", "3"}
+    assert failed.pop("3") == "NameError at <string>:1"
     assert all(said.startswith("Refused at job.py:") for said in failed.values())
     odd = {p["target"]: p["detail"] for p in problems if p["what"] == "not-recorded"}
     assert odd["tokens"].startswith("a str of length 39 does not fit")

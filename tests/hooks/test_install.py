@@ -14,7 +14,7 @@ import pytest
 
 import rltrace
 from rltrace.hooks import recorder as recording
-from rltrace.hooks.argv import Program, program
+from rltrace.hooks.argv import Program, program, without_code
 from rltrace.hooks.finder import Finder
 from rltrace.hooks.hook import Adapter, Hook
 from rltrace.hooks.install import Installation
@@ -256,3 +256,16 @@ def test_version_ranges(version: str, wanted: str, fits: bool) -> None:
 )
 def test_what_a_command_line_runs(words: str, expected: tuple[str, str]) -> None:
     assert program(words.split()) == expected
+
+
+def test_the_code_of_a_command_line_is_not_kept() -> None:
+    spawned = (
+        "from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=5, pipe_handle=7)"
+    )
+    kept = [["python", "-c"], ["python", "a.py", "-c", "x"], ["python", "-c", spawned, "--n"]]
+    assert [without_code(words) for words in kept] == kept
+    assert without_code(["python", "-W", "x", "-c", "x", "x"]) == [
+        *("python", "-W", "x", "-c", "[code]", "x"),
+    ]
+    assert without_code(["python", "-Icx=1"]) == ["python", "-Ic[code]"]
+    assert without_code(["python", "-c", f"{spawned}; x"]) == ["python", "-c", "[code]"]

@@ -16,6 +16,7 @@ from rltrace.trace.errors import RltraceError
 from rltrace.trace.follow import Follower
 from rltrace.trace.own_files import FOLLOW_VARIABLE
 from rltrace.trace.parquet import compact, delete_segments
+from rltrace.trace.run_dir import read_run_json, update_run_json
 from tests.conftest import Record
 from tests.trace.test_run import FIXTURE
 
@@ -171,6 +172,19 @@ def test_compacting_deletes_nothing_where_a_link_leads(tmp_path: Path) -> None:
     compact(rltrace.open_run(run))
     assert (outside / "deeper" / "kept").read_text() == "kept"
     assert [path.name for path in outside.iterdir()] == ["deeper"]
+
+
+def test_a_file_is_replaced_through_no_link(tmp_path: Path) -> None:
+    """What is written first has a name that anybody can guess."""
+    run, outside = tmp_path / "run", tmp_path / "outside"
+    shutil.copytree(FIXTURE, run)
+    outside.write_text("mine")
+    (run / f"run.json.{os.getpid()}.tmp").symlink_to(outside)
+    with pytest.raises(OSError, match="symbolic links"):
+        update_run_json(str(run), shipped_to="x")
+    assert outside.read_text() == "mine"
+    update_run_json(str(run), shipped_to="x")
+    assert read_run_json(str(run))["shipped_to"] == "x"
 
 
 def test_compacting_waits_for_no_pipe(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from rltrace.run.shipping.changes import Shipped
 from rltrace.trace.own_files import is_elsewhere, open_own, own_files, read_own
-from rltrace.trace.run_dir import write_json
+from rltrace.trace.run_dir import no_link, write_json
 from rltrace.trace.texts import parsed
 
 SHIPPING = "shipping"
@@ -67,7 +67,7 @@ def save(run_dir: Path, name: str, url: str, shipped: dict[str, Shipped]) -> Non
     folder.mkdir(exist_ok=True)
     written = folder / f"{name}{_PAGES}.{os.getpid()}.tmp"
     try:
-        with open(written, "w", encoding="utf-8") as file:
+        with open(written, "w", encoding="utf-8", opener=no_link) as file:
             file.write(json.dumps({"url": url}) + "\n")
             for path, known in shipped.items():
                 digests = base64.b64encode(known.digests).decode()

@@ -15,17 +15,29 @@ _ASKING = (
     *("(", "select", "from", "with", "values", "table", "pivot", "unpivot"),
     *("show", "describe", "desc", "summarize", "pragma", "call"),
 )
+_LOGGING = re.compile(r"\benable_logging\b", re.IGNORECASE)
+"""A function that answers with rows and sets something; with DuckDB 1 in a locked database, too,
+where a file that it may not have aborts the process later on."""
 
 
 def only_asks(query: str) -> None:
     """Errors: `RltraceError` for a statement that is none of those which answer with rows."""
     import duckdb
 
+    # Before DuckDB sees it: to tell its statements DuckDB 1 reads the files of an IMPORT DATABASE.
+    first = _FIRST_WORD.match(query)
+    if first is not None and first[1].lower() == "import":
+        raise _not_asking(first[1])
+    if _LOGGING.search(query):
+        raise RltraceError("a query only reads: enable_logging changes settings", WRONG_USAGE)
     kinds = duckdb.StatementType
     asking = (kinds.SELECT, kinds.EXPLAIN, kinds.PRAGMA, kinds.CALL, kinds.MULTI)
     for statement in duckdb.extract_statements(query):
         found = _FIRST_WORD.match(statement.query)
         word = found[1] if found else statement.query
         if statement.type not in asking or word.lower() not in _ASKING:
-            message = f"a query only reads: give a SELECT, not {word.upper()}"
-            raise RltraceError(message, WRONG_USAGE)
+            raise _not_asking(word)
+
+
+def _not_asking(word: str) -> RltraceError:
+    return RltraceError(f"a query only reads: give a SELECT, not {word.upper()}", WRONG_USAGE)

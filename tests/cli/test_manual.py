@@ -83,6 +83,29 @@ def test_a_shell_completes_commands_runs_queries_and_frameworks(small_run: Path)
     assert completed("import ver", folder.parent) == ["verl"]
 
 
+def test_bash_which_begins_a_word_at_an_at_sign_completes_named_queries(tmp_path: Path) -> None:
+    said = invoke("completion", "bash")
+    (tmp_path / "script").write_text(said.output)
+    program = tmp_path / "rltrace"
+    program.write_text(f"#!/bin/sh\nexec {sys.executable} -m rltrace\n")
+    program.chmod(0o755)
+
+    def offered(words: str) -> list[str]:
+        asked = (
+            f"source ./script; COMP_WORDS=({words});"
+            "COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _rltrace_completion ./rltrace;"
+            'printf "%s\\n" "${COMPREPLY[@]}"'
+        )
+        done = subprocess.run(
+            ["bash", "-c", asked], cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        return done.stdout.split()
+
+    assert offered("rltrace query @ slowest_tr") == ["@slowest_trajectories"]
+    assert "@slowest_trajectories" in offered("rltrace query @")
+    assert offered("rltrace repo") == ["report"]
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_script_for_a_shell_is_printed(shell: str) -> None:
     said = invoke("completion", shell)

@@ -38,7 +38,17 @@ def test_the_source_distribution_holds_what_the_repository_tracks(built: Path) -
     [archive] = built.glob("*.tar.gz")
     with tarfile.open(archive) as packed:
         held = {name.partition("/")[2] for name in packed.getnames()}
-    folders = ["rltrace", "dashboards", "tests", "docs", "pins", "Makefile"]
+    folders = [
+        "rltrace",
+        "dashboards",
+        "tests",
+        "benchmarks",
+        "examples",
+        "docs",
+        "pins",
+        ".ci",
+        "Makefile",
+    ]
     git = ["git", "ls-files", *folders]
     listed = subprocess.run(git, cwd=ROOT, capture_output=True, text=True, check=False)
     # Unpacked from an archive it is no repository, and the sources are what is there.

@@ -50,7 +50,13 @@ sync.add_command(bench)
     help="The node to follow, by the policy's name at its publisher; without it, what a publisher"
     " of this host publishes is served.",
 )
-@click.option("--listen", default="127.0.0.1:0", show_default=True, metavar="HOST:PORT")
+@click.option(
+    "--listen",
+    default="127.0.0.1:0",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Where others reach it; port 0: any that is free.",
+)
 @click.option(
     "--fanout",
     type=click.IntRange(min=0),

@@ -42,6 +42,12 @@ def test_help_has_examples_and_exit_codes(words: str) -> None:
     assert pages()[words]["examples"][0][0] in said
 
 
+@pytest.mark.parametrize("words", COMMANDS)
+def test_every_option_is_explained(words: str) -> None:
+    options = [one for one in COMMANDS[words].params if isinstance(one, click.Option)]
+    assert [one.name for one in options if not one.help] == []
+
+
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_examples_are_command_lines_that_their_command_takes(example: str) -> None:
     typed = shlex.split(example.partition(" > ")[0])[1:]

@@ -20,7 +20,13 @@ def export() -> None:
 
 @export.command(cls=Command)
 @RUN
-@click.option("--port", type=click.IntRange(0, 65535), default=9464, show_default=True)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=9464,
+    show_default=True,
+    help="Port to listen on; 0: any that is free.",
+)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
     "--lag-budget",

@@ -59,6 +59,8 @@ class Commands(click.Group):
         **extra: Any,
     ) -> Any:
         """As click's, which says the same things in a style of its own."""
+        if os.name == "nt":
+            _fail("Windows is not supported: rltrace records on Linux (WSL is one)", UNREADABLE)
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, False, **extra)
         output.prepare()

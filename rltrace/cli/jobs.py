@@ -211,7 +211,13 @@ def import_log(
     metavar="OPTION=VALUE",
     help="A setting to change, as the framework names it. Repeatable: together.",
 )
-@click.option("--pairs", type=click.IntRange(min=1), default=3, show_default=True)
+@click.option(
+    "--pairs",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="How many runs with the change and as many without.",
+)
 @click.option(
     "--up-to",
     "most_pairs",

@@ -39,8 +39,21 @@ _NEAR = 0.02  # a cut model is told apart from what was asked for by more than t
     show_default=True,
     help="About so much of NAME, by fewer tokens and layers (whole ones, at least one); 0: all.",
 )
-@click.option("--receivers", "counts", default="1,2,4,8", show_default=True, metavar="N,N,…")
-@click.option("--rounds", type=click.IntRange(min=1), default=7, show_default=True)
+@click.option(
+    "--receivers",
+    "counts",
+    default="1,2,4,8",
+    show_default=True,
+    metavar="N,N,…",
+    help="How many receive at once, one measurement each.",
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(min=1),
+    default=7,
+    show_default=True,
+    help="Updates that are measured, of each way.",
+)
 @click.option("--peers", is_flag=True, help="Also Ray, gloo, files in shared memory, and verl.")
 @JSON
 def bench(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import click
 
@@ -11,8 +12,28 @@ from rltrace.cli.options import JSON
 from rltrace.cli.sync_bench import bench
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 
+_BROUGHT_BY = {
+    **dict.fromkeys(("xxhash", "zstandard", "safetensors"), "'rltrace-toolkit[sync]'"),
+    "torch": "torch",
+}
 
-@click.group()
+
+class Sync(click.Group):
+    """The commands of rltrace.sync, which say what to install where that is not here."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """As click's. Errors: `RltraceError` where a package is missing."""
+        try:
+            return super().invoke(ctx)
+        except ModuleNotFoundError as missing:
+            if missing.name not in _BROUGHT_BY:
+                raise
+            needs = f"{ctx.command_path} needs {missing.name}, which is not installed"
+            install = f"pip install {_BROUGHT_BY[missing.name]}"
+            raise RltraceError(f"{needs}: {install}") from None
+
+
+@click.group(cls=Sync)
 def sync() -> None:
     """Move weights from the learner to rollout workers."""
 
@@ -29,7 +50,13 @@ sync.add_command(bench)
     help="The node to follow, by the policy's name at its publisher; without it, what a publisher"
     " of this host publishes is served.",
 )
-@click.option("--listen", default="127.0.0.1:0", show_default=True, metavar="HOST:PORT")
+@click.option(
+    "--listen",
+    default="127.0.0.1:0",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Where others reach it; port 0: any that is free.",
+)
 @click.option(
     "--fanout",
     type=click.IntRange(min=0),

@@ -20,6 +20,7 @@ from rltrace.adapters import find_adapters
 from rltrace.hooks.hook import Adapter, Hook
 from rltrace.hooks.versions import satisfies
 from rltrace.run.nvml import Devices, NoGpu
+from rltrace.run.opening import ONLY_ON, WHY_ONLY
 from rltrace.run.source_check import (
     NO,
     UNKNOWN,
@@ -159,6 +160,8 @@ def _machine() -> Iterator[Check]:
 
 def _recording(folder: Path) -> Check:
     """Does what a segment does: make a file, allocate it, map it, store into it."""
+    if sys.platform != ONLY_ON:
+        return Check("recording", False, WHY_ONLY)
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(b"recorded")

@@ -20,11 +20,16 @@ from rltrace.run.location import free_path
 from rltrace.trace.clock import node_id
 from rltrace.trace.run_dir import CAPTURE_TOKENS, NODES, RUN_VARIABLE, RunExistsError, create_run
 
+ONLY_ON = "linux"
+WHY_ONLY = "recording needs Linux; elsewhere runs are only read"
+
 
 def make_run(command: list[str], out: Path | None, **settings: Any) -> Path:
     """Makes a run's directory (see `free_path`), its own also where other jobs want the same at
     this moment; everything that its reports need to know of the start is in it. Errors: OSError (a
-    read-only or full disk)."""
+    read-only or full disk, or this is not Linux)."""
+    if sys.platform != ONLY_ON:
+        raise OSError(WHY_ONLY)
     compile_traced_modules()
     settings |= {"adapters": find_adapters(), "cores": len(os.sched_getaffinity(0))}
     settings |= recording_costs(tokens=settings.get(CAPTURE_TOKENS) is True)

@@ -42,6 +42,12 @@ def test_help_has_examples_and_exit_codes(words: str) -> None:
     assert pages()[words]["examples"][0][0] in said
 
 
+@pytest.mark.parametrize("words", COMMANDS)
+def test_every_option_is_explained(words: str) -> None:
+    options = [one for one in COMMANDS[words].params if isinstance(one, click.Option)]
+    assert [one.name for one in options if not one.help] == []
+
+
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_examples_are_command_lines_that_their_command_takes(example: str) -> None:
     typed = shlex.split(example.partition(" > ")[0])[1:]
@@ -81,6 +87,29 @@ def test_a_shell_completes_commands_runs_queries_and_frameworks(small_run: Path)
     assert completed("report ", folder.parent) == ["rltrace-runs/first"]
     assert completed("query @slowest_tr", folder.parent) == ["@slowest_trajectories"]
     assert completed("import ver", folder.parent) == ["verl"]
+
+
+def test_bash_which_begins_a_word_at_an_at_sign_completes_named_queries(tmp_path: Path) -> None:
+    said = invoke("completion", "bash")
+    (tmp_path / "script").write_text(said.output)
+    program = tmp_path / "rltrace"
+    program.write_text(f"#!/bin/sh\nexec {sys.executable} -m rltrace\n")
+    program.chmod(0o755)
+
+    def offered(words: str) -> list[str]:
+        asked = (
+            f"source ./script; COMP_WORDS=({words});"
+            "COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _rltrace_completion ./rltrace;"
+            'printf "%s\\n" "${COMPREPLY[@]}"'
+        )
+        done = subprocess.run(
+            ["bash", "-c", asked], cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        return done.stdout.split()
+
+    assert offered("rltrace query @ slowest_tr") == ["@slowest_trajectories"]
+    assert "@slowest_trajectories" in offered("rltrace query @")
+    assert offered("rltrace repo") == ["report"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -150,6 +150,7 @@ def test_a_query_that_is_no_text_is_wrong_usage(run: Path) -> None:
         "PRAGMA profile_output = '{}'",
         "PRAGMA log_query_path = '{}'",
         "CALL enable_logging(storage => 'file', storage_path => '{}')",
+        "FROM enable_logging(storage => 'file', storage_path => '{}')",
         "PREPARE p AS COPY (SELECT 1) TO '{}'",
         "VACUUM",
         "SELECT * FROM read_text('{}/../run/run.json')",

@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import zipfile
 from dataclasses import dataclass
+from importlib.metadata import Distribution, PathDistribution
 from pathlib import Path
 
 import pytest
@@ -58,13 +60,42 @@ def installed(
     request: pytest.FixtureRequest, built: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Installed:
     """An empty environment of a Python, into which the wheel was installed."""
-    python = find_python(request.param)
-    if python is None:
-        pytest.skip(f"there is no Python {request.param} on this machine")
-    folder = tmp_path_factory.mktemp(f"python{request.param}")
-    environment = clean_environment()
-    subprocess.run([python, "-m", "venv", str(folder)], env=environment, check=True)
-    one = Installed(folder)
+    one = _empty(request.param, tmp_path_factory)
     [wheel] = built.glob("*.whl")
     one.run("python", "-m", "pip", "install", "--quiet", str(wheel))
     return one
+
+
+@pytest.fixture(scope="session")
+def lowest(
+    built: Path, metadata: Distribution, tmp_path_factory: pytest.TempPathFactory
+) -> Installed:
+    """An environment of the lowest Python with the lowest version of whatever the core asks for."""
+    core = [one for one in metadata.requires or [] if "extra ==" not in one]
+    assert all(">=" in one for one in core), core
+    one = _empty(PYTHONS[0], tmp_path_factory)
+    [wheel] = built.glob("*.whl")
+    pins = [one.replace(">=", "==") for one in core]
+    one.run("python", "-m", "pip", "install", "--quiet", str(wheel), *pins)
+    return one
+
+
+@pytest.fixture(scope="session")
+def metadata(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Distribution:
+    """What the wheel says of itself."""
+    folder = tmp_path_factory.mktemp("unpacked")
+    [wheel] = built.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    return PathDistribution(next(folder.glob("*.dist-info")))
+
+
+def _empty(version: str, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """An empty environment of a Python; the test is skipped where there is none of that version."""
+    python = find_python(version)
+    if python is None:
+        pytest.skip(f"there is no Python {version} on this machine")
+    folder = tmp_path_factory.mktemp(f"python{version}")
+    environment = clean_environment()
+    subprocess.run([python, "-m", "venv", str(folder)], env=environment, check=True)
+    return Installed(folder)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import tarfile
-import zipfile
-from importlib.metadata import Distribution, PathDistribution
+from importlib.metadata import Distribution
 from pathlib import Path
 
 import pytest
@@ -30,16 +29,6 @@ for n in range(5):
 MOST_DEPENDENCIES = 8
 
 
-@pytest.fixture(scope="module")
-def metadata(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Distribution:
-    """What the wheel says of itself."""
-    folder = tmp_path_factory.mktemp("unpacked")
-    [wheel] = built.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(folder)
-    return PathDistribution(next(folder.glob("*.dist-info")))
-
-
 def test_the_core_asks_for_few_packages(metadata: Distribution) -> None:
     core = [one for one in metadata.requires or [] if "extra ==" not in one]
     assert 0 < len(core) <= MOST_DEPENDENCIES, core
@@ -49,7 +38,17 @@ def test_the_source_distribution_holds_what_the_repository_tracks(built: Path) -
     [archive] = built.glob("*.tar.gz")
     with tarfile.open(archive) as packed:
         held = {name.partition("/")[2] for name in packed.getnames()}
-    folders = ["rltrace", "dashboards", "tests", "docs", "pins", "Makefile"]
+    folders = [
+        "rltrace",
+        "dashboards",
+        "tests",
+        "benchmarks",
+        "examples",
+        "docs",
+        "pins",
+        ".ci",
+        "Makefile",
+    ]
     git = ["git", "ls-files", *folders]
     listed = subprocess.run(git, cwd=ROOT, capture_output=True, text=True, check=False)
     # Unpacked from an archive it is no repository, and the sources are what is there.
@@ -60,6 +59,25 @@ def test_the_source_distribution_holds_what_the_repository_tracks(built: Path) -
 
 
 def test_a_job_is_traced_and_every_reader_reads_it(installed: Installed, tmp_path: Path) -> None:
+    _check_a_job(installed, tmp_path)
+
+
+def test_so_it_is_with_the_lowest_versions_that_are_promised(
+    lowest: Installed, tmp_path: Path
+) -> None:
+    _check_a_job(lowest, tmp_path)
+    shared = ["wrap", "--sample", "50%", "--out", "sampled", "--"]
+    lowest.run("rltrace", *shared, str(lowest.folder / "bin" / "python"), "loop.py", cwd=tmp_path)
+    lowest.run("rltrace", "report", "sampled", cwd=tmp_path)
+    lowest.run("rltrace", "whatif", "run", cwd=tmp_path)
+    lowest.run("rltrace", "triage", "--rollout", "360", "--train", "120")
+    for query in json.loads(lowest.run("rltrace", "query", "--list", "--json")):
+        for run in ("run", "sampled"):
+            lowest.run("rltrace", "query", run, query["name"], cwd=tmp_path)
+
+
+def _check_a_job(installed: Installed, tmp_path: Path) -> None:
+    """Traces a loop in `tmp_path`, and reads its run in every way, first and last form."""
     (tmp_path / "loop.py").write_text(LOOP)
     python = str(installed.folder / "bin" / "python")
     installed.run("rltrace", "wrap", "--out", "run", "--", python, "loop.py", cwd=tmp_path)

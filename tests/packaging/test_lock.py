@@ -7,7 +7,7 @@ from importlib.metadata import distributions
 
 from tests.packaging.conftest import ROOT
 
-_BROUGHT_BY_VENV = {"pip", "setuptools", "rltrace-toolkit"}
+_BROUGHT_BY_VENV = {"pip", "rltrace-toolkit"}
 
 
 def _named(text: str) -> str:

@@ -157,6 +157,14 @@ def test_a_folder_that_cannot_be_written_to_is_told(
     assert not findings.healthy
 
 
+def test_that_nothing_is_recorded_here_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.delattr("os.posix_fallocate")
+    [recording] = [one for one in doctor.examine().checks if one.name == "recording"]
+    assert recording.ok is False
+    assert "needs Linux" in recording.detail
+
+
 def test_it_tells_what_is_wrong_with_a_run(run_path: Path, tmp_path: Path) -> None:
     line = {"what": "hook-missing", "target": "a:b", "stage": "reference", "detail": "no b in a"}
     harmless = {"what": "no-gpu", "detail": "none"}

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+import rltrace
+from rltrace.cli import main
 from tests.hooks.conftest import WRAP, clean_environment
 from tests.patience import PATIENCE_S
 
@@ -240,6 +242,25 @@ def test_a_run_directory_that_cannot_be_made(tmp_path: Path) -> None:
     assert done.stderr.startswith("rltrace: cannot record into ")
     assert done.stderr.endswith("; the job runs untraced and without --sync\n")
     assert done.stderr.count("\n") == 1
+
+
+def test_what_is_not_linux_records_nothing_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "platform", "darwin")
+    for missing in ("posix_fallocate", "sched_getaffinity"):
+        monkeypatch.delattr(os, missing)
+    with pytest.raises(SystemExit, match="0"):
+        main(["wrap", "--", PY, "-c", "print(1)"])
+    assert rltrace.start("run") is None
+    out, err = capfd.readouterr()
+    assert out == "1\n"
+    assert [line.partition(": recording needs Linux")[0] for line in err.splitlines()] == [
+        "rltrace: cannot record into rltrace-runs",
+        "rltrace: cannot record into run",
+    ]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_full_disk(tmp_path: Path) -> None:

@@ -41,7 +41,9 @@ def named_query(name: str) -> NamedQuery:
     known = [query.name for query in named_queries()]
     if wanted in known:
         return _read(folder("sql") / f"{wanted}.sql")
-    near = get_close_matches(wanted.lower().replace("-", "_"), known, n=3)
+    asked = wanted.lower().replace("-", "_")
+    begun = [one for one in known if asked and one.startswith(asked)]
+    near = begun[:3] or get_close_matches(asked, known, n=3)
     hint = f"did you mean {' or '.join(f'@{n}' for n in near)}? " if near else ""
     said = f"there is no query @{wanted}: {hint}`rltrace query --list` shows all"
     raise RltraceError(said, WRONG_USAGE)

@@ -98,7 +98,7 @@ def read_manifest(run: Path) -> Manifest | None:
     folder = run / PARQUET
     try:
         said = parsed(read_own(folder / MANIFEST_FILE))
-        if said["schema_version"] != SCHEMA_VERSION:
+        if not 1 <= said["schema_version"] <= SCHEMA_VERSION:
             return None
         found = _in_parts(folder, said) if "tables" in said else _in_one_file(run, said)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError):

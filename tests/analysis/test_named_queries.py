@@ -98,7 +98,11 @@ def test_the_page_of_queries_tells_all_of_them_and_what_they_answer() -> None:
 
 @pytest.mark.parametrize(
     ("asked", "near"),
-    [("@slow_trajectories", "@slowest_trajectories"), ("lag-histogram", "@lag_histogram")],
+    [
+        ("@slow_trajectories", "@slowest_trajectories"),
+        ("lag-histogram", "@lag_histogram"),
+        ("@slowest", "@slowest_trajectories"),
+    ],
 )
 def test_a_name_that_there_is_not_is_told_those_near_it(asked: str, near: str) -> None:
     with pytest.raises(RltraceError, match=f"did you mean .*{near}") as error:

@@ -77,6 +77,14 @@ def test_an_upgrade_while_a_run_is_recorded(tmp_path: Path) -> None:
         assert [list(row) for row in run.sql(ranked).fetchall()] == old[query]
 
 
+def test_the_compacted_tables_of_the_first_version_are_read_by_later_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rltrace.trace.manifest.SCHEMA_VERSION", 2)
+    answers = expected("run-schema-1-wrapped")
+    assert answers_of(rltrace.open_run(FIXTURES / "run-schema-1-compacted"), [*answers]) == answers
+
+
 def test_a_run_of_a_later_version_is_left_to_that(tmp_path: Path) -> None:
     path = tmp_path / "run"
     shutil.copytree(FIXTURES / "run-schema-1-wrapped", path)

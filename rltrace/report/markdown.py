@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from rltrace.analysis.summary import Summary
-from rltrace.report import verdict
+from rltrace.report import run_lines, verdict
 from rltrace.report.layout import Grid, Section
 from rltrace.report.sections import sections
 from rltrace.trace.printable import visible
@@ -32,10 +32,10 @@ def _lines(summary: Summary, own_figures: bool) -> Iterator[str]:
     for line in verdict.evidence(summary):
         yield f"- {_line(line)}"
     yield ""
-    command, facts = verdict.facts(summary)
+    command, facts = run_lines.facts(summary)
     yield f"{_code(command)}  "
     yield _line(facts)
-    for line in verdict.warnings(summary):
+    for line in run_lines.warnings(summary):
         yield ""
         yield f"**{_plain(line)}**"
     for section in sections(summary, own_figures):

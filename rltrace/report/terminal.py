@@ -9,7 +9,7 @@ from rich.text import Text
 from rltrace.analysis.summary import Summary
 from rltrace.analysis.typical import PARTS
 from rltrace.analysis.walls.wall import LIKELY, WEAK
-from rltrace.report import units, verdict
+from rltrace.report import run_lines, units, verdict
 from rltrace.report.colours import COLOURS
 from rltrace.report.printed import WIDEST, say, show, wrapped
 from rltrace.report.sections import sections
@@ -26,9 +26,9 @@ def render(summary: Summary, console: Console, own_figures: bool = False) -> Non
     """Prints the report, at most 100 columns wide; `own_figures` as in `sections`."""
     width = min(console.width, WIDEST)
     console.print(_verdict(summary, width))
-    for line in verdict.facts(summary):
+    for line in run_lines.facts(summary):
         say(console, line, width, "dim")
-    for line in verdict.warnings(summary):
+    for line in run_lines.warnings(summary):
         say(console, f"! {line}", width, "bold red", hanging="  ")
     for section in sections(summary, own_figures):
         show(section, console)

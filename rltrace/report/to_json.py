@@ -12,7 +12,7 @@ from typing import Any
 
 from rltrace.analysis.probe import HALF_WIDTH
 from rltrace.analysis.summary import Summary
-from rltrace.report import verdict
+from rltrace.report import run_lines, verdict
 from rltrace.trace.vocabulary import word
 
 SCHEMA = "rltrace-report/1"
@@ -43,7 +43,7 @@ def render(summary: Summary) -> dict[str, Any]:
             values["contradicts_computed"] = stage.contradicts
             values["more_steps"] = stage.more_steps_for(HALF_WIDTH)
     document["health"]["well"] = summary.health.well
-    document["warnings"] = list(verdict.warnings(summary))
+    document["warnings"] = list(run_lines.warnings(summary))
     if composition is not None:
         document["composition"] |= {
             "difference_s": _value(composition.difference_s),

@@ -1,20 +1,15 @@
-"""The report's first lines: what the run is, how it ended, and which wall binds."""
+"""The report's first lines: which wall binds, and what that rests on."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 from rltrace.analysis.binding import ALIKE, INSUFFICIENT, LIKELY, Binding
-from rltrace.analysis.devices import AGENT
 from rltrace.analysis.summary import StepsSummary, Summary
-from rltrace.analysis.token_ids import DELETED, DROPPED, NEVER
 from rltrace.analysis.verdict import Verdict
 from rltrace.analysis.walls.cost import stages_of
 from rltrace.analysis.walls.wall import Wall
 from rltrace.report import units
-from rltrace.report.damage_lines import damage_lines, dropped_lines
-from rltrace.report.going_lines import going_lines
 from rltrace.report.layout import labelled, listed
 from rltrace.report.path_lines import path_leader
 from rltrace.report.walls_section import (
@@ -28,38 +23,8 @@ from rltrace.report.walls_section import (
 from rltrace.trace.vocabulary import Stage, word
 
 _WAIT_SHARE = 0.05
-_MOST_STOPPED = 3
 _MOST_FIGURES = 4
 _MOST_OF_PATH = 0.5  # a stage that is more of the critical path holds the step up, and no other
-_TOKENS = (
-    "this run holds the token ids of prompts and responses (--capture-tokens): whoever has it can "
-    "read what they say"
-)
-_NO_TOKENS = "--capture-tokens was asked for, and this run holds no token ids"
-_WHY_NONE = {
-    DELETED: "they were recorded and have been deleted since",
-    DROPPED: "all were dropped to keep the run small (--max-bytes)",
-    NEVER: "what recorded its samples had none at hand (docs/adapters.md), or their files were "
-    "deleted",
-}
-# The others stand below.
-_OF_HEALTH = (
-    "part",
-    "hang",
-    "failed steps",
-    "reward",
-    "restart",
-    "stall",
-    "lost process",
-    "killed process",
-    "verdicts",
-    "unused",
-    "not finite",
-    "clocks",
-    "versions",
-)
-
-_WHEN_STOPPED = ("was in progress, when the job was ended, since", "that")
 _UNWELL = {
     "part": "not all of it is here",
     "crash": "it failed",
@@ -80,7 +45,7 @@ def headline(summary: Summary) -> str:
     """The verdict in one line."""
     found = summary.verdict
     if found.alarms:
-        what = listed(list(dict.fromkeys(_UNWELL.get(k, k) for k in _kinds(summary))))
+        what = listed(list(dict.fromkeys(_UNWELL.get(k, k) for k in forbidding(summary))))
         return f"The run is not well: {what}. Repair that before anything is tuned"
     if found.balanced:
         return f"Nothing binds: {found.because}"
@@ -96,7 +61,8 @@ def headline(summary: Summary) -> str:
     return f"{names} may be the wall ({cost} of the goodput), but the evidence is weak"
 
 
-def _kinds(summary: Summary) -> list[str]:
+def forbidding(summary: Summary) -> list[str]:
+    """The kinds of alarms that forbid a verdict."""
     return [one.kind for one in summary.health.alarms if one.forbids]
 
 
@@ -319,101 +285,3 @@ def _tie(summary: Summary) -> Iterator[str]:
             f"{binding.stage.name} minus {second.name}: {units.seconds(margin.mean)} in the mean "
             f"(95 % interval {units.seconds(margin.low)} to {units.seconds(margin.high)}, {says})"
         )
-
-
-def facts(summary: Summary) -> Iterator[str]:
-    """What the run is: two lines."""
-    run, steps = summary.run, summary.steps
-    yield run.command or run.id
-    parts = [run.framework] if run.framework else []
-    if not steps.whole_run:
-        warm = f" ({len(steps.warmup)} of warm-up)" if steps.warmup else ""
-        parts.append(f"{units.plural(steps.complete, 'step')}{warm}{_which(summary)}")
-    if summary.goodput is not None and summary.goodput.devices.count:
-        devices = summary.goodput.devices
-        name = f" ({devices.name})" if devices.name else ""
-        parts.append(f"{units.plural(devices.count, devices.kind)}{name}")
-    if run.imported:
-        parts.append(f"imported ({run.imported})")
-    else:
-        processes, nodes = units.plural(run.processes, "process"), units.plural(run.nodes, "node")
-        parts.append(f"{processes} of the job on {nodes}")
-    parts.append(units.plural(run.spans, "span"))
-    if run.lasted_s is not None and not run.imported:
-        parts.append(f"lasted {units.lasted(run.lasted_s, run.shown_s)}")
-    else:
-        is_told = "told" if run.imported else "recorded"
-        how = is_told if run.shown_ns <= run.start_ns else "shown"
-        parts.append(f"{units.seconds(run.recorded_s)} {how}")
-    yield " · ".join(parts)
-
-
-def _which(summary: Summary) -> str:
-    """The numbers of the steps, where a part of the run was asked for."""
-    if not summary.run.part:
-        return ""
-    numbers = [one.step for one in summary.steps.times]
-    which = f"{min(numbers)} to {max(numbers)}" if len(numbers) > 1 else str(numbers[0])
-    return f" ({which}, no others)"
-
-
-def warnings(summary: Summary) -> Iterator[str]:
-    """What is wrong with the run, one sentence each: a crash, a hang, a process that died."""
-    run, by_hand = summary.run, False
-    if run.exit_code:
-        ended = [one.says for one in summary.health.alarms if one.kind == "crash"]
-        by_hand = bool(ended) and not any(kind == "crash" for kind in _kinds(summary))
-        yield from (f"{says}: figures are of what it did before" for says in ended)
-    elif unseen := [one.says for one in summary.health.alarms if one.kind == "crash"]:
-        yield from unseen
-    elif run.as_of is not None:
-        yield from going_lines(run.as_of)
-    elif not run.ended:
-        yield "the run has no end: it is still going on, or was killed together with rltrace"
-    yield from (alarm.says for alarm in summary.health.alarms if alarm.kind in _OF_HEALTH)
-    yield from _stopped(summary)
-    yield from damage_lines(summary.coverage.damaged)
-    yield from dropped_lines(summary.coverage.dropped)
-    going, end = ("in progress since", "the end") if not by_hand else _WHEN_STOPPED
-    for number, since_s in summary.steps.in_progress:
-        yield f"step {number} {going} {units.seconds(since_s)}"
-    for span in summary.coverage.in_progress:
-        if span.stage == "step":
-            continue
-        where = units.plural(span.processes, span.role or "process")
-        text = f"“{span.name}” ({span.stage}) {going} {units.seconds(span.for_s)}"
-        silent_s = span.for_s - span.alive_s
-        if silent_s > 1 and span.alive_s == 0:
-            text += " without a sign of life"
-        elif silent_s > max(1.0, 0.05 * span.for_s):
-            text += f", the last sign of life {units.seconds(silent_s)} before {end}"
-        yield f"{text} ({where})"
-    if run.token_ids is not None:
-        yield _TOKENS if run.token_ids else f"{_NO_TOKENS}: {_WHY_NONE[run.no_token_ids]}"
-
-
-def _stopped(summary: Summary) -> Iterator[str]:
-    stopped = summary.coverage.stopped
-    for one in stopped[:_MOST_STOPPED]:
-        pid = "" if one.pid < 0 else f" (pid {one.pid} on {one.host})"
-        when = "" if math.isnan(one.after_s) else f" {units.seconds(one.after_s)} after the start"
-        why = f" ({one.detail})" if one.detail else ""
-        yield f"recording stopped in {one.role or 'a process'}{pid}{when}{why}"
-    if len(stopped) > _MOST_STOPPED:
-        others = units.plural(len(stopped) - _MOST_STOPPED, "more process")
-        yield f"recording stopped in {others}: `rltrace info` lists them"
-    if any(one.role != AGENT for one in stopped):
-        yield (
-            "where a process of the job stopped recording, rows are missing: figures are of "
-            f"{_before_that(summary.steps)}"
-        )
-
-
-def _before_that(steps: StepsSummary) -> str:
-    """What was whole when the first process stopped recording."""
-    if not steps.complete:
-        return "the time before, in which no step ended"
-    numbers = [time.step for time in steps.times]
-    if len(numbers) == 1:
-        return f"step {numbers[0]}, which was whole by then"
-    return f"steps {numbers[0]} to {numbers[-1]}, which were whole by then"

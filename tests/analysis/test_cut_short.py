@@ -19,7 +19,7 @@ from rltrace.analysis.step_range import Asked, narrow
 from rltrace.analysis.summary import Summary, summarize
 from rltrace.analysis.whatif.constants import Constants
 from rltrace.analysis.whatif.of_run import workload_of
-from rltrace.report import html, verdict
+from rltrace.report import html, run_lines, verdict
 from rltrace.report.perfetto import findings
 from rltrace.trace.parquet import compact, delete_segments
 from rltrace.trace.run import Run
@@ -81,7 +81,7 @@ def test_how_it_ended_is_still_known_and_every_row_still_read(stopped_in: Copy) 
 
 
 def test_the_report_says_of_which_steps_it_is(stopped_in: Copy) -> None:
-    said = list(verdict.warnings(summarize(rltrace.open_run(stopped_in(7)))))
+    said = list(run_lines.warnings(summarize(rltrace.open_run(stopped_in(7)))))
     assert any(line.startswith("recording stopped in rollout") for line in said)
     assert (
         "where a process of the job stopped recording, rows are missing: figures are of steps "

@@ -12,7 +12,7 @@ import pytest
 import rltrace
 from rltrace.analysis.summary import summarize
 from rltrace.hooks.identity import identify
-from rltrace.report import html, markdown, to_json, verdict
+from rltrace.report import html, markdown, run_lines, to_json
 from rltrace.report.coverage_section import coverage_section
 from rltrace.report.damage_lines import dropped_lines
 from rltrace.run.capping import Cap
@@ -157,7 +157,7 @@ def test_where_a_run_has_to_be_small_they_go_first(copy: Path) -> None:
     shown, had = captured(copy), expected()
     assert 0 < len(shown) < 800
     assert all(had[one] == tokens for one, tokens in shown.items())  # none of them in part
-    said = list(verdict.warnings(summarize(left)))
+    said = list(run_lines.warnings(summarize(left)))
     assert any(line.startswith("captured tokens were dropped to keep") for line in said)
     assert not any("figures are of what began later" in line for line in said)
     compact(left)
@@ -180,7 +180,7 @@ def test_whoever_deletes_them_has_the_run_without(copy: Path, is_compacted: bool
     assert left.is_compacted == is_compacted
     assert left.sql("SELECT count(*) FROM trajectories").fetchall() == [(800,)]
     assert [p for p in left.problems if p["what"] != "no-gpu"] == []
-    said = list(verdict.warnings(summarize(left)))
+    said = list(run_lines.warnings(summarize(left)))
     assert not any("holds the token ids" in line for line in said)
     assert any(line.endswith("they were recorded and have been deleted since") for line in said)
 
@@ -188,7 +188,7 @@ def test_whoever_deletes_them_has_the_run_without(copy: Path, is_compacted: bool
 def test_details_that_go_after_them_take_the_rest_along(copy: Path) -> None:
     Cap(str(copy), node_id(), 1).keep()
     assert captured(copy) == {}
-    said = list(verdict.warnings(summarize(rltrace.open_run(copy))))
+    said = list(run_lines.warnings(summarize(rltrace.open_run(copy))))
     assert any("holds no token ids: all were dropped to keep the run small" in one for one in said)
     dropped = rltrace.open_run(copy).dropped
     assert dropped is not None
@@ -200,7 +200,7 @@ def test_details_that_go_after_them_take_the_rest_along(copy: Path) -> None:
 def test_the_report_says_that_they_are_there(run: Path) -> None:
     summary = summarize(rltrace.open_run(run))
     held = "this run holds the token ids of prompts and responses (--capture-tokens)"
-    (line,) = (line for line in verdict.warnings(summary) if line.startswith(held))
+    (line,) = (line for line in run_lines.warnings(summary) if line.startswith(held))
     document = to_json.render(summary)
     assert document["run"]["token_ids"] is True
     assert line in document["warnings"]
@@ -213,7 +213,7 @@ def test_the_report_says_that_none_were_at_hand(tmp_path: Path) -> None:
     summary = summarize(rltrace.open_run(recorded(tmp_path, job=job)))
     assert summary.run.token_ids is False
     said = "--capture-tokens was asked for, and this run holds no token ids: what recorded its"
-    assert any(line.startswith(said) for line in verdict.warnings(summary))
+    assert any(line.startswith(said) for line in run_lines.warnings(summary))
 
 
 def test_own_cost_has_what_capturing_them_took(run: Path) -> None:

@@ -11,7 +11,7 @@ from rich.console import Console
 
 import rltrace
 from rltrace.analysis.summary import summarize
-from rltrace.report import terminal, verdict
+from rltrace.report import run_lines, terminal
 from rltrace.run.doctor import examine
 from tests.conftest import Record
 
@@ -46,7 +46,7 @@ def test_a_whole_run_has_no_such_line(run_path: Path, record: Record) -> None:
     record(LOOP)
     summary = summarize(rltrace.open_run(run_path))
     assert summary.coverage.damaged == ()
-    assert not any("damaged" in line for line in verdict.warnings(summary))
+    assert not any("damaged" in line for line in run_lines.warnings(summary))
 
 
 def test_of_many_a_few_are_named(run_path: Path, record: Record) -> None:
@@ -56,7 +56,7 @@ def test_of_many_a_few_are_named(run_path: Path, record: Record) -> None:
         os.truncate(segment, segment.stat().st_size // 2)
     lines = [
         line
-        for line in verdict.warnings(summarize(rltrace.open_run(run_path)))
+        for line in run_lines.warnings(summarize(rltrace.open_run(run_path)))
         if "damaged" in line
     ]
     assert len(lines) == 4

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from rltrace.analysis.summary import Summary, summarize
+from rltrace.report.run_lines import warnings
 from rltrace.report.sections import sections
-from rltrace.report.verdict import evidence, headline, warnings
+from rltrace.report.verdict import evidence, headline
 from rltrace.trace.vocabulary import Fate, Stage
 from tests.analysis.handmade import at, between, process, rows, run_of
 

@@ -15,7 +15,7 @@ import pytest
 import rltrace
 from rltrace.analysis.summary import Summary, summarize
 from rltrace.hooks.recorder import Recorder
-from rltrace.report.verdict import warnings
+from rltrace.report.run_lines import warnings
 from rltrace.run.shipping.courier import Courier
 from rltrace.trace import fetched, liveness
 from rltrace.trace.clock import monotonic_ns, node_id

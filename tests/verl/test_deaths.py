@@ -14,7 +14,7 @@ import pytest
 from rltrace.analysis.activity import read_activity
 from rltrace.analysis.steps import find_steps
 from rltrace.analysis.summary import summarize
-from rltrace.report.verdict import warnings
+from rltrace.report.run_lines import warnings
 from tests.framework_jobs import ended_when
 from tests.verl.jobs import JOBS, SYNC_BYTES, Finished, Job, train
 from tests.verl.test_runs import BATCH

@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 
 from rltrace.analysis.summary import Summary
 from rltrace.analysis.walls.wall import LIKELY, WEAK
-from rltrace.report import units, verdict
+from rltrace.report import run_lines, units, verdict
 from rltrace.report.goodput_section import of_95
 from rltrace.report.html.markup import NOTHING, Html, join, prose, sentence, tag
 from rltrace.report.html.parts import Part
@@ -22,7 +22,7 @@ def head_part(summary: Summary) -> Part:
     found = summary.verdict
     mood = "alarm" if found.alarms else _MOODS.get(found.confidence, "open")
     said = "not well" if found.alarms else "balanced" if found.balanced else found.confidence
-    command, facts = verdict.facts(summary)
+    command, facts = run_lines.facts(summary)
     body = tag(
         "section",
         tag("p", "Verdict ", tag("span", said, class_=f"chip {mood}"), class_="eyebrow"),
@@ -57,7 +57,7 @@ def _evidence(summary: Summary) -> Html:
 
 
 def _warnings(summary: Summary) -> Html:
-    said = [tag("li", prose(one)) for one in verdict.warnings(summary)]
+    said = [tag("li", prose(one)) for one in run_lines.warnings(summary)]
     return tag("ul", *said, class_="warnings", aria_label="warnings") if said else NOTHING
 
 

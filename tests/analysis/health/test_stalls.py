@@ -17,7 +17,8 @@ from rltrace.analysis.walls.wall import LIKELY, ROLLOUT
 from rltrace.analysis.whatif.constants import Constants
 from rltrace.analysis.whatif.of_run import workload_of
 from rltrace.cli import main
-from rltrace.report.verdict import evidence, headline, warnings
+from rltrace.report.run_lines import warnings
+from rltrace.report.verdict import evidence, headline
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage
 from tests.analysis.handmade import at, process, run_of

@@ -1,0 +1,143 @@
+"""What the run is, how it ended, and what is wrong with it, in sentences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from rltrace.analysis.devices import AGENT
+from rltrace.analysis.summary import StepsSummary, Summary
+from rltrace.analysis.token_ids import DELETED, DROPPED, NEVER
+from rltrace.report import units
+from rltrace.report.damage_lines import damage_lines, dropped_lines
+from rltrace.report.going_lines import going_lines
+from rltrace.report.verdict import forbidding
+
+_MOST_STOPPED = 3
+_TOKENS = (
+    "this run holds the token ids of prompts and responses (--capture-tokens): whoever has it can "
+    "read what they say"
+)
+_NO_TOKENS = "--capture-tokens was asked for, and this run holds no token ids"
+_WHY_NONE = {
+    DELETED: "they were recorded and have been deleted since",
+    DROPPED: "all were dropped to keep the run small (--max-bytes)",
+    NEVER: "what recorded its samples had none at hand (docs/adapters.md), or their files were "
+    "deleted",
+}
+# The others stand below.
+_OF_HEALTH = (
+    "part",
+    "hang",
+    "failed steps",
+    "reward",
+    "restart",
+    "stall",
+    "lost process",
+    "killed process",
+    "verdicts",
+    "unused",
+    "not finite",
+    "clocks",
+    "versions",
+)
+
+_WHEN_STOPPED = ("was in progress, when the job was ended, since", "that")
+
+
+def facts(summary: Summary) -> Iterator[str]:
+    """What the run is: two lines."""
+    run, steps = summary.run, summary.steps
+    yield run.command or run.id
+    parts = [run.framework] if run.framework else []
+    if not steps.whole_run:
+        warm = f" ({len(steps.warmup)} of warm-up)" if steps.warmup else ""
+        parts.append(f"{units.plural(steps.complete, 'step')}{warm}{_which(summary)}")
+    if summary.goodput is not None and summary.goodput.devices.count:
+        devices = summary.goodput.devices
+        name = f" ({devices.name})" if devices.name else ""
+        parts.append(f"{units.plural(devices.count, devices.kind)}{name}")
+    if run.imported:
+        parts.append(f"imported ({run.imported})")
+    else:
+        processes, nodes = units.plural(run.processes, "process"), units.plural(run.nodes, "node")
+        parts.append(f"{processes} of the job on {nodes}")
+    parts.append(units.plural(run.spans, "span"))
+    if run.lasted_s is not None and not run.imported:
+        parts.append(f"lasted {units.lasted(run.lasted_s, run.shown_s)}")
+    else:
+        is_told = "told" if run.imported else "recorded"
+        how = is_told if run.shown_ns <= run.start_ns else "shown"
+        parts.append(f"{units.seconds(run.recorded_s)} {how}")
+    yield " · ".join(parts)
+
+
+def _which(summary: Summary) -> str:
+    """The numbers of the steps, where a part of the run was asked for."""
+    if not summary.run.part:
+        return ""
+    numbers = [one.step for one in summary.steps.times]
+    which = f"{min(numbers)} to {max(numbers)}" if len(numbers) > 1 else str(numbers[0])
+    return f" ({which}, no others)"
+
+
+def warnings(summary: Summary) -> Iterator[str]:
+    """What is wrong with the run, one sentence each: a crash, a hang, a process that died."""
+    run, by_hand = summary.run, False
+    if run.exit_code:
+        ended = [one.says for one in summary.health.alarms if one.kind == "crash"]
+        by_hand = bool(ended) and not any(kind == "crash" for kind in forbidding(summary))
+        yield from (f"{says}: figures are of what it did before" for says in ended)
+    elif unseen := [one.says for one in summary.health.alarms if one.kind == "crash"]:
+        yield from unseen
+    elif run.as_of is not None:
+        yield from going_lines(run.as_of)
+    elif not run.ended:
+        yield "the run has no end: it is still going on, or was killed together with rltrace"
+    yield from (alarm.says for alarm in summary.health.alarms if alarm.kind in _OF_HEALTH)
+    yield from _stopped(summary)
+    yield from damage_lines(summary.coverage.damaged)
+    yield from dropped_lines(summary.coverage.dropped)
+    going, end = ("in progress since", "the end") if not by_hand else _WHEN_STOPPED
+    for number, since_s in summary.steps.in_progress:
+        yield f"step {number} {going} {units.seconds(since_s)}"
+    for span in summary.coverage.in_progress:
+        if span.stage == "step":
+            continue
+        where = units.plural(span.processes, span.role or "process")
+        text = f"“{span.name}” ({span.stage}) {going} {units.seconds(span.for_s)}"
+        silent_s = span.for_s - span.alive_s
+        if silent_s > 1 and span.alive_s == 0:
+            text += " without a sign of life"
+        elif silent_s > max(1.0, 0.05 * span.for_s):
+            text += f", the last sign of life {units.seconds(silent_s)} before {end}"
+        yield f"{text} ({where})"
+    if run.token_ids is not None:
+        yield _TOKENS if run.token_ids else f"{_NO_TOKENS}: {_WHY_NONE[run.no_token_ids]}"
+
+
+def _stopped(summary: Summary) -> Iterator[str]:
+    stopped = summary.coverage.stopped
+    for one in stopped[:_MOST_STOPPED]:
+        pid = "" if one.pid < 0 else f" (pid {one.pid} on {one.host})"
+        when = "" if math.isnan(one.after_s) else f" {units.seconds(one.after_s)} after the start"
+        why = f" ({one.detail})" if one.detail else ""
+        yield f"recording stopped in {one.role or 'a process'}{pid}{when}{why}"
+    if len(stopped) > _MOST_STOPPED:
+        others = units.plural(len(stopped) - _MOST_STOPPED, "more process")
+        yield f"recording stopped in {others}: `rltrace info` lists them"
+    if any(one.role != AGENT for one in stopped):
+        yield (
+            "where a process of the job stopped recording, rows are missing: figures are of "
+            f"{_before_that(summary.steps)}"
+        )
+
+
+def _before_that(steps: StepsSummary) -> str:
+    """What was whole when the first process stopped recording."""
+    if not steps.complete:
+        return "the time before, in which no step ended"
+    numbers = [time.step for time in steps.times]
+    if len(numbers) == 1:
+        return f"step {numbers[0]}, which was whole by then"
+    return f"steps {numbers[0]} to {numbers[-1]}, which were whole by then"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 
 from rich.console import Console
@@ -14,6 +15,8 @@ from rltrace.trace.errors import RltraceError
 from rltrace.trace.written_files import written
 
 _WIDTH = 88
+_WEB_FONT = re.compile(r",\s*url\([^)]*\) format\([^)]*\)")
+"""Of rich's, which whoever opens the picture would ask a host in the network for."""
 
 
 def write_svg(summary: Summary, path: Path, own_figures: bool = False) -> None:
@@ -23,7 +26,7 @@ def write_svg(summary: Summary, path: Path, own_figures: bool = False) -> None:
         record=True, width=_WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor"
     )
     terminal.render(summary, console, own_figures)
-    drawn = console.export_svg(title="rltrace report", theme=DIMMED_MONOKAI)
+    drawn = _WEB_FONT.sub("", console.export_svg(title="rltrace report", theme=DIMMED_MONOKAI))
     try:
         with written(path) as file:
             file.write(drawn.encode())

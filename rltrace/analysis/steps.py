@@ -1,8 +1,7 @@
 """The steps of a run: their windows, and which of the first ones are warm-up.
 
-A step is a span of stage `STEP`. Where several processes record steps (the ranks of a learner), the
-one with the most of them keeps the time; another's count only where it recorded none, as after a
-restart. Without any step the whole run is one window.
+A step is a span of stage `STEP`. Whose count where several processes record steps is said in
+`rltrace.trace.one_clock`. Without any step the whole run is one window.
 """
 
 from __future__ import annotations
@@ -21,7 +20,8 @@ from rltrace.analysis.generating import (
     held_against,
     steps_per_generation,
 )
-from rltrace.analysis.intervals import Bools, Ints
+from rltrace.analysis.intervals import Bools
+from rltrace.trace.one_clock import one_clock
 from rltrace.trace.vocabulary import Stage
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def steps_of(rows: list[tuple[int, int, int, int]], recorded: tuple[int, int]) -
         start, end = recorded
         window = Window(-1, start, end, -1, False)
         return Steps((window,) if end > start else (), True, in_progress, 0, failed)
-    kept = _one_clock(whole)
+    kept = one_clock(whole)
     warm = warmup_by_margin([end - start for _, start, end, _ in kept])
     windows = tuple(Window(*row, warmup=i < warm) for i, row in enumerate(kept))
     numbers = [window.step for window in windows if window.step >= 0]
@@ -196,34 +196,6 @@ def _failed(rows: list[tuple[int, int, int, int]]) -> tuple[tuple[int, int, int]
             continue
         found += [(a[0], a[1], b[1]) for a, b in pairwise(mine) if a[2] < 0]
     return tuple(sorted(found, key=lambda one: one[1]))
-
-
-def _one_clock(rows: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
-    """Rows that do not overlap, of the process with the most steps first."""
-    table = np.array(rows, np.int64)
-    process, count = np.unique(table[:, 3], return_counts=True)
-    kept = np.zeros((0, 4), np.int64)
-    for one in process[np.lexsort((process, -count))]:
-        mine = table[table[:, 3] == one]
-        mine = _cut_where_the_next_begins(mine)
-        before = np.searchsorted(kept[:, 1], mine[:, 2], side="left")
-        free = np.searchsorted(kept[:, 2], mine[:, 1], side="right") == before
-        kept = np.concatenate([kept, mine[free]])
-        kept = kept[np.argsort(kept[:, 1], kind="stable")]
-    return [(int(a), int(b), int(c), int(d)) for a, b, c, d in kept]
-
-
-def _cut_where_the_next_begins(rows: Ints) -> Ints:
-    """Rows `(step, start, end, process)` of one process, in order, made disjoint. A step within one
-    of the same number was recorded twice; else a pipelined loop begins steps before others end."""
-    kept: list[Ints] = []
-    for row in rows:
-        if kept and row[0] == kept[-1][0] and row[2] <= kept[-1][2]:
-            continue
-        if kept:
-            kept[-1][2] = min(kept[-1][2], row[1])
-        kept.append(row)
-    return np.array(kept)
 
 
 def warmup_by_margin(lengths: Sequence[float]) -> int:

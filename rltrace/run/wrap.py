@@ -31,6 +31,7 @@ from rltrace.run.closing import (
     unused_hooks,
 )
 from rltrace.run.each_step import EachStep
+from rltrace.run.killed_agent import note_killed_agent
 from rltrace.run.location import RUNS_FOLDER, is_newest
 from rltrace.run.opening import make_run, start_agent, traced_environment, why_elsewhere
 from rltrace.run.shipping import waiting
@@ -227,6 +228,8 @@ def _finish(run_dir: Path, code: int, shown: str, out: Path | None, hooks: Seque
         return
     url, apart = shipped_to(run_dir), 0
     try:
+        if killed := note_killed_agent(run_dir):  # before the run ends, and so the agent
+            _say(killed)
         close_run(run_dir, code)
         if url:
             for sentence in waiting.what_is_left(run_dir, waiting.wait(run_dir, _say)):

@@ -38,6 +38,7 @@ from rltrace.trace.names import FollowedNames
 from rltrace.trace.own_files import follows_links, read_own
 from rltrace.trace.parents import roles_of_parents
 from rltrace.trace.processes import Process, described
+from rltrace.trace.reach import Reach, read_reach
 from rltrace.trace.real_times import of_real_times
 from rltrace.trace.schema import EVENT_TABLES, SPANS, Table
 from rltrace.trace.segment import STREAM
@@ -163,6 +164,10 @@ class Follower:
         if clock is None:
             return time.time_ns()
         return int(clock.to_unix(np.array([time.monotonic_ns()], np.int64))[0])
+
+    def reach(self) -> Reach:
+        """Until when it is known, where it was brought from a URL and more is to come."""
+        return read_reach(self.path, self._clocks)
 
     def name(self, number: int) -> str:
         """The text of a name id; "?" for one that nobody wrote down."""

@@ -26,6 +26,8 @@ from rltrace.trace.files import RunFiles
 from rltrace.trace.liveness import described_alive
 from rltrace.trace.lives import LIVES, VERDICTS
 from rltrace.trace.narrowed import Narrowed, Range
+from rltrace.trace.one_clock import NAME as STEPS_THAT_COUNT
+from rltrace.trace.one_clock import STEPS, steps_that_count
 from rltrace.trace.processes import Process
 from rltrace.trace.questions import only_asks
 from rltrace.trace.reach import read_reach
@@ -47,7 +49,7 @@ from rltrace.trace.signals import (
 from rltrace.trace.sources import pattern_of, quoted, unreadable
 from rltrace.trace.span_stages import SPAN_STAGES
 from rltrace.trace.stored import Stored
-from rltrace.trace.views import BASES, LAGS, RECORDED, RECORDED_VIEW, view_statements
+from rltrace.trace.views import BASES, LAGS, RECORDED, RECORDED_VIEW, STAGES, view_statements
 
 if TYPE_CHECKING:
     import duckdb
@@ -119,6 +121,7 @@ class Run:
         for table in TABLES:
             self._load(table)
         self._publish_steps()
+        self._count_steps()
         return self._database
 
     def sql(self, query: str) -> duckdb.DuckDBPyRelation:
@@ -130,6 +133,8 @@ class Run:
             if name in words:
                 for table in tables:
                     self._load(table)
+                if name in ("steps", "stages"):
+                    self._count_steps()
                 if name == "lags":
                     self._database.execute(LAGS)
                 if name == "sample_rewards":
@@ -316,6 +321,12 @@ class Run:
         self._stored.publish(database)
         database.register(WEIGHTS, weights_table(reward_weights(self.processes)))
         return database
+
+    def _count_steps(self) -> None:
+        """Makes the views of steps, once."""
+        if STEPS_THAT_COUNT not in self._loaded:
+            self._database.register(STEPS_THAT_COUNT, steps_that_count(self._database))
+            self._find(STEPS_THAT_COUNT, STEPS, STAGES)
 
     def _publish_steps(self) -> None:
         """Makes `dropped_steps`, as of now."""

@@ -6,7 +6,7 @@ import enum
 
 from rltrace.trace import vocabulary
 from rltrace.trace.schema import TABLES, Column, Table
-from rltrace.trace.vocabulary import Part, Stage, word
+from rltrace.trace.vocabulary import Part, word
 
 RECORDED = "recorded"
 
@@ -46,8 +46,6 @@ def view_statements(table: Table) -> list[str]:
         f"CREATE OR REPLACE VIEW {table.name} AS SELECT {selected}, process, {of_process} "
         f"FROM raw_{table.name} r {joins}"
     ]
-    if table.name == "spans":
-        statements += [_STEPS, _STAGES]
     if table.name == "captured_tokens":
         statements.append(_CAPTURED)
     return statements
@@ -73,18 +71,8 @@ FROM raw_captured_tokens GROUP BY ALL
 RECORDED_VIEW = f"CREATE OR REPLACE VIEW {RECORDED} AS SELECT {{}}::BIGINT AS until_ns"
 """One row: until when the run was recorded, as in the report (`rltrace.trace.recorded`)."""
 
-_STEPS = f"""
-CREATE OR REPLACE VIEW steps AS
-WITH marked AS (SELECT step, start_ns, nullif(end_ns, -1) AS end_ns, process
-                FROM raw_spans WHERE stage = {int(Stage.STEP)} AND step >= 0),
-     controller AS (SELECT process FROM marked GROUP BY process
-                    ORDER BY count(*) DESC, process LIMIT 1)
-SELECT step, start_ns, end_ns, (end_ns - start_ns) / 1e9 AS seconds, process
-FROM marked WHERE process IN (FROM controller) ORDER BY start_ns
-"""
-
 # The union of intervals: in order of their starts, each adds what lies past all ends before it.
-_STAGES = """
+STAGES = """
 CREATE OR REPLACE VIEW stages AS
 WITH clipped AS (
     SELECT k.step, s.stage, greatest(s.start_ns, k.start_ns) AS a, least(s.end_ns, k.end_ns) AS b

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.synthetic.played import Process
 from rltrace.analysis.steps import Steps, find_steps
 from rltrace.trace.vocabulary import Stage
 from tests.analysis.handmade import at, process, rows, run_of
@@ -63,6 +64,27 @@ def test_a_process_that_went_on_after_a_restart_adds_its_steps(tmp_path: Path) -
     assert [w.step for w in steps.windows] == [0, 1, 2, 2, 3, 4, 5]
     assert steps.repeated == 1
     assert steps.between_s == pytest.approx(4)
+
+
+def test_the_views_of_steps_go_on_after_a_restart_as_the_report_does(tmp_path: Path) -> None:
+    def learner(rank: int, *steps: tuple[int, float, float]) -> Process:
+        spans = [(("step", n), a, b) for n, a, b in steps]
+        trains = [(Stage.TRAIN, a, b) for _, a, b in steps if b >= 0]
+        return process("learner", *spans, *trains, rank=rank)
+
+    before = [(0, 0, 2), (1, 2, 4), (2, 4, -1)]  # killed in step 2
+    after = [(n, 10 + 2 * n, 12 + 2 * n) for n in range(1, 6)]
+    after.append((6, 22, -1))
+    late = [(n, a + 0.3, b if b < 0 else b + 0.3) for n, a, b in before]
+    run = run_of(tmp_path, learner(0, *after), learner(0, *before), learner(1, *late))
+    steps = run.sql("SELECT step, end_ns FROM steps").fetchall()
+    assert steps == [(0, at(2)), (1, at(4)), *((n, at(b)) for n, _, b in after[:-1]), (6, None)]
+    windows = [(w.step, w.end_ns) for w in find_steps(run, (at(0), at(100))).windows]
+    assert windows == [step for step in steps if step[1] is not None]
+    stages = run.sql("SELECT step, seconds FROM stages ORDER BY step").fetchall()
+    assert [step for step, _ in stages] == [0, 1, 2, 3, 4, 5]
+    # Step 1 was done twice; the other rank is at work for the rest of step 0 in step 1.
+    assert dict(stages)[1] == pytest.approx(4)
 
 
 def test_steps_that_overlap_end_where_the_next_begins(tmp_path: Path) -> None:

@@ -71,13 +71,13 @@ def finish(job: CountedJob, process: subprocess.Popen[str]) -> str:
     return errors
 
 
-def assert_at_the_url(job: CountedJob) -> None:
-    """All is there, and nothing else."""
+def assert_at_the_url(job: CountedJob, *told: str) -> None:
+    """All is there, and nothing else; `told` are the problems that there were."""
     path = fetch(url_of(job))
     assert job.wrong(path) == {}
     run = rltrace.open_run(path)
     assert run.meta["exit_code"] == 0
-    assert [problem for problem in run.problems if problem["what"] != "no-gpu"] == []
+    assert {problem["what"] for problem in run.problems} - {"no-gpu"} == {*told}
 
 
 def test_a_disk_that_is_full_for_a_while(folder: Path, small_disk: Path) -> None:
@@ -223,7 +223,7 @@ def test_what_an_agent_that_is_killed_at_the_end_leaves_is_shipped_by_hand(folde
         ship, cwd=folder, env=clean_environment(), capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert_at_the_url(job)
+    assert_at_the_url(job, "agent-killed")
 
 
 def test_a_url_that_is_away_for_the_whole_job(folder: Path) -> None:

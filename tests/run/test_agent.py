@@ -18,6 +18,7 @@ import pytest
 
 import rltrace
 from rltrace.hooks.boot import RUN_VARIABLE, SITE
+from rltrace.run.doctor import examine
 from rltrace.run.exchange import Server, measure, own_addresses
 from rltrace.run.memory import COUNTER, MemoryFloor
 from rltrace.trace.clock import node_id
@@ -182,6 +183,32 @@ def test_a_job_and_its_trace_outlive_the_agent(tmp_path: Path) -> None:
     assert opened.meta["exit_code"] == 0
 
 
+def test_a_run_that_was_not_kept_small_for_lack_of_its_agent_says_so(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    code = until_there(tmp_path / "go") + "import rltrace\nwith rltrace.span('rollout'): pass"
+    wrap = subprocess.Popen(
+        [*WRAP, "--out", str(run), "--max-bytes", "1MB", "--", PY, "-c", code],
+        env=clean_environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    os.kill(agent_pid(run), signal.SIGKILL)
+    (tmp_path / "go").touch()
+    _, errors = wrap.communicate(timeout=PATIENCE_S)
+    assert wrap.returncode == 0
+    assert "the agent of this node was killed" in errors
+    assert "nothing was dropped to keep the run small" in errors
+    (told,) = (said for said in examine(run).problems if said.startswith("agent killed"))
+    assert "nothing was dropped" in told
+
+
+def test_an_agent_that_lives_as_long_as_its_job_is_no_problem(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    code = until_there(run / "nodes" / f"{node_id()}.json")
+    assert start_wrap(run, code + "import rltrace; rltrace.counter('n', 1)").wait(PATIENCE_S) == 0
+    assert examine(run).problems == ()
+
+
 def test_it_ends_when_the_run_directory_goes(tmp_path: Path) -> None:
     run = tmp_path / "run"
     wrap = start_wrap(run, until_there(tmp_path / "over"))
@@ -261,6 +288,7 @@ def test_strangers_take_few_threads_and_none_for_long() -> None:
 def test_a_clock_is_told_again_once_descriptors_are_free() -> None:
     program = """
 import os, resource, socket, sys, time
+from rltrace.run.doctor import examine
 from rltrace.run.exchange import Server, measure
 server = Server()
 measure(["127.0.0.1"], server.port, server.token, samples=1)

@@ -18,6 +18,7 @@ from rltrace.analysis.live.snapshot import (
     STARTING,
     Job,
 )
+from rltrace.trace.reach import EVERYTHING, Reach, clock_time
 
 SILENT_NS = 30 * 10**9
 
@@ -30,13 +31,15 @@ def job_of(
     begun: bool,
     last_sign_ns: int,
     now_ns: int,
+    reach: Reach = EVERYTHING,
 ) -> Job:
     """The job of the run in `path`. `alive` is whether it lives (None: nobody here can tell),
-    `begun` whether it has recorded anything, `last_sign_ns` when it last did (Unix ns)."""
+    `begun` whether it has recorded anything, `last_sign_ns` when it last did (Unix ns), `reach`
+    until when it is known where it was brought from a URL: it may have ended since."""
     since = _number(meta.get("start_real_ns"), now_ns)
     ended, code = meta.get("end_real_ns"), meta.get("exit_code")
     code = code if isinstance(code, int) else None
-    until = now_ns
+    until = known_ns = min(now_ns, reach.until_ns or now_ns)
     if gone:
         state, sentence = DELETED, "the run's directory was deleted"
     elif isinstance(ended, int):
@@ -47,11 +50,13 @@ def job_of(
         pid = meta.get("command_pid", meta.get("wrap_pid"))
         sentence = f"killed: its command (pid {pid}) is gone"
         until = last_sign_ns or now_ns
-    elif alive is None and now_ns - last_sign_ns > SILENT_NS:
+    elif alive is None and _is_silent(reach, last_sign_ns, now_ns):
         state = SILENT
         sentence = f"no sign of life for {(now_ns - max(last_sign_ns, since)) / 1e9:.0f} s"
     elif not begun:
         state, sentence = STARTING, "starting: nothing recorded yet"
+    elif reach.until_ns:
+        state, sentence = RUNNING, f"running at {clock_time(known_ns)}, the last that has come"
     else:
         state, sentence = RUNNING, "running"
     return Job(
@@ -65,6 +70,13 @@ def job_of(
         since_ns=since,
         until_ns=max(until, since),
     )
+
+
+def _is_silent(reach: Reach, last_sign_ns: int, now_ns: int) -> bool:
+    """What is shipped comes once a minute, or as seldom as its nodes say."""
+    if reach.until_ns:
+        return len(reach.gone(now_ns)) == len(reach.nodes)
+    return now_ns - last_sign_ns > SILENT_NS
 
 
 def _ended(code: int | None, signalled: bool) -> tuple[str, str]:

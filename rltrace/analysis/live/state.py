@@ -27,6 +27,7 @@ from rltrace.analysis.steps import Steps, steps_of
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.follow import Follower, Rows
 from rltrace.trace.liveness import Liveness
+from rltrace.trace.reach import EVERYTHING
 from rltrace.trace.sampled import sampled_share
 from rltrace.trace.signals import weights_by_id
 from rltrace.trace.vocabulary import Stage
@@ -79,7 +80,8 @@ class LiveState:
         self._window: Window | None = None
         self._stale = 0  # how often the window is to be computed again
         self._devices = Devices("", 0, "", "")
-        self._now_ns = 0
+        self._now_ns = self._clock_ns = 0
+        self._reach = EVERYTHING
         self._job = self._job_now()
         self._read()
         self._read()  # what ended a moment ago is known to be complete at the second look
@@ -94,7 +96,10 @@ class LiveState:
             or (over and self._alive.get(process.number) is None)
         )
         new = self._follower.poll(ended)
-        self._now_ns = self._follower.now_ns()
+        self._clock_ns = self._follower.now_ns()
+        self._reach = self._follower.reach()
+        # Of what has not come yet nobody knows: nothing is late, or takes long, for that.
+        self._now_ns = min(self._clock_ns, self._reach.until_ns or self._clock_ns)
         if len(new["spans"]) or not self._devices.kind:
             self._devices = count_devices(self._follower)
         self._lose()
@@ -123,7 +128,7 @@ class LiveState:
         until = self._until_ns()
         busy_since = until - int(BUSY_OVER_S * 1e9)
         return Snapshot(
-            time_ns=now,
+            time_ns=self._clock_ns,
             job=job,
             placement=(stated_placement(follower) or ("", ""))[0],
             step=self._step_now(job),
@@ -307,7 +312,8 @@ class LiveState:
             self._job_alive,
             any(p.number in self._follower.recorded for p in job_processes),
             max([0, self._lost_until_ns, *self._gathered.last_sign_ns.values()]),
-            self._now_ns,
+            self._clock_ns,
+            self._reach,
         )
 
     def _step_now(self, job: Job) -> StepNow | None:

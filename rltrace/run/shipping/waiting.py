@@ -3,7 +3,6 @@ not."""
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import time
@@ -11,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from rltrace.run.killed_agent import agent_is_gone
 from rltrace.run.shipping.kept import Progress, read_progress
 from rltrace.trace.clock import node_id
 from rltrace.trace.run_dir import NODES
@@ -29,7 +29,7 @@ def wait(run_dir: Path, say: Callable[[str], None], within_s: float = WAIT_S) ->
     with suppress(KeyboardInterrupt):
         while (now := time.monotonic()) < began + within_s:
             told = read_progress(run_dir, node_id())
-            if told.over or not run_dir.is_dir() or _agent_is_gone(run_dir):
+            if told.over or not run_dir.is_dir() or agent_is_gone(run_dir):
                 break
             if now >= say_at:
                 say_at = now + _SAY_EVERY_S
@@ -67,15 +67,6 @@ def nodes_apart(run_dir: Path) -> int:
 def megabytes(size_bytes: int) -> str:
     """A size for people."""
     return f"{size_bytes / 1e6:,.1f} MB"
-
-
-def _agent_is_gone(run_dir: Path) -> bool:
-    """Whether nobody here will ship anything: this node's agent was killed."""
-    try:
-        pid = json.loads((run_dir / NODES / f"{node_id()}.json").read_text("utf-8"))["pid"]
-        return not Path(f"/proc/{int(pid)}").exists()
-    except (OSError, ValueError, KeyError, TypeError):
-        return False  # it has only begun
 
 
 def _doing(told: Progress) -> str:

@@ -16,8 +16,18 @@ from rltrace.analysis.live.job import SILENT_NS, job_of
 from rltrace.analysis.live.snapshot import Snapshot
 from rltrace.analysis.live.state import LiveState
 from rltrace.hooks.recorder import Recorder
+from rltrace.trace.clock import node_id
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.run_dir import create_run, update_run_json
+from rltrace.trace.reach import AGAIN, LOOKED, SHIPPED
+from rltrace.trace.run_dir import (
+    CLOCKS,
+    FETCHED_FILE,
+    NODES,
+    append_line,
+    create_run,
+    update_run_json,
+    write_json,
+)
 from rltrace.trace.vocabulary import Fate, Stage
 
 SECOND = 10**9
@@ -298,6 +308,30 @@ def test_what_became_of_the_job(
     job = job_of(Path("run"), meta, False, alive, True, now - SILENT_NS - 10 * SECOND, now)
     assert job.state == state
     assert sentence in job.sentence
+
+
+@pytest.mark.parametrize("again_s", [5, 60])
+def test_what_was_shipped_is_shown_as_of_when_it_was_looked_at(
+    folder: Path, learner: Recorder, again_s: int
+) -> None:
+    """What has not come yet makes no step long and no job silent."""
+    now = time.monotonic_ns()
+    begin(learner, Stage.STEP, step=0).set(start_ns=now - 92 * SECOND, end_ns=now - 91 * SECOND)
+    begin(learner, Stage.STEP, step=1).set(start_ns=now - 91 * SECOND)
+    node = node_id()
+    pair = {"kind": "pair", "monotonic_ns": now, "real_ns": time.time_ns(), "bracket_ns": 0}
+    append_line(str(folder / CLOCKS / f"{node}.jsonl"), pair)
+    told = {"node": node, "host": "vm", SHIPPED: False, LOOKED: now - 90 * SECOND, AGAIN: again_s}
+    write_json(str(folder / NODES / f"{node}.json"), told)
+    write_json(str(folder / FETCHED_FILE), {"url": "s3://bucket/runs/run"})
+    shown = seen(folder)
+    assert shown.job.state == "running"
+    assert "the last that has come" in shown.job.sentence
+    assert shown.step is not None
+    assert shown.step.seconds == pytest.approx(1, abs=0.1)
+    told[LOOKED] = now - 1000 * SECOND
+    write_json(str(folder / NODES / f"{node}.json"), told)
+    assert seen(folder).job.state == "silent"
 
 
 def test_nothing_is_recorded_yet(folder: Path) -> None:

@@ -52,7 +52,10 @@ def crash(run: Run, steps: Steps) -> list[Alarm]:
         error = _errors(run).get(last)
         when = f"in step {last}{f' ({error})' if error else ''}, {when}"
     if not isinstance(code, int):
-        says = f"the job ended {when}, and nobody saw how: killed, or the machine went down"
+        # Its agent wrote the end down, or nobody was left to do so.
+        seen = run.meta.get("end_real_ns") is not None
+        why = "rltrace wrap was killed" if seen else "killed, or the machine went down"
+        says = f"the job ended {when}, and nobody saw how: {why}"
         return [Alarm(CRASH, NOTE if done else ALARM, says)] if _killed_unseen(run) else []
     if code == 0:
         return []

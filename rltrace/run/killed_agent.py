@@ -1,4 +1,5 @@
-"""An agent that was killed, by the OOM killer or by hand: nobody starts another, so it is said.
+"""An agent that was killed, by the OOM killer or by hand, and of which there is no other at the
+end of the job (`agent_keeper`): it is said.
 
 Without it no device is read, and a run that was to be kept small grows.
 """

@@ -108,12 +108,17 @@ def apply(pieces: Iterable[Piece], folder: Path) -> None:
             os.close(file)
 
 
+def can_hold(name: str) -> bool:
+    """Whether a file of this name can be in a pack; those that rltrace makes can."""
+    return _NAME.fullmatch(name) is not None
+
+
 def _checked(piece: Piece, size: object) -> Piece:
     """Errors: `NotAPack` for a piece that no node ships: it could lie outside of the run."""
     if not isinstance(piece.path, str) or type(piece.offset) is not int or type(size) is not int:
         raise NotAPack("a piece is not described as one")
     folder, slash, name = piece.path.partition("/")
-    if folder not in (*_REPLACED, *_GROWING) or not slash or not _NAME.fullmatch(name):
+    if folder not in (*_REPLACED, *_GROWING) or not slash or not can_hold(name):
         raise NotAPack(f"no run has a file {piece.path!r}")
     if len(piece.data) != size or piece.offset < 0 or piece.offset + size > MOST_FILE_BYTES:
         raise NotAPack(f"a piece of {piece.path} is not as long as it says")

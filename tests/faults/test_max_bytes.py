@@ -536,8 +536,18 @@ with rltrace.step(1000), rltrace.span("train"): pass
     assert found.fetchall() == [(2,)]
 
 
-def test_a_job_under_a_cap_is_what_it_is(tmp_path: Path) -> None:
-    program = LOOP.partition("SEGMENT_BYTES = 64 << 10")[2]
+KILL_THE_AGENT = """
+import json, os, signal, time
+from pathlib import Path
+while not (files := list(Path(os.environ["RLTRACE_RUN"]).glob("nodes/*.json"))):
+    time.sleep(0.1)
+os.kill(json.loads(files[0].read_text())["pid"], signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("before", ["", KILL_THE_AGENT], ids=["calm", "agent killed"])
+def test_a_job_under_a_cap_is_what_it_is(tmp_path: Path, before: str) -> None:
+    program = before + LOOP.partition("SEGMENT_BYTES = 64 << 10")[2]
     (tmp_path / "job.py").write_text(f"import rltrace\n{program}\n{UNTIL_SMALL}\nprint(5)")
     cap = ("--max-bytes", "1 MB")
     done = wrapped(tmp_path, "--out", "run", *cap, "--", sys.executable, "job.py")

@@ -139,7 +139,11 @@ def test_who_stopped_recording_is_said_below_the_step(running: Snapshot, ended: 
 @pytest.mark.parametrize(
     ("told", "alive", "says"),
     [
-        ({"end_real_ns": 163 * SECOND}, None, "killed, or the machine went down after 2 min 43 s"),
+        (
+            {"end_real_ns": 163 * SECOND},
+            None,
+            "wrap was killed: nobody saw how the job ended after 2 min 43 s",
+        ),
         ({"end_real_ns": 163 * SECOND, "exit_code": 139}, None, "killed by SIGSEGV after 2 min"),
         ({"command_pid": 4194304}, False, "killed: its command (pid 4194304) is gone after 2 min"),
     ],

@@ -192,8 +192,13 @@ def test_a_run_that_was_not_kept_small_for_lack_of_its_agent_says_so(tmp_path: P
         stderr=subprocess.PIPE,
         text=True,
     )
-    os.kill(agent_pid(run), signal.SIGKILL)
+    pid = agent_pid(run)
+    wrap.send_signal(signal.SIGSTOP)  # until the job has ended: it would start another
+    os.kill(pid, signal.SIGKILL)
     (tmp_path / "go").touch()
+    command = json.loads((run / "run.json").read_text())["command_pid"]
+    assert until(lambda: not alive(command))
+    wrap.send_signal(signal.SIGCONT)
     _, errors = wrap.communicate(timeout=PATIENCE_S)
     assert wrap.returncode == 0
     assert "the agent of this node was killed" in errors

@@ -65,6 +65,19 @@ def test_what_changed_is_shipped_and_nothing_else(tmp_path: Path, url: str) -> N
     assert before == [path.stat().st_mtime_ns for path in sorted((here / "spans").iterdir())]
 
 
+def test_files_with_names_that_rltrace_gives_none_cost_no_row(tmp_path: Path) -> None:
+    """No reader takes a pack with one: all else in it would be lost with it."""
+    run, url = tmp_path / "run", f"file://{tmp_path}/there"
+    spans(recorded(run), 100)
+    (run / "problems" / "(mine).jsonl").write_text('{"what": "x"}\n')
+    (run / "spans" / "a copy.0.arrows").write_bytes(
+        next(iter((run / "spans").iterdir())).read_bytes()
+    )
+    store = opened(run, url)
+    shipper(run, url).ship(store)
+    assert names_of(fetch(url)) == [("train", 100)]
+
+
 def test_of_a_run_of_somebody_else_s_only_its_own_files_are_shipped(tmp_path: Path) -> None:
     """A link may lead to anything that this user can read, and a pipe is waited for."""
     run, outside = tmp_path / "run", tmp_path / "outside"
@@ -336,6 +349,7 @@ def test_what_is_nested_too_deep_is_no_reason_to_fail(tmp_path: Path, url: str) 
         ("http://host/runs", "http:// is for reading"),
         ("HTTPS://host/runs", "https:// is for reading"),
         ("zip://runs.zip", "zip:// is for reading"),
+        ("dir://x", "dir:// is no place of its own"),
     ],
 )
 def test_a_url_that_cannot_be_shipped_to_is_refused(url: str, says: str) -> None:

@@ -81,7 +81,7 @@ def _is_silent(reach: Reach, last_sign_ns: int, now_ns: int) -> bool:
 
 def _ended(code: int | None, signalled: bool) -> tuple[str, str]:
     if code is None:
-        return KILLED, "killed, or the machine went down"
+        return KILLED, "wrap was killed: nobody saw how the job ended"
     if code == 0:
         return ENDED, "ended"
     if code > 128:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from rltrace.trace.clock import monotonic_ns
 from rltrace.trace.own_files import is_elsewhere, open_own
-from rltrace.trace.packs import Piece, is_replaced
+from rltrace.trace.packs import Piece, can_hold, is_replaced
 from rltrace.trace.run_dir import CLOCKS, DROPPED, ENDS, NAMES, PROBLEMS, PROCESS
 from rltrace.trace.schema import TABLES
 from rltrace.trace.segment import NEW
@@ -203,6 +203,8 @@ def _bytes(changes: Iterable[Change]) -> int:
 
 
 def _is_shipped(folder: str, name: str) -> bool:
+    if not can_hold(name):  # nobody here has made it, and with it nobody could read the pack
+        return False
     if folder in TABLES:
         return name.endswith(".arrows") and not name.endswith(NEW)
     return name.endswith((".json", ".jsonl"))

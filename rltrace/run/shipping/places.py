@@ -18,6 +18,7 @@ _FOR_READING = {
     *("http", "https", "github", "gist", "git", "data", "reference"),
     *("zip", "tar", "libarchive"),
 }
+_BEFORE_ANOTHER = {"dir", "simplecache", "filecache", "blockcache", "cached"}
 _SUCH_AS = "such as s3://bucket/runs or file:///mnt/runs"
 _NEVER = {
     *(errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST),
@@ -35,6 +36,9 @@ def check_ship(url: str) -> str:
     protocol = urlsplit(url).scheme
     if protocol in _FOR_READING:
         said = f"{url} cannot be shipped to, {protocol}:// is for reading"
+        raise RltraceError(f"{said}: give a folder that can be written to, {_SUCH_AS}", WRONG_USAGE)
+    if protocol in _BEFORE_ANOTHER:
+        said = f"{url} cannot be shipped to, {protocol}:// is no place of its own"
         raise RltraceError(f"{said}: give a folder that can be written to, {_SUCH_AS}", WRONG_USAGE)
     return check_url(url)
 

@@ -293,7 +293,7 @@ def test_no_run(tmp_path: Path) -> None:
             {"end_real_ns": 9, "exit_code": None},
             False,
             "killed",
-            "killed, or the machine went down",
+            "nobody saw how the job ended",
         ),
         ({}, True, "running", "running"),
         ({}, False, "killed", "is gone"),

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
@@ -23,85 +20,24 @@ from rltrace.run.shipping.by_hand import ship
 from rltrace.run.size_option import segment_bytes, size_of
 from rltrace.trace.clock import node_id
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.files import RunFiles
 from rltrace.trace.parquet import compact, delete_segments
-from rltrace.trace.run_dir import TABLES, update_run_json, write_json
-from rltrace.trace.schema import EVENT_TABLES, Table
-from rltrace.trace.survey import Survey, survey
+from rltrace.trace.run_dir import update_run_json, write_json
 from tests.cli.conftest import invoke
 from tests.conftest import Record
-from tests.hooks.conftest import wrapped
-
-STEPS, SPANS = 60, 400
-
-OF_STEPS = (
-    "SELECT step, count(*) FILTER (stage = 'rollout'), count(*) FILTER (stage = 'step') "
-    "FROM spans GROUP BY step HAVING count(*) FILTER (stage = 'step') > 0 ORDER BY step"
+from tests.faults.capped import (
+    ALL,
+    KILL_THE_AGENT,
+    LOOP,
+    OF_STEPS,
+    SPANS,
+    STEPS,
+    UNTIL_SMALL,
+    all_rows,
+    counted,
+    segments_bytes,
+    spans,
 )
-"""Of steps that are shown: their number, spans of their rollout, and themselves."""
-
-ALL = """
-SELECT coalesce(step, -1) AS step, what, sum(rows), sum(tokens) FROM (
-    SELECT step, stage AS what, 1 AS rows, coalesce(tokens, 0) AS tokens FROM spans
-    UNION ALL SELECT step, fate, 1, coalesce(tokens, 0) FROM uses
-    UNION ALL SELECT step, what, rows, tokens FROM dropped_steps
-) GROUP BY ALL ORDER BY ALL
-"""
-"""Of each step and stage, or fate: rows and tokens that are shown or in the sums."""
-
-LOOP = f"""
-from rltrace.trace import segment
-segment.SEGMENT_BYTES = 64 << 10
-for n in range({STEPS}):
-    with rltrace.step(n):
-        for i in range({SPANS}):
-            with rltrace.span("rollout", tokens=3): pass
-        with rltrace.span("train", tokens=7): pass
-        rltrace.use(f"t/{{n}}", fate="trained", step=n, tokens=11)
-"""
-
-
-UNTIL_SMALL = """
-import os, time
-from pathlib import Path
-def size_bytes(file):
-    try:
-        return file.stat().st_size
-    except FileNotFoundError:  # dropped since it was listed
-        return 0
-while sum(map(size_bytes, Path(os.environ["RLTRACE_RUN"]).glob("*/*.arrows"))) > 10**6:
-    time.sleep(0.1)
-"""
-"""For a job under a cap of a megabyte: waits until the agent has come to it."""
-
-
-def segments_bytes(run: Path) -> int:
-    total = 0
-    for file in (file for table in TABLES for file in (run / table).glob("*.arrows")):
-        with suppress(FileNotFoundError):  # dropped since it was listed
-            total += file.stat().st_size
-    return total
-
-
-def spans(run: Path) -> int:
-    ((count,),) = rltrace.open_run(run).sql("SELECT count(*) FROM spans").fetchall()
-    assert isinstance(count, int)
-    return count
-
-
-def all_rows(run: Path) -> list[tuple[int, str, int, int]]:
-    return rltrace.open_run(run).sql(ALL).fetchall()
-
-
-def counted(run: Path) -> dict[str, int]:
-    """Rows of each table, whatever became of them."""
-    opened = rltrace.open_run(run)
-    dropped = opened.dropped
-    found = {table: opened.rows(table) for table in EVENT_TABLES}
-    for rows in () if dropped is None else (dropped.rows, dropped.hidden):
-        for table, number in rows.items():
-            found[table] += number
-    return found
+from tests.hooks.conftest import wrapped
 
 
 def test_each_row_is_there_or_counted(run_path: Path, record: Record) -> None:
@@ -354,116 +290,6 @@ def test_what_is_dropped_while_the_run_is_read_is_of_no_table(
     assert run.sql(ALL).fetchall() == before
 
 
-def test_compacted_while_it_is_recorded(run_path: Path, record: Record) -> None:
-    """What was dropped is shown of neither, whether it had been compacted before or not, and the
-    next compaction leaves it out. Compaction takes no room from the details."""
-    record(LOOP)
-    update_run_json(str(run_path), settings={"max_bytes": 1})
-    before, size = all_rows(run_path), segments_bytes(run_path)
-    compact(rltrace.open_run(run_path), part_bytes=100_000)
-    assert len(list((run_path / "parquet" / "spans").iterdir())) > 5
-    cap = Cap(str(run_path), node_id(), size)
-    cap.keep()
-    assert rltrace.open_run(run_path).dropped is None
-    for part in (0.6, 0.3):
-        cap._max_bytes = int(part * size)
-        cap.keep()
-        plain = run_path.with_name(f"plain-{part}")
-        shutil.copytree(run_path, plain, ignore=shutil.ignore_patterns("parquet"))
-        with_parquet, without = rltrace.open_run(run_path), rltrace.open_run(plain)
-        assert with_parquet.dropped == without.dropped
-        for question in (OF_STEPS, "FROM uses ORDER BY time_ns", "FROM dropped_steps"):
-            assert with_parquet.sql(question).fetchall() == without.sql(question).fetchall()
-        assert with_parquet.step_rows() == without.step_rows()
-        assert all_rows(run_path) == before
-        shown, dropped = spans(run_path), with_parquet.dropped
-        assert dropped is not None
-        record("with rltrace.span('late'): pass")  # so that there is something to compact
-        rows = compact(rltrace.open_run(run_path)).rows["spans"]
-        assert rows == shown + 1 + dropped.hidden.get("spans", 0)
-        assert spans(run_path) == shown + 1
-        late = [one for one in all_rows(run_path) if one not in before]
-        assert [(step, what) for step, what, _, _ in late] == [(-1, "other")]
-        before = sorted([*(one for one in before if one[0] >= 0), *late])
-
-
-def test_dropped_while_it_is_compacted(
-    run_path: Path, record: Record, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Segments go after they were looked at and before their rows are taken, or after that."""
-    record(LOOP)
-    update_run_json(str(run_path), settings={"max_bytes": 1})
-    before, size = all_rows(run_path), segments_bytes(run_path)
-    shares = iter((0.8, 0.6, 0.4, 0.2))
-
-    def survey_and_drop(files: RunFiles, table: Table, ended: bool) -> Survey:
-        found = survey(files, table, ended)
-        Cap(str(run_path), node_id(), int(next(shares, 0.2) * size)).keep()
-        return found
-
-    monkeypatch.setattr("rltrace.trace.survey.survey", survey_and_drop)
-    compact(rltrace.open_run(run_path), part_bytes=100_000)
-    assert segments_bytes(run_path) < 0.3 * size
-    assert all_rows(run_path) == before
-    delete_segments(run_path)
-    assert all_rows(run_path) == before
-
-
-def test_two_that_compact_at_once_do_so_one_after_the_other(run_path: Path, record: Record) -> None:
-    record(LOOP)
-    before, others = all_rows(run_path), []
-
-    def compact_too() -> None:
-        others.append(compact(rltrace.open_run(run_path)))
-
-    other = Thread(target=compact_too)
-
-    def begin_another(table: str) -> None:
-        if table == "uses":
-            other.start()
-            other.join(1.0)  # long enough to write into the midst, were it let
-
-    done = compact(rltrace.open_run(run_path), begin_another)
-    other.join()
-    assert [one.rows for one in others] == [done.rows]
-    delete_segments(run_path)
-    assert all_rows(run_path) == before
-
-
-def test_a_compaction_that_is_killed_leaves_the_run_as_it_was(
-    run_path: Path, record: Record
-) -> None:
-    record(LOOP)
-    update_run_json(str(run_path), settings={"max_bytes": 1})
-    before, size = all_rows(run_path), segments_bytes(run_path)
-    compact(rltrace.open_run(run_path))
-    Cap(str(run_path), node_id(), size // 2).keep()
-    record(f"with rltrace.span('late', step={STEPS}): pass")  # there is something to compact
-    code = f"""
-import os, rltrace
-from rltrace.trace.parquet import compact
-compact(rltrace.open_run({str(run_path)!r}), lambda t: t == "uses" and os.kill(os.getpid(), 9))
-"""
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -9
-    for _ in range(2):
-        assert [one for one in all_rows(run_path) if one[0] < STEPS] == before
-        compact(rltrace.open_run(run_path))
-
-
-def test_what_is_in_parquet_only_is_not_lost_to_a_process_that_comes_late(
-    run_path: Path, record: Record
-) -> None:
-    record(LOOP)
-    Cap(str(run_path), node_id(), segments_bytes(run_path) // 2).keep()
-    compact(rltrace.open_run(run_path))
-    delete_segments(run_path)
-    shown = spans(run_path)
-    record("with rltrace.span('train'): pass")
-    with pytest.raises(RltraceError, match="it is read as it is, with what has come since"):
-        compact(rltrace.open_run(run_path))
-    assert spans(run_path) == shown + 1
-
-
 def test_of_a_run_that_is_shipped_only_what_came_through_and_is_complete_is_dropped(
     run_path: Path, record: Record
 ) -> None:
@@ -534,15 +360,6 @@ with rltrace.step(1000), rltrace.span("train"): pass
     assert done.stdout == "True\n1 1\n", done.stderr
     found = rltrace.open_run(run_path).sql("SELECT count(*) FROM spans WHERE step = 1000")
     assert found.fetchall() == [(2,)]
-
-
-KILL_THE_AGENT = """
-import json, os, signal, time
-from pathlib import Path
-while not (files := list(Path(os.environ["RLTRACE_RUN"]).glob("nodes/*.json"))):
-    time.sleep(0.1)
-os.kill(json.loads(files[0].read_text())["pid"], signal.SIGKILL)
-"""
 
 
 @pytest.mark.parametrize("before", ["", KILL_THE_AGENT], ids=["calm", "agent killed"])

@@ -19,7 +19,7 @@ from rltrace.trace.dropped import Dropped
 from rltrace.trace.parquet import compact, delete_segments
 from rltrace.trace.run_dir import update_run_json
 from tests.conftest import Record
-from tests.faults.test_max_bytes import segments_bytes
+from tests.faults.capped import segments_bytes
 
 ALL_STEPS = 1000
 STEPS, SAMPLES, TOKENS = 40, 100, 3

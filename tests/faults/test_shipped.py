@@ -23,8 +23,8 @@ from rltrace.trace.clock import node_id
 from rltrace.trace.fetched import CACHE_VARIABLE, fetch
 from rltrace.trace.run_dir import create_run, read_run_json, update_run_json
 from rltrace.trace.store import PACKS, Store
+from tests.faults.capped import UNTIL_SMALL, segments_bytes
 from tests.faults.counted import CountedJob, said_by_us, until
-from tests.faults.test_max_bytes import UNTIL_SMALL, segments_bytes
 from tests.hooks.conftest import WRAP, clean_environment, wrapped
 from tests.patience import PATIENCE_S
 from tests.run.shipped import interrupted

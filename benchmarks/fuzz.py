@@ -35,6 +35,7 @@ _STATE = Path("build/fuzz")
 _PIECE_S = 60  # of one target, then it is the next one's turn
 _GRACE_S = 900  # a piece that has not ended by then hangs where no alarm reaches it
 _SEGMENT = "segment"
+_MOST_SAID = 20_000  # characters, of a worker that ended without leaving an input
 _EXECUTED = re.compile(r"^(?:stat::number_of_executed_units: |#)(\d+)", re.MULTILINE)
 _EDGES = re.compile(r"\bcov: (\d+) ft: (\d+) corp: (\d+)")
 _RAISED = re.compile(r"=== Uncaught Python exception: ===\n(.*)")
@@ -122,7 +123,9 @@ def _fuzz(name: str, progress: Progress, seconds: int) -> None:
     for file in sorted(_files(folder / "findings") - before):
         progress.findings[file] = why
     if code and not _files(folder / "findings") - before:
-        progress.findings[f"without an input ({time.time():.0f})"] = why
+        kept = folder / "findings" / f"without-an-input-{time.time():.0f}.txt"
+        kept.write_text(said[-_MOST_SAID:])
+        progress.findings[kept.name] = why
 
 
 def _work(name: str, folder: Path, place: Path, seconds: int, told: int) -> None:

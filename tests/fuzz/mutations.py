@@ -28,6 +28,8 @@ ODD_VALUES = tuple(
 )
 """What may stand where a value stands, in JSON or TOML."""
 
+_MOST_BYTES = 20_000
+
 _ODD_BYTES = (
     b"\0",
     b"\xff" * 8,
@@ -45,8 +47,9 @@ def mutated(seed: bytes, other: bytes, randomness: random.Random) -> bytes:
     """One of very many inputs that are near a good one."""
     data = seed
     for _ in range(randomness.choice((1, 1, 1, 2, 3, 6))):
-        data = randomness.choice(_WAYS)(data, other, randomness)
-    return data[:20_000]
+        # Each time: what is repeated thirty times again and again would soon fill the memory.
+        data = randomness.choice(_WAYS)(data, other, randomness)[:_MOST_BYTES]
+    return data
 
 
 def _other_value(data: bytes, other: bytes, randomness: random.Random) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from pathlib import Path
@@ -17,9 +16,9 @@ from rltrace.trace.parquet import compact
 from rltrace.trace.run import Run
 from rltrace.trace.run_dir import create_run
 from tests.analysis.asking import ask
+from tests.trace.test_run import FIXTURE, old_copy
 
 QUERIES = {query.name: query for query in named_queries()}
-FIXTURE = Path(__file__).parents[1] / "fixtures/run-schema-1"
 
 
 @pytest.fixture(scope="module")
@@ -59,10 +58,7 @@ def test_a_recorded_run_has_an_answer(recorded: Run, name: str) -> None:
 
 
 def test_a_compacted_run_gives_the_same_answers(recorded: Run, tmp_path: Path) -> None:
-    shutil.copytree(FIXTURE, tmp_path / "run")
-    for path in (tmp_path / "run").rglob("*"):  # a clone has just made them: else it may go on
-        os.utime(path, (0, 0))
-    compact(rltrace.open_run(tmp_path / "run"))
+    compact(rltrace.open_run(old_copy(tmp_path / "run")))
     compacted = rltrace.open_run(tmp_path / "run")
     assert compacted.is_compacted
     for name in QUERIES:

@@ -6,7 +6,6 @@ import errno
 import hashlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 import zlib
@@ -28,7 +27,7 @@ from rltrace.trace.store import PACKS, Store, check_url
 from tests.cli.conftest import invoke
 from tests.hooks.conftest import clean_environment
 from tests.run.shipped import contents, opened, packs, recorded, shipper, spans
-from tests.trace.test_run import FIXTURE
+from tests.trace.test_run import old_copy
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -107,7 +106,7 @@ def test_of_a_run_of_somebody_else_s_only_its_own_files_are_shipped(tmp_path: Pa
 def test_a_run_that_is_all_parquet_is_read_where_its_folder_was_copied_to(
     tmp_path: Path, url: str
 ) -> None:
-    run = shutil.copytree(FIXTURE, tmp_path / "run")
+    run = old_copy(tmp_path / "run")
     before = names_of(run)
     compact(rltrace.open_run(run))
     delete_segments(run)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -21,6 +22,16 @@ from rltrace.trace.run_dir import update_run_json
 from tests.conftest import Record
 
 FIXTURE = Path(__file__).parent.parent / "fixtures" / "run-schema-1"
+
+
+def old_copy(to: Path) -> Path:
+    """A copy of the run of old, as old as that: a clone has just made its files, and a run that
+    nobody has ended and of which something was heard a moment ago may go on."""
+    shutil.copytree(FIXTURE, to)
+    for path in to.rglob("*"):
+        os.utime(path, (0, 0))
+    return to
+
 
 BUSY = """
 for n in range(20):

@@ -46,6 +46,16 @@ def shipped(folder: Path, **given: object) -> CountedJob:
     return CountedJob(folder, rows=600, workers=2, hold_at=200, options=options, **given)  # type: ignore[arg-type]
 
 
+def shipping(folder: Path) -> tuple[CountedJob, subprocess.Popen[str], int]:
+    """Such a job while its workers wait, `wrap`, and the agent, which has begun to ship."""
+    job = shipped(folder)
+    process = job.start()
+    job.until_held()
+    agent = job.agent()
+    until(lambda: packs(job) > 0)
+    return job, process, agent
+
+
 def url_of(job: CountedJob) -> str:
     return str(read_run_json(str(job.run))["shipped_to"])
 
@@ -171,11 +181,7 @@ def test_a_node_with_a_disk_of_its_own_is_kept_small_too(folder: Path) -> None:
 
 
 def test_an_agent_that_is_stopped_goes_on_shipping(folder: Path) -> None:
-    job = shipped(folder)
-    process = job.start()
-    job.until_held()
-    agent = job.agent()
-    until(lambda: packs(job) > 0)
+    job, process, agent = shipping(folder)
     os.kill(agent, signal.SIGSTOP)
     before = packs(job)
     job.go()
@@ -188,11 +194,7 @@ def test_an_agent_that_is_stopped_goes_on_shipping(folder: Path) -> None:
 
 
 def test_an_agent_that_is_killed_is_replaced_and_the_next_ships_the_rest(folder: Path) -> None:
-    job = shipped(folder)
-    process = job.start()
-    job.until_held()
-    first = job.agent()
-    until(lambda: packs(job) > 0)
+    job, process, first = shipping(folder)
     os.kill(first, signal.SIGKILL)
     node = job.run / "nodes" / f"{node_id()}.json"
     until(lambda: json.loads(node.read_text())["pid"] != first)
@@ -205,11 +207,7 @@ def test_an_agent_that_is_killed_is_replaced_and_the_next_ships_the_rest(folder:
 
 def test_what_an_agent_that_is_killed_at_the_end_leaves_is_shipped_by_hand(folder: Path) -> None:
     """There is nobody to start another one: what is missing is said."""
-    job = shipped(folder)
-    process = job.start()
-    job.until_held()
-    agent = job.agent()
-    until(lambda: packs(job) > 0)
+    job, process, agent = shipping(folder)
     process.send_signal(signal.SIGSTOP)  # wrap, until the job has ended
     os.kill(agent, signal.SIGKILL)
     until(lambda: not alive(agent))

@@ -48,10 +48,11 @@ demo: $(READY)
 
 # A file's tests stay together: many share a job that takes long to make. Each worker may have a Ray
 # cluster of half a dozen processes, so more than four are for machines with much memory. WORKERS=1:
-# one after the other.
+# one after the other. A worker that was lost is not made anew: it would begin with what it was lost by.
 WORKERS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n : 4)))
 test: $(READY) $(RAY_DEFAULT)/.ready
-	RAY_DEFAULT_PACKAGES=$(RAY_DEFAULT) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	RAY_DEFAULT_PACKAGES=$(RAY_DEFAULT) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile \
+		--max-worker-restart 0
 
 # Real runs of verl without a GPU, about a quarter of an hour; QUICK=1: one way to run it only.
 test-verl: $(VERL)/.ready

@@ -30,6 +30,15 @@ recorder.start(os.environ["RECORD_INTO"])
 """
 
 
+@pytest.fixture(autouse=True)
+def _as_fast_as_before() -> Iterator[None]:
+    """A test leaves the process that runs it, and with it all tests and jobs after it, its share of
+    the machine."""
+    before = os.getpriority(os.PRIO_PROCESS, 0), os.sched_getaffinity(0)
+    yield
+    assert (os.getpriority(os.PRIO_PROCESS, 0), os.sched_getaffinity(0)) == before
+
+
 @pytest.fixture(scope="session")
 def made_once(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> MadeOnce:
     """`made_once(name, make)`: a folder that `make(folder)` fills, once in a test session,

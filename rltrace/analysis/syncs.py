@@ -97,7 +97,9 @@ def syncs(run: Run, steps: Steps) -> Syncs | None:
         select number, sum(greatest(added_ns, 0)) / 1e9 as seconds, {_BYTES} as bytes
         from {_ROWS} group by number having {_within(steps)})"""
     rows = f"(from {_ROWS} where number in (select number from {updates}))"
-    figures = run.sql(f"select seconds, coalesce(bytes, 'nan'::double) as bytes from {updates}")
+    figures = run.sql(f"""
+        select seconds, coalesce(bytes, 'nan'::double) as bytes from {updates} order by number
+    """)  # in one order, which tells the last digit of a mean
     seconds, moved = (np.asarray(c, np.float64) for c in figures.fetchnumpy().values())
     known = ~np.isnan(moved)
     spent_s = float(seconds[known].sum())

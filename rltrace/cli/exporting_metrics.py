@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import click
 from rltrace.cli.manual import Command
 from rltrace.cli.options import JSON, RUN, print_json, say
 from rltrace.trace.printable import visible_lines
+
+_NICENESS = 10  # a job may want the machine meanwhile
 
 
 @click.group(short_help="For Prometheus, TensorBoard and OpenTelemetry.")
@@ -69,6 +72,7 @@ def prometheus(
         else:
             say(f"{exporter.run}: {url} (Ctrl-C ends it)")
 
+    os.nice(_NICENESS)
     serve(exporter, host, port, until_end, serving)
 
 
@@ -90,6 +94,7 @@ def tensorboard(run: Path | None, logdir: Path, as_json: bool) -> None:
     from rltrace.run.signals import ended_by_signal
     from rltrace.run.step_log import log_steps
 
+    os.nice(_NICENESS)
     with ended_by_signal() as ended:
         path, steps = log_steps(find_run(run), logdir, ended.wait, lambda said: say(said, err=True))
     if as_json:

@@ -7,7 +7,6 @@ asked nothing: its files are read, by a process of low priority.
 from __future__ import annotations
 
 import math
-import os
 import socket
 import sys
 import threading
@@ -27,7 +26,6 @@ PATH = "/metrics"
 _FRESH_S = 1.0
 _LOOKS_EVERY_S = 5.0
 _LAST_SCRAPES_S = 60.0
-_NICENESS = 10
 
 
 class Exporter:
@@ -81,7 +79,6 @@ def serve(
         said = error.strerror if isinstance(error, OSError) else str(error)
         message = f"cannot serve on {host} port {port}: {said}; give another --port"
         raise RltraceError(message, WRONG_USAGE) from None
-    os.nice(_NICENESS)
     with server, ended_by_signal() as ended:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()

@@ -6,7 +6,6 @@ own files are not touched. TensorBoard shows the folder as one more run on the s
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,7 +22,6 @@ FOLDER = "rltrace"
 _EVERY_S = 2.0
 _LAST_STEPS = 64  # that may be completed from one look to the next
 _ALL_STEPS = 1 << 30
-_NICENESS = 10
 
 
 def log_steps(
@@ -58,7 +56,6 @@ def _log(
     first = state.snapshot()
     check_followed(first.job, bool(_steps(state)))
     if not first.job.is_over:
-        os.nice(_NICENESS)
         written.add(_steps(state))
         state = LiveState(path, _LAST_STEPS)
         while not state.snapshot().job.is_over and not waits(_EVERY_S):

@@ -7,6 +7,8 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import urllib.error
 import urllib.request
@@ -180,8 +182,10 @@ def test_it_ends_when_the_run_is_deleted(run: Path, monkeypatch: pytest.MonkeyPa
 def test_a_port_that_is_taken_is_said(run: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        done = CliRunner().invoke(main, ["export", "prometheus", str(run), "--port", str(port)])
-    assert done.exit_code == WRONG_USAGE
+        words = [sys.executable, "-m", "rltrace.cli", "export", "prometheus", str(run)]
+        words += ["--port", str(port)]
+        done = subprocess.run(words, check=False, capture_output=True, text=True)
+    assert done.returncode == WRONG_USAGE
     assert f"port {port}" in done.stderr
     assert "--port" in done.stderr
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 import rltrace
 from rltrace.analysis.live.state import LiveState
-from rltrace.cli import main
 from rltrace.importers.event_files import read
 from rltrace.report.event_file import EventFile
 from rltrace.run.step_log import log_steps
@@ -79,13 +79,18 @@ def test_each_step_of_a_job_that_runs_is_logged_once(
     assert [record.step for record in read(path)[0]] == [0, 1, 2, 3, 4]
 
 
+def export(run: Path, logdir: Path) -> subprocess.CompletedProcess[str]:
+    """The command, which lowers the priority of its process."""
+    words = [sys.executable, "-m", "rltrace.cli", "export", "tensorboard", run, "--logdir", logdir]
+    return subprocess.run([*map(str, words)], check=False, capture_output=True, text=True)
+
+
 def test_no_log_is_begun_for_a_job_that_has_none(tmp_path: Path) -> None:
     run = everything(tmp_path / "run")
     (tmp_path / "empty").mkdir()
     for folder in ("empty", "none"):
-        where = str(tmp_path / folder)
-        done = CliRunner().invoke(main, ["export", "tensorboard", str(run), "--logdir", where])
-        assert done.exit_code == WRONG_USAGE
+        done = export(run, tmp_path / folder)
+        assert done.returncode == WRONG_USAGE
         assert "holds no TensorBoard log" in done.stderr
     assert not list(tmp_path.glob("*/rltrace"))
 
@@ -93,6 +98,6 @@ def test_no_log_is_begun_for_a_job_that_has_none(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path, logdir: Path) -> None:
     run = everything(tmp_path / "run")
     (logdir / "rltrace").write_text("in the way")
-    done = CliRunner().invoke(main, ["export", "tensorboard", str(run), "--logdir", str(logdir)])
-    assert done.exit_code == UNREADABLE
+    done = export(run, logdir)
+    assert done.returncode == UNREADABLE
     assert "cannot be written" in done.stderr

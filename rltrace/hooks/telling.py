@@ -60,10 +60,14 @@ def _raised_at(error: BaseException) -> tuple[str, int]:
 
 
 def _is_of_made_code(error: BaseException) -> bool:
-    """Whether it went through code that a program ran from a text."""
+    """Whether it went through code that a program ran from a text, but for a program which is one
+    (`python -c`) and what it runs as its own."""
+    program = getattr(sys.modules.get("__main__"), "__dict__", None)
+    own = program if sys.argv[:1] == ["-c"] else None
     step = error.__traceback__
     while step is not None:
-        if step.tb_frame.f_code.co_filename == "<string>":
-            return sys.argv[:1] != ["-c"]  # where all of the program is one
+        frame = step.tb_frame
+        if frame.f_code.co_filename == "<string>" and frame.f_globals is not own:
+            return True
         step = step.tb_next
     return False

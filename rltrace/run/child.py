@@ -78,12 +78,14 @@ def _status_of(
     meanwhile: Callable[[], None] | None,
 ) -> int:
     while True:
+        status = _reaped(child, gone)  # also where another thread has taken the word that it ended
+        if status is not None:
+            return status
         received = signal.sigtimedwait(_WATCHED, _MEANWHILE_S)
         if received is None:
             if meanwhile is not None:
                 meanwhile()
-            continue
-        if received.si_signo != signal.SIGCHLD:
+        elif received.si_signo != signal.SIGCHLD:
             signalled(received.si_signo)
             heard = canary.heard(received.si_signo) if canary is not None else None
             terminal = received.si_code == _SI_KERNEL
@@ -91,17 +93,20 @@ def _status_of(
                 heard = terminal
             if not heard or (not terminal and _left_our_group(child)):
                 _pass_on(child, received.si_signo)
-            continue
-        while True:
-            try:  # any child: as process 1 of a container we inherit the orphans
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                break
-            if pid == child:
-                return status
-            if pid == 0:
-                break
-            gone.add(pid)
+
+
+def _reaped(child: int, gone: set[int]) -> int | None:
+    """The child's status, once it has ended; others that have are `gone`."""
+    while True:
+        try:  # any child: as process 1 of a container we inherit the orphans
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return None
+        if pid == child:
+            return status
+        if pid == 0:
+            return None
+        gone.add(pid)
 
 
 def _left_our_group(child: int) -> bool:

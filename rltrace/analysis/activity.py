@@ -26,6 +26,7 @@ from rltrace.analysis.intervals import (
     without,
 )
 from rltrace.analysis.intervals import union as union_of
+from rltrace.analysis.side_by_side import mapped
 from rltrace.analysis.untold_stages import untold_stages_of
 from rltrace.trace.sampled import only_some
 from rltrace.trace.vocabulary import Stage
@@ -81,23 +82,33 @@ class Activity:
         """`(from_ns, to_ns, intervals)`: slices of time, the last first, which together cover the
         time asked for. The intervals (group: the stage's code) are the union of each stage over all
         processes as far as it overlaps the slice; they may reach beyond."""
-        for start, end, _, pieces in self.of_processes(first_ns, last_ns):
-            yield start, end, union_of(pieces)
+        found = self._union.slices(first_ns, last_ns)
+        yield from mapped(lambda one: self._united_pieces(*one), found)
 
     def of_processes(
         self, first_ns: int, last_ns: int
     ) -> Iterator[tuple[int, int, Ints, Intervals]]:
         """The same before processes are united: `(from_ns, to_ns, processes, intervals)`, where a
         process, a number for each interval, may have several that overlap."""
-        for start, end, intervals in self._union.slices(first_ns, last_ns):
-            working = intervals.take(intervals.group % _CODES != Stage.STEP)
-            pieces = innermost(working, working.group // _CODES)
-            if self._in_tools is not None and len(self._in_tools):
-                now = (self._in_tools.start < end) & (self._in_tools.end > start)
-                pieces = without(pieces, self._in_tools.take(now))
-            stage, process = pieces.group % _CODES, pieces.group // _CODES
-            of_stage = Intervals(stage, pieces.start, pieces.end, pieces.lane, pieces.one_lane)
-            yield start, end, process, of_stage
+        found = self._union.slices(first_ns, last_ns)
+        yield from mapped(lambda one: self._pieces(*one), found)
+
+    def _united_pieces(
+        self, start: int, end: int, intervals: Intervals
+    ) -> tuple[int, int, Intervals]:
+        return start, end, union_of(self._pieces(start, end, intervals)[-1])
+
+    def _pieces(
+        self, start: int, end: int, intervals: Intervals
+    ) -> tuple[int, int, Ints, Intervals]:
+        working = intervals.take(intervals.group % _CODES != Stage.STEP)
+        pieces = innermost(working, working.group // _CODES)
+        if self._in_tools is not None and len(self._in_tools):
+            now = (self._in_tools.start < end) & (self._in_tools.end > start)
+            pieces = without(pieces, self._in_tools.take(now))
+        stage, process = pieces.group % _CODES, pieces.group // _CODES
+        of_stage = Intervals(stage, pieces.start, pieces.end, pieces.lane, pieces.one_lane)
+        return start, end, process, of_stage
 
 
 def read_activity(run: Run) -> Activity:

@@ -27,10 +27,11 @@ from rltrace.analysis.lanes import Lane, Lanes
 from rltrace.analysis.path_events import Events, Known, events_of, read_updates
 from rltrace.analysis.path_gates import Gates
 from rltrace.analysis.pieces import read_pieces
+from rltrace.analysis.side_by_side import mapped
 from rltrace.analysis.spread import Spread, spread
 from rltrace.analysis.stages import Breakdown
 from rltrace.analysis.steps import Steps
-from rltrace.analysis.stretches import MOST_SPANS, stretches
+from rltrace.analysis.stretches import MOST_SPANS, Stretch, stretches
 from rltrace.trace.sampled import only_some
 from rltrace.trace.vocabulary import Stage, word
 
@@ -158,14 +159,17 @@ def find_path(
     updates = read_updates(run)
     starts = np.array([window.start_ns for window in steps.windows], np.int64)
     path = _Path(steps.windows[0].start_ns, steps.windows[-1].end_ns)
-    for part in reversed(stretches(activity, steps, most_spans)):
+
+    def walk(part: Stretch) -> tuple[Stretch, _Walk]:
         pieces = read_pieces(activity, part.since_ns, part.until_ns)
         seen = range(part.seen_first, part.seen_last + 1)
         samples = followed.within(part.since_ns, part.until_ns, seen)
         moved = updates.within(part.since_ns, part.until_ns)
         events = events_of(pieces, samples, moved)
-        gates = Gates(events, samples, moved, breakdown.chain_of, starts)
-        _Walk(events, gates).back(path, int(starts[part.first]))
+        return part, _Walk(events, Gates(events, samples, moved, breakdown.chain_of, starts))
+
+    for part, made in mapped(walk, reversed(stretches(activity, steps, most_spans))):
+        made.back(path, int(starts[part.first]))
     return tuple(path.segments[::-1])
 
 

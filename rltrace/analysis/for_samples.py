@@ -20,6 +20,7 @@ from rltrace.analysis.chains import Chain, Seconds, summed
 from rltrace.analysis.followed import Followed, follow
 from rltrace.analysis.intervals import Intervals, Ints, of_spans, union
 from rltrace.analysis.pieces import Pieces, read_pieces
+from rltrace.analysis.side_by_side import mapped
 from rltrace.analysis.stages import Breakdown, cut_steps
 from rltrace.analysis.steps import Steps
 from rltrace.analysis.stretches import stretches
@@ -48,11 +49,16 @@ def for_samples_s(
     parts = stretches(activity, steps)
     edges = [int(starts[part.first]) for part in parts] + [int(ends.max())]
     found = np.zeros(len(starts))
-    for since, until in pairwise(edges):
+
+    def together_s(part: tuple[int, int]) -> Seconds:
+        since, until = part
         merged = work.merged(read_pieces(activity, since, until), since, until)
         step, mask, seconds = cut_steps(merged, starts, ends, since, until)
         together = mask == _ALL
-        found += summed(step[together], seconds[together], len(starts))
+        return summed(step[together], seconds[together], len(starts))
+
+    for seconds in mapped(together_s, pairwise(edges)):
+        found += seconds
     bounded: Seconds = np.minimum(found, breakdown.overlap_s)
     return bounded
 

@@ -15,8 +15,8 @@ from rltrace.analysis.steps import Steps
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-MOST_SPANS = 3_000_000
-"""In a stretch, about, unless a step has more."""
+MOST_SPANS = 1_000_000
+"""In a stretch, about, unless a step has more; several stretches are in memory at once."""
 
 _ALWAYS = 1 << 62
 _MARGIN = 8  # parts of a stretch that one margin is

@@ -22,6 +22,7 @@ from rltrace.analysis.intervals import (
     places,
     union,
 )
+from rltrace.analysis.side_by_side import mapped
 from rltrace.analysis.spread import Spread, spread
 from rltrace.trace.vocabulary import Phase, Stage
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 _LARGEST = 1 << 62
 _PAIRS = 4_000_000  # that are looked at together
-_TOGETHER = 1_000_000  # phases, at least, but for the last ones
+_TOGETHER = 500_000  # phases, at least, but for the last ones; several such parts are in memory
 
 
 @dataclass(frozen=True)
@@ -83,12 +84,19 @@ def _spent(run: Run, query: str, sharing: _Rows, updates: int) -> tuple[Seconds,
     """Seconds by update and phase, and which phases any update had."""
     spent = np.zeros((updates, len(Phase)))
     recorded = np.zeros(len(Phase), np.bool_)
-    for found, at_work in _apart(run, query, sharing):
-        place = _of_updates(found, at_work)
-        if (place >= 0).any():
-            of = at_work.code[place[place >= 0]]
-            recorded[_add(spent, of, found.take(place >= 0), at_work)] = True
+    for here, seconds, codes in mapped(lambda part: _of_part(*part), _apart(run, query, sharing)):
+        spent[here] += seconds
+        recorded[codes] = True
     return spent, recorded
+
+
+def _of_part(phase: _Rows, sharing: _Rows) -> tuple[Ints, Seconds, Ints]:
+    """The updates that these phases may be of, their seconds by phase, and which phases any had."""
+    place = _of_updates(phase, sharing)
+    if not (place >= 0).any():
+        none = np.zeros(0, np.int64)
+        return none, np.zeros((0, len(Phase))), none
+    return _added(sharing.code[place[place >= 0]], phase.take(place >= 0), sharing)
 
 
 def _apart(run: Run, query: str, sharing: _Rows) -> Iterator[tuple[_Rows, _Rows]]:
@@ -124,9 +132,8 @@ def _after(waiting: _Rows, batches: list[pa.RecordBatch]) -> _Rows:
     return rows
 
 
-def _add(spent: Seconds, of: Ints, phase: _Rows, sharing: _Rows) -> Ints:
-    """Adds the seconds of these phases, which are `of` these updates, by update and phase; gives
-    the phases that there were."""
+def _added(of: Ints, phase: _Rows, sharing: _Rows) -> tuple[Ints, Seconds, Ints]:
+    """The same of phases that are `of` these updates."""
     here, update = np.unique(sharing.code, return_inverse=True)
     at_work = union(of_spans(update, sharing.start, sharing.end, sharing.lane))
     # Of nested spans the innermost counts.
@@ -150,8 +157,7 @@ def _add(spent: Seconds, of: Ints, phase: _Rows, sharing: _Rows) -> Ints:
     owner = np.searchsorted(origin, left[inside], side="right") - 1
     cell = owner * len(Phase) + earliest
     found = summed(cell, seconds[inside], len(here) * len(Phase))
-    spent[here] += found.reshape(-1, len(Phase))
-    return np.unique(code)
+    return here, found.reshape(-1, len(Phase)), np.unique(code)
 
 
 _PHASES = f"""

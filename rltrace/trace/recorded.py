@@ -26,7 +26,9 @@ def recorded_until(run: Run) -> int:
     for name, table in EVENT_TABLES.items():
         columns = {column.name for column in table.columns}
         moment = "greatest(start_ns, end_ns)" if "end_ns" in columns else "time_ns"
-        rows = of_job if name == "samples" and isinstance(ended, int) else ""
-        found = run.sql(f"select coalesce(max({moment}), 0) from raw_{name} {rows}").fetchall()
-        last = max(last, found[0][0])
+        newest = f"select coalesce(max({moment}), 0) from raw_{name}"
+        ((found,),) = run.sql(newest).fetchall()
+        if found > last and name == "samples" and isinstance(ended, int):
+            ((found,),) = run.sql(f"{newest} {of_job}").fetchall()
+        last = max(last, found)
     return last

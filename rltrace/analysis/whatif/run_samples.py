@@ -135,21 +135,29 @@ def samples_of(run: Run, steps: Steps, placement: str) -> Samples | None:
     group, _ = numbered(group) if placement == "async" else numbered(batch, group)
     if _split(group, used, np.searchsorted(starts, used, side="right")):
         group = np.arange(len(group))
-    return Samples(
+    del start
+    found = [used, failed, judged, verdict, env, first, tokens, end, begin, process]
+    del used, failed, judged, verdict, env, first, tokens, end, begin, process  # of a long run
+    return Samples(  # they are in memory twice else
         batch=batch,
-        worker=np.unique(process, return_inverse=True)[1],
+        worker=np.unique(found.pop(), return_inverse=True)[1],
         group=group,
-        start_s=(begin - origin) / 1e9,
-        end_s=(end - origin) / 1e9,
-        tokens=tokens.astype(np.float64),
-        first=first.astype(np.bool_),
-        env_s=env / 1e9,
-        verdict_s=verdict / 1e9,
-        judged_s=np.where(judged > 0, (judged - origin) / 1e9, np.nan),
-        failed=failed.astype(np.bool_),
-        used_s=np.where(used > 0, (used - origin) / 1e9, np.nan),
+        start_s=(found.pop() - origin) / 1e9,
+        end_s=(found.pop() - origin) / 1e9,
+        tokens=found.pop().astype(np.float64),
+        first=found.pop().astype(np.bool_),
+        env_s=found.pop() / 1e9,
+        verdict_s=found.pop() / 1e9,
+        judged_s=_since(found.pop(), origin),
+        failed=found.pop().astype(np.bool_),
+        used_s=_since(found.pop(), origin),
         used=_used(run, origin, last) / len(steady),
     )
+
+
+def _since(moments: Ints, origin: int) -> Floats:
+    """Seconds since then; NaN of moments that are not known."""
+    return np.where(moments > 0, (moments - origin) / 1e9, np.nan)
 
 
 def _used(run: Run, since_ns: int, until_ns: int) -> float:

@@ -27,6 +27,6 @@ def recorded_until(run: Run) -> int:
         columns = {column.name for column in table.columns}
         moment = "greatest(start_ns, end_ns)" if "end_ns" in columns else "time_ns"
         rows = of_job if name == "samples" and isinstance(ended, int) else ""
-        found = run.sql(f"select coalesce(max({moment}), 0) from raw_{name} {rows}").fetchall()
+        found = run.ask(f"select coalesce(max({moment}), 0) from raw_{name} {rows}")
         last = max(last, found[0][0])
     return last

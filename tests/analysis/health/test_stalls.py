@@ -178,15 +178,20 @@ def test_a_step_that_stalled_changes_neither_the_verdict_nor_the_advice(
 
 def test_many_stalls_in_one_half_of_a_run_leave_the_other_half(tmp_path: Path) -> None:
     lengths = [STEP, STALLED, STEP, STALLED, *[STEP] * 9]
-    found = summarize(in_turns(tmp_path / "early", *lengths))
+    found = summarize(in_turns(tmp_path / "early", *lengths), predict=False)
     assert (found.steps.stalled, found.steps.steady) == ((1, 3), 9)
     assert found.verdict.first is not None
     assert found.verdict.first.name == ROLLOUT
-    assert summarize(in_turns(tmp_path / "late", *lengths[::-1])).steps.stalled == (9, 11)
+    assert summarize(in_turns(tmp_path / "late", *lengths[::-1]), predict=False).steps.stalled == (
+        9,
+        11,
+    )
 
 
 def test_the_report_says_what_stalled_and_what_it_is_judged_by(tmp_path: Path) -> None:
-    found = summarize(in_turns(tmp_path, *[STEP] * 5, (6.0, 101.0, 3.0), *[STEP] * 8))
+    found = summarize(
+        in_turns(tmp_path, *[STEP] * 5, (6.0, 101.0, 3.0), *[STEP] * 8), predict=False
+    )
     assert next(iter(evidence(found))) == (
         "of steps 6 to 13, the longest stretch without a stall; what stalled stands below"
     )
@@ -244,6 +249,6 @@ def test_where_the_others_are_not_what_the_run_is_the_alarm_stands_in_place_of_t
 
 
 def test_stalls_that_cost_little_are_counted(tmp_path: Path) -> None:
-    found = summarize(in_turns(tmp_path, *[STEP] * 40, STALLED, *[STEP] * 10))
+    found = summarize(in_turns(tmp_path, *[STEP] * 40, STALLED, *[STEP] * 10), predict=False)
     assert kinds(found.health) == [("stall", NOTE)]
     assert (found.steps.stalled, found.steps.steady) == ((), 51)

@@ -88,16 +88,14 @@ def carries(run: Run) -> bool | None:
         pytest.param({"a": [1, 1, None], "b": [2, 2, 2]}, {"c": 0}, False, id="of another"),
     ],
 )
-@pytest.mark.parametrize("compacted", [False, True])
 def test_what_is_stated_of_components_makes_the_signal(
-    tmp_path: Path, given: Given, weights: dict[str, float], expected: bool, compacted: bool
+    tmp_path: Path, given: Given, weights: dict[str, float], expected: bool
 ) -> None:
     run = one_group(tmp_path, given, weights)
     assert carries(run) is expected
-    if compacted:
-        compact(run)
-        delete_segments(run.path)
-        assert carries(open_run(run.path)) is expected
+    compact(run)
+    delete_segments(run.path)
+    assert carries(open_run(run.path)) is expected
 
 
 @pytest.mark.parametrize(

@@ -154,13 +154,18 @@ def advice(found: Summary) -> list[tuple[str, float]]:
     ]
 
 
+@pytest.fixture(scope="module")
+def well(tmp_path_factory: pytest.TempPathFactory) -> Summary:
+    """A job of 14 steps that are alike."""
+    return summarize(in_turns(tmp_path_factory.mktemp("well"), *[STEP] * 14))
+
+
 @pytest.mark.parametrize("place", [5, 8, 12])
 def test_a_step_that_stalled_changes_neither_the_verdict_nor_the_advice(
-    tmp_path: Path, place: int
+    tmp_path: Path, well: Summary, place: int
 ) -> None:
     """One step of 14 waits two minutes for its verdicts, which would make them the wall."""
     lengths = [STEP] * 14
-    well = summarize(in_turns(tmp_path / "well", *lengths))
     lengths[place] = (6.0, 101.0, 3.0)
     run = in_turns(tmp_path / "stalled", *lengths)
     found = summarize(run)

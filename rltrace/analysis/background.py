@@ -46,7 +46,7 @@ def find_background(run: Run, seen: Collection[tuple[Stage, int]]) -> tuple[Back
     """Who of the processes `seen` with spans in a stage is there in the background."""
     found = []
     for stage, table in _TABLE.items():
-        rows = run.sql(f"select distinct process from raw_{table} where start_ns > 0").fetchall()
+        rows = run.ask(f"select distinct process from raw_{table} where start_ns > 0")
         at_work = {process for (process,) in rows}
         asked = sorted(one for of, one in seen if of is stage and one not in at_work)
         rest = _rest(run, stage) if asked and at_work else None
@@ -62,7 +62,7 @@ def find_background(run: Run, seen: Collection[tuple[Stage, int]]) -> tuple[Back
 def _rest(run: Run, stage: Stage) -> tuple[Ints, Ints] | None:
     """`(starts, ends)` of when no sample was the stage's, from the first sample to the last; None
     where the samples do not tell, or there is too little of it."""
-    times = run.sql(f"""
+    times = run.ask_columns(f"""
         with samples as (
             select trajectory, min(start_ns) as begun_ns, max(end_ns) as ended_ns
             from raw_trajectories where start_ns > 0 and trajectory <> -1
@@ -72,7 +72,7 @@ def _rest(run: Run, stage: Stage) -> tuple[Ints, Ints] | None:
             from raw_rewards where start_ns > 0 and trajectory <> -1 group by trajectory)
         select min(begun_ns) over () as first, {_WAITED[stage]}
         from samples left join verdicts using (trajectory)
-    """).fetchnumpy()
+    """)
     since = np.ma.filled(np.ma.asarray(times["since"], np.int64), 0)
     known = ~np.ma.getmaskarray(np.ma.asarray(times["until"]))
     until = np.ma.filled(np.ma.asarray(times["until"], np.int64), 0)
@@ -91,12 +91,12 @@ def _rest(run: Run, stage: Stage) -> tuple[Ints, Ints] | None:
 
 def _spans(run: Run, stage: Stage, process: int) -> Intervals:
     """The union of a process's spans in a stage; an open one lasts to its last sign of life."""
-    found = run.sql(f"""
+    found = run.ask_columns(f"""
         select start_ns, case when end_ns < 0 then last_ns else end_ns end as end_ns
         from (select start_ns, end_ns, stage, max(greatest(start_ns, end_ns)) over () as last_ns
               from raw_spans where process = {process} and start_ns > 0)
         where stage = {int(stage)}
-    """).fetchnumpy()
+    """)
     return _merged(*(np.asarray(found[name], np.int64) for name in ("start_ns", "end_ns")))
 
 

@@ -104,14 +104,14 @@ def _workers(run: Run, activity: Activity) -> list[int]:
     """The processes that do a device's work themselves: a controller, which records the steps, only
     where nobody else recorded any (its spans are of what it waits for)."""
     stages = ", ".join(str(code) for code in _on_device("process"))
-    rows = run.sql(f"select distinct process from span_stages where stage in ({stages})").fetchall()
+    rows = run.ask(f"select distinct process from span_stages where stage in ({stages})")
     found = {process for (process,) in rows}
     if Stage.ROLLOUT in activity.from_tables:
         table = "select distinct process from raw_trajectories where start_ns > 0"
-        found |= {process for (process,) in run.sql(table).fetchall()}
+        found |= {process for (process,) in run.ask(table)}
     found -= {process.number for process in run.processes if process.role == AGENT}
     query = f"select process from span_stages where stage = {int(Stage.STEP)}"
-    controllers = {process for (process,) in run.sql(query).fetchall()}
+    controllers = {process for (process,) in run.ask(query)}
     return sorted(found - controllers or found)
 
 

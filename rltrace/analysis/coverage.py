@@ -120,7 +120,7 @@ def _reason(run: Run, stage: Stage) -> str:
         return f"{what}: {target}".rstrip(": ")
     if stage in TABLE_OF:
         table = TABLE_OF[stage]
-        if run.sql(f"select 1 from raw_{table} where start_ns > 0 limit 1").fetchall():
+        if run.ask(f"select 1 from raw_{table} where start_ns > 0 limit 1"):
             return f"{table} were recorded, but none with its duration"
     if stage is Stage.ENV:
         seen = run.sql("select count(*) from raw_trajectories where start_ns > 0 and env_ns > 0")

@@ -40,20 +40,20 @@ def device_load(run: Run, since_ns: int, until_ns: int, parts: int) -> tuple[Dev
     if until_ns <= since_ns:
         return ()
     wanted = (BUSY, MEMORY, MEMORY_TOTAL, POWER)
-    rows = run.sql(f"""
+    rows = run.ask(f"""
         select host, device, text, count(*), avg(value), max(value)
         from raw_samples join names on names.id = counter join processes using (process)
         where time_ns between {since_ns} and {until_ns} and text in {wanted} and not isnan(value)
         group by all
-    """).fetchall()
+    """)
     figures = {(host, device, text): (n, mean, most) for host, device, text, n, mean, most in rows}
     part = f"least({parts - 1}, (time_ns - {since_ns}) * {parts} // {until_ns - since_ns})::int"
-    binned = run.sql(f"""
+    binned = run.ask(f"""
         select host, device, {part} as part, avg(value) / 100
         from raw_samples join names on names.id = counter join processes using (process)
         where time_ns between {since_ns} and {until_ns} and text = '{BUSY}' and not isnan(value)
         group by all
-    """).fetchall()
+    """)
     nothing = (0, float("nan"), float("nan"))
     found = []
     for host, device in sorted({(host, device) for host, device, _ in figures}):

@@ -40,10 +40,10 @@ def distributions(run: Run, steps: Steps) -> tuple[Distribution, ...]:
     )
     found = []
     for name, unit, expression, source in asked:
-        n, values = run.sql(
+        n, values = run.ask(
             f"select count(x), quantile_cont(x, {list(SHARES)}) "
             f"from (select ({expression})::double as x from {source})"
-        ).fetchall()[0]
+        )[0]
         if n:
             found.append(Distribution(name, unit, n, tuple(values)))
     return tuple(found)

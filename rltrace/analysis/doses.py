@@ -29,13 +29,13 @@ class Doses:
         self._values: dict[tuple[str, str], Floats] = {}
         self.refused = np.zeros(self._steps, np.bool_)
         """In which steps a dose was not given, as the budget was spent."""
-        names = run.sql("select id, text from names where text like 'probe/%/%'").fetchall()
+        names = run.ask("select id, text from names where text like 'probe/%/%'")
         if not names or not self._steps:
             return
-        readings = run.sql(
+        readings = run.ask_columns(
             "select counter, time_ns, value from raw_samples where time_ns > 0 and counter in "
             f"({', '.join(str(number) for number, _ in names)})"
-        ).fetchnumpy()
+        )
         place = np.searchsorted(starts, readings["time_ns"], side="right") - 1
         inside = (place >= 0) & (readings["time_ns"] <= ends[place])
         for number, text in names:

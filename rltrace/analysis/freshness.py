@@ -186,10 +186,10 @@ def _by_prior(lags: Staleness, prior: Prior) -> tuple[float, float, float, str]:
 
 
 def _unit(run: Run) -> VersionUnit:
-    steps, versions = run.sql(
+    steps, versions = run.ask(
         "select count(distinct nullif(step, -1)), count(distinct version) "
         "from told_uses where time_ns > 0 and fate = 0 and version <> -1"
-    ).fetchall()[0]
+    )[0]
     updates = _stated(run, "updates_per_version")
     return VersionUnit(
         name=LAG_UNIT,

@@ -40,7 +40,7 @@ def find_generating(run: Run, starts: Ints, ends: Ints) -> Generating:
     all do, as one process can tell, it does not matter what crosses."""
     timed = "start_ns > 0 and end_ns > start_ns"
     spans = f"from raw_spans where stage = {int(Stage.ROLLOUT)} and {timed}"
-    if not run.sql(f"select 1 {spans} limit 1").fetchall():  # then samples are the work
+    if not run.ask(f"select 1 {spans} limit 1"):  # then samples are the work
         spans = f"from raw_trajectories where {timed}"
     one = f"{spans} and process = (select process {spans} limit 1)"
     found = _found(run, one, starts, ends)

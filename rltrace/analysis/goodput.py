@@ -141,7 +141,7 @@ def goodput(
 
     `lag_budget` is the largest lag, in policy versions, at which a token counts as useful.
     """
-    if not run.sql("select 1 from raw_uses where time_ns > 0 limit 1").fetchall():
+    if not run.ask("select 1 from raw_uses where time_ns > 0 limit 1"):
         return None
     steady = [] if steps.none_complete else [steps.windows[i] for i in steps.steady]
     since, until = (steady[0].start_ns, steady[-1].end_ns) if steady else (0, 0)
@@ -169,7 +169,7 @@ def handed_only(run: Run, steps: Steps) -> bool:
     """Whether the first step was begun and never completed, and no training was seen to end: the
     learner took samples, and nobody saw it train on them."""
     query = f"select 1 from raw_spans where stage = {int(Stage.TRAIN)} and end_ns >= start_ns"
-    return steps.none_complete and not run.sql(f"{query} limit 1").fetchall()
+    return steps.none_complete and not run.ask(f"{query} limit 1")
 
 
 def _price(run: Run, devices: Devices, stated: float | None) -> Price | None:
@@ -189,7 +189,7 @@ def trained_in(run: Run, since: int, until: int, lag_budget: float) -> Trained:
     if share < 1:
         count, tokens = "sum(stands_for)", "tokens * stands_for"
         more = f", {stands_for(share)} as stands_for"
-    row = run.sql(f"""
+    row = run.ask(f"""
         {TRAINED_SAMPLES},
         judged as (
             select coalesce(tokens, 0) as tokens, signal, lag, {fresh} as fresh{more}
@@ -205,7 +205,7 @@ def trained_in(run: Run, since: int, until: int, lag_budget: float) -> Trained:
                sum({tokens}) filter (coalesce(signal, true) and coalesce(fresh, true)),
                sum({tokens}) filter (signal and fresh)
         from judged
-    """).fetchall()[0]
+    """)[0]
     found = Trained(*(round(value or 0) for value in row))
     if share < 1:
         return told_of_some(found)
@@ -237,13 +237,13 @@ def _losses(run: Run) -> _Whole:
     """What became of all that was generated. Every sample has one reason."""
     share = sampled_share(run.meta)
     times = "" if share == 1 else " * stands_for"
-    rows = run.sql(f"""
+    rows = run.ask(f"""
         {decided_samples(share)}
         select case when met then coalesce(fate, -1) end, case when not met then finish end,
                round(sum(weight{times}))::bigint, round(sum(tokens * weight{times}))::bigint,
                {variance(share, "weight")}, {variance(share, "tokens * weight")}
         from decided group by 1, 2 having sum(weight) > 0 order by 4 desc
-    """).fetchall()
+    """)
     tokens = sum(row[3] for row in rows)
     lost: dict[str, tuple[int, int, float]] = {}
     for fate, finish, *more in rows:
@@ -275,7 +275,7 @@ def _losses(run: Run) -> _Whole:
 
 def _estimated(run: Run, share: float, whole: _Whole, since: int, until: int) -> Estimated:
     """The intervals of what is scaled; steady steps go from `since` to `until`."""
-    steady = run.sql(f"""
+    steady = run.ask(f"""
         {TRAINED_SAMPLES},
         mine as (
             select coalesce(tokens, 0) as tokens, {stands_for(share)} as stands_for
@@ -284,7 +284,7 @@ def _estimated(run: Run, share: float, whole: _Whole, since: int, until: int) ->
                coalesce(sum(tokens * stands_for), 0),
                {variance(share, "1")}, {variance(share, "tokens")}
         from mine
-    """).fetchall()[0]
+    """)[0]
     samples, tokens, all_samples, all_tokens, samples_error, tokens_error = map(float, steady)
     return Estimated(
         generated_samples=interval(whole.samples, whole.samples_error, whole.samples * share),

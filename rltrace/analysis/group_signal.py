@@ -52,18 +52,18 @@ def mostly_clear(unclear: int, samples: int) -> bool:
 def unclear_samples(run: Run) -> tuple[int, int]:
     """`(samples whose group's id is of several groups that cannot be told apart, all samples that
     have a group)`."""
-    unclear, samples = run.sql("""
+    unclear, samples = run.ask("""
         select (select count(*) from regrouped where "group" = -1),
                (select count(distinct trajectory) from raw_trajectories
                 where start_ns > 0 and trajectory <> -1 and "group" <> -1)
-    """).fetchall()[0]
+    """)[0]
     return int(unclear), int(samples)
 
 
 def group_signal(run: Run) -> GroupSignal | None:
     """The signal of the groups of `run`; None where no group has two verdicts, and ids that come
     again are not why."""
-    groups, with_signal, reward, without = run.sql(f"""
+    groups, with_signal, reward, without = run.ask(f"""
         {GENERATED_SAMPLES},
         rewarded as (
             select "group", avg(value) as reward
@@ -71,7 +71,7 @@ def group_signal(run: Run) -> GroupSignal | None:
             where r.start_ns > 0 and isfinite(value) and "group" <> -1 group by "group")
         select count(*), count(*) filter (signal), avg(reward), avg(reward) filter (not signal)
         from signals left join rewarded using ("group")
-    """).fetchall()[0]
+    """)[0]
     unclear, samples = unclear_samples(run)
     if not groups and not unclear:
         return None

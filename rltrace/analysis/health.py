@@ -164,7 +164,7 @@ def _backwards(run: Run) -> list[Alarm]:
         "and end_ns < start_ns"
         for table in ("trajectories", "rewards", "syncs")
     }
-    numbers = {table: run.sql(query).fetchall()[0][0] for table, query in counts.items()}
+    numbers = {table: run.ask(query)[0][0] for table, query in counts.items()}
     found = ", ".join(f"{n} of {table}" for table, n in numbers.items() if n)
     if not found:
         return []
@@ -174,11 +174,11 @@ def _backwards(run: Run) -> list[Alarm]:
 
 def _older_than_made(run: Run) -> list[Alarm]:
     """Samples of a version that did not exist yet: both sides count, and not the same."""
-    odd, known = run.sql(f"""
+    odd, known = run.ask(f"""
         {TRAINED_SAMPLES}
         select count(*) filter (version < first_version), count(*)
         from trained where version >= 0 and first_version is not null
-    """).fetchall()[0]
+    """)[0]
     if not odd:
         return []
     says = (
@@ -193,9 +193,7 @@ def _unused(run: Run, steps: Steps) -> list[Alarm]:
     if steps.whole_run or len(steps.windows) < FEWEST_ALIKE:
         return []
     fates = dict(
-        run.sql(
-            "select coalesce(fate, -1), count(*) from sample_lives where is_met group by 1"
-        ).fetchall()
+        run.ask("select coalesce(fate, -1), count(*) from sample_lives where is_met group by 1")
     )
     if not fates or fates.keys() & {int(Fate.TRAINED), -1}:
         return []
@@ -206,10 +204,10 @@ def _unused(run: Run, steps: Steps) -> list[Alarm]:
 
 def _verdicts(run: Run) -> list[Alarm]:
     """Most verdicts come to nothing: what is trained on then is not what the task asks for."""
-    failed, whole = run.sql(
+    failed, whole = run.ask(
         f"select count(*) filter (outcome > {int(Outcome.OK)}), count(*) from raw_rewards "
         "where start_ns > 0 and outcome >= 0"
-    ).fetchall()[0]
+    )[0]
     if failed <= _MOST_FAILED * whole:
         return []
     return [Alarm("verdicts", ALARM, f"{failed} of {whole} verdicts failed or timed out")]

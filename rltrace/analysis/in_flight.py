@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 def in_flight(run: Run, since_ns: int, until_ns: int, parts: int) -> NDArray[np.float64]:
     """The mean number of trajectories in flight in each of `parts` equal parts of the time between
     two moments (Unix ns); one that never ended is in none. Empty where no trajectory was in any."""
-    rows = run.sql(
+    rows = run.ask_columns(
         "select start_ns, end_ns from raw_trajectories where start_ns > 0 and end_ns > start_ns "
         f"and end_ns > {since_ns} and start_ns < {until_ns}"
-    ).fetchnumpy()
+    )
     start, end = (np.asarray(rows[name], np.int64) - since_ns for name in ("start_ns", "end_ns"))
     if not len(start):
         return np.zeros(0)

@@ -25,10 +25,10 @@ _AS_SAID = 1.1  # times what the samples say of their tools; what takes longer i
 def all_in_tools(run: Run) -> Intervals:
     """Disjoint intervals (group: the process) in which as many tools run as samples are under way,
     of processes that have spans of generation."""
-    found = run.sql(f"""
+    found = run.ask(f"""
         select process from span_stages where stage in ({int(Stage.ENV)}, {int(Stage.ROLLOUT)})
         group by process having count(*) = 2
-    """).fetchall()
+    """)
     if not found:
         return _intervals(*[np.zeros(0, np.int64)] * 3)
     both = ", ".join(str(process) for (process,) in found)

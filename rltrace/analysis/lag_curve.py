@@ -83,7 +83,7 @@ def ratio_sums(run: Run) -> RatioSums:
     """The ratio statistics of all samples that were trained on, where the learner gave them. Rows
     of samples whose generation saw versions change are apart from the others (`unmixed`: 0)."""
     # A use without a step is of the version that trained on it. What is infinite is counted apart.
-    columns = run.sql(f"""
+    columns = run.ask(f"""
         {GENERATED_SAMPLES}
         select case when u.version >= 0 then u.version - g.first_version end::double as lag,
                case when u.step >= 0 then u.step else u.version end::double as step,
@@ -104,7 +104,7 @@ def ratio_sums(run: Run) -> RatioSums:
         left join (select * from generated where trajectory is not null) g using (trajectory),
         lateral (select coalesce(nullif(u.tokens, -1), g.response_tokens) as n)
         where n > 0 group by 1, 2, 12 order by 1, 2, 12
-    """).fetchall()
+    """)
     table = np.array(columns, np.float64).reshape(-1, 12)
     table[:, 2:] = np.nan_to_num(table[:, 2:])
     return RatioSums(*table.T)

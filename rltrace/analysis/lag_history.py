@@ -43,11 +43,11 @@ def lag_history(run: Run, steps: Steps, most_columns: int, most_rows: int) -> La
     """At most `most_columns` groups of steps and `most_rows` ranges of lags; None where nothing was
     trained on. Lag: version that trained minus version of the first token, as in `staleness`. What
     was trained on between steps counts to the step before."""
-    rows = run.sql(f"""
+    rows = run.ask_columns(f"""
         {TRAINED_USES}
         select time_ns, (case when version >= 0 then version - first_version end)::bigint as lag
         from trained order by time_ns
-    """).fetchnumpy()
+    """)
     time = np.asarray(rows["time_ns"], np.int64)
     if not len(time):
         return None

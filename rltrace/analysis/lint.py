@@ -76,10 +76,10 @@ def _full_reload(seen: Seen) -> Lint:
     held = f"weights hold the step up for {_percent(row.share)} of it"
     if moved is None or not moved.bytes_per_update.n:
         return Lint(name, CANNOT_TELL, f"{held}; the bytes of an update are unknown", why, better)
-    wire, full, pieces = seen.run.sql(
+    wire, full, pieces = seen.run.ask(
         "select sum(wire_bytes) filter (wire_bytes >= 0), sum(bytes) filter (wire_bytes >= 0), "
         "max(buckets) filter (buckets > 0) from raw_syncs where start_ns > 0 and bytes > 0"
-    ).fetchall()[0]
+    )[0]
     if wire is not None and wire < full / 2:
         return Lint(name, NOT_FOUND, f"{held}, but only what changed travels", why, better)
     if pieces and moved.bytes_per_update.mean / pieces >= _LEAST_PIECE_BYTES:
@@ -122,10 +122,10 @@ def _silent_drops(seen: Seen) -> Lint:
     name = "dropping long samples silently"
     why = "Long reasoning is trained away."
     better = "Make time limits and length filters explicit, and record each drop with its reason."
-    rows = seen.run.sql("""
+    rows = seen.run.ask_columns("""
         select is_met, response_tokens::double, coalesce(finish, -1) from sample_lives
         where is_generated and trajectory is not null and response_tokens is not null
-    """).fetchnumpy()
+    """)
     used, tokens, finish = (np.ma.filled(np.ma.asarray(c), 0) for c in rows.values())
     used = used.astype(np.bool_)
     if not used.any():
@@ -175,14 +175,14 @@ def _no_isolation(seen: Seen) -> Lint:
     why = "One flaky sandbox poisons throughput and labels."
     better = "Hermetic sandboxes, retries, deterministic artifacts, logs of verifiers."
     broken = f"({int(Finish.TIMEOUT)}, {int(Finish.ERROR)})"
-    by_env = seen.run.sql(
+    by_env = seen.run.ask(
         f"select environment, count(*), count(*) filter (finish in {broken}) from raw_trajectories "
         "where start_ns > 0 and end_ns > 0 and environment <> -1 group by 1"
-    ).fetchall()
-    by_worker = seen.run.sql(
+    )
+    by_worker = seen.run.ask(
         f"select process, count(*), count(*) filter (outcome > {int(Outcome.OK)}) from raw_rewards "
         "where start_ns > 0 group by 1"
-    ).fetchall()
+    )
     if not by_env and not by_worker:
         return Lint(name, CANNOT_TELL, "no environment and no verdict was recorded", why, better)
     for where, rows in (("environments", by_env), ("reward workers", by_worker)):

@@ -38,14 +38,14 @@ class Diverged:
 
 def diverged(run: Run, steps: Steps) -> tuple[Diverged, ...]:
     """Losses, norms of gradients, rewards and their like that were not finite in `run`."""
-    rows = run.sql(f"""
+    rows = run.ask(f"""
         select text, count(*), count(*) filter (not isfinite(value)),
                min(time_ns) filter (not isfinite(value)), isfinite(arg_max(value, time_ns))
         from raw_samples join names on names.id = counter
         where time_ns > 0 and regexp_matches(text, '{_WATCHED}', 'i')
               and not regexp_matches(text, '{_NOT_WATCHED}', 'i')
         group by text having count(*) filter (not isfinite(value)) > 0 order by text
-    """).fetchall()
+    """)
     return tuple(
         Diverged(name, n, bad, _step_at(steps, at_ns), not last_ok or bad >= max(2, _MANY * n))
         for name, n, bad, at_ns, last_ok in rows
@@ -54,12 +54,12 @@ def diverged(run: Run, steps: Steps) -> tuple[Diverged, ...]:
 
 def not_numbers(run: Run, steps: Steps) -> Diverged | None:
     """The verdicts that did not fail and are NaN all the same; None where there is none."""
-    verdicts, bad, at_ns, last_bad = run.sql(f"""
+    verdicts, bad, at_ns, last_bad = run.ask(f"""
         select count(*), count(*) filter (bad), min(end_ns) filter (bad), arg_max(bad, end_ns)
         from (select end_ns, {GIVEN_NAN} as bad, value from raw_rewards
               where start_ns > 0 and end_ns > 0)
         where bad or not isnan(value)
-    """).fetchall()[0]
+    """)[0]
     if not bad:
         return None
     grave = bool(last_bad) or bad >= max(2, _MANY * verdicts)

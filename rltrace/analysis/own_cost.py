@@ -57,7 +57,7 @@ def own_cost(run: Run, activity: Activity, recorded_until_ns: int) -> OwnCost:
             marker = table.columns[0].name
             query = f"select process, count(*) from raw_{table.name} where {marker} > 0 group by 1"
             times = 1 / sampled if table.name in OF_ONE_SAMPLE else 1
-            made = {process: round(n * times) for process, n in run.sql(query).fetchall()}
+            made = {process: round(n * times) for process, n in run.ask(query)}
             rows.update(made)
     tokens = _tokens(run)
     for process in run.processes:
@@ -105,7 +105,7 @@ def _tokens(run: Run) -> Counter[int]:
     query = (
         f"select process, sum({had})::bigint from raw_trajectories where start_ns > 0 group by 1"
     )
-    return Counter(dict(run.sql(query).fetchall()))
+    return Counter(dict(run.ask(query)))
 
 
 def _costs_ns(run: Run, captures: bool) -> tuple[tuple[float, float, float], bool]:

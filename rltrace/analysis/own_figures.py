@@ -144,10 +144,10 @@ def _logged(run: Run, steps: Steps, figures: Iterable[OwnFigure]) -> dict[str, S
         return {}
     starts = np.array([window.start_ns for window in steps.windows], np.int64)
     values: dict[str, Seconds] = {}
-    rows = run.sql(
+    rows = run.ask(
         "select text, time_ns, value from raw_samples join names on names.id = counter "
         f"where time_ns > 0 and text in ({quoted}) order by time_ns"
-    ).fetchall()
+    )
     for name, time_ns, value in rows:
         of_name = values.setdefault(name, np.full(len(starts), np.nan))
         place = int(np.searchsorted(starts, time_ns, side="left")) - 1

@@ -49,10 +49,10 @@ def _goes_on(pieces: Pieces) -> bool:
 def _actors_wait(run: Run) -> bool:
     """Whether processes that make samples say that they wait, in a loop of the user's own: for
     room. The engines of a framework wait for weights, too."""
-    found = run.sql(f"""
+    found = run.ask(f"""
         select process from span_stages where stage = {int(Stage.WAIT)}
         and process in (select process from raw_trajectories where start_ns > 0)
         and process not in (select process from span_stages where stage = {int(Stage.TRAIN)})
-    """).fetchall()
+    """)
     own = {process.number for process in run.processes if not process.adapter}
     return any(process in own for (process,) in found)

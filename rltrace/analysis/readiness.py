@@ -35,9 +35,9 @@ def readiness(seen: Seen) -> tuple[Control, ...]:
 
 def _versions(seen: Seen) -> Control:
     name = "versioned weights"
-    updates, versioned = seen.run.sql(
+    updates, versioned = seen.run.ask(
         "select count(*), count(*) filter (version >= 0) from raw_syncs where start_ns > 0"
-    ).fetchall()[0]
+    )[0]
     if updates:
         verdict = SEEN if versioned == updates else NOT_SEEN
         return Control(name, verdict, f"{versioned:,} of {updates:,} updates carry a version")
@@ -122,9 +122,9 @@ def _sync_phases(seen: Seen) -> Control:
 
 def _audits(seen: Seen) -> Control:
     name = "reward audits"
-    verdicts, components = seen.run.sql(
+    verdicts, components = seen.run.ask(
         "select count(*), count(distinct component) from raw_rewards where start_ns > 0"
-    ).fetchall()[0]
+    )[0]
     if any(row.stage is Stage.EVAL for row in seen.stages):
         return Control(name, SEEN, "the job evaluates beside training")
     if not verdicts:

@@ -85,7 +85,7 @@ def reward_curve(run: Run, steps: Steps, devices: Devices) -> RewardCurve | None
         "from raw_rewards where start_ns > 0 and outcome <= 0 "
         f"and isfinite(value) and end_ns > 0 and end_ns <= {int(ends[-1])}"
     )
-    reached = run.sql(f"select end_ns, value {counted}").fetchnumpy()
+    reached = run.ask_columns(f"select end_ns, value {counted}")
     place = np.searchsorted(ends, np.asarray(reached["end_ns"], np.int64), side="left")
     count = np.bincount(place, minlength=len(ends))
     total = np.bincount(place, np.asarray(reached["value"], np.float64), len(ends))
@@ -111,7 +111,7 @@ def reward_curve(run: Run, steps: Steps, devices: Devices) -> RewardCurve | None
         gain_low=low,
         gain_high=high,
         collapse=_collapse(reward, [steps.windows[i].step for i in judged]),
-        components=run.sql(f"select count(distinct component) {counted}").fetchall()[0][0],
+        components=run.ask(f"select count(distinct component) {counted}")[0][0],
     )
 
 

@@ -66,10 +66,10 @@ def spread(values: ArrayLike) -> Spread:
 def spread_of(run: Run, expression: str, source: str) -> Spread:
     """The spread of a SQL expression over `source` (a table with its conditions), exact quantiles
     taken by DuckDB."""
-    n, mean, deviation, quantiles, largest = run.sql(
+    n, mean, deviation, quantiles, largest = run.ask(
         f"select count(x), avg(x), stddev_samp(x), quantile_cont(x, {list(QUANTILES)}), max(x) "
         f"from (select ({expression})::double as x from {source})"
-    ).fetchall()[0]
+    )[0]
     return _spread(n, mean, deviation, quantiles, largest) if n else _NOTHING
 
 

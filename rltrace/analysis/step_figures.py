@@ -107,7 +107,7 @@ def _placed(times: Ints, edges: Edges) -> tuple[Ints, Ints]:
 
 def _sums(run: Run, query: str, edges: Edges, columns: tuple[str, ...]) -> list[Seconds]:
     """Sums of columns by step; NaN where the query has no row at all."""
-    found = run.sql(query).fetchnumpy()
+    found = run.ask_columns(query)
     times = np.asarray(found["at"], np.int64)
     size = len(edges[0])
     if not len(times):

@@ -35,12 +35,12 @@ def step_goodput(run: Run, steps: Steps) -> tuple[StepGoodput, ...]:
     of_all = "coalesce(tokens, 0)"
     if share < 1:
         of_all += f" * {stands_for(share)}"
-    rows = run.sql(f"""
+    rows = run.ask(f"""
         {TRAINED_SAMPLES}
         select time_ns, round(sum({of_all}))::bigint,
                coalesce(sum(coalesce(tokens, 0)) filter (coalesce(signal, true)), 0)::bigint
         from trained left join signals using ("group") group by time_ns
-    """).fetchall()
+    """)
     time, trained, useful = np.array(rows, np.int64).reshape(-1, 3).T
     starts = np.array([window.start_ns for window in steps.windows], np.int64)
     ends = np.array([window.end_ns for window in steps.windows], np.int64)

@@ -133,10 +133,10 @@ class Steps:
 
 def find_steps(run: Run, recorded: tuple[int, int]) -> Steps:
     """The steps of `run`. `recorded` is when the first and the last span of the run lie (ns)."""
-    rows = run.sql(
+    rows = run.ask(
         f"select step, start_ns, end_ns, process from raw_spans where stage = {int(Stage.STEP)} "
         "order by start_ns"
-    ).fetchall()
+    )
     steps = steps_of(rows, recorded)
     if steps.whole_run:
         return steps

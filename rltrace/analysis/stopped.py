@@ -62,7 +62,7 @@ def nobody_tells(run: Run) -> bool:
             select process from raw_spans where start_ns > 0 and stage in ({moves}) and process
             not in (select process from span_stages where stage = {int(Stage.TRAIN)}))
     """
-    return not framework_of(run)[0] and not run.sql(taken).fetchall()[0][0]
+    return not framework_of(run)[0] and not run.ask(taken)[0][0]
 
 
 def stood_still(run: Run, sends: Sends) -> bool | None:

@@ -28,7 +28,7 @@ def stuck_in(run: Run, step_start_ns: int, least_s: float, open_until_ns: int) -
     """The innermost span, of the process of the step that began then (Unix ns), that took more than
     `least_s`; one that is open counts until `open_until_ns`. None: there is none. Evaluations and
     checkpoints are long by nature."""
-    found = run.sql(f"""
+    found = run.ask(f"""
         select text, ns / 1e9 from (
             select name, process, start_ns,
                    case when end_ns < 0 then {open_until_ns} else end_ns end - start_ns as ns
@@ -37,7 +37,7 @@ def stuck_in(run: Run, step_start_ns: int, least_s: float, open_until_ns: int) -
                                   and stage = {int(Stage.STEP)}))
         left join names on names.id = name
         where ns > {least_s * 1e9} order by start_ns desc limit 1
-    """).fetchall()
+    """)
     return Stuck(str(found[0][0]), float(found[0][1])) if found else None
 
 
@@ -53,7 +53,7 @@ class Silence:
 def last_silence(run: Run, step_start_ns: int) -> Silence | None:
     """The longest silence after which nothing was begun any more: what was open then was ended with
     the job. None: there is none."""
-    found = run.sql(f"""
+    found = run.ask(f"""
         with moments as (
             select start_ns as moment from raw_spans where start_ns > 0 union all
             select end_ns from raw_spans where start_ns > 0 and end_ns > 0 union all
@@ -67,13 +67,13 @@ def last_silence(run: Run, step_start_ns: int) -> Silence | None:
             select moment, lead(moment) over (order by moment) as then_ns from moments
             where moment >= (select moment from begun))
         where then_ns > moment order by then_ns - moment desc limit 1
-    """).fetchall()
+    """)
     if not found:
         return None
     since_ns, until_ns = found[0]
-    names = run.sql(f"""
+    names = run.ask(f"""
         select text from raw_spans left join names on names.id = name
         where start_ns between {step_start_ns} and {since_ns} and stage <> {int(Stage.STEP)}
               and end_ns >= {until_ns} order by start_ns
-    """).fetchall()
+    """)
     return Silence(since_ns, until_ns, tuple(str(name) for (name,) in names))

@@ -74,9 +74,9 @@ def tail(run: Run, steps: Steps, placement: str = "") -> Tail:
     ended, judged = f"raw_trajectories where {within}", f"raw_rewards where {within}"
     rows = run.sql(f"select finish, count(*) from {ended} group by finish order by 2 desc")
     unended = run.sql("select count(*) from raw_trajectories where start_ns > 0 and end_ns < 0")
-    untimed, failed = run.sql(
+    untimed, failed = run.ask(
         f"select count(*) filter (end_ns = start_ns), count(*) filter (outcome > 0) from {judged}"
-    ).fetchall()[0]
+    )[0]
     generated = read_generated(run, steps, placement)
     all_of_them = sampled_share(run.meta) == 1.0
     tokens = spread_of(run, "response_tokens", f"{ended} and response_tokens >= 0")

@@ -64,7 +64,7 @@ class TokenLags:
 
 def token_lags(run: Run) -> TokenLags:
     """The lags of the tokens that `run` trained on."""
-    rows = run.sql(f"""
+    rows = run.ask(f"""
         {TRAINED_USES},
         ranged as (
             select case when version >= 0 and first_version <= last_version
@@ -74,7 +74,7 @@ def token_lags(run: Run) -> TokenLags:
                    tokens
             from trained where tokens > 0)
         select least, most, sum(tokens)::bigint from ranged group by 1, 2 order by 1, 2
-    """).fetchall()
+    """)
     return _summed([TokenSpan(*row) for row in rows])
 
 

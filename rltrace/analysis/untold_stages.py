@@ -45,9 +45,9 @@ def untold_stages_of(run: Run, spans: Collection[tuple[Stage, int]]) -> frozense
     rows = {
         stage: [
             process
-            for (process,) in run.sql(
+            for (process,) in run.ask(
                 f"select distinct process from raw_{table} where start_ns > 0 and end_ns > start_ns"
-            ).fetchall()
+            )
         ]
         for stage, table in ROWS_OF.items()
     }

@@ -36,7 +36,7 @@ def waits(run: Run, steps: Steps) -> tuple[Wait, ...]:
     if not steady:
         return ()
     since, until = steady[0].start_ns, steady[-1].end_ns
-    rows = run.sql(f"""
+    rows = run.ask(f"""
         select coalesce(text, '?'), coalesce(role, ''), count(distinct process), count(*),
                sum(least(end_ns, {until}) - greatest(s.start_ns, {since})) / 1e9 as process_s,
                bool_or((process, lane) in
@@ -44,7 +44,7 @@ def waits(run: Run, steps: Steps) -> tuple[Wait, ...]:
         from raw_spans s left join names on names.id = name left join processes using (process)
         where stage = {int(Stage.WAIT)} and s.start_ns between 1 and {until} and end_ns > {since}
         group by 1, 2 order by process_s desc limit {_SHOWN}
-    """).fetchall()
+    """)
     window_s = (until - since) / 1e9
     return tuple(
         Wait(name, role, n, spans, seconds, seconds / (n * window_s), in_step)

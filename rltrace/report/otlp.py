@@ -104,7 +104,7 @@ class _Places:
     def __init__(self, run: Run) -> None:
         self._run = blake2b(whole_text(run.meta.get("id") or run.path.name).encode(), digest_size=7)
         query = "SELECT start_ns, step, process FROM steps WHERE end_ns IS NOT NULL ORDER BY ALL"
-        steps = run.sql(query).fetchall()
+        steps = run.ask(query)
         self._begins = [start for start, _, _ in steps]
         self._of_step = {step: start for start, step, _ in steps}
         self._rows = {(process, start) for start, _, process in steps}

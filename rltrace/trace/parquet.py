@@ -145,7 +145,8 @@ def _written(
 
     from rltrace.trace.dropped_tables import SEGMENT
     from rltrace.trace.files import RunFiles
-    from rltrace.trace.parts import Parts, write_table
+    from rltrace.trace.parquet_writer import Writer
+    from rltrace.trace.parts import Parts
     from rltrace.trace.run_dir import read_described
     from rltrace.trace.stored import STEP_COLUMNS
     from rltrace.trace.survey import survey
@@ -155,24 +156,26 @@ def _written(
     carried: dict[str, list[Path]] = {}
     taken: dict[str, dict[str, Taken]] = {}
     steps = np.empty((0, 5), np.int64)
-    for name, table in TABLES.items():
-        if progress is not None:
-            progress(name)
-        found = survey(files, table, ended)
-        if name == "spans":
-            steps = found.steps
-        parts = Parts(files, table, found, _of_one_process(steps), folder, part_bytes)
-        tables[name], carried[name], taken[name] = parts.write(), parts.carried, found.taken
-        for column, below in parts.below.items():
-            said = f"{below:,} below zero, taken as unknown"
-            files.problem("negative-values", f"{name}.{column}", said)
-    of_steps = {name: steps[:, i] for i, name in enumerate(STEP_COLUMNS)}
-    if files.capped:
-        of_steps[SEGMENT.name] = steps[:, -1].astype(np.int32)
-    write_table(of_steps, folder / STEPS_FILE)
-    texts = list(files.names)
-    ids = np.arange(len(texts), dtype=np.int32)
-    write_table({"id": ids, "text": pa.array(texts, pa.string())}, folder / NAMES_FILE)
+    with Writer() as writer:
+        for name, table in TABLES.items():
+            if progress is not None:
+                progress(name)
+            found = survey(files, table, ended)
+            if name == "spans":
+                steps = found.steps
+            parts = Parts(files, table, found, _of_one_process(steps), folder, part_bytes, writer)
+            tables[name], carried[name], taken[name] = parts.write(), parts.carried, found.taken
+            for column, below in parts.below.items():
+                said = f"{below:,} below zero, taken as unknown"
+                files.problem("negative-values", f"{name}.{column}", said)
+        of_steps = {name: steps[:, i] for i, name in enumerate(STEP_COLUMNS)}
+        if files.capped:
+            of_steps[SEGMENT.name] = steps[:, -1].astype(np.int32)
+        writer.write(pa.table(of_steps), folder / STEPS_FILE)
+        texts = list(files.names)
+        ids = np.arange(len(texts), dtype=np.int32)
+        named = pa.table({"id": ids, "text": pa.array(texts, pa.string())})
+        writer.write(named, folder / NAMES_FILE)
     return {
         "schema_version": SCHEMA_VERSION,
         "settled": ended,

@@ -6,12 +6,9 @@ which they begin, nearly, so most of its batches are looked at once or twice.
 
 from __future__ import annotations
 
-import errno
-import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -19,10 +16,9 @@ import pyarrow as pa
 from rltrace.trace.counted import make_unknown
 from rltrace.trace.cuts import Ints, cuts
 from rltrace.trace.dropped_tables import SEGMENT
-from rltrace.trace.errors import RltraceError
 from rltrace.trace.manifest import Part
+from rltrace.trace.parquet_writer import Writer
 from rltrace.trace.real_times import EVER_NS
-from rltrace.trace.refused import first_line
 from rltrace.trace.schema import Table
 from rltrace.trace.segments import Batch
 from rltrace.trace.sources import PROCESS
@@ -30,15 +26,10 @@ from rltrace.trace.stream import Columns, joined
 from rltrace.trace.survey import Survey, Surveyed, taken_slots
 
 if TYPE_CHECKING:
-    import duckdb
-
     from rltrace.trace.files import RunFiles
 
 _AT_ONCE = 4  # parts
-_ROW_GROUP_ROWS = 200_000
 CARRIED = "carried"
-_NUMBER = re.compile(r'"errno":\s*"(\d{1,4})"')
-_FULL = "No space left"
 
 
 class Parts:
@@ -53,10 +44,11 @@ class Parts:
         starts: Ints,
         folder: Path,
         part_bytes: int,
+        writer: Writer,
     ) -> None:
         self._files, self._table, self._found, self._folder = files, table, found, folder
         self._starts = starts  # (step, start_ns) of steps, in order
-        self._part_bytes = part_bytes
+        self._part_bytes, self._writer = part_bytes, writer
         self.carried: list[Path] = []
         self.below: dict[str, int] = {}
         self._names = [column.name for column in (*table.columns, PROCESS)]
@@ -126,7 +118,7 @@ class Parts:
         steps = self._steps(from_ns, until_ns)
         said = f"-steps-{steps[0]}-{steps[1]}" if steps is not None else ""
         path = self._folder / self._table.name / f"{number:04}{said}.parquet"
-        _write(self._arrow(columns), self._names[0], path)
+        self._writer.write(self._arrow(columns), path, self._names[0])
         if until_ns < EVER_NS and "end_ns" in self._names:
             end = columns[self._names.index("end_ns")]
             goes_on = (end == -1) | (end >= until_ns)
@@ -148,55 +140,10 @@ class Parts:
         folder.mkdir(exist_ok=True)
         path = folder / f"{self._table.name}-{number:04}.parquet"
         whole = [np.concatenate(column) for column in zip(*self._kept, strict=True)]
-        _write(self._arrow(whole), self._names[0], path)
+        self._writer.write(self._arrow(whole), path, self._names[0])
         self.carried.append(path)
         self._kept = []
 
     def _arrow(self, columns: Columns) -> pa.Table:
         named = zip(self._names, columns, strict=True)
         return pa.table({name: pa.array(values) for name, values in named})
-
-
-def _write(rows: pa.Table, order: str, path: Path) -> None:
-    """Writes rows in the order of a column. Errors: OSError where the disk does not take them,
-    `RltraceError` where DuckDB fails otherwise."""
-    import duckdb
-
-    temporary = path.with_suffix(".tmp")
-    target = str(temporary).replace("'", "''")
-    with duckdb.connect() as database:
-        database.execute("SET enable_progress_bar = false")
-        database.register("rows", rows)
-        ordered = f'FROM rows ORDER BY "{order}"' if order else "FROM rows"
-        # A dictionary has one NaN for all, and what is unknown is one that is like no other.
-        has_floats = any(pa.types.is_floating(kind) for kind in rows.schema.types)
-        encoding = "DICTIONARY_SIZE_LIMIT 1, " if has_floats else ""
-        try:
-            database.execute(
-                f"COPY ({ordered}) TO '{target}' (FORMAT parquet, COMPRESSION zstd, "
-                f"{encoding}PARQUET_VERSION v2, ROW_GROUP_SIZE {_ROW_GROUP_ROWS})"
-            )
-        except duckdb.Error as error:
-            temporary.unlink(missing_ok=True)
-            raise _not_written(path, temporary, error) from None
-    os.replace(temporary, path)
-
-
-def _not_written(path: Path, temporary: Path, error: duckdb.Error) -> Exception:
-    """What went wrong where DuckDB did not write a file, of which it tells the system's number."""
-    said = str(error)
-    if temporary.name in said and (number := _NUMBER.search(said)):
-        return OSError(int(number[1]), os.strerror(int(number[1])), str(path))
-    if temporary.name in said and _FULL in said:
-        return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-    if "offload" in said or "temp_directory" in said:
-        return RltraceError(
-            f"cannot write {path}: its rows are ordered first, for which neither memory nor the "
-            "working directory has room: compact from a directory with room"
-        )
-    return RltraceError(f"cannot write {path}: {first_line(error)}")
-
-
-def write_table(columns: dict[str, Any], path: Path) -> None:
-    """Writes a small table as it is. Errors: as `_write`."""
-    _write(pa.table(columns), "", path)

@@ -27,8 +27,9 @@ def recorded_until(run: Run) -> int:
         columns = {column.name for column in table.columns}
         moment = "greatest(start_ns, end_ns)" if "end_ns" in columns else "time_ns"
         newest = f"select coalesce(max({moment}), 0) from raw_{name}"
-        ((found,),) = run.sql(newest).fetchall()
+        ((found,),) = run.ask(newest)
         if found > last and name == "samples" and isinstance(ended, int):
-            ((found,),) = run.sql(f"{newest} {of_job}").fetchall()
+            ((found,),) = run.ask(f"{newest} {of_job}")
         last = max(last, found)
+    return last
     return last

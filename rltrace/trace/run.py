@@ -128,34 +128,7 @@ class Run:
         """Runs a query over the tables and views (docs/trace-format.md lists them). Errors:
         `RltraceError` for a query that does not run (`refused`), and for a statement that is no
         question: nothing is written, and no setting changed."""
-        words = set(re.findall(r"\w+", query.lower()))
-        for name, tables in BASES.items():
-            if name in words:
-                for table in tables:
-                    self._load(table)
-                if name in ("steps", "stages"):
-                    self._count_steps()
-                if name == "lags":
-                    self._database.execute(LAGS)
-                if name == "sample_rewards":
-                    self._database.execute(SAMPLE_REWARDS)
-                if name.endswith(_REGROUPED):
-                    self._regroup()
-                if name == "signals":
-                    self._find("sample_lives", *LIVES)
-                    whole = sampled_share(self.meta) == 1.0
-                    made = signals(reward_weights(self.processes)) if whole else NO_SIGNALS
-                    self._find("signals", made)
-                if name in _LIVES:
-                    self._find("sample_lives", *LIVES)
-                if name == "sample_verdicts":
-                    self._find(name, VERDICTS)
-                if name == "span_stages":
-                    self._find(name, SPAN_STAGES)
-                if name == RECORDED:
-                    self._database.execute(RECORDED_VIEW.format(recorded_until(self)))
-        if DROPPED_STEPS in words:
-            self._publish_steps()
+        self._make_for(query)
         import duckdb
 
         try:
@@ -166,6 +139,16 @@ class Run:
         if relation is None:
             raise RltraceError("the query returns no rows: give a SELECT", WRONG_USAGE)
         return relation
+
+    def ask(self, query: str) -> list[tuple[Any, ...]]:
+        """The rows of one of rltrace's own queries: those of `sql`, sooner. Nobody looks whether it
+        only asks, and it is planned once, not first as a relation and then to be run, which of a
+        short run takes longer than the rows do. Errors: as `sql` and `fetchall`."""
+        return self._asked(query).fetchall()
+
+    def ask_columns(self, query: str) -> dict[str, Any]:
+        """The same as numpy's arrays, by column."""
+        return self._asked(query).fetchnumpy()
 
     def add_function(self, name: str, function: Callable[[str], int]) -> None:
         """Lets queries call a function of a text that gives a whole number."""
@@ -274,7 +257,7 @@ class Run:
         if not self.is_compacted:
             return self._files.rows_of_processes(table)
         query = f"SELECT process, count(*) FROM raw_{table} GROUP BY process"
-        return Counter(dict(self.sql(query).fetchall()))
+        return Counter(dict(self.ask(query)))
 
     @cached_property
     def spans(self) -> duckdb.DuckDBPyRelation:
@@ -324,6 +307,47 @@ class Run:
         database.register(WEIGHTS, weights_table(reward_weights(self.processes)))
         return database
 
+    def _asked(self, query: str) -> duckdb.DuckDBPyConnection:
+        """The database with the answer, which is to be taken before anything else is asked."""
+        self._make_for(query)
+        import duckdb
+
+        try:
+            return self._database.execute(query)
+        except (duckdb.BinderException, duckdb.CatalogException, duckdb.IOException) as error:
+            raise refused(error, query, self._database) from None
+
+    def _make_for(self, query: str) -> None:
+        """Makes the tables and views that a query names."""
+        words = set(re.findall(r"\w+", query.lower()))
+        for name, tables in BASES.items():
+            if name in words:
+                for table in tables:
+                    self._load(table)
+                if name in ("steps", "stages"):
+                    self._count_steps()
+                if name == "lags":
+                    self._database.execute(LAGS)
+                if name == "sample_rewards":
+                    self._database.execute(SAMPLE_REWARDS)
+                if name.endswith(_REGROUPED):
+                    self._regroup()
+                if name == "signals":
+                    self._find("sample_lives", *LIVES)
+                    whole = sampled_share(self.meta) == 1.0
+                    made = signals(reward_weights(self.processes)) if whole else NO_SIGNALS
+                    self._find("signals", made)
+                if name in _LIVES:
+                    self._find("sample_lives", *LIVES)
+                if name == "sample_verdicts":
+                    self._find(name, VERDICTS)
+                if name == "span_stages":
+                    self._find(name, SPAN_STAGES)
+                if name == RECORDED:
+                    self._database.execute(RECORDED_VIEW.format(recorded_until(self)))
+        if DROPPED_STEPS in words:
+            self._publish_steps()
+
     def _count_steps(self) -> None:
         """Makes the views of steps, once."""
         if STEPS_THAT_COUNT not in self._loaded:
@@ -341,7 +365,7 @@ class Run:
             return
 
         def starts() -> list[int]:
-            return [row[0] for row in self.sql("SELECT start_ns FROM steps").fetchall()]
+            return [row[0] for row in self.ask("SELECT start_ns FROM steps")]
 
         self._database.register(REGROUPED, regrouped(self._database, starts))
         for statement in GROUPED:

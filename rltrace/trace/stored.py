@@ -35,6 +35,7 @@ class Stored:
         self._registered: set[str] = set()
         self._hidden: dict[str, Hidden] = {}
         self._hidden_by: Dropped | None = None
+        self._published = (-1, -1)  # how many processes and names are: they only become more
 
     def columns(self, name: str) -> Columns:
         """What segments hold of a table and was not compacted, shown or not."""
@@ -102,12 +103,15 @@ class Stored:
     def publish(self, database: duckdb.DuckDBPyConnection) -> None:
         """Makes the processes and names that are known by now, and what is not shown, or makes them
         anew. Errors: `RltraceError` for a file that holds no names."""
-        publish_processes(database, self._files.processes)
-        if self._files.manifest is not None and not self._files.rest:
-            publish_compacted_names(database, self._files.manifest.names)
+        files = self._files
+        publish_processes(database, files.processes)
+        if files.manifest is not None and not files.rest:
+            publish_compacted_names(database, files.manifest.names)
         else:
-            publish_names(database, self._files.names)
-        publish_dropped(database, self._files.dropped, self._files.segments)
+            publish_names(database, files.names)
+        self._published = len(files.processes), len(files.names)
+        if files.capped:  # else no query looks
+            publish_dropped(database, files.dropped, files.segments)
 
     def _publish_dropped(self) -> None:
         if self._files.dropped is not None:
@@ -167,4 +171,6 @@ class Stored:
         named = zip([kind.name for kind in kinds], columns, strict=True)
         loaded = pa.table({of: pa.array(values) for of, values in named})
         self._connect().register(f"stored_{name}", loaded)
-        self.publish(self._connect())  # the table may bring new processes and names
+        known = len(self._files.processes), len(self._files.names)
+        if self._files.capped or known != self._published:  # the table may bring new ones
+            self.publish(self._connect())

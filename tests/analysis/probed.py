@@ -51,4 +51,6 @@ def probed(path: Path, binds: str, beside: bool, given: float = 1.0) -> Summary:
         now = ends
     times, names, values = (list(column) for column in zip(*counters, strict=True))
     rows(driver, "samples", time_s=times, counter=names, value=values)
-    return summarize(run_of(path, driver, actors, learner, settings={"probe": design.settings()}))
+    return summarize(
+        run_of(path, driver, actors, learner, settings={"probe": design.settings()}), predict=False
+    )

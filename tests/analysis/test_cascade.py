@@ -27,7 +27,7 @@ WORKLOADS: list[dict[str, Any]] = [
 
 
 def of(run: Run, **options: Any) -> Cascade:
-    found = summarize(run, **options).cascade
+    found = summarize(run, **options, predict=False).cascade
     assert found is not None
     return found
 
@@ -189,7 +189,7 @@ def test_what_is_not_known_is_unknown_and_says_what_is_missing(tmp_path: Path) -
 @pytest.mark.parametrize("meta", [{}, {"imported": {"trainer": "verl", "kind": "console"}}])
 def test_without_steps_or_a_clock_there_is_no_cascade(tmp_path: Path, meta: Any) -> None:
     spans = [(Stage.TRAIN, 0, 1)] if not meta else [(("step", 0), 0, 1), (Stage.TRAIN, 0, 1)]
-    found: Summary = summarize(run_of(tmp_path, process("driver", *spans), **meta))
+    found: Summary = summarize(run_of(tmp_path, process("driver", *spans), **meta), predict=False)
     assert found.cascade is None
 
 

@@ -79,13 +79,13 @@ def test_how_it_ended_is_still_known_and_every_row_still_read(stopped_in: Copy) 
     described = json.loads((path / "run.json").read_text())
     (path / "run.json").write_text(json.dumps({**described, "exit_code": 1}))
     run = rltrace.open_run(path)
-    assert summarize(run).run.exit_code == 1
+    assert summarize(run, predict=False).run.exit_code == 1
     assert any("exit code 1" in says for says in alarms(run))
     assert run.sql("select count(distinct step) from steps").fetchall() == [(12,)]
 
 
 def test_the_report_says_of_which_steps_it_is(stopped_in: Copy) -> None:
-    said = list(run_lines.warnings(summarize(rltrace.open_run(stopped_in(7)))))
+    said = list(run_lines.warnings(summarize(rltrace.open_run(stopped_in(7)), predict=False)))
     assert any(line.startswith("recording stopped in rollout") for line in said)
     assert (
         "where a process of the job stopped recording, rows are missing: figures are of steps "
@@ -113,7 +113,7 @@ def test_of_too_few_whole_steps_there_is_no_verdict(
 def test_of_steps_that_were_asked_for_those_that_are_whole_count(stopped_in: Copy) -> None:
     run = rltrace.open_run(stopped_in(7))
     narrow(run, Asked(4, 9))
-    assert [time.step for time in summarize(run).steps.times] == [4, 5, 6]
+    assert [time.step for time in summarize(run, predict=False).steps.times] == [4, 5, 6]
 
 
 def test_the_agent_only_reads_counters(synthetic: Callable[..., Any], tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_of_steps_that_all_began_later_there_is_no_verdict(stopped_in: Copy) -> 
     for opened in (rltrace.open_run, compacted):
         run = opened(path)
         narrow(run, Asked(newest=5))
-        found = summarize(run)
+        found = summarize(run, predict=False)
         assert found.verdict.first is None
         assert found.steps.complete == 0
 
@@ -148,7 +148,7 @@ def test_of_steps_that_all_began_later_there_is_no_verdict(stopped_in: Copy) -> 
 def test_of_a_run_without_steps_it_is_said_that_it_has_none(tmp_path: Path) -> None:
     run = run_of(tmp_path, process("learner", (Stage.TRAIN, 0, 9)))
     stop(run.path, run.processes[0].who, at(7))
-    found = summarize(rltrace.open_run(run.path))
+    found = summarize(rltrace.open_run(run.path), predict=False)
     assert verdict.headline(found) == "Cannot tell which wall binds: no step was recorded"
 
 

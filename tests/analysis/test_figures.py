@@ -172,7 +172,7 @@ def test_an_update_lasts_while_somebody_works_on_it(tmp_path: Path) -> None:
             role=[role] * 4,
             bytes=[9_000_000_000] * 4,
         )
-    found = summarize(run_of(tmp_path, learner, *workers))
+    found = summarize(run_of(tmp_path, learner, *workers), predict=False)
     assert found.syncs is not None
     (stage,) = (row for row in found.stages if row.name == "sync")
     assert stage.tau_s.mean == pytest.approx(4.5)  # 2 + 2.5
@@ -204,7 +204,7 @@ def test_the_placement_is_found_and_its_formula_meets_the_step(
     synthetic: Any, knobs: dict[str, Any], placement: str, formula: str
 ) -> None:
     run, _ = synthetic(sigma=0.3, **knobs)
-    found = summarize(run).composition
+    found = summarize(run, predict=False).composition
     assert found is not None
     assert (found.placement, found.formula) == (placement, formula)
     # What the formula cannot know is the gap at the end of every step.
@@ -213,7 +213,7 @@ def test_the_placement_is_found_and_its_formula_meets_the_step(
 
 def test_partial_overlap_shows_as_a_difference(synthetic: Any) -> None:
     run, _ = synthetic(placement="disaggregated", sigma=0.3, train_s=1.0)
-    found = summarize(run).composition
+    found = summarize(run, predict=False).composition
     assert found is not None
     assert found.placement == "disaggregated"
     assert found.overlap_share == pytest.approx(0.5, abs=0.05)
@@ -229,7 +229,7 @@ def test_ranks_that_overlap_are_not_added_up(tmp_path: Path) -> None:
             spans += [(("step", n // 10), n, n + 10)] if rank == 0 else []
             spans += [(Stage.TRAIN, n, n + train_s), (Stage.SYNC, n + train_s, n + 9.5)]
         ranks.append(process("trainer", *spans, rank=rank))
-    found = summarize(run_of(tmp_path, *ranks)).composition
+    found = summarize(run_of(tmp_path, *ranks), predict=False).composition
     assert found is not None
     assert (found.stages_s, found.covered_s) == (pytest.approx(12.5), pytest.approx(9.5))
     assert found.formula == "τ_T + exposed τ_S"
@@ -244,7 +244,9 @@ def test_verdicts_that_come_during_generation_are_united_with_it(tmp_path: Path)
         spans += [(("step", n // 10), n, n + 10), (Stage.TRAIN, n + 6, n + 10)]
         actors.span((at(n), at(n + 5)), "generate", Stage.ROLLOUT, -1)
         judge.span((at(n + 2), at(n + 6)), "judge", Stage.REWARD, -1)
-    found = summarize(run_of(tmp_path, process("driver", *spans), actors, judge)).composition
+    found = summarize(
+        run_of(tmp_path, process("driver", *spans), actors, judge), predict=False
+    ).composition
     assert found is not None
     assert found.formula == "(τ_R ∪ τ_V) + τ_T"
     assert found.composed_s == pytest.approx(10)
@@ -258,7 +260,9 @@ def test_no_formula_is_better_than_one_above_the_step(tmp_path: Path) -> None:
         spans += [(("step", n // 10), n, n + 10), (Stage.ROLLOUT, n, n + 4)]
         learner.span((at(n + 4), at(n + 6)), "update", Stage.TRAIN, -1)
         mover.span((at(n + 3), at(n + 10)), "move", Stage.SYNC, -1)
-    found = summarize(run_of(tmp_path, process("driver", *spans), learner, mover)).composition
+    found = summarize(
+        run_of(tmp_path, process("driver", *spans), learner, mover), predict=False
+    ).composition
     assert found is not None
     assert found.formula == ""
     assert math.isnan(found.composed_s)
@@ -268,7 +272,7 @@ def test_no_formula_is_better_than_one_above_the_step(tmp_path: Path) -> None:
 def test_the_runs_settings_name_the_placement(tmp_path: Path) -> None:
     driver = process("driver", *((("step", n), n, n + 1) for n in range(3)), (Stage.TRAIN, 0, 3))
     run = run_of(tmp_path, driver, settings={"placement": "disaggregated"})
-    found = summarize(run).composition
+    found = summarize(run, predict=False).composition
     assert found is not None
     assert (found.placement, found.placement_source) == ("disaggregated", "the run's settings")
 
@@ -276,12 +280,12 @@ def test_the_runs_settings_name_the_placement(tmp_path: Path) -> None:
 def test_a_process_may_state_the_placement(tmp_path: Path) -> None:
     """A job that is strictly on policy looks like a colocated one, whatever its placement."""
     driver = process("driver", *turns(4, 4, 4))
-    found = summarize(run_of(tmp_path, driver)).composition
+    found = summarize(run_of(tmp_path, driver), predict=False).composition
     assert found is not None
     assert found.placement == "colocated"
     (file,) = (tmp_path / "run/process").glob("*.json")
     file.write_text(json.dumps(json.loads(file.read_text()) | {"placement": "disaggregated"}))
-    found = summarize(rltrace.open_run(tmp_path / "run")).composition
+    found = summarize(rltrace.open_run(tmp_path / "run"), predict=False).composition
     assert found is not None
     assert (found.placement, found.placement_source) == ("disaggregated", "as the job states")
 
@@ -358,7 +362,7 @@ def summary_of_steps(path: Path, *stages: tuple[Stage, float], steps: int = 6) -
         for stage, length_s in stages:
             spans.append((stage, now, now + length_s))
             now += length_s
-    return summarize(run_of(path, process("driver", *spans)))
+    return summarize(run_of(path, process("driver", *spans)), predict=False)
 
 
 def test_the_stage_with_the_most_exposed_time_is_named(tmp_path: Path) -> None:
@@ -375,7 +379,7 @@ def test_the_stage_with_the_most_exposed_time_is_named(tmp_path: Path) -> None:
 
 
 def binding_of(path: Path, *rollouts_s: float) -> Binding:
-    return summarize(run_of(path, process("driver", *turns(*rollouts_s)))).binding
+    return summarize(run_of(path, process("driver", *turns(*rollouts_s))), predict=False).binding
 
 
 def test_stages_that_lead_in_turn_cannot_be_told_apart(tmp_path: Path) -> None:

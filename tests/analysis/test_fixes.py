@@ -30,23 +30,25 @@ def moves_of(found: Summary) -> list[str]:
 def slow_verdicts(path: Path) -> Summary:
     """Samples of 2 s are judged for 6 s of a step."""
     driver = samples(job(rollout=2, reward=6, train=2), [2.0, 1.0, 1.0, 1.0])
-    return summary_of(path, verdicts(driver, 4, lambda n, i: i % 2))
+    return summary_of(path, verdicts(driver, 4, lambda n, i: i % 2), predict=True)
 
 
 def test_what_is_slow_has_its_name(tmp_path: Path) -> None:
     found = moves_of(slow_verdicts(tmp_path))
     assert found
     assert not [move for move in found if "tools" in move or "environment" in move]
-    tools = moves_of(summary_of(tmp_path / "tools", job(rollout=2, env=6, train=2)))
+    tools = moves_of(summary_of(tmp_path / "tools", job(rollout=2, env=6, train=2), predict=True))
     assert not [move for move in tools if "verdict" in move or "reward" in move]
 
 
 def test_a_stage_that_was_not_seen_is_not_changed(tmp_path: Path) -> None:
-    without = moves_of(summary_of(tmp_path / "without", job(rollout=2, train=8)))
+    without = moves_of(summary_of(tmp_path / "without", job(rollout=2, train=8), predict=True))
     assert "drop the log-prob pass" not in without
     assert "drop the reference pass" not in without
     driver = job(rollout=2, reference=4, train=4)
-    assert "drop the reference pass" in moves_of(summary_of(tmp_path / "with", driver))
+    assert "drop the reference pass" in moves_of(
+        summary_of(tmp_path / "with", driver, predict=True)
+    )
 
 
 def test_a_loop_of_its_own_whose_learner_binds_is_told_what_the_what_if_predicts(
@@ -83,7 +85,7 @@ def test_what_gains_nothing_for_what_it_costs_is_no_fix(tmp_path: Path) -> None:
 
 def test_verdicts_are_not_made_faster_where_tools_take_the_time(tmp_path: Path) -> None:
     driver = samples(job(rollout=2, env=5.9, reward=0.1, train=2), [2.0] * 4)
-    found = moves_of(summary_of(tmp_path, verdicts(driver, 4, lambda n, i: i % 2)))
+    found = moves_of(summary_of(tmp_path, verdicts(driver, 4, lambda n, i: i % 2), predict=True))
     assert not [move for move in found if "verdict" in move or "reward" in move]
 
 
@@ -91,14 +93,16 @@ def test_a_move_against_two_walls_is_one_fix(tmp_path: Path) -> None:
     spans = [(Stage.ROLLOUT, 10 * n, 10 * n + 5) for n in range(STEPS)]
     trains = [(Stage.TRAIN, 10 * n + 5, 10 * n + 10) for n in range(STEPS)]
     steps = [(("step", n), 10 * n, 10 * n + 10) for n in range(STEPS)]
-    found = summary_of(tmp_path, process("rollout", *spans), process("learner", *steps, *trains))
+    found = summary_of(
+        tmp_path, process("rollout", *spans), process("learner", *steps, *trains), predict=True
+    )
     assert {wall.name for wall in found.verdict.binding} == {LEARNER, ROLLOUT}
     assert moves_of(found).count("overlap generation with training") == 1
 
 
 def test_what_shortens_all_of_generation_gains_more_than_its_tail_costs(tmp_path: Path) -> None:
     driver = samples(job(rollout=8, train=2), [8.0] + [3.0] * 7)
-    found = summary_of(tmp_path, driver)
+    found = summary_of(tmp_path, driver, predict=True)
     cost = {wall.name: wall.cost.share for wall in found.verdict.walls}
     best = found.verdict.fixes[0]
     assert (best.wall, best.lever) == (TAIL, "speculative=1")
@@ -108,7 +112,9 @@ def test_what_shortens_all_of_generation_gains_more_than_its_tail_costs(tmp_path
 
 
 def test_nothing_gains_more_than_the_stage_costs_that_it_shortens(tmp_path: Path) -> None:
-    found = summary_of(tmp_path, samples(job(rollout=3, train=2, switch=5), [3.0] * 4))
+    found = summary_of(
+        tmp_path, samples(job(rollout=3, train=2, switch=5), [3.0] * 4), predict=True
+    )
     fix = next(fix for fix in found.verdict.fixes if fix.lever == "no_switch=1")
     assert fix.goodput_gain is not None
     assert fix.goodput_gain.middle == pytest.approx(2.0)
@@ -144,7 +150,7 @@ def test_a_network_is_not_made_faster_for_what_is_no_load_for_it(
     starts = [10.0 * n + 4 for n in range(STEPS)]
     rows(learner, "syncs", start_s=starts, end_s=[s + 6 for s in starts], role=[0] * STEPS,
          version=list(range(STEPS)), bytes=[size_bytes] * STEPS)  # fmt: skip
-    found = moves_of(summary_of(tmp_path, samples(learner, [2.0] * 4)))
+    found = moves_of(summary_of(tmp_path, samples(learner, [2.0] * 4), predict=True))
     network = {"another transport", "another checkpoint engine", "send what changed"}
     assert bool(network & set(found)) == advised
 
@@ -256,7 +262,7 @@ def test_a_fix_says_how_far_its_lever_was_moved(tmp_path: Path) -> None:
         value=[float(i % 2) for _ in range(STEPS) for i in range(4)],
         outcome=[0] * len(begins),
     )
-    found = summary_of(tmp_path, uses(driver, 4))
+    found = summary_of(tmp_path, uses(driver, 4), predict=True)
     sized = [fix.sized for fix in found.verdict.fixes]
     assert "cache verdicts (half of them)" in sized
     # What is there or is not has no size.

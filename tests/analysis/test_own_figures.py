@@ -32,7 +32,7 @@ def compared(
     path: Path, *processes: Process, figures: tuple[OwnFigure, ...] = (GEN,), **meta: Any
 ) -> tuple[ComparedFigure, ...]:
     """What the analysis of their run says of the figures."""
-    return summarize(run_of(path, *processes, **meta), figures=figures).own_figures
+    return summarize(run_of(path, *processes, **meta), figures=figures, predict=False).own_figures
 
 
 def test_medians_of_the_same_steps(tmp_path: Path) -> None:

@@ -159,14 +159,14 @@ def test_the_steps_for_a_sharper_answer_go_with_the_square() -> None:
 
 def test_a_run_without_a_probe_has_none(tmp_path: Path) -> None:
     driver = process("driver", *turns(4, 5, 4, 5))
-    assert summarize(run_of(tmp_path, driver)).probe is None
+    assert summarize(run_of(tmp_path, driver), predict=False).probe is None
 
 
 def test_a_probed_run_in_which_nothing_was_delayed_says_so(tmp_path: Path) -> None:
     design = Design(("rollout", "env"), 0.05, 1)
     driver = process("driver", *turns(*[4, 5, 4, 5] * 4))
     run = run_of(tmp_path, driver, settings={"probe": design.settings()})
-    probe = summarize(run).probe
+    probe = summarize(run, predict=False).probe
     assert probe is not None
     assert [(s.name, s.because) for s in probe.stages] == [
         ("rollout", "0 steps with a dose of it are too few")
@@ -198,7 +198,7 @@ def test_doses_count_as_what_they_came_to(tmp_path: Path, slept: float, given: f
     names = [f"probe/train/{what}" for what in whats]
     rows(driver, "samples", time_s=list(times), counter=names, value=list(values))
     run = run_of(tmp_path, driver, settings={"probe": design.settings()})
-    stages = named(summarize(run).probe)
+    stages = named(summarize(run, predict=False).probe)
     assert stages["train"].given == pytest.approx(given, rel=0.05)
     assert stages["train"].exposed_part.value == pytest.approx(1, abs=0.1)
     assert stages["train"].exposed_part.contains(1)

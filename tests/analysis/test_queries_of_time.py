@@ -107,7 +107,7 @@ def test_what_never_ended_is_as_old_as_the_report_says(
     rows(agent, "samples", time_s=[40.0], counter=["host/used_bytes"], value=[1.0])
     run = run_of(tmp_path, worker, agent, **meta)
     assert columns(ask(run, "open_spans"), "seconds") == [(seconds,)]
-    assert [one.for_s for one in summarize(run).coverage.in_progress] == [seconds]
+    assert [one.for_s for one in summarize(run, predict=False).coverage.in_progress] == [seconds]
 
 
 def test_of_some_steps_what_is_open_is_as_old_as_the_report_says(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_of_some_steps_what_is_open_is_as_old_as_the_report_says(tmp_path: Path)
     run = run_of(tmp_path, worker)
     run.narrow(Range(at(0), at(8)))
     assert columns(ask(run, "open_spans"), "seconds") == [(7,)]
-    assert [one.for_s for one in summarize(run).coverage.in_progress] == [7]
+    assert [one.for_s for one in summarize(run, predict=False).coverage.in_progress] == [7]
 
 
 def test_waits_are_by_name_and_role(tmp_path: Path) -> None:

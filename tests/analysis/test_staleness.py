@@ -83,7 +83,7 @@ def test_all_views_of_lag_tell_the_same(reused: Run) -> None:
 
 
 def test_the_report_says_that_samples_were_reused(reused: Run) -> None:
-    summary = summarize(reused)
+    summary = summarize(reused, predict=False)
     section = staleness_section(summary.staleness, summary.freshness)
     assert section.grid is not None
     assert "uses" in [column.title for column in section.grid.columns]

@@ -19,7 +19,7 @@ from tests.analysis.handmade import at, process, rows, run_of, turns
 
 
 def test_an_empty_run_is_summarized(tmp_path: Path) -> None:
-    found = summarize(run_of(tmp_path))
+    found = summarize(run_of(tmp_path), predict=False)
     assert found.run.spans == found.run.processes == found.steps.complete == 0
     assert found.stages == ()
     assert found.binding.confidence == "insufficient evidence"
@@ -48,7 +48,7 @@ def test_a_hang_shows_what_it_hangs_in_and_since_when(tmp_path: Path) -> None:
     worker = process("rollout", (Stage.ROLLOUT, 0, 1), (Stage.ROLLOUT, 2, -1))
     driver = process("driver", (("step", 0), 0, 2), (("step", 1), 2, -1), (Stage.WAIT, 2, -1))
     run = run_of(tmp_path, driver, worker, end_real_ns=at(100), exit_code=-9)
-    found = summarize(run)
+    found = summarize(run, predict=False)
     assert found.steps.in_progress == ((1, pytest.approx(98)),)
     hung = {span.name: span for span in found.coverage.in_progress if span.stage != "step"}
     assert set(hung) == {"rollout", "wait"}
@@ -59,7 +59,7 @@ def test_a_hang_shows_what_it_hangs_in_and_since_when(tmp_path: Path) -> None:
 
 def test_a_killed_worker_and_torn_files_are_said_and_cost_nothing_else(synthetic: Any) -> None:
     run, truth = synthetic(placement="async", kill_step=5, torn=True, nodes=2)
-    found = summarize(run)
+    found = summarize(run, predict=False)
     assert truth.open_spans == 1
     assert [span.name for span in found.coverage.in_progress] == ["generate_sequences"]
     assert found.tail.unended > 0
@@ -72,7 +72,7 @@ def test_a_killed_worker_and_torn_files_are_said_and_cost_nothing_else(synthetic
 
 def test_the_numbers_of_spans_and_roles_are_those_of_the_run(synthetic: Any) -> None:
     run, truth = synthetic()
-    found = summarize(run)
+    found = summarize(run, predict=False)
     assert found.run.spans == truth.spans
     assert dict(found.run.roles) == {
         "driver": 1,
@@ -91,7 +91,7 @@ def test_a_stage_that_a_hook_missed_says_so(tmp_path: Path) -> None:
     run = run_of(tmp_path, process("driver", (Stage.TRAIN, 0, 1)))
     missing = {"what": "hook-missing", "target": "verl.x:Y.z", "stage": "reference"}
     run.problems.append(missing)
-    unseen = {stage.name: stage.reason for stage in summarize(run).coverage.unseen}
+    unseen = {stage.name: stage.reason for stage in summarize(run, predict=False).coverage.unseen}
     assert unseen["reference"] == "hook-missing: verl.x:Y.z"
     assert "no hook or span" in unseen["value"]
 
@@ -106,7 +106,7 @@ def test_problems_are_told_apart_by_what_is_said_of_them(tmp_path: Path) -> None
             *({"what": "torn-file", "target": str(n), "detail": "cut"} for n in range(10)),
         ]
     )
-    found = {(p.what, p.detail): p for p in summarize(run).coverage.problems}
+    found = {(p.what, p.detail): p for p in summarize(run, predict=False).coverage.problems}
     assert found["hook-failed", "cannot be replaced"].targets == ("a:f", "c:h")
     assert found["hook-failed", "no module b"].targets == ("b:g",)
     torn = found["torn-file", "cut"]
@@ -119,7 +119,7 @@ def test_a_recording_that_stopped_is_told_with_its_process(tmp_path: Path) -> No
     said = {"what": "recording-stopped", "detail": "disk full"}
     for who, when in ((worker.who, {"real_ns": at(7)}), ("~nobody", {})):
         (run.path / PROBLEMS / f"{who}.jsonl").write_text(json.dumps({**said, **when}) + "\n")
-    first, second = summarize(rltrace.open_run(run.path)).coverage.stopped
+    first, second = summarize(rltrace.open_run(run.path), predict=False).coverage.stopped
     assert (first.role, first.pid, first.detail) == ("rollout", worker.pid, "disk full")
     assert first.after_s == pytest.approx(7)
     assert (second.role, second.pid) == ("", -1)
@@ -129,17 +129,19 @@ def test_hooks_that_were_asked_for_and_never_put_in_place(tmp_path: Path) -> Non
     hooks = ["my.job:roll=rollout", "my.job:Learner.fit=train", "my.job:gone=reward"]
     workers = [process("driver", (Stage.TRAIN, 0, 1)), process("rollout", rank=1)]
     run = run_of(tmp_path, *workers, settings={"hooks": hooks})
-    assert summarize(run).coverage.never_hooked == ()  # no process says what it put in place
+    assert (
+        summarize(run, predict=False).coverage.never_hooked == ()
+    )  # no process says what it put in place
     driver, other = run.processes[:2]
     driver.facts["hooks"] = ["my.job:Learner.fit"]
     other.facts["hooks"] = ["my.job:roll"]
-    assert summarize(run).coverage.never_hooked == ("my.job:gone",)
+    assert summarize(run, predict=False).coverage.never_hooked == ("my.job:gone",)
 
 
 def test_verdicts_without_a_duration_are_no_latency_and_no_stage_time(tmp_path: Path) -> None:
     judge = process("reward", (Stage.TRAIN, 0, 5))
     rows(judge, "rewards", start_s=[1.0, 2.0], end_s=[1.0, 2.0], trajectory=[1, 2])
-    found = summarize(run_of(tmp_path, judge))
+    found = summarize(run_of(tmp_path, judge), predict=False)
     assert (found.tail.verdict_s.n, found.tail.verdicts_untimed) == (0, 2)
     assert "reward" not in [row.name for row in found.stages]
     (reason,) = (unseen.reason for unseen in found.coverage.unseen if unseen.name == "reward")
@@ -178,7 +180,7 @@ def test_the_typical_step_shows_when_each_stage_ran(tmp_path: Path) -> None:
             (Stage.ROLLOUT, 10 * n, 10 * n + 5),
             (Stage.TRAIN, 10 * n + 5, 10 * n + 7.5),
         ]
-    typical = summarize(run_of(tmp_path, process("driver", *spans))).typical
+    typical = summarize(run_of(tmp_path, process("driver", *spans)), predict=False).typical
     assert typical is not None
     assert typical.seconds == pytest.approx(10)
     quarters = {
@@ -191,7 +193,7 @@ def test_the_typical_step_shows_when_each_stage_ran(tmp_path: Path) -> None:
 
 def test_a_summary_is_made_of_values(synthetic: Any) -> None:
     run, _ = synthetic()
-    found = summarize(run)
+    found = summarize(run, predict=False)
     assert replace(found, own_cost=found.own_cost) == found
     with pytest.raises(AttributeError):
         found.stages = ()  # type: ignore[misc]
@@ -208,5 +210,7 @@ def test_what_the_agent_reads_when_all_is_over_makes_no_run_longer(tmp_path: Pat
     assert found.cascade.wall_s == 31
     assert found.steps.in_progress == ((3, 1.0),)
     # Where nobody saw the end, it is the last that is known of the run.
-    found = summarize(run_of(tmp_path / "b", driver, agent, start_real_ns=at(0), end_real_ns=None))
+    found = summarize(
+        run_of(tmp_path / "b", driver, agent, start_real_ns=at(0), end_real_ns=None), predict=False
+    )
     assert found.run.recorded_s == 39

@@ -70,7 +70,7 @@ def test_what_nobody_recorded_is_neither_old_nor_new_and_why_is_said(
     assert (found.tokens, found.known_tokens, found.mean) == (100, 40, 1)
     assert found.share(0, 9)[1] == pytest.approx(0.4)
     assert stale.unknown_by_token == (UnknownTokens(why, 60),)
-    summary = summarize(rltrace.open_run(tmp_path / "run"))
+    summary = summarize(rltrace.open_run(tmp_path / "run"), predict=False)
     notes = staleness_section(summary.staleness, summary.freshness).notes
     assert f"By token unknown: 60 %, {why}." in notes
 

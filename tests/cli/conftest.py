@@ -35,6 +35,14 @@ def small_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="session")
+def compacted_run(tmp_path_factory: pytest.TempPathFactory, small_run: Path) -> Path:
+    """The same, compacted; not to be written into."""
+    path = Path(shutil.copytree(small_run, tmp_path_factory.mktemp("compacted") / "run"))
+    assert invoke("compact", path).exit_code == 0
+    return path
+
+
 @pytest.fixture
 def run(tmp_path: Path, small_run: Path) -> Path:
     """A run of five steps."""

@@ -157,7 +157,7 @@ def test_where_a_run_has_to_be_small_they_go_first(copy: Path) -> None:
     shown, had = captured(copy), expected()
     assert 0 < len(shown) < 800
     assert all(had[one] == tokens for one, tokens in shown.items())  # none of them in part
-    said = list(run_lines.warnings(summarize(left)))
+    said = list(run_lines.warnings(summarize(left, predict=False)))
     assert any(line.startswith("captured tokens were dropped to keep") for line in said)
     assert not any("figures are of what began later" in line for line in said)
     compact(left)
@@ -180,7 +180,7 @@ def test_whoever_deletes_them_has_the_run_without(copy: Path, is_compacted: bool
     assert left.is_compacted == is_compacted
     assert left.sql("SELECT count(*) FROM trajectories").fetchall() == [(800,)]
     assert [p for p in left.problems if p["what"] != "no-gpu"] == []
-    said = list(run_lines.warnings(summarize(left)))
+    said = list(run_lines.warnings(summarize(left, predict=False)))
     assert not any("holds the token ids" in line for line in said)
     assert any(line.endswith("they were recorded and have been deleted since") for line in said)
 
@@ -188,7 +188,7 @@ def test_whoever_deletes_them_has_the_run_without(copy: Path, is_compacted: bool
 def test_details_that_go_after_them_take_the_rest_along(copy: Path) -> None:
     Cap(str(copy), node_id(), 1).keep()
     assert captured(copy) == {}
-    said = list(run_lines.warnings(summarize(rltrace.open_run(copy))))
+    said = list(run_lines.warnings(summarize(rltrace.open_run(copy), predict=False)))
     assert any("holds no token ids: all were dropped to keep the run small" in one for one in said)
     dropped = rltrace.open_run(copy).dropped
     assert dropped is not None
@@ -198,7 +198,7 @@ def test_details_that_go_after_them_take_the_rest_along(copy: Path) -> None:
 
 
 def test_the_report_says_that_they_are_there(run: Path) -> None:
-    summary = summarize(rltrace.open_run(run))
+    summary = summarize(rltrace.open_run(run), predict=False)
     held = "this run holds the token ids of prompts and responses (--capture-tokens)"
     (line,) = (line for line in run_lines.warnings(summary) if line.startswith(held))
     document = to_json.render(summary)
@@ -210,14 +210,14 @@ def test_the_report_says_that_they_are_there(run: Path) -> None:
 
 def test_the_report_says_that_none_were_at_hand(tmp_path: Path) -> None:
     job = "import rltrace\nwith rltrace.step(0), rltrace.trajectory('x'): print('done')\n"
-    summary = summarize(rltrace.open_run(recorded(tmp_path, job=job)))
+    summary = summarize(rltrace.open_run(recorded(tmp_path, job=job)), predict=False)
     assert summary.run.token_ids is False
     said = "--capture-tokens was asked for, and this run holds no token ids: what recorded its"
     assert any(line.startswith(said) for line in run_lines.warnings(summary))
 
 
 def test_own_cost_has_what_capturing_them_took(run: Path) -> None:
-    found = summarize(rltrace.open_run(run))
+    found = summarize(rltrace.open_run(run), predict=False)
     assert rltrace.open_run(run).meta["settings"]["token_cost_ns"] > 0
     assert found.own_cost.tokens == sum(len(p) + len(r or ()) for p, r in expected().values())
     words = " ".join(coverage_section(found).lines)

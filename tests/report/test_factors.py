@@ -41,13 +41,13 @@ def test_each_factor_is_shown_and_their_product(summary: Summaries) -> None:
 
 def test_devices_of_no_known_role_are_of_none(tmp_path: Path) -> None:
     driver = process("", *turns(4, 4, 4, 4))
-    text = words_of(summarize(run_of(tmp_path, driver)))
+    text = words_of(summarize(run_of(tmp_path, driver), predict=False))
     assert "unknown" not in text.partition("Working in the steps: ")[2].partition(".")[0]
 
 
 def test_what_is_unknown_is_named_and_not_zero(tmp_path: Path) -> None:
     driver = process("driver", (("step", 0), 0, 10), (Stage.TRAIN, 0, 10))
-    text = words_of(summarize(run_of(tmp_path, driver)))
+    text = words_of(summarize(run_of(tmp_path, driver), predict=False))
     assert "useful share nobody recorded which samples the learner trained on –" in text
     assert "goodput the product –" in text
 
@@ -112,7 +112,9 @@ def test_alarms_stand_at_the_top_and_forbid_advice(summary: Summaries) -> None:
 
 def test_a_crash_is_said_once(tmp_path: Path) -> None:
     driver = process("driver", (("step", 0), 0, 10), (Stage.TRAIN, 0, 10))
-    text = words_of(summarize(run_of(tmp_path, driver, exit_code=1, end_real_ns=at(20))))
+    text = words_of(
+        summarize(run_of(tmp_path, driver, exit_code=1, end_real_ns=at(20)), predict=False)
+    )
     assert text.count("the job failed") == 1
 
 
@@ -130,7 +132,7 @@ def test_verdicts_of_several_components_are_not_taken_for_the_trainers_reward(
         driver = process("driver", *turns(5.0, 5.0))
         rows(driver, "rewards", start_s=[3.0, 13.0], end_s=[4.0, 14.0], trajectory=[1, 1],
              component=components, value=[0.0, 1.0])  # fmt: skip
-        return words_of(summarize(run_of(tmp_path / path, driver)))
+        return words_of(summarize(run_of(tmp_path / path, driver), predict=False))
 
     several = told("several", ["format", "math"])
     assert "Mean verdict 0 at first, 1.00 at last" in several
@@ -157,5 +159,5 @@ def test_steps_with_verdicts_are_not_taken_for_all_steps(tmp_path: Path) -> None
     driver = process("driver", *turns(5.0, 5.0, 5.0))
     rows(driver, "rewards", start_s=[3.0, 13.0], end_s=[4.0, 14.0], trajectory=[1, 1],
          component=["math"] * 2, value=[0.0, 1.0])  # fmt: skip
-    text = words_of(summarize(run_of(tmp_path, driver)))
+    text = words_of(summarize(run_of(tmp_path, driver), predict=False))
     assert "1.00 at last, in 2 steps with verdicts" in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,8 +17,9 @@ from rltrace.trace.errors import RltraceError
 from rltrace.trace.follow import Follower
 from rltrace.trace.parquet import compact, delete_segments
 from rltrace.trace.run import Run
+from rltrace.trace.run_dir import create_run
 from rltrace.trace.sources import MOST_SMALL_ROWS, check_stated
-from tests.conftest import Record
+from tests.conftest import recorded
 
 _PROGRAM = """
 for n in range(3):
@@ -26,13 +28,21 @@ for n in range(3):
 """
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A compacted run of three steps, without its segments; not to be written into."""
+    path = tmp_path_factory.mktemp("made") / "run"
+    create_run(str(path), ["python", "train.py"], {}, "test")
+    recorded(path, _PROGRAM)
+    compact(rltrace.open_run(path))
+    delete_segments(path)
+    return path
+
+
 @pytest.fixture
-def run(run_path: Path, record: Record) -> Path:
-    """A compacted run of three steps, without its segments."""
-    record(_PROGRAM)
-    compact(rltrace.open_run(run_path))
-    delete_segments(run_path)
-    return run_path
+def run(tmp_path: Path, made: Path) -> Path:
+    """A copy of it of the test's own."""
+    return Path(shutil.copytree(made, tmp_path / "run"))
 
 
 def spans_of(run: Path) -> Path:

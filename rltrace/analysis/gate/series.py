@@ -124,11 +124,11 @@ def _busy(breakdown: Breakdown) -> dict[str, Seconds]:
 def _lags(run: Run, steps: Steps) -> dict[str, Seconds]:
     """Samples trained on in each step (under each version anew), by their lag: a column `lag.N` for
     each lag N."""
-    rows = run.sql(f"""
+    rows = run.ask_columns(f"""
         {TRAINED_USES}
         select time_ns as at, least(version - first_version, {MOST_LAG}) as lag
         from trained where version >= 0 and first_version is not null
-    """).fetchnumpy()
+    """)
     times, lags = (np.asarray(rows[name], np.int64) for name in ("at", "lag"))
     known, place = _placed(times, steps)
     found = {}
@@ -157,11 +157,11 @@ def _syncs(run: Run, steps: Steps) -> dict[str, Seconds]:
 def _host(run: Run, steps: Steps) -> dict[str, Seconds]:
     """Core-seconds in which anything ran on the hosts, of the job or not; none where no node's
     readings span the steps."""
-    rows = run.sql("""
+    rows = run.ask("""
         select node, time_ns, value
         from raw_samples join names on names.id = counter join processes using (process)
         where text = 'host/cpu_busy_seconds' and time_ns > 0 and isfinite(value) order by time_ns
-    """).fetchall()
+    """)
     edges = np.array([*(w.start_ns for w in steps.windows), steps.windows[-1].end_ns], np.int64)
     total = np.zeros(len(steps.windows))
     nodes = {node for node, _, _ in rows}

@@ -52,7 +52,7 @@ class Captured:
 
 def captured(run: Run) -> Captured:
     """Counts them over the whole run."""
-    row = run.sql(f"""
+    row = run.ask(f"""
         {TRAINED_SAMPLES},
         {_RENEWED},
         judged as (
@@ -68,5 +68,5 @@ def captured(run: Run) -> Captured:
                coalesce(sum(tokens) filter (lost), 0)::bigint,
                coalesce(sum(tokens) filter (unsure and not lost), 0)::bigint
         from judged
-    """).fetchall()[0]
+    """)[0]
     return Captured(*(int(value) for value in row))

@@ -39,7 +39,7 @@ def learner(seen: Seen) -> Wall:
 
 def _memory(seen: Seen) -> list[Figure]:
     """The fullest that any GPU got."""
-    n, fullest = seen.run.sql("""
+    n, fullest = seen.run.ask("""
         with read as (
             select process, device, time_ns, text, value from raw_samples
             join names on names.id = counter where time_ns > 0
@@ -50,5 +50,5 @@ def _memory(seen: Seen) -> list[Figure]:
                   where text = 'gpu/memory_total_bytes' group by all)
         select coalesce(sum(n), 0)::bigint, max(most / whole)
         from used join total using (process, device) where whole > 0
-    """).fetchall()[0]
+    """)[0]
     return [] if fullest is None else [Figure("GPU memory used, the fullest", fullest, "share", n)]

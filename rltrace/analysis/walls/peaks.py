@@ -44,9 +44,7 @@ def learner_mfu(seen: Seen) -> tuple[float, str]:
     train_s = float(seen.breakdown.tau_s[seen.steady, Stage.TRAIN].sum()) if seen.steady else 0.0
     if found is None or not found.trained.tokens or not train_s:
         return math.nan, "the tokens that were trained on"
-    rows = seen.run.sql(
-        f"select process from span_stages where stage = {int(Stage.TRAIN)}"
-    ).fetchall()
+    rows = seen.run.ask(f"select process from span_stages where stage = {int(Stage.TRAIN)}")
     held = held_devices(seen.run)
     devices = {device for (process,) in rows for device in held.get(process, ())}
     if not devices:

@@ -82,7 +82,7 @@ class Signal:
 
 def signal(seen: Seen) -> Signal:
     """Counts them over the whole run."""
-    row = seen.run.sql(f"""
+    row = seen.run.ask(f"""
         {_GROUPS_OF}
         select count(*), count(*) filter (not equal), count(*) filter (equal and failed),
                count(*) filter (equal and solved), coalesce(sum(tokens), 0)::bigint,
@@ -91,17 +91,17 @@ def signal(seen: Seen) -> Signal:
                coalesce(sum(samples), 0)::bigint, coalesce(sum(successes), 0)::bigint,
                coalesce(min(lowest), 'nan'::double), coalesce(max(highest), 'nan'::double)
         from groups
-    """).fetchall()[0]
+    """)[0]
     return Signal(*(int(count) for count in row[:-2]), *(float(reward) for reward in row[-2:]))
 
 
 def successes(seen: Seen) -> list[tuple[int, int]]:
     """`(successes, samples)` of each group; none where no group has a signal: then nothing tells
     how chances differ, nor is there any goodput that could grow."""
-    found = seen.run.sql(f"""
+    found = seen.run.ask(f"""
         {_GROUPS_OF}
         select successes, samples from groups where (select not bool_and(equal) from groups)
-    """).fetchall()
+    """)
     return [(int(won), int(of)) for won, of in found]
 
 

@@ -27,11 +27,11 @@ def one_more(run: Run, parts: Parts) -> float:
         return 1.0
     steady = list(parts.steps.steady)
     windows = [parts.steps.windows[i] for i in steady]
-    rows = run.sql(f"""
+    rows = run.ask(f"""
         select value from raw_samples join names on names.id = counter
         where text = 'host/runnable_threads' and isfinite(value)
               and time_ns between {windows[0].start_ns} and {windows[-1].end_ns}
-    """).fetchall()
+    """)
     if not rows:
         return 1.0
     worked_s = parts.breakdown.tau_s[steady][:, _COMPUTES].sum()

@@ -76,10 +76,10 @@ def _shown(run: Run, activity: Activity) -> tuple[int, int]:
     """From the first to the last thing that is a slice of the timeline."""
     first, last = [activity.first_ns], [activity.last_ns]
     for table in ("trajectories", "rewards", "syncs"):
-        low, high = run.sql(
+        low, high = run.ask(
             f"select min(start_ns), max(greatest(start_ns, end_ns)) from raw_{table} "
             "where start_ns > 0"
-        ).fetchall()[0]
+        )[0]
         first += [low or 0]
         last += [high or 0]
     began = [moment for moment in first if moment > 0]

@@ -57,7 +57,7 @@ def read_slices(run: Run, since_ns: int, until_ns: int, most: int = MOST) -> Sli
     """All slices of `run` that last between two moments (Unix ns), or on into that time or out of
     it, merged until at most `most` are left. One that never ended lasts until the second moment."""
     rows = _ROWS.format(since=since_ns, until=until_ns)
-    of = int(run.sql(f"select count(*) from ({rows})").fetchall()[0][0])
+    of = int(run.ask(f"select count(*) from ({rows})")[0][0])
     if of <= most:
         return _read(run, _WHOLE.format(rows=rows), 0, of)
     length, parts = max(1, until_ns - since_ns), _FINEST
@@ -65,7 +65,7 @@ def read_slices(run: Run, since_ns: int, until_ns: int, most: int = MOST) -> Sli
         width = max(1, length // parts)
         lane = "lane" if parts > _COARSEST else "0::bigint"
         query = _MERGED.format(rows=rows, width=width, since=since_ns, lane=lane)
-        left = int(run.sql(f"select count(*) from ({query})").fetchall()[0][0])
+        left = int(run.ask(f"select count(*) from ({query})")[0][0])
         if left <= most or parts == 1:
             return _read(run, query, width, of)
         parts //= 2
@@ -107,7 +107,7 @@ _MERGED = """
 
 
 def _read(run: Run, query: str, width: int, of: int) -> Slices:
-    found: dict[str, Any] = run.sql(query).fetchnumpy()
+    found: dict[str, Any] = run.ask_columns(query)
 
     def column(name: str) -> Ints:
         return np.asarray(found[name]).astype(np.int64)

@@ -152,7 +152,7 @@ def _named(name: NDArray[np.int64]) -> tuple[list[int], NDArray[np.int64]]:
 
 
 def _texts(run: Run, ids: list[int]) -> list[str]:
-    known = dict(run.sql("select id, text from names").fetchall())
+    known = dict(run.ask("select id, text from names"))
     return [str(known.get(one, "?")) for one in ids]
 
 

@@ -47,9 +47,9 @@ class Series:
 
 def readings(scene: Scene, run: Run, texts: dict[int, str]) -> Points:
     """What was read during the run."""
-    columns = run.sql(
+    columns = run.ask_columns(
         "SELECT process, counter, device, time_ns, value FROM raw_samples WHERE NOT isnan(value)"
-    ).fetchnumpy()
+    )
 
     def track(process: int, counter: int, device: int) -> int:
         name = texts.get(counter, "?")
@@ -79,7 +79,7 @@ def derived(scene: Scene, run: Run) -> Points:
 
 def _in_flight(run: Run) -> list[Series]:
     """Of the whole run, and of each process where several generate."""
-    columns = run.sql("SELECT process, start_ns, end_ns FROM raw_trajectories").fetchnumpy()
+    columns = run.ask_columns("SELECT process, start_ns, end_ns FROM raw_trajectories")
     process, start, end = (np.asarray(columns[c]) for c in ("process", "start_ns", "end_ns"))
     processes, number = factor(process)
     end = np.where(end < 0, OPEN, np.maximum(start, end))
@@ -93,11 +93,11 @@ def _in_flight(run: Run) -> list[Series]:
 
 def _waiting(run: Run) -> list[Series]:
     """Samples that were generated and not yet met by the learner, of those that it met."""
-    columns = run.sql(
+    columns = run.ask_columns(
         "SELECT max(t.end_ns) AS ready_ns, min(time_ns) AS used_ns FROM raw_uses u "
         "JOIN raw_trajectories t USING (trajectory) WHERE trajectory <> -1 AND t.end_ns <> -1 "
         "GROUP BY trajectory HAVING used_ns >= ready_ns"
-    ).fetchnumpy()
+    )
     ready, used = (np.asarray(columns[c]) for c in ("ready_ns", "used_ns"))
     return [Series(None, WAITING, "", *_level(ready, used))]
 
@@ -115,14 +115,14 @@ def _level(start: Ints, end: Ints) -> tuple[Ints, NDArray[np.float64]]:
 
 def _lags(run: Run) -> list[Series]:
     """Of the samples of each update that are trained on, when the learner took the first."""
-    columns = run.sql(
+    columns = run.ask_columns(
         "SELECT min(u.time_ns) AS time_ns, max(lag)::DOUBLE AS largest, avg(lag) AS mean "
         "FROM (SELECT time_ns, step, u.version, u.version - t.first_version AS lag "
         "      FROM raw_uses u JOIN (SELECT trajectory, min(nullif(first_version, -1)) "
         "          AS first_version FROM raw_trajectories WHERE trajectory <> -1 GROUP BY 1) t "
         f"     USING (trajectory) WHERE fate = {Fate.TRAINED:d} AND u.version <> -1) u "
         "WHERE lag IS NOT NULL GROUP BY step, version ORDER BY 1"
-    ).fetchnumpy()
+    )
     time = np.asarray(columns["time_ns"])
     return [
         Series(None, name, "versions", time, np.asarray(columns[column], np.float64))
@@ -133,11 +133,11 @@ def _lags(run: Run) -> list[Series]:
 def _rate(run: Run) -> list[Series]:
     """Response tokens a second, in equal parts of the time: those of a trajectory are taken to come
     evenly from its first to its last."""
-    columns = run.sql(
+    columns = run.ask_columns(
         "SELECT CASE WHEN first_token_ns BETWEEN start_ns AND end_ns THEN first_token_ns "
         "ELSE start_ns END AS start_ns, end_ns, response_tokens FROM raw_trajectories "
         "WHERE response_tokens > 0 AND end_ns > greatest(start_ns, first_token_ns)"
-    ).fetchnumpy()
+    )
     start, end = (np.asarray(columns[c]) for c in ("start_ns", "end_ns"))
     if not len(start):
         return []

@@ -79,7 +79,7 @@ def write(
     judged = samples.rewards(scene, run, texts)
     used = samples.uses(scene, run)
     parts = updates.parts(scene, run)
-    made_of = run.sql(updates.MADE_OF).fetchnumpy()
+    made_of = run.ask_columns(updates.MADE_OF)
     versions = updates.versions(scene, parts, made_of)
     # In the order of causes: at one instant what stands first is written first.
     followed, arrows = linked(generated, judged, used, versions, parts)
@@ -120,7 +120,7 @@ def _write(scene: Scene, path: Path, slices: Sequence[Slices], points: Points) -
 def _add_processes(scene: Scene, run: Run) -> None:
     query = """SELECT process, host, pid, coalesce(role, 'child of ' || child_of), rank
         FROM processes ORDER BY process"""
-    for process, host, pid, role, rank in run.sql(query).fetchall():
+    for process, host, pid, role, rank in run.ask(query):
         title = " ".join(str(x) for x in (role or "process", rank) if x not in (None, -1))
         scene.process(process, f"{title} ({host}:{pid})", (f"host {host}", f"pid {pid}"))
 

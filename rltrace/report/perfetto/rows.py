@@ -20,7 +20,7 @@ class Rows:
 
     def __init__(self, scene: Scene, run: Run, query: str) -> None:
         self._scene = scene
-        self._columns: dict[str, NDArray[Any]] = run.sql(query).fetchnumpy()
+        self._columns: dict[str, NDArray[Any]] = run.ask_columns(query)
         self.start = self["start_ns"]
         end = self["end_ns"]
         self.end = np.maximum(end, self.start)

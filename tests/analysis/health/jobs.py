@@ -13,7 +13,7 @@ from rltrace.trace.vocabulary import Stage
 
 
 def health_of(run: Run) -> Health:
-    return summarize(run).health
+    return summarize(run, predict=False).health
 
 
 def kinds(found: Health) -> list[tuple[str, str]]:

@@ -95,7 +95,7 @@ def test_steps_that_an_exception_left_are_failed_ones(
     run.problems.extend(
         {"what": "step-failed", "target": str(n), "detail": f"ValueError: {n}"} for n in failed
     )
-    found = summarize(run)
+    found = summarize(run, predict=False)
     assert found.coverage.problems == ()
     assert kinds(found.health) == [("failed steps", severity)]
     assert words in found.health.alarms[0].says

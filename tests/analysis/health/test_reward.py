@@ -46,7 +46,7 @@ RISE = np.linspace(0.1, 0.8, 30).tolist()
 def test_a_collapse_is_a_large_fall_that_stays(
     tmp_path: Path, by_step: list[float], fell_at: int | None
 ) -> None:
-    found = summarize(rewarded(tmp_path, by_step, noise=0.05))
+    found = summarize(rewarded(tmp_path, by_step, noise=0.05), predict=False)
     assert found.reward is not None
     collapse = found.reward.collapse
     if fell_at is None:
@@ -60,7 +60,7 @@ def test_a_collapse_is_a_large_fall_that_stays(
 
 def test_noise_alone_never_alarms(tmp_path: Path) -> None:
     run = rewarded(tmp_path, [0.5] * 120, noise=1.0, samples=4)
-    found = summarize(run).reward
+    found = summarize(run, predict=False).reward
     assert found is not None
     assert found.collapse is None
     assert found.gain_low < 0 < found.gain_high
@@ -69,7 +69,7 @@ def test_noise_alone_never_alarms(tmp_path: Path) -> None:
 def test_the_reward_is_set_against_what_it_cost(tmp_path: Path) -> None:
     run = rewarded(tmp_path, [0.1 * n for n in range(10)])
     run.processes[0].facts["cores"] = 36
-    found = summarize(run).reward
+    found = summarize(run, predict=False).reward
     assert found is not None
     assert [point.reward for point in found.points] == pytest.approx([0.1 * n for n in range(10)])
     assert found.device == "core"

@@ -154,13 +154,18 @@ def advice(found: Summary) -> list[tuple[str, float]]:
     ]
 
 
+@pytest.fixture(scope="module")
+def well(tmp_path_factory: pytest.TempPathFactory) -> Summary:
+    """A job of 14 steps that are alike."""
+    return summarize(in_turns(tmp_path_factory.mktemp("well"), *[STEP] * 14))
+
+
 @pytest.mark.parametrize("place", [5, 8, 12])
 def test_a_step_that_stalled_changes_neither_the_verdict_nor_the_advice(
-    tmp_path: Path, place: int
+    tmp_path: Path, well: Summary, place: int
 ) -> None:
     """One step of 14 waits two minutes for its verdicts, which would make them the wall."""
     lengths = [STEP] * 14
-    well = summarize(in_turns(tmp_path / "well", *lengths))
     lengths[place] = (6.0, 101.0, 3.0)
     run = in_turns(tmp_path / "stalled", *lengths)
     found = summarize(run)
@@ -178,15 +183,20 @@ def test_a_step_that_stalled_changes_neither_the_verdict_nor_the_advice(
 
 def test_many_stalls_in_one_half_of_a_run_leave_the_other_half(tmp_path: Path) -> None:
     lengths = [STEP, STALLED, STEP, STALLED, *[STEP] * 9]
-    found = summarize(in_turns(tmp_path / "early", *lengths))
+    found = summarize(in_turns(tmp_path / "early", *lengths), predict=False)
     assert (found.steps.stalled, found.steps.steady) == ((1, 3), 9)
     assert found.verdict.first is not None
     assert found.verdict.first.name == ROLLOUT
-    assert summarize(in_turns(tmp_path / "late", *lengths[::-1])).steps.stalled == (9, 11)
+    assert summarize(in_turns(tmp_path / "late", *lengths[::-1]), predict=False).steps.stalled == (
+        9,
+        11,
+    )
 
 
 def test_the_report_says_what_stalled_and_what_it_is_judged_by(tmp_path: Path) -> None:
-    found = summarize(in_turns(tmp_path, *[STEP] * 5, (6.0, 101.0, 3.0), *[STEP] * 8))
+    found = summarize(
+        in_turns(tmp_path, *[STEP] * 5, (6.0, 101.0, 3.0), *[STEP] * 8), predict=False
+    )
     assert next(iter(evidence(found))) == (
         "of steps 6 to 13, the longest stretch without a stall; what stalled stands below"
     )
@@ -244,6 +254,6 @@ def test_where_the_others_are_not_what_the_run_is_the_alarm_stands_in_place_of_t
 
 
 def test_stalls_that_cost_little_are_counted(tmp_path: Path) -> None:
-    found = summarize(in_turns(tmp_path, *[STEP] * 40, STALLED, *[STEP] * 10))
+    found = summarize(in_turns(tmp_path, *[STEP] * 40, STALLED, *[STEP] * 10), predict=False)
     assert kinds(found.health) == [("stall", NOTE)]
     assert (found.steps.stalled, found.steps.steady) == ((), 51)

@@ -67,7 +67,7 @@ def store(recorder: Recorder, table: str, columns: dict[str, Any]) -> None:
 
 def assert_is_the_reports(state: LiveState, last: int) -> None:
     run = rltrace.open_run(state.snapshot().job.path)
-    summary = summarize(run)
+    summary = summarize(run, predict=False)
     window = state.snapshot().window
     assert window is not None
     if last == ALL:

@@ -98,7 +98,7 @@ def test_of_all_steps_they_are_the_reports(
     synthetic: Callable[..., Any], knobs: dict[str, Any]
 ) -> None:
     run, _ = synthetic(**knobs)
-    summary = summarize(run)
+    summary = summarize(run, predict=False)
     shown = LiveState(run.path, last=ALL).snapshot()
     assert shown.window is not None
     assert_agrees(shown.window, summary, run)
@@ -122,7 +122,7 @@ def test_of_the_last_steps_they_are_duckdbs(synthetic: Callable[..., Any], last:
     run, _ = synthetic(placement="async", mixed=0.3)
     window = LiveState(run.path, last=last).snapshot().window
     assert window is not None
-    times = summarize(run).steps.times[-last:]
+    times = summarize(run, predict=False).steps.times[-last:]
     assert window.step_s == near(float(np.mean([step.seconds for step in times])))
     assert window.since_ns == times[0].start_ns
     for row in window.stages:
@@ -211,4 +211,4 @@ def test_a_run_that_was_followed_from_its_begin_has_the_same_figures(tmp_path: P
     assert looks > 3
     assert shown.job.state == "ended"
     assert shown.window is not None
-    assert_agrees(shown.window, summarize(run), run)
+    assert_agrees(shown.window, summarize(run, predict=False), run)

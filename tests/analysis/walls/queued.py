@@ -11,6 +11,7 @@ import json
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,7 @@ class _Play:
         def go_on(activity: Activity) -> None:
             left = length - (self.sim.now - begun) + self.stopped(begun)
             if left > 0:
+                left += self.standing()  # it is not looked at again before it can be made
                 self.sim.work(Stage.ROLLOUT, activity.process, left, go_on)
             else:
                 made(replace(activity, start=begun))
@@ -158,6 +160,11 @@ class _Play:
             return 0
         until = self.sim.now
         return sum(max(0, min(end, until) - max(begin, since)) for begin, end in self.sends)
+
+    def standing(self) -> int:
+        """How long generation goes on to stand still for weights that are being sent now."""
+        ends = [end for begin, end in self.sends if begin <= self.sim.now]
+        return max(0, max(ends, default=0) - self.sim.now) if self.job.pauses else 0
 
     def judge(self, judge: int) -> None:
         since = self.sim.now
@@ -206,6 +213,7 @@ class _Play:
         self.judged.take(taken)
 
 
+@cache
 def step_s(job: Queued) -> float:
     """Seconds a step, once the queues are as full as they get."""
     play = _Play(job)

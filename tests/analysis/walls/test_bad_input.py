@@ -46,31 +46,31 @@ def nobody_can_tell(found: Summary, *words: str) -> None:
 
 
 def test_an_empty_run(tmp_path: Path) -> None:
-    nobody_can_tell(summary_of(tmp_path), "no stage was seen", "doctor")
+    nobody_can_tell(summary_of(tmp_path, predict=True), "no stage was seen", "doctor")
 
 
 def test_a_run_without_steps(tmp_path: Path) -> None:
     driver = process("driver", (Stage.ROLLOUT, 0, 6), (Stage.TRAIN, 6, 8))
-    found = summary_of(tmp_path, driver)
+    found = summary_of(tmp_path, driver, predict=True)
     nobody_can_tell(found, "no step was recorded", "--hook module:function=step", "rltrace.step(n)")
     assert "longer run" not in " ".join(found.verdict.would_tell)
 
 
 def test_a_run_whose_every_step_failed(tmp_path: Path) -> None:
     """It has said what a step is."""
-    found = summary_of(tmp_path, process("driver", *FAILS, (Stage.ROLLOUT, 0, 5)))
+    found = summary_of(tmp_path, process("driver", *FAILS, (Stage.ROLLOUT, 0, 5)), predict=True)
     nobody_can_tell(found, "no complete step was recorded", "why it does not")
     assert "--hook" not in " ".join(found.verdict.would_tell)
 
 
 def test_one_step(tmp_path: Path) -> None:
     driver = process("driver", (("step", 0), 0, 10), (Stage.ROLLOUT, 0, 9), (Stage.TRAIN, 9, 10))
-    nobody_can_tell(summary_of(tmp_path, driver), "1 steady step", "more steps")
+    nobody_can_tell(summary_of(tmp_path, driver, predict=True), "1 steady step", "more steps")
 
 
 def test_a_job_that_died_in_its_first_step(tmp_path: Path) -> None:
     driver = process("driver", (("step", 0), 0, -1), (Stage.ROLLOUT, 0, 5))
-    found = summary_of(tmp_path, driver, exit_code=1, end_real_ns=at(6))
+    found = summary_of(tmp_path, driver, exit_code=1, end_real_ns=at(6), predict=True)
     nobody_can_tell(found, "no complete step")
     assert "in step 0, before its first step was complete" in found.verdict.alarms[0]
 
@@ -80,7 +80,7 @@ def test_generation_that_was_not_seen_makes_no_wall_of_the_rest(tmp_path: Path) 
     spans: list[tuple[Any, ...]] = []
     for n in range(STEPS):
         spans += [(("step", n), 10 * n, 10 * n + 10), (Stage.TRAIN, 10 * n + 7, 10 * n + 10)]
-    found = summary_of(tmp_path, process("driver", *spans))
+    found = summary_of(tmp_path, process("driver", *spans), predict=True)
     nobody_can_tell(found, "70 % of the step is in no stage", ROLLOUT)
     assert walls_of(found)[ROLLOUT].confidence == "cannot tell"
     assert "doctor" in " ".join(walls_of(found)[ROLLOUT].missing)
@@ -91,7 +91,7 @@ def test_a_learner_that_waits_for_who_was_not_seen(tmp_path: Path) -> None:
     for n in range(STEPS):
         spans += [(("step", n), 10 * n, 10 * n + 10), (Stage.WAIT, 10 * n, 10 * n + 7)]
         spans += [(Stage.TRAIN, 10 * n + 7, 10 * n + 10)]
-    found = summary_of(tmp_path, process("driver", *spans))
+    found = summary_of(tmp_path, process("driver", *spans), predict=True)
     nobody_can_tell(found, "70 % of the step is wait")
     assert "a poll" in " ".join(found.verdict.would_tell)
 
@@ -105,7 +105,7 @@ def test_samples_that_end_before_they_begin(tmp_path: Path) -> None:
         end_s=[10 * n + 4 for n in range(STEPS)],
         trajectory=list(range(1, STEPS + 1)),
     )
-    found = summary_of(tmp_path, job(rollout=8, train=2), wrong)
+    found = summary_of(tmp_path, job(rollout=8, train=2), wrong, predict=True)
     assert found.verdict.first is not None
     assert found.verdict.first.name == ROLLOUT
 
@@ -213,7 +213,7 @@ def test_what_cannot_be_told_is_said_and_nothing_else_is_claimed(
 
 def test_a_log_of_durations_does_not_tell_what_ran_at_once(tmp_path: Path) -> None:
     log = {"trainer": "verl", "kind": "metrics"}
-    found = summary_of(tmp_path, job(rollout=8, train=2), imported=log).verdict
+    found = summary_of(tmp_path, job(rollout=8, train=2), imported=log, predict=True).verdict
     assert found.first is not None
     assert (found.first.name, found.confidence) == (ROLLOUT, "weak")
     assert "what ran at once" in " ".join(found.would_tell)
@@ -221,8 +221,8 @@ def test_a_log_of_durations_does_not_tell_what_ran_at_once(tmp_path: Path) -> No
 
 def test_hooks_are_asked_after_where_a_run_without_stages_had_any(tmp_path: Path) -> None:
     log = {"trainer": "", "kind": "console log"}
-    traced = summary_of(tmp_path / "a").verdict
-    imported = summary_of(tmp_path / "b", imported=log).verdict
+    traced = summary_of(tmp_path / "a", predict=True).verdict
+    imported = summary_of(tmp_path / "b", imported=log, predict=True).verdict
     assert traced.because == imported.because == "no stage was seen"
     assert "hooks" in " ".join(traced.would_tell)
     assert "hooks" not in " ".join(imported.would_tell)
@@ -230,11 +230,11 @@ def test_hooks_are_asked_after_where_a_run_without_stages_had_any(tmp_path: Path
 
 def test_a_run_that_is_not_well_gets_no_advice(tmp_path: Path) -> None:
     long = samples(process("rollout"), [8.0] * 4)
-    whole = summary_of(tmp_path / "a", job(rollout=8, train=2), long)
+    whole = summary_of(tmp_path / "a", job(rollout=8, train=2), long, predict=True)
     assert whole.verdict.fixes
     long = samples(process("rollout"), [8.0] * 4)
     failed = summary_of(
-        tmp_path / "b", job(rollout=8, train=2), long, exit_code=1, end_real_ns=at(60)
+        tmp_path / "b", job(rollout=8, train=2), long, exit_code=1, end_real_ns=at(60), predict=True
     )
     assert failed.verdict.alarms
     assert failed.verdict.fixes == ()

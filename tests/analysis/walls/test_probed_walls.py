@@ -62,5 +62,5 @@ def test_without_a_probe_nothing_is_measured(tmp_path: Path) -> None:
     spans: list[Any] = []
     for n in range(6):
         spans += [(("step", n), 10 * n, 10 * n + 10), (Stage.TRAIN, 10 * n, 10 * n + 10)]
-    found = summarize(run_of(tmp_path, process("learner", *spans)))
+    found = summarize(run_of(tmp_path, process("learner", *spans)), predict=False)
     assert found.verdict.measured == ()

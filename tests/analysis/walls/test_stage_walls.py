@@ -109,7 +109,7 @@ def test_what_is_on_the_critical_path_costs_no_more_than_the_other_chain_allows(
 
 
 def test_chains_of_the_same_length_are_balanced(tmp_path: Path) -> None:
-    found = summary_of(tmp_path, *beside(10, 9.6)).verdict
+    found = summary_of(tmp_path, *beside(10, 9.6), predict=True).verdict
     assert found.balanced
     assert found.first is None
     assert found.fixes == ()

@@ -158,7 +158,12 @@ def judged(path: Path, value: Any) -> Summary:
     rollout = samples(process("rollout"), [4.0] * EACH)
     learner = uses(process("learner"), EACH)
     return summary_of(
-        path, job(rollout=4, train=6), rollout, learner, verdicts(process("reward"), EACH, value)
+        path,
+        job(rollout=4, train=6),
+        rollout,
+        learner,
+        verdicts(process("reward"), EACH, value),
+        predict=True,
     )
 
 

@@ -92,9 +92,10 @@ def verdicts(made: Process, each: int, value: Any) -> Process:
     )
 
 
-def summary_of(path: Path, *processes: Process, **meta: Any) -> Summary:
-    """The summary of the run of these processes."""
-    return summarize(run_of(path, *processes, **meta))
+def summary_of(path: Path, *processes: Process, predict: bool = False, **meta: Any) -> Summary:
+    """The summary of the run of these processes. What its fixes gain is computed where a test asks
+    for it (`predict`): it takes most of the time, and changes nothing of the walls."""
+    return summarize(run_of(path, *processes, **meta), predict=predict)
 
 
 def walls_of(found: Summary) -> dict[str, Wall]:

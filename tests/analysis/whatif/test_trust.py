@@ -120,7 +120,7 @@ def test_no_lever_of_the_list_gains_more_than_its_walls_cost(synthetic: Made) ->
     """A replay knows nothing of the walls: with walls that cost little its figures are cut, and say
     so; with the run's own they are those of the report."""
     run, _ = synthetic(placement="colocated", reward_s=8.0)
-    walls = summarize(run).verdict.walls
+    walls = summarize(run, predict=False).verdict.walls
     found = predict(workload_of(run), [("reward_latency", "0.1")])
     assert found.goodput_gain.middle > 1.2
     few = tuple(replace(w, cost=replace(w.cost, share=0.1, low=0.05, high=0.1)) for w in walls)
@@ -143,7 +143,7 @@ def test_no_lever_of_the_list_gains_more_than_its_walls_cost(synthetic: Made) ->
 
 def test_more_places_save_time_of_tools_where_tools_keep_places(synthetic: Made) -> None:
     run, _ = synthetic(placement="colocated", reward_s=8.0)
-    walls = summarize(run).verdict.walls
+    walls = summarize(run, predict=False).verdict.walls
     least = most_gain(["slots=x2"], walls, tools_hold=False)
     assert most_gain(["slots=x2"], walls, tools_hold=True) > least > 1
     assert most_gain(["placement=async"], walls, tools_hold=False) == math.inf

@@ -1,4 +1,5 @@
-"""Parts of a long run, worked on side by side: what numpy does to large arrays, threads do at once."""
+"""Parts of a long run, worked on side by side: what numpy does to large arrays, threads do
+at once."""
 
 from __future__ import annotations
 

@@ -32,4 +32,3 @@ def recorded_until(run: Run) -> int:
             ((found,),) = run.ask(f"{newest} {of_job}")
         last = max(last, found)
     return last
-    return last

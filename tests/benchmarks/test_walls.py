@@ -16,6 +16,7 @@ from rltrace.analysis.walls.wall import NAMES
 from rltrace.trainer import TrainerConfig, load_job, train
 from rltrace.trainer.cluster import ray_session
 from rltrace.trainer.task import task_of
+from tests.trainer.forked_workers import forked_workers
 
 PATHS = sorted(FILES.glob("*.toml"))
 
@@ -46,7 +47,7 @@ def test_the_command_line_runs_what_is_measured(path: Path) -> None:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
     os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
-    with ray_session(TrainerConfig(rollout_workers=1)):
+    with forked_workers(), ray_session(TrainerConfig(rollout_workers=1)):
         yield
 
 

@@ -36,7 +36,8 @@ from tests.patience import PATIENCE_S
 
 TRAIN = Path(__file__).parents[2] / "examples" / "train.py"
 JOB = [sys.executable, str(TRAIN), "--steps", "5", "--prompts", "2", "--samples", "2",
-       "--rollout-workers", "1", "--placement", "disaggregated"]  # fmt: skip
+       "--rollout-workers", "1", "--placement", "disaggregated", "--model-size", "0.03",
+       "--layers", "2", "--heads", "2"]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -374,15 +375,28 @@ def test_what_the_job_has_already_is_no_experiment(traced: Path) -> None:
     assert "already" in done.stderr
 
 
-def test_a_failing_job_says_where_its_log_is(traced: Path, tmp_path: Path) -> None:
-    words = ["experiment", str(traced), "--set", "task=nothing", "--out", str(tmp_path / "x")]
-    done = rltrace_([*words, "--pairs", "1"])
+@pytest.fixture(scope="module")
+def failed(traced: Path) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """An experiment whose run with the change fails: its folder, and how it ended."""
+    folder = traced.parent / "failed"
+    words = ["experiment", str(traced), "--set", "task=nothing", "--out", str(folder)]
+    return folder, rltrace_([*words, "--pairs", "1"])
+
+
+def test_a_failing_job_says_where_its_log_is(
+    failed: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    _, done = failed
     assert done.returncode == 4
     assert "log.txt" in done.stderr
 
 
-def test_an_interrupted_experiment_ends_with_what_is_there(traced: Path, tmp_path: Path) -> None:
-    words = ["experiment", str(traced), "--set", "steps=5000", "--out", str(tmp_path / "x")]
+def test_an_interrupted_experiment_ends_with_what_is_there(
+    traced: Path, failed: tuple[Path, subprocess.CompletedProcess[str]]
+) -> None:
+    """What is there is the run before the change, of the experiment that failed."""
+    folder, _ = failed
+    words = ["experiment", str(traced), "--set", "steps=5000", "--out", str(folder), "--resume"]
     child = subprocess.Popen([sys.executable, "-m", "rltrace", *words, "--pairs", "1"],
                              env=_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                              text=True)  # fmt: skip
@@ -395,5 +409,5 @@ def test_an_interrupted_experiment_ends_with_what_is_there(traced: Path, tmp_pat
     assert child.returncode == 3, said
     assert "interrupted" in said
     assert "Cannot tell" in out
-    meta = json.loads((tmp_path / "x" / "1-before" / "run.json").read_text())
+    meta = json.loads((folder / "1-before" / "run.json").read_text())
     assert meta["exit_code"] == 0

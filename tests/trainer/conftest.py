@@ -9,6 +9,7 @@ import pytest
 
 from rltrace.trainer.cluster import ray_session
 from rltrace.trainer.config import TrainerConfig
+from tests.trainer.forked_workers import forked_workers
 
 SMALL = TrainerConfig(
     steps=3, prompts=4, samples=4, model_size=0.024, layers=2, heads=2, max_running=5, minibatches=2
@@ -23,7 +24,8 @@ def small() -> TrainerConfig:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
-    """A Ray cluster of the trainer's own kind, for runs one after the other."""
+    """A Ray cluster of the trainer's own kind, for runs one after the other, whose actors import
+    torch once for all."""
     os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
-    with ray_session(SMALL):
+    with forked_workers(), ray_session(SMALL):
         yield

@@ -26,6 +26,16 @@ from tests.trainer.conftest import SMALL
 
 PY = sys.executable
 EXAMPLE = str(Path(__file__).parents[2] / "examples" / "train.py")
+SMALL_EXAMPLE = [EXAMPLE, "--prompts", "4", "--samples", "4", "--layers", "2", "--heads", "2",
+                 "--model-size", "0.03"]  # fmt: skip
+# A script whose cluster's workers are forks: what matters is how often they are killed.
+FORKING = """
+import runpy, sys
+from tests.trainer.forked_workers import forked_workers
+del sys.argv[0]
+with forked_workers():
+    runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 # Slow enough to be hit in the middle of something, and of a lag that must be held.
 SLOW = dataclasses.replace(
     SMALL, steps=5, checkpoint_every=2, max_lag=2, decode_floor=0.02, update_floor=0.05
@@ -184,7 +194,11 @@ def test_a_role_that_never_starts_ends_the_run_with_a_sentence(
 
 def test_a_run_that_failed_exits_with_one_and_a_sentence_and_leaves_nothing() -> None:
     job = subprocess.Popen(
-        [PY, EXAMPLE, "--steps", "1000", "--rollout-workers", "1", "--decode-floor", "0.05"],
+        [
+            *(PY, "-c", FORKING, *SMALL_EXAMPLE, "--steps", "1000", "--rollout-workers", "1"),
+            *("--decode-floor", "0.05"),
+        ],
+        cwd=Path(__file__).parents[2],
         env=clean_environment(RAY_memory_monitor_refresh_ms="0", PYTHONUNBUFFERED="1"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -219,8 +233,8 @@ def test_a_run_that_is_ended_by_a_signal_leaves_nothing(
     ledger = tmp_path / "ledger.json"
     job = subprocess.Popen(
         [
-            *(PY, EXAMPLE, "--steps", "1000", "--decode-floor", "0.02", "--placement", "async"),
-            *("--ledger", str(ledger)),
+            *(PY, *SMALL_EXAMPLE, "--steps", "1000", "--decode-floor", "0.02"),
+            *("--placement", "async", "--ledger", str(ledger)),
         ],
         env=clean_environment(RAY_memory_monitor_refresh_ms="0", PYTHONUNBUFFERED="1"),
         stdout=subprocess.PIPE,

@@ -14,7 +14,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
@@ -22,9 +21,9 @@ import pytest
 
 from tests.hooks.conftest import clean_environment
 from tests.patience import PATIENCE_S
+from tests.trainer.test_faults import SMALL_EXAMPLE
 
 PY = sys.executable
-EXAMPLE = str(Path(__file__).parents[2] / "examples" / "train.py")
 ENVIRONMENT = {
     "RAY_AUTH_MODE": "disabled",
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -246,7 +245,7 @@ def test_a_job_that_is_ended_leaves_nothing_in_the_cluster(
 ) -> None:
     nodes.tell("add 5")
     job = subprocess.Popen(
-        [PY, EXAMPLE, "--steps", "1000", "--joined-cluster", nodes.address],
+        [PY, *SMALL_EXAMPLE, "--steps", "1000", "--joined-cluster", nodes.address],
         env=clean_environment(**ENVIRONMENT),
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

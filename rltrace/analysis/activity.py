@@ -113,7 +113,7 @@ class Activity:
 
 def read_activity(run: Run) -> Activity:
     """Reads the spans of `run` once, in chunks."""
-    counts = run.sql("select stage, process, spans from span_stages").fetchall()
+    counts = run.ask("select stage, process, spans from span_stages")
     spans_of_stage: dict[Stage, int] = {}
     spans_of_process: dict[int, int] = {}
     processes: dict[Stage, int] = {}
@@ -133,7 +133,7 @@ def read_activity(run: Run) -> Activity:
     for stage, table in TABLE_OF.items():
         if stage not in spans_of_stage:
             query = f"select count(distinct process) from {_timed_rows(table)}"
-            processes[stage] = run.sql(query).fetchall()[0][0]
+            processes[stage] = run.ask(query)[0][0]
             from_tables += [stage] if processes[stage] else []
     last_sign = _last_signs(run)
     union = _united(run, tuple(from_tables), last_sign, background)
@@ -206,11 +206,11 @@ def _timed_rows(table: str) -> str:
 def _last_signs(run: Run) -> dict[int, int]:
     """By process that has an open span, the last start or end of any of its spans."""
     return dict(
-        run.sql(
+        run.ask(
             "select process, max(greatest(start_ns, end_ns)) from raw_spans where process in "
             "(select process from span_stages where open > 0) "
             "group by process"
-        ).fetchall()
+        )
     )
 
 
@@ -232,7 +232,7 @@ def _united(
     signs = np.zeros(max(last_sign, default=0) + 1, np.int64)
     for process, moment in last_sign.items():
         signs[process] = moment
-    mixed = np.array(run.sql(_MIXED).fetchall(), np.int64).ravel()
+    mixed = np.array(run.ask(_MIXED), np.int64).ravel()
     try:
         return _union_of_rows(run, query, signs, mixed)
     except OutOfOrder:  # a compacted run is in order, and so is one process
@@ -309,10 +309,10 @@ def _grouped(start: Ints, end: Ints, stage: Ints, process: Ints, lane: Ints) -> 
 def _open_spans(run: Run, last_sign: dict[int, int]) -> tuple[OpenSpan, ...]:
     if not last_sign:
         return ()
-    rows = run.sql(
+    rows = run.ask(
         "select coalesce(text, '?'), stage, process, start_ns from raw_spans "
         "left join names on names.id = name where start_ns > 0 and end_ns < 0 order by start_ns"
-    ).fetchall()
+    )
     return tuple(
         OpenSpan(name, stage_of(code), process, start, last_sign[process])
         for name, code, process, start in rows

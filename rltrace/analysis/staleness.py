@@ -71,14 +71,14 @@ class Staleness:
 
 def staleness(run: Run) -> Staleness:
     """Lag histograms of `run`; lags and shares are NaN (largest: -1) where nothing is known."""
-    rows = run.sql(f"""
+    rows = run.ask(f"""
         {TRAINED_USES}
         select case when version >= 0 then version - first_version end,
                case when version >= 0 then version - last_version end,
                last_version - first_version, count(*), coalesce(sum(tokens), 0)::bigint
         from trained group by 1, 2, 3
-    """).fetchall()
-    trajectories, known = run.sql(f"""
+    """)
+    trajectories, known = run.ask(f"""
         {TRAINED_USES},
         sampled as (
             select bool_and(version >= 0 and first_version is not null) as known
@@ -86,7 +86,7 @@ def staleness(run: Run) -> Staleness:
             union all
             select version >= 0 and first_version is not null from trained where trajectory is null)
         select count(*), count(*) filter (known) from sampled
-    """).fetchall()[0]
+    """)[0]
     first = _bars([(lag, n, tokens) for lag, _, _, n, tokens in rows])
     last = _bars([(lag, n, tokens) for _, lag, _, n, tokens in rows])
     flown = [(versions, n) for _, _, versions, n, _ in rows if versions is not None]

@@ -90,7 +90,7 @@ def updates_of(run: Run) -> tuple[Update, ...]:
 
 def syncs(run: Run, steps: Steps) -> Syncs | None:
     """The weight updates of `run`; None where none was recorded (spans say nothing of bytes)."""
-    recorded = run.sql(f"select count(distinct number) from {_ROWS}").fetchall()[0][0]
+    recorded = run.ask(f"select count(distinct number) from {_ROWS}")[0][0]
     if not recorded:
         return None
     updates = f"""(
@@ -103,7 +103,7 @@ def syncs(run: Run, steps: Steps) -> Syncs | None:
     seconds, moved = (np.asarray(c, np.float64) for c in figures.fetchnumpy().values())
     known = ~np.isnan(moved)
     spent_s = float(seconds[known].sum())
-    roles = run.sql(f"select distinct role from {rows} order by role").fetchall()
+    roles = run.ask(f"select distinct role from {rows} order by role")
     used = run.sql(
         f"select transport from {rows} where transport >= 0 group by 1 order by count(*) desc"
     )
@@ -128,11 +128,11 @@ def _within(steps: Steps) -> str:
 
 
 def _participants(run: Run, rows: str) -> Participants:
-    role, processes, n, rate = run.sql(
+    role, processes, n, rate = run.ask(
         "select max(role), count(distinct process), count(*), sum(bytes) filter (bytes >= 0) / "
         "nullif(sum(end_ns - start_ns) filter (bytes >= 0) / 1e9, 0) "
         f"from {rows}"
-    ).fetchall()[0]
+    )[0]
     return Participants(
         role=named(SyncRole, role),
         processes=processes,

@@ -142,8 +142,8 @@ class Run:
 
     def ask(self, query: str) -> list[tuple[Any, ...]]:
         """The rows of one of rltrace's own queries: those of `sql`, sooner. Nobody looks whether it
-        only asks, and it is planned once, not first as a relation and then to be run, which of a
-        short run takes longer than the rows do. Errors: as `sql` and `fetchall`."""
+        only asks, and it is planned once, not first as a relation and then again to be run; of a
+        short run that is much of what it takes. Errors: as `sql` and `fetchall`."""
         return self._asked(query).fetchall()
 
     def ask_columns(self, query: str) -> dict[str, Any]:

@@ -348,7 +348,7 @@ def _devices(run: Run) -> tuple[Mapping[str, float], str]:
         f"where start_ns > 0"
     )
     known = {process.number: process for process in run.processes if process.role != AGENT}
-    for number, stage in run.sql(query).fetchall():
+    for number, stage in run.ask(query):
         pool = stages[Stage(stage)]
         processes[pool].add(number)
         if number in known:

@@ -162,10 +162,10 @@ def _since(moments: Ints, origin: int) -> Floats:
 
 def _used(run: Run, since_ns: int, until_ns: int) -> float:
     """Samples that were trained on or dropped between two moments; NaN where no use is known."""
-    ((count,),) = run.sql(
+    ((count,),) = run.ask(
         "select count(distinct trajectory) from raw_uses where trajectory <> -1 "
         f"and fate <> {int(Fate.STALE)} and time_ns >= {since_ns} and time_ns < {until_ns}"
-    ).fetchall()
+    )
     return float(count) or np.nan
 
 

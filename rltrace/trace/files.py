@@ -18,7 +18,7 @@ from rltrace.trace.alignment import NodeClock, align, pair_of, read_clock_files
 from rltrace.trace.clock import monotonic_ns, node_id
 from rltrace.trace.counted import make_unknown
 from rltrace.trace.dropped import Dropped, dropped_bytes, read_dropped
-from rltrace.trace.manifest import Manifest, read_manifest
+from rltrace.trace.manifest import Manifest, check_readable, read_manifest
 from rltrace.trace.names import name_of
 from rltrace.trace.own_files import NO_PLAIN_FILE, lines_of, own_files, read_own
 from rltrace.trace.parents import roles_of_parents
@@ -51,6 +51,8 @@ class RunFiles:
         self.problems: list[dict[str, Any]] = []
         self.as_of_ns: int | None = None
         self.manifest: Manifest | None = read_manifest(path)
+        if self.manifest is None:
+            check_readable(path)
         self.rest = frozenset(
             table
             for table in TABLES

@@ -33,7 +33,7 @@ from rltrace.trace.errors import RltraceError
 from rltrace.trace.followed_dropped import DroppedSoFar, FollowedDropped
 from rltrace.trace.followed_stops import FollowedStops
 from rltrace.trace.growing import GrowingSegment
-from rltrace.trace.manifest import Manifest, read_manifest, segment_bytes
+from rltrace.trace.manifest import Manifest, check_readable, read_manifest, segment_bytes
 from rltrace.trace.names import FollowedNames
 from rltrace.trace.own_files import follows_links, read_own
 from rltrace.trace.parents import roles_of_parents
@@ -176,6 +176,8 @@ class Follower:
     def _compacted(self) -> Manifest | None:
         """Where the tables lie, if the segments they were made of have been deleted."""
         manifest = read_manifest(self.path)
+        if manifest is None:
+            check_readable(self.path)
         if manifest is None or any(segment_bytes(self.path, t) for t in EVENT_TABLES):
             return None
         return manifest

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rltrace.trace.errors import RltraceError
 from rltrace.trace.own_files import own_files, read_own
 from rltrace.trace.real_times import EVER_NS
 from rltrace.trace.run_dir import PARQUET
@@ -104,6 +105,34 @@ def read_manifest(run: Path) -> Manifest | None:
     except (OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError):
         return None
     return found if found is not None and _are_there(folder, found.files) else None
+
+
+def check_readable(run: Path) -> None:
+    """Errors: `RltraceError` for a run of which nothing is left but Parquet files, where these
+    cannot be read: it is no empty one."""
+    folder = run / PARQUET
+    written = (*folder.glob("*.parquet"), *folder.glob("*/*.parquet"))
+    if not written or any(segment_files(run, table) for table in TABLES):
+        return
+    if read_manifest(run) is None:
+        raise RltraceError(
+            f"{run} cannot be read: its segments were deleted, and {folder}, which has what was in "
+            f"them, is not whole: {_why_not(folder)}"
+        )
+
+
+def _why_not(folder: Path) -> str:
+    """Why there is no manifest, where there is none."""
+    path = folder / MANIFEST_FILE
+    try:
+        version = parsed(read_own(path))["schema_version"]
+    except FileNotFoundError:
+        return f"{MANIFEST_FILE} is missing; bring it back"
+    except (OSError, ValueError, LookupError, TypeError):
+        return f"{MANIFEST_FILE} is damaged; bring it back"
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        return "a later version of rltrace has written it; read it with that"
+    return f"files that {MANIFEST_FILE} names are missing; bring them back"
 
 
 def _are_there(folder: Path, files: list[Path]) -> bool:

@@ -29,6 +29,7 @@ from rltrace.trace.manifest import (
     STEPS_FILE,
     Manifest,
     Part,
+    check_readable,
     read_manifest,
     segment_bytes,
     segment_files,
@@ -97,6 +98,8 @@ def _compacted(
         if not grown:
             return Compaction(known.rows, before, _bytes(known), known.settled)
         _check_whole(run, known)
+    else:
+        check_readable(run.path)  # what is there would be deleted
     folder.mkdir(exist_ok=True)
     (folder / MANIFEST_FILE).unlink(missing_ok=True)  # from here on the segments are read
     for old in folder.iterdir():

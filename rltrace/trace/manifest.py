@@ -111,10 +111,9 @@ def check_readable(run: Path) -> None:
     """Errors: `RltraceError` for a run of which nothing is left but Parquet files, where these
     cannot be read: it is no empty one."""
     folder = run / PARQUET
-    written = (*folder.glob("*.parquet"), *folder.glob("*/*.parquet"))
-    if not written or any(segment_files(run, table) for table in TABLES):
+    if any(segment_files(run, table) for table in TABLES) or read_manifest(run) is not None:
         return
-    if read_manifest(run) is None:
+    if any(True for name in ("*.parquet", "*/*.parquet") for _ in folder.glob(name)):
         raise RltraceError(
             f"{run} cannot be read: its segments were deleted, and {folder}, which has what was in "
             f"them, is not whole: {_why_not(folder)}"
@@ -132,7 +131,7 @@ def _why_not(folder: Path) -> str:
         return f"{MANIFEST_FILE} is damaged; bring it back"
     if isinstance(version, int) and version > SCHEMA_VERSION:
         return "a later version of rltrace has written it; read it with that"
-    return f"files that {MANIFEST_FILE} names are missing; bring them back"
+    return f"files that {MANIFEST_FILE} names are missing, or no files of its own; bring them back"
 
 
 def _are_there(folder: Path, files: list[Path]) -> bool:

@@ -22,6 +22,7 @@ FOLDER = "rltrace"
 _EVERY_S = 2.0
 _LAST_STEPS = 64  # that may be completed from one look to the next
 _ALL_STEPS = 1 << 30
+_NEWEST = 8  # steps of which something may still come in
 
 
 def log_steps(
@@ -51,12 +52,14 @@ def log_steps(
 def _log(
     path: Path, file: EventFile, waits: Callable[[float], bool], say: Callable[[str], None]
 ) -> int:
-    written = _Written(file)
+    written = Written(file)
     state = LiveState(path, _ALL_STEPS)
     first = state.snapshot()
     check_followed(first.job, bool(_steps(state)))
     if not first.job.is_over:
-        written.add(_steps(state))
+        steps = _steps(state)
+        written.add(steps[:-_NEWEST], settled=True)
+        written.add(steps)
         state = LiveState(path, _LAST_STEPS)
         while not state.snapshot().job.is_over and not waits(_EVERY_S):
             state.poll()
@@ -74,21 +77,36 @@ def _steps(state: LiveState) -> tuple[StepDone, ...]:
     return window.recent if window else ()
 
 
-class _Written:
-    """The steps that were written, each once, in the order of their ends."""
+class Written:
+    """The steps that were written, in the order of their ends. One that comes late, when a later
+    one was written, is followed by all those again: TensorBoard takes a step back for a restart,
+    and drops what it knows of the steps after it."""
 
     def __init__(self, file: EventFile) -> None:
-        self.steps = 0
         self._file = file
+        self.steps = 0
         self._until_ns = 0
+        self._ends_ns: dict[int, int] = {}  # of those that were written, by their number
         self._seen_ns: set[int] = set()
 
     def add(self, steps: tuple[StepDone, ...], settled: bool = False) -> None:
         """Writes those that are new. What belongs to a step may come in a little after its end, so
         it is written at the second look at it, or once all is `settled`."""
+        late = False
         for step in steps:
-            if step.end_ns > self._until_ns and (settled or step.end_ns in self._seen_ns):
+            known = self._is_written(step)
+            new = not known and (settled or step.end_ns in self._seen_ns)
+            if new or (known and late):
                 self._file.add(max(step.step, 0), step.end_ns, scalars(step))
-                self._until_ns = step.end_ns
+            if new:
+                late = late or step.end_ns < self._until_ns
+                self._until_ns = max(self._until_ns, step.end_ns)
+                self._ends_ns[step.step] = step.end_ns
                 self.steps += 1
         self._seen_ns = {step.end_ns for step in steps}
+
+    def _is_written(self, step: StepDone) -> bool:
+        """Whether this very step was: one that is done again after a restart ends later by its
+        whole length at least, while clocks of other nodes are known better from look to look."""
+        end_ns = self._ends_ns.get(step.step)
+        return end_ns is not None and abs(step.end_ns - end_ns) <= step.seconds * 1e9 / 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,10 +11,11 @@ from pathlib import Path
 import pytest
 
 import rltrace
+from rltrace.analysis.live.snapshot import StepDone
 from rltrace.analysis.live.state import LiveState
 from rltrace.importers.event_files import read
 from rltrace.report.event_file import EventFile
-from rltrace.run.step_log import log_steps
+from rltrace.run.step_log import Written, log_steps
 from rltrace.trace.errors import UNREADABLE, WRONG_USAGE
 from tests.analysis.driven import Job
 from tests.report.everything import STEPS, everything
@@ -77,6 +79,33 @@ def test_each_step_of_a_job_that_runs_is_logged_once(
     path, steps = log_steps(tmp_path / "run", logdir, goes_on)
     assert steps == 5
     assert [record.step for record in read(path)[0]] == [0, 1, 2, 3, 4]
+
+
+def test_what_a_job_did_before_is_logged_too(tmp_path: Path, logdir: Path, job: Job) -> None:
+    for step in range(100):
+        job.does("step", step)
+
+    def ends(seconds: float) -> bool:
+        job.ends()
+        return False
+
+    path, steps = log_steps(tmp_path / "run", logdir, ends)
+    complete = rltrace.open_run(tmp_path / "run").sql("SELECT step FROM steps").fetchall()
+    assert steps == len(complete) >= 99
+    assert [record.step for record in read(path)[0]] == [step for (step,) in complete]
+
+
+def test_a_step_that_comes_late_is_logged_with_those_after_it_again(tmp_path: Path) -> None:
+    """TensorBoard drops what it knows of later steps when one comes that is before them."""
+    steps = [StepDone(n, 10**18 + (n + 1) * 10**9, 1.0, {}, 0, 0, 0, math.nan) for n in range(6)]
+    with EventFile(tmp_path / "log") as file:
+        written = Written(file)
+        for seen in (steps[:2], steps[:2], steps[4:], steps[2:], steps[2:]):
+            written.add(tuple(seen))
+        written.add(tuple(steps), settled=True)
+        path = file.path
+    assert [record.step for record in read(path)[0]] == [0, 1, 4, 5, 2, 3, 4, 5]
+    assert written.steps == 6
 
 
 def export(run: Path, logdir: Path) -> subprocess.CompletedProcess[str]:

@@ -70,7 +70,8 @@ def ended_within(steps: Steps) -> str:
 def read_generated(run: Run, steps: Steps, placement: str = "") -> Generated:
     """Reads them once. One that several processes recorded lasts from its first to its last row."""
     within = ended_within(steps)
-    found = run.ask_columns(f"""
+    # A relation's answer: of a long run it takes a tenth less memory than that of `ask_columns`.
+    found = run.sql(f"""
         with several as materialized (
             select trajectory from raw_trajectories where {within} and trajectory <> -1
             group by trajectory having count(*) > 1),
@@ -98,7 +99,7 @@ def read_generated(run: Run, steps: Steps, placement: str = "") -> Generated:
                (nullif(finish, -1) = {int(Finish.LENGTH)})::double as at_limit,
                (first <> last)::double as mixed
         from ended left join sample_verdicts using (trajectory)
-    """)
+    """).fetchnumpy()
     order = np.argsort(found["end_ns"], kind="stable")
 
     def column(name: str) -> Floats:

@@ -302,7 +302,7 @@ class Run:
             database.execute("SET allocator_background_threads = true")
             database.execute("SET allocator_bulk_deallocation_flush_threshold = '32MB'")
             # Its threads read on while somebody here is at work on what they read before.
-            database.execute("SET streaming_buffer_size = '100MB'")
+            database.execute("SET streaming_buffer_size = '32MB'")
         self._stored.publish(database)
         database.register(WEIGHTS, weights_table(reward_weights(self.processes)))
         return database

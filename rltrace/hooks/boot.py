@@ -17,6 +17,7 @@ from rltrace.hooks.finder import Finder
 from rltrace.hooks.spans import watch_asyncio
 from rltrace.trace import segment
 from rltrace.trace.clock import node_id
+from rltrace.trace.outside import from_outside
 from rltrace.trace.run_dir import NODES, RUN_FILE, RUN_VARIABLE
 
 TYPE_CHECKING = False
@@ -135,6 +136,8 @@ def observer(target: str, stage: str) -> Any:
     try:
         return installation().observer(target, stage)
     except Exception as error:
+        if from_outside(error):
+            raise
         _report(target, error)
         return None
 
@@ -266,6 +269,8 @@ class _Replace:
         try:
             getattr(import_module(name), function)(module)
         except Exception as error:
+            if from_outside(error):
+                raise
             _say(f"--sync: {self.target}: {error}; {module.__name__} keeps its own way")
             raise
 
@@ -391,5 +396,6 @@ def _report(module: str, error: BaseException) -> None:
 def _say(text: str) -> None:
     try:
         os.write(2, f"rltrace: {text}; the job goes on\n".encode("utf-8", "backslashreplace"))
-    except OSError:
-        pass
+    except OSError as error:
+        if from_outside(error):
+            raise

@@ -10,6 +10,7 @@ from array import array
 
 from rltrace.hooks import recorder as recording
 from rltrace.hooks.sampling import keeps
+from rltrace.trace.outside import from_outside
 from rltrace.trace.schema import CAPTURED_TOKENS
 from rltrace.trace.segment import Batch, TableWriter
 from rltrace.trace.vocabulary import Part
@@ -75,7 +76,9 @@ def capture(recorder: Recorder, row: Row, prompt: Any, response: Any) -> None:
     joined, has none. Never raises."""
     try:
         start_ns, trajectory = (_stored(row, column) for column in ("start_ns", "trajectory"))
-    except ValueError:  # released: a forked child completes its parent's row, which is not its own
+    except ValueError as error:  # released: a forked child completes its parent's row
+        if from_outside(error):
+            raise
         return
     try:
         if trajectory == _UNKNOWN or not keeps(trajectory):
@@ -87,6 +90,8 @@ def capture(recorder: Recorder, row: Row, prompt: Any, response: Any) -> None:
             if ids is not None:
                 writer.store_tokens(start_ns, trajectory, part, ids)
     except Exception as error:
+        if from_outside(error):
+            raise
         recorder.failed(error)
 
 
@@ -103,6 +108,8 @@ def _ids(recorder: Recorder, part: Part, given: Any) -> array[int] | None:
             raise TypeError(given)
         len(given)
         return array("i", given.tolist() if hasattr(given, "tolist") else given)
-    except Exception:
+    except Exception as error:
+        if from_outside(error):
+            raise
         recorder.odd_value(f"{part.name.lower()}_token_ids", given, "holds no token ids")
         return None

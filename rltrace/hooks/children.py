@@ -12,6 +12,7 @@ from functools import wraps
 from time import monotonic_ns
 
 from rltrace.hooks import recorder as recording
+from rltrace.trace.outside import from_outside
 from rltrace.trace.run_dir import ENDS, append_line
 
 TYPE_CHECKING = False
@@ -45,8 +46,9 @@ def _sending(method: Callable[..., Any]) -> Callable[..., Any]:
         try:
             if self.returncode is None and int(sig) in _ENDING:
                 _tell(self.pid, int(sig), asked=True)
-        except Exception:  # the job goes on
-            pass
+        except Exception as error:  # the job goes on
+            if from_outside(error):
+                raise
         return result
 
     return send
@@ -63,8 +65,9 @@ def _learning(method: Callable[..., Any]) -> Callable[..., Any]:
             code = self.returncode
             if known is None and code is not None and code < 0:
                 _tell(self.pid, -code, asked=False)
-        except Exception:  # the job goes on
-            pass
+        except Exception as error:  # the job goes on
+            if from_outside(error):
+                raise
         return result
 
     return learn

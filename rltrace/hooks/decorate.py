@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 from rltrace.hooks import recorder as _recorder
-from rltrace.hooks.idle import IDLE
-from rltrace.hooks.spans import Span
-from rltrace.trace.vocabulary import Stage, word
+from rltrace.hooks.hook import Hook
+from rltrace.hooks.observing import Observer
+from rltrace.hooks.wrapping import stand_in
+from rltrace.trace.outside import from_outside
+from rltrace.trace.vocabulary import Phase, Stage, word
 
 dosed: Callable[[Any, bool], Any] | None = None
 """Makes a span that is delayed of one that is not; a probe sets its own. The other argument: the
@@ -18,76 +20,71 @@ span holds its thread from the beginning to the end."""
 def decorate(
     function: Callable[..., Any], name: int, stage: int, phase: int, counts: dict[str, int]
 ) -> Callable[..., Any]:
-    """Wraps a function so that each call is a span with these counts (`tokens`, `bytes`, `items`).
-    A coroutine function stays one, and so do a generator (the span covers its iteration) and an
-    async generator."""
-    from functools import wraps  # kept out of every process's start
-    from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
-
+    """Replaces a function so that each call is a span with these counts (`tokens`, `bytes`,
+    `items`). A coroutine function stays one, and so do a generator (the span covers its iteration)
+    and an async generator."""
     active = _recorder.active()
     text = active.text(name) if active is not None else "?"
-    idle = cast("Span", IDLE)
-    key = (word(Stage(stage)), text)
+    made: Callable[..., Any] = stand_in(function, _observer(stage, phase, text, counts))
+    return made
 
-    def start() -> Span:
+
+def _observer(stage: int, phase: int, text: str, counts: dict[str, int]) -> DecoratedObserver:
+    kind = DecoratedObserver if dosed is None else _DosedObserver
+    return kind(stage, phase, text, counts)
+
+
+class DecoratedObserver(Observer):
+    """Records the calls of a decorated function."""
+
+    __slots__ = ("_counts", "_key")
+
+    def __init__(self, stage: int, phase: int, text: str, counts: dict[str, int]) -> None:
+        named = None if phase == -1 else Phase(phase)
+        super().__init__(Hook("", Stage(stage), name=text, phase=named, per_item=False))
+        self._key = (word(Stage(stage)), text)
+        self._counts = counts
+
+    is_plain = property(lambda self: not self.delays)  # a "step" is a span like others here
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy of the function in another process is recorded there."""
+        return _observer, (self._stage, self._phase, self._key[1], self._counts)
+
+    def begin(self, args: tuple[Any, ...], kwargs: Any) -> Any:
+        """The call begins."""
         recorder = _recorder._active
         if recorder is None:
-            return idle
+            return None
         try:
             # Ids belong to a process; a forked child resolves them anew.
-            ids = recorder.labels.get(key) or recorder.label(*key)
-            return recorder.begin(ids[0], stage, phase, **counts)
+            ids = recorder.labels.get(self._key) or recorder.label(*self._key)
+            return recorder.begin(ids[0], self._stage, self._phase, **self._counts)
         except Exception as error:
+            if from_outside(error):
+                raise
             recorder.failed(error)
-            return idle
+            return None
 
-    make = dosed
-    if iscoroutinefunction(function):
-        if make is not None:
 
-            @wraps(function)
-            async def delayed(*args: Any, **kwargs: Any) -> Any:
-                async with make(start(), False):
-                    return await function(*args, **kwargs)
+class _DosedObserver(DecoratedObserver):
+    """One whose calls are delayed."""
 
-            return delayed
+    __slots__ = ()
 
-        @wraps(function)
-        async def coroutine(*args: Any, **kwargs: Any) -> Any:
-            with start():
-                return await function(*args, **kwargs)
+    delays = True
 
-        return coroutine
-    if isasyncgenfunction(function):
+    def begin(self, args: tuple[Any, ...], kwargs: Any) -> Any:
+        """The call begins."""
+        span = super().begin(args, kwargs)
+        return span if span is None or dosed is None else dosed(span, True)
 
-        @wraps(function)
-        async def async_generator(*args: Any, **kwargs: Any) -> Any:
-            with start():
-                async for item in function(*args, **kwargs):
-                    yield item
+    async def delay(self, call: Any) -> None:
+        """The coroutine of the call has come to its end; `end` follows."""
+        if call is not None:
+            await call.__aexit__(None, None, None)
 
-        return async_generator
-    if isgeneratorfunction(function):
-
-        @wraps(function)
-        def generator(*args: Any, **kwargs: Any) -> Any:
-            with start():
-                return (yield from function(*args, **kwargs))
-
-        return generator
-
-    if make is not None:
-
-        @wraps(function)
-        def delayed_call(*args: Any, **kwargs: Any) -> Any:
-            with make(start(), True):
-                return function(*args, **kwargs)
-
-        return delayed_call
-
-    @wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        with start():
-            return function(*args, **kwargs)
-
-    return call
+    def fail(self, call: Any, error: BaseException) -> None:
+        """The call has raised."""
+        if call is not None:
+            call.__exit__(type(error), error, None)

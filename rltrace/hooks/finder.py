@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import sys
 
+from rltrace.trace.outside import from_outside
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,6 +99,8 @@ class Finder:
         try:
             callback(*args)
         except Exception as error:
+            if from_outside(error):
+                raise
             self._report(name, error)
 
 

@@ -31,6 +31,7 @@ from rltrace.hooks.wrapping import (
     replacement,
     static_attribute,
 )
+from rltrace.trace.outside import from_outside
 
 MAIN = "__main__"
 _REMOTE = {("ray.actor", "ActorClass"), ("ray.remote_function", "RemoteFunction")}
@@ -57,6 +58,8 @@ class Installation:
         try:
             adapter: Adapter = getattr(import_module(module_name), class_name)()
         except Exception as error:
+            if from_outside(error):
+                raise
             problem("adapter-failed", target=target, detail=f"{framework}: {describe(error)}")
             return
         self.add_adapter(adapter)
@@ -121,24 +124,26 @@ class Installation:
         """Hooks `owner.name`, unless this hook is there already. Errors: `AttributeError`."""
         self._resolved.add(id(hook))
         present, _ = static_attribute(owner, name)
-        if any(o.hook is hook and o.on for o in observers(present)):
+        if is_on(present, hook):
             return
         try:
             self.patches.append(Patch(owner, name, Observer(hook)))
             self._placed(hook)
         except Unwrappable as error:
-            _failed(hook, f"{hook.target} {error}")
+            self.refused(hook, str(error))
         except (AttributeError, TypeError) as error:
-            _failed(hook, f"cannot be replaced: {describe(error)}")
+            if from_outside(error):
+                raise
+            self.refused(hook, f"cannot be replaced: {describe(error)}")
 
     def decorate(self, function: Any, hook: Hook) -> Any:
         """`function` with the hook around it, or `function` itself where that is impossible."""
-        if is_remote(function):
+        if is_remote(function) or is_on(function, hook):
             return function
         try:
             hooked = replacement(function, Observer(hook))
         except Unwrappable as error:
-            _failed(hook, f"{hook.target} {error}")
+            self.refused(hook, str(error))
             return function
         self._placed(hook)
         return hooked
@@ -164,6 +169,15 @@ class Installation:
     def found(self, hooks: Iterable[Hook]) -> None:
         """These hooks have a target: none of them is missing."""
         self._resolved.update(id(hook) for hook in hooks)
+
+    def refused(self, hook: Hook, why: str) -> None:
+        """Tells that what a hook names is there and cannot be hooked: at once, if the hook is the
+        user's, who can name another function."""
+        self._resolved.add(id(hook))
+        stage = hook.stage_word
+        problem("hook-failed", target=hook.target, stage=stage, detail=why)
+        if id(hook) in self._users and os.environ.get("LOCAL_RANK", "0") == "0":
+            recording.to_stderr(f"--hook {hook.target}={stage} cannot be put in place: it {why}")
 
     def missing(self, hook: Hook, looked_for: str) -> None:
         """Tells that a hook has no target, unless another of its targets may still come."""
@@ -192,7 +206,9 @@ class Installation:
                     return
             looked_for = f"{leaf} in {looked_for}"
             raw, _ = static_attribute(owner, leaf)
-        except AttributeError:
+        except AttributeError as error:
+            if from_outside(error):
+                raise
             if not any(_is_there(*target) for target in hook.targets):
                 self.missing(hook, looked_for)
             return
@@ -253,6 +269,11 @@ def _is_there(module_name: str, qualname: str) -> bool:
             break
         found = getattr(found, part, None)
     return found is not None
+
+
+def is_on(function: Any, hook: Hook) -> bool:
+    """Whether a function's calls are recorded by this hook already."""
+    return any(observer.hook is hook and observer.on for observer in observers(function))
 
 
 def is_remote(value: Any) -> bool:

@@ -26,6 +26,7 @@ from rltrace.hooks import boot
 from rltrace.hooks.argv import Program
 from rltrace.hooks.hook import Hook
 from rltrace.hooks.telling import describe
+from rltrace.trace.outside import from_outside
 
 if TYPE_CHECKING:
     from rltrace.hooks.finder import Finder
@@ -56,9 +57,14 @@ def compile_main(
     decorated; `None` when it has none of them, or is no valid Python."""
     try:
         tree = ast.parse(source, path)
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError) as error:
+        if from_outside(error):
+            raise
         return None  # Python itself will say so
     decorated = [hook for name, hook in wanted if _decorate(tree, name, hook, installation)]
+    for name, hook in wanted:
+        if hook not in decorated and _is_assigned(tree, name):
+            installation.refused(hook, "is what a call has made: name the function that it calls")
     if not decorated:
         return None
     installation.found(decorated)
@@ -106,6 +112,11 @@ def _decorate(tree: ast.Module, qualname: str, hook: Hook, installation: Install
     return bool(found)
 
 
+def _is_assigned(tree: ast.Module, name: str) -> bool:
+    targets = [t for s in _statements(tree.body) if isinstance(s, ast.Assign) for t in s.targets]
+    return any(isinstance(target, ast.Name) and target.id == name for target in targets)
+
+
 def _statements(body: Iterable[ast.stmt]) -> Iterable[ast.stmt]:
     """The statements of a block, those under its `if`, `try`, `with` and loops included."""
     for statement in body:
@@ -138,6 +149,8 @@ def _claim_script(name: str) -> None:
                     sys.path_hooks.pop()
                 code = _compile_script(asked)
         except Exception as error:
+            if from_outside(error):
+                raise
             _tell(error)
         if code is None:
             raise ImportError(asked)
@@ -151,7 +164,9 @@ def _looks_like_source(path: str) -> bool:
     try:
         with open(path, "rb") as file:
             return b"\0" not in file.read(1024)
-    except OSError:
+    except OSError as error:
+        if from_outside(error):
+            raise
         return False
 
 
@@ -160,7 +175,9 @@ def _is_same_file(one: str, other: str) -> bool:
         return False
     try:
         return os.path.samefile(one, other)
-    except OSError:
+    except OSError as error:
+        if from_outside(error):
+            raise
         return False
 
 
@@ -244,7 +261,9 @@ def _patch_runpy(runpy: Any) -> None:
         code = original(*args)  # before Python 3.12: (code, file name)
         try:
             ours = _compile_script(os.fsdecode(args[-1]))
-        except Exception:  # not a file that we can read: Python could
+        except Exception as error:  # not a file that we can read: Python could
+            if from_outside(error):
+                raise
             return code
         if ours is None:
             return code

@@ -5,6 +5,7 @@ Nothing here raises into the job. What goes wrong is written to the run's proble
 
 from __future__ import annotations
 
+import sys
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +13,18 @@ from rltrace.hooks import recorder as recording
 from rltrace.hooks.hook import Call, Hook, phase_code, stage_code
 from rltrace.hooks.streams import watch_items
 from rltrace.hooks.telling import describe
+from rltrace.trace.outside import Clock, clock, from_outside
 from rltrace.trace.vocabulary import STEP_SPAN, Stage
 
 if TYPE_CHECKING:
     from rltrace.hooks.recorder import Recorder
 
 _NO_SPAN = -1
+
+ROOM = 8
+"""Calls of a hooked function within each other for which the recursion limit stays what it is."""
+_MORE_ROOM = 64
+_OWN_FRAMES = 16  # what recording takes while it is at work
 
 _REVIVE = (
     "(lambda observer: observer and observer({!r}, {!r}))"
@@ -41,18 +48,23 @@ class Observer:
         "_reads",
         "_stage",
         "_stage_decides",
+        "deep",
+        "depth",
         "function",
         "hook",
         "on",
         "per_item",
+        "room",
     )
+
+    clock: Clock = clock
 
     delays = False
     """Whether calls are delayed: `delay` is awaited where a coroutine has come to its end."""
 
-    def __new__(cls, hook: Hook) -> Observer:
+    def __new__(cls, *_: Any) -> Observer:
         """An observer, or what takes its place."""
-        return object.__new__(kind or cls)
+        return object.__new__((cls is Observer and kind) or cls)
 
     def __init__(self, hook: Hook) -> None:
         """Errors: `ValueError` for a stage or phase that is no word of the vocabulary."""
@@ -70,6 +82,9 @@ class Observer:
         step = self._stage == Stage.STEP
         self._name = STEP_SPAN if step else hook.span_name
         self._reads = bool(hook.before or hook.after or callable(hook.stage) or step)
+        self.depth = 0  # calls that are running, in all threads
+        self.room = ROOM
+        self.deep = False
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy of a hooked function in another process is hooked if that process is traced and
@@ -79,7 +94,19 @@ class Observer:
             return type(None), ()
         return eval, (_REVIVE.format(self.hook.target, self.hook.stage_word),)
 
-    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    @property
+    def is_plain(self) -> bool:
+        """Whether a call is its span and no more, which the replacement ends by itself."""
+        return not (self._reads or self.delays)
+
+    @property
+    def reads_arguments(self) -> bool:
+        """Whether `begin` wants to know what a call is given."""
+        hook = self.hook
+        reads = hook.before or hook.after or hook.step or hook.stream is not None
+        return bool(reads or callable(hook.stage))
+
+    def begin(self, args: tuple[Any, ...], kwargs: Any) -> Any:
         """The call begins."""
         recorder = recording._active
         if recorder is None or not self.on:
@@ -99,13 +126,20 @@ class Observer:
                 name = recorder.name(self._name)
                 call.span = recorder.begin(name, stage, self._phase)
         except Exception as error:
-            _give_up(recorder, error)
+            if from_outside(error):
+                raise
+            recorder.failed(error)
             return None
-        if self._before is not None:
-            try:
+        try:
+            if self._before is not None:
                 self._before(call)
-            except Exception as error:
-                self._report(recorder, "before", error)
+        except Exception as error:
+            if from_outside(error):
+                self.drop(call)  # the call does not come to pass
+                raise
+            self._report(recorder, "before", error)
+        if self._after is None:
+            call.args, call.kwargs = (), {}  # what a call was given is not kept for nobody
         return call
 
     def end(self, call: Any, result: Any) -> None:
@@ -126,6 +160,8 @@ class Observer:
             try:
                 self._after(call)
             except Exception as error:
+                if from_outside(error):
+                    raise
                 self._report(call.recorder, "after", error)
 
     def fail(self, call: Any, error: BaseException) -> None:
@@ -143,8 +179,40 @@ class Observer:
             try:
                 return watch_items(result, self.hook.stream, self, args, kwargs)
             except Exception as error:
+                if from_outside(error):
+                    raise
                 self._report(recording._active, "stream", error)
         return result
+
+    def cut(self, call: Any) -> None:
+        """Something has struck while `end` was at it: the call is over all the same."""
+        span = getattr(call, "span", call)
+        if span is not None and span._batch.columns[1][span._slot] == -1:
+            span.end()
+
+    def unended(self, error: BaseException) -> None:
+        """The end of a span could not be stored: its batch is another process's by now, or the file
+        system cannot map."""
+        if from_outside(error):
+            raise error
+
+    def tell_compiled(self) -> None:
+        """`torch.compile` is compiling the function into something else."""
+        if self.on:
+            recording.not_compiled(self.hook.target or self._name)
+
+    def more_room(self) -> None:
+        """Calls within calls have become deep: the recursion limit grows by the frames that are
+        ours, so that the job's own reach as deep as without us."""
+        more = _MORE_ROOM if self.deep else _MORE_ROOM + ROOM + _OWN_FRAMES
+        self.room += _MORE_ROOM
+        self.deep = True
+        _Limit.move(more)
+
+    def less_room(self) -> None:
+        """No call is running any more."""
+        more, self.room, self.deep = self.room + _OWN_FRAMES, ROOM, False
+        _Limit.move(-more)
 
     def drop(self, call: Any) -> None:
         """There was nothing to record: the producer had no further item."""
@@ -157,6 +225,8 @@ class Observer:
         try:
             return stage_code(self.hook.stage(call))  # type: ignore[misc, operator]
         except Exception as error:
+            if from_outside(error):
+                raise
             self._report(call.recorder, "stage", error)
             return _NO_SPAN
 
@@ -165,6 +235,8 @@ class Observer:
             try:
                 return int(self.hook.step(call))
             except Exception as error:
+                if from_outside(error):
+                    raise
                 self._report(call.recorder, "step", error)
         return call.recorder.step + 1
 
@@ -177,11 +249,24 @@ class Observer:
                 detail=f"{which}: {describe(error)}",
             )
         except Exception as second:
-            _give_up(recorder, second)
+            if from_outside(second):
+                raise
+            recorder.failed(second)
 
 
-def _give_up(recorder: Recorder, error: Exception) -> None:
-    try:
-        recorder.failed(error)
-    except Exception:
-        recording.stop()
+class _Limit:
+    """The interpreter's recursion limit, moved by the frames of ours that are in use."""
+
+    _set_to = 0
+    """What it was set to by us; another value is the job's, which is left as it is."""
+
+    @classmethod
+    def move(cls, frames: int) -> None:
+        now = sys.getrecursionlimit()
+        if frames < 0 and now != cls._set_to:
+            return
+        try:
+            sys.setrecursionlimit(now + frames)
+            cls._set_to = now + frames
+        except RecursionError:  # another function is deeper than that
+            pass

@@ -19,6 +19,7 @@ from rltrace.hooks.doses import Design
 from rltrace.hooks.hook import Call, Hook, stage_code
 from rltrace.hooks.observing import Observer
 from rltrace.hooks.span_api import LoopSpan
+from rltrace.trace.outside import from_outside
 from rltrace.trace.segment import row_at
 from rltrace.trace.vocabulary import Stage
 
@@ -33,6 +34,8 @@ def start(run_dir: str, design: str) -> None:
     try:
         _delays = Delays(Design.of(design), run_dir)
     except (OSError, ValueError) as error:
+        if from_outside(error):
+            raise
         _problem("not-probed", "this process", f"it gets no doses: {error}")
         return
     observing.kind = ProbingObserver
@@ -80,6 +83,8 @@ class ProbingObserver(Observer):
                 return call
             return _Dosed(call, delays.enter(stage))
         except Exception as error:
+            if from_outside(error):
+                raise
             _give_up(error)
             return call
 
@@ -93,6 +98,8 @@ class ProbingObserver(Observer):
             try:
                 _delays.sleep(stay)
             except Exception as error:
+                if from_outside(error):
+                    raise
                 _give_up(error)
         super().end(call.call, result)
 
@@ -104,6 +111,8 @@ class ProbingObserver(Observer):
         try:
             await _delays.sleep_aside(stay)
         except Exception as error:
+            if from_outside(error):
+                raise
             _give_up(error)
         finally:
             _delays.leave(stay)
@@ -111,6 +120,10 @@ class ProbingObserver(Observer):
     def fail(self, call: Any, error: BaseException) -> None:
         """The call has raised."""
         super().fail(_left(call), error)
+
+    def cut(self, call: Any) -> None:
+        """Something has struck while `end` was at it."""
+        super().cut(_left(call))
 
     def drop(self, call: Any) -> None:
         """There was nothing to record."""
@@ -156,6 +169,8 @@ class DosedSpan(LoopSpan):
                     _problem("not-probed", Stage(stay.stage).name.lower(), what)
                 _delays.leave(stay)
             except Exception as error:
+                if from_outside(error):
+                    raise
                 _give_up(error)
         super().end()
 
@@ -172,6 +187,8 @@ class DosedSpan(LoopSpan):
             try:
                 await _delays.sleep_aside(stay)
             except Exception as raised:
+                if from_outside(raised):
+                    raise
                 _give_up(raised)
             finally:
                 _delays.leave(stay)
@@ -205,6 +222,8 @@ def dosed(span: Any, holds_thread: bool = False) -> Any:
         again._stay = _delays.enter(stage)
         return again
     except Exception as error:
+        if from_outside(error):
+            raise
         _give_up(error)
         return span
 

@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING, Any
 from rltrace.hooks import recorder as recording
 from rltrace.hooks.boot import MAIN_VARIABLE
 from rltrace.hooks.telling import describe
-from rltrace.hooks.wrapping import observers
+from rltrace.trace.outside import from_outside
 
 if TYPE_CHECKING:
-    from rltrace.hooks.hook import Hook
     from rltrace.hooks.install import Installation
 
 _LOADERS = ("_load_actor_class_from_gcs", "_load_actor_class_from_local")
@@ -58,6 +57,8 @@ def _then(original: Callable[..., Any], look: Callable[..., None]) -> Callable[.
         try:
             look(self, result, *args)
         except Exception as error:
+            if from_outside(error):
+                raise
             recorder = recording.active()
             if recorder is not None:
                 detail = describe(error)
@@ -115,8 +116,7 @@ class _Loaded:
             if not isinstance(module, str) or not isinstance(name, str):
                 continue
             for hook in self._installation.of_function(module, name):
-                if not _has(function, hook):
-                    function = self._installation.decorate(function, hook)
+                function = self._installation.decorate(function, hook)
             if function is not info.function:
                 manager._function_execution_info[key] = info._replace(function=function)
 
@@ -201,12 +201,10 @@ def _devices() -> list[str]:
     try:
         context = sys.modules["ray"].get_runtime_context()
         return [str(device) for device in context.get_accelerator_ids().get("GPU", [])]
-    except Exception:  # this Ray keeps them elsewhere: then they are not known
+    except Exception as error:  # this Ray keeps them elsewhere: then they are not known
+        if from_outside(error):
+            raise
         return []
-
-
-def _has(function: Any, hook: Hook) -> bool:
-    return any(observer.hook is hook and observer.on for observer in observers(function))
 
 
 def _is_actor(manager: Any) -> bool:
@@ -222,5 +220,7 @@ def _actor_id(manager: Any) -> str:
     """Ray's id of the actor that this process is; empty in a Ray that does not tell."""
     try:
         return str(manager._worker.core_worker.get_actor_id().hex())
-    except Exception:
+    except Exception as error:
+        if from_outside(error):
+            raise
         return ""

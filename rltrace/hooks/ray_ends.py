@@ -13,6 +13,7 @@ from functools import wraps
 from time import monotonic_ns, time_ns
 
 from rltrace.hooks import recorder as recording
+from rltrace.trace.outside import from_outside
 from rltrace.trace.run_dir import ENDS, append_line
 
 TYPE_CHECKING = False
@@ -88,8 +89,9 @@ def _chosen(text: str) -> Iterator[str]:
 def _guarded(tell: Callable[[], None]) -> None:
     try:
         tell()
-    except Exception:  # the job goes on
-        pass
+    except Exception as error:  # the job goes on
+        if from_outside(error):
+            raise
 
 
 def _tell(

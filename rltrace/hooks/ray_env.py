@@ -18,6 +18,7 @@ from typing import Any
 
 from rltrace.hooks.boot import CARRIED, DETACHED_VARIABLE, SITE
 from rltrace.hooks.telling import describe
+from rltrace.trace.outside import from_outside
 
 _ADDRESS_VARIABLE = "RAY_ADDRESS"
 _HOOK_VARIABLE = "RAY_RUNTIME_ENV_HOOK"
@@ -64,6 +65,8 @@ def patch_init(worker: Any) -> None:
             _current.joining = _joins(worker, address, kwargs.get("_temp_dir"))
             _current.job_config = kwargs.get("job_config")
         except Exception as error:
+            if from_outside(error):
+                raise
             _report(error)
             return original(*args, **kwargs)
         try:
@@ -88,6 +91,8 @@ def patch_actor_options(utils: Any) -> None:
             if isinstance(runtime_env, dict):
                 runtime_env = merged(runtime_env, joining=False)
         except Exception as error:
+            if from_outside(error):
+                raise
             _report(error)
         return original(runtime_env, *args, **kwargs)
 
@@ -105,6 +110,8 @@ def patch_job_client(sdk: Any) -> None:
             env["env_vars"][DETACHED_VARIABLE] = "1"
             kwargs["runtime_env"] = env
         except Exception as error:
+            if from_outside(error):
+                raise
             _report(error)
         return original(self, *args, **kwargs)
 
@@ -132,6 +139,8 @@ def _with_ours(runtime_env: Any) -> Any:
         changed = merged(own, joining)
         return runtime_env if changed is own else changed
     except Exception as error:
+        if from_outside(error):
+            raise
         _report(error)
         return runtime_env
 
@@ -170,7 +179,9 @@ def _joins(worker: Any, address: str | None, temporary: str | None) -> bool:
     services.find_gcs_addresses.cache_clear()
     try:
         return services.canonicalize_bootstrap_address(address, temporary) is not None
-    except Exception:  # there is none: Ray will say so itself
+    except Exception as error:  # there is none: Ray will say so itself
+        if from_outside(error):
+            raise
         return False
 
 

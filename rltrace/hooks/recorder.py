@@ -11,14 +11,17 @@ import errno
 import itertools
 import os
 import sys
+from _functools import partial  # type: ignore[import-not-found]
 from _thread import RLock
 from time import monotonic_ns, time_ns
 
 from rltrace.hooks import spans
 from rltrace.hooks.argv import without_code
 from rltrace.hooks.codes import codes_of
+from rltrace.hooks.idle import INSIDE
 from rltrace.hooks.spans import Span, begin, watch_asyncio
 from rltrace.trace import clock, segment
+from rltrace.trace.outside import from_outside
 from rltrace.trace.redacted import redacted
 from rltrace.trace.run_dir import (
     ENDS,
@@ -153,6 +156,8 @@ class Recorder:
         try:
             return self.tables[table].store(values)
         except Exception as error:
+            if from_outside(error):
+                raise
             self.failed(error)
             return None
 
@@ -178,11 +183,13 @@ class Recorder:
             return True
         self._said.add(key)
         if say:
-            _say(" ".join(str(v) for v in (what.replace("-", " "), *fields.values())))
+            to_stderr(" ".join(str(v) for v in (what.replace("-", " "), *fields.values())))
         try:
             line = {"what": what, "real_ns": time_ns(), **fields}
             append_line(f"{self.run_dir}/{PROBLEMS}/{self.who}.jsonl", line)
-        except OSError:
+        except OSError as error:
+            if from_outside(error):
+                raise
             return False  # the disk is full: the recorder is about to say so
         return True
 
@@ -202,22 +209,24 @@ class Recorder:
         line = {"what": "not-recorded", "real_ns": time_ns(), "target": target, "detail": detail}
         try:
             append_line(f"{self.run_dir}/{PROBLEMS}/{self.who}.jsonl", {**line, "times": times})
-        except OSError:
-            pass
+        except OSError as error:
+            if from_outside(error):
+                raise
 
     def failed(self, error: BaseException) -> None:
         """Called with whatever recording raised; raises nothing. A disk that takes no more ends
         recording; a want that passes (no descriptor free, say) costs the row only."""
         try:
             self._tell(error)
-        except Exception:  # a signal's handler in the middle of the import below: that one tells
-            pass
+        except Exception as second:  # in a signal handler, amid the import below: that one tells
+            if from_outside(second):
+                raise
 
     def _tell(self, error: BaseException) -> None:
         if isinstance(error, OSError) and error.errno not in _PASSING:
             if _active is self:
                 stop()
-                _say(f"recording stopped in process {os.getpid()}: {error}; the job goes on")
+                to_stderr(f"recording stopped in process {os.getpid()}: {error}; the job goes on")
                 at, why, pid = monotonic_ns(), str(error), str(os.getpid())
                 told = {"monotonic_ns": at, "detail": why}
                 if not self.problem(RECORDING_STOPPED, target=pid, monotonic_ns=at, detail=why):
@@ -234,8 +243,9 @@ class Recorder:
                 from rltrace.hooks.telling import describe
 
                 self.problem("step-failed", target=str(step), detail=describe(error))
-            except Exception:  # the job has one to deal with already
-                pass
+            except Exception as second:  # the job has one to deal with already
+                if from_outside(second):
+                    raise
 
     def ended_with_threads(self) -> None:
         """The process ends well while threads of it are at work (daemons), whose spans stay open:
@@ -246,8 +256,9 @@ class Recorder:
         line = {"pid": os.getpid(), "signal": 0, "asked": True, "monotonic_ns": monotonic_ns()}
         try:
             append_line(f"{self.run_dir}/{ENDS}/{self.who}.jsonl", line)
-        except OSError:
-            pass
+        except OSError as error:
+            if from_outside(error):
+                raise
 
     def _introduce(self) -> None:
         """Called before the first row: a forked child that records nothing leaves no file."""
@@ -275,11 +286,12 @@ class Recorder:
             path = f"{self.run_dir}/{PROCESS}/{self.who}.json"
             write_json(path, {**facts, **self._described})
         except OSError as error:
+            if from_outside(error):
+                raise
             self.failed(error)
 
     def _after_fork(self) -> None:
-        for writer in self.tables.values():
-            writer.release()
+        segment.release_maps()
         self._parent = self.who
         self._odd = {}
         self._become()
@@ -293,6 +305,11 @@ writers: dict[str, type[TableWriter]] = {}
 
 capture_tokens: Callable[[Recorder, Row, Any, Any], None] | None = None
 """What stores token ids, where somebody asked for them (`rltrace.hooks.capturing`)."""
+
+_LOAD_VOCABULARY = partial(__import__, "rltrace.trace.vocabulary")
+"""What recording imports late is there before a fork: a child that is forked while another thread
+is in the middle of it would wait for ever. No function of ours: a time limit that strikes in one
+would be lost, since nobody hears what is raised before a fork."""
 
 _followers: list[Callable[[Recorder | None], None]] = []
 _fork_hook_set = False
@@ -323,13 +340,15 @@ def start(run_dir: str, **facts: Any) -> Recorder | None:
         probe = f"{run_dir}/{PROCESS}/{recorder.who}.json"
         os.stat(probe)
     except Exception as error:
-        _say(f"cannot record into {run_dir}: {error}; the job goes on untraced")
+        if from_outside(error):
+            raise
+        to_stderr(f"cannot record into {run_dir}: {error}; the job goes on untraced")
         return None
     _set_active(recorder)
     spans.on_failure = _failed
     segment.on_misfit = _misfit
     if not _fork_hook_set:
-        os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
+        os.register_at_fork(before=_LOAD_VOCABULARY, after_in_child=_after_fork)
         atexit.register(_at_exit)
         _fork_hook_set = True
     if hasattr(sys.modules.get("asyncio"), "current_task"):
@@ -355,25 +374,21 @@ def _set_active(recorder: Recorder | None) -> None:
         follower(recorder)
 
 
-def _before_fork() -> None:
-    """Finishes the imports that recording does late: a child that is forked while another thread
-    is in the middle of one would wait for it for ever."""
-    if _active is not None:
-        try:
-            import _blake2  # noqa: F401
-
-            codes_of("Stage")
-        except Exception:  # the job goes on
-            pass
-
-
 def _after_fork() -> None:
     if _active is not None:
         try:
             _active._after_fork()
         except Exception as error:
+            if from_outside(error):
+                raise
             stop()
-            _say(f"cannot record in forked process {os.getpid()}: {error}; the job goes on")
+            to_stderr(f"cannot record in forked process {os.getpid()}: {error}; the job goes on")
+
+
+def not_compiled(target: str) -> None:
+    """Tells that a function was compiled in which a span of `target` would have been recorded."""
+    if _active is not None:
+        _active.problem(INSIDE, target=target, detail="not recorded where torch.compile runs it")
 
 
 def unknown_word(enum: str, word: object) -> None:
@@ -387,8 +402,9 @@ def _misfit(column: str, value: object) -> None:
     if _active is not None:
         try:
             _active.odd_value(column, value, "does not fit and was left unknown")
-        except Exception:  # a signal's handler in the middle of an import: the row counts for more
-            pass
+        except Exception as error:  # in a signal handler, amid an import: the row counts for more
+            if from_outside(error):
+                raise
 
 
 def _failed(error: BaseException) -> None:
@@ -410,18 +426,20 @@ def _at_exit() -> None:
         _active.open_step.end()
 
 
-def _say(text: str) -> None:
+def to_stderr(text: str) -> None:
     """One line on stderr, straight to the descriptor: sys.stderr may be anybody's by now."""
     try:
         from rltrace.trace.printable import visible  # few processes ever say anything
 
         text = visible(text, _LONGEST_SAID)
-    except Exception:  # no file can be opened any more: said as it is
-        pass
+    except Exception as error:  # no file can be opened any more: said as it is
+        if from_outside(error):
+            raise
     try:
         os.write(2, f"rltrace: {text}\n".encode("utf-8", "backslashreplace"))
-    except OSError:
-        pass
+    except OSError as error:
+        if from_outside(error):
+            raise
 
 
 def _filename(text: str) -> str:

@@ -11,9 +11,9 @@ from time import monotonic_ns
 from rltrace.hooks import recorder as _recorder
 from rltrace.hooks.codes import codes_of
 from rltrace.hooks.identity import identify
-from rltrace.hooks.idle import IDLE
+from rltrace.hooks.idle import IDLE, stays_out_of_graphs
 from rltrace.hooks.spans import Span
-from rltrace.trace.segment import row_at
+from rltrace.trace.outside import from_outside
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     Id: TypeAlias = str | int | bytes
 
 
+@stays_out_of_graphs
 def trajectory(
     id: Id,
     *,
@@ -120,7 +121,9 @@ class Trajectory(Span):
         try:
             if self._batch.columns[self._batch.places["end_ns"]][self._slot] != -1:
                 return
-        except Exception:
+        except Exception as failed:
+            if from_outside(failed):
+                raise
             return
         if error is not None:
             self.finish("error")
@@ -128,6 +131,7 @@ class Trajectory(Span):
             self.set(end_ns=monotonic_ns())
 
 
+@stays_out_of_graphs
 def reward(
     trajectory: Id,
     value: float | None = None,
@@ -175,6 +179,7 @@ class Reward(Span):
         self.__exit__(*error)
 
 
+@stays_out_of_graphs
 def use(
     trajectory: Id,
     fate: str = "trained",
@@ -210,6 +215,7 @@ def use(
     )
 
 
+@stays_out_of_graphs
 def weight_update(
     version: int,
     *,
@@ -256,6 +262,7 @@ class WeightUpdate(Span):
         self.__exit__(*error)
 
 
+@stays_out_of_graphs
 def counter(name: str, value: float, device: int | None = None) -> None:
     """A reading of a counter, now; `device` is the index of the GPU that it is of."""
     recorder = _recorder._active
@@ -267,6 +274,8 @@ def counter(name: str, value: float, device: int | None = None) -> None:
             values["device"] = device
         recorder.tables["samples"].append(time_ns=monotonic_ns(), **values)
     except Exception as error:
+        if from_outside(error):
+            raise
         recorder.failed(error)
 
 
@@ -294,9 +303,12 @@ def _row(kind: type[Any], table: str, **values: Any) -> Any:
             known["first_version"] = recorder.version
         if "start_ns" not in known and "time_ns" not in known:
             known["start_ns"] = monotonic_ns()
-        row = recorder.tables[table].store(known)
-        return row_at(kind, row._batch, row._slot)
+        row: Any = recorder.tables[table].store(known)
+        row.__class__ = kind
+        return row
     except Exception as error:
+        if from_outside(error):
+            raise
         recorder.failed(error)
         return IDLE
 
@@ -313,6 +325,8 @@ def _code(enum: str, word: str | None) -> int | None:
             _recorder.unknown_word(enum, word)
         return code
     except Exception as error:  # it was no word, and cannot even be printed
+        if from_outside(error):
+            raise
         recorder.failed(error)
         return None
 

@@ -33,7 +33,7 @@ class SampledWriter(TableWriter):
         columns: list[Any] = [[_UNKNOWN] for _ in self.table.columns]
         for name, value in values.items():
             columns[self._places[name]][0] = value
-        row: Row = row_at(Row, Batch(1, columns, self._places, None, self._segment), 0)
+        row: Row = row_at(Row, Batch(1, columns, self._places), 0)
         return row
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from _thread import get_ident
-from time import monotonic_ns
 
 from rltrace.hooks import recorder as _recorder
 from rltrace.hooks import spans as _spans
 from rltrace.hooks.codes import codes_of
-from rltrace.hooks.idle import IDLE
+from rltrace.hooks.idle import IDLE, stays_out_of_graphs
 from rltrace.hooks.spans import Span
-from rltrace.trace.segment import row_at
+from rltrace.trace.outside import clock, from_outside
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -92,6 +91,7 @@ _IDLE_SPAN: LoopSpan = IDLE  # type: ignore[assignment]
 _IDLE_STEP: Step = IDLE  # type: ignore[assignment]
 
 
+@stays_out_of_graphs
 def span(
     stage: str,
     name: str | None = None,
@@ -173,11 +173,13 @@ def begin_span(
         span = LoopSpan()
         span._batch = batch
         span._slot = slot
-        starts[slot] = monotonic_ns()
+        starts[slot] = -clock
         return span
-    except (TypeError, ValueError, OverflowError):
-        return _piecemeal(stage, name, step, version, tokens, bytes, items)
     except Exception as error:
+        if from_outside(error):
+            raise
+        if isinstance(error, (TypeError, ValueError, OverflowError)):
+            return _piecemeal(stage, name, step, version, tokens, bytes, items)
         _spans.on_failure(error)  # not `recorder`'s: another thread may just have stopped it
         return _IDLE_SPAN
 
@@ -192,10 +194,13 @@ def _piecemeal(stage: object, name: object, step: Any, version: Any, *counts: An
         opened.set(**{column: value for column, value in given if value is not None})
         return opened
     except Exception as error:
+        if from_outside(error):
+            raise
         _spans.on_failure(error)
         return _IDLE_SPAN
 
 
+@stays_out_of_graphs
 def step(number: int) -> Step:
     """One learner step. Either `with rltrace.step(n): ...`, or a call at the top of the loop, which
     ends the step before. Spans recorded in the process meanwhile belong to it. A step that an
@@ -205,22 +210,26 @@ def step(number: int) -> Step:
     if recorder is None:
         return _IDLE_STEP
     try:
-        if recorder.open_step is not None:
-            recorder.open_step.end()
+        if (before := recorder.open_step) is not None:
+            before.end()
+            recorder.open_step = None
         whole = _whole(number)
         if whole is None or whole < 0:  # -1 is what has no number
-            recorder.step, recorder.open_step = -1, None
+            recorder.step = -1
             why = "is no integer" if whole is None else "is below 0"
             recorder.odd_value("rltrace.step", number, f"{why}: the step was not recorded")
             return _IDLE_STEP
         recorder.step = whole
-        row = recorder.begin(*recorder.label("step", None))
-        opened: Step = row_at(Step, row._batch, row._slot)
+        opened: Any = recorder.begin(*recorder.label("step", None))
+        opened.__class__ = Step
         recorder.open_step = opened
         if on_step is not None:
             on_step(recorder.step)
-        return opened
+        step_row: Step = opened
+        return step_row
     except Exception as error:
+        if from_outside(error):
+            raise
         recorder.failed(error)
         return _IDLE_STEP
 
@@ -230,5 +239,7 @@ def _whole(number: Any) -> int | None:
     try:
         whole = int(number)
         return whole if isinstance(number, (str, bytes)) or whole == number else None
-    except Exception:  # whatever it is
+    except Exception as error:  # whatever it is
+        if from_outside(error):
+            raise
         return None

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import sys
 from _thread import get_ident
-from time import monotonic_ns
 
+from rltrace.trace.outside import clock, from_outside
 from rltrace.trace.segment import Row
 
 TYPE_CHECKING = False
@@ -41,38 +41,45 @@ class Span(Row):
         """When it began, on the monotonic clock; -1 where that cannot be read any more."""
         try:
             return int(self._batch.columns[0][self._slot])
-        except Exception:
+        except Exception as error:
+            if from_outside(error):
+                raise
             return -1
 
     def end(self) -> None:
         """Ends the span now. Never raises."""
         try:
-            self._batch.columns[1][self._slot] = monotonic_ns()
-        except Exception:
-            pass
+            self._batch.columns[1][self._slot] = -clock
+        except Exception as error:
+            if from_outside(error):
+                raise
 
     def set(self, **values: Any) -> None:
         """Completes the row: `tokens`, `bytes`, `items`, `version`, `step`. Never raises."""
         try:
             Row.set(self, **values)
         except Exception as error:
+            if from_outside(error):
+                raise
             on_failure(error)
 
     def discard(self) -> None:
         """Takes the row back, as if the span had not been begun."""
         try:
             self._batch.columns[0][self._slot] = 0
-        except Exception:
-            pass
+        except Exception as error:
+            if from_outside(error):
+                raise
 
     def __enter__(self) -> Span:
         return self
 
     def __exit__(self, kind: object, value: object, traceback: object) -> None:
         try:
-            self._batch.columns[1][self._slot] = monotonic_ns()
-        except Exception:
-            pass
+            self._batch.columns[1][self._slot] = -clock
+        except Exception as error:
+            if from_outside(error):
+                raise
 
     async def __aenter__(self) -> Span:
         return self
@@ -134,7 +141,7 @@ def begin(
     span = Span()
     span._batch = batch
     span._slot = slot
-    starts[slot] = monotonic_ns()
+    starts[slot] = -clock  # from here to the return nothing can strike
     return span
 
 

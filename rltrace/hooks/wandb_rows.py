@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from rltrace.hooks import recorder as recording
 from rltrace.hooks.telling import describe
+from rltrace.trace.outside import from_outside
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +45,9 @@ class NewFigures:
         self._look_at_s = now_s + _EVERY_S
         try:
             written_ns = os.stat(self._path).st_mtime_ns
-        except FileNotFoundError:
+        except FileNotFoundError as error:
+            if from_outside(error):
+                raise
             return {}  # no step has ended so far
         if written_ns == self._seen_ns:
             return {}
@@ -74,6 +77,8 @@ def with_figures(log: Callable[..., Any], figures: NewFigures) -> Callable[..., 
                 else:
                     kwargs["data"] = row
         except Exception as error:
+            if from_outside(error):
+                raise
             recorder = recording.active()
             if recorder is not None:
                 recorder.problem("hook-failed", target=_TARGET, detail=describe(error))

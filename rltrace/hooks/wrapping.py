@@ -1,11 +1,11 @@
 """Replacing a function by one that records its calls, and putting the original back.
 
-The replacement is a plain closure. It keeps what callers can see: signature, `__wrapped__`, the
-kind of function (coroutine functions, generators and async generators stay what they are), results
-and exceptions. It refers to no global name, so a function that is sent to another process by value
-(Ray does that with the functions and classes of the driver's script) arrives there whole, whether
-rltrace is importable in that process or not: with an observer of that process's where it is traced
-and knows the hook (`Observer.__reduce__`), as a pass-through (`None`) elsewhere.
+The replacement keeps what callers can see: parameters and their defaults, `__wrapped__`, the kind
+of function (coroutine functions, generators and async generators stay what they are), results and
+exceptions. A function that is sent to another process by value (Ray does that with the functions
+and classes of the driver's script) arrives there whole, whether rltrace is importable in that
+process or not: with an observer of that process's where it is traced and knows the hook
+(`Observer.__reduce__`), as a pass-through (`None`) elsewhere.
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ from __future__ import annotations
 import copy
 import functools
 import types
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+
+from rltrace.hooks.idle import COMPILED_AS, told_when_compiled
+from rltrace.hooks.wrappers import replacement_of
+from rltrace.trace.outside import from_outside
 
 if TYPE_CHECKING:
     from rltrace.hooks.observing import Observer
@@ -91,7 +94,7 @@ def observers(function: Any) -> list[Observer]:
             function = function._method
         function = getattr(function, "__func__", None) or getattr(function, "fget", function)
         observer = getattr(function, "__dict__", {}).get(MARK)
-        if observer is not None and observer not in found:
+        if observer is not None and observer.hook.target and observer not in found:
             found.append(observer)
         inner = getattr(function, "__wrapped__", None)
         if inner is None:
@@ -130,7 +133,7 @@ def wrap(function: Any, observer: Observer) -> Any:
     if isinstance(function, type):
         raise Unwrappable("is a class: name one of its methods, such as __init__")
     if not isinstance(function, _FUNCTIONS) and "function" not in type(function).__name__:
-        raise Unwrappable(f"is a {type(function).__name__}, not a function")
+        raise Unwrappable(f"is {_told(function)}, not a function: name what it calls instead")
     if isinstance(function, types.MethodType) and _managed_beneath(function.__func__):
         return types.MethodType(wrap(function.__func__, observer), function.__self__)
     beneath = _coroutine_beneath(function)
@@ -138,26 +141,44 @@ def wrap(function: Any, observer: Observer) -> Any:
         observer.per_item = False
     if beneath is not None:
         return _around(function, beneath, wrap(beneath.cell_contents, observer))
+    return stand_in(function, observer)
+
+
+def stand_in(function: Any, observer: Observer) -> Any:
+    """A function in the place of `function`, of which each call is recorded. Errors:
+    `Unwrappable`."""
     observer.function = function
+    kind = _kind(function, observer)
+    wrapper = replacement_of(function, kind, observer, observer.reads_arguments)
+    functools.update_wrapper(wrapper, function)
+    wrapper.__dict__[MARK] = observer
+    if not _flags(function) & (_CO_COROUTINE | _CO_ASYNC_GENERATOR):
+        twin = replacement_of(function, "twin", told_when_compiled(observer))
+        wrapper.__dict__[COMPILED_AS] = functools.update_wrapper(twin, function)
+    return wrapper
+
+
+def _kind(function: Any, observer: Observer) -> str:
+    """How a function is replaced. Errors: `Unwrappable`."""
     flags = _flags(function)
-    wrapper: Callable[..., Any]
     if flags & _CO_ITERABLE_COROUTINE:
         raise Unwrappable("is a generator-based coroutine")
     if observer.hook.stream is not None:
-        wrapper = _stream(function, observer)
-    elif flags & _CO_COROUTINE:
-        wrapper = (_delayed_coroutine if observer.delays else _coroutine_function)(
-            function, observer
-        )
-    elif flags & _CO_GENERATOR:
-        wrapper = (_items if observer.per_item else _generator)(function, observer)
-    elif flags & _CO_ASYNC_GENERATOR:
-        wrapper = (_async_items if observer.per_item else _async_generator)(function, observer)
-    else:
-        wrapper = _function(function, observer)
-    functools.update_wrapper(wrapper, function)
-    wrapper.__dict__[MARK] = observer
-    return wrapper
+        return "stream"
+    told = "plain" if observer.is_plain else "told"
+    if flags & _CO_COROUTINE:
+        return "delayed coroutine" if observer.delays else f"{told} coroutine"
+    if flags & _CO_GENERATOR:
+        return "items" if observer.per_item else f"{told} iteration"
+    if flags & _CO_ASYNC_GENERATOR:
+        return "async items" if observer.per_item else "async iteration"
+    return told
+
+
+def _told(value: Any) -> str:
+    kind = type(value)
+    name = "functools.lru_cache" if kind is functools._lru_cache_wrapper else kind.__qualname__
+    return f"a {name}"
 
 
 def _flags(function: Any) -> int:
@@ -198,8 +219,9 @@ def _cell_of(function: types.FunctionType, inner: Any) -> types.CellType | None:
         try:
             if cell.cell_contents is inner:
                 return cell
-        except ValueError:  # an empty cell
-            continue
+        except ValueError as error:  # an empty cell
+            if from_outside(error):
+                raise
     return None
 
 
@@ -217,177 +239,3 @@ def _around(function: types.FunctionType, beneath: types.CellType, hooked: Any) 
     functools.update_wrapper(again, function)
     again.__wrapped__ = hooked  # type: ignore[attr-defined]
     return again
-
-
-def _stream(function: Any, observer: Any) -> Any:
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        result = function(*args, **kwargs)
-        return result if observer is None else observer.watched(result, args, kwargs)
-
-    return wrapper
-
-
-def _function(function: Any, observer: Any) -> Any:
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if observer is None:
-            return function(*args, **kwargs)
-        call = observer.begin(args, kwargs)
-        try:
-            result = function(*args, **kwargs)
-        except BaseException as error:
-            observer.fail(call, error)
-            raise
-        observer.end(call, result)
-        return result
-
-    return wrapper
-
-
-def _coroutine_function(function: Any, observer: Any) -> Any:
-    async def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if observer is None:
-            return await function(*args, **kwargs)
-        call = observer.begin(args, kwargs)
-        try:
-            result = await function(*args, **kwargs)
-        except BaseException as error:
-            observer.fail(call, error)
-            raise
-        observer.end(call, result)
-        return result
-
-    return wrapper
-
-
-def _delayed_coroutine(function: Any, observer: Any) -> Any:
-    """As `_coroutine_function`, in a run that is probed: the dose ends the call."""
-
-    async def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if observer is None:
-            return await function(*args, **kwargs)
-        call = observer.begin(args, kwargs)
-        try:
-            result = await function(*args, **kwargs)
-            if observer.delays:
-                await observer.delay(call)
-        except BaseException as error:
-            observer.fail(call, error)
-            raise
-        observer.end(call, result)
-        return result
-
-    return wrapper
-
-
-def _generator(function: Any, observer: Any) -> Any:
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if observer is None:
-            return (yield from function(*args, **kwargs))
-        call = observer.begin(args, kwargs)
-        try:
-            result = yield from function(*args, **kwargs)
-        except BaseException as error:
-            observer.fail(call, error)
-            raise
-        observer.end(call, result)
-        return result
-
-    return wrapper
-
-
-def _items(function: Any, observer: Any) -> Any:
-    """What `yield from` does (PEP 380), with each stay inside the producer a call of its own."""
-
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if observer is None:
-            return (yield from function(*args, **kwargs))
-        generator = function(*args, **kwargs)
-        received = thrown = None
-        while True:
-            call = observer.begin(args, kwargs)
-            try:
-                item = generator.send(received) if thrown is None else generator.throw(thrown)
-            except StopIteration as stop:
-                observer.drop(call)
-                return stop.value
-            except BaseException as error:
-                observer.fail(call, error)
-                raise
-            observer.end(call, item)
-            received = thrown = None
-            try:
-                received = yield item
-            except GeneratorExit:
-                generator.close()
-                raise
-            except BaseException as error:
-                thrown = error
-
-    return wrapper
-
-
-def _async_generator(function: Any, observer: Any) -> Any:
-    """One call from the first item to the last; what is sent or thrown in is passed on."""
-
-    async def wrapper(*args: Any, **kwargs: Any) -> Any:
-        call = None if observer is None else observer.begin(args, kwargs)
-        try:
-            generator = function(*args, **kwargs)
-            received = thrown = None
-            while True:
-                try:
-                    if thrown is None:
-                        item = await generator.asend(received)
-                    else:
-                        item = await generator.athrow(thrown)
-                except StopAsyncIteration:
-                    break
-                received = thrown = None
-                try:
-                    received = yield item
-                except GeneratorExit:
-                    await generator.aclose()
-                    raise
-                except BaseException as error:
-                    thrown = error
-        except BaseException as error:
-            if observer is not None:
-                observer.fail(call, error)
-            raise
-        if observer is not None:
-            observer.end(call, None)
-
-    return wrapper
-
-
-def _async_items(function: Any, observer: Any) -> Any:
-    async def wrapper(*args: Any, **kwargs: Any) -> Any:
-        generator = function(*args, **kwargs)
-        received = thrown = None
-        while True:
-            call = None if observer is None else observer.begin(args, kwargs)
-            try:
-                if thrown is None:
-                    item = await generator.asend(received)
-                else:
-                    item = await generator.athrow(thrown)
-            except StopAsyncIteration:
-                if observer is not None:
-                    observer.drop(call)
-                return
-            except BaseException as error:
-                if observer is not None:
-                    observer.fail(call, error)
-                raise
-            if observer is not None:
-                observer.end(call, item)
-            received = thrown = None
-            try:
-                received = yield item
-            except GeneratorExit:
-                await generator.aclose()
-                raise
-            except BaseException as error:
-                thrown = error
-
-    return wrapper

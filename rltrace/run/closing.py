@@ -11,8 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from rltrace.hooks.hook import split_target
+from rltrace.hooks.idle import INSIDE
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.run_dir import NAMES, PROCESS, RUN_FILE, now_ns, read_run_json, update_run_json
+from rltrace.trace.run_dir import (
+    NAMES,
+    PROBLEMS,
+    PROCESS,
+    RUN_FILE,
+    now_ns,
+    read_run_json,
+    update_run_json,
+)
 from rltrace.trace.vocabulary import STEP_SPAN
 
 
@@ -45,24 +54,34 @@ def job_processes(run_dir: Path) -> list[dict[str, Any]]:
     return found
 
 
-def hooks_out_of_place(run_dir: Path, hooks: Sequence[str]) -> list[str]:
-    """Those of the user's hooks (`"module:qualname=stage"`) that no process ever put in place.
+def what_hooks_missed(run_dir: Path, hooks: Sequence[str]) -> list[str]:
+    """A sentence for each of the user's hooks (`"module:qualname=stage"`) that recorded nothing.
     Errors: OSError."""
     placed = {target for process in job_processes(run_dir) for target in process.get("hooks") or ()}
-    return [hook for hook in hooks if hook.partition("=")[0] not in placed]
-
-
-def unused_hooks(run_dir: Path, hooks: Sequence[str]) -> list[str]:
-    """Those of the user's hooks (`"module:qualname=stage"`) under whose name no process recorded
-    anything. Errors: OSError."""
     names = "".join(path.read_text("utf-8") for path in (run_dir / NAMES).glob("*.jsonl"))
-    unused = []
+    reasons = _reasons(run_dir)
+    said = []
     for hook in hooks:
         target, _, stage = hook.partition("=")
         name = STEP_SPAN if stage == STEP_SPAN else split_target(target)[1]
-        if f'"{name}"]' not in names:
-            unused.append(hook)
-    return unused
+        if target not in placed:
+            why = reasons.get(target, "no process ran such code where it can be hooked")
+            said.append(f"--hook {hook} was never put in place: {why}")
+        elif f'"{name}"]' not in names:
+            said.append(f"--hook {hook} recorded nothing: {reasons.get(target, 'never called')}")
+    return said
+
+
+def _reasons(run_dir: Path) -> dict[str, str]:
+    """Why hooks recorded nothing, by their target, as far as a process has told."""
+    found = {}
+    for path in (run_dir / PROBLEMS).glob("*.jsonl"):
+        for line in path.read_text("utf-8").splitlines():
+            with suppress(ValueError, TypeError, KeyError):  # reading the run reports it
+                problem = json.loads(line)
+                if problem["what"] in ("hook-failed", "hook-missing", INSIDE):
+                    found[str(problem["target"])] = str(problem["detail"])
+    return found
 
 
 def _framework(run_dir: Path) -> dict[str, str | None]:

@@ -25,10 +25,9 @@ from rltrace.run.asked import OWN_VARIABLES, Asked
 from rltrace.run.child import run_child
 from rltrace.run.closing import (
     close_run,
-    hooks_out_of_place,
     is_gone,
     job_processes,
-    unused_hooks,
+    what_hooks_missed,
 )
 from rltrace.run.each_step import EachStep
 from rltrace.run.killed_agent import note_killed_agent
@@ -241,12 +240,8 @@ def _finish(run_dir: Path, code: int, shown: str, out: Path | None, hooks: Seque
         if not job_processes(run_dir):
             _say(f"no Python process was traced ({shown}): `rltrace doctor` tells what is needed")
             return
-        nowhere = hooks_out_of_place(run_dir, hooks)
-        if nowhere:
-            named = ", ".join(f"--hook {hook}" for hook in nowhere)
-            _say(f"never put in place: {named}: no process ran such code where it can be hooked")
-        for hook in unused_hooks(run_dir, [hook for hook in hooks if hook not in nowhere]):
-            _say(f"--hook {hook} recorded nothing: it was never called")
+        for sentence in what_hooks_missed(run_dir, hooks):
+            _say(sentence)
     except (OSError, RltraceError) as error:
         _say(f"{shown}/{RUN_FILE} could not be completed: {error}")
         if url:

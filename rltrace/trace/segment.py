@@ -22,6 +22,7 @@ from _weakref import ref
 from time import monotonic_ns
 
 from rltrace.trace.arrow_header import PREFIX_BYTES, batch_message, schema_message
+from rltrace.trace.outside import from_outside
 from rltrace.trace.schema import WIDTH_BYTES, Table
 
 # `typing` costs every traced process 8 ms; type checkers take this name for true.
@@ -48,6 +49,10 @@ STREAM = ".arrows"
 NEW = ".new"
 """Ending of a file that is still being made: it holds no row."""
 
+_mapped: list[tuple[ref[Batch], mmap.mmap, _Segment]] = []
+"""The maps of this process. They are closed here and nowhere else: with a map goes a descriptor,
+and a job that has closed "all files" may have given its number to a file of its own."""
+
 _kept: list[mmap.mmap] = []
 """Maps that must never be closed, because the descriptor that they would close is not ours."""
 
@@ -72,48 +77,49 @@ class _Segment:
 class Batch:
     """Space for `rows` rows; `columns` are writable, in the order of the table's columns."""
 
-    __slots__ = ("__weakref__", "_map", "_segment", "columns", "next_slot", "places", "rows")
+    __slots__ = ("__weakref__", "columns", "next_slot", "places", "rows")
 
-    def __init__(
-        self,
-        rows: int,
-        columns: Sequence[Any],
-        places: dict[str, int],
-        map_: mmap.mmap | None,
-        segment: _Segment,
-    ) -> None:
+    def __init__(self, rows: int, columns: Sequence[Any], places: dict[str, int]) -> None:
         self.rows = rows
         self.columns = tuple(columns)
         self.places = places
         self.next_slot: Callable[[], int] = itertools.count().__next__
-        self._map = map_
-        self._segment = segment
 
-    def release(self) -> None:
-        """Unmaps the batch; a later store raises ValueError instead of reaching the file."""
-        for column in self.columns:
+
+def release_maps() -> None:
+    """Unmaps what is still in use; a later store raises ValueError instead of reaching the file.
+    Called in a forked child: the batches are its parent's."""
+    for reference, _, _ in _mapped:
+        batch = reference()
+        for column in () if batch is None else batch.columns:
             if isinstance(column, memoryview):
                 column.release()
-        if self._map is not None and self._owns_descriptor():
-            self._map.close()
+    while _mapped:
+        _, map_, segment = _mapped.pop()
+        _close(map_, segment)
 
-    def _owns_descriptor(self) -> bool:
-        """Whether the descriptor that the map closes with itself is still the segment's. A job may
-        have closed it ("close all files") and been given its number for a file of its own."""
-        if self._map is None or "trackfd" in _MAP:
-            return True
-        try:
-            segment = self._segment
-            return self._map.size() in (segment.size_bytes, segment.next_bytes)
-        except (OSError, ValueError):
-            return False
 
-    def __del__(self) -> None:
-        try:
-            if self._map is not None and not self._map.closed and not self._owns_descriptor():
-                _kept.append(self._map)
-        except Exception:  # the interpreter is going down
-            pass
+def _close_unused() -> None:
+    """Closes the maps of batches that nobody refers to any more."""
+    unused = [mapped for mapped in _mapped if mapped[0]() is None]
+    for mapped in unused:
+        if mapped in _mapped:
+            _mapped.remove(mapped)
+            _close(mapped[1], mapped[2])
+
+
+def _close(map_: mmap.mmap, segment: _Segment) -> None:
+    """Closes a map, if the descriptor that goes with it is still the segment's."""
+    try:
+        ours = "trackfd" in _MAP or map_.size() in (segment.size_bytes, segment.next_bytes)
+    except (OSError, ValueError) as error:
+        if from_outside(error):
+            raise
+        ours = False
+    if ours:
+        map_.close()
+    else:
+        _kept.append(map_)
 
 
 class Row:
@@ -144,7 +150,9 @@ def _store(batch: Batch, slot: int, values: dict[str, float]) -> None:
     for name, value in values.items():
         try:
             columns[places[name]][slot] = value
-        except (TypeError, ValueError, OverflowError):
+        except (TypeError, ValueError, OverflowError) as error:
+            if from_outside(error):
+                raise
             _store_converted(name, columns[places[name]], slot, value)
 
 
@@ -160,8 +168,9 @@ def _store_converted(name: str, column: Any, slot: int, value: Any) -> None:
         if number == value:
             column[slot] = number
             return
-    except Exception:  # whatever it is, it is no number of ours
-        pass
+    except Exception as error:  # whatever it is, it is no number of ours
+        if from_outside(error):
+            raise
     on_misfit(name, value)
 
 
@@ -191,8 +200,7 @@ class TableWriter:
         self._began_ns = 0
         self._lock = RLock()
         self._growing = False
-        self._live: list[ref[Batch]] = []
-        self.batch = Batch(0, (), self._places, None, self._segment)
+        self.batch = Batch(0, (), self._places)
 
     def append(self, **values: float) -> Row:
         """Stores a row; its marker column comes last. Errors: as `Row.set`, and OSError when no
@@ -204,8 +212,8 @@ class TableWriter:
         batch, slot = self.claim()
         moment = values.pop(self._marker)
         _store(batch, slot, values)
-        batch.columns[0][slot] = moment
         row: Row = row_at(Row, batch, slot)
+        batch.columns[0][slot] = moment
         return row
 
     def claim(self) -> tuple[Batch, int]:
@@ -232,54 +240,55 @@ class TableWriter:
             finally:
                 self._growing = False
 
-    def release(self) -> None:
-        """Unmaps all batches that are still in use. Called in a forked child: they are its
-        parent's."""
-        for reference in self._live:
-            batch = reference()
-            if batch is not None:
-                batch.release()
-
     def _begin_batch(self) -> None:
+        """Whatever strikes in here leaves things as they were: the batch counts from the stores at
+        the end, which nothing can part."""
+        _close_unused()
         if self._segment.size_bytes > SEGMENT_BYTES:
-            self._number += 1
-            self._segment = _Segment(f"{self._stem}.{self._number}.arrows")
+            self._next_segment()
+        while self._segment.size_bytes == 0 and os.path.exists(self._segment.path):
+            self._next_segment()  # that one was cut short when it had its name: it holds no row
         segment = self._segment
         is_new = segment.size_bytes == 0
-        if is_new and self._on_first is not None:
-            self._on_first()
         # A new file gets its name once it is a stream: a kill before leaves one that ends in `NEW`.
         path = segment.path + NEW if is_new else segment.path
-        if is_new and os.path.exists(segment.path):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), segment.path)
-        create = os.O_CREAT | os.O_EXCL if is_new else 0
-        file = os.open(path, os.O_RDWR | os.O_CLOEXEC | create, 0o644)
+        if is_new and self._on_first is not None:
+            self._on_first()
+        file = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if is_new else 0), 0o644)
         try:
+            start = segment.size_bytes
             if is_new:
-                segment.size_bytes = os.pwrite(file, schema_message(self.table), 0)
+                os.ftruncate(file, 0)  # begun once, and cut short
+                start = os.pwrite(file, schema_message(self.table), 0)
             now_ns = monotonic_ns()
             if now_ns - self._began_ns < GROW_WITHIN_NS:
                 fit = SEGMENT_BYTES // self.table.row_bytes
                 most = max(FIRST_BATCH_ROWS, min(LARGEST_BATCH_ROWS, fit))
                 self._next_rows = min(self._next_rows * GROWTH, most)
             self._began_ns = now_ns
-            batch = self._batch_at(segment, file, self._next_rows)
+            batch, length, word = self._batch_at(segment, file, start, self._next_rows)
             if is_new:
                 os.rename(path, segment.path)
         finally:
             os.close(file)
-        self._live = [r for r in self._live if r() is not None]
-        self._live.append(ref(batch))
+        length[:] = word
+        segment.size_bytes = segment.next_bytes
         self.batch = batch
 
-    def _batch_at(self, segment: _Segment, file: int, rows: int) -> Batch:
-        """A new batch at the end of the segment, which grows by it."""
+    def _next_segment(self) -> None:
+        self._number += 1
+        self._segment = _Segment(f"{self._stem}.{self._number}.arrows")
+
+    def _batch_at(
+        self, segment: _Segment, file: int, start: int, rows: int
+    ) -> tuple[Batch, memoryview, bytes]:
+        """A new batch that begins at a place of the segment, and what makes it count: where the
+        length word of its header goes, and that word."""
         message, offsets, body_bytes = batch_message(self.table, rows)
-        start = segment.size_bytes
+        word = message[:PREFIX_BYTES]
         body = start + len(message)
-        end = body + body_bytes
+        end = segment.next_bytes = body + body_bytes
         marker_bytes = offsets[1]
-        segment.next_bytes = end
         try:
             os.posix_fallocate(file, start, end - start)  # a hole in a map would be a SIGBUS
         except OSError as error:
@@ -288,36 +297,34 @@ class TableWriter:
             _write_all(file, bytes(marker_bytes), body)
         _write_all(file, b"\xff" * (body_bytes - marker_bytes), body + marker_bytes)
         _write_all(file, message[PREFIX_BYTES:], start + PREFIX_BYTES)
-        columns, map_ = self._columns(segment.path, file, body, offsets, rows, end)
-        _write_all(file, message[:PREFIX_BYTES], start)
-        segment.size_bytes = end
-        return Batch(rows, columns, self._places, map_, segment)
-
-    def _columns(
-        self, path: str, file: int, body: int, offsets: list[int], rows: int, end: int
-    ) -> tuple[list[Any], mmap.mmap | None]:
         kinds = [column.kind for column in self.table.columns]
-        first = body // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
+        places = [body + offset for offset in offsets]
+        first = start // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
         try:
             map_ = mmap.mmap(file, end - first, offset=first, **_MAP)
-        except (OSError, ValueError):  # a file system that cannot map
-            return [
-                _FileColumn(path, body + at, kind) for at, kind in zip(offsets, kinds, strict=True)
-            ], None
+        except (OSError, ValueError) as error:  # a file system that cannot map
+            if from_outside(error):
+                raise
+            _write_all(file, word, start)
+            at = zip(places, kinds, strict=True)
+            columns = [_FileColumn(segment.path, *column) for column in at]
+            return Batch(rows, columns, self._places), memoryview(bytearray(PREFIX_BYTES)), word
         try:
             map_.madvise(_POPULATE_WRITE)
-        except (
-            OSError,
-            ValueError,
-        ):  # a kernel before 5.14: each page is a fault at its first store
-            pass
+        except (OSError, ValueError) as error:  # before Linux 5.14: each page is a fault
+            if from_outside(error):
+                raise
         view: Any = memoryview(map_)
-        columns = []
-        for offset, kind in zip(offsets, kinds, strict=True):
-            at = body - first + offset
-            columns.append(view[at : at + rows * WIDTH_BYTES[kind]].cast(kind))
-        view.release()
-        return columns, map_
+        batch = Batch(
+            rows,
+            [
+                view[place - first : place - first + rows * WIDTH_BYTES[kind]].cast(kind)
+                for place, kind in zip(places, kinds, strict=True)
+            ],
+            self._places,
+        )
+        _mapped.append((ref(batch), map_, segment))
+        return batch, view[start - first : start - first + PREFIX_BYTES], word
 
 
 class _FileColumn:

@@ -6,7 +6,10 @@ import asyncio
 import functools
 import inspect
 import pickle
+import sys
 import types
+import warnings
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -118,6 +121,8 @@ def test_a_wrapped_function_looks_as_it_did(name: str, patched: Any) -> None:
     wrapped = vars(Target)[name]
     for look in (
         inspect.signature,
+        inspect.getfullargspec,
+        lambda f: (f.__defaults__, f.__kwdefaults__, f.__annotations__, f.__globals__ is globals()),
         inspect.iscoroutinefunction,
         inspect.isgeneratorfunction,
         inspect.isasyncgenfunction,
@@ -269,6 +274,7 @@ def test_a_wrapper_that_is_sent_by_value_passes_calls_through(
     cells = [cell.cell_contents for cell in wrapped.__closure__]
     there = [c if c is original else pickle.loads(pickle.dumps(c)) for c in cells]
     sent = types.FunctionType(wrapped.__code__, {}, closure=tuple(map(types.CellType, there)))
+    sent.__kwdefaults__ = wrapped.__kwdefaults__
 
     async def items() -> list[int]:
         return [item async for item in sent(Target(), 3)]
@@ -286,7 +292,7 @@ def test_a_wrapper_that_is_sent_by_value_passes_calls_through(
 @pytest.mark.parametrize(
     ("value", "why"),
     [
-        (functools.lru_cache(len), "not a function"),
+        (functools.lru_cache(len), "functools.lru_cache, not a function"),
         (Target, "is a class"),
         (functools.partial(len), "not a function"),
         (3, "not a function"),
@@ -322,3 +328,99 @@ def test_a_step_that_raised_has_no_end(
     recording.stop()
     found = rltrace.open_run(run_path).sql("SELECT step, end_ns IS NULL FROM spans ORDER BY 1")
     assert found.fetchall() == [(0, True), (1, False)]
+
+
+def shapes() -> list[Any]:
+    """Functions that take their arguments in every way there is; what they return is what they
+    were given. Names are those that a replacement might have for itself."""
+
+    def function(
+        observer: int, call: int = 2, /, result: int = 3, *args: int, row: int = 5, **error: int
+    ) -> Any:
+        return observer, call, result, args, row, error
+
+    def only(*, function: int, observer: int = 1) -> Any:
+        return function, observer
+
+    def none() -> Any:
+        return ()
+
+    def any_(*args: int, **kwargs: int) -> Any:
+        return args, kwargs
+
+    return [function, only, none, any_]
+
+
+CALLS: list[tuple[tuple[int, ...], dict[str, int]]] = [
+    ((), {}), ((1,), {}), ((1, 2, 3, 4), {}), ((1,), {"result": 7}), ((), {"function": 3}),
+    ((1, 2), {"row": 6, "z": 1}), ((), {"observer": 2, "function": 1}), ((1,), {"observer": 2}),
+    ((1, 2, 3, 4, 5), {"args": 6}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("hook", [{}, {"after": lambda call: None}], ids=["plain", "told"])
+def test_arguments_arrive_as_they_were_given(
+    recorder: recording.Recorder, hook: dict[str, Any]
+) -> None:
+    def outcome(function: Any, args: Any, kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except TypeError as error:
+            return str(error)
+
+    for plain in shapes():
+        hooked = wrap(plain, Observer(Hook("x:y", "train", **hook)))
+        for args, kwargs in CALLS:
+            assert outcome(hooked, args, kwargs) == outcome(plain, args, kwargs)
+
+
+def test_what_a_call_is_given_is_let_go_as_without_us(recorder: recording.Recorder) -> None:
+    class Batch:
+        pass
+
+    def train(batch: Batch, *, more: Batch | None = None) -> list[bool]:
+        seen = [weakref.ref(batch), weakref.ref(more)]
+        del batch, more
+        return [there() is None for there in seen]
+
+    for hook in (Hook("x:y", "train"), Hook("x:y", "train", before=lambda call: None)):
+        hooked = wrap(train, Observer(hook))
+        gone = hooked(Batch(), more=Batch())  # what `assert` looks at, it keeps
+        assert gone == [True, True]
+
+
+@pytest.mark.parametrize("after", [None, lambda call: None], ids=["plain", "told"])
+def test_a_traceback_and_a_warning_show_no_frame_of_ours(
+    recorder: recording.Recorder, after: Any
+) -> None:
+    def fails() -> None:
+        warnings.warn("theirs", stacklevel=2)
+        raise ValueError("theirs")
+
+    hooked = wrap(fails, Observer(Hook("x:y", "train", after=after)))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        with pytest.raises(ValueError, match="theirs") as raised:
+            hooked()
+    assert told[0].filename == __file__
+    if sys.version_info >= (3, 11):  # before, an exception that is raised again keeps its frames
+        assert [frame.name for frame in raised.traceback][1:] == ["fails"]
+
+
+def test_recursion_reaches_as_deep_as_without_us(recorder: recording.Recorder) -> None:
+    deepest = 0
+
+    def expand(n: int) -> None:
+        nonlocal deepest
+        deepest = n
+        expand(n + 1)
+
+    def depth() -> int:
+        with pytest.raises(RecursionError):
+            expand(0)
+        return deepest
+
+    limit, plain = sys.getrecursionlimit(), depth()
+    expand = wrap(expand, Observer(Hook("x:y", "env")))
+    assert depth() >= plain
+    assert sys.getrecursionlimit() == limit

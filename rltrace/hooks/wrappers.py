@@ -1,0 +1,334 @@
+"""The code of replacements: a function with the very parameters of the one that it stands for.
+
+It is written out for each shape of parameters (and compiled once a shape), since a function that
+takes `*args` shows: it holds what it was given until it returns, `__defaults__` and
+`inspect.getfullargspec` tell of it, and packing costs. Arguments are handed on, not kept: of each
+name only the one reference is left that the call takes with it.
+
+A replacement refers to no global name but builtins, and has the globals of its original, which
+`torch.jit` resolves names in. Inside of `torch.compile` its `twin` stands for it, which records
+nothing: calls of ours would break the graph.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+_FILE, _TWIN_FILE = "<frozen importlib._bootstrap of rltrace>", "<rltrace>"
+"""`warnings` and `logging` pass over frames of such a file when they count levels of callers, and
+`torch.compile` leaves them to Python."""
+
+_VARIADIC, _KEYWORDS = 0x04, 0x08  # code flags: the function takes `*args`, `**kwargs`
+
+# What these stand for is told in `rltrace.hooks.observing`. Between `begin` and `try`, in `finally`
+# and around the stores nothing can strike (`rltrace.trace.outside`). `{call}` is `function(...)`
+# with the arguments handed on, `{given}` what the observer is told of them.
+_PLAIN = """
+row = observer.begin({given})
+try:
+    {deeper}
+    result = {awaits}{call}
+except BaseException as error:
+    error.__traceback__ = error.__traceback__.tb_next
+    raise
+finally:
+    {back}
+    if row is not None:
+        try:
+            row._batch.columns[1][row._slot] = -observer.clock
+        except Exception as error:
+            observer.unended(error)
+return result
+"""
+
+_END = """
+try:
+    observer.end(call, {result})
+except BaseException:
+    observer.cut(call)
+    raise
+"""
+
+_TOLD = """
+call = observer.begin({given})
+try:
+    {deeper}
+    result = {awaits}{call}
+    {delay}
+except BaseException as error:
+    error.__traceback__ = error.__traceback__.tb_next
+    {back}
+    observer.fail(call, error)
+    raise
+{back}
+{end_result}
+return result
+"""
+
+_ITEMS = """
+generator = {made}
+received = thrown = None
+while True:
+    call = observer.begin({given})
+    try:
+        item = generator.send(received) if thrown is None else generator.throw(thrown)
+    except StopIteration as stop:
+        observer.drop(call)
+        return stop.value
+    except BaseException as error:
+        observer.fail(call, error)
+        raise
+    {end_item}
+    received = thrown = None
+    try:
+        received = yield item
+    except GeneratorExit:
+        generator.close()
+        raise
+    except BaseException as error:
+        thrown = error
+"""
+
+_ASYNC_ITEMS = """
+generator = {made}
+received = thrown = None
+while True:
+    call = None if observer is None else observer.begin({given})
+    try:
+        if thrown is None:
+            item = await generator.asend(received)
+        else:
+            item = await generator.athrow(thrown)
+    except StopAsyncIteration:
+        if observer is not None:
+            observer.drop(call)
+        return
+    except BaseException as error:
+        if observer is not None:
+            observer.fail(call, error)
+        raise
+    if observer is not None:
+        {end_item}
+    received = thrown = None
+    try:
+        received = yield item
+    except GeneratorExit:
+        await generator.aclose()
+        raise
+    except BaseException as error:
+        thrown = error
+"""
+
+_ASYNC_ITERATION = """
+call = None if observer is None else observer.begin({given})
+try:
+    generator = {call}
+    received = thrown = None
+    while True:
+        try:
+            if thrown is None:
+                item = await generator.asend(received)
+            else:
+                item = await generator.athrow(thrown)
+        except StopAsyncIteration:
+            break
+        received = thrown = None
+        try:
+            received = yield item
+        except GeneratorExit:
+            await generator.aclose()
+            raise
+        except BaseException as error:
+            thrown = error
+except BaseException as error:
+    if observer is not None:
+        observer.fail(call, error)
+    raise
+if observer is not None:
+    {end_None}
+"""
+
+_STREAM = """
+result = {kept_call}
+return result if observer is None else observer.watched(result, {given})
+"""
+
+_TWIN = """
+observer()
+return {call}
+"""
+
+_PASS_ON = """
+if observer is None:
+    return ({awaits}{call})
+"""
+
+_DEEPER = """
+observer.depth += 1
+if observer.depth > observer.room:
+    observer.more_room()
+"""
+
+_BACK = """
+observer.depth -= 1
+if observer.deep and not observer.depth:
+    observer.less_room()
+"""
+
+
+class _Kind:
+    """How a kind of function is replaced."""
+
+    def __init__(self, body: str, is_async: bool = False, awaits: str = "", deep: bool = False):
+        self.body = body
+        self.is_async = is_async
+        self.awaits = awaits
+        self.deep = deep
+
+
+_KINDS = {
+    "plain": _Kind(_PASS_ON + _PLAIN, deep=True),
+    "told": _Kind(_PASS_ON + _TOLD, deep=True),
+    "plain coroutine": _Kind(_PASS_ON + _PLAIN, True, "await "),
+    "told coroutine": _Kind(_PASS_ON + _TOLD, True, "await "),
+    "delayed coroutine": _Kind(_PASS_ON + _TOLD, True, "await "),
+    "plain iteration": _Kind(_PASS_ON + _PLAIN, awaits="yield from "),
+    "told iteration": _Kind(_PASS_ON + _TOLD, awaits="yield from "),
+    "items": _Kind(_PASS_ON + _ITEMS, awaits="yield from "),
+    "async items": _Kind(_ASYNC_ITEMS, True),
+    "async iteration": _Kind(_ASYNC_ITERATION, True),
+    "stream": _Kind(_STREAM),
+    "twin": _Kind(_TWIN),
+}
+
+_compiled: dict[tuple[Any, ...], types.CodeType] = {}
+
+
+def replacement_of(function: Any, kind: str, observer: Any, tells: bool = False) -> Any:
+    """A function of a kind (`_KINDS`) that stands for `function` and has `observer` told of its
+    calls, with their arguments if `tells`."""
+    shape, names = _shape(function)
+    key = (kind, tells, *shape)
+    code = _compiled.get(key)
+    if code is None:
+        code = _compiled[key] = _compile(kind, tells, *shape)
+    code = _named(code, names, shape[2])
+    cells = {"function": function, "observer": observer}
+    globals_ = getattr(function, "__globals__", None)
+    made = types.FunctionType(
+        code,
+        {} if globals_ is None else globals_,
+        code.co_name,
+        getattr(function, "__defaults__", None) if names else None,
+        tuple(types.CellType(cells[name]) for name in code.co_freevars),
+    )
+    if shape[2]:
+        made.__kwdefaults__ = function.__kwdefaults__
+    return made
+
+
+_Shape = tuple[int, int, int, bool, bool]
+
+
+def _shape(function: Any) -> tuple[_Shape, tuple[str, ...]]:
+    """The parameters of a function: how many are positional only, positional, and keywords only,
+    whether there are `*args` and `**kwargs`; and the names of all. What has no code that tells (a
+    builtin, a bound method) takes anything."""
+    if not isinstance(function, types.FunctionType):
+        return (0, 0, 0, True, True), ("args", "kwargs")
+    code = function.__code__
+    variadic, keywords = bool(code.co_flags & _VARIADIC), bool(code.co_flags & _KEYWORDS)
+    named = code.co_argcount + code.co_kwonlyargcount
+    names = code.co_varnames[: named + variadic + keywords]
+    shape = (code.co_posonlyargcount, code.co_argcount, code.co_kwonlyargcount, variadic, keywords)
+    return shape, names
+
+
+def _named(code: types.CodeType, names: tuple[str, ...], keyword_only: int) -> types.CodeType:
+    """The code of a shape, with the names of one function's parameters."""
+    first = code.co_argcount
+    known = {f"_k{n}": names[first + n] for n in range(keyword_only)}
+
+    def const(value: Any) -> Any:
+        if type(value) is tuple:
+            return tuple(const(part) for part in value)
+        return known.get(value, value) if type(value) is str else value
+
+    own = code.co_varnames[len(names) :]
+    consts = tuple(const(value) for value in code.co_consts)
+    return code.replace(co_varnames=(*names, *own), co_consts=consts)
+
+
+def _compile(
+    kind: str,
+    tells: bool,
+    positional_only: int,
+    positional: int,
+    keyword_only: int,
+    variadic: bool,
+    keywords: bool,
+) -> types.CodeType:
+    how = _KINDS[kind]
+    places = [f"_{n}" for n in range(positional)]
+    keyed = [f"_k{n}" for n in range(keyword_only)]
+    parameters = places.copy()
+    if positional_only:
+        parameters.insert(positional_only, "/")
+    if variadic or keyed:
+        parameters.append("*_args" if variadic else "*")
+    parameters += [*keyed, *(["**_kwargs"] if keywords else [])]
+    args = "".join(f"{name}, " for name in places) + ("*_args, " if variadic else "")
+    kwargs = "".join(f"{name!r}: {name}, " for name in keyed) + ("**_kwargs" if keywords else "")
+    kept = [*places, *(["*_args"] if variadic else []), *(f"{name}={name}" for name in keyed)]
+    kept += ["**_kwargs"] if keywords else []
+    call, kept_call = (
+        f"function({', '.join(words)})" for words in ([_handed_on(word) for word in kept], kept)
+    )
+    text = {
+        "call": call,
+        "kept_call": kept_call,
+        "made": kept_call if tells else call,  # asked for the arguments at each item
+        "given": f"({args}), {{{kwargs}}}" if tells else "(), None",
+        "awaits": how.awaits,
+        "delay": "await observer.delay(call)" if kind == "delayed coroutine" else "pass",
+        "deeper": _DEEPER.strip() if how.deep else "pass",
+        "back": _BACK.strip() if how.deep else "pass",
+    }
+    for what in ("result", "item", "None"):
+        text[f"end_{what}"] = _END.format(result=what).strip()
+    body = _filled(how.body, text)
+    head = f"{'async ' if how.is_async else ''}def replacement({', '.join(parameters)}):"
+    source = _nested("def made(function, observer):", _nested(head, body))
+    made = compile(source, _TWIN_FILE if kind == "twin" else _FILE, "exec", dont_inherit=True)
+    return _code_in(_code_in(made, "made"), "replacement")
+
+
+def _nested(head: str, body: str) -> str:
+    return f"{head}\n{_indented(body, '    ')}"
+
+
+def _indented(text: str, margin: str) -> str:
+    return "\n".join(margin + line for line in text.splitlines())
+
+
+def _handed_on(word: str) -> str:
+    """An argument, after which its name refers to it no more."""
+    stars = word[: len(word) - len(word.lstrip("*"))]
+    keyword, equals, name = word.lstrip("*").rpartition("=")
+    return f"{stars}{keyword}{equals}({name}, {name} := None)[0]"
+
+
+def _filled(template: str, text: dict[str, str]) -> str:
+    """The template with its fields filled in, each with the indentation of its line."""
+    lines = []
+    for line in template.strip().splitlines():
+        margin = line[: len(line) - len(line.lstrip())]
+        lines.append(_indented(line.strip().format(**text), margin))
+    return "\n".join(lines)
+
+
+def _code_in(code: types.CodeType, name: str) -> types.CodeType:
+    found: list[Any] = [c for c in code.co_consts if getattr(c, "co_name", None) == name]
+    inner: types.CodeType = found[0]
+    return inner

@@ -1,0 +1,100 @@
+"""Whose an exception is that reaches our code: the job's, or our own mistake.
+
+A time limit (a signal handler that raises), Ctrl-C and `PyThreadState_SetAsyncExc` may strike while
+our code runs. Such an exception is the job's and goes on to it; every `except Exception` around our
+code asks here first. CPython lets them in at few instructions only: where a function begins, where
+a loop goes round, and after a call. What the statement itself raised is told from them by where
+the traceback ends. Between such instructions nothing can strike: what must not be torn apart (the
+row that says that a span has ended) is written as stores alone, with `-clock` for the time.
+"""
+
+from __future__ import annotations
+
+from time import monotonic_ns
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType, TracebackType
+    from typing import Any
+
+
+class Clock:
+    """`-clock` is `monotonic_ns()`, by an operator: no call, so nothing can strike there."""
+
+    __slots__ = ()
+    __neg__ = monotonic_ns  # a builtin does not bind: it is called without the instance
+
+
+clock: Any = Clock()
+
+_BARE = (MemoryError, StopIteration, StopAsyncIteration)
+"""What C code raises without an argument, as an asynchronous exception is raised."""
+
+
+def from_outside(error: BaseException) -> bool:
+    """Whether an exception that was caught around our code was let in by the interpreter, and not
+    raised by what our code did. Call it in the `except` clause, and `raise` where it is so."""
+    if not isinstance(error, Exception):
+        return True
+    step = error.__traceback__
+    if step is None:
+        return False
+    while step.tb_next is not None:
+        if _interrupts(step, step.tb_next.tb_frame):
+            return True
+        step = step.tb_next
+    instruction = _instruction(step)
+    if instruction == "RESUME":
+        return True
+    if "CALL" in instruction or "JUMP" in instruction:
+        return _is_bare(error)
+    return False
+
+
+def _instruction(step: TracebackType) -> str:
+    """The name of the instruction at which a frame was left."""
+    if step.tb_lasti < 0:
+        return "RESUME"  # before Python 3.11 a function begins without an instruction
+    from opcode import opname  # needed when something has struck, which is rare
+
+    return opname[step.tb_frame.f_code.co_code[step.tb_lasti]]
+
+
+def _interrupts(step: TracebackType, called: FrameType) -> bool:
+    """Whether a frame is a signal handler's, called while the frame of `step` was running: nobody
+    calls a function where another one begins, and only a handler is given the frame below it."""
+    if _instruction(step) == "RESUME":
+        return True
+    below = step.tb_frame
+    for value in [*called.f_locals.values()]:
+        if value is below or (type(value) is tuple and any(part is below for part in value)):
+            return True
+    code: Any = called.f_code
+    return any(code is other for other in _handlers())
+
+
+def _handlers() -> list[Any]:
+    """The code of the functions that are signal handlers now."""
+    from signal import getsignal, valid_signals
+
+    codes = []
+    for number in valid_signals():
+        handler: Any = getsignal(number)
+        if callable(handler):
+            handler = getattr(handler, "func", handler)  # functools.partial
+            handler = getattr(handler, "__func__", handler)
+            code = getattr(handler, "__code__", None)
+            codes.append(code or getattr(type(handler).__call__, "__code__", None))
+    return [code for code in codes if code is not None]
+
+
+def _is_bare(error: Exception) -> bool:
+    """Whether an exception could have been made from its class alone. An asynchronous one always
+    is; what C code raises of its own says what was wrong."""
+    if type(error) in _BARE:
+        return False
+    made = getattr(type(error).__init__, "__code__", None)
+    if made is None:
+        return not error.args
+    needed = made.co_argcount - len(getattr(type(error).__init__, "__defaults__", None) or ())
+    return needed <= 1

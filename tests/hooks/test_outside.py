@@ -1,0 +1,255 @@
+"""Exceptions that strike while our code runs are the job's: each arrives, once."""
+
+from __future__ import annotations
+
+import ast
+import ctypes
+import functools
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+import rltrace
+from rltrace.trace.outside import from_outside
+from tests.hooks.conftest import RunJob
+
+PY = sys.executable
+PACKAGE = Path(rltrace.__file__).parent
+
+
+class TooLong(Exception):
+    """What a time limit raises."""
+
+
+class Late(TooLong):
+    """One that says something by itself."""
+
+    def __init__(self, said: str = "late") -> None:
+        super().__init__(said)
+
+
+def raises(*_: Any) -> None:
+    raise TooLong("too long")
+
+
+def raises_below(number: int, frame: Any) -> None:
+    raises()
+
+
+def takes_itself_out(number: int, frame: Any) -> None:
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    raise TimeoutError("too long")
+
+
+def forgets_the_frame(number: int, frame: Any) -> None:
+    del frame
+    raise ValueError("too long")
+
+
+class Limit:
+    """A handler that is an object."""
+
+    def __call__(self, number: int, frame: Any) -> None:
+        raise TypeError("too long")
+
+    def method(self, number: int, frame: Any) -> None:
+        raise KeyError("too long")
+
+
+HANDLERS: list[Any] = [
+    raises, raises_below, takes_itself_out, forgets_the_frame, Limit(), Limit().method,
+    functools.partial(lambda _, number, frame: raises(), 1),
+]  # fmt: skip
+
+
+def works() -> Exception | None:
+    """What strikes while it works, as an `except Exception` of ours sees it."""
+    found: dict[int, Any] = {}
+    try:
+        for n in range(10**9):
+            found[n % 5] = [str(n) for n in range(3)]
+            int("3")
+            len(found)
+    except Exception as error:
+        return error
+    return None
+
+
+def struck_by(strike: Callable[[], None]) -> Iterator[Exception]:
+    for _ in range(200):
+        try:
+            strike()
+            error = works()
+        except Exception:  # before the work began, or behind it
+            continue
+        assert error is not None
+        yield error
+
+
+@pytest.fixture
+def alarm() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGALRM)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("handler", HANDLERS)
+def test_what_a_signal_handler_raises_comes_from_outside(alarm: None, handler: Any) -> None:
+    drawn = random.Random(1)
+
+    def strike() -> None:
+        signal.signal(signal.SIGALRM, handler)
+        signal.setitimer(signal.ITIMER_REAL, drawn.uniform(3e-5, 3e-4))
+
+    errors = list(struck_by(strike))
+    assert errors
+    assert [error for error in errors if not from_outside(error)] == []
+
+
+@pytest.mark.parametrize("kind", [TooLong, Late, TimeoutError, ValueError])
+def test_what_another_thread_raises_here_comes_from_outside(kind: type[Exception]) -> None:
+    here = ctypes.c_ulong(threading.get_ident())
+
+    def later() -> None:
+        time.sleep(0.0003)
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(here, ctypes.py_object(kind))
+
+    threads: list[threading.Thread] = []
+
+    def strike() -> None:
+        for thread in threads:
+            thread.join()
+        threads[:] = [threading.Thread(target=later)]
+        threads[0].start()
+
+    errors = list(struck_by(strike))
+    assert errors
+    assert [error for error in errors if not from_outside(error)] == []
+
+
+class Odd:
+    """A value that cannot be asked anything."""
+
+    def __index__(self) -> int:
+        raise ValueError("no number")
+
+    @property
+    def field(self) -> int:
+        raise KeyError("no field")
+
+
+column = memoryview(bytearray(8)).cast("q")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "{}['x']", "column[0] = 'x'", "column[0] = Odd()", "int('x')", "Odd().field", "None.x",
+        "open('/no/such/file')", "next(iter([]))", "(lambda f: f(f))(lambda f: f(f))",
+        "__import__('json').loads('{')", "bytes(1 << 62)", "raises()", "column[1 << 40]",
+    ],
+)  # fmt: skip
+def test_what_a_statement_raises_is_its_own(statement: str) -> None:
+    with pytest.raises(Exception) as raised:  # noqa: PT011 - whatever it is
+        exec(statement, {**globals()})
+    assert not from_outside(raised.value)
+
+
+def test_every_except_clause_of_ours_asks_whose_it_is() -> None:
+    """Where a call or a loop may have been struck: in what runs in a job's processes."""
+    places = [*PACKAGE.glob("hooks/**/*.py"), *PACKAGE.glob("adapters/**/*.py")]
+    places += [PACKAGE / "trace" / f"{name}.py" for name in ("segment", "run_dir", "clock")]
+    found = []
+    for place in places:
+        if "site" in place.parts:  # it runs before any code of the job
+            continue
+        for block in ast.walk(ast.parse(place.read_text())):
+            if isinstance(block, ast.Try) and _can_be_struck(block.body):
+                found += [
+                    f"{place.relative_to(PACKAGE)}:{handler.lineno}"
+                    for handler in block.handlers
+                    if not _passes_on(handler)
+                ]
+    assert sorted(found) == sorted(EXCUSED)
+
+
+EXCUSED: list[str] = []
+
+
+def _can_be_struck(body: list[ast.stmt]) -> bool:
+    inside = [node for statement in body for node in ast.walk(statement)]
+    return any(isinstance(node, (ast.Call, ast.For, ast.While)) for node in inside)
+
+
+def _passes_on(handler: ast.ExceptHandler) -> bool:
+    inside = list(ast.walk(handler))
+    names = {node.id for node in inside if isinstance(node, ast.Name)}
+    return "from_outside" in names or any(isinstance(n, ast.Raise) for n in handler.body)
+
+
+LIMITS = """
+    import os, random, signal, sys, time, rltrace
+    class TooLong(Exception): pass
+    def on_alarm(*_): raise TooLong()
+    signal.signal(signal.SIGALRM, on_alarm)
+    def tool(n): return n + 1
+    def untold(n): return n + 1
+    def verify(way, work_s):
+        end = time.monotonic() + 30
+        n = 0
+        while time.monotonic() < end:
+            if way == "hook":
+                n = tool(n)
+            elif way == "span":
+                with rltrace.span("env", name="tool"):
+                    n += 1
+            else:
+                with rltrace.trajectory(n % 100) as sample:
+                    sample.finish("stop", response_tokens=n)
+                rltrace.reward(n % 100, 1.0)
+                rltrace.use(n % 100, tokens=n)
+            until = time.perf_counter() + work_s
+            while time.perf_counter() < until:
+                pass
+        return "ran to its end"
+    random.seed(int(sys.argv[1]))
+    counts = {"struck": 0, "lost": 0, "twice": 0}
+    files = len(os.listdir("/proc/self/fd"))
+    for round in range(int(sys.argv[2])):
+        way = random.choice(["hook", "span", "rows"])
+        try:
+            signal.setitimer(signal.ITIMER_REAL, random.uniform(0.0005, 0.002))
+            verify(way, random.choice([0, 2e-5]))
+            counts["lost"] += 1
+        except TooLong as error:
+            counts["struck"] += 1
+            counts["twice"] += isinstance(error.__context__, TooLong)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    print(counts, len(os.listdir("/proc/self/fd")) - files < 20)
+"""
+
+
+@pytest.mark.parametrize("rounds", [3, 600], ids=["cold", "warm"])
+def test_a_time_limit_is_never_lost(job: RunJob, rounds: int) -> None:
+    program = dedent(LIMITS)
+    for seed in range(6 if rounds == 3 else 1):
+        done = job(
+            PY, "script.py", str(seed), str(rounds), program=program, hooks=("__main__:tool=env",)
+        )
+        expected = {"struck": rounds, "lost": 0, "twice": 0}
+        assert (done.code, done.out) == (0, f"{expected} True\n"), done.err
+        assert done.problems == []
+        run = rltrace.open_run(done.run_path)
+        whole = run.sql("SELECT count(*) > 0 FROM spans WHERE end_ns >= start_ns").fetchone()
+        assert whole == (True,) or rounds == 3
+        assert [p for p in run.problems if p["what"] != "no-gpu"] == []

@@ -11,6 +11,8 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from rltrace.trace.outside import from_outside
+
 
 class Sampled:
     """The answers of engines, as token ids; of `most` of them the latest."""
@@ -32,7 +34,9 @@ class Sampled:
         for _ in range(len(self._answers) - self._most):
             try:
                 self._answers.pop(next(iter(self._answers)), None)
-            except (RuntimeError, StopIteration):  # another thread is at it: the next call will
+            except (RuntimeError, StopIteration) as error:  # another thread is at it
+                if from_outside(error):
+                    raise
                 return
 
     def hold(self, runs: Iterable[Iterable[int]]) -> bool:

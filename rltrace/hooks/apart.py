@@ -11,6 +11,7 @@ import stat
 import time
 
 from rltrace.trace.clock import node_id
+from rltrace.trace.outside import from_outside
 from rltrace.trace.run_dir import (
     APART_FILE,
     FOLDERS,
@@ -38,7 +39,9 @@ def own_directory(run_dir: str, shipping: str, detached: bool) -> str:
     for folder in (run_dir, _temporary(run_dir)):
         try:
             _make(folder, node, url, detached)
-        except OSError:
+        except OSError as error:
+            if from_outside(error):
+                raise
             continue
         os.environ[RUN_VARIABLE] = folder
         return folder

@@ -110,6 +110,8 @@ def boot() -> None:
     try:
         _boot(run_dir)
     except Exception as error:
+        if from_outside(error):
+            raise
         _say(f"process {os.getpid()} is not traced: {type(error).__name__}: {error}")
 
 
@@ -226,7 +228,9 @@ def _is_over(run_dir: str) -> bool:
     try:
         with open(f"{run_dir}/{RUN_FILE}", encoding="utf-8") as file:
             return '"end_real_ns":null' not in file.read().replace(" ", "")
-    except OSError:
+    except OSError as error:
+        if from_outside(error):
+            raise
         return False  # the recorder will tell
 
 

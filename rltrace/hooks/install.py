@@ -82,6 +82,8 @@ class Installation:
                 hook = Hook(target, stage or "other")
                 split_target(target)
             except ValueError as error:
+                if from_outside(error):
+                    raise
                 problem("hook-failed", target=target, stage=stage, detail=str(error))
                 continue
             self._users[id(hook)] = hook
@@ -98,6 +100,8 @@ class Installation:
         try:
             Observer(hook)  # a stage that is no word is told at once, not at the first call
         except ValueError as error:
+            if from_outside(error):
+                raise
             _failed(hook, str(error))
             return
         if hook.is_for_probes and observing.kind is None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 import sys
 
+from rltrace.trace.outside import from_outside
+
 _START = """
 import sys
 sys.path.append(sys.argv[2])
@@ -23,7 +25,9 @@ def spawn_agent(run_dir: str, lock: str, python: str = "") -> bool:
     it exists. False when another process was faster, or nothing can be written or started."""
     try:
         os.close(os.open(lock, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
-    except OSError:
+    except OSError as error:
+        if from_outside(error):
+            raise
         return False
     if not os.access(python, os.X_OK):
         python = sys.executable
@@ -43,6 +47,8 @@ def spawn_agent(run_dir: str, lock: str, python: str = "") -> bool:
         )
         os.close(null)
         os.waitpid(shell, 0)
-    except (OSError, NotImplementedError):
+    except (OSError, NotImplementedError) as error:
+        if from_outside(error):
+            raise
         return False
     return True

@@ -11,6 +11,8 @@ import os
 import time
 from time import monotonic_ns
 
+from rltrace.trace.outside import from_outside
+
 __all__ = ["boot_id", "monotonic_ns", "node_id", "pair", "time_namespace"]
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -22,7 +24,9 @@ def boot_id() -> str:
     try:
         with open(_BOOT_ID, encoding="utf-8") as file:
             return file.read().strip()
-    except OSError:
+    except OSError as error:
+        if from_outside(error):
+            raise
         return os.uname().nodename
 
 
@@ -30,7 +34,9 @@ def time_namespace() -> int:
     """Inode of this process's time namespace, 0 where the kernel has none (before Linux 5.6)."""
     try:
         return os.stat(_TIME_NAMESPACE).st_ino
-    except OSError:
+    except OSError as error:
+        if from_outside(error):
+            raise
         return 0
 
 

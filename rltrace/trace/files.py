@@ -23,8 +23,8 @@ from rltrace.trace.names import name_of
 from rltrace.trace.own_files import NO_PLAIN_FILE, lines_of, own_files, read_own
 from rltrace.trace.parents import roles_of_parents
 from rltrace.trace.processes import Process, described
-from rltrace.trace.real_times import of_real_times
-from rltrace.trace.schema import TABLES
+from rltrace.trace.real_times import end_what_was_left, of_real_times
+from rltrace.trace.schema import SPANS, TABLES
 from rltrace.trace.segments import read_segments, segments_in
 from rltrace.trace.stated import PROCESS as PROCESS_KINDS
 from rltrace.trace.stated import fitting, problem_of
@@ -304,6 +304,8 @@ class RunFiles:
             else:
                 columns.append(values)
         columns, left_out = of_real_times(TABLES[name], columns)
+        if name == SPANS.name:
+            end_what_was_left(columns)
         if left_out:
             said = f"{left_out:,} rows of no possible time: left out"
             self.problem("impossible-times", f"{name} of {who}", said)

@@ -14,7 +14,7 @@ from time import monotonic_ns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import FrameType, TracebackType
+    from types import CodeType, FrameType, TracebackType
     from typing import Any
 
 
@@ -93,7 +93,7 @@ def _is_bare(error: Exception) -> bool:
     is; what C code raises of its own says what was wrong."""
     if type(error) in _BARE:
         return False
-    made = getattr(type(error).__init__, "__code__", None)
+    made: CodeType | None = getattr(type(error).__init__, "__code__", None)
     if made is None:
         return not error.args
     needed = made.co_argcount - len(getattr(type(error).__init__, "__defaults__", None) or ())

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from rltrace.trace.schema import Table
+from rltrace.trace.schema import SPANS, Table
 from rltrace.trace.stream import Columns
+from rltrace.trace.vocabulary import Stage
 
 EVER_NS = 1 << 62
 """Unix nanoseconds of a moment in 2116: two of them can be subtracted and added."""
@@ -27,3 +28,26 @@ def of_real_times(table: Table, columns: Columns) -> tuple[Columns, int]:
         if odd.any():
             kept[i] = np.where(odd, np.int64(-1), kept[i])
     return kept, left_out
+
+
+def end_what_was_left(columns: Columns) -> None:
+    """Ends spans that a process left without storing so: an exception of the job's may strike just
+    as a `with rltrace.span(...)` is left. Such a span is open while one around it, in its lane, has
+    ended; it was over by the time that the next one in its lane began. Steps are none: one that
+    failed has no end. `columns` are those of spans, of one process."""
+    start, end, stage, lane = (
+        columns[SPANS.index(name)] for name in ("start_ns", "end_ns", "stage", "lane")
+    )
+    is_open = (end < 0) & (stage != Stage.STEP)
+    if not is_open.any():
+        return
+    among = np.flatnonzero(np.isin(lane, np.unique(lane[is_open])))
+    order = among[np.lexsort((-end[among], start[among], lane[among]))]
+    first = np.flatnonzero(np.diff(lane[order], prepend=lane[order[0]] - 1))
+    for begin, stop in zip(first, [*first[1:], len(order)], strict=True):
+        rows = order[begin:stop]
+        until = np.maximum.accumulate(end[rows])  # of the spans before: those around it, if later
+        left = np.flatnonzero(is_open[rows] & (until > start[rows]))
+        following = np.minimum(left + 1, len(rows) - 1)
+        next_start = np.where(left + 1 < len(rows), start[rows[following]], until[left])
+        end[rows[left]] = np.minimum(next_start, until[left])

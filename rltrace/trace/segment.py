@@ -159,10 +159,11 @@ def _store(batch: Batch, slot: int, values: dict[str, float]) -> None:
 def _store_converted(name: str, column: Any, slot: int, value: Any) -> None:
     """A whole number in another type (5.0, a tensor) is stored as the integer that it is."""
     try:
-        if isinstance(column, memoryview):
-            column.nbytes  # noqa: B018
+        column.nbytes  # noqa: B018
     except ValueError:  # released: a forked child completes its parent's row, which is not its own
         return
+    except AttributeError:  # it is written, not mapped
+        pass
     try:
         number = int(value)
         if number == value:
@@ -292,7 +293,7 @@ class TableWriter:
         try:
             os.posix_fallocate(file, start, end - start)  # a hole in a map would be a SIGBUS
         except OSError as error:
-            if error.errno not in _CANNOT_ALLOCATE:
+            if from_outside(error) or error.errno not in _CANNOT_ALLOCATE:
                 raise
             _write_all(file, bytes(marker_bytes), body)
         _write_all(file, b"\xff" * (body_bytes - marker_bytes), body + marker_bytes)

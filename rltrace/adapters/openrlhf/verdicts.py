@@ -10,6 +10,7 @@ from typing import Any
 
 from rltrace.adapters.openrlhf.rollout import current
 from rltrace.hooks.hook import Call
+from rltrace.trace.outside import from_outside
 from rltrace.trace.vocabulary import Outcome
 
 
@@ -86,7 +87,9 @@ def number(value: Any) -> float | None:
         value = value[0]
     try:
         return float(value)
-    except (TypeError, ValueError, RuntimeError):
+    except (TypeError, ValueError, RuntimeError) as error:
+        if from_outside(error):
+            raise
         return None
 
 

@@ -33,12 +33,13 @@ except BaseException as error:
     error.__traceback__ = error.__traceback__.tb_next
     raise
 finally:
-    {back}
+    {shallower}
     if row is not None:
         try:
             row._batch.columns[1][row._slot] = -observer.clock
         except Exception as error:
             observer.unended(error)
+    {back}
 return result
 """
 
@@ -58,11 +59,13 @@ try:
     {delay}
 except BaseException as error:
     error.__traceback__ = error.__traceback__.tb_next
-    {back}
+    {shallower}
     observer.fail(call, error)
+    {back}
     raise
-{back}
+{shallower}
 {end_result}
+{back}
 return result
 """
 
@@ -171,7 +174,6 @@ if observer.depth > observer.room:
 """
 
 _BACK = """
-observer.depth -= 1
 if observer.deep and not observer.depth:
     observer.less_room()
 """
@@ -216,14 +218,15 @@ def replacement_of(function: Any, kind: str, observer: Any, tells: bool = False)
     code = _named(code, names, shape[2])
     cells = {"function": function, "observer": observer}
     globals_ = getattr(function, "__globals__", None)
+    own = isinstance(function, types.FunctionType)
     made = types.FunctionType(
         code,
         {} if globals_ is None else globals_,
         code.co_name,
-        getattr(function, "__defaults__", None) if names else None,
+        function.__defaults__ if own else None,
         tuple(types.CellType(cells[name]) for name in code.co_freevars),
     )
-    if shape[2]:
+    if own:
         made.__kwdefaults__ = function.__kwdefaults__
     return made
 
@@ -293,6 +296,7 @@ def _compile(
         "awaits": how.awaits,
         "delay": "await observer.delay(call)" if kind == "delayed coroutine" else "pass",
         "deeper": _DEEPER.strip() if how.deep else "pass",
+        "shallower": "observer.depth -= 1" if how.deep else "pass",
         "back": _BACK.strip() if how.deep else "pass",
     }
     for what in ("result", "item", "None"):

@@ -19,7 +19,7 @@ from rltrace.hooks.argv import shown
 from rltrace.hooks.codes import codes_of
 from rltrace.hooks.spans import Span, begin, watch_asyncio
 from rltrace.trace import clock, segment
-from rltrace.trace.redacted import redacted_settings
+from rltrace.trace.redacted import redacted_facts
 from rltrace.trace.run_dir import (
     ENDS,
     NAMES,
@@ -165,9 +165,7 @@ class Recorder:
 
     def describe(self, **fields: Any) -> None:
         """Adds facts to the process's file: role, rank, devices, adapter, versions, parameters."""
-        if isinstance(fields.get("settings"), dict):
-            fields["settings"] = redacted_settings(fields["settings"])
-        self._described.update(fields)
+        self._described.update(redacted_facts(fields))
         self._write_process_file()
 
     def problem(self, what: str, say: bool = False, **fields: Any) -> bool:

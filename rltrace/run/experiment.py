@@ -31,6 +31,7 @@ from rltrace.run.change import Change, framework_of, same, stated_settings
 from rltrace.run.location import RUNS_FOLDER, new_run_path, whole_command
 from rltrace.run.reading import open_readable
 from rltrace.trace.errors import CANNOT_TELL, WRONG_USAGE, RltraceError
+from rltrace.trace.redacted import REDACTED
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
@@ -245,9 +246,10 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 def _check_applied(run: Run, change: Change) -> None:
     stated = stated_settings(run)
     for option, value in change.settings.items():
-        if option in stated and not same(None, stated[option], value):
+        told = stated.get(option, REDACTED)  # a run keeps no free texts
+        if told != REDACTED and not same(None, told, value):
             raise RltraceError(
-                f"the job ran with {option} = {stated[option]!r}, not {value!r}: its command does "
+                f"the job ran with {option} = {told!r}, not {value!r}: its command does "
                 "not take the setting",
                 CANNOT_TELL,
             )

@@ -30,8 +30,9 @@ tis mean_filter grouped_mm rate_limited naive dapo grpo ppo gae rloo reinforce r
 remax reinforce_plus_plus reinforce_plus_plus_baseline opo gspo dr_grpo bnpo luspo cispo gpg
 group_norm online dpo distillation server group batch steps epoch best last console wandb
 tensorboard swanlab mlflow adamw adam sgd constant cosine linear sort reverse copy repeat
-expression lookup"""
-WORDS = LAUNCHERS.union(_WORDS.split(), ("", REDACTED))
+expression lookup clip_cov kl_cov geo_mean sapo vespo dppo_tv dppo_kl
+plain truncated aipo"""
+WORDS = LAUNCHERS.union(_WORDS.split(), ("", "online dpo", REDACTED))
 """What settings are set to by a word, as far as it matters to anybody who reads them."""
 
 _LONGEST_NUMBER = 12  # characters: a longer one may be a key
@@ -62,14 +63,24 @@ def redacted(words: Iterable[object], program: int = 0) -> list[str]:
     return found
 
 
-def redacted_settings(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings that a job states, redacted in the same way. What is no plain value is none."""
-    return {
-        name: value if not isinstance(value, str) or is_harmless(value) else REDACTED
-        for name, value in settings.items()
-        if (value is None or isinstance(value, (bool, int, float, str)))
-        and _is_name(name.lstrip("+-"))
-    }
+def redacted_facts(facts: dict[str, Any]) -> dict[str, Any]:
+    """What a process states of itself, with its settings and what it calls its objective redacted
+    in the same way. A setting that is no plain value is none."""
+    found = dict(facts)
+    if isinstance(facts.get("objective"), str):
+        found["objective"] = _redacted_value(facts["objective"])
+    if isinstance(facts.get("settings"), dict):
+        found["settings"] = {
+            name: _redacted_value(value)
+            for name, value in facts["settings"].items()
+            if (value is None or isinstance(value, (bool, int, float, str)))
+            and _is_name(name.lstrip("+-"))
+        }
+    return found
+
+
+def _redacted_value(value: object) -> object:
+    return value if not isinstance(value, str) or is_harmless(value) else REDACTED
 
 
 def redacted_urls(text: str) -> str:
@@ -82,7 +93,9 @@ def redacted_urls(text: str) -> str:
 def is_harmless(value: str) -> bool:
     """Whether a value tells nothing: a number, a word that frameworks know, a path that is there,
     or a short list of such."""
-    if value.lower() in WORDS or _is_number(value) or os.path.exists(value):
+    if value.lower() in WORDS or _is_number(value):
+        return True
+    if value[:1] != "-" and os.path.exists(value):
         return True
     parts = value.strip("[]").split(",")
     return 1 < len(parts) <= _LONGEST_LIST and all(

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from rltrace.analysis import lag_priors
 from rltrace.analysis.command_form import forms, given, with_settings
 from rltrace.analysis.playbook import WRAP_SYNC, frameworks
-from rltrace.trace.redacted import REDACTED, redacted, redacted_settings, redacted_urls
+from rltrace.trace.redacted import REDACTED, redacted, redacted_facts, redacted_urls
 from rltrace.trainer.config import OBJECTIVES, TASKS, TrainerConfig
 from rltrace.trainer.placement import PLACEMENTS
 from tests.faults import drawn
@@ -79,19 +80,23 @@ def _is_place_or_rule(value: object) -> bool:
     )
 
 
-def test_settings_that_a_job_states_are_redacted_alike() -> None:
+def test_what_a_job_states_is_redacted_alike() -> None:
+    def kept(**settings: object) -> object:
+        return redacted_facts({"settings": settings})["settings"]
+
     defaults = vars(TrainerConfig())
-    assert redacted_settings(defaults) == defaults
+    assert kept(**defaults) == defaults
     for name in ("delta", "relay", "learner", *TASKS, *OBJECTIVES, *PLACEMENTS):
-        assert redacted_settings({"a": name}) == {"a": name}
-    told = {
-        "--hub_token": "hf_x",
-        "--lr": 0.1,
-        "--odd": [1],
-        "--0f3a9c17e2": 1,
-        "--here": sys.prefix,
-    }
-    assert redacted_settings(told) == {"--hub_token": R, "--lr": 0.1, "--here": sys.prefix}
+        assert kept(a=name) == {"a": name}
+    told = {"--hub_token": "hf_x", "--lr": 0.1, "--odd": [1], "--0f3a9c17e2": 1, "--at": sys.prefix}
+    assert kept(**told) == {"--hub_token": R, "--lr": 0.1, "--at": sys.prefix}
+    known = [word for entry in lag_priors._table() for word in entry["match"]]
+    for objective in (*known, "online dpo", "my loss"):
+        shown = R if objective == "my loss" else objective
+        assert redacted_facts({"objective": objective, "rank": 1}) == {
+            "objective": shown,
+            "rank": 1,
+        }
 
 
 def test_an_address_lets_nobody_in() -> None:

@@ -18,6 +18,8 @@ from rltrace.trace.errors import WRONG_USAGE, RltraceError
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
 
+_GIVEN = "rltrace.command"
+
 
 class _Wrap(Command):
     """`--probe` takes several words."""
@@ -201,7 +203,16 @@ def import_log(
     say(f"the run is in {done.path}; next: rltrace report {shlex.quote(done.path)}")
 
 
-@command(short_help="Run a job with a change and without: what did it gain?")
+class _Experiment(Command):
+    """Takes a job's command behind `--`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        behind = args.index("--") if "--" in args else len(args)
+        ctx.meta[_GIVEN] = args[behind + 1 :]
+        return super().parse_args(ctx, args[:behind])
+
+
+@click.command(cls=_Experiment, short_help="Run a job with a change and without: what did it gain?")
 @RUN
 @click.option("--fix", "number", type=int, metavar="N", help="The verdict's Nth fix.")
 @click.option(
@@ -243,9 +254,9 @@ def experiment(
 ) -> None:
     """Run a job again with a change and without, in turns: did it gain what was predicted?
 
-    Without --fix and --set it tries the verdict's first fix that has a setting. Exits with 0 where
-    the gain is as predicted (or, without a prediction, there is one), 1 where it is not, 3 where
-    nobody can tell.
+    Without --fix and --set it tries the verdict's first fix that has a setting. A run that was made
+    elsewhere has no whole command: give it behind `--`. Exits with 0 where the gain is as predicted
+    (or, without a prediction, there is one), 1 where it is not, 3 where nobody can tell.
     """
     from rltrace.report import experiment_section, to_json
     from rltrace.run import change as change_
@@ -267,7 +278,8 @@ def experiment(
         found_by = summarize(run).verdict
         change_.refuse_unwell(found_by.alarms)
         change = change_.change_of_fix(found_by.fixes, number)
-    plan = experiment_.plan(run, change, pairs, out, most_pairs, resume=resume)
+    asked = click.get_current_context().meta[_GIVEN]
+    plan = experiment_.plan(run, change, pairs, out, most_pairs, resume=resume, asked=asked)
     warned = (f"the run is not well: {alarm}" for alarm in unwell)
     for line in (
         *warned,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from rltrace.trace.redacted import redacted
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NamedTuple
@@ -66,21 +68,13 @@ _STARTS_A_CHILD = (
 """Code by which Python starts processes of its own."""
 
 
-def without_code(orig_argv: list[str]) -> list[str]:
-    """The words without the code that `-c` runs: a job that learns to program runs what it
-    generated so."""
+def shown(orig_argv: list[str]) -> list[str]:
+    """The words as a run holds them: the program, and no value that may be a secret. Of code that
+    `-c` runs none is left, as a job that learns to program runs what it generated so."""
     kind, place, begin = _place(orig_argv)
-    if kind != "code" or place >= len(orig_argv):
-        return orig_argv
-    word = orig_argv[place]
-    if _is_of_multiprocessing(word[begin:]):
-        return orig_argv
-    return [*orig_argv[:place], word[:begin] + CODE, *orig_argv[place + 1 :]]
-
-
-def _is_of_multiprocessing(code: str) -> bool:
-    for start in _STARTS_A_CHILD:
-        if code.startswith(start):
-            given = code[len(start) :]
-            return given.endswith(")") and not any(c in given[:-1] for c in ";\n()[].")
-    return False
+    words = redacted(orig_argv, place)
+    if kind == "code" and place < len(words):
+        word = orig_argv[place]
+        child = next((start for start in _STARTS_A_CHILD if word[begin:].startswith(start)), "")
+        words[place] = word[:begin] + child + CODE
+    return words

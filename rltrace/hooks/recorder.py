@@ -16,13 +16,13 @@ from _thread import RLock
 from time import monotonic_ns, time_ns
 
 from rltrace.hooks import spans
-from rltrace.hooks.argv import without_code
+from rltrace.hooks.argv import shown
 from rltrace.hooks.codes import codes_of
 from rltrace.hooks.idle import INSIDE
 from rltrace.hooks.spans import Span, begin, watch_asyncio
 from rltrace.trace import clock, segment
 from rltrace.trace.outside import from_outside
-from rltrace.trace.redacted import redacted
+from rltrace.trace.redacted import redacted_facts
 from rltrace.trace.run_dir import (
     ENDS,
     NAMES,
@@ -170,7 +170,7 @@ class Recorder:
 
     def describe(self, **fields: Any) -> None:
         """Adds facts to the process's file: role, rank, devices, adapter, versions, parameters."""
-        self._described.update(fields)
+        self._described.update(redacted_facts(fields))
         self._write_process_file()
 
     def problem(self, what: str, say: bool = False, **fields: Any) -> bool:
@@ -227,14 +227,16 @@ class Recorder:
             if _active is self:
                 stop()
                 to_stderr(f"recording stopped in process {os.getpid()}: {error}; the job goes on")
-                at, why, pid = monotonic_ns(), str(error), str(os.getpid())
+                from rltrace.hooks.telling import describe
+
+                at, why, pid = monotonic_ns(), describe(error), str(os.getpid())
                 told = {"monotonic_ns": at, "detail": why}
                 if not self.problem(RECORDING_STOPPED, target=pid, monotonic_ns=at, detail=why):
                     self.describe(**{RECORDING_STOPPED: told})  # over what its file holds already
             return
-        from rltrace.hooks.telling import describe
+        from rltrace.hooks.telling import describe, kind_of
 
-        self.problem("not-recorded", target=type(error).__name__, detail=describe(error))
+        self.problem("not-recorded", target=kind_of(error), detail=describe(error))
 
     def step_failed(self, step: int, error: object) -> None:
         """An exception cut a step short. One that only ends the program says nothing of the job."""
@@ -316,9 +318,9 @@ _fork_hook_set = False
 
 
 def _command_line() -> list[str]:
-    """That of this process, which those that are forked share: secrets are looked for once."""
+    """That of this process, which those that are forked share: its paths are looked for once."""
     if not _argv:
-        _argv.extend(redacted(without_code(getattr(sys, "orig_argv", []))))
+        _argv.extend(shown(getattr(sys, "orig_argv", [])))
     return _argv
 
 

@@ -1,10 +1,10 @@
 """`rltrace experiment`: runs a job with a change and without, in turns, and says what it gained.
 
-The job is run by its own command (run.json has it), in its own directory, each time under
-`rltrace wrap` into a run of its own. Order: before, after, after, before, ... so that a host that
-gets busier takes from both alike. What is run is said first; what the job writes (checkpoints,
-ledgers) goes to the experiment's directory where the framework's options allow it. One that was
-interrupted goes on with the runs that it has.
+The job is run by its own command (as it was kept here, or is given), in its own directory, each
+time under `rltrace wrap` into a run of its own. Order: before, after, after, before, ... so that a
+host that gets busier takes from both alike. What is run is said first; what the job writes
+(checkpoints, ledgers) goes to the experiment's directory where the framework's options allow it.
+One that was interrupted goes on with the runs that it has.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +28,7 @@ from rltrace.analysis.playbook import WRAP_SYNC
 from rltrace.analysis.trial import CANNOT_TELL as UNCLEAR
 from rltrace.analysis.trial import Pace, Trial, pace, trial
 from rltrace.run.change import Change, framework_of, same, stated_settings
-from rltrace.run.location import RUNS_FOLDER, new_run_path
+from rltrace.run.location import RUNS_FOLDER, new_run_path, whole_command
 from rltrace.run.reading import open_readable
 from rltrace.trace.errors import CANNOT_TELL, WRONG_USAGE, RltraceError
 from rltrace.trace.redacted import REDACTED
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from rltrace.trace.run import Run
 
 BEFORE, AFTER = "before", "after"
+_GIVEN = "`rltrace experiment RUN -- python train.py ...`"
 _PATIENCE_S = 30.0  # for a job that was interrupted to end
 
 Say = Callable[[str], None]
@@ -117,21 +118,23 @@ def plan(
     most_pairs: int | None = None,
     *,
     resume: bool = False,
+    asked: Sequence[str] = (),
 ) -> Plan:
-    """How the job of `run` is run with a change and without. Errors: `RltraceError` where its
-    command is not known or cannot take the settings, or the folder is in use and not resumed."""
+    """How the job of `run` is run with a change and without, by the command that is `asked` for or
+    else its own. Errors: `RltraceError` where that is not known or cannot take the settings, or the
+    folder is in use and not resumed."""
     command = run.meta.get("command")
     if run.meta.get("imported") or not isinstance(command, list) or not command:
         raise RltraceError("the run does not say by which command it was made", CANNOT_TELL)
-    if any(REDACTED in str(word) for word in command):
-        said = (
-            "the run's command was recorded without its secrets, so it cannot be run again: give "
+    whole = asked or whole_command(run.path, run.meta)
+    if whole is None:
+        said = "a run keeps no values of its command that may be secret, and they are not here: "
+        raise RltraceError(
+            f"{said}give the command behind the options, as in {_GIVEN}", WRONG_USAGE
         )
-        said += "them to the job by its environment"
-        raise RltraceError(said, CANNOT_TELL)
     framework = framework_of(run)
     form = form_of(framework)
-    words = tuple(str(word) for word in command)
+    words = tuple(whole)
     stated = stated_settings(run)
     sync = bool((run.meta.get("settings") or {}).get("sync"))
     options = {option: v for option, v in change.settings.items() if option != WRAP_SYNC}
@@ -193,7 +196,7 @@ def _is_there(plan: Plan, pair: int, variant: str) -> bool:
     if not path.exists():
         return False
     meta = rltrace.open_run(path).meta
-    if meta.get("command") != plan.command(pair, variant):
+    if whole_command(path, meta) != plan.command(pair, variant):
         raise RltraceError(f"{path} is a run of another command: name a new directory", WRONG_USAGE)
     if meta.get("exit_code") == 0:
         return True
@@ -243,9 +246,10 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 def _check_applied(run: Run, change: Change) -> None:
     stated = stated_settings(run)
     for option, value in change.settings.items():
-        if option in stated and not same(None, stated[option], value):
+        told = stated.get(option, REDACTED)  # a run keeps no free texts
+        if told != REDACTED and not same(None, told, value):
             raise RltraceError(
-                f"the job ran with {option} = {stated[option]!r}, not {value!r}: its command does "
+                f"the job ran with {option} = {told!r}, not {value!r}: its command does "
                 "not take the setting",
                 CANNOT_TELL,
             )

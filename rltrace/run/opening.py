@@ -16,7 +16,7 @@ from rltrace.hooks.boot import ADAPTERS_VARIABLE, HOOKS_VARIABLE, PYTHON_VARIABL
 from rltrace.hooks.node_agent import spawn_agent
 from rltrace.run.bytecode import compile_traced_modules
 from rltrace.run.calibrate import recording_costs
-from rltrace.run.location import free_path
+from rltrace.run.location import free_path, keep_command
 from rltrace.trace.clock import node_id
 from rltrace.trace.run_dir import CAPTURE_TOKENS, NODES, RUN_VARIABLE, RunExistsError, create_run
 
@@ -37,6 +37,8 @@ def make_run(command: list[str], out: Path | None, **settings: Any) -> Path:
         path = free_path(command, out)
         with suppress(RunExistsError):
             create_run(str(path), command, settings, rltrace.__version__)
+            with suppress(OSError):  # then `rltrace experiment` asks for it
+                keep_command(path, command)
             return path
 
 

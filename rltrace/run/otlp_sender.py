@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from rltrace.report.otlp import Exported, requests
 from rltrace.trace.errors import ANSWER_IS_NO, UNREADABLE, WRONG_USAGE, RltraceError
-from rltrace.trace.redacted import redacted
+from rltrace.trace.redacted import redacted_urls
 from rltrace.trace.run import Run
 from rltrace.trace.texts import parsed
 
@@ -68,7 +68,7 @@ class _Sender:
         path = parts.path.rstrip("/")
         path = path if path.endswith(_PATH) else path + _PATH
         self._url = parts._replace(path=path).geturl()
-        self.url = redacted([self._url])[0]
+        self.url = redacted_urls(self._url)
         self._opener = urllib.request.build_opener(_NoRedirects)
         self.rejected = 0
         self.said = ""
@@ -92,7 +92,7 @@ class _Sender:
                 if error.code not in _LATER or not left:
                     said = error.read(500).decode("utf-8", "replace").strip()
                     if elsewhere := error.headers.get("Location"):
-                        said = f"what is asked for is at {redacted([elsewhere])[0]}"
+                        said = f"what is asked for is at {redacted_urls(elsewhere)}"
                     message = f"{self.url} answered {error.code} {error.reason}: {said}".rstrip(
                         ": "
                     )

@@ -81,9 +81,9 @@ class RunExistsError(FileExistsError):
 
 
 def create_run(path: str, command: list[str], settings: dict[str, Any], version: str) -> None:
-    """Makes the run directory. `version` is rltrace's own; secrets in the command are left out. Of
-    several that want the same directory only one gets it. Errors: `RunExistsError` for the others;
-    OSError (read-only or full disk)."""
+    """Makes the run directory. `version` is rltrace's own; of the command only what is harmless is
+    kept. Of several that want the same directory only one gets it. Errors: `RunExistsError` for the
+    others; OSError (read-only or full disk)."""
     os.makedirs(path, exist_ok=True)
     described = {
         "id": os.path.basename(os.path.abspath(path)),

@@ -14,7 +14,7 @@ import pytest
 
 import rltrace
 from rltrace.hooks import recorder as recording
-from rltrace.hooks.argv import Program, program, without_code
+from rltrace.hooks.argv import Program, program, shown
 from rltrace.hooks.finder import Finder
 from rltrace.hooks.hook import Adapter, Hook
 from rltrace.hooks.install import Installation
@@ -258,14 +258,12 @@ def test_what_a_command_line_runs(words: str, expected: tuple[str, str]) -> None
     assert program(words.split()) == expected
 
 
-def test_the_code_of_a_command_line_is_not_kept() -> None:
-    spawned = (
-        "from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=5, pipe_handle=7)"
-    )
-    kept = [["python", "-c"], ["python", "a.py", "-c", "x"], ["python", "-c", spawned, "--n"]]
-    assert [without_code(words) for words in kept] == kept
-    assert without_code(["python", "-W", "x", "-c", "x", "x"]) == [
-        *("python", "-W", "x", "-c", "[code]", "x"),
-    ]
-    assert without_code(["python", "-Icx=1"]) == ["python", "-Ic[code]"]
-    assert without_code(["python", "-c", f"{spawned}; x"]) == ["python", "-c", "[code]"]
+def test_of_a_process_the_program_is_shown_and_never_its_code() -> None:
+    spawned = "from multiprocessing.spawn import spawn_main; spawn_main("
+    child = ["python", "-c", f"{spawned}tracker_fd=5, pipe_handle=7)", "--n"]
+    assert shown(child) == ["python", "-c", f"{spawned}[code]", "--n"]
+    assert shown(["python", "-c"]) == ["python", "-c"]
+    assert shown(["python", "-W", "x", "-c", "x", "--x"])[3:] == ["-c", "[code]", "--x"]
+    assert shown(["python", "-Icx=1"]) == ["python", "-Ic[code]"]
+    assert shown(["python", "gone/a.py", "-m", "x"]) == ["python", "gone/a.py", "-m", "[redacted]"]
+    assert shown(["python", "-m", "a.b", "x"]) == ["python", "-m", "a.b", "[redacted]"]

@@ -245,7 +245,7 @@ def test_a_collector_sends_a_token_nowhere_else(run: Run) -> None:
     assert asked == []
     assert done.exit_code == 4, done.output
     assert "answered 302 Found: what is asked for is at http://localhost" in done.output
-    assert "token=[redacted]" in done.output
+    assert "/x?[redacted]" in done.output
 
 
 @pytest.mark.parametrize(

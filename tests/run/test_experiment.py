@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,8 +28,11 @@ from rltrace.report.experiment_section import section
 from rltrace.run import experiment
 from rltrace.run.change import Change, change_of_fix, change_of_words, stated_settings
 from rltrace.run.experiment import Plan
+from rltrace.run.location import keep_command, whole_command
+from rltrace.run.opening import make_run
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.redacted import redacted
+from rltrace.trace.run_dir import read_run_json
 from rltrace.trace.vocabulary import Stage
 from rltrace.trainer.config import TrainerConfig
 from tests.analysis.handmade import process, run_of
@@ -330,16 +334,59 @@ def test_a_dry_run_is_told_in_json_too(tmp_path: Path) -> None:
     assert not (tmp_path / "x").exists()
 
 
-def test_a_command_that_was_recorded_without_its_secrets_is_not_run_again(tmp_path: Path) -> None:
+def test_a_command_is_run_whole_where_it_is_kept_and_else_asked_for(tmp_path: Path) -> None:
     path = of_trainer(tmp_path)
     told = json.loads((path / "run.json").read_text())
-    command = redacted([*told["command"], "--api-key", "abc"])
-    (path / "run.json").write_text(json.dumps({**told, "command": command}))
+    whole = [*told["command"], "--api-key", "abc"]
+    (path / "run.json").write_text(json.dumps({**told, "command": redacted(whole)}))
     words = ["experiment", str(path), "--set", "max_lag=1", "--out", str(tmp_path / "x")]
-    done = CliRunner().invoke(main, words)
-    assert (done.exit_code, done.stderr.count("\n")) == (3, 1)
-    assert "recorded without its secrets" in done.stderr
+    dry = [*words, "--dry-run", "--json"]
+
+    def commands(*given: str) -> list[list[str]]:
+        done = CliRunner().invoke(main, [*dry, *given])
+        return [run["command"] for run in json.loads(done.stdout)["runs"][:2]]
+
+    def refused() -> tuple[int, int]:
+        done = CliRunner().invoke(main, words)
+        return done.exit_code, done.stderr.count("\n")
+
+    assert refused() == (2, 1)
+    assert commands("--", *whole) == [whole, [*whole, "--max-lag", "1"]]
+    keep_command(path, whole)
+    assert commands() == [whole, [*whole, "--max-lag", "1"]]
+    kept = path.parent / ".commands" / told["id"]
+    for file, mode in ((kept, 0o644), (kept.parent, 0o755)):  # others could have written it
+        before = file.stat().st_mode
+        file.chmod(mode)
+        assert refused() == (2, 1)
+        file.chmod(before)
+    kept.rename(kept.with_name("elsewhere"))
+    kept.symlink_to("elsewhere")
+    assert refused() == (2, 1)
+    (path / "run.json").write_text(
+        json.dumps({**told, "command": redacted(whole), "start_real_ns": 5})
+    )
+    kept.unlink()
+    kept.with_name("elsewhere").rename(kept)  # of another run by this name
+    assert refused() == (2, 1)
     assert not (tmp_path / "x").exists()
+
+
+def test_commands_go_with_their_runs(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        made = make_run(["python", "--key", name], tmp_path / name)
+        shutil.rmtree(made) if name == "first" else None
+    kept = sorted(path.name for path in (tmp_path / ".commands").glob("[!.]*"))
+    assert kept == ["second"]
+    shutil.rmtree(tmp_path / "second")
+    again = make_run(["python", "--key", "other"], tmp_path / "second")
+    assert whole_command(again, read_run_json(str(again))) == ["python", "--key", "other"]
+    moved = tmp_path / ".commands"
+    moved.rename(tmp_path / "theirs")
+    moved.symlink_to("theirs")  # planted: nothing is written through it
+    third = make_run(["python", "--key", "third"], tmp_path / "third")
+    assert whole_command(third, read_run_json(str(third))) is None
+    assert not (tmp_path / "theirs" / "third").exists()
 
 
 @pytest.mark.parametrize("sync", [True, False])

@@ -37,7 +37,7 @@ def wrap(
 
 
 def runs(cwd: Path) -> list[Path]:
-    return sorted((cwd / "rltrace-runs").glob("*"))
+    return sorted((cwd / "rltrace-runs").glob("[!.]*"))
 
 
 def until(condition: object, seconds: float = PATIENCE_S) -> bool:

@@ -104,8 +104,9 @@ def test_a_folder_that_holds_something_else_gets_the_run_inside(tmp_path: Path) 
     other = tmp_path / "data"
     other.mkdir()
     (other / "mine.txt").write_text("mine")
+    (tmp_path / "train.py").touch()
     done = wrap(PY, "train.py", cwd=tmp_path, options=("--out", "data"))
-    mine, run = sorted(other.iterdir(), key=lambda path: path.is_dir())
+    mine, run = sorted(other.glob("[!.]*"), key=lambda path: path.is_dir())
     assert mine.name == "mine.txt"
     assert run.name.endswith("-train")
     assert (run / "run.json").exists()

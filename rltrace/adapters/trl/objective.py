@@ -10,8 +10,6 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from rltrace.trace.redacted import REDACTED, redacted
-
 _PLAIN = ("grpo", "dapo", "dr_grpo", "bnpo", "luspo")
 """Losses that are GRPO's clipped ratio, normalised in different ways."""
 
@@ -19,14 +17,14 @@ _PLAIN = ("grpo", "dapo", "dr_grpo", "bnpo", "luspo")
 _PAIRS = "online dpo"
 _SUM = "sum_then_normalize"  # before that there was nothing else
 
-_SECRETS = ("token", "password", "secret", "secret_key", "access_key", "api_key")
-"""How the names of arguments end that let somebody in; a subclass may have any of them."""
-
 
 def stated(trainer: Any) -> dict[str, Any]:
     """The facts that the arguments tell; what they do not tell is left out."""
     args = trainer.args
-    facts: dict[str, Any] = {"settings": _settings(args)}
+    given = {name: value for name, value in vars(args).items() if name[0] != "_"}
+    facts: dict[str, Any] = {
+        "settings": {f"--{name}": value for name, value in given.items() if value is not None}
+    }
     if hasattr(trainer, "model_version"):
         facts |= {"placement": "async", "drops_stale": True}
         updates = getattr(args, "weight_sync_steps", None)
@@ -86,16 +84,3 @@ _OF_CLASS = {
     "RLOOTrainer": "ppo",
     "OnlineDPOTrainer": _PAIRS,
 }
-
-
-def _settings(args: Any) -> dict[str, Any]:
-    """The arguments that are plain values, as the command line takes them. What lets somebody in
-    is nobody's business."""
-    return {
-        f"--{name}": value
-        for name, value in vars(args).items()
-        if not name.startswith("_")
-        and not name.endswith(_SECRETS)
-        and isinstance(value, bool | int | float | str)
-        and REDACTED not in redacted([f"{name}={value}"])[0]
-    }

@@ -21,7 +21,7 @@ from rltrace.run.shipping.owner import Owner, everything
 from rltrace.run.shipping.shipper import Shipper
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.reach import AGAIN, ALL_LOOKED, LOOKED, SHIPPED
-from rltrace.trace.redacted import redacted
+from rltrace.trace.redacted import redacted_urls
 from rltrace.trace.run_dir import NODES, RUN_FILE, read_run_json, write_json
 from rltrace.trace.store import Store
 
@@ -114,7 +114,7 @@ class Courier:
                     return
                 patience_s, wait_s = 1.0, 1.0
             except (OSError, RltraceError) as error:
-                self._tell(error=redacted([error])[0][:300])
+                self._tell(error=redacted_urls(str(error))[:300])
                 longest_s = _PATIENCE_AT_END_S if finishing else _PATIENCE_S
                 patience_s = wait_s = min(2 * patience_s, longest_s)
             self._wake.wait(wait_s)

@@ -25,7 +25,7 @@ from rltrace.trace.run_dir import create_run, read_run_json, update_run_json
 from rltrace.trace.store import PACKS, Store
 from tests.clocks import ahead
 from tests.faults.capped import UNTIL_SMALL, segments_bytes
-from tests.faults.counted import CountedJob, said_by_us, until
+from tests.faults.counted import CountedJob, said_by_us, stop, until
 from tests.hooks.conftest import WRAP, clean_environment, wrapped
 from tests.patience import PATIENCE_S
 from tests.run.shipped import interrupted
@@ -99,7 +99,7 @@ def test_a_disk_that_is_full_for_a_while(folder: Path, small_disk: Path) -> None
     agent = job.agent()
     clock = job.run / "clocks" / f"{node_id()}.jsonl"
     until(clock.exists)
-    os.kill(agent, signal.SIGSTOP)  # or it writes one in between
+    stop(agent)  # or it writes one in between
     with clock.open("ab") as file:  # its next line needs a page of its own
         file.write(b"\n" * (-clock.stat().st_size % 4096))
     fill(small_disk / "of the job")
@@ -183,7 +183,7 @@ def test_a_node_with_a_disk_of_its_own_is_kept_small_too(folder: Path) -> None:
 
 def test_an_agent_that_is_stopped_goes_on_shipping(folder: Path) -> None:
     job, process, agent = shipping(folder)
-    os.kill(agent, signal.SIGSTOP)
+    stop(agent)
     before = packs(job)
     job.go()
     until(lambda: job.stored() == [600, 600])

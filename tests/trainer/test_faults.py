@@ -91,7 +91,7 @@ def kill_at_start(roles: Iterable[str]) -> threading.Thread:
     old = {pid for role in KINDS for pid in actors(os.getpid(), role)}  # of the run before
 
     def work() -> None:
-        until = time.monotonic() + 60
+        until = time.monotonic() + PATIENCE_S
         for role in roles:
             new: set[int] = set()
             while not new and time.monotonic() < until:

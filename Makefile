@@ -40,7 +40,7 @@ SYSTEM := .venvs/system-$(shell cat pins/system.* tests/system/install.sh | sha2
 FUZZ_PINS := pins/fuzz.txt
 FUZZ := .venvs/fuzz-$(shell sha256sum < $(FUZZ_PINS) | cut -c1-12)
 
-.PHONY: demo test test-verl test-openrlhf test-trl test-parts test-s3 frameworks test-system test-packaging fuzz lint types check bench bench-scale bench-sync prove gate-study gate-self clean
+.PHONY: demo test test-fresh-boot test-verl test-openrlhf test-trl test-parts test-s3 frameworks test-system test-packaging fuzz lint types check bench bench-scale bench-sync prove gate-study gate-self clean
 
 demo: $(READY)
 	$(BIN)/rltrace wrap -- $(BIN)/python examples/train.py
@@ -53,6 +53,10 @@ WORKERS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n : 4)))
 test: $(READY) $(RAY_DEFAULT)/.ready
 	RAY_DEFAULT_PACKAGES=$(RAY_DEFAULT) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile \
 		--max-worker-restart 0
+
+# The same as on a machine that started a minute ago: nothing may count on having been up for longer.
+test-fresh-boot: $(READY) $(RAY_DEFAULT)/.ready
+	.ci/fresh-boot $(MAKE) test
 
 # Real runs of verl without a GPU, about a quarter of an hour; QUICK=1: one way to run it only.
 test-verl: $(VERL)/.ready

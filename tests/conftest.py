@@ -16,6 +16,7 @@ import pytest
 from rltrace.hooks import recorder as recording
 from rltrace.hooks.capturing import start as start_capturing
 from rltrace.trace.run_dir import create_run
+from tests.patience import PATIENCE_S
 
 Record = Callable[..., subprocess.CompletedProcess[str]]
 MadeOnce = Callable[[str, Callable[[Path], object]], Path]
@@ -113,7 +114,7 @@ def recorded(
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_S,
         check=False,
     )
     if check:

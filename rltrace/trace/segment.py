@@ -198,7 +198,7 @@ class TableWriter:
         self._number = 0
         self._segment = _Segment(f"{self._stem}.0.arrows")
         self._next_rows = FIRST_BATCH_ROWS
-        self._began_ns = 0
+        self._began_ns = -GROW_WITHIN_NS  # a machine may have been up for less
         self._lock = RLock()
         self._growing = False
         self.batch = Batch(0, (), self._places)

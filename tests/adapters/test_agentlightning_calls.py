@@ -1,12 +1,20 @@
-"""Agent Lightning: token ids of a model's calls, under the names that its own adapters look for."""
+"""Agent Lightning: token ids of a model's calls, under the names that its own adapters look for;
+rollouts that its server kept.
+"""
 
 from __future__ import annotations
 
+import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import rltrace
+from rltrace.adapters.agentlightning import rollout_built
 from rltrace.adapters.agentlightning.store import _Calls
+from rltrace.hooks.hook import Call
+from rltrace.hooks.recorder import Recorder
 
 WEAVE = "agentlightning.operation.output"
 PROXY = "llm.hosted_vllm"
@@ -42,3 +50,16 @@ def test_a_call_without_ids_leaves_the_tokens_unknown() -> None:
     calls.add({"gen_ai.completion.0.content": "text"})
     unknown = {"prompt_tokens": -1, "response_tokens": -1}
     assert calls.columns() == {"turns": 2, "token_ids": 0, "logprobs": 0, **unknown}
+
+
+def test_a_rollout_that_began_before_this_machine_started_is_there(recorder: Recorder) -> None:
+    """Its server is another machine; a job that goes on may run on one that has just started."""
+    call = Call(print, (), {}, recorder)
+    told = {"rollout_id": "r", "data_id": "d", "triplets": []}
+    for ago_s in (0, 10**9):
+        ended_s = time.time() - ago_s
+        call.result = SimpleNamespace(running_at=ended_s - 10**9, finished_at=ended_s, **told)
+        rollout_built(call)
+    run = rltrace.open_run(recorder.run_dir)
+    ended = run.sql("SELECT count(*) FROM trajectories WHERE end_ns >= start_ns").fetchall()
+    assert (ended, run.problems) == ([(2,)], [])

@@ -16,6 +16,7 @@ import pytest
 import rltrace
 from rltrace.cli.querying import _interruptible
 from tests.cli.conftest import invoke
+from tests.patience import PATIENCE_S
 
 
 def test_names_that_no_text_can_hold_are_written_out(tmp_path: Path) -> None:
@@ -147,7 +148,7 @@ def test_ctrl_c_ends_a_query_without_a_traceback(run: Path) -> None:
         [sys.executable, "-c", code, "query", sql, run],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.stderr.strip() == "rltrace: interrupted"

@@ -21,6 +21,7 @@ from rltrace.trace.parquet import compact
 from rltrace.trace.run_dir import RUN_VARIABLE, create_run
 from rltrace.trace.schema import SCHEMA_VERSION, TABLES, Column, Table
 from rltrace.trace.vocabulary import word
+from tests.patience import PATIENCE_S
 
 DOCS = Path(__file__).parents[2] / "docs"
 TYPES = {"b": "int8", "i": "int32", "q": "int64", "f": "float32", "d": "float64"}
@@ -138,7 +139,7 @@ def run_code(code: str, folder: Path, **environment: str) -> None:
         env=clean | environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr

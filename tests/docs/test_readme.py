@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import rltrace
+from tests.patience import PATIENCE_S
 
 README = Path(__file__).parents[2] / "README.md"
 API = README.parent / "docs" / "api.md"
@@ -24,7 +25,7 @@ for _ in range(4): one_step()
 
 def wrap(folder: Path, *arguments: str) -> Path:
     command = [sys.executable, "-m", "rltrace.cli", "wrap", "--out", "run", *arguments]
-    subprocess.run(command, cwd=folder, check=True, timeout=120, capture_output=True)
+    subprocess.run(command, cwd=folder, check=True, timeout=PATIENCE_S, capture_output=True)
     return folder / "run"
 
 
@@ -58,4 +59,4 @@ def test_the_commands_of_the_readme_exist() -> None:
     text = README.read_text("utf-8")
     for name in set(re.findall(r"^    rltrace (\w+)", text, re.M)):
         command = [sys.executable, "-m", "rltrace.cli", name, "--help"]
-        subprocess.run(command, check=True, capture_output=True, timeout=60)
+        subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE_S)

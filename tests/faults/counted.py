@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import struct
 import subprocess
 import sys
@@ -133,6 +135,17 @@ def until(condition: Callable[[], object], seconds: float = PATIENCE_S) -> None:
     while not condition():
         assert time.monotonic() < end, "it never came"
         time.sleep(0.01)
+
+
+def stop(pid: int) -> None:
+    """Stops a process, all of its threads: a signal that was sent is not one that has arrived."""
+    os.kill(pid, signal.SIGSTOP)
+    threads = Path(f"/proc/{pid}/task")
+    until(
+        lambda: all(
+            path.read_text().rpartition(")")[2].split()[0] == "T" for path in threads.glob("*/stat")
+        )
+    )
 
 
 def said_by_us(errors: str) -> list[str]:

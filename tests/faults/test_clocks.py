@@ -1,16 +1,25 @@
-"""The time of day is set while a job runs: what it took is what the monotonic clock says."""
+"""The time of day is set while a job runs, or its machine has only just started: what it took is
+what the monotonic clock says, wherever that began."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import shutil
 import struct
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import rltrace
+from rltrace.analysis.live.state import LiveState
 from rltrace.analysis.summary import summarize
 from rltrace.trace.duration import lasted_s
+from rltrace.trace.parquet import compact
+from rltrace.trace.schema import EVENT_TABLES
 from tests.faults.counted import CountedJob, said_by_us, until
 from tests.patience import PATIENCE_S
 
@@ -47,3 +56,62 @@ def test_a_clock_that_is_set_moves_no_row(
     assert lasted is not None
     assert 0 < lasted < whole_s
     assert summarize(run, predict=False).health.alarms == ()
+
+
+UP_FOR = """
+import sys, time
+up_ns, passed_ns = int(sys.argv[2]), 0
+def monotonic_ns():
+    global passed_ns
+    passed_ns += 10**6
+    return up_ns + passed_ns
+time.monotonic_ns, time.time_ns = monotonic_ns, lambda: 1_790_000_000 * 10**9 + passed_ns
+
+import rltrace
+from rltrace.hooks import recorder
+from rltrace.trace.run_dir import create_run, update_run_json
+create_run(sys.argv[1], ["job"], {}, "0")
+recorder.start(sys.argv[1])
+for n in range(40):
+    with rltrace.step(n):
+        with rltrace.span("rollout", version=n):
+            for i in range(3):
+                with rltrace.trajectory(f"{n}-{i}", group=n) as sample:
+                    sample.first_token()
+                    sample.finish(response_tokens=7 + i)
+        for i in range(3):
+            rltrace.reward(f"{n}-{i}", float(i % 2))
+            rltrace.use(f"{n}-{i}", step=n, version=n, tokens=7 + i)
+        with rltrace.span("train", tokens=24):
+            rltrace.counter("loss", 1 / (n + 1))
+        with rltrace.weight_update(n + 1, bytes=1000):
+            pass
+update_run_json(sys.argv[1], end_real_ns=time.time_ns(), exit_code=0)
+"""
+
+
+def test_no_figure_hangs_on_how_long_a_machine_has_been_up(run_path: Path) -> None:
+    """Not a byte either: this clock reads the same each time, but for where it began."""
+
+    def figures() -> list[Any]:
+        run = rltrace.open_run(run_path)
+        # The number of a thread is another one in each process.
+        queries = [
+            f"SELECT * {'EXCLUDE lane' * (table == 'spans')} FROM raw_{table} ORDER BY ALL"
+            for table in EVENT_TABLES
+        ]
+        rows = [run.sql(query) for query in queries]
+        told = dataclasses.replace(summarize(run), own_cost=None)  # it names processes
+        return [[each.fetchall() for each in rows], run.problems, told]
+
+    def found(up_ns: int) -> str:
+        shutil.rmtree(run_path)
+        subprocess.run([sys.executable, "-c", UP_FOR, run_path, str(up_ns)], check=True)
+        files = run_path.glob("*/*.arrows")
+        sizes = sorted((file.parent.name, file.stat().st_size) for file in files)
+        window, rows = LiveState(run_path, last=100).snapshot().window, figures()
+        compact(rltrace.open_run(run_path))
+        assert all(rows[0])
+        return repr([sizes, window, rows, figures()])  # as NaN is not itself
+
+    assert found(0) == found(90 * DAY_S * 10**9)

@@ -16,10 +16,10 @@ import rltrace
 from rltrace.trace.clock import node_id
 from rltrace.trace.fetched import CACHE_VARIABLE, fetch
 from rltrace.trace.run_dir import read_run_json
+from tests.clocks import ahead
 from tests.faults.counted import until
 from tests.hooks.conftest import WRAP, clean_environment
 from tests.run.shipped import UNTIL_SHIPPED, interrupted
-from tests.run.test_agent import can_unshare
 
 NODES, ROWS = 8, 400
 
@@ -78,7 +78,7 @@ def test_eight_nodes_of_which_one_dies(tmp_path: Path, monkeypatch: pytest.Monke
     store.mkdir()
     (tmp_path / "here.py").write_text(HERE)
     (tmp_path / "there.py").write_text(UNTIL_SHIPPED + THERE)
-    has_clocks = can_unshare()
+    has_clocks = bool(ahead())
     numbers = map(str, (NODES, ROWS, int(has_clocks)))
     words = ("--ship", f"file://{store}", "--out", "run", "--", sys.executable, "here.py")
     waits = "not yet; waiting for"

@@ -19,7 +19,7 @@ code = '''
 import os, time, rltrace
 with rltrace.span("rollout", "generate"):
     print(os.getpid(), flush=True)
-    time.sleep(60)
+    time.sleep(600)
 '''
 worker = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
 worker.stdout.readline()
@@ -33,7 +33,7 @@ import rltrace
 def work(said):
     with rltrace.span("rollout", "generate"):
         said.send(1)
-        time.sleep(60)
+        time.sleep(600)
 if __name__ == "__main__":
     context = multiprocessing.get_context("{kind}")
     here, there = context.Pipe()
@@ -53,7 +53,7 @@ begun = threading.Event()
 def work():
     with rltrace.span("rollout", "generate"):
         begun.set()
-        time.sleep(60)
+        time.sleep(600)
 threading.Thread(target=work, daemon=True).start()
 begun.wait()
 '''

@@ -12,7 +12,7 @@ import pytest
 import rltrace
 from rltrace.trace.run_dir import read_run_json
 from tests.conftest import Record
-from tests.faults.counted import CountedJob, said_by_us, until
+from tests.faults.counted import CountedJob, said_by_us, stop, until
 from tests.patience import PATIENCE_S
 
 
@@ -55,7 +55,7 @@ def test_a_job_that_is_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
     assert set(workers) < set(processes)
     job.go()
     for pid in processes:
-        os.kill(pid, signal.SIGSTOP)
+        stop(pid)
     before = job.stored()
     assert max(before) < 3000
     time.sleep(1.5)

@@ -23,12 +23,13 @@ from rltrace.trace.clock import node_id
 from rltrace.trace.fetched import CACHE_VARIABLE, fetch
 from rltrace.trace.run_dir import create_run, read_run_json, update_run_json
 from rltrace.trace.store import PACKS, Store
+from tests.clocks import ahead
 from tests.faults.capped import UNTIL_SMALL, segments_bytes
-from tests.faults.counted import CountedJob, said_by_us, until
+from tests.faults.counted import CountedJob, said_by_us, stop, until
 from tests.hooks.conftest import WRAP, clean_environment, wrapped
 from tests.patience import PATIENCE_S
 from tests.run.shipped import interrupted
-from tests.run.test_agent import alive, can_unshare
+from tests.run.test_agent import alive
 
 RLTRACE = [*WRAP[:-1]]
 
@@ -98,7 +99,7 @@ def test_a_disk_that_is_full_for_a_while(folder: Path, small_disk: Path) -> None
     agent = job.agent()
     clock = job.run / "clocks" / f"{node_id()}.jsonl"
     until(clock.exists)
-    os.kill(agent, signal.SIGSTOP)  # or it writes one in between
+    stop(agent)  # or it writes one in between
     with clock.open("ab") as file:  # its next line needs a page of its own
         file.write(b"\n" * (-clock.stat().st_size % 4096))
     fill(small_disk / "of the job")
@@ -182,7 +183,7 @@ def test_a_node_with_a_disk_of_its_own_is_kept_small_too(folder: Path) -> None:
 
 def test_an_agent_that_is_stopped_goes_on_shipping(folder: Path) -> None:
     job, process, agent = shipping(folder)
-    os.kill(agent, signal.SIGSTOP)
+    stop(agent)
     before = packs(job)
     job.go()
     until(lambda: job.stored() == [600, 600])
@@ -269,7 +270,7 @@ def test_a_node_whose_clock_is_set_in_the_midst(folder: Path, shim: Path) -> Non
     moved.write_bytes(struct.pack("q", 0))
     (folder / "here.py").write_text(HERE)
     (folder / "there.py").write_text(THERE)
-    clock = ["unshare", "--time", "--monotonic", "86400", "--fork"] if can_unshare() else []
+    clock = ahead()
     there = [*clock, sys.executable, "there.py", str(moved), f"{folder}/store"]
     done = subprocess.run(
         [*WRAP, "--ship", f"file://{folder}/store", "--out", "run", "--", sys.executable,

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.hooks.conftest import clean_environment, untraced
@@ -63,7 +63,8 @@ def started_cluster(*options: str, **environment: str) -> Iterator[dict[str, str
         except subprocess.TimeoutExpired:
             head.kill()
         for pid in _session(head.pid):
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # some end by themselves, meanwhile
+                os.kill(pid, signal.SIGKILL)
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -12,6 +12,7 @@ from rltrace.analysis.summary import summarize
 from rltrace.hooks.identity import identify
 from rltrace.hooks.recorder import MOST_PROBLEMS
 from tests.conftest import Record
+from tests.patience import PATIENCE_S
 
 
 def rows(run_path: Path, query: str) -> list[tuple]:
@@ -420,7 +421,7 @@ print(path)
     stages = run.sql("SELECT stage FROM spans ORDER BY 1").fetchall()
     assert stages == [("reward",), ("step",), ("train",)]
     assert run.meta["exit_code"] == 0
-    give_up = time.monotonic() + 60  # the agent is another process, and may come up late
+    give_up = time.monotonic() + PATIENCE_S  # the agent is another process, and may come up late
     while "agent" not in {process.role for process in run.processes}:
         assert time.monotonic() < give_up
         time.sleep(0.1)

@@ -18,6 +18,7 @@ NODES, STEPS, KILLED_AFTER = 8, 4, 2
 
 JOB = dedent("""
     import json, os, signal, sys, time
+    from contextlib import suppress
     from pathlib import Path
     import ray, rltrace
     from ray.cluster_utils import Cluster
@@ -63,7 +64,8 @@ JOB = dedent("""
                 time.sleep(0.1)
             raylet = nodes[-1].all_processes["raylet"][0].process.pid
             for pid in [raylet, *below(raylet)]:
-                os.kill(pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):  # workers follow their raylet by themselves
+                    os.kill(pid, signal.SIGKILL)
             cluster.worker_nodes.remove(nodes[-1])  # or its end is waited for
             try:
                 ray.get(lost)

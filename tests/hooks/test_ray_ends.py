@@ -36,12 +36,15 @@ JOB = dedent("""
         log_to_driver=False,
     )
 
+    here = os.getcwd()
+
     @ray.remote(num_cpus=0)
     class Rollout:
         def pid(self):
             return os.getpid()
         def generate(self, how):
             with rltrace.span("rollout", "generate"):
+                open(f"{here}/{how}", "w").close()
                 if how == "dies":
                     os.kill(os.getpid(), 9)
                 if how != "goes on":
@@ -61,7 +64,8 @@ JOB = dedent("""
         pids[how] = ray.get(actor.pid.remote())
         if how == "asked":
             waited = actor.generate.remote(how)
-            time.sleep(0.5)
+            while not os.path.exists(how):
+                time.sleep(0.05)
             ray.kill(actor)
             try:
                 ray.get(waited)

@@ -23,12 +23,12 @@ from rltrace.run.exchange import Server, measure, own_addresses
 from rltrace.run.memory import COUNTER, MemoryFloor
 from rltrace.trace.clock import node_id
 from rltrace.trace.run_dir import publishes_file
+from tests.clocks import A_DAY_S, ahead
 from tests.hooks.conftest import WRAP, clean_environment, untraced, wrapped
 from tests.patience import PATIENCE_S
 from tests.run.test_wrap import until
 
 PY = sys.executable
-A_DAY_NS = 86_400 * 10**9
 
 
 def start_wrap(run: Path, code: str, **env: str) -> subprocess.Popen[bytes]:
@@ -343,8 +343,7 @@ def test_several_nodes_may_ask_at_once() -> None:
 HERE = """
 import subprocess, sys, rltrace
 with rltrace.span("rollout"):
-    command = ["unshare", "--time", "--monotonic", "86400", "--fork", sys.executable]
-    subprocess.run([*command, sys.argv[1]], check=True)
+    subprocess.run([*sys.argv[2:], sys.executable, sys.argv[1]], check=True)
 """
 
 THERE = """
@@ -360,24 +359,16 @@ while not any('"exchange"' in file.read_text() for file in run.glob("clocks/*.js
 """
 
 
-def can_unshare() -> bool:
-    command = ["unshare", "--time", "--monotonic", "86400", "--fork", "true"]
-    try:
-        return subprocess.run(command, capture_output=True, check=False).returncode == 0
-    except FileNotFoundError:
-        return False
-
-
 def test_two_clocks_a_day_apart_are_aligned_within_the_bound(tmp_path: Path) -> None:
     """A second node: the same machine, with a monotonic clock that is a day ahead."""
-    if not can_unshare():
+    clock = ahead()
+    if not clock:
         pytest.skip("making a time namespace (`unshare --time`) is not permitted here")
     run = tmp_path / "run"
     (tmp_path / "here.py").write_text(HERE)
     (tmp_path / "there.py").write_text(THERE)
-    done = wrapped(
-        tmp_path, "--out", str(run), "--", PY, "here.py", "there.py", timeout_s=PATIENCE_S
-    )
+    command = (PY, "here.py", "there.py", *clock)
+    done = wrapped(tmp_path, "--out", str(run), "--", *command, timeout_s=PATIENCE_S)
     assert done.returncode == 0, done.stderr
     here = node_id()
     (there,) = [p.stem for p in (run / "nodes").glob("*.json") if p.stem != here]
@@ -385,7 +376,7 @@ def test_two_clocks_a_day_apart_are_aligned_within_the_bound(tmp_path: Path) -> 
     exchanges = [line for line in clock_lines(run, there) if line["kind"] == "exchange"]
     assert len(exchanges) >= 2  # at the start and at the end
     for exchange in exchanges:
-        assert abs(exchange["offset_ns"] + A_DAY_NS) <= exchange["rtt_ns"] / 2
+        assert abs(exchange["offset_ns"] + A_DAY_S * 10**9) <= exchange["rtt_ns"] / 2
         assert exchange["peer"] == here
     before, after = map(int, done.stdout.split())
     opened = rltrace.open_run(run)

@@ -7,6 +7,7 @@ import sys
 import time
 
 from rltrace.run.host import NO_DEVICE, read_host
+from tests.patience import PATIENCE_S
 
 
 def test_threads_that_have_work_are_runnable() -> None:
@@ -14,7 +15,7 @@ def test_threads_that_have_work_are_runnable() -> None:
     spin = [sys.executable, "-c", "while True: pass"]
     spinning = [subprocess.Popen(spin) for _ in range(3)]
     try:
-        end = time.monotonic() + 60
+        end = time.monotonic() + PATIENCE_S
         while (seen := _runnable()) < len(spinning):
             assert time.monotonic() < end, f"{seen} of {len(spinning)}"
             time.sleep(0.05)

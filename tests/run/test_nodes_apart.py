@@ -20,10 +20,11 @@ import pytest
 import rltrace
 from rltrace.trace.clock import node_id
 from rltrace.trace.fetched import CACHE_VARIABLE
+from tests.clocks import A_DAY_S, ahead
 from tests.hooks.conftest import WRAP, clean_environment, wrapped
 from tests.patience import PATIENCE_S
 from tests.run.shipped import UNTIL_SHIPPED, interrupted
-from tests.run.test_agent import A_DAY_NS, alive, can_unshare
+from tests.run.test_agent import alive
 from tests.run.test_wrap import until
 
 PY = sys.executable
@@ -88,7 +89,7 @@ def url_of(folder: Path) -> str:
 
 
 def test_two_nodes_of_a_run_are_read_as_one_by_its_url(folder: Path) -> None:
-    clock = ["unshare", "--time", "--monotonic", "86400", "--fork"] if can_unshare() else []
+    clock = ahead()
     there = (f"{folder}/own/run", *clock, PY, "there.py", "two")
     done = wrapped(folder, *shipping(folder), PY, "here.py", *there, timeout_s=PATIENCE_S)
     assert done.returncode == 0, done.stderr
@@ -120,7 +121,7 @@ def test_two_nodes_of_a_run_are_read_as_one_by_its_url(folder: Path) -> None:
         lines = [json.loads(line) for line in clocks.read_text().splitlines()]
         exchanges = [line for line in lines if line["kind"] == "exchange"]
         assert exchanges  # the run is over before it is time for another
-        assert all(abs(e["offset_ns"] + A_DAY_NS) <= e["rtt_ns"] / 2 for e in exchanges)
+        assert all(abs(e["offset_ns"] + A_DAY_S * 10**9) <= e["rtt_ns"] / 2 for e in exchanges)
 
     listed = json.loads(asked(folder, "ls", f"file://{folder}/store", "--json").stdout)
     assert [(entry["path"], entry["exit_code"]) for entry in listed] == [(url, 0)]

@@ -25,6 +25,7 @@ from rltrace.trace.reach import ALL_LOOKED, LOOKED, SHIPPED
 from rltrace.trace.run_dir import NODES, RUN_FILE, read_run_json, update_run_json, write_json
 from rltrace.trace.store import Store
 from rltrace.trace.vocabulary import Stage
+from tests.clocks import UP_FOR_DAYS, up_for_days
 from tests.run.shipped import opened, recorded, shipper, spans
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -50,19 +51,17 @@ def steps(recorder: Recorder, since_ns: int, number: int, open_one: bool = True)
         store_span(recorder, "train", Stage.TRAIN, start_ns, end_ns)
 
 
-def node_says(store: Store, node: str = "", **said: object) -> None:
+def node_says(store: Store, node: str, **said: object) -> None:
     """Puts what an agent says of its node there."""
-    told = {"node": node or node_id(), "host": "here", "directory": "/runs/run", **said}
-    store.put(f"{NODES}/{node or 'node'}.json", json.dumps(told).encode())
+    told = {"node": node, "host": "here", "directory": "/runs/run", **said}
+    store.put(f"{NODES}/{node}.json", json.dumps(told).encode())
 
 
-def long_ago(run: Path, ago_s: int) -> int:
-    """Makes a run begin so long ago; when that was, by the monotonic clock."""
-    told = read_run_json(str(run))
-    began_ns = int(told["start_monotonic_ns"]) - ago_s * SECOND
-    real_ns = int(told["start_real_ns"]) - ago_s * SECOND
-    update_run_json(str(run), start_monotonic_ns=began_ns, start_real_ns=real_ns)
-    return began_ns
+def long_ago(run: Path, recorder: Recorder, ago_s: int) -> int:
+    """Has a run begin so long ago, on `UP_FOR_DAYS`; when that was, by the clock of that node."""
+    real_ns = int(read_run_json(str(run))["start_real_ns"]) - ago_s * SECOND
+    update_run_json(str(run), node=UP_FOR_DAYS, start_real_ns=real_ns)
+    return up_for_days(recorder) - ago_s * SECOND
 
 
 def summary_of(run: Path) -> Summary:
@@ -76,12 +75,13 @@ def kinds(found: Summary) -> list[str]:
 def test_what_is_not_shipped_yet_makes_nobody_late(tmp_path: Path, url: str) -> None:
     run = tmp_path / "run"
     recorder = recorded(run)
-    began_ns = long_ago(run, 100)
+    began_ns = long_ago(run, recorder, 100)
     steps(recorder, began_ns, 8)
     store = opened(run, url)
     shipper(run, url).ship(store)
+    said = {"shipped": False, "again_s": 60.0}
     looked_ns = began_ns + int(8.5 * SECOND)
-    node_says(store, shipped=False, looked_ns=looked_ns, all_looked_ns=looked_ns, again_s=60.0)
+    node_says(store, UP_FOR_DAYS, looked_ns=looked_ns, all_looked_ns=looked_ns, **said)
     found = summary_of(fetch(url))
     assert kinds(found) == []
     assert found.steps.in_progress == ((8, pytest.approx(0.5)),)
@@ -92,7 +92,7 @@ def test_what_is_not_shipped_yet_makes_nobody_late(tmp_path: Path, url: str) -> 
 
     # What has been looked at all the while and did not end is late.
     looked_ns = began_ns + 60 * SECOND
-    node_says(store, shipped=False, looked_ns=looked_ns, all_looked_ns=looked_ns, again_s=60.0)
+    node_says(store, UP_FOR_DAYS, looked_ns=looked_ns, all_looked_ns=looked_ns, **said)
     found = summary_of(fetch(url))
     assert kinds(found) == ["hang"]
     assert found.steps.in_progress == ((8, pytest.approx(52)),)
@@ -101,7 +101,7 @@ def test_what_is_not_shipped_yet_makes_nobody_late(tmp_path: Path, url: str) -> 
 def test_a_node_that_ships_later_than_another_has_lost_no_process(tmp_path: Path, url: str) -> None:
     run = tmp_path / "run"
     learner = recorded(run)
-    began_ns = long_ago(run, 100)
+    began_ns = long_ago(run, learner, 100)
     steps(learner, began_ns, 60)
     rollout = Recorder(str(run), role="rollout")
     rollout.describe(node="far-1")
@@ -109,28 +109,30 @@ def test_a_node_that_ships_later_than_another_has_lost_no_process(tmp_path: Path
     store = opened(run, url)
     shipper(run, url).ship(store)
     near_ns, far_ns = began_ns + 60 * SECOND, began_ns + 2 * SECOND
-    node_says(store, shipped=False, looked_ns=near_ns, all_looked_ns=near_ns, again_s=60.0)
+    said = {"shipped": False, "again_s": 1.0}
+    node_says(store, UP_FOR_DAYS, looked_ns=near_ns, all_looked_ns=near_ns, **said)
     pair = {"kind": "pair", "monotonic_ns": began_ns, "real_ns": 0, "bracket_ns": 1}
-    exchange = {"kind": "exchange", "peer": node_id(), "at_ns": began_ns}
+    exchange = {"kind": "exchange", "peer": UP_FOR_DAYS, "at_ns": began_ns}
     exchange |= {"offset_ns": 0, "rtt_ns": 2}
     here = fetch(url)
     lines = "".join(json.dumps(line) + "\n" for line in (pair, exchange))
     (here / "clocks" / "far-1.jsonl").write_text(lines)
-    node_says(store, "far-1", shipped=False, looked_ns=far_ns, all_looked_ns=far_ns, again_s=1.0)
+    node_says(store, "far-1", looked_ns=far_ns, all_looked_ns=far_ns, **said)
     assert kinds(summary_of(fetch(url))) == []
-    node_says(store, "far-1", shipped=False, looked_ns=near_ns, all_looked_ns=near_ns, again_s=1.0)
+    node_says(store, "far-1", looked_ns=near_ns, all_looked_ns=near_ns, **said)
     assert kinds(summary_of(fetch(url))) == ["lost process"]
 
 
 def test_a_node_of_which_nothing_comes_any_more_is_told(tmp_path: Path, url: str) -> None:
     run = tmp_path / "run"
     recorder = recorded(run)
-    began_ns = long_ago(run, 1000)
+    began_ns = long_ago(run, recorder, 1000)
     steps(recorder, began_ns, 8)
     store = opened(run, url)
     shipper(run, url).ship(store)
     looked_ns = began_ns + 9 * SECOND
-    node_says(store, shipped=False, looked_ns=looked_ns, all_looked_ns=looked_ns, again_s=5.0)
+    told = {"shipped": False, "looked_ns": looked_ns, "all_looked_ns": looked_ns, "again_s": 5.0}
+    node_says(store, UP_FOR_DAYS, **told)
     said = list(warnings(summary_of(fetch(url))))
     assert any(line.startswith("nothing has come from here since ") for line in said)
 
@@ -154,14 +156,14 @@ def ending(run: Path, url: str) -> Callable[[], None]:
     spans(recorder, 10)
     store, ships = opened(run, url), shipper(run, url)
     ships.ship(store)
-    node_says(store, shipped=False, looked_ns=monotonic_ns())
+    node_says(store, node_id(), shipped=False, looked_ns=monotonic_ns())
     spans(recorder, 5)
     update_run_json(str(run), end_real_ns=time.time_ns(), exit_code=0)
     store.put(RUN_FILE, (run / RUN_FILE).read_bytes())
 
     def ship() -> None:
         ships.ship(store)
-        node_says(store, shipped=True)
+        node_says(store, node_id(), shipped=True)
 
     return ship
 
@@ -209,7 +211,7 @@ def test_a_courier_says_until_when_all_is_there(tmp_path: Path) -> None:
 def test_a_run_that_goes_on_is_told_as_of_when_it_was_opened(tmp_path: Path) -> None:
     path = tmp_path / "run"
     recorder = recorded(path)
-    began_ns = long_ago(path, 10)
+    began_ns = monotonic_ns() - 10 * SECOND
     steps(recorder, began_ns, 8)
     rollout = Recorder(str(path), role="rollout")
     store_span(rollout, "generate", Stage.ROLLOUT, began_ns + 7 * SECOND, -1)

@@ -26,6 +26,7 @@ from rltrace.trace.run_dir import update_run_json
 from rltrace.trace.store import PACKS, Store, check_url
 from tests.cli.conftest import invoke
 from tests.hooks.conftest import clean_environment
+from tests.patience import PATIENCE_S
 from tests.run.shipped import contents, opened, packs, recorded, shipper, spans
 from tests.trace.test_run import old_copy
 
@@ -90,7 +91,7 @@ def test_of_a_run_of_somebody_else_s_only_its_own_files_are_shipped(tmp_path: Pa
     for name in ("nodes/x.json", "shipping/x.pages", "process/y.json", "fetched.json"):
         os.mkfifo(run / name)
     words = [sys.executable, "-m", "rltrace", "ship", str(run), f"file://{tmp_path}/there"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr
     shipped = [unpack(path.read_bytes()) for path in tmp_path.glob("there/*/packs/*")]
     assert shipped
@@ -98,7 +99,7 @@ def test_of_a_run_of_somebody_else_s_only_its_own_files_are_shipped(tmp_path: Pa
 
     (run / "shipping").rename(tmp_path / "elsewhere")
     (run / "shipping").symlink_to(tmp_path / "elsewhere")
-    done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert "it is a link" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 

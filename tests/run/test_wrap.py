@@ -306,7 +306,11 @@ def test_few_descriptors(tmp_path: Path, descriptors: int) -> None:
 
 
 def test_a_wrap_that_is_killed_leaves_the_job_alone(tmp_path: Path) -> None:
-    code = "import time; print('ready', flush=True); time.sleep(1.5); open('finished', 'w')"
+    code = (
+        "import os, time; print('ready', flush=True)\n"
+        "while not os.path.exists('go'): time.sleep(0.05)\n"
+        "open('finished', 'w')"
+    )
     process = subprocess.Popen(
         [*WRAP, "--", PY, "-c", code],
         cwd=tmp_path,
@@ -317,6 +321,7 @@ def test_a_wrap_that_is_killed_leaves_the_job_alone(tmp_path: Path) -> None:
     process.stdout.readline()
     process.kill()
     assert process.wait() == -9
+    (tmp_path / "go").touch()
     assert until((tmp_path / "finished").exists)
     (run,) = runs(tmp_path)
     ended = until(lambda: json.loads((run / "run.json").read_text())["end_real_ns"] is not None)

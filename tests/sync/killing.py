@@ -171,7 +171,7 @@ def leases(where: str, count: int) -> dict[str, int]:
             def hold(into: int = into) -> None:
                 views = Subscriber.connect(where, threads=1).lease()
                 os.write(into, b"held")
-                time.sleep(60)
+                time.sleep(600)
                 views.release()
 
             pid = forked(hold)

@@ -19,6 +19,7 @@ from rltrace.sync.arena import Arena
 from rltrace.sync.control import CONTROL, Control
 from rltrace.sync.place import folder_of, shared_memory
 from rltrace.trace.errors import RltraceError
+from tests.patience import PATIENCE_S
 
 WEIGHTS = {"w": np.arange(300_000, dtype=np.float32), "odd": np.arange(5, dtype=np.uint8)}
 LAYOUT = layout_of(WEIGHTS)
@@ -240,7 +241,7 @@ os.wait()
 print(publisher.publish(weights).counter)
 """
     command = [sys.executable, "-c", program]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE_S)
     said = done.stdout.splitlines()
     assert "not written by this process" in said[0], done.stderr
     assert said[1:] == ["True", "2"]
@@ -254,7 +255,7 @@ weights = {{"w": np.ones(5)}}
 publisher = Publisher.open(layout_of(weights), {where!r})
 publisher.publish(weights)
 """
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=PATIENCE_S)
     assert list(memory.iterdir()) == []
 
 

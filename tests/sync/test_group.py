@@ -21,9 +21,9 @@ import torch.distributed as dist
 from rltrace.sync import Group, Publisher, Subscriber, layout_of
 from rltrace.sync.group import BUCKET_BYTES
 from rltrace.trace.errors import RltraceError
+from tests.patience import PATIENCE_S
 
 SIZE = BUCKET_BYTES + 700_001  # two buckets, of which the second is short
-PATIENCE_S = 60.0
 
 
 def weights(value: int) -> dict[str, np.ndarray[Any, Any]]:

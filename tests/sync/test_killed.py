@@ -11,11 +11,12 @@ from pathlib import Path
 import numpy as np
 
 from rltrace.sync import Publisher, layout_of
+from tests.patience import PATIENCE_S
 
 
 def counted(case: str, where: str, count: int) -> dict[str, int]:
     command = [sys.executable, "-m", "tests.sync.killing", case, where, str(count)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode in (0, -signal.SIGKILL), done.stderr
     return dict(json.loads(done.stdout))
 

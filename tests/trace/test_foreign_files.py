@@ -18,6 +18,7 @@ from rltrace.trace.own_files import FOLLOW_VARIABLE
 from rltrace.trace.parquet import compact, delete_segments
 from rltrace.trace.run_dir import read_run_json, update_run_json
 from tests.conftest import Record
+from tests.patience import PATIENCE_S
 from tests.trace.test_run import FIXTURE
 
 _SECRET = "what-is-told-outside"
@@ -193,7 +194,7 @@ def test_compacting_waits_for_no_pipe(tmp_path: Path) -> None:
     shutil.copytree(FIXTURE, run)
     os.mkfifo(run / "fetched.json")
     words = [sys.executable, "-m", "rltrace", "compact", str(run)]
-    subprocess.run(words, capture_output=True, timeout=30, check=True)
+    subprocess.run(words, capture_output=True, timeout=PATIENCE_S, check=True)
 
 
 def test_a_compacted_table_that_is_none_is_said_in_a_sentence(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from rltrace.trace.manifest import read_manifest
 from rltrace.trace.parquet import compact, delete_segments
 from rltrace.trace.run_dir import create_run
 from rltrace.trace.schema import TABLES
+from tests.faults.counted import stop, until
 from tests.trace.following import read
 
 WRITER = """
@@ -76,23 +77,15 @@ def job(folder: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def wait_for_rows(folder: Path, rows: int) -> None:
-    for _ in range(600):
-        if sum(path.stat().st_size for path in folder.glob("samples/*.arrows")) > 24 * rows:
-            return
-        time.sleep(0.1)
-    raise TimeoutError
+    files = folder.glob
+    until(lambda: sum(path.stat().st_size for path in files("samples/*.arrows")) > 24 * rows)
 
 
 @contextmanager
 def paused(job: subprocess.Popen[str]) -> Iterator[None]:
     """The job stands still, all of its threads."""
-    os.kill(job.pid, signal.SIGSTOP)
+    stop(job.pid)
     try:
-        while any(
-            path.read_text().rpartition(")")[2].split()[0] != "T"
-            for path in Path(f"/proc/{job.pid}/task").glob("*/stat")
-        ):
-            time.sleep(0.01)
         yield
     finally:
         os.kill(job.pid, signal.SIGCONT)

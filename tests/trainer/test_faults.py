@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ def kill_at_start(roles: Iterable[str]) -> threading.Thread:
     old = {pid for role in KINDS for pid in actors(os.getpid(), role)}  # of the run before
 
     def work() -> None:
-        until = time.monotonic() + 60
+        until = time.monotonic() + PATIENCE_S
         for role in roles:
             new: set[int] = set()
             while not new and time.monotonic() < until:
@@ -210,7 +211,8 @@ def test_a_run_that_failed_exits_with_one_and_a_sentence_and_leaves_nothing() ->
     until = time.monotonic() + PATIENCE_S
     while job.poll() is None and time.monotonic() < until:
         for pid in actors(job.pid, "rollout"):
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         time.sleep(0.05)
     out, err = job.communicate(timeout=PATIENCE_S)
     assert job.returncode == 1, err

@@ -34,6 +34,7 @@ ENVIRONMENT = {
 # Takes orders, a line each, and answers each with a line of JSON.
 NODES = dedent("""
     import json, os, signal, sys, time
+    from contextlib import suppress
     from pathlib import Path
     import ray
     from ray._private import services
@@ -78,7 +79,8 @@ NODES = dedent("""
             node = nodes.pop(int(number))
             raylet = node.all_processes["raylet"][0].process.pid
             for pid in [raylet, *below(raylet)]:
-                os.kill(pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):  # workers follow their raylet by themselves
+                    os.kill(pid, signal.SIGKILL)
             cluster.worker_nodes.remove(node)  # or the next node waits for it too
         elif order == "left":  # what jobs have left behind
             ray.init(address=cluster.address, logging_level="ERROR")

@@ -10,6 +10,7 @@ from ray.util import placement_group_table
 
 from rltrace.sync.place import shared_memory
 from rltrace.trainer import train
+from tests.patience import PATIENCE_S
 from tests.trainer.conftest import SMALL
 from tests.trainer.test_faults import SLOW, check, killing
 from tests.trainer.test_placement import adds_up, training
@@ -21,7 +22,7 @@ def nothing_is_left() -> None:
     """A host's relay ends a moment after the last worker that used it."""
     jobs = tuple(f"trainer-{group}" for group in placement_group_table())  # of this cluster
     assert jobs
-    give_up = time.monotonic() + 60
+    give_up = time.monotonic() + PATIENCE_S
     while any(place.name.startswith(jobs) for place in shared_memory().glob("*")):
         assert time.monotonic() < give_up
         time.sleep(0.1)

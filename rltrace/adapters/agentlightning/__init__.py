@@ -48,13 +48,16 @@ def rollout_built(call: Call) -> None:
     if built is None or built.running_at is None or built.finished_at is None:
         return
     offset_ns = time.time_ns() - time.monotonic_ns()
+    times_s = built.running_at, built.finished_at
+    # The server may have begun before this machine started, when its clock had no time.
+    start_ns, end_ns = (max(1, round(at_s * 1e9) - offset_ns) for at_s in times_s)
     turns = built.triplets or []
     ids = [(turn.response or {}).get("token_ids") for turn in turns]
     logprobs = [(turn.response or {}).get("log_probs") for turn in turns]
     call.row(
         "trajectories",
-        start_ns=round(built.running_at * 1e9) - offset_ns,
-        end_ns=round(built.finished_at * 1e9) - offset_ns,
+        start_ns=start_ns,
+        end_ns=end_ns,
         trajectory=identify(str(built.rollout_id)),
         prompt=identify(str(built.data_id)),
         turns=len(turns),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +16,17 @@ from rltrace.trace import segment
 from rltrace.trace.run_dir import create_run
 from rltrace.trace.vocabulary import Fate, Stage
 from tests.analysis.live.test_figures import ALL, assert_agrees, assert_samples_agree, near
+from tests.clocks import up_for_days
 
 SECOND = 10**9
 STEPS = 8
 STEP_S = 30
 SAMPLES = 4  # a step
-NOW_NS = 10**6 * SECOND  # as on a machine that has been up for days: this one may have just begun
 HOUR_S = 3600  # longer than anything that is looked back over without steps
 
 
-def rows_of_steps() -> list[tuple[str, dict[str, Any]]]:
-    """Rows of steps that ended long ago, in the order of time: `(table, columns)`."""
-    begin_ns = NOW_NS - HOUR_S * SECOND
+def rows_of_steps(begin_ns: int) -> list[tuple[str, dict[str, Any]]]:
+    """Rows of steps from a moment on, in the order of time: `(table, columns)`."""
     rows: list[tuple[str, dict[str, Any]]] = []
 
     def interval(step: int, start_s: float, end_s: float) -> dict[str, Any]:
@@ -103,9 +101,7 @@ def test_rows_in_any_order(
     recorder: Recorder, tmp_path: Path, rng: np.random.Generator, looks: int, last: int
 ) -> None:
     """Read when all are there, or while they are stored: the steps may be known last of all."""
-    real_ns = time.time_ns()
-    recorder.describe(clock={"monotonic_ns": NOW_NS, "real_ns": real_ns, "bracket_ns": 1})
-    rows = rows_of_steps()
+    rows = rows_of_steps(up_for_days(recorder) - HOUR_S * SECOND)
     kind = rng.integers(0, 3)
     order = rng.permutation(len(rows))
     if kind:  # in the order of time, but for a few that are late
@@ -127,14 +123,14 @@ def test_rows_in_any_order(
 
 def test_a_first_step_that_takes_long_is_whole(recorder: Recorder, tmp_path: Path) -> None:
     """Nothing of a step that has not ended is forgotten, however long ago it was."""
-    now = time.monotonic_ns()
+    now = up_for_days(recorder)
     step = recorder.begin(recorder.name("step"), Stage.STEP, step=0)
     step.set(start_ns=now - HOUR_S * SECOND)
     span = recorder.begin(recorder.name("rollout"), Stage.ROLLOUT)
     span.set(start_ns=now - HOUR_S * SECOND, end_ns=now - (HOUR_S - 600) * SECOND)
     state = LiveState(tmp_path / "run")
     state.poll()
-    step.end()
+    step.set(end_ns=now)
     for _ in range(4):
         state.poll()
     window = state.snapshot().window

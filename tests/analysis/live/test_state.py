@@ -16,19 +16,17 @@ from rltrace.analysis.live.job import SILENT_NS, job_of
 from rltrace.analysis.live.snapshot import Snapshot
 from rltrace.analysis.live.state import LiveState
 from rltrace.hooks.recorder import Recorder
-from rltrace.trace.clock import node_id
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.reach import AGAIN, LOOKED, SHIPPED
 from rltrace.trace.run_dir import (
-    CLOCKS,
     FETCHED_FILE,
     NODES,
-    append_line,
     create_run,
     update_run_json,
     write_json,
 )
 from rltrace.trace.vocabulary import Fate, Stage
+from tests.clocks import UP_FOR_DAYS, up_for_days
 
 SECOND = 10**9
 IN_THE_MIDDLE = """
@@ -160,7 +158,7 @@ def test_what_the_next_step_trained_on_is_not_the_one_befores(
 
 
 def test_without_steps_the_figures_are_of_the_last_minute(folder: Path, learner: Recorder) -> None:
-    now = time.monotonic_ns()
+    now = up_for_days(learner)
     for second in range(200, -3600, -10):
         span = begin(learner, Stage.ROLLOUT)
         span.set(end_ns=now - second * SECOND + SECOND, start_ns=now - second * SECOND)
@@ -176,9 +174,7 @@ def test_of_a_run_without_steps_that_has_ended_it_is_its_own_last_minute(
     folder: Path, learner: Recorder
 ) -> None:
     ago = 3600  # seconds since the job ended
-    real = time.time_ns()
-    now = 10**6 * SECOND  # a machine that has been up for days: this one may only have started
-    learner.describe(clock={"monotonic_ns": now, "real_ns": real, "bracket_ns": 1})
+    now = up_for_days(learner)
     for second in range(200, -1, -10):
         span = begin(learner, Stage.ROLLOUT)
         start_ns = now - (ago + second) * SECOND
@@ -315,14 +311,12 @@ def test_what_was_shipped_is_shown_as_of_when_it_was_looked_at(
     folder: Path, learner: Recorder, again_s: int
 ) -> None:
     """What has not come yet makes no step long and no job silent."""
-    now = time.monotonic_ns()
+    now = up_for_days(learner)
     begin(learner, Stage.STEP, step=0).set(start_ns=now - 92 * SECOND, end_ns=now - 91 * SECOND)
     begin(learner, Stage.STEP, step=1).set(start_ns=now - 91 * SECOND)
-    node = node_id()
-    pair = {"kind": "pair", "monotonic_ns": now, "real_ns": time.time_ns(), "bracket_ns": 0}
-    append_line(str(folder / CLOCKS / f"{node}.jsonl"), pair)
-    told = {"node": node, "host": "vm", SHIPPED: False, LOOKED: now - 90 * SECOND, AGAIN: again_s}
-    write_json(str(folder / NODES / f"{node}.json"), told)
+    told = {"node": UP_FOR_DAYS, "host": "vm", SHIPPED: False, AGAIN: again_s}
+    told[LOOKED] = now - 90 * SECOND
+    write_json(str(folder / NODES / f"{UP_FOR_DAYS}.json"), told)
     write_json(str(folder / FETCHED_FILE), {"url": "s3://bucket/runs/run"})
     shown = seen(folder)
     assert shown.job.state == "running"
@@ -330,7 +324,7 @@ def test_what_was_shipped_is_shown_as_of_when_it_was_looked_at(
     assert shown.step is not None
     assert shown.step.seconds == pytest.approx(1, abs=0.1)
     told[LOOKED] = now - 1000 * SECOND
-    write_json(str(folder / NODES / f"{node}.json"), told)
+    write_json(str(folder / NODES / f"{UP_FOR_DAYS}.json"), told)
     assert seen(folder).job.state == "silent"
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 import sys
 
+from rltrace.trace.outside import from_outside
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import CodeType
@@ -27,7 +29,9 @@ def quoted(value: object) -> str:
             if isinstance(value, number):  # a subclass has a `__repr__` of its own
                 return f"{number.__repr__(value)[:_LONGEST_VALUE]} ({kind})"
         return f"a {kind} of length {len(value)}"  # type: ignore[arg-type]
-    except Exception:
+    except Exception as error:
+        if from_outside(error):
+            raise
         return f"a {kind}"
 
 
@@ -39,7 +43,9 @@ def describe(error: BaseException) -> str:
         if isinstance(error, OSError) and isinstance(error.errno, int):
             return f"{kind}: {os.strerror(error.errno)}"
         return f"{kind}{_raised_at(error)}"
-    except Exception:
+    except Exception as second:
+        if from_outside(second):
+            raise
         return kind
 
 
@@ -65,8 +71,9 @@ def _written_name(kind: type) -> str:
             is_compiled = not (holds.get("__file__") or "").endswith(".py")
             if is_compiled and holds.get("__spec__") and holds.get(name) is kind:
                 return name
-    except Exception:
-        pass
+    except Exception as error:
+        if from_outside(error):
+            raise
     return ""
 
 

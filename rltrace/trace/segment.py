@@ -258,8 +258,8 @@ class TableWriter:
         file = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if is_new else 0), 0o644)
         try:
             start = segment.size_bytes
+            os.ftruncate(file, start)  # what lies behind was begun once, and cut short
             if is_new:
-                os.ftruncate(file, 0)  # begun once, and cut short
                 start = os.pwrite(file, schema_message(self.table), 0)
             now_ns = monotonic_ns()
             if now_ns - self._began_ns < GROW_WITHIN_NS:

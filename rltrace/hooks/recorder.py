@@ -88,6 +88,7 @@ class Recorder:
         self.open_step: Span | None = None
         self.labels: dict[object, tuple[int, int]] = {}
         self._said: set[tuple[str, str]] = set()
+        self._failures: set[type[BaseException]] = set()
         self._odd: dict[str, tuple[int, str]] = {}
 
     def name(self, text: str) -> int:
@@ -216,6 +217,10 @@ class Recorder:
     def failed(self, error: BaseException) -> None:
         """Called with whatever recording raised; raises nothing. A disk that takes no more ends
         recording; a want that passes (no descriptor free, say) costs the row only."""
+        kind = type(error)
+        if kind in self._failures and not isinstance(error, OSError):
+            return  # a handler of signals that come often may be here again and again
+        self._failures.add(kind)
         try:
             self._tell(error)
         except Exception as second:  # in a signal handler, amid the import below: that one tells

@@ -27,6 +27,7 @@ class Clock:
 
 clock: Any = Clock()
 
+_OURS = "rltrace."
 _BARE = (MemoryError, StopIteration, StopAsyncIteration)
 """What C code raises without an argument, as an asynchronous exception is raised."""
 
@@ -39,16 +40,20 @@ def from_outside(error: BaseException) -> bool:
     step = error.__traceback__
     if step is None:
         return False
+    foreign = []
     while step.tb_next is not None:
-        if _interrupts(step, step.tb_next.tb_frame):
-            return True
+        called = step.tb_next.tb_frame
+        if not str(called.f_globals.get("__name__")).startswith(_OURS):
+            if _interrupts(step, called):
+                return True
+            foreign.append(called.f_code)
         step = step.tb_next
     instruction = _instruction(step)
     if instruction == "RESUME":
         return True
-    if "CALL" in instruction or "JUMP" in instruction:
-        return _is_bare(error)
-    return False
+    if ("CALL" in instruction or "JUMP" in instruction) and _is_bare(error):
+        return True
+    return bool(foreign) and any(code in foreign for code in _handlers())
 
 
 def _instruction(step: TracebackType) -> str:
@@ -69,8 +74,7 @@ def _interrupts(step: TracebackType, called: FrameType) -> bool:
     for value in [*called.f_locals.values()]:
         if value is below or (type(value) is tuple and any(part is below for part in value)):
             return True
-    code: Any = called.f_code
-    return any(code is other for other in _handlers())
+    return False
 
 
 def _handlers() -> list[Any]:

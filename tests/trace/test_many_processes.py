@@ -64,7 +64,6 @@ def test_2000_processes_need_few_open_files(tmp_path: Path) -> None:
                     writer.append(start_ns=at, end_ns=at + 9, name=0, stage=int(Stage.ROLLOUT))
                 else:
                     writer.append(time_ns=at, counter=0, value=n)
-            writer.release()
     done = subprocess.run(
         [sys.executable, "-c", READER, str(path), str(OPEN_FILES)],
         capture_output=True,

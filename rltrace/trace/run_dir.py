@@ -25,6 +25,7 @@ import time
 from rltrace.trace.clock import node_id
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.json_line import dumps
+from rltrace.trace.opened import opened
 from rltrace.trace.redacted import redacted
 from rltrace.trace.schema import SCHEMA_VERSION, TABLES
 
@@ -142,15 +143,17 @@ def _claim(path: str, temporary: str) -> None:
 
 
 def _write_new(path: str, text: bytes) -> None:
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    try:
-        if os.write(file, text) != len(text):
-            raise OSError(errno.ENOSPC, "no space left on device", path)
-    except OSError:
-        os.unlink(path)
-        raise
-    finally:
-        os.close(file)
+    with opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666) as file:
+        try:
+            _write(file, text, path)
+        except OSError:
+            os.unlink(path)
+            raise
+
+
+def _write(file: int, text: bytes, path: str) -> None:
+    if os.write(file, text) != len(text):
+        raise OSError(errno.ENOSPC, "no space left on device", path)
 
 
 def read_run_json(path: str) -> dict[str, Any]:
@@ -229,8 +232,8 @@ def write_json(path: str, value: dict[str, Any]) -> None:
     temporary = f"{path}.{os.getpid()}.tmp"
     text = _text(value)
     try:
-        with open(temporary, "wb", opener=no_link) as file:
-            file.write(text)
+        with opened(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666) as file:
+            _write(file, text, temporary)
         os.replace(temporary, path)
     except OSError as error:
         if os.path.exists(temporary):
@@ -239,38 +242,23 @@ def write_json(path: str, value: dict[str, Any]) -> None:
             raise
 
 
-def no_link(path: str, flags: int) -> int:
-    """Opens a file of that name itself, as somebody else's run may have links of any name."""
-    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
-
-
 def _written_over(path: str, text: bytes) -> bool:
     """Writes a text over a file's old one, if that has the room: on a full disk, which a job may
     have died of, there is none for another file. It is one write, within what the file has already,
     and what is left of the old text becomes blanks."""
     try:
-        file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        with opened(path, os.O_WRONLY) as file:
+            status = os.fstat(file)
+            text = text.ljust(status.st_size)
+            return len(text) <= 512 * status.st_blocks and os.pwrite(file, text, 0) == len(text)
     except OSError:
         return False
-    try:
-        status = os.fstat(file)
-        text = text.ljust(status.st_size)
-        return len(text) <= 512 * status.st_blocks and os.pwrite(file, text, 0) == len(text)
-    except OSError:
-        return False
-    finally:
-        os.close(file)
 
 
 def append_line(path: str, value: object) -> None:
     """Appends one line of JSON in a single write. Errors: OSError."""
-    line = _text(value)
-    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        if os.write(file, line) != len(line):
-            raise OSError(errno.ENOSPC, "no space left on device", path)
-    finally:
-        os.close(file)
+    with opened(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT) as file:
+        _write(file, _text(value), path)
 
 
 def _text(value: object) -> bytes:

@@ -22,6 +22,7 @@ from _weakref import ref
 from time import monotonic_ns
 
 from rltrace.trace.arrow_header import PREFIX_BYTES, batch_message, schema_message
+from rltrace.trace.opened import opened
 from rltrace.trace.schema import WIDTH_BYTES, Table
 
 # `typing` costs every traced process 8 ms; type checkers take this name for true.
@@ -253,8 +254,7 @@ class TableWriter:
         if is_new and os.path.exists(segment.path):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), segment.path)
         create = os.O_CREAT | os.O_EXCL if is_new else 0
-        file = os.open(path, os.O_RDWR | os.O_CLOEXEC | create, 0o644)
-        try:
+        with opened(path, os.O_RDWR | create) as file:
             if is_new:
                 segment.size_bytes = os.pwrite(file, schema_message(self.table), 0)
             now_ns = monotonic_ns()
@@ -266,8 +266,6 @@ class TableWriter:
             batch = self._batch_at(segment, file, self._next_rows)
             if is_new:
                 os.rename(path, segment.path)
-        finally:
-            os.close(file)
         self._live = [r for r in self._live if r() is not None]
         self._live.append(ref(batch))
         self.batch = batch
@@ -333,18 +331,12 @@ class _FileColumn:
             data = self._struct.pack(value)
         except struct.error as error:
             raise ValueError(str(error)) from None
-        file = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
-        try:
+        with opened(self._path, os.O_WRONLY) as file:
             _write_all(file, data, self._offset + slot * self._struct.size)
-        finally:
-            os.close(file)
 
     def __getitem__(self, slot: int) -> Any:
-        file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
+        with opened(self._path, os.O_RDONLY) as file:
             data = os.pread(file, self._struct.size, self._offset + slot * self._struct.size)
-        finally:
-            os.close(file)
         return self._struct.unpack(data)[0]
 
 

@@ -218,7 +218,7 @@ def _run(
         return NOT_EXECUTABLE
     if run_dir is not None and signals:
         with suppress(OSError, RltraceError):  # said when the run is completed
-            update_run_json(str(run_dir), signals=signals)
+            update_run_json(str(run_dir), signals=[*dict.fromkeys(signals)])
     return code
 
 

@@ -1,6 +1,6 @@
 """Running one child in our place: same terminal, same process group, signals and exit code passed.
 
-Signals are waited for instead of handled, all that can be. Those that were sent to the whole process
+All signals that can be are waited for instead of handled. Those that were sent to the whole process
 group (the terminal's Ctrl-C, `kill -- -PGID`) have reached the child already; those that were sent
 to us alone are passed on. The canary tells which is which. What stops a program stops us, too, so
 that the shell has its terminal back.
@@ -93,7 +93,7 @@ def _status_of(
 
 
 def _stop(number: int) -> None:
-    """Does what a signal does that stops a program, unless the one that goes on has come already."""
+    """Stops, as the signal has it, unless the one to go on has come already."""
     if signal.SIGCONT not in signal.sigpending():
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
         os.kill(os.getpid(), number)

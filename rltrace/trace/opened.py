@@ -1,7 +1,8 @@
 """How a file of a run is opened to be written: never as a standard stream, never through a link.
 
 A job may have closed its standard streams, and go on writing to their numbers; another user may
-have put a link, or a pipe that nobody reads, where a file of the run belongs. Standard library only.
+have put a link, or a pipe that nobody reads, where a file of the run belongs. Standard library
+only.
 """
 
 from __future__ import annotations

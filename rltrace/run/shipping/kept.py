@@ -20,8 +20,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from rltrace.run.shipping.changes import Shipped
-from rltrace.trace.own_files import is_elsewhere, open_own, own_files, read_own
 from rltrace.trace.opened import opened, opener
+from rltrace.trace.own_files import is_elsewhere, open_own, own_files, read_own
 from rltrace.trace.run_dir import write_json
 from rltrace.trace.texts import parsed
 

@@ -226,11 +226,11 @@ def _finish(run_dir: Path, code: int, shown: str, out: Path | None, hooks: Seque
     if is_gone(run_dir):
         _say(f"{shown} was deleted while the job ran: there is no trace of it")
         return
-    url, apart = shipped_to(run_dir), 0
+    url, apart, left = shipped_to(run_dir), 0, 0
     try:
         if killed := note_killed_agent(run_dir):  # before the run ends, and so the agent
             _say(killed)
-        close_run(run_dir, code)
+        left = close_run(run_dir, code)
         if url:
             for sentence in waiting.what_is_left(run_dir, waiting.wait(run_dir, _say)):
                 _say(sentence)
@@ -238,7 +238,7 @@ def _finish(run_dir: Path, code: int, shown: str, out: Path | None, hooks: Seque
         if apart:  # what is here is a part of it
             _say(f"the trace is in {url}; next: rltrace report {shlex.quote(url)}")
             return
-        if not job_processes(run_dir):
+        if not left and not job_processes(run_dir):
             _say(f"no Python process was traced ({shown}): `rltrace doctor` tells what is needed")
             return
         nowhere = hooks_out_of_place(run_dir, hooks)
@@ -256,7 +256,9 @@ def _finish(run_dir: Path, code: int, shown: str, out: Path | None, hooks: Seque
     why_there = why_elsewhere(out, run_dir)
     because = f" ({why_there})" if why_there else ""
     too = f" and {url}" if url else ""
-    _say(f"the trace is in {shown}{because}{too}; next: rltrace report{named}")
+    plural = f"{left} process{'es' * (left != 1)}"
+    grows = f" and grows: the job outlives its command ({plural})" if left else ""
+    _say(f"the trace is in {shown}{because}{too}{grows}; next: rltrace report{named}")
 
 
 def _say(text: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import rltrace
 from rltrace.analysis.summary import summarize
-from rltrace.trace.duration import lasted_s
+from rltrace.trace.duration import command_s
 from tests.faults.counted import CountedJob, said_by_us, until
 from tests.patience import PATIENCE_S
 
@@ -43,7 +43,7 @@ def test_a_clock_that_is_set_moves_no_row(
         FROM (SELECT *, {before} AS before FROM spans)"""
     assert run.sql(disordered).fetchall() == [(0, True)]
     told = json.loads((job.run / "run.json").read_text())
-    lasted = lasted_s(told)
+    lasted = command_s(told)
     assert lasted is not None
     assert 0 < lasted < whole_s
     assert summarize(run, predict=False).health.alarms == ()

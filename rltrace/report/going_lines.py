@@ -30,6 +30,6 @@ def outlived_lines(lasted_s: float | None, command_s: float | None) -> Iterator[
     """That a job outlived its command, where it was recorded for longer than that took."""
     if lasted_s is not None and command_s is not None and lasted_s > command_s:
         yield (
-            f"the job outlived its command, which ended after {units.seconds(command_s)}: what that "
+            f"the job outlived its command, which ended after {units.seconds(command_s)}: what it "
             f"had started was recorded until {units.seconds(lasted_s)}"
         )

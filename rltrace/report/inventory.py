@@ -34,10 +34,11 @@ _LONGEST_ARGUMENTS = 80
 @dataclass(frozen=True)
 class Inventory:
     """Everything that `rltrace info` shows. `seconds` are from the run's start to the end of its
-    command, which `command_s` are, or of what outlived it, of which `shown_s` are shown (None: all, or not known); `bytes_on_disk` are those of
-    its rows, of which `segment_bytes` in segments and `parquet_bytes` compacted; `running` is None
-    where it has ended, or where nobody here can tell; `unreadable` says why nothing of the run can
-    be read, or is None. `sampled_share` of the samples have rows."""
+    command, which `command_s` are, or of what outlived it, of which `shown_s` are shown (None: all,
+    or not known); `bytes_on_disk` are those of its rows, of which `segment_bytes` in segments and
+    `parquet_bytes` compacted; `running` is None where it has ended, or where nobody here can tell;
+    `unreadable` says why nothing of the run can be read, or is None. `sampled_share` of the samples
+    have rows."""
 
     path: str
     command: str

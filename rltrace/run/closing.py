@@ -53,12 +53,13 @@ def _of_the_run(run_dir: Path) -> int:
     return found
 
 
-def is_gone(run_dir: Path) -> bool:
-    """Whether the directory of this process's run was deleted, and maybe another run made there."""
+def is_gone(run_dir: Path, made_by: int | None) -> bool:
+    """Whether the directory of the run that a process made was deleted, and maybe another run made
+    there."""
     if not (run_dir / RUN_FILE).exists():
         return True
     with suppress(RltraceError):  # said when the run is completed
-        return read_run_json(str(run_dir)).get("wrap_pid") != os.getpid()
+        return read_run_json(str(run_dir)).get("wrap_pid") != made_by
     return False
 
 

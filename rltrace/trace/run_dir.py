@@ -6,6 +6,7 @@
     problems/<who>.jsonl        what could not be recorded or hooked
     ends/<who>.jsonl            how processes ended that it started, where a signal did it
     dropped/<node>.jsonl        what was dropped of details (`wrap --max-bytes`)
+    ranks/<rank>.json           a rank of a launcher that started wrap once for each
     clocks/<node>.jsonl         a node's clock pairs and exchanges, written by its agent
     nodes/<node>.json           a node's agent; .lock: taken by whoever starts it
     nodes/<node>.publishes      empty: a process of the node publishes weights from its memory
@@ -81,11 +82,14 @@ class RunExistsError(FileExistsError):
     """The directory holds a run already."""
 
 
-def create_run(path: str, command: list[str], settings: dict[str, Any], version: str) -> None:
-    """Makes the run directory. `version` is rltrace's own; secrets in the command are left out. Of
-    several that want the same directory only one gets it. Errors: `RunExistsError` for the others;
-    OSError (read-only or full disk)."""
-    os.makedirs(path, exist_ok=True)
+def create_run(
+    path: str, command: list[str], settings: dict[str, Any], version: str, **more: Any
+) -> None:
+    """Makes the run directory. `version` is rltrace's own; secrets in the command are left out;
+    `more` is said of the run, too. Of several that want the same directory only one gets it. Nobody
+    else can write there, whatever the umask. Errors: `RunExistsError` for the others; OSError
+    (read-only or full disk)."""
+    os.makedirs(path, 0o755, exist_ok=True)
     described = {
         "id": os.path.basename(os.path.abspath(path)),
         "command": redacted(command),
@@ -103,11 +107,12 @@ def create_run(path: str, command: list[str], settings: dict[str, Any], version:
         "node": node_id(),
         "host": os.uname().nodename,
         "wrap_pid": os.getpid(),
+        **more,
     }
     write_first(f"{path}/{RUN_FILE}", described)
     try:
         for folder in FOLDERS:
-            os.makedirs(f"{path}/{folder}", exist_ok=True)
+            os.makedirs(f"{path}/{folder}", 0o755, exist_ok=True)
     except OSError:
         os.unlink(f"{path}/{RUN_FILE}")
         raise

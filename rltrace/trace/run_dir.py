@@ -148,7 +148,7 @@ def _claim(path: str, temporary: str) -> None:
 
 
 def _write_new(path: str, text: bytes) -> None:
-    with opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666) as file:
+    with opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as file:
         try:
             _write(file, text, path)
         except OSError:
@@ -237,7 +237,7 @@ def write_json(path: str, value: dict[str, Any]) -> None:
     temporary = f"{path}.{os.getpid()}.tmp"
     text = _text(value)
     try:
-        with opened(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666) as file:
+        with opened(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as file:
             _write(file, text, temporary)
         os.replace(temporary, path)
     except OSError as error:

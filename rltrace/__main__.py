@@ -1,5 +1,5 @@
 """`python -m rltrace`: the command line, for where its script is not on the path."""
 
-from rltrace.cli import main
+from rltrace.entry import main
 
-main(prog_name="rltrace")
+main()

@@ -182,17 +182,14 @@ def _side(run: Run) -> _Side:
     figures = step_figures(run, steps, breakdown, work)
     if figures is None:
         raise RltraceError(f"{run.path} has no complete step to compare", CANNOT_TELL)
-    begins, ended = run.begins_ns, run.meta.get("end_real_ns")
-    recorded = (
-        activity.first_ns if begins is None else begins,
-        ended if isinstance(ended, int) else activity.last_ns,
-    )
+    begins, until_ns = run.begins_ns, recorded_until(run)
+    recorded = activity.first_ns if begins is None else begins, until_ns
     tokens, fresh = goodput(run, steps, None), freshness(run, staleness(run))
     made = cascade(run, activity, steps, breakdown, tokens, fresh, recorded)
     devices = count_devices(run)
     found = health(
         *(run, activity, steps, breakdown, reward_curve(run, steps, devices), fresh),
-        recorded_until(run),
+        until_ns,
     )
     unwell = tuple(alarm.says for alarm in found.alarms if alarm.forbids or alarm.kind == CRASH)
     some = only_some(run.meta)

@@ -62,15 +62,15 @@ class RunFacts:
     """What the run is. It began at `start_ns`, and what is shown of it at `shown_ns` (Unix ns):
     later where older details were dropped, or only some steps were asked for. `recorded_s` is from
     then to the last event, `lasted_s` (None: its end was not seen) from its start to the end of the
-    command, of which `shown_s` are shown (None: all, or not known); `ended` is whether `wrap` saw
-    it end; `exit_code` None: it did not. `processes` are those of the job, `roles` has the agents
-    too. `imported` names the log that an imported run was made of (empty for a traced one): its
-    processes are not the job's. `laid_out` is whether that log told durations only, and not when
-    they began, `means` whether these are means over several steps; `part` whether only some steps
-    were asked for. `token_ids` is whether the run holds those of samples, None: nobody asked;
-    `no_token_ids` is why it does not although it was asked to ("": it was not, or does).
-    `sampled_share` of the samples have rows (1.0: all). `as_of`: until when one is known that goes
-    on."""
+    command, which `command_s` is, or of what outlived it, of which `shown_s` are shown (None: all,
+    or not known); `ended` is whether `wrap` saw it end; `exit_code` None: it did not. `processes`
+    are those of the job, `roles` has the agents too. `imported` names the log that an imported run
+    was made of (empty for a traced one): its processes are not the job's. `laid_out` is whether
+    that log told durations only, and not when they began, `means` whether these are means over
+    several steps; `part` whether only some steps were asked for. `token_ids` is whether the run
+    holds those of samples, None: nobody asked; `no_token_ids` is why it does not although it was
+    asked to ("": it was not, or does). `sampled_share` of the samples have rows (1.0: all).
+    `as_of`: until when one is known that goes on."""
 
     id: str
     path: str
@@ -81,6 +81,7 @@ class RunFacts:
     shown_ns: int
     recorded_s: float
     lasted_s: float | None
+    command_s: float | None
     shown_s: float | None
     ended: bool
     exit_code: int | None
@@ -339,6 +340,7 @@ def _facts(run: Run, activity: Activity, until: int) -> RunFacts:
         shown_ns=shown,
         recorded_s=max(0, until - shown) / 1e9 if shown else 0.0,
         lasted_s=run.lasted_s,
+        command_s=run.command_s,
         shown_s=run.shown_s,
         ended=meta.get("end_real_ns") is not None,
         exit_code=exit_code if isinstance(exit_code, int) else None,

@@ -1,6 +1,6 @@
 """`python -m rltrace.cli`."""
 
-from rltrace.cli import main
+from rltrace.entry import main
 
 if __name__ == "__main__":
     main()

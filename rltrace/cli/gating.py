@@ -84,16 +84,17 @@ def gate(
     }
     asked = stated(words, baseline, normalise).over(read_settings(Path.cwd()))
     found = gating.gate(runs or [find_run(None)], asked)
-    try:
-        _print(found, markdown, as_json)
-    except BrokenPipeError:  # `rltrace gate ... | head`: the answer is the exit code
-        discard()
     if junit is not None:
         from rltrace.report import gate_forms
 
         gate_forms.write(junit, gate_forms.to_junit(found))
-    if github:
-        _tell_github(found, err=markdown or as_json)
+    try:
+        _print(found, markdown, as_json)
+        if github:
+            _tell_github(found, err=markdown or as_json)
+        sys.stdout.flush()
+    except BrokenPipeError:  # `rltrace gate ... | head`: the answer is the exit code
+        discard()
     sys.exit(found.exit_code)
 
 

@@ -14,6 +14,7 @@ from rltrace.cli.manual import Command, command
 from rltrace.cli.options import JSON, RUN, NewFolder, print_json, reads_a_run, say
 from rltrace.cli.output import console
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.printable import visible
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
@@ -136,8 +137,9 @@ def wrap(
 @command(short_help="Ship what is not yet of a run to its URL.")
 @RUN
 @click.argument("url", required=False)
+@click.option("--yes", is_flag=True, help="To where the run itself says, without being asked.")
 @JSON
-def ship(run: Path | None, url: str | None, as_json: bool) -> None:
+def ship(run: Path | None, url: str | None, yes: bool, as_json: bool) -> None:
     """Ship what is not yet of RUN to its URL, or into the folder at URL (docs/nodes.md).
 
     `rltrace wrap --ship` does it while the job runs; this is for what was left when the network was
@@ -147,6 +149,7 @@ def ship(run: Path | None, url: str | None, as_json: bool) -> None:
 
     from rltrace.run.location import find_run
     from rltrace.run.shipping.by_hand import ship as ship_
+    from rltrace.run.shipping.places import shipped_to
     from rltrace.run.shipping.waiting import megabytes
 
     def tell(shipped_bytes: int, left_bytes: int) -> None:
@@ -154,7 +157,14 @@ def ship(run: Path | None, url: str | None, as_json: bool) -> None:
             said = f"  {megabytes(shipped_bytes)} shipped, {megabytes(left_bytes)} to look at"
             say(said, err=True)
 
-    done = ship_(find_run(run), url, tell)
+    found = find_run(run)
+    if url is None and not yes and (known := shipped_to(found)):  # which anybody may have written
+        if not sys.stdin.isatty():
+            raise RltraceError(
+                f"{found} says that it is shipped to {known}: give that URL, or --yes", WRONG_USAGE
+            )
+        click.confirm(visible(f"{found} says that it is shipped to {known}: go on?"), abort=True)
+    done = ship_(found, url, tell)
     if as_json:
         print_json(asdict(done))
         return

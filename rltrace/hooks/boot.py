@@ -14,6 +14,7 @@ import sys
 from rltrace.hooks import recorder as recording
 from rltrace.hooks.argv import Program, program
 from rltrace.hooks.finder import Finder
+from rltrace.hooks.launch import launch
 from rltrace.hooks.spans import watch_asyncio
 from rltrace.trace import segment
 from rltrace.trace.clock import node_id
@@ -209,12 +210,11 @@ def _place() -> dict[str, Any]:
     place: dict[str, Any] = {}
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     devices = [name.strip() for name in visible if name.strip() not in ("", "-1")]
-    rank = os.environ.get("RANK", "")
-    if rank.isdigit() and "WORLD_SIZE" in os.environ:  # torchrun and all who imitate it
-        place["rank"] = int(rank)
-        local = os.environ.get("LOCAL_RANK", "")
-        if local.isdigit():  # all ranks see all devices and take one each
-            devices = devices[int(local) : int(local) + 1]
+    told = launch()
+    if told is not None:
+        place["rank"] = told.rank
+        if told.local >= 0 and len(devices) > 1:  # all ranks see all devices and take one each
+            devices = devices[told.local : told.local + 1]
     if devices:
         place["devices"] = devices
     return place

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
+from rltrace.trace.opened import opened
 from rltrace.trace.outside import from_outside
 
 _START = """
@@ -24,7 +25,8 @@ def spawn_agent(run_dir: str, lock: str, python: str = "") -> bool:
     """Takes the node's lock and starts its agent. `python` is preferred to this interpreter where
     it exists. False when another process was faster, or nothing can be written or started."""
     try:
-        os.close(os.open(lock, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
+        with opened(lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL):
+            pass
     except OSError as error:
         if from_outside(error):
             raise
@@ -36,16 +38,15 @@ def spawn_agent(run_dir: str, lock: str, python: str = "") -> bool:
     command = [python, "-I", "-c", _START, run_dir, package]
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("RLTRACE_", "PYTHON"))}
     try:
-        null = os.open(os.devnull, os.O_RDWR)
-        shell = os.posix_spawn(
-            "/bin/sh",
-            ["sh", "-c", '"$@" &', "sh", *command],
-            environment,
-            file_actions=[(os.POSIX_SPAWN_DUP2, null, number) for number in (0, 1, 2)],
-            setsid=True,
-            setsigmask=(),
-        )
-        os.close(null)
+        with opened(os.devnull, os.O_RDWR) as null:
+            shell = os.posix_spawn(
+                "/bin/sh",
+                ["sh", "-c", '"$@" &', "sh", *command],
+                environment,
+                file_actions=[(os.POSIX_SPAWN_DUP2, null, number) for number in (0, 1, 2)],
+                setsid=True,
+                setsigmask=(),
+            )
         os.waitpid(shell, 0)
     except (OSError, NotImplementedError) as error:
         if from_outside(error):

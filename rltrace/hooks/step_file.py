@@ -11,6 +11,7 @@ import os
 from time import monotonic_ns
 
 from rltrace.trace.clock import node_id
+from rltrace.trace.opened import opened
 
 FOLDER = "probe"
 
@@ -27,13 +28,9 @@ class StepFile:
         """Errors: OSError where the file cannot be made or mapped."""
         folder = f"{run_dir}/{FOLDER}"
         os.makedirs(folder, exist_ok=True)
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-        file = os.open(f"{folder}/{node_id()}.steps", flags, 0o644)
-        try:
+        with opened(f"{folder}/{node_id()}.steps", os.O_RDWR | os.O_CREAT) as file:
             os.posix_fallocate(file, 0, 8 * _NUMBERS)
             self._map = mmap.mmap(file, 8 * _NUMBERS)
-        finally:
-            os.close(file)
         self._numbers = memoryview(self._map).cast("q")
         if not self._numbers[_BEGAN]:
             self._numbers[_BEGAN] = monotonic_ns()

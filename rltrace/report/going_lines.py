@@ -24,3 +24,12 @@ def going_lines(as_of: AsOf) -> Iterator[str]:
         f"nothing has come from {listed(hosts)}, and the run has no end (what is here reaches "
         f"until {clock_time(as_of.at_ns)}{ago}): the node, its agent or its network is gone"
     )
+
+
+def outlived_lines(lasted_s: float | None, command_s: float | None) -> Iterator[str]:
+    """That a job outlived its command, where it was recorded for longer than that took."""
+    if lasted_s is not None and command_s is not None and lasted_s > command_s:
+        yield (
+            f"the job outlived its command, which ended after {units.seconds(command_s)}: what it "
+            f"had started was recorded until {units.seconds(lasted_s)}"
+        )

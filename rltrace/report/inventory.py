@@ -16,6 +16,7 @@ from rich.text import Text
 from rltrace.analysis.damage import unreadable
 from rltrace.report import units
 from rltrace.report.damage_lines import dropped_lines
+from rltrace.report.going_lines import outlived_lines
 from rltrace.report.plain_table import print_lines
 from rltrace.trace.dropped import Dropped
 from rltrace.trace.own_files import own_files
@@ -33,10 +34,11 @@ _LONGEST_ARGUMENTS = 80
 @dataclass(frozen=True)
 class Inventory:
     """Everything that `rltrace info` shows. `seconds` are from the run's start to the end of its
-    command, of which `shown_s` are shown (None: all, or not known); `bytes_on_disk` are those of
-    its rows, of which `segment_bytes` in segments and `parquet_bytes` compacted; `running` is None
-    where it has ended, or where nobody here can tell; `unreadable` says why nothing of the run can
-    be read, or is None. `sampled_share` of the samples have rows."""
+    command, which `command_s` are, or of what outlived it, of which `shown_s` are shown (None: all,
+    or not known); `bytes_on_disk` are those of its rows, of which `segment_bytes` in segments and
+    `parquet_bytes` compacted; `running` is None where it has ended, or where nobody here can tell;
+    `unreadable` says why nothing of the run can be read, or is None. `sampled_share` of the samples
+    have rows."""
 
     path: str
     command: str
@@ -57,6 +59,7 @@ class Inventory:
     unreadable: str | None
     dropped: Dropped | None = None
     sampled_share: float = 1.0
+    command_s: float | None = None
 
 
 def inventory(run: Run) -> Inventory:
@@ -88,6 +91,7 @@ def inventory(run: Run) -> Inventory:
         unreadable=unreadable(run),
         dropped=run.dropped,
         sampled_share=sampled_share(run.meta),
+        command_s=run.command_s,
     )
 
 
@@ -127,7 +131,10 @@ def render(found: Inventory, console: Console) -> None:
         share = units.share(found.sampled_share)
         rows = "trajectories, rewards and uses are"
         console.print(f"{rows} of {share} of the samples (--sample)", highlight=False)
-    for line in dropped_lines(found.dropped):
+    for line in (
+        *outlived_lines(found.seconds, found.command_s),
+        *dropped_lines(found.dropped),
+    ):
         console.print(Text(line, style="yellow"), soft_wrap=True)
     print_lines(
         console,

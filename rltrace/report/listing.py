@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rltrace.report import units
-from rltrace.trace.duration import lasted_s
+from rltrace.trace.duration import OUTLIVED, command_s
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.liveness import Liveness
 from rltrace.trace.own_files import own_files, read_own
@@ -131,7 +131,11 @@ def _described(path: str, meta: dict[str, Any], processes: int | None, alive: Li
     try:
         meta, _ = fitting(meta, RUN)
         command, code = meta.get("command"), meta.get("exit_code")
-        seconds = lasted_s(meta)
+        seconds = command_s(meta)
+        if meta.get(OUTLIVED) and processes is not None:  # it is here
+            from rltrace.trace.run import open_run
+
+            seconds = open_run(path).lasted_s
         return Entry(
             path=path,
             command=shlex.join(map(str, command)) if isinstance(command, list) else "",

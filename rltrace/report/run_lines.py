@@ -10,7 +10,7 @@ from rltrace.analysis.summary import StepsSummary, Summary
 from rltrace.analysis.token_ids import DELETED, DROPPED, NEVER
 from rltrace.report import units
 from rltrace.report.damage_lines import damage_lines, dropped_lines
-from rltrace.report.going_lines import going_lines
+from rltrace.report.going_lines import going_lines, outlived_lines
 from rltrace.report.verdict import forbidding
 
 _MOST_STOPPED = 3
@@ -94,6 +94,7 @@ def warnings(summary: Summary) -> Iterator[str]:
         yield from going_lines(run.as_of)
     elif not run.ended:
         yield "the run has no end: it is still going on, or was killed together with rltrace"
+    yield from outlived_lines(run.lasted_s, run.command_s)
     yield from (alarm.says for alarm in summary.health.alarms if alarm.kind in _OF_HEALTH)
     yield from _stopped(summary)
     yield from damage_lines(summary.coverage.damaged)

@@ -39,7 +39,11 @@ class AgentKeeper:
                 self._pid = int(told["pid"])
                 self._agent = WatchedProcess(self._pid)
             now = time.monotonic()
-            if self._agent.is_alive() or now < self._not_before or is_gone(self._run_dir):
+            if (
+                self._agent.is_alive()
+                or now < self._not_before
+                or is_gone(self._run_dir, os.getpid())
+            ):
                 return
             self._not_before = now + self._patience_s
             self._patience_s = min(2 * self._patience_s, _LONGEST_S)

@@ -12,8 +12,9 @@ import select
 import signal
 from contextlib import suppress
 
-_PING = signal.SIGRTMAX
-"""Answered last: waiting signals are taken in the order of their numbers."""
+_PING, _ANSWER = signal.SIGRTMAX, 0
+"""Answered last: waiting signals are taken in the order of their numbers. One that others send is
+told by its number."""
 
 _GRACE_S = 0.05
 """How much later the group may get a signal that we got: `timeout` sends to both, one by one."""
@@ -51,9 +52,9 @@ class Canary:
             self._listen(number, _GRACE_S)
             while number in self._heard and signal.sigtimedwait({number}, 0) is not None:
                 pass
-            self._heard.discard(_PING)
+            self._heard.discard(_ANSWER)
             os.kill(self.pid, _PING)
-            settled = self._listen(_PING, _ANSWER_S)
+            settled = self._listen(_ANSWER, _ANSWER_S)
         except OSError:
             return None
         told = number in self._heard
@@ -94,6 +95,7 @@ def _sing(writer: int, parent: int) -> None:
         while os.getppid() == parent:
             received = signal.sigtimedwait(signal.valid_signals(), _LOOK_S)
             if received is not None:
-                os.write(writer, bytes([received.si_signo]))
+                pinged = received.si_signo == _PING and received.si_pid == parent
+                os.write(writer, bytes([_ANSWER if pinged else received.si_signo]))
     finally:
         os._exit(0)

@@ -1,8 +1,9 @@
 """Running one child in our place: same terminal, same process group, signals and exit code passed.
 
-Signals are waited for instead of handled. Those that were sent to the whole process group (the
-terminal's Ctrl-C, `kill -- -PGID`) have reached the child already; those that were sent to us alone
-are passed on. The canary tells which is which.
+All signals that can be are waited for instead of handled. Those that were sent to the whole process
+group (the terminal's Ctrl-C, `kill -- -PGID`) have reached the child already; those that were sent
+to us alone are passed on. The canary tells which is which. What stops a program stops us, too, so
+that the shell has its terminal back.
 """
 
 from __future__ import annotations
@@ -13,15 +14,8 @@ from collections.abc import Callable
 
 from rltrace.run.canary import Canary
 
-_PASSED_ON = {
-    signal.SIGINT,
-    signal.SIGTERM,
-    signal.SIGHUP,
-    signal.SIGQUIT,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-}
-_WATCHED = _PASSED_ON | {signal.SIGCHLD}
+_WATCHED = set(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP}
+_STOPS = {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
 _SI_KERNEL = 0x80
 _MEANWHILE_S = 5.0
 
@@ -85,7 +79,8 @@ def _status_of(
         if received is None:
             if meanwhile is not None:
                 meanwhile()
-        elif received.si_signo != signal.SIGCHLD:
+        elif received.si_signo != signal.SIGCHLD and received.si_pid != os.getpid():
+            # (What comes from ourselves is that nobody reads what we say: SIGPIPE.)
             signalled(received.si_signo)
             heard = canary.heard(received.si_signo) if canary is not None else None
             terminal = received.si_code == _SI_KERNEL
@@ -93,6 +88,16 @@ def _status_of(
                 heard = terminal
             if not heard or (not terminal and _left_our_group(child)):
                 _pass_on(child, received.si_signo)
+            if received.si_signo in _STOPS:
+                _stop(received.si_signo)
+
+
+def _stop(number: int) -> None:
+    """Stops, as the signal has it, unless the one to go on has come already."""
+    if signal.SIGCONT not in signal.sigpending():
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+        os.kill(os.getpid(), number)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {number})
 
 
 def _reaped(child: int, gone: set[int]) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
@@ -12,32 +13,55 @@ from typing import Any
 
 from rltrace.hooks.hook import split_target
 from rltrace.hooks.idle import INSIDE
+from rltrace.trace.duration import OUTLIVED
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.run_dir import (
     NAMES,
     PROBLEMS,
     PROCESS,
     RUN_FILE,
+    RUN_VARIABLE,
     now_ns,
     read_run_json,
     update_run_json,
 )
 from rltrace.trace.vocabulary import STEP_SPAN
 
+_GO_S = 1.0
+"""How long what a command has started may take to end when it has, as workers do."""
 
-def close_run(run_dir: Path, exit_code: int | None) -> None:
-    """Writes the end of a run; `exit_code` is `None` when nobody saw it. Errors: OSError,
-    `RltraceError`."""
+
+def close_run(run_dir: Path, exit_code: int | None) -> int:
+    """Writes the end of a run; `exit_code` is `None` when nobody saw it. Returns how many processes
+    outlive the command. Errors: OSError, `RltraceError`."""
     ended_ns = now_ns(read_run_json(str(run_dir)))
-    update_run_json(str(run_dir), end_real_ns=ended_ns, exit_code=exit_code, **_framework(run_dir))
+    until = time.monotonic() + _GO_S
+    # A process that forks and ends while it is looked for is found the second time, as its child.
+    while (left := _of_the_run(run_dir) or _of_the_run(run_dir)) and time.monotonic() < until:
+        time.sleep(0.05)
+    outlived = {OUTLIVED: left} if left else {}
+    told = {"end_real_ns": ended_ns, "exit_code": exit_code, **outlived, **_framework(run_dir)}
+    update_run_json(str(run_dir), **told)
+    return left
 
 
-def is_gone(run_dir: Path) -> bool:
-    """Whether the directory of this process's run was deleted, and maybe another run made there."""
+def _of_the_run(run_dir: Path) -> int:
+    """How many processes of this node were started within a run and live: also those that have not
+    recorded anything yet. Their environment tells, as far as it may be read."""
+    mark, found = os.fsencode(f"{RUN_VARIABLE}={run_dir}"), 0
+    for environment in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            found += mark in environment.read_bytes().split(b"\0")
+    return found
+
+
+def is_gone(run_dir: Path, made_by: int | None) -> bool:
+    """Whether the directory of the run that a process made was deleted, and maybe another run made
+    there."""
     if not (run_dir / RUN_FILE).exists():
         return True
     with suppress(RltraceError):  # said when the run is completed
-        return read_run_json(str(run_dir)).get("wrap_pid") != os.getpid()
+        return read_run_json(str(run_dir)).get("wrap_pid") != made_by
     return False
 
 

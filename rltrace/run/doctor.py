@@ -19,8 +19,8 @@ import rltrace
 from rltrace.adapters import find_adapters
 from rltrace.hooks.hook import Adapter, Hook
 from rltrace.hooks.versions import satisfies
+from rltrace.run.location import ONLY_ON, WHY_ONLY
 from rltrace.run.nvml import Devices, NoGpu
-from rltrace.run.opening import ONLY_ON, WHY_ONLY
 from rltrace.run.source_check import (
     NO,
     UNKNOWN,

@@ -18,6 +18,7 @@ from typing import Any
 
 from rltrace.run.watched import WatchedProcess
 from rltrace.trace.errors import RltraceError
+from rltrace.trace.ranks import go_on
 from rltrace.trace.run_dir import CLOCKS, PROCESS, RUN_FILE, read_run_json
 
 SILENT_S = 30.0
@@ -68,7 +69,7 @@ class Lifetime:
             return True
         if self.is_first:
             wrap, command = self._process("wrap_pid"), self._process("command_pid")
-            return not (wrap.is_alive() or command.is_alive())
+            return not (wrap.is_alive() or command.is_alive() or go_on(self._run_dir))
         return self._first_node_is_silent() and not self._traced_process_here()
 
     def is_deleted(self) -> bool:

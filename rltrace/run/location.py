@@ -6,20 +6,25 @@ is the owner's alone, and no part of a run: nothing shows, ships or packs it.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from rltrace.trace.errors import RltraceError
+from rltrace.trace.opened import opened
 from rltrace.trace.redacted import LAUNCHERS, REDACTED, redacted
 from rltrace.trace.run_dir import RUN_FILE, holds_run, read_run_json
 
 RUNS_FOLDER = "rltrace-runs"
+ONLY_ON = "linux"
+WHY_ONLY = "recording needs Linux; elsewhere runs are only read"
 
 _COMMANDS = ".commands"
 _OWN = os.O_NOFOLLOW | os.O_CLOEXEC
@@ -36,18 +41,77 @@ def new_run_path(command: list[str], folder: Path | None = None) -> Path:
     return path
 
 
-def free_path(command: list[str], out: Path | None) -> Path:
-    """Where a new run can go: `out`, or a name beside it where that is a run already, or inside it
-    where it holds something else; without `out` see `new_run_path`. Errors: OSError."""
+def launch_path(command: list[str], launch: str) -> Path:
+    """Where the processes of a launch, who know no more of each other, have one run."""
+    return Path.cwd() / RUNS_FOLDER / f"{_name(command)}-{_filename(launch)}"
+
+
+def free_path(
+    command: list[str], out: Path | None, is_shared: Callable[[Path], bool] = lambda run: False
+) -> Path:
+    """Where a run can go: `out`, or a name beside it where that is a run already, and none that
+    `is_shared`, or inside it where it holds something else; without `out` see `new_run_path`.
+    Errors: OSError."""
     if out is None:
         return new_run_path(command).absolute()
     stem, number = out.absolute(), 2
     path = stem
-    while holds_run(str(path)):
+    while holds_run(str(path)) and not is_shared(path):
         path, number = stem.with_name(f"{stem.name}-{number}"), number + 1
     if path.is_dir() and any(path.iterdir()) and not holds_run(str(path)):
         return new_run_path(command, path)
     return path
+
+
+def place(
+    command: list[str], out: Path | None, is_shared: Callable[[Path], bool] = lambda run: False
+) -> tuple[Path, str]:
+    """As `free_path`, in a folder in which no other user can put a link, or another run, where ours
+    is: else in `rltrace-runs/` here, or in the home folder; and why not where was asked, if so.
+    Errors: OSError, also where there is no such folder, and where nothing can be recorded."""
+    if sys.platform != ONLY_ON:
+        raise OSError(WHY_ONLY)
+    why, home = "", Path(os.path.expanduser("~"), RUNS_FOLDER)
+    for folder in (out, None, home):
+        path = new_run_path(command, home) if folder is home else None
+        path = path or free_path(command, folder, is_shared)
+        path.parent.mkdir(0o755, parents=True, exist_ok=True)
+        unsafe = why_unsafe(path.parent) or (why_unsafe(path, False) if path.exists() else "")
+        if not unsafe:
+            return path, why or _why_elsewhere(out, path)
+        why = why or unsafe
+    raise PermissionError(errno.EPERM, why)
+
+
+def _why_elsewhere(out: Path | None, path: Path) -> str:
+    """Why a run is not made in `out`; empty where it is."""
+    if out is None or path == out.absolute():
+        return ""
+    beside = path.parent == out.absolute().parent
+    return f"{out} holds a run already" if beside else f"{out} is not empty and no run"
+
+
+def why_unsafe(folder: Path, sticky: bool = True) -> str:
+    """Why another user can change what we write in a folder; empty where none can. A group that we
+    are in is whom its owner shares it with; where it is `sticky`, what is ours there stays so.
+    Errors: OSError."""
+    status = folder.stat()
+    if status.st_uid not in (os.geteuid(), 0) and status.st_uid != _owner_of_ours(folder):
+        return f"{folder} belongs to another user"
+    if sticky and status.st_mode & stat.S_ISVTX:
+        return ""
+    ours = status.st_gid in (os.getegid(), *os.getgroups())
+    if status.st_mode & (stat.S_IWOTH if ours else stat.S_IWOTH | stat.S_IWGRP):
+        return f"other users can write in {folder}"
+    return ""
+
+
+def _owner_of_ours(folder: Path) -> int:
+    """Whom a file system has for the owner of what we make: servers know users of their own."""
+    path = folder / f".rltrace-{os.urandom(6).hex()}"
+    with opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600) as file:
+        path.unlink()
+        return os.fstat(file).st_uid
 
 
 def find_run(given: str | Path | None) -> Path:

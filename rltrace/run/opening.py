@@ -8,46 +8,76 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import rltrace
 from rltrace.adapters import find_adapters
 from rltrace.hooks.boot import ADAPTERS_VARIABLE, HOOKS_VARIABLE, PYTHON_VARIABLE, SITE
+from rltrace.hooks.launch import launch
 from rltrace.hooks.node_agent import spawn_agent
 from rltrace.run.bytecode import compile_traced_modules
 from rltrace.run.calibrate import recording_costs
-from rltrace.run.location import free_path, keep_command
+from rltrace.run.location import keep_command, launch_path, place, why_unsafe
+from rltrace.trace import ranks
 from rltrace.trace.clock import node_id
 from rltrace.trace.run_dir import CAPTURE_TOKENS, NODES, RUN_VARIABLE, RunExistsError, create_run
 
-ONLY_ON = "linux"
-WHY_ONLY = "recording needs Linux; elsewhere runs are only read"
+
+class Opened(NamedTuple):
+    """A run for a command, and `why` it is not where it was asked for, if so. `joined`: it is that
+    of another rank of the launch."""
+
+    path: Path
+    why: str
+    joined: bool = False
+    rank: int | None = None
 
 
-def make_run(command: list[str], out: Path | None, **settings: Any) -> Path:
-    """Makes a run's directory (see `free_path`), its own also where other jobs want the same at
-    this moment; everything that its reports need to know of the start is in it. Errors: OSError (a
+def open_or_join(command: list[str], out: Path | None, **settings: Any) -> Opened:
+    """As `make_run`; where a launcher has started this process as one of several ranks, the run is
+    that of all: the first makes it, the others enter it. One that cannot has a run of its own."""
+    told = launch()
+    if told is None or told.ranks < 2 or (out is None and not told.is_known):
+        return make_run(command, out, **settings)
+    known, joined = {"id": told.id, "ranks": told.ranks}, set[Path]()
+
+    def join(path: Path) -> bool:
+        if path not in joined and not why_unsafe(path.parent):
+            joined.update([path] if ranks.join(path, known, told.rank) else [])
+        return path in joined
+
+    where = launch_path(command, told.id) if out is None else out
+    path, why = place(command, where, join)
+    while path not in joined:
+        if _made(path, command, settings, {ranks.LAUNCH: known}):
+            ranks.enter(path, told.rank)
+            return Opened(path, why, rank=told.rank)
+        path, why = place(command, where, join)
+    return Opened(path, "", True, told.rank)
+
+
+def make_run(command: list[str], out: Path | None, **settings: Any) -> Opened:
+    """Makes a run's directory (see `place`), its own also where other jobs want the same at this
+    moment; everything that its reports need to know of the start is in it. Errors: OSError (a
     read-only or full disk, or this is not Linux)."""
-    if sys.platform != ONLY_ON:
-        raise OSError(WHY_ONLY)
+    while True:
+        path, why = place(command, out)
+        if _made(path, command, settings, {}):
+            return Opened(path, why)
+
+
+def _made(path: Path, command: list[str], settings: dict[str, Any], more: dict[str, Any]) -> bool:
+    """Whether the run was made there; False: another was. Errors: OSError."""
     compile_traced_modules()
     settings |= {"adapters": find_adapters(), "cores": len(os.sched_getaffinity(0))}
-    settings |= recording_costs(tokens=settings.get(CAPTURE_TOKENS) is True)
-    while True:
-        path = free_path(command, out)
-        with suppress(RunExistsError):
-            create_run(str(path), command, settings, rltrace.__version__)
-            with suppress(OSError):  # then `rltrace experiment` asks for it
-                keep_command(path, command)
-            return path
-
-
-def why_elsewhere(out: Path | None, path: Path) -> str:
-    """Why a run was not made in `out`; empty where it was."""
-    if out is None or path == out.absolute():
-        return ""
-    beside = path.parent == out.absolute().parent
-    return f"{out} holds a run already" if beside else f"{out} is not empty and no run"
+    if "event_cost_ns" not in settings:
+        settings |= recording_costs(tokens=settings.get(CAPTURE_TOKENS) is True)
+    with suppress(RunExistsError):
+        create_run(str(path), command, settings, rltrace.__version__, **more)
+        with suppress(OSError):  # then `rltrace experiment` asks for it
+            keep_command(path, command)
+        return True
+    return False
 
 
 def start_agent(path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rltrace.hooks import boot, recorder
 from rltrace.hooks.idle import Idle
-from rltrace.run.opening import make_run, start_agent, traced_environment, why_elsewhere
+from rltrace.run.opening import make_run, start_agent, traced_environment
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.printable import visible
 from rltrace.trace.run_dir import now_ns, read_run_json, update_run_json
@@ -26,13 +26,12 @@ def start(out: str | Path | None) -> Path | None:
         return Path(active.run_dir)
     asked = Path(out) if out is not None else None
     try:
-        path = make_run(list(sys.orig_argv), asked, started_by="rltrace.start")
+        path, why, *_ = make_run(list(sys.orig_argv), asked, started_by="rltrace.start")
     except OSError as error:
         _say(f"cannot record into {out or '.'}: {error}; the job goes on")
         return None
-    why_there = why_elsewhere(asked, path)
-    if why_there:
-        _say(f"{why_there}; this one goes to {path}")
+    if why:
+        _say(f"{why}; this one goes to {path}")
     _environment_before = dict(os.environ)
     os.environ.update(traced_environment(str(path), ()))
     os.environ.pop(boot.CAPTURE_VARIABLE, None)  # of a run before: nobody has asked for this one's

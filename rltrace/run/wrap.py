@@ -32,10 +32,16 @@ from rltrace.run.closing import (
 from rltrace.run.each_step import EachStep
 from rltrace.run.killed_agent import note_killed_agent
 from rltrace.run.location import RUNS_FOLDER, is_newest
-from rltrace.run.opening import make_run, start_agent, traced_environment, why_elsewhere
+from rltrace.run.opening import (
+    Opened,
+    open_or_join,
+    start_agent,
+    traced_environment,
+)
 from rltrace.run.shipping import waiting
 from rltrace.run.shipping.places import begin, check_ship, make_folder, shipped_to
 from rltrace.run.step_figures import StepFigures
+from rltrace.trace import ranks
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.printable import visible
 from rltrace.trace.run_dir import RUN_FILE, RUN_VARIABLE, read_run_json, update_run_json
@@ -76,13 +82,13 @@ def wrap(command: list[str], out: Path | None, asked: Asked) -> int:
         begun = None
     if begun is None:
         return _run(program, command, dict(os.environ), None)
-    shown = os.path.relpath(begun.run_dir)
-    code = _run(program, command, begun.environment, begun.run_dir, begun.steps)
+    shown = os.path.relpath(begun.run.path)
+    code = _run(program, command, begun.environment, begun.run, begun.steps)
     try:
         if begun.steps is not None:
             begun.steps.finish()
-        _finish(begun.run_dir, code, shown, out, asked.hooks)
-    except Exception as error:  # what is the job's stands already
+        _finish(begun, code, shown, out, asked.hooks)
+    except (Exception, KeyboardInterrupt) as error:  # what is the job's stands already
         _say(f"{shown} may not be complete ({describe(error)})")
     return code
 
@@ -90,7 +96,8 @@ def wrap(command: list[str], out: Path | None, asked: Asked) -> int:
 class _Begun(NamedTuple):
     """A run that a command is about to be traced into."""
 
-    run_dir: Path
+    run: Opened
+    made_by: int | None
     environment: dict[str, str]
     steps: EachStep | None
 
@@ -98,9 +105,12 @@ class _Begun(NamedTuple):
 def _begin(command: list[str], out: Path | None, asked: Asked) -> _Begun | None:
     """Makes the run, starts its agent, and says what is asked for in the environment; None where
     there is no place to record into, which is said."""
-    run_dir = _make_run(command, out, asked)
-    if run_dir is None:
+    opened = _make_run(command, out, asked)
+    if opened is None:
         return None
+    run_dir = opened.path
+    if opened.joined:  # what is done once a run is done by whoever made it
+        asked = replace(asked, probe=None, live=False, log_steps=False)
     start_agent(run_dir)
     environment = traced_environment(str(run_dir), asked.hooks)
     for name in OWN_VARIABLES:
@@ -113,7 +123,8 @@ def _begin(command: list[str], out: Path | None, asked: Asked) -> _Begun | None:
             f"probing {', '.join(probe.stages)}: doses of {100 * probe.dose:g} % in a quarter of "
             f"the steps, so at most {100 * probe.budget:g} % of the job's time (seed {probe.seed})"
         )
-    return _Begun(run_dir, environment, _each_step(run_dir, asked.live, asked.log_steps))
+    steps = _each_step(run_dir, asked.live, asked.log_steps)
+    return _Begun(opened, read_run_json(str(run_dir)).get("wrap_pid"), environment, steps)
 
 
 def check_hook(text: str) -> None:
@@ -159,23 +170,23 @@ def _outer_run() -> str | None:
     return outer
 
 
-def _make_run(command: list[str], out: Path | None, asked: Asked) -> Path | None:
+def _make_run(command: list[str], out: Path | None, asked: Asked) -> Opened | None:
     try:
-        path = make_run(command, out, **asked.settings())
+        opened = open_or_join(command, out, **asked.settings())
     except OSError as error:
         where, why = out or RUNS_FOLDER, error.strerror or error
         without = " and without --sync" if asked.sync else ""
         _say(f"cannot record into {where}: {why}; the job runs untraced{without}")
         return None
-    if asked.ship is not None:
+    path = opened.path
+    if asked.ship is not None and not opened.joined:
         try:
             begin(path, asked.ship)
         except OSError as error:
             _say(f"nothing is shipped to {asked.ship} yet: {error}; `rltrace ship` does it later")
-    why_there = why_elsewhere(out, path)
-    if why_there:
-        _say(f"{why_there}; this one goes to {path}")
-    return path
+    if opened.why:
+        _say(f"{opened.why}; this one goes to {path}")
+    return opened
 
 
 def _each_step(run_dir: Path, live: bool, log_steps: bool) -> EachStep | None:
@@ -198,38 +209,48 @@ def _run(
     program: str,
     command: list[str],
     environment: dict[str, str],
-    run_dir: Path | None,
+    run: Opened | None,
     steps: EachStep | None = None,
 ) -> int:
+    made = run.path if run is not None and not run.joined else None
+
     def started(pid: int) -> None:
-        if run_dir is not None:
-            with suppress(OSError, RltraceError):  # said when the run is completed
-                update_run_json(str(run_dir), command_pid=pid)
+        with suppress(OSError, ValueError, RltraceError):  # said when the run is completed
+            if made is not None:
+                update_run_json(str(made), command_pid=pid)
+            if run is not None and run.rank is not None:
+                ranks.tell(run.path, run.rank, command_pid=pid)
         if steps is not None:  # here the signals that are waited for are blocked
             steps.start()
 
     signals: list[int] = []
-    meanwhile = AgentKeeper(run_dir).look if run_dir is not None else None
+    meanwhile = AgentKeeper(made).look if made is not None else None
     try:
         code = run_child(program, command, environment, started, signals.append, meanwhile)
     except OSError as error:
         _say(f"{command[0]} cannot be executed: {error.strerror or error}")
         return NOT_EXECUTABLE
-    if run_dir is not None and signals:
+    if made is not None and signals:
         with suppress(OSError, RltraceError):  # said when the run is completed
-            update_run_json(str(run_dir), signals=signals)
+            update_run_json(str(made), signals=[*dict.fromkeys(signals)])
     return code
 
 
-def _finish(run_dir: Path, code: int, shown: str, out: Path | None, hooks: Sequence[str]) -> None:
-    if is_gone(run_dir):
+def _finish(begun: _Begun, code: int, shown: str, out: Path | None, hooks: Sequence[str]) -> None:
+    run_dir, rank = begun.run.path, begun.run.rank
+    if is_gone(run_dir, begun.made_by):
         _say(f"{shown} was deleted while the job ran: there is no trace of it")
         return
-    url, apart = shipped_to(run_dir), 0
+    if rank is not None:
+        of_all = ranks.leave(run_dir, rank, code)
+        if of_all is None:
+            return  # the last says how all ended
+        code = of_all
+    url, apart, left = shipped_to(run_dir), 0, 0
     try:
         if killed := note_killed_agent(run_dir):  # before the run ends, and so the agent
             _say(killed)
-        close_run(run_dir, code)
+        left = close_run(run_dir, code)
         if url:
             for sentence in waiting.what_is_left(run_dir, waiting.wait(run_dir, _say)):
                 _say(sentence)
@@ -237,7 +258,7 @@ def _finish(run_dir: Path, code: int, shown: str, out: Path | None, hooks: Seque
         if apart:  # what is here is a part of it
             _say(f"the trace is in {url}; next: rltrace report {shlex.quote(url)}")
             return
-        if not job_processes(run_dir):
+        if not left and not job_processes(run_dir):
             _say(f"no Python process was traced ({shown}): `rltrace doctor` tells what is needed")
             return
         for sentence in what_hooks_missed(run_dir, hooks):
@@ -248,10 +269,11 @@ def _finish(run_dir: Path, code: int, shown: str, out: Path | None, hooks: Seque
             _say(f"not all may be at {url}: `rltrace ship {shlex.quote(shown)}` brings the rest")
             url = ""
     named = "" if out is None and is_newest(run_dir) else f" {shlex.quote(shown)}"
-    why_there = why_elsewhere(out, run_dir)
-    because = f" ({why_there})" if why_there else ""
+    because = f" ({begun.run.why})" if begun.run.why else ""
     too = f" and {url}" if url else ""
-    _say(f"the trace is in {shown}{because}{too}; next: rltrace report{named}")
+    plural = f"{left} process{'es' * (left != 1)}"
+    grows = f" and grows: the job outlives its command ({plural})" if left else ""
+    _say(f"the trace is in {shown}{because}{too}{grows}; next: rltrace report{named}")
 
 
 def _say(text: str) -> None:

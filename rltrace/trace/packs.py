@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from rltrace.trace.opened import opened, opener
 from rltrace.trace.run_dir import CLOCKS, DROPPED, ENDS, NAMES, PROBLEMS, PROCESS
 from rltrace.trace.schema import TABLES
 from rltrace.trace.texts import parsed
@@ -95,17 +96,15 @@ def apply(pieces: Iterable[Piece], folder: Path) -> None:
         path.parent.mkdir(exist_ok=True)
         if piece.replaced:
             written = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-            written.write_bytes(piece.data)
+            with open(written, "wb", opener=opener) as whole:
+                whole.write(piece.data)
             written.replace(path)
             continue
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
+        with opened(path, os.O_WRONLY | os.O_CREAT) as file:
             view, at = memoryview(piece.data), piece.offset
             while view:
                 done = os.pwrite(file, view, at)
                 view, at = view[done:], at + done
-        finally:
-            os.close(file)
 
 
 def can_hold(name: str) -> bool:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 
+from rltrace.trace.outside import from_outside
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -106,7 +108,9 @@ def is_harmless(value: str) -> bool:
 def _is_number(text: str) -> bool:
     try:
         return len(text) <= _LONGEST_NUMBER and text.isascii() and float(text) is not None
-    except ValueError:
+    except ValueError as error:
+        if from_outside(error):
+            raise
         return False
 
 

@@ -20,7 +20,7 @@ from rltrace.trace import run_dir
 from rltrace.trace.alignment import NodeClock
 from rltrace.trace.dropped import SUMMED, Dropped
 from rltrace.trace.dropped_tables import DROPPED_STEPS, publish_steps
-from rltrace.trace.duration import lasted_s
+from rltrace.trace.duration import OUTLIVED, command_s
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.files import RunFiles
 from rltrace.trace.liveness import described_alive
@@ -83,7 +83,8 @@ class Run:
         self.reach = read_reach(path, self._files.clocks)
         me = weakref.proxy(self)  # a run that nobody holds any more frees its database at once
         self._stored = Stored(self._files, lambda: me._database)
-        self._lasted_s = lasted_s(self.meta)
+        self.command_s = command_s(self.meta)
+        self._outlived = bool(self.meta.get(OUTLIVED))
         self._loaded: set[str] = set()
         self._range: Range | None = None
         self.cut_short = False
@@ -213,19 +214,27 @@ class Run:
         begins += [dropped.until_ns] if dropped is not None and dropped.until_ns > 0 else []
         return max(begins, default=None)
 
-    @property
+    @cached_property
     def lasted_s(self) -> float | None:
-        """What the whole run lasted, whatever of it is shown; None while that is not known."""
-        return self._lasted_s
+        """What the whole run lasted, whatever of it is shown, in seconds; None while that is not
+        known. That is `command_s`, or more, where the job outlived its command: until the last that
+        was recorded."""
+        if self.command_s is None or not self._outlived:
+            return self.command_s
+        whole = self if self._range is None else open_run(self.path)
+        until_ns = recorded_until(whole) - int(whole.meta["start_real_ns"])
+        return max(self.command_s, until_ns / 1e9)
 
     @property
     def shown_s(self) -> float | None:
         """How much of what it lasted is shown, in seconds; None: all, or nobody knows."""
         begins_ns, ended = self.begins_ns, self.meta.get("end_real_ns")
-        if self._lasted_s is None or begins_ns is None or not isinstance(ended, int):
+        if self.lasted_s is None or begins_ns is None or not isinstance(ended, int):
             return None
+        if self._outlived and self.until_ns is None:
+            ended = int(self.meta["start_real_ns"]) + round(self.lasted_s * 1e9)
         shown_s = max(0, ended - begins_ns) / 1e9
-        return shown_s if shown_s < self._lasted_s else None
+        return shown_s if shown_s < self.lasted_s else None
 
     def interrupt(self) -> None:
         """Ends the query that another thread is waiting for."""

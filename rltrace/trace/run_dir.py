@@ -6,6 +6,7 @@
     problems/<who>.jsonl        what could not be recorded or hooked
     ends/<who>.jsonl            how processes ended that it started, where a signal did it
     dropped/<node>.jsonl        what was dropped of details (`wrap --max-bytes`)
+    ranks/<rank>.json           a rank of a launcher that started wrap once for each
     clocks/<node>.jsonl         a node's clock pairs and exchanges, written by its agent
     nodes/<node>.json           a node's agent; .lock: taken by whoever starts it
     nodes/<node>.publishes      empty: a process of the node publishes weights from its memory
@@ -25,6 +26,8 @@ import time
 from rltrace.trace.clock import node_id
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.json_line import dumps
+from rltrace.trace.opened import opened
+from rltrace.trace.outside import from_outside
 from rltrace.trace.redacted import redacted
 from rltrace.trace.schema import SCHEMA_VERSION, TABLES
 
@@ -80,11 +83,14 @@ class RunExistsError(FileExistsError):
     """The directory holds a run already."""
 
 
-def create_run(path: str, command: list[str], settings: dict[str, Any], version: str) -> None:
+def create_run(
+    path: str, command: list[str], settings: dict[str, Any], version: str, **more: Any
+) -> None:
     """Makes the run directory. `version` is rltrace's own; of the command only what is harmless is
-    kept. Of several that want the same directory only one gets it. Errors: `RunExistsError` for the
-    others; OSError (read-only or full disk)."""
-    os.makedirs(path, exist_ok=True)
+    kept; `more` is said of the run, too. Of several that want the same directory only one gets it.
+    Nobody else can write there, whatever the umask. Errors: `RunExistsError` for the others;
+    OSError (read-only or full disk)."""
+    os.makedirs(path, 0o755, exist_ok=True)
     described = {
         "id": os.path.basename(os.path.abspath(path)),
         "command": redacted(command),
@@ -102,11 +108,12 @@ def create_run(path: str, command: list[str], settings: dict[str, Any], version:
         "node": node_id(),
         "host": os.uname().nodename,
         "wrap_pid": os.getpid(),
+        **more,
     }
     write_first(f"{path}/{RUN_FILE}", described)
     try:
         for folder in FOLDERS:
-            os.makedirs(f"{path}/{folder}", exist_ok=True)
+            os.makedirs(f"{path}/{folder}", 0o755, exist_ok=True)
     except OSError:
         os.unlink(f"{path}/{RUN_FILE}")
         raise
@@ -124,7 +131,7 @@ def write_first(path: str, value: dict[str, Any]) -> None:
         except FileExistsError:
             raise RunExistsError(errno.EEXIST, "there is a run already", path) from None
         except OSError as error:
-            if error.errno not in _CANNOT_LINK:
+            if from_outside(error) or error.errno not in _CANNOT_LINK:
                 raise
             _claim(path, temporary)
     finally:
@@ -142,15 +149,17 @@ def _claim(path: str, temporary: str) -> None:
 
 
 def _write_new(path: str, text: bytes) -> None:
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    try:
-        if os.write(file, text) != len(text):
-            raise OSError(errno.ENOSPC, "no space left on device", path)
-    except OSError:
-        os.unlink(path)
-        raise
-    finally:
-        os.close(file)
+    with opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as file:
+        try:
+            _write(file, text, path)
+        except OSError:
+            os.unlink(path)
+            raise
+
+
+def _write(file: int, text: bytes, path: str) -> None:
+    if os.write(file, text) != len(text):
+        raise OSError(errno.ENOSPC, "no space left on device", path)
 
 
 def read_run_json(path: str) -> dict[str, Any]:
@@ -178,7 +187,9 @@ def _runs_in(path: str) -> list[str]:
     """The names of the runs in a folder."""
     try:
         return sorted(name for name in os.listdir(path) if holds_run(f"{path}/{name}"))
-    except OSError:
+    except OSError as error:
+        if from_outside(error):
+            raise
         return []
 
 
@@ -229,19 +240,14 @@ def write_json(path: str, value: dict[str, Any]) -> None:
     temporary = f"{path}.{os.getpid()}.tmp"
     text = _text(value)
     try:
-        with open(temporary, "wb", opener=no_link) as file:
-            file.write(text)
+        with opened(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as file:
+            _write(file, text, temporary)
         os.replace(temporary, path)
     except OSError as error:
         if os.path.exists(temporary):
             os.unlink(temporary)
-        if error.errno not in _NO_ROOM or not _written_over(path, text):
+        if from_outside(error) or error.errno not in _NO_ROOM or not _written_over(path, text):
             raise
-
-
-def no_link(path: str, flags: int) -> int:
-    """Opens a file of that name itself, as somebody else's run may have links of any name."""
-    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 def _written_over(path: str, text: bytes) -> bool:
@@ -249,28 +255,20 @@ def _written_over(path: str, text: bytes) -> bool:
     have died of, there is none for another file. It is one write, within what the file has already,
     and what is left of the old text becomes blanks."""
     try:
-        file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    except OSError:
+        with opened(path, os.O_WRONLY) as file:
+            status = os.fstat(file)
+            text = text.ljust(status.st_size)
+            return len(text) <= 512 * status.st_blocks and os.pwrite(file, text, 0) == len(text)
+    except OSError as error:
+        if from_outside(error):
+            raise
         return False
-    try:
-        status = os.fstat(file)
-        text = text.ljust(status.st_size)
-        return len(text) <= 512 * status.st_blocks and os.pwrite(file, text, 0) == len(text)
-    except OSError:
-        return False
-    finally:
-        os.close(file)
 
 
 def append_line(path: str, value: object) -> None:
     """Appends one line of JSON in a single write. Errors: OSError."""
-    line = _text(value)
-    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        if os.write(file, line) != len(line):
-            raise OSError(errno.ENOSPC, "no space left on device", path)
-    finally:
-        os.close(file)
+    with opened(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT) as file:
+        _write(file, _text(value), path)
 
 
 def _text(value: object) -> bytes:

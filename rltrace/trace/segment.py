@@ -22,6 +22,7 @@ from _weakref import ref
 from time import monotonic_ns
 
 from rltrace.trace.arrow_header import PREFIX_BYTES, batch_message, schema_message
+from rltrace.trace.opened import opened
 from rltrace.trace.outside import from_outside
 from rltrace.trace.schema import WIDTH_BYTES, Table
 
@@ -255,8 +256,7 @@ class TableWriter:
         path = segment.path + NEW if is_new else segment.path
         if is_new and self._on_first is not None:
             self._on_first()
-        file = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if is_new else 0), 0o644)
-        try:
+        with opened(path, os.O_RDWR | (os.O_CREAT if is_new else 0)) as file:
             start = segment.size_bytes
             os.ftruncate(file, start)  # what lies behind was begun once, and cut short
             if is_new:
@@ -270,8 +270,6 @@ class TableWriter:
             batch, length, word = self._batch_at(segment, file, start, self._next_rows)
             if is_new:
                 os.rename(path, segment.path)
-        finally:
-            os.close(file)
         length[:] = word
         segment.size_bytes = segment.next_bytes
         self.batch = batch
@@ -341,18 +339,12 @@ class _FileColumn:
             data = self._struct.pack(value)
         except struct.error as error:
             raise ValueError(str(error)) from None
-        file = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
-        try:
+        with opened(self._path, os.O_WRONLY) as file:
             _write_all(file, data, self._offset + slot * self._struct.size)
-        finally:
-            os.close(file)
 
     def __getitem__(self, slot: int) -> Any:
-        file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
+        with opened(self._path, os.O_RDONLY) as file:
             data = os.pread(file, self._struct.size, self._offset + slot * self._struct.size)
-        finally:
-            os.close(file)
         return self._struct.unpack(data)[0]
 
 

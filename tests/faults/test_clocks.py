@@ -17,7 +17,7 @@ import pytest
 import rltrace
 from rltrace.analysis.live.state import LiveState
 from rltrace.analysis.summary import summarize
-from rltrace.trace.duration import lasted_s
+from rltrace.trace.duration import command_s
 from rltrace.trace.parquet import compact
 from rltrace.trace.schema import EVENT_TABLES
 from tests.faults.counted import CountedJob, said_by_us, until
@@ -52,7 +52,7 @@ def test_a_clock_that_is_set_moves_no_row(
         FROM (SELECT *, {before} AS before FROM spans)"""
     assert run.sql(disordered).fetchall() == [(0, True)]
     told = json.loads((job.run / "run.json").read_text())
-    lasted = lasted_s(told)
+    lasted = command_s(told)
     assert lasted is not None
     assert 0 < lasted < whole_s
     assert summarize(run, predict=False).health.alarms == ()

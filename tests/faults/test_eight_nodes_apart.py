@@ -109,7 +109,7 @@ def test_eight_nodes_of_which_one_dies(tmp_path: Path, monkeypatch: pytest.Monke
         ).fetchall()
         assert outside == [(0,)]
     # The node comes back, and somebody ships the rest.
-    ship = [*WRAP[:-1], "ship", f"{tmp_path}/own/3"]
+    ship = [*WRAP[:-1], "ship", f"{tmp_path}/own/3", "--yes"]
     brought = subprocess.run(
         ship, cwd=tmp_path, env=clean_environment(), capture_output=True, text=True, check=False
     )

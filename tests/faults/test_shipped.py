@@ -217,7 +217,7 @@ def test_what_an_agent_that_is_killed_at_the_end_leaves_is_shipped_by_hand(folde
     process.send_signal(signal.SIGCONT)
     errors = finish(job, process)
     assert re.search(r"this node is not shipped: .* `rltrace ship run`", errors), errors
-    ship = [*RLTRACE, "ship", "run"]
+    ship = [*RLTRACE, "ship", "run", "--yes"]
     done = subprocess.run(
         ship, cwd=folder, env=clean_environment(), capture_output=True, text=True, check=False
     )

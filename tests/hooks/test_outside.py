@@ -171,7 +171,10 @@ def test_what_a_statement_raises_is_its_own(statement: str) -> None:
 def test_every_except_clause_of_ours_asks_whose_it_is() -> None:
     """Where a call or a loop may have been struck: in what runs in a job's processes."""
     places = [*PACKAGE.glob("hooks/**/*.py"), *PACKAGE.glob("adapters/**/*.py")]
-    places += [PACKAGE / "trace" / f"{name}.py" for name in ("segment", "run_dir", "clock")]
+    places += [
+        PACKAGE / "trace" / f"{name}.py"
+        for name in ("segment", "run_dir", "clock", "opened", "redacted")
+    ]
     found = []
     for place in places:
         if "site" in place.parts:  # it runs before any code of the job

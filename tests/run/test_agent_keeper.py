@@ -48,7 +48,7 @@ def test_one_that_is_killed_is_replaced_and_the_job_is_what_it_is(tmp_path: Path
 @pytest.fixture
 def kept(tmp_path: Path) -> Iterator[tuple[Path, AgentKeeper]]:
     """A run that this process holds, its agent, and who keeps that."""
-    run = make_run(["train"], tmp_path / "run")
+    run = make_run(["train"], tmp_path / "run").path
     start_agent(run)
     agent_pid(run)
     yield run, AgentKeeper(run)

@@ -180,13 +180,14 @@ def test_the_store_is_away_at_the_end_and_the_run_is_shipped_later(folder: Path)
     assert "the trace is in run" in said
     (agent,) = (folder / "run" / "nodes").glob("*.json")
     pid = json.loads(agent.read_text())["pid"]
-    assert "is being shipped by the agent" in asked(folder, "ship", "run").stderr
+    assert "is being shipped by the agent" in asked(folder, "ship", "run", "--yes").stderr
     os.kill(pid, signal.SIGKILL)
     assert until(lambda: not alive(pid))
-    refused = asked(folder, "ship", "run")
+    assert asked(folder, "ship", "run").returncode == 2  # anybody may have written where to
+    refused = asked(folder, "ship", "run", "--yes")
     assert refused.returncode == 4
     (folder / "store-away").rename(folder / "store")
-    assert asked(folder, "ship", "run").returncode == 0
+    assert asked(folder, "ship", "run", "--yes").returncode == 0
     run = rltrace.open_run(url_of(folder))
     assert run.rows("spans") == 2
     assert run.meta["exit_code"] == 0

@@ -74,6 +74,53 @@ def test_a_signal_arrives_once(tmp_path: Path, number: signal.Signals, to: str) 
     assert out == f"{number.name}\n"
 
 
+EVERY = """
+import os, signal, sys
+def told(number, frame): os.write(1, b"%d\\n" % number)
+for number in map(int, sys.argv[1:]): signal.signal(number, told)
+print("ready", os.getpid(), flush=True)
+while True: signal.pause()
+"""
+
+
+def test_each_signal_that_can_be_caught_arrives(tmp_path: Path) -> None:
+    """Also those that end wrap where nobody waits for them, and those that stop it."""
+    never = {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD, signal.SIGCONT}
+    numbers = sorted(int(number) for number in set(signal.valid_signals()) - never)
+    process = subprocess.Popen(
+        [*WRAP, "--", PY, "-c", EVERY, *map(str, [*numbers, int(signal.SIGCONT)])],
+        cwd=tmp_path,
+        env=clean_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        preexec_fn=os.setpgrp,  # noqa: PLW1509 (`process_group` is of Python 3.11)
+    )
+    assert process.stdout is not None
+    job = int(process.stdout.readline().split()[1])
+    assert until(lambda: len(_group(process.pid)) == 3)  # the canary is there
+    for number in numbers:
+        os.kill(process.pid, number)
+        assert process.stdout.readline() == f"{number}\n"
+        if number in (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU):
+            _, status = os.waitpid(process.pid, os.WUNTRACED)
+            assert os.WIFSTOPPED(status)
+            os.kill(process.pid, signal.SIGCONT)
+            assert process.stdout.readline() == f"{int(signal.SIGCONT)}\n"
+    os.kill(job, signal.SIGKILL)
+    assert process.wait(PATIENCE_S) == 128 + signal.SIGKILL
+    process.stdout.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGXCPU, signal.SIGALRM, signal.SIGRTMAX])
+def test_wrap_ends_as_the_job_that_a_signal_ends(tmp_path: Path, number: signal.Signals) -> None:
+    process, wrap, job = start(tmp_path)
+    os.kill(wrap, number)
+    process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 128 + number
+    assert not os.path.exists(f"/proc/{job}")
+
+
 def test_signals_one_after_the_other_all_arrive(tmp_path: Path) -> None:
     """What was sent to the group before says nothing about what is sent to wrap alone now."""
     process, group, _ = start(tmp_path, due=3)

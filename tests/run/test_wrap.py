@@ -15,6 +15,8 @@ import pytest
 
 import rltrace
 from rltrace.cli import main
+from rltrace.trace.run import open_run
+from tests.cli.conftest import invoke
 from tests.hooks.conftest import WRAP, clean_environment
 from tests.patience import PATIENCE_S
 
@@ -327,3 +329,40 @@ def test_a_wrap_that_is_killed_leaves_the_job_alone(tmp_path: Path) -> None:
     ended = until(lambda: json.loads((run / "run.json").read_text())["end_real_ns"] is not None)
     assert ended  # the agent saw to that
     process.stdout.close()
+
+
+DAEMON = """
+import os, sys, time, rltrace
+def work(n):
+    with rltrace.span("rollout"): time.sleep(0.01)
+work(0)
+if os.fork(): os._exit(0)
+os.setsid()
+if os.fork(): os._exit(0)
+os.closerange(3, 1024)
+null = os.open("/dev/null", os.O_RDWR)
+for number in (0, 1, 2): os.dup2(null, number)
+while not os.path.exists("go"): work(1)
+end = time.monotonic() + 1
+while time.monotonic() < end: work(2)
+os.rename("go", "gone")
+"""
+
+
+def test_a_job_that_outlives_its_command(tmp_path: Path) -> None:
+    """It is said, and what it recorded counts in its length, wherever that is told."""
+    done = wrap(PY, "-c", DAEMON, cwd=tmp_path, options=("--out", "run"))
+    assert "the job outlives its command (1 process)" in done.stderr.splitlines()[-1]
+    (tmp_path / "go").touch()
+    assert until((tmp_path / "gone").exists)
+    recorded = open_run(tmp_path / "run")
+    ((last,),) = recorded.sql("select max(end_ns) from spans").fetchall()
+    lasted_s = (last - recorded.meta["start_real_ns"]) / 1e9
+    info = json.loads(invoke("info", tmp_path / "run", "--json").stdout)
+    report = json.loads(invoke("report", tmp_path / "run", "--json").stdout)["run"]
+    (listed,) = json.loads(invoke("ls", tmp_path, "--json").stdout)
+    for told in (info["seconds"], report["lasted_s"], listed["seconds"]):
+        assert told == pytest.approx(lasted_s)
+    assert info["command_s"] == report["command_s"] < lasted_s - 1
+    assert "outlived its command" in invoke("info", tmp_path / "run").stdout
+    assert "outlived its command" in invoke("report", tmp_path / "run").stdout

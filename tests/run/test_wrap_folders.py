@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 from rltrace.hooks.boot import SITE
 from rltrace.run.closing import job_processes
 from rltrace.trace.run_dir import RunExistsError, create_run, read_run_json
+from tests.faults.means import cannot_be_made
 from tests.hooks.conftest import WRAP, clean_environment
 from tests.patience import PATIENCE_S
 from tests.run.test_wrap import runs, wrap
@@ -179,3 +181,54 @@ def test_a_wrap_inside_a_wrapped_job_joins_it(tmp_path: Path) -> None:
     assert "generate" in names
     assert done.stderr.count("rltrace:") == 1
     assert "no Python process" not in done.stderr
+
+
+@pytest.mark.parametrize("place", ["another's", "open", "runs", "sticky", "group"])
+def test_where_another_user_can_write_there_is_no_run(tmp_path: Path, place: str) -> None:
+    """It would be written through links of that user's. The job runs, and is traced elsewhere."""
+    folder = tmp_path / ("rltrace-runs" if place == "runs" else "shared")
+    folder.mkdir()
+    if place in ("another's", "runs") and os.geteuid():
+        cannot_be_made("only root can give a folder to another user")
+    if place in ("another's", "runs"):
+        os.chown(folder, 65534, -1)
+    else:
+        folder.chmod({"open": 0o777, "sticky": 0o1777, "group": 0o770}[place])
+    options = () if place == "runs" else ("--out", "shared/run")
+    command = [*WRAP, *options, "--", PY, "-c", "print('ran')"]
+    done = subprocess.run(
+        ["sh", "-c", 'umask 0; exec "$@"', "sh", *command],
+        cwd=tmp_path,
+        env=clean_environment(HOME=str(tmp_path / "home")),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "ran\n")
+    made = [path.parent for path in tmp_path.rglob("run.json")]
+    if place in ("sticky", "group"):  # what is ours stays so; a group of ours is asked for
+        assert made == [folder / "run"]
+    else:
+        assert [*folder.iterdir()] == []
+        assert str(made[0]) in done.stderr
+        where = tmp_path / "home" / "rltrace-runs" if place == "runs" else tmp_path / "rltrace-runs"
+        assert [path.parent for path in made] == [where]
+    for path in [made[0], *made[0].iterdir()]:
+        assert not path.stat().st_mode & 0o022
+
+
+def test_what_a_program_begins_itself_is_put_elsewhere_too(tmp_path: Path) -> None:
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared").chmod(0o777)
+    code = "import rltrace; print(rltrace.start('shared/run').parent.name); rltrace.stop()"
+    done = subprocess.run(
+        [PY, "-c", code],
+        cwd=tmp_path,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "rltrace-runs\n"
+    assert [*(tmp_path / "shared").iterdir()] == []

@@ -15,7 +15,12 @@ from pyarrow import ipc
 
 from rltrace.trace.arrow_header import batch_message, schema_message
 from rltrace.trace.schema import SAMPLES, SPANS, TABLES, Table
-from rltrace.trace.segment import FIRST_BATCH_ROWS, LARGEST_BATCH_ROWS, TableWriter
+from rltrace.trace.segment import (
+    FIRST_BATCH_ROWS,
+    LARGEST_BATCH_ROWS,
+    TableWriter,
+    release_maps,
+)
 from rltrace.trace.segments import read_segments
 
 ARROW_TYPES = {

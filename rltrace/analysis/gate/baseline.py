@@ -42,6 +42,8 @@ FORMAT = "rltrace-baseline"
 SCHEMA = 1
 MOST_RUNS = 40
 _MOST_BYTES = 64 << 20
+_LEAST, _MOST = 1e-12, 1e18
+"""Of a figure that is not 0: what is beyond is nobody's seconds, tokens or bytes of a step."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,9 +195,11 @@ def _series(data: dict[str, Any]) -> RunSeries:
     for name, column in columns.items():
         if column.shape != steps.shape:
             raise ValueError(f"column {name} is not as long as the steps")
-        negative = name != REWARD and (column < 0).any()
+        odd = np.abs(column) > _MOST
+        if name != REWARD:
+            odd |= (column < 0) | ((column > 0) & (column < _LEAST))
         lag = name.removeprefix(LAG)
-        if np.isinf(column).any() or negative or (lag != name and not lag.isdigit()):
+        if odd.any() or (lag != name and not lag.isdigit()):
             raise ValueError(f"column {name} holds figures that cannot be")
     if LENGTH not in columns or not (columns[LENGTH] > 0).all():
         raise ValueError("a run without the lengths of its steps")

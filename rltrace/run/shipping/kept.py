@@ -20,8 +20,9 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from rltrace.run.shipping.changes import Shipped
+from rltrace.trace.opened import opened, opener
 from rltrace.trace.own_files import is_elsewhere, open_own, own_files, read_own
-from rltrace.trace.run_dir import no_link, write_json
+from rltrace.trace.run_dir import write_json
 from rltrace.trace.texts import parsed
 
 SHIPPING = "shipping"
@@ -67,7 +68,7 @@ def save(run_dir: Path, name: str, url: str, shipped: dict[str, Shipped]) -> Non
     folder.mkdir(exist_ok=True)
     written = folder / f"{name}{_PAGES}.{os.getpid()}.tmp"
     try:
-        with open(written, "w", encoding="utf-8", opener=no_link) as file:
+        with open(written, "w", encoding="utf-8", opener=opener) as file:
             file.write(json.dumps({"url": url}) + "\n")
             for path, known in shipped.items():
                 digests = base64.b64encode(known.digests).decode()
@@ -103,9 +104,7 @@ def held(run_dir: Path, name: str) -> Iterator[bool]:
     if is_elsewhere(folder):
         raise OSError(errno.ELOOP, "it is a link to another place", str(folder))
     folder.mkdir(exist_ok=True)
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    file = os.open(folder / f"{name}.lock", flags, 0o644)
-    try:
+    with opened(folder / f"{name}.lock", os.O_RDWR | os.O_CREAT) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -114,5 +113,3 @@ def held(run_dir: Path, name: str) -> Iterator[bool]:
             yield True
         else:
             yield True
-    finally:
-        os.close(file)

@@ -1,0 +1,120 @@
+"""The way into every command, and how each ends: with its answer, or with one sentence on stderr.
+
+The exit codes are those of docs/api.md, whatever goes wrong and whenever: also while modules are
+imported. Nothing that a command needs is imported before.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Callable
+    from typing import Any, NoReturn
+else:
+    import _signal as signal  # `signal` itself takes a while, and Ctrl-C may come meanwhile
+
+TRACEBACK = "RLTRACE_TRACEBACK"
+"""A variable that has a mistake of ours shown whole."""
+
+_interrupted = False
+
+
+def main() -> NoReturn:
+    """The program `rltrace`."""
+    sys.unraisablehook = _unraisable
+    if os.name == "nt":
+        _say("Windows is not supported: rltrace records on Linux (WSL is one)")
+        sys.exit(4)
+    ended(_command, signal.SIG_DFL)
+
+
+def ended(command: Callable[[], object], interrupt: Any = None) -> NoReturn:
+    """Runs a command and exits with its code. `interrupt` is what Ctrl-C does from then on, by
+    default what it did before."""
+    global _interrupted
+    _interrupted = False
+    before = _watch_interrupt()
+    try:
+        _hold_streams()
+        try:
+            code = command()
+        finally:  # here, where it can be said that nobody takes it
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except SystemExit as error:
+        if error.code is None or isinstance(error.code, int):
+            raise
+        sentence, code = str(error.code), 70  # a library's, which gives up
+    except BaseException as error:
+        sentence, code = _told(error)
+        if code == 70 and os.environ.get(TRACEBACK):
+            raise
+    else:
+        sys.exit(code if isinstance(code, int) else 0)
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGINT, before if interrupt is None else interrupt)
+    _say(sentence)
+    sys.exit(code)
+
+
+def _command() -> object:
+    from rltrace.cli import main as commands
+
+    return commands.main(prog_name="rltrace", standalone_mode=False)
+
+
+def _watch_interrupt() -> Any:
+    """From now on a Ctrl-C is remembered: libraries make other errors of it. The handler of before,
+    None where none was set."""
+    try:
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            return signal.signal(signal.SIGINT, _interrupt)
+    except ValueError:  # not in the main thread, to which it comes
+        pass
+    return None
+
+
+def _interrupt(*_: object) -> None:
+    global _interrupted
+    _interrupted = True
+    raise KeyboardInterrupt
+
+
+def _hold_streams() -> None:
+    """Keeps the numbers of standard streams that are closed from files of ours. What a command
+    starts finds them closed, as it would without us."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(number)
+
+
+def _told(error: BaseException) -> tuple[str, int]:
+    if _interrupted or isinstance(error, KeyboardInterrupt):
+        return "interrupted", 130
+    try:
+        from rltrace.cli.group import told
+
+        return told(error)
+    except BaseException:  # it cannot be loaded, or there is no memory left to say more
+        return f"this is a mistake in rltrace ({type(error).__name__}), or it is not whole", 70
+
+
+def _say(sentence: str) -> None:
+    if sentence and sys.stderr is not None:
+        try:
+            print(f"rltrace: {sentence}", file=sys.stderr, flush=True)
+        except (OSError, ValueError):  # nobody listens any more
+            pass
+
+
+def _unraisable(unraisable: Any) -> None:
+    """Ctrl-C where Python can raise nothing, such as while an object is deleted."""
+    if _interrupted:
+        _say("interrupted")
+        os._exit(130)
+    sys.__unraisablehook__(unraisable)

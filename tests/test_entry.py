@@ -1,0 +1,96 @@
+"""How a command ends when something goes wrong, whenever that is: a code, and one sentence."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from rltrace.entry import ended
+from tests.conftest import recorded
+from tests.patience import PATIENCE_S
+
+RUN = """
+for n in range(5):
+    with rltrace.step(n), rltrace.span("train", tokens=5): pass
+"""
+
+LOADING = dedent("""
+    import os, signal, sys
+    name, how = sys.argv[1:3]
+    del sys.argv[1:3]
+
+    class Finder:
+        def find_spec(self, module, path=None, target=None):
+            if module != name:
+                return None
+            sys.meta_path.remove(self)
+            if how == "broken":
+                raise SyntaxError("this file was changed")
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+            except KeyboardInterrupt:
+                if how == "swallowed":  # as a library does that takes it for an error of its own
+                    raise ImportError("something failed") from None
+                raise
+
+    sys.meta_path.insert(0, Finder())
+    from rltrace.entry import main
+    main()
+""")
+
+
+def command(*words: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", LOADING, *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["rltrace.cli", "click", "rltrace.cli.gating", "rltrace.run.gating", "duckdb", "numpy"],
+)
+@pytest.mark.parametrize(("how", "code"), [("broken", 70), ("told", 130), ("swallowed", 130)])
+def test_while_modules_are_loaded(run_path: Path, module: str, how: str, code: int) -> None:
+    recorded(run_path, RUN)
+    done = command(module, how, "gate", run_path, "--min", "goodput=1")
+    assert done.returncode == code, done.stderr
+    (said,) = done.stderr.strip().splitlines()  # click has a line of its own for the sign ^C
+    assert (said == "rltrace: interrupted") == (code == 130)
+
+
+class Panic(BaseException):
+    """As libraries in Rust raise it."""
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (RuntimeError("can't start new thread"), 70),
+        (RecursionError(), 70),
+        (Panic(), 70),
+        (SystemExit("a library gives up"), 70),
+        (MemoryError(), 4),
+        (PermissionError(13, "no"), 4),
+        (KeyboardInterrupt(), 130),
+        (SystemExit(3), 3),
+    ],
+    ids=lambda one: type(one).__name__ if isinstance(one, BaseException) else str(one),
+)
+def test_what_fails_is_no_answer(
+    error: BaseException, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails() -> None:
+        raise error
+
+    with pytest.raises(SystemExit) as told:
+        ended(fails)
+    assert told.value.code == code
+    assert len(capsys.readouterr().err.splitlines()) == (code != 3)

@@ -97,8 +97,10 @@ def is_harmless(value: str) -> bool:
     or a short list of such."""
     if value.lower() in WORDS or _is_number(value):
         return True
-    if value[:1] != "-" and os.path.exists(value):
+    if value[:1] not in ("-", "") and "=" not in value and os.path.exists(value):
         return True
+    if "," not in value:
+        return False
     parts = value.strip("[]").split(",")
     return 1 < len(parts) <= _LONGEST_LIST and all(
         part.strip(" '\"").lower() in WORDS or _is_number(part) for part in parts
@@ -106,8 +108,10 @@ def is_harmless(value: str) -> bool:
 
 
 def _is_number(text: str) -> bool:
+    if not text or len(text) > _LONGEST_NUMBER or text.strip("0123456789.eE+-_"):
+        return False  # most words: an exception for each would take longer
     try:
-        return len(text) <= _LONGEST_NUMBER and text.isascii() and float(text) is not None
+        return float(text) is not None
     except ValueError as error:
         if from_outside(error):
             raise
@@ -143,6 +147,8 @@ def _is_name(text: str) -> bool:
 
 
 def _is_word(part: str) -> bool:
+    if len(part) <= _LONGEST_PART and part.isascii() and part.isalpha() and part.islower():
+        return True  # most are
     letters = part.strip("0123456789")
     large = sum(map(str.isupper, letters))
     return (

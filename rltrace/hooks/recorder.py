@@ -46,6 +46,7 @@ many, new names are recorded as `MANY_NAMES`."""
 
 MANY_NAMES = "(more names)"
 
+_COMPILED = "torch.compile compiled it, and nothing is recorded in there: hook what calls it"
 MOST_PROBLEMS = 20
 COUNTED = 64
 """Odd values of a kind that are written down one by one."""
@@ -395,7 +396,7 @@ def _after_fork() -> None:
 def not_compiled(target: str) -> None:
     """Tells that a function was compiled in which a span of `target` would have been recorded."""
     if _active is not None:
-        _active.problem(INSIDE, target=target, detail="not recorded where torch.compile runs it")
+        _active.problem(INSIDE, target=target, detail=_COMPILED)
 
 
 def unknown_word(enum: str, word: object) -> None:

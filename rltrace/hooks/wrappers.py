@@ -83,14 +83,7 @@ while True:
         observer.fail(call, error)
         raise
     {end_item}
-    received = thrown = None
-    try:
-        received = yield item
-    except GeneratorExit:
-        generator.close()
-        raise
-    except BaseException as error:
-        thrown = error
+    {passed}
 """
 
 _ASYNC_ITEMS = """
@@ -99,10 +92,7 @@ received = thrown = None
 while True:
     call = None if observer is None else observer.begin({given})
     try:
-        if thrown is None:
-            item = await generator.asend(received)
-        else:
-            item = await generator.athrow(thrown)
+        item = await (generator.asend(received) if thrown is None else generator.athrow(thrown))
     except StopAsyncIteration:
         if observer is not None:
             observer.drop(call)
@@ -113,14 +103,7 @@ while True:
         raise
     if observer is not None:
         {end_item}
-    received = thrown = None
-    try:
-        received = yield item
-    except GeneratorExit:
-        await generator.aclose()
-        raise
-    except BaseException as error:
-        thrown = error
+    {passed}
 """
 
 _ASYNC_ITERATION = """
@@ -130,26 +113,27 @@ try:
     received = thrown = None
     while True:
         try:
-            if thrown is None:
-                item = await generator.asend(received)
-            else:
-                item = await generator.athrow(thrown)
+            item = await (generator.asend(received) if thrown is None else generator.athrow(thrown))
         except StopAsyncIteration:
             break
-        received = thrown = None
-        try:
-            received = yield item
-        except GeneratorExit:
-            await generator.aclose()
-            raise
-        except BaseException as error:
-            thrown = error
+        {passed}
 except BaseException as error:
     if observer is not None:
         observer.fail(call, error)
     raise
 if observer is not None:
     {end_None}
+"""
+
+_PASSED = """
+received = thrown = None
+try:
+    received = yield item
+except GeneratorExit:
+    {close}
+    raise
+except BaseException as error:
+    thrown = error
 """
 
 _STREAM = """
@@ -299,6 +283,8 @@ def _compile(
         "shallower": "observer.depth -= 1" if how.deep else "pass",
         "back": _BACK.strip() if how.deep else "pass",
     }
+    close = "await generator.aclose()" if how.is_async else "generator.close()"
+    text["passed"] = _PASSED.format(close=close).strip()
     for what in ("result", "item", "None"):
         text[f"end_{what}"] = _END.format(result=what).strip()
     body = _filled(how.body, text)

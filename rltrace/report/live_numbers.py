@@ -18,7 +18,7 @@ _MEMORY = ("used", "total")
 def step_line(shown: Snapshot, width: int) -> Text:
     """The step that is going on, and how long the last ones took."""
     step, window = shown.step, shown.window
-    lost = shown.dropped is not None and shown.dropped.until_ns is not None
+    lost = shown.dropped is not None
     done = units.plural(shown.totals.steps, "whole step" if lost else "step")
     done += "" if lost else " done"
     if window is not None and window.steps:

@@ -84,7 +84,6 @@ def _values(meters: RunMeters) -> list[tuple[str, Labels, float | Distribution |
     trained = bool(samples.fates)
     times = _times(meters)
     useful = samples.useful_tokens if trained and times == 1 else None  # it takes whole groups
-    dropped = meters.follower.dropped
     started_ns = meters.follower.meta.get("start_real_ns")
     values: list[tuple[str, Labels, float | Distribution | None]] = [
         ("rltrace_run_info", framework_of(meters.follower), 1),
@@ -96,7 +95,6 @@ def _values(meters: RunMeters) -> list[tuple[str, Labels, float | Distribution |
         ),
         ("rltrace_run_last_event_time_seconds", (), _seconds(meters.last_event_ns)),
         ("rltrace_run_devices", (devices.kind,), devices.count or None),
-        ("rltrace_run_dropped_bytes", (), None if dropped is None else dropped.bytes),
         ("rltrace_run_counted_since_time_seconds", (), _seconds(meters.follower.lost_until_ns)),
         ("rltrace_run_stopped_processes", (), len(meters.follower.stopped()) or None),
         ("rltrace_step", (), steps.number),

@@ -5,7 +5,7 @@
     names/<who>.jsonl           [id, text] a line, appended before the id is first used
     problems/<who>.jsonl        what could not be recorded or hooked
     ends/<who>.jsonl            how processes ended that it started, where a signal did it
-    dropped/<node>.jsonl        what was dropped of details (`wrap --max-bytes`)
+    dropped/<node>.jsonl        what was dropped of details (`wrap --max-bytes`, in 0.1)
     ranks/<rank>.json           a rank of a launcher that started wrap once for each
     clocks/<node>.jsonl         a node's clock pairs and exchanges, written by its agent
     nodes/<node>.json           a node's agent; .lock: taken by whoever starts it

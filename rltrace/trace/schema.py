@@ -160,7 +160,7 @@ CAPTURED_TOKENS = Table(
     ),
 )
 """What samples were made of, where that was asked for. `start_ns` is when the trajectory began, the
-same in all of its rows: they are dropped, shown and cut into parts together."""
+same in all of its rows: they are shown and cut into parts together."""
 
 EVENT_TABLES: dict[str, Table] = {
     t.name: t for t in (SPANS, TRAJECTORIES, REWARDS, USES, SYNCS, SAMPLES)

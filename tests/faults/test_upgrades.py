@@ -145,7 +145,7 @@ def test_of_steps_that_0_1_dropped_nothing_is_shown(name: str, tmp_path: Path) -
         assert found.steps.complete == 4
         assert found.goodput is not None
         assert found.goodput.trained.samples == 4 * 32
-        assert any("0 to 11 were dropped" in line for line in run_lines.warnings(found))
+        assert any("oldest details were dropped" in line for line in run_lines.warnings(found))
         live = json.loads(invoke("top", path, "--once", "--json").stdout)
         assert live["totals"]["trained_samples"] == 160
         invoke("compact", path)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rltrace.analysis.devices import Devices
 from rltrace.analysis.goodput import Trained
-from rltrace.trace.followed_dropped import DroppedSoFar
+from rltrace.trace.dropped import Dropped
 
 STARTING, RUNNING, SILENT = "starting", "running", "silent"
 ENDED, FAILED, KILLED, DELETED = "ended", "failed", "killed", "deleted"
@@ -262,7 +262,7 @@ class Snapshot:
     processes: int
     problems: int
     sampled_share: float = 1.0
-    dropped: DroppedSoFar | None = None
+    dropped: Dropped | None = None
     stopped: tuple[Stopped, ...] = ()
 
     @property

@@ -17,6 +17,7 @@ _MOST_STOPPED = 2
 def losses(shown: Snapshot, width: int) -> list[Text]:
     """The lines; none where nothing was lost."""
     said = [*dropped_lines(shown.dropped)]
+    said += [f"{shown.only_some}: nothing is told of samples"] if shown.only_some else []
     when = "before its end" if shown.job.is_over else "ago"
     said += [_stopped_sentence(one, when) for one in shown.stopped[:_MOST_STOPPED]]
     if (others := len(shown.stopped) - _MOST_STOPPED) > 0:

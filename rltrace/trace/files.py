@@ -24,6 +24,7 @@ from rltrace.trace.own_files import NO_PLAIN_FILE, lines_of, own_files, read_own
 from rltrace.trace.parents import roles_of_parents
 from rltrace.trace.processes import Process, described
 from rltrace.trace.real_times import end_what_was_left, of_real_times
+from rltrace.trace.sampled import only_some
 from rltrace.trace.schema import SPANS, TABLES
 from rltrace.trace.segments import read_segments, segments_in
 from rltrace.trace.stated import PROCESS as PROCESS_KINDS
@@ -39,9 +40,9 @@ class RunFiles:
     `manifest` is that of a compacted run, or None; `rest` are the tables of which segments may hold
     more than was compacted (of a run that was not: all); `clocks` say how a node's monotonic clock
     maps to the run's time; `names` number every text that a table read so far refers to; `dropped`
-    is what was dropped to keep the run small, or None. What was recorded after
-    `as_of_ns` (Unix ns; None: no such moment) is not read: processes are read one after the other,
-    while they go on.
+    is what was dropped to keep the run small, or None; `only_some` why nothing is
+    told of samples. What was recorded after `as_of_ns` (Unix ns; None: no such moment) is not read:
+    processes are read one after the other, while they go on.
     """
 
     def __init__(self, path: Path, meta: dict[str, Any]) -> None:
@@ -67,6 +68,7 @@ class RunFiles:
         self._read_problem_files()
         self._find_elsewhere(meta)
         self.dropped = read_dropped(path, self.clocks)
+        self.only_some = only_some(meta)
 
     def now_ns(self) -> int:
         """This moment on the run's time line (Unix ns), by the clock of this node's rows, too,

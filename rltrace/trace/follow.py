@@ -38,7 +38,8 @@ from rltrace.trace.parents import roles_of_parents
 from rltrace.trace.processes import Process, described
 from rltrace.trace.reach import Reach, read_reach
 from rltrace.trace.real_times import of_real_times
-from rltrace.trace.schema import EVENT_TABLES, Table
+from rltrace.trace.sampled import only_some
+from rltrace.trace.schema import EVENT_TABLES, OF_ONE_SAMPLE, Table
 from rltrace.trace.segment import STREAM
 from rltrace.trace.stated import PROCESS as PROCESS_KINDS
 from rltrace.trace.stated import fitting
@@ -270,7 +271,10 @@ class Follower:
             self._gone |= {(table.name, name) for name in gone}
 
     def _told(self, table: Table, rows: Rows) -> Rows:
-        """Rows of a time of which none were lost, and what is in progress since before."""
+        """Rows of a time of which none were lost, and what is in progress since before; of samples,
+        where all were recorded."""
+        if table.name in OF_ONE_SAMPLE and only_some(self.meta):
+            return rows.where(np.zeros(len(rows), np.bool_))
         if not len(rows) or self.lost_until_ns < 0:
             return rows
         told = rows[table.columns[0].name] > self.lost_until_ns

@@ -35,10 +35,8 @@ from rltrace.trace.recorded import recorded_until
 from rltrace.trace.refused import refused
 from rltrace.trace.regrouped import GROUPED, regrouped
 from rltrace.trace.regrouped import NAME as REGROUPED
-from rltrace.trace.sampled import sampled_share
 from rltrace.trace.schema import TABLES
 from rltrace.trace.signals import (
-    NO_SIGNALS,
     SAMPLE_REWARDS,
     WEIGHTS,
     reward_weights,
@@ -333,9 +331,7 @@ class Run:
                     self._regroup()
                 if name == "signals":
                     self._find("sample_lives", *LIVES)
-                    whole = sampled_share(self.meta) == 1.0
-                    made = signals(reward_weights(self.processes)) if whole else NO_SIGNALS
-                    self._find("signals", made)
+                    self._find("signals", signals(reward_weights(self.processes)))
                 if name in _LIVES:
                     self._find("sample_lives", *LIVES)
                 if name == "sample_verdicts":

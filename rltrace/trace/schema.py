@@ -168,6 +168,6 @@ EVENT_TABLES: dict[str, Table] = {
 """The tables of what happened, which every figure is of."""
 
 OF_ONE_SAMPLE = (TRAJECTORIES.name, REWARDS.name, USES.name)
-"""Those whose rows are about one sample: `wrap --sample` keeps a share of them."""
+"""Those whose rows are about one sample."""
 
 TABLES: dict[str, Table] = {**EVENT_TABLES, CAPTURED_TOKENS.name: CAPTURED_TOKENS}

@@ -1,5 +1,5 @@
 """The stored rows of a run as SQL: those of its Parquet files and, loaded when they are first asked
-for, those of its segments. Of a run of which some were dropped others are not shown.
+for, those of its segments. What is not whole is not shown.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rltrace.trace.files import RunFiles
 from rltrace.trace.published import publish_compacted_names, publish_names, publish_processes
 from rltrace.trace.run_dir import PARQUET
-from rltrace.trace.schema import TABLES, Column
+from rltrace.trace.schema import OF_ONE_SAMPLE, TABLES, Column
 from rltrace.trace.sources import PROCESS, rows_of, unreadable
 from rltrace.trace.stream import Columns
 from rltrace.trace.vocabulary import Stage
@@ -99,7 +99,9 @@ class Stored:
         return found
 
     def _shown(self, name: str, rows: str) -> str:
-        """Of rows of a table those that are shown: all, unless some were dropped."""
+        """Of rows of a table those that are shown: all, unless others were dropped, or left out."""
+        if self._files.only_some and name in OF_ONE_SAMPLE:
+            rows = f"(FROM {rows} WHERE false)"
         dropped = self._files.dropped
         return rows if dropped is None else dropped.shown(TABLES[name], rows)
 

@@ -9,10 +9,12 @@ fork, a killed worker, a failed step and values that could not be recorded), and
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 import rltrace
@@ -149,3 +151,33 @@ def test_of_steps_that_0_1_dropped_nothing_is_shown(name: str, tmp_path: Path) -
         live = json.loads(invoke("top", path, "--once", "--json").stdout)
         assert live["totals"]["trained_samples"] == 160
         invoke("compact", path)
+
+
+def test_of_a_share_of_the_samples_nothing_is_told(tmp_path: Path) -> None:
+    path = Path(shutil.copytree(FIXTURES / "run-0.1-sampled", tmp_path / "run"))
+    why = "only 10 % of the samples were recorded (--sample)"
+    for _ in ("as it is", "compacted"):
+        run = rltrace.open_run(path)
+        assert run.sql("SELECT count(*) FROM spans").fetchall() == [(544,)]
+        found = summarize(run)
+        assert found.steps.complete == 16
+        rollout = {row.name: row for row in found.stages}["rollout"]
+        assert rollout.tau_s.mean > 0  # its spans are whole
+        assert "reward" in found.steps.exposed_unknown  # only samples told it
+        assert (found.verdict.because, found.verdict.alarms, found.verdict.fixes) == (why, (), ())
+        assert not any(wall.cost.known for wall in found.verdict.walls)
+        assert found.goodput is found.signal is None
+        told = json.loads(invoke("report", path, "--json").stdout)
+        assert (told["goodput"], told["staleness"], told["tail"]) == (None, None, None)
+        assert math.isnan(found.own_cost.share)
+        assert sum(why in line for line in run_lines.warnings(found)) == 1
+        live = json.loads(invoke("top", path, "--once", "--json").stdout)
+        assert live["window"]["step_s"] > 0
+        of_samples = ("generated_tokens", "trained_tokens", "trained_samples", "lost")
+        assert [live["totals"][name] for name in of_samples] == [None] * 4
+        judged = invoke("gate", path, "--min", "goodput=1")
+        assert judged.exit_code == 3
+        assert why in invoke("query", path, "SELECT 1").stderr
+        invoke("compact", path, "--delete-segments")
+    rows = duckdb.sql(f"FROM '{path}/parquet/trajectories/*.parquet'").fetchall()
+    assert len(rows) == 52  # nothing is lost

@@ -28,7 +28,7 @@ from rltrace.trace.errors import RltraceError
 from rltrace.trace.follow import Follower, Rows
 from rltrace.trace.liveness import Liveness
 from rltrace.trace.reach import EVERYTHING
-from rltrace.trace.sampled import sampled_share
+from rltrace.trace.sampled import only_some
 from rltrace.trace.signals import weights_by_id
 from rltrace.trace.vocabulary import Stage
 
@@ -154,7 +154,7 @@ class LiveState:
             ),
             processes=sum(process.role != AGENT for process in follower.processes),
             problems=len(follower.problems),
-            sampled_share=sampled_share(follower.meta),
+            only_some=only_some(follower.meta),
             dropped=follower.dropped,
             stopped=stopped_recording(follower, until),
         )
@@ -252,7 +252,7 @@ class LiveState:
             },
             self._gathered.spans_of,
             weights_by_id(self._follower),
-            sampled_share(self._follower.meta),
+            bool(only_some(self._follower.meta)),
         )
 
     def _lasting(self, table: str) -> Rows:

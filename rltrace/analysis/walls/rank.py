@@ -44,7 +44,7 @@ less than 1.11 times better. Where none costs more, nothing binds."""
 
 _HOOKS = "`rltrace doctor`: which hooks resolved"
 _TRACED = "a traced run: the log has no time of any stage"
-_ROOM = "room on the disk for the whole run, or a run that takes less: `wrap --max-bytes`"
+_ROOM = "room on the disk for the whole run"
 _ALL_SAMPLES = "a run without `--sample`"
 _OVERLAP = "what ran at once, which a log of durations does not tell: a traced run"
 

@@ -51,8 +51,7 @@ class Factor:
 
 @dataclass(frozen=True)
 class TokensOf:
-    """Generated tokens with one fate: "useful", or the reason why not; "trained on" where nobody
-    knows which of them are useful."""
+    """Generated tokens with one fate: "useful", or the reason why not."""
 
     reason: str
     tokens: int
@@ -102,16 +101,15 @@ def cascade(
     clock = wall_clock(activity, steps, breakdown, *recorded_ns)
     if clock is None:
         return None
-    some = only_some(run.meta)  # then no group is whole, and nobody knows what was useful
-    untold = why_untold(breakdown.untold, some)
+    untold = why_untold(breakdown.untold, only_some(run.meta))
     work = None if steps.whole_run or untold else busy(run, activity, steps)
     efficiency, basis = (math.nan, untold) if untold else _efficiency(clock, work)
     tokens, unsure = _tokens(run, goodput, clock) if goodput is not None else ((), 0)
     generated = goodput.generated_tokens if goodput is not None else 0
     useful = sum(one.tokens for one in tokens if one.reason == USEFUL)
     device_s = goodput.devices.count * clock.wall_s if goodput and goodput.devices.count else 0.0
-    rate = useful / device_s if device_s and generated and not some else math.nan
-    share = useful / generated if generated and not some else math.nan
+    rate = useful / device_s if device_s and generated else math.nan
+    share = useful / generated if generated else math.nan
     done = clock.availability * efficiency
     peak = generated / (device_s * done) if device_s and done else math.nan
     effective = rate * fresh.weight
@@ -133,9 +131,9 @@ def cascade(
             Factor(
                 "useful share",
                 share,
-                max(0, useful - unsure) / generated if generated and not some else math.nan,
+                max(0, useful - unsure) / generated if generated else math.nan,
                 share,
-                some or "useful over generated tokens"
+                "useful over generated tokens"
                 if generated
                 else "nobody recorded which samples the learner trained on",
             ),
@@ -146,7 +144,7 @@ def cascade(
                 fresh.weight_high,
                 fresh.weight_source,
             ),
-            _peak(peak, goodput, peak_basis),
+            _exactly("peak rate", peak, peak_basis),
         ),
         useful_tokens_per_device_s=rate,
         effective_tokens_per_device_s=effective,
@@ -158,20 +156,11 @@ def cascade(
     )
 
 
-USEFUL, TRAINED = "useful", "trained on"
+USEFUL = "useful"
 
 
 def _exactly(name: str, value: float, basis: str) -> Factor:
     return Factor(name, value, value, value, basis)
-
-
-def _peak(rate: float, goodput: Goodput | None, basis: str) -> Factor:
-    """The peak rate, with the interval of the tokens where these are scaled."""
-    if goodput is None or goodput.estimated is None or not goodput.generated_tokens:
-        return _exactly("peak rate", rate, basis)
-    tokens = goodput.estimated.generated_tokens
-    low, high = (rate * end / goodput.generated_tokens for end in (tokens.low, tokens.high))
-    return Factor("peak rate", rate, low, high, basis)
 
 
 def _efficiency(clock: WallClock, work: Busy | None) -> tuple[float, str]:
@@ -188,26 +177,22 @@ def _efficiency(clock: WallClock, work: Busy | None) -> tuple[float, str]:
 
 def _tokens(run: Run, goodput: Goodput, clock: WallClock) -> tuple[tuple[TokensOf, ...], int]:
     """All generated tokens by fate, useful ones first, then the largest loss; and how many count as
-    useful although a condition of it is unknown. Of a share of the samples nobody knows which are
-    useful, and all that were trained on come first."""
+    useful although a condition of it is unknown."""
     whole = trained_in(run, *_ALL_TIME, goodput.lag_budget)
     again = [
         trained_in(run, window.start_ns, window.end_ns, goodput.lag_budget)
         for window in clock.done_again
     ]
     repeated = sum(one.tokens for one in again)
-    if whole.useful_tokens is None or whole.useful_known_tokens is None:
-        lost = {_AGAIN: repeated, **{loss.reason: loss.tokens for loss in goodput.losses}}
-        return _by_fate(goodput, (TRAINED, whole.tokens - repeated), lost), 0
-    useful = whole.useful_tokens - sum(one.useful_tokens or 0 for one in again)
-    zero = (whole.zero_advantage_tokens or 0) - sum(o.zero_advantage_tokens or 0 for o in again)
+    useful = whole.useful_tokens - sum(one.useful_tokens for one in again)
+    zero = whole.zero_advantage_tokens - sum(one.zero_advantage_tokens for one in again)
     lost = {
         "trained in groups of equal reward": zero,
         "trained over the lag budget": whole.tokens - useful - zero - repeated,
         _AGAIN: repeated,
         **{loss.reason: loss.tokens for loss in goodput.losses},
     }
-    known = whole.useful_known_tokens - sum(one.useful_known_tokens or 0 for one in again)
+    known = whole.useful_known_tokens - sum(one.useful_known_tokens for one in again)
     return _by_fate(goodput, (USEFUL, useful), lost), useful - known
 
 

@@ -99,7 +99,7 @@ class Comparison:
     (seconds a token), NaN where no tokens were recorded. `rate_ratio` is that of useful tokens a
     second. Stages are in the order of their difference. `unwell` says of each run what forbids
     advice on it, and how it ended where it did not end by itself; `only_some` that not all of its
-    samples were recorded ("": they were), so that its counts are scaled. `exposed_unknown` is why
+    samples were recorded ("": they were), so that nothing is told of them. `exposed_unknown` is why
     nobody knows what held the steps of one up ("": it is known); there are no stages then."""
 
     steps: tuple[int, int]

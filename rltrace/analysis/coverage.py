@@ -14,6 +14,7 @@ from rltrace.analysis.partial import PARTIAL
 from rltrace.hooks.recorder import COUNTED
 from rltrace.trace.dropped import Dropped
 from rltrace.trace.run_dir import RECORDING_STOPPED
+from rltrace.trace.sampled import only_some
 from rltrace.trace.vocabulary import STAGE_SYMBOLS, Stage, word
 
 if TYPE_CHECKING:
@@ -120,6 +121,8 @@ def _reason(run: Run, stage: Stage) -> str:
         return f"{what}: {target}".rstrip(": ")
     if stage in TABLE_OF:
         table = TABLE_OF[stage]
+        if (some := only_some(run.meta)) and run.has_rows(table):
+            return some
         if run.ask(f"select 1 from raw_{table} where start_ns > 0 limit 1"):
             return f"{table} were recorded, but none with its duration"
     if stage is Stage.ENV:

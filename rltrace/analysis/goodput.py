@@ -10,17 +10,14 @@ updates; NeMo-RL: all), so nothing here is comparable with them without saying s
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rltrace.analysis.bootstrap import Interval
 from rltrace.analysis.codes import named
 from rltrace.analysis.devices import Devices, count_devices
 from rltrace.analysis.prices import Price, given_price, table_price
-from rltrace.analysis.sampled_totals import interval, stands_for, variance
-from rltrace.analysis.samples import TRAINED_SAMPLES, decided_samples
+from rltrace.analysis.samples import DECIDED_SAMPLES, TRAINED_SAMPLES
 from rltrace.analysis.steps import Steps
-from rltrace.trace.sampled import sampled_share
 from rltrace.trace.vocabulary import Fate, Finish, Stage
 
 if TYPE_CHECKING:
@@ -30,43 +27,26 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Trained:
     """The response tokens that were trained on in a window, and how many of them meet which
-    condition. `useful_tokens` meet all as far as is known, `useful_known_tokens` for sure. Where
-    only a share of the samples was recorded no group is whole: these two and those of zero
-    advantage are None, and the advantage of all is unknown."""
+    condition. `useful_tokens` meet all as far as is known, `useful_known_tokens` for sure."""
 
     samples: int
     tokens: int
-    zero_advantage_tokens: int | None
+    zero_advantage_tokens: int
     unknown_advantage_tokens: int
     over_lag_budget_tokens: int
     unknown_lag_tokens: int
-    useful_tokens: int | None
-    useful_known_tokens: int | None
+    useful_tokens: int
+    useful_known_tokens: int
 
 
 @dataclass(frozen=True)
 class Loss:
-    """Generated samples that were not trained on, by reason, with their response tokens; these have
-    an interval where they are scaled (`Estimated`)."""
+    """Generated samples that were not trained on, by reason, with their response tokens."""
 
     reason: str
     samples: int
     tokens: int
     share: float
-    tokens_interval: Interval | None = None
-
-
-@dataclass(frozen=True)
-class Estimated:
-    """Totals that are scaled from a share of the samples, with 95 % intervals
-    (`rltrace.analysis.sampled_totals`): of the whole run what was generated and trained on, and of
-    the steady steps what was trained on. Ends are NaN where nothing tells them."""
-
-    generated_samples: Interval
-    generated_tokens: Interval
-    trained_tokens: Interval
-    steady_trained_samples: Interval
-    steady_trained_tokens: Interval
 
 
 @dataclass(frozen=True)
@@ -76,9 +56,7 @@ class Goodput:
     Rates are NaN where the devices are not known, dollars where the price is not. `losses` are of
     the whole run: with `trained_share` they make up all `generated_tokens`. Where the first step
     was begun and never completed the window is 0, and there is no rate; `handed_only` is whether
-    no training was seen to end either: then "trained" is only what the learner was handed. Where
-    only a `sampled_share` of the samples was recorded counts are scaled to all, `estimated` has
-    their intervals (None: nothing is scaled), and what is useful is not known: rates of it are NaN.
+    no training was seen to end either: then "trained" is only what the learner was handed.
     """
 
     window_s: float
@@ -92,8 +70,6 @@ class Goodput:
     trained_share: float
     losses: tuple[Loss, ...]
     handed_only: bool = False
-    sampled_share: float = 1.0
-    estimated: Estimated | None = None
 
     @property
     def device_seconds(self) -> float:
@@ -115,17 +91,8 @@ class Goodput:
         """All tokens trained on for each second of each device."""
         return self._a_device_second(self.trained.tokens)
 
-    @property
-    def trained_tokens_per_device_s_interval(self) -> Interval | None:
-        """Its 95 % interval where tokens are scaled; None where they are not."""
-        if self.estimated is None:
-            return None
-        found = self.estimated.steady_trained_tokens
-        return Interval(*map(self._a_device_second, (found.value, found.low, found.high)))
-
-    def _a_device_second(self, tokens: float | None) -> float:
-        known = tokens is not None and self.window_s
-        return tokens / self.device_seconds if known and tokens is not None else math.nan
+    def _a_device_second(self, tokens: float) -> float:
+        return tokens / self.device_seconds if self.window_s else math.nan
 
     def useful_tokens_per_usd(self, usd_per_hour: float | None = None) -> float:
         """Useful tokens for a US dollar, at the price used or at another price."""
@@ -147,7 +114,6 @@ def goodput(
     since, until = (steady[0].start_ns, steady[-1].end_ns) if steady else (0, 0)
     devices = count_devices(run)
     whole = _losses(run)
-    share = sampled_share(run.meta)
     return Goodput(
         window_s=(until - since) / 1e9,
         steps=0 if steps.whole_run else len(steady),
@@ -160,8 +126,6 @@ def goodput(
         trained_share=whole.trained / whole.tokens if whole.tokens else math.nan,
         losses=whole.losses,
         handed_only=handed_only(run, steps),
-        sampled_share=share,
-        estimated=None if share == 1 else _estimated(run, share, whole, since, until),
     )
 
 
@@ -184,114 +148,59 @@ def _price(run: Run, devices: Devices, stated: float | None) -> Price | None:
 def trained_in(run: Run, since: int, until: int, lag_budget: float) -> Trained:
     """What was trained on between two moments (Unix ns, both included)."""
     fresh = "true" if math.isinf(lag_budget) else f"lag <= {lag_budget}"
-    share = sampled_share(run.meta)
-    count, tokens, more = "count(*)", "tokens", ""
-    if share < 1:
-        count, tokens = "sum(stands_for)", "tokens * stands_for"
-        more = f", {stands_for(share)} as stands_for"
     row = run.ask(f"""
         {TRAINED_SAMPLES},
         judged as (
-            select coalesce(tokens, 0) as tokens, signal, lag, {fresh} as fresh{more}
-            from (select tokens, signal, trajectory,
+            select coalesce(tokens, 0) as tokens, signal, lag, {fresh} as fresh
+            from (select tokens, signal,
                          case when version >= 0 then version - first_version end as lag
                   from trained left join signals using ("group")
                   where time_ns between {since} and {until}))
-        select {count}, sum({tokens}),
-               sum({tokens}) filter (not signal),
-               sum({tokens}) filter (signal is null),
-               sum({tokens}) filter (not fresh),
-               sum({tokens}) filter (lag is null),
-               sum({tokens}) filter (coalesce(signal, true) and coalesce(fresh, true)),
-               sum({tokens}) filter (signal and fresh)
+        select count(*), sum(tokens),
+               sum(tokens) filter (not signal),
+               sum(tokens) filter (signal is null),
+               sum(tokens) filter (not fresh),
+               sum(tokens) filter (lag is null),
+               sum(tokens) filter (coalesce(signal, true) and coalesce(fresh, true)),
+               sum(tokens) filter (signal and fresh)
         from judged
     """)[0]
-    found = Trained(*(round(value or 0) for value in row))
-    if share < 1:
-        return told_of_some(found)
-    return found
-
-
-def told_of_some(trained: Trained) -> Trained:
-    """What of it is known where groups are not whole."""
-    return replace(
-        trained, zero_advantage_tokens=None, useful_tokens=None, useful_known_tokens=None
-    )
+    return Trained(*(round(value or 0) for value in row))
 
 
 @dataclass(frozen=True)
 class _Whole:
-    """Of a whole run: samples and tokens generated, tokens trained on, with the variances of what
-    is scaled, and the losses."""
+    """Of a whole run: samples and tokens generated, tokens trained on, and the losses."""
 
     samples: int
     tokens: int
     trained: int
-    samples_error: float
-    tokens_error: float
-    trained_error: float
     losses: tuple[Loss, ...]
 
 
 def _losses(run: Run) -> _Whole:
     """What became of all that was generated. Every sample has one reason."""
-    share = sampled_share(run.meta)
-    times = "" if share == 1 else " * stands_for"
     rows = run.ask(f"""
-        {decided_samples(share)}
+        {DECIDED_SAMPLES}
         select case when met then coalesce(fate, -1) end, case when not met then finish end,
-               round(sum(weight{times}))::bigint, round(sum(tokens * weight{times}))::bigint,
-               {variance(share, "weight")}, {variance(share, "tokens * weight")}
+               round(sum(weight))::bigint, round(sum(tokens * weight))::bigint
         from decided group by 1, 2 having sum(weight) > 0 order by 4 desc
     """)
     tokens = sum(row[3] for row in rows)
-    lost: dict[str, tuple[int, int, float]] = {}
+    lost: dict[str, tuple[int, int]] = {}
     for fate, finish, *more in rows:
         if fate != Fate.TRAINED:
             reason = _reason(fate, finish)
-            samples, of_tokens, error = lost.get(reason, (0, 0, 0.0))
-            lost[reason] = (samples + more[0], of_tokens + more[1], error + more[3])
+            samples, of_tokens = lost.get(reason, (0, 0))
+            lost[reason] = (samples + more[0], of_tokens + more[1])
     return _Whole(
         samples=sum(row[2] for row in rows),
         tokens=tokens,
         trained=sum(row[3] for row in rows if row[0] == Fate.TRAINED),
-        samples_error=sum(row[4] for row in rows),
-        tokens_error=sum(row[5] for row in rows),
-        trained_error=sum(row[5] for row in rows if row[0] == Fate.TRAINED),
         losses=tuple(
-            Loss(
-                reason,
-                samples,
-                of_tokens,
-                of_tokens / tokens if tokens else math.nan,
-                None if share == 1 else interval(of_tokens, error, of_tokens * share),
-            )
-            for reason, (samples, of_tokens, error) in sorted(
-                lost.items(), key=lambda item: -item[1][1]
-            )
+            Loss(reason, samples, of_tokens, of_tokens / tokens if tokens else math.nan)
+            for reason, (samples, of_tokens) in sorted(lost.items(), key=lambda item: -item[1][1])
         ),
-    )
-
-
-def _estimated(run: Run, share: float, whole: _Whole, since: int, until: int) -> Estimated:
-    """The intervals of what is scaled; steady steps go from `since` to `until`."""
-    steady = run.ask(f"""
-        {TRAINED_SAMPLES},
-        mine as (
-            select coalesce(tokens, 0) as tokens, {stands_for(share)} as stands_for
-            from trained where time_ns between {since} and {until})
-        select count(*), coalesce(sum(tokens), 0), coalesce(sum(stands_for), 0),
-               coalesce(sum(tokens * stands_for), 0),
-               {variance(share, "1")}, {variance(share, "tokens")}
-        from mine
-    """)[0]
-    samples, tokens, all_samples, all_tokens, samples_error, tokens_error = map(float, steady)
-    return Estimated(
-        generated_samples=interval(whole.samples, whole.samples_error, whole.samples * share),
-        generated_tokens=interval(whole.tokens, whole.tokens_error, whole.tokens * share),
-        trained_tokens=interval(whole.trained, whole.trained_error, whole.trained * share),
-        steady_trained_samples=interval(all_samples, samples_error, samples),
-        steady_trained_tokens=interval(all_tokens, tokens_error, tokens),
     )
 
 

@@ -2,8 +2,8 @@
 times that of one, over wall time.
 
 Where captured tokens have been dropped or deleted since, and of a part of a run, they are taken to
-be all that its trajectories say they had. With `--sample` the rows of the samples that were left
-out are made as well, and kept nowhere: they count too.
+be all that its trajectories say they had. Where only a
+share of the samples was recorded nobody knows.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from rltrace.analysis.activity import Activity
 from rltrace.analysis.devices import AGENT
 from rltrace.analysis.token_ids import NEVER, holds_token_ids, why_none
-from rltrace.trace.sampled import sampled_share
-from rltrace.trace.schema import CAPTURED_TOKENS, EVENT_TABLES, OF_ONE_SAMPLE
+from rltrace.trace.sampled import only_some
+from rltrace.trace.schema import CAPTURED_TOKENS, EVENT_TABLES
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
@@ -30,10 +30,10 @@ DEFAULT_TOKEN_COST_NS = 200.0
 
 @dataclass(frozen=True)
 class OwnCost:
-    """`event_cost_ns` is the mean over the run's `events`, with those of samples that are not kept
-    where only a `sampled_share` of them is. `share` is of the wall time of the job's processes
-    together, the captured `tokens` (0: none) included; `worst_share` that of the one (`worst_who`)
-    which recorded the most for its time. The agents, which run beside the job, are not in it."""
+    """`event_cost_ns` is the mean over the run's `events`. `share` is of the wall time of the
+    job's processes together, the captured `tokens` (0: none) included; `worst_share` that of the
+    one (`worst_who`) which recorded the most for its time. The agents, which run beside the job,
+    are not in it."""
 
     events: int
     processes: int
@@ -44,21 +44,17 @@ class OwnCost:
     worst_who: str
     tokens: int = 0
     token_cost_ns: float = 0.0
-    sampled_share: float = 1.0
 
 
 def own_cost(run: Run, activity: Activity, recorded_until_ns: int) -> OwnCost:
     """The cost of tracing `run`; of an imported one, which was not traced, that of no event."""
     spans: Counter[int] = Counter(activity.spans_of_process)
     rows: Counter[int] = Counter()
-    sampled = sampled_share(run.meta)
     for table in EVENT_TABLES.values():
         if table.name != "spans":
             marker = table.columns[0].name
             query = f"select process, count(*) from raw_{table.name} where {marker} > 0 group by 1"
-            times = 1 / sampled if table.name in OF_ONE_SAMPLE else 1
-            made = {process: round(n * times) for process, n in run.ask(query)}
-            rows.update(made)
+            rows.update(dict(run.ask(query)))
     tokens = _tokens(run)
     for process in run.processes:
         if process.role == AGENT or run.meta.get("imported"):
@@ -75,6 +71,8 @@ def own_cost(run: Run, activity: Activity, recorded_until_ns: int) -> OwnCost:
         if 0 < process.start_ns < recorded_until_ns
     }
     shares = {p: cost_ns[p] / wall for p, wall in wall_ns.items() if p in events}
+    if only_some(run.meta):
+        shares = {}
     total_ns = sum(wall_ns[p] for p in shares)
     worst = max(shares, key=lambda p: shares[p], default=None)
     count = sum(events.values())
@@ -88,7 +86,6 @@ def own_cost(run: Run, activity: Activity, recorded_until_ns: int) -> OwnCost:
         worst_who="" if worst is None else run.processes[worst].who,
         tokens=sum(tokens.values()),
         token_cost_ns=token_ns,
-        sampled_share=sampled,
     )
 
 

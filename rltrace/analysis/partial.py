@@ -6,10 +6,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltrace.analysis.alarm import ALARM, NOTE, Alarm
-from rltrace.analysis.untold_stages import why_untold
 from rltrace.trace.run_dir import ELSEWHERE, NOT_WHOLE, PACK_LOST
-from rltrace.trace.sampled import only_some, sampled_share
-from rltrace.trace.vocabulary import Stage
+from rltrace.trace.sampled import only_some
+from rltrace.trace.vocabulary import Stage, word
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
@@ -39,18 +38,12 @@ def partial(run: Run, untold: frozenset[Stage]) -> list[Alarm]:
 def _sampled(run: Run, untold: frozenset[Stage]) -> list[Alarm]:
     """Nothing is wrong where only some samples have rows, as somebody wanted it so; but not all can
     be told of the whole."""
-    share = sampled_share(run.meta)
-    if share == 1.0:
+    if not (says := only_some(run.meta)):
         return []
-    says = (
-        f"{100 * share:g} % of the samples were recorded (--sample): goodput and the figures of "
-        f"steps are scaled to all (× {1 / share:.3g}), other counts are of those; which tokens are "
-        "useful, groups, batches, the critical path and the walls take all of them, and are not "
-        "told; spans are whole"
+    says += (
+        ": nothing is told of samples, their tokens, lags and groups, nor a wall; spans are whole"
     )
-    if why := why_untold(untold, only_some(run.meta)):
-        says += f", but {why}: that time and what held a step up are not told, and pictures of it "
-        says += "are of those samples"
-    else:
-        says += ", and so are the times of stages"
+    if untold:
+        names = " and ".join(word(stage) for stage in sorted(untold))
+        says += f", but of {names} only samples tell: so it is unknown what held a step up"
     return [Alarm(KIND, NOTE, says)]

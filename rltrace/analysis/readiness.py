@@ -70,7 +70,8 @@ def _roles(seen: Seen) -> Control:
     stages = {row.stage for row in seen.stages}
     unseen = [word(stage) for stage in _ROLES if stage not in stages]
     if unseen:
-        return Control("role-level utilisation", NOT_SEEN, f"no time of {', '.join(unseen)}")
+        seen_at_all = CANNOT_TELL if seen.breakdown.untold else NOT_SEEN
+        return Control("role-level utilisation", seen_at_all, f"no time of {', '.join(unseen)}")
     return Control("role-level utilisation", SEEN, "actors, rewards, learner and weights apart")
 
 

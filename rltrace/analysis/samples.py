@@ -7,7 +7,6 @@ without an id it is taken that they are among those that were generated and that
 
 from __future__ import annotations
 
-from rltrace.analysis.sampled_totals import stands_for
 from rltrace.trace.vocabulary import Fate
 
 GENERATED_SAMPLES = """with generated as (
@@ -17,24 +16,19 @@ GENERATED_SAMPLES = """with generated as (
 NULL."""
 
 
-def decided_samples(share: float) -> str:
-    """Opens a query with `decided`: one row for each sample that was generated or met, at the
-    moment that decided its fate. The `weight` of those that were met by no id is the part of them
-    that, as far as is known, was not met at all. Where only a `share` of the samples has rows, each
-    `stands_for` so many."""
-    count, of_all = "count(*)", ""
-    if share < 1:
-        count, of_all = "sum(stands_for)", f", {stands_for(share)} as stands_for"
-    return f"""with joined as (
+DECIDED_SAMPLES = """with joined as (
         select coalesce(time_ns, end_ns) as decided_ns, is_met as met,
                fate, finish, coalesce(tokens, response_tokens, 0) as tokens,
-               is_met and trajectory is null as unnamed{of_all}
+               is_met and trajectory is null as unnamed
         from sample_lives),
     decided as (
         select *, case when met then 1.0 else greatest(0.0, 1.0 -
-            coalesce((select {count} from joined where unnamed), 0)
-            / (select {count} from joined where not met)) end as weight
+            coalesce((select count(*) from joined where unnamed), 0)
+            / (select count(*) from joined where not met)) end as weight
         from joined)"""
+"""Opens a query with `decided`: one row for each sample that was generated or met, at the moment
+that decided its fate. The `weight` of those that were met by no id is the part of them that, as far
+as is known, was not met at all."""
 
 
 TRAINED_SAMPLES = f"""with trained as (

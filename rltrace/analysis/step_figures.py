@@ -12,11 +12,9 @@ from rltrace.analysis.busy import Busy
 from rltrace.analysis.chains import Seconds
 from rltrace.analysis.intervals import Ints
 from rltrace.analysis.lag_curve import ess_by_step, ratio_sums
-from rltrace.analysis.sampled_totals import stands_for
-from rltrace.analysis.samples import TRAINED_SAMPLES, decided_samples
+from rltrace.analysis.samples import DECIDED_SAMPLES, TRAINED_SAMPLES
 from rltrace.analysis.stages import Breakdown
 from rltrace.analysis.steps import Steps
-from rltrace.trace.sampled import sampled_share
 from rltrace.trace.vocabulary import Stage, word
 
 if TYPE_CHECKING:
@@ -121,16 +119,10 @@ def _sums(run: Run, query: str, edges: Edges, columns: tuple[str, ...]) -> list[
 
 
 def _generated(run: Run, edges: Edges) -> tuple[Seconds, Seconds]:
-    share = sampled_share(run.meta)
-    source, of_all = "raw_trajectories", ""
-    if share < 1:
-        source = "(select * replace (nullif(trajectory, -1) as trajectory) from raw_trajectories)"
-        of_all = f" * ({stands_for(share)})"
     samples, tokens = _sums(
         run,
-        f"""select end_ns as at, 1.0{of_all} as n,
-                  greatest(response_tokens, 0)::double{of_all} as tokens
-           from {source} where start_ns > 0 and end_ns > 0""",
+        """select end_ns as at, 1.0 as n, greatest(response_tokens, 0)::double as tokens
+           from raw_trajectories where start_ns > 0 and end_ns > 0""",
         edges,
         ("n", "tokens"),
     )
@@ -138,28 +130,23 @@ def _generated(run: Run, edges: Edges) -> tuple[Seconds, Seconds]:
 
 
 def _trained(run: Run, edges: Edges) -> tuple[Seconds, Seconds]:
-    share = sampled_share(run.meta)
-    of_all = "" if share == 1 else f" * ({stands_for(share)})"
     trained, useful = _sums(
         run,
         f"""{TRAINED_SAMPLES}
-            select time_ns as at, coalesce(tokens, 0)::double{of_all} as tokens,
+            select time_ns as at, coalesce(tokens, 0)::double as tokens,
                    case when coalesce(signal, true) then coalesce(tokens, 0) else 0 end::double
                    as useful
             from trained left join signals using ("group")""",
         edges,
         ("tokens", "useful"),
     )
-    return trained, useful if share == 1 else np.full(len(useful), math.nan)
+    return trained, useful
 
 
 def _decided(run: Run, edges: Edges) -> Seconds:
-    share = sampled_share(run.meta)
-    of_all = "" if share == 1 else " * stands_for"
-    opened = decided_samples(share)
     (tokens,) = _sums(
         run,
-        f"{opened} select decided_ns as at, tokens * weight{of_all} as tokens from decided",
+        f"{DECIDED_SAMPLES} select decided_ns as at, tokens * weight as tokens from decided",
         edges,
         ("tokens",),
     )

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rltrace.analysis.devices import count_devices
-from rltrace.analysis.sampled_totals import stands_for
 from rltrace.analysis.samples import TRAINED_SAMPLES
 from rltrace.analysis.steps import Steps
-from rltrace.trace.sampled import sampled_share
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
@@ -21,23 +19,18 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class StepGoodput:
     """Response tokens that were booked as trained on within a step, and those of them that are
-    useful as far as is known (None, and the rate NaN, where only a share of the samples was
-    recorded); NaN where the devices are not known."""
+    useful as far as is known; NaN where the devices are not known."""
 
     trained_tokens: int
-    useful_tokens: int | None
+    useful_tokens: int
     useful_tokens_per_device_s: float
 
 
 def step_goodput(run: Run, steps: Steps) -> tuple[StepGoodput, ...]:
     """A figure for each of `Steps.windows`; tokens that were booked between steps are in none."""
-    share = sampled_share(run.meta)
-    of_all = "coalesce(tokens, 0)"
-    if share < 1:
-        of_all += f" * {stands_for(share)}"
     rows = run.ask(f"""
         {TRAINED_SAMPLES}
-        select time_ns, round(sum({of_all}))::bigint,
+        select time_ns, sum(coalesce(tokens, 0))::bigint,
                coalesce(sum(coalesce(tokens, 0)) filter (coalesce(signal, true)), 0)::bigint
         from trained left join signals using ("group") group by time_ns
     """)
@@ -48,11 +41,11 @@ def step_goodput(run: Run, steps: Steps) -> tuple[StepGoodput, ...]:
     inside = (place >= 0) & (time <= np.append(ends, 0)[place])
     tokens = np.zeros((len(starts), 2), np.int64)
     np.add.at(tokens, place[inside], np.stack([trained, useful], axis=1)[inside])
-    devices = count_devices(run).count if share == 1 else 0
+    devices = count_devices(run).count
     return tuple(
         StepGoodput(
             int(all_tokens),
-            int(useful_tokens) if share == 1 else None,
+            int(useful_tokens),
             useful_tokens / (devices * window.length_s)
             if devices and window.length_s
             else math.nan,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -50,7 +49,7 @@ def narrow(run: Run, asked: Asked) -> None:
     windows = () if found.whole_run else found.windows
     begun = sorted((start, number) for number, start in found.in_progress)
     if not windows and not begun:
-        said = _dropped(run, Asked())
+        said = _dropped(run)
         code = WRONG_USAGE if asked.newest is None else CANNOT_TELL
         raise RltraceError(f"{run.path} has no steps, so none can be chosen{said}", code)
     if asked.newest is not None:
@@ -66,25 +65,15 @@ def narrow(run: Run, asked: Asked) -> None:
     if not chosen and not going:
         known = [window.step for window in windows] + [number for _, number in begun]
         said = f"{min(known)} to {max(known)}" if len(known) > 1 else str(known[0])
-        said += _dropped(run, asked)
+        said += _dropped(run)
         raise RltraceError(f"{run.path} has none of these steps: it has {said}", WRONG_USAGE)
     since = windows[chosen[0]].start_ns if chosen else going[0]
     run.narrow(Range(since, _until(chosen, going, windows, begun, high), low, high))
 
 
-def _dropped(run: Run, asked: Asked) -> str:
-    """That the details of some of these steps were dropped, and where their sums are."""
-    dropped = run.dropped
-    numbers = None if dropped is None else dropped.step_numbers
-    if numbers is None or not (asked.first or 0) <= numbers[1]:
-        return ""
-    first, last = numbers
-    if asked.last is not None and asked.last < first:
-        return ""
-    return (
-        f"; the details of {first} to {last} were dropped to keep the run small, and their sums "
-        f'are there: rltrace query {shlex.quote(str(run.path))} "SELECT * FROM dropped_steps"'
-    )
+def _dropped(run: Run) -> str:
+    """That older ones were dropped, where some were."""
+    return "" if run.dropped is None else "; the oldest were dropped to keep the run small"
 
 
 def _stretch(wanted: list[bool]) -> list[int]:

@@ -49,7 +49,7 @@ from rltrace.analysis.whatif.parts import Parts, parts_of
 from rltrace.analysis.whatif.predict import Source
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.recorded import recorded_until
-from rltrace.trace.sampled import only_some, sampled_share
+from rltrace.trace.sampled import only_some
 
 if TYPE_CHECKING:
     from rltrace.hooks.figures import OwnFigure
@@ -69,7 +69,7 @@ class RunFacts:
     that log told durations only, and not when they began, `means` whether these are means over
     several steps; `part` whether only some steps were asked for. `token_ids` is whether the run
     holds those of samples, None: nobody asked; `no_token_ids` is why it does not although it was
-    asked to ("": it was not, or does). `sampled_share` of the samples have rows (1.0: all).
+    asked to ("": it was not, or does), `only_some` why nothing is told of samples ("": it is).
     `as_of`: until when one is known that goes on."""
 
     id: str
@@ -95,7 +95,7 @@ class RunFacts:
     part: bool
     token_ids: bool | None
     no_token_ids: str
-    sampled_share: float
+    only_some: str
     as_of: AsOf | None = None
 
 
@@ -354,7 +354,7 @@ def _facts(run: Run, activity: Activity, until: int) -> RunFacts:
         part=run.since_ns > 0,
         token_ids=held,
         no_token_ids=why_none(run) if held is False else "",
-        sampled_share=sampled_share(meta),
+        only_some=only_some(meta),
         as_of=as_of(run, until),
     )
 

@@ -19,7 +19,6 @@ from rltrace.analysis.slots import Slots, slots
 from rltrace.analysis.spread import Spread, spread_of
 from rltrace.analysis.steps import Steps
 from rltrace.analysis.tail_causes import TailCauses, tail_causes
-from rltrace.trace.sampled import sampled_share
 from rltrace.trace.vocabulary import Finish
 
 if TYPE_CHECKING:
@@ -78,7 +77,6 @@ def tail(run: Run, steps: Steps, placement: str = "") -> Tail:
         f"select count(*) filter (end_ns = start_ns), count(*) filter (outcome > 0) from {judged}"
     )[0]
     generated = read_generated(run, steps, placement)
-    all_of_them = sampled_share(run.meta) == 1.0
     tokens = spread_of(run, "response_tokens", f"{ended} and response_tokens >= 0")
     return Tail(
         response_tokens=tokens,
@@ -91,9 +89,9 @@ def tail(run: Run, steps: Steps, placement: str = "") -> Tail:
         verdict_s=spread_of(run, "(end_ns - start_ns) / 1e9", f"{judged} and end_ns > start_ns"),
         verdicts_untimed=untimed,
         verdict_failures=failed,
-        lengths=_lengths(generated, tokens) if all_of_them else None,
-        causes=tail_causes(generated) if all_of_them else None,
-        slots=slots(generated) if all_of_them else None,
+        lengths=_lengths(generated, tokens),
+        causes=tail_causes(generated),
+        slots=slots(generated),
     )
 
 

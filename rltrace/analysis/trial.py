@@ -17,7 +17,6 @@ from rltrace.analysis.staleness import staleness
 from rltrace.analysis.step_goodput import step_goodput
 from rltrace.analysis.steps import find_steps
 from rltrace.analysis.whatif.predict import Estimate
-from rltrace.trace.sampled import only_some
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
@@ -56,16 +55,15 @@ def pace(run: Run) -> Pace:
     begins = [window.start_ns for window in steady]
     ends = [*begins[1:], steady[-1].end_ns]
     steps_s = tuple((b - a) / 1e9 for a, b in zip(begins, ends, strict=True))
-    tokens = None if only_some(run.meta) else goodput(run, steps, None)
+    tokens = goodput(run, steps, None)
     effective = length = weight = math.nan
     useful: tuple[int, ...] = ()
     if tokens is not None and tokens.window_s and tokens.trained.samples:
-        assert tokens.trained.useful_tokens is not None  # all samples were recorded
         weight = freshness(run, staleness(run)).weight
         effective = tokens.trained.useful_tokens / tokens.window_s * weight
         length = tokens.trained.tokens / tokens.trained.samples
         of_step = step_goodput(run, steps)
-        useful = tuple(of_step[i].useful_tokens or 0 for i in steps.steady)
+        useful = tuple(of_step[i].useful_tokens for i in steps.steady)
     return Pace(steps_s, float(np.mean(steps_s)), effective, length, weight, useful)
 
 

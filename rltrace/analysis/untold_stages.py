@@ -1,4 +1,4 @@
-"""Stages of a run whose times cannot be known from a share of the samples (`wrap --sample`).
+"""Stages of a run whose times cannot be known from a share of the samples (`wrap --sample`, in 0.1).
 
 Spans are recorded whole, of every sample. So what stages took, and how long each held the step up,
 is known as ever where spans tell it. It is not of a stage that has rows of samples and no span:
@@ -9,7 +9,7 @@ of its samples were in their tools then (`in_tools`) takes all of them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from rltrace.trace.sampled import only_some
@@ -23,17 +23,16 @@ ROWS_OF = {Stage.ROLLOUT: "trajectories", Stage.REWARD: "rewards"}
 
 
 def untold_stages(
-    spans: Collection[tuple[Stage, int]], with_rows: Mapping[Stage, Collection[int]]
+    spans: Collection[tuple[Stage, int]], with_rows: Collection[Stage]
 ) -> frozenset[Stage]:
     """The stages of a sampled run that are not told whole: `spans` are the pairs of a stage and a
-    process that has spans of it, `with_rows` the processes with rows of samples that took time, by
-    stage of `ROWS_OF`."""
+    process that has spans of it, `with_rows` those of `ROWS_OF` that have rows of samples."""
     seen = {stage for stage, _ in spans}
-    found = {stage for stage in ROWS_OF if with_rows.get(stage) and stage not in seen}
+    found = {stage for stage in with_rows if stage not in seen}
     tools, generating = (
         {one for stage, one in spans if stage is which} for which in (Stage.ENV, Stage.ROLLOUT)
     )
-    if tools & generating & set(with_rows.get(Stage.ROLLOUT, ())):
+    if tools & generating and Stage.ROLLOUT in with_rows:
         found.add(Stage.ROLLOUT)
     return frozenset(found)
 
@@ -42,16 +41,7 @@ def untold_stages_of(run: Run, spans: Collection[tuple[Stage, int]]) -> frozense
     """The same of a recorded run; none where all samples have rows."""
     if not only_some(run.meta):
         return frozenset()
-    rows = {
-        stage: [
-            process
-            for (process,) in run.ask(
-                f"select distinct process from raw_{table} where start_ns > 0 and end_ns > start_ns"
-            )
-        ]
-        for stage, table in ROWS_OF.items()
-    }
-    return untold_stages(spans, rows)
+    return untold_stages(spans, [s for s, table in ROWS_OF.items() if run.has_rows(table)])
 
 
 def why_untold(stages: Collection[Stage], some: str) -> str:

@@ -20,6 +20,17 @@ if TYPE_CHECKING:
     from rltrace.trace.run import Run
 
 _GIVEN = "rltrace.command"
+_GONE = {
+    "max_bytes": "--max-bytes is gone, and everything is recorded: once the run is over, `rltrace "
+    "compact --delete-segments` makes 5 bytes a span of its 58 (docs/nodes.md)",
+    "sample": "--sample is gone, and all samples are recorded: nothing is needed instead",
+}
+"""Options of an earlier version, which are still taken: what there is instead."""
+
+
+def _is_gone(ctx: click.Context, option: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        say(f"rltrace: {_GONE[str(option.name)]}", err=True)
 
 
 class _Wrap(Command):
@@ -70,21 +81,12 @@ class _Wrap(Command):
     help="Ship the run to this folder, e.g. `s3://bucket/runs`, while it goes on (docs/nodes.md).",
 )
 @click.option(
-    "--sample",
-    "sampled",
-    metavar="SHARE",
-    help="Record this share of the samples only, e.g. 10%; then there is no verdict.",
-)
-@click.option(
     "--capture-tokens",
     is_flag=True,
     help="Record the token ids of samples, too: what they say is then in the run.",
 )
-@click.option(
-    "--max-bytes",
-    metavar="SIZE",
-    help="Drop the oldest details of a run that grows beyond, e.g. 20GB; sums of steps stay.",
-)
+@click.option("--max-bytes", hidden=True, help="Is gone.", expose_value=False, callback=_is_gone)
+@click.option("--sample", hidden=True, help="Is gone.", expose_value=False, callback=_is_gone)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def wrap(
     out: Path | None,
@@ -96,16 +98,12 @@ def wrap(
     log_steps: bool,
     sync: bool,
     ship: str | None,
-    sampled: str | None,
     capture_tokens: bool,
-    max_bytes: str | None,
     command: tuple[str, ...],
 ) -> None:
     """Run COMMAND with every process of it traced: `rltrace wrap -- python train.py`."""
     from rltrace.run.asked import Asked
     from rltrace.run.probe_options import design_of
-    from rltrace.run.share_option import share_of
-    from rltrace.run.size_option import size_of
     from rltrace.run.wrap import wrap as wrap_
 
     design = None
@@ -118,8 +116,6 @@ def wrap(
         raise RltraceError(
             "give the command to trace: `rltrace wrap -- python train.py`", WRONG_USAGE
         )
-    size = None if max_bytes is None else size_of(max_bytes)
-    share = None if sampled is None else share_of(sampled)
     asked = Asked(
         hooks=hooks,
         probe=design,
@@ -127,8 +123,6 @@ def wrap(
         log_steps=log_steps,
         sync=sync,
         ship=ship,
-        max_bytes=size,
-        sampled=share,
         capture_tokens=capture_tokens,
     )
     sys.exit(wrap_(list(command), out, asked))

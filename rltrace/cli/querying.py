@@ -14,9 +14,10 @@ import click
 
 from rltrace.cli import completing
 from rltrace.cli.manual import command
-from rltrace.cli.options import JSON, LAST, STEPS, narrow_to, one_form, print_json
+from rltrace.cli.options import JSON, LAST, STEPS, narrow_to, one_form, print_json, say
 from rltrace.cli.output import console
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.sampled import only_some
 
 if TYPE_CHECKING:
     from rltrace.analysis.named_queries import NamedQuery
@@ -68,6 +69,8 @@ def query(
     else:
         asked = _named(sql).sql if sql.startswith("@") else sql
         opened = _opened(run)
+        if some := only_some(opened.meta):
+            say(f"{some}: their rows are not shown", err=True)
         narrow_to(opened, steps, last)
         _answer(asked, opened, as_json, as_csv)
 

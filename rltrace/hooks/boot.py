@@ -16,7 +16,6 @@ from rltrace.hooks.argv import Program, program
 from rltrace.hooks.finder import Finder
 from rltrace.hooks.launch import launch
 from rltrace.hooks.spans import watch_asyncio
-from rltrace.trace import segment
 from rltrace.trace.clock import node_id
 from rltrace.trace.outside import from_outside
 from rltrace.trace.run_dir import NODES, RUN_FILE, RUN_VARIABLE
@@ -55,19 +54,12 @@ SHIP_VARIABLE = "RLTRACE_SHIP"
 """Environment variable with the node and the host where the run was made, and its URL, with a space
 between each, if the run is shipped (`rltrace.hooks.apart`)."""
 
-SAMPLED_VARIABLE = "RLTRACE_SAMPLED"
-"""Environment variable with the share of the samples that are recorded, if not all are."""
-
 CAPTURE_VARIABLE = "RLTRACE_CAPTURE_TOKENS"
 """Set where the token ids of samples are recorded."""
 
-SEGMENT_VARIABLE = "RLTRACE_SEGMENT_BYTES"
-"""Environment variable with the size at which a segment is left for another one."""
-
 CARRIED = (
     *(RUN_VARIABLE, ADAPTERS_VARIABLE, HOOKS_VARIABLE, PYTHON_VARIABLE, MAIN_VARIABLE),
-    *(PROBE_VARIABLE, LOG_STEPS_VARIABLE, SYNC_VARIABLE, SHIP_VARIABLE, SEGMENT_VARIABLE),
-    *(SAMPLED_VARIABLE, CAPTURE_VARIABLE),
+    *(PROBE_VARIABLE, LOG_STEPS_VARIABLE, SYNC_VARIABLE, SHIP_VARIABLE, CAPTURE_VARIABLE),
 )
 """What a process that does not inherit the environment has to be given, beside `PYTHONPATH`."""
 
@@ -170,12 +162,6 @@ def _boot(run_dir: str) -> None:
         facts = {} if is_ray_worker else _place()
         if ":" in os.environ.get(HOOKS_VARIABLE, ""):
             facts["hooks"] = []  # those in place so far
-        if os.environ.get(SEGMENT_VARIABLE, "").isdigit():
-            segment.SEGMENT_BYTES = int(os.environ[SEGMENT_VARIABLE])
-        if os.environ.get(SAMPLED_VARIABLE):
-            from rltrace.hooks import sampling
-
-            sampling.start(float(os.environ[SAMPLED_VARIABLE]))
         if os.environ.get(CAPTURE_VARIABLE):
             from rltrace.hooks import capturing
 

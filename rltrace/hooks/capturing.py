@@ -9,7 +9,6 @@ from __future__ import annotations
 from array import array
 
 from rltrace.hooks import recorder as recording
-from rltrace.hooks.sampling import keeps
 from rltrace.trace.outside import from_outside
 from rltrace.trace.schema import CAPTURED_TOKENS
 from rltrace.trace.segment import Batch, TableWriter
@@ -81,7 +80,7 @@ def capture(recorder: Recorder, row: Row, prompt: Any, response: Any) -> None:
             raise
         return
     try:
-        if trajectory == _UNKNOWN or not keeps(trajectory):
+        if trajectory == _UNKNOWN:
             return
         writer = recorder.tables[CAPTURED_TOKENS.name]
         assert isinstance(writer, TokenWriter)

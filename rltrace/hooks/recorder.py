@@ -309,7 +309,7 @@ _active: Recorder | None = None
 _argv: list[str] = []
 
 writers: dict[str, type[TableWriter]] = {}
-"""What writes a table where it is not `TableWriter` (`rltrace.hooks.sampling`)."""
+"""What writes a table where it is not `TableWriter` (`rltrace.hooks.capturing`)."""
 
 capture_tokens: Callable[[Recorder, Row, Any, Any], None] | None = None
 """What stores token ids, where somebody asked for them (`rltrace.hooks.capturing`)."""

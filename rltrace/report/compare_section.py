@@ -32,7 +32,7 @@ def _answer(found: Comparison) -> Iterator[str]:
             yield f"The run {which} is not well: {says}."
     for which, some in zip(("before", "after"), found.only_some, strict=True):
         if some:
-            yield f"Of the run {which} {some}: its counts are scaled to all, useful ones unknown."
+            yield f"Of the run {which} {some}: what counts tokens or samples is unknown."
     slower = found.step_ratio.value > 1
     change = f"{units.seconds(found.before_s)} a step before, {units.seconds(found.after_s)} after"
     if not found.step_ratio.excludes(1.0):

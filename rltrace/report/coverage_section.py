@@ -56,14 +56,12 @@ def _own_cost(cost: OwnCost) -> str:
         return "rltrace's own cost: no event was recorded."
     source = "calibrated here" if cost.calibrated else "default"
     events = units.plural(cost.events, "event")
-    if cost.sampled_share < 1:
-        events += " (with those of samples that --sample left out)"
     text = f"rltrace's own cost: {events} × {cost.event_cost_ns:,.0f} ns"
     if cost.tokens:
         text += f" and {cost.tokens:,} captured tokens × {cost.token_cost_ns:,.0f} ns"
     text += f" ({source})"
     if math.isnan(cost.share):
-        return f"{text}; the processes' wall time, of which it is a part, is not known."
+        return f"{text}; which part of the processes' wall time that is, is not known."
     return (
         f"{text} = {units.share(cost.share)} of the processes' wall time, "
         f"{units.share(cost.worst_share)} in the busiest."

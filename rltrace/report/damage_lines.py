@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich import filesize
-
 from rltrace.analysis.damage import Damaged
 from rltrace.report import units
 from rltrace.report.layout import listed
@@ -22,23 +20,14 @@ def dropped_lines(dropped: Dropped | None) -> Iterator[str]:
     tokens = dropped.rows.get(CAPTURED_TOKENS.name, 0)
     where = " and are at its URL" if dropped.is_shipped else ""
     if details := sum(dropped.rows.values()) - tokens:
-        numbers = dropped.step_numbers
-        of = "" if numbers is None else f" of steps {numbers[0]} to {numbers[1]}"
-        size = filesize.decimal(dropped.bytes - dropped.tokens_bytes)
-        hidden = sum(dropped.hidden.values())
-        more = (
-            f"; of that time {units.plural(hidden, 'row')} on disk are not shown" if hidden else ""
-        )
         yield (
-            f"the oldest details{of} were dropped to keep the run small{where} "
-            f"({units.plural(details, 'row')}, {size}{more}): figures are of what began later; "
-            "sums of those steps: `SELECT * FROM dropped_steps`"
+            f"the oldest details were dropped to keep the run small{where} "
+            f"({units.plural(details, 'row')}): figures are of what began later"
         )
     if tokens:
-        size = filesize.decimal(dropped.tokens_bytes)
         yield (
             f"captured tokens were dropped to keep the run small{where} "
-            f"({units.plural(tokens, 'token')}, {size}): those of the oldest samples are not there"
+            f"({units.plural(tokens, 'token')}): those of the oldest samples are not there"
         )
 
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from rltrace.analysis.bootstrap import Interval
 from rltrace.analysis.goodput import Goodput
 from rltrace.analysis.summary import Summary
 from rltrace.report import units
 from rltrace.report.layout import Column, Grid, Section
-from rltrace.trace.sampled import why_not_all
 
 _TITLE = "Goodput"
 _TAKEN = "handed to the learner"
@@ -30,20 +28,12 @@ def goodput_section(summary: Summary) -> Section:
         ),
         *((loss.reason, loss.share, loss.tokens) for loss in goodput.losses),
     ]
-    columns: tuple[Column, ...] = (
+    columns = (
         Column("generated tokens, whole run"),
         Column("tokens", right=True),
         Column("share", right=True),
     )
-    cells: list[tuple[str, ...]] = [
-        (name, units.count(n), units.share(share)) for name, share, n in rows
-    ]
-    found = goodput.estimated
-    if found is not None:
-        columns = (*columns, Column("tokens, 95 %", right=True))
-        lost = [loss.tokens_interval for loss in goodput.losses]
-        ends = [_ends(one) for one in (found.trained_tokens, *lost)]
-        cells = [(*of, end) for of, end in zip(cells, ends, strict=True)]
+    cells = [(name, units.count(n), units.share(share)) for name, share, n in rows]
     return Section(
         _TITLE,
         tuple(_headline(goodput)),
@@ -65,9 +55,7 @@ def _headline(goodput: Goodput) -> Iterator[str]:
             yield "Nobody saw the learner train on what it was handed."
         return
     useful = goodput.trained.useful_tokens
-    if useful is None:
-        yield from _trained_on(goodput)
-    elif math.isnan(rate):
+    if math.isnan(rate):
         yield (
             f"{units.count(useful)} useful tokens in "
             f"{units.seconds(goodput.window_s)} ({devices.source})."
@@ -84,44 +72,8 @@ def _headline(goodput: Goodput) -> Iterator[str]:
     yield from _dollars(goodput)
 
 
-def _trained_on(goodput: Goodput) -> Iterator[str]:
-    """What was trained on, where nobody knows what of it was useful."""
-    devices, tokens = goodput.devices, f"{units.count(goodput.trained.tokens)} tokens"
-    rate, ends = goodput.trained_tokens_per_device_s, goodput.trained_tokens_per_device_s_interval
-    if math.isnan(rate):
-        found = of_95(_steady(goodput))
-        yield (
-            f"{tokens} trained on{found} in {units.seconds(goodput.window_s)} ({devices.source})."
-        )
-    else:
-        yield (
-            f"{units.count(rate)} tokens trained on per {devices.kind}-second{of_95(ends)}: "
-            f"{tokens} / ({units.plural(devices.count, devices.kind)} × "
-            f"{units.seconds(goodput.window_s)})."
-        )
-        yield f"{devices.kind}s counted: {devices.source}."
-    yield f"Useful tokens: unknown, as {why_not_all(goodput.sampled_share)}, and no group is whole."
-
-
-def _steady(goodput: Goodput) -> Interval | None:
-    return None if goodput.estimated is None else goodput.estimated.steady_trained_tokens
-
-
-def _ends(found: Interval | None) -> str:
-    if found is None or math.isnan(found.low):
-        return units.UNKNOWN
-    return f"{units.count(round(found.low))} to {units.count(round(found.high))}"
-
-
-def of_95(found: Interval | None) -> str:
-    """The ends of an interval in brackets, for a text; empty where there is none."""
-    return "" if found is None or math.isnan(found.low) else f" (95 % {_ends(found)})"
-
-
 def _dollars(goodput: Goodput) -> Iterator[str]:
     price, devices = goodput.price, goodput.devices
-    if goodput.trained.useful_tokens is None:
-        return
     if price is None:
         yield (
             "No dollar figure: the price of "
@@ -151,13 +103,9 @@ def _conditions(goodput: Goodput) -> Iterator[str]:
     def part(tokens: int) -> str:
         return f"{units.count(tokens)} ({units.share(tokens / trained.tokens)})"
 
-    found = of_95(_steady(goodput))
-    text = f"Of {units.count(trained.tokens)} tokens trained on in steady steps{found}: "
-    if trained.zero_advantage_tokens is None:
-        text += "in groups of equal reward (zero advantage) an unknown part"
-    else:
-        text += f"{part(trained.zero_advantage_tokens)} in groups of equal reward (zero advantage)"
-    if trained.unknown_advantage_tokens and trained.useful_tokens is not None:
+    text = f"Of {units.count(trained.tokens)} tokens trained on in steady steps: "
+    text += f"{part(trained.zero_advantage_tokens)} in groups of equal reward (zero advantage)"
+    if trained.unknown_advantage_tokens:
         text += f", {part(trained.unknown_advantage_tokens)} of unknown advantage"
     if math.isinf(goodput.lag_budget):
         text += "; no lag budget is set"
@@ -166,5 +114,4 @@ def _conditions(goodput: Goodput) -> Iterator[str]:
         text += f"; {over} over the lag budget of {goodput.lag_budget:g}"
     if trained.unknown_lag_tokens:
         text += f", {part(trained.unknown_lag_tokens)} of unknown lag"
-    useful = trained.useful_tokens
-    yield f"{text}. Useful: {'unknown' if useful is None else part(useful)}."
+    yield f"{text}. Useful: {part(trained.useful_tokens)}."

@@ -24,7 +24,7 @@ from rltrace.trace.printable import visible
 from rltrace.trace.processes import Process
 from rltrace.trace.run import Run
 from rltrace.trace.run_dir import PARQUET
-from rltrace.trace.sampled import sampled_share
+from rltrace.trace.sampled import only_some
 from rltrace.trace.schema import TABLES
 
 _LONGEST = 60  # characters of a name that is shown
@@ -37,8 +37,8 @@ class Inventory:
     command, which `command_s` are, or of what outlived it, of which `shown_s` are shown (None: all,
     or not known); `bytes_on_disk` are those of its rows, of which `segment_bytes` in segments and
     `parquet_bytes` compacted; `running` is None where it has ended, or where nobody here can tell;
-    `unreadable` says why nothing of the run can be read, or is None. `sampled_share` of the samples
-    have rows."""
+    `unreadable` says why nothing of the run can be read, or is None. `only_some` is why
+    nothing is told of samples."""
 
     path: str
     command: str
@@ -58,7 +58,7 @@ class Inventory:
     running: bool | None
     unreadable: str | None
     dropped: Dropped | None = None
-    sampled_share: float = 1.0
+    only_some: str = ""
     command_s: float | None = None
 
 
@@ -90,7 +90,7 @@ def inventory(run: Run) -> Inventory:
         running=None if run.meta.get("end_real_ns") else run.goes_on,
         unreadable=unreadable(run),
         dropped=run.dropped,
-        sampled_share=sampled_share(run.meta),
+        only_some=only_some(run.meta),
         command_s=run.command_s,
     )
 
@@ -127,10 +127,8 @@ def render(found: Inventory, console: Console) -> None:
         console.print(Text(visible(found.unreadable), style="yellow"), soft_wrap=True)
     else:
         console.print(counts or "no rows: nothing that rltrace knows ran", highlight=False)
-    if found.sampled_share < 1:
-        share = units.share(found.sampled_share)
-        rows = "trajectories, rewards and uses are"
-        console.print(f"{rows} of {share} of the samples (--sample)", highlight=False)
+    if found.only_some:
+        console.print(f"{found.only_some}: their rows are not shown", highlight=False)
     for line in (
         *outlived_lines(found.seconds, found.command_s),
         *dropped_lines(found.dropped),

@@ -8,6 +8,11 @@ from rltrace.analysis.live.snapshot import Snapshot
 from rltrace.report.to_json import plain
 
 SCHEMA = "rltrace-live/1"
+_OF_SAMPLES = {
+    *("generated_samples", "generated_tokens", "generated_tokens_per_s", "trained_samples"),
+    *("trained_tokens", "verdicts", "verdicts_failed", "lost", "in_flight"),
+    *("waiting_for_first_token", "queue"),
+}
 
 
 def render(shown: Snapshot) -> dict[str, Any]:
@@ -21,4 +26,8 @@ def render(shown: Snapshot) -> dict[str, Any]:
             "generated_tokens_per_s": plain(shown.window.generated_tokens_per_s),
             "trained_tokens_per_s": plain(shown.window.trained_tokens_per_s),
         }
+    if shown.only_some:
+        window = document["window"] or {}
+        for part in (document, document["totals"], window, *window.get("recent", ())):
+            part.update(dict.fromkeys(part.keys() & _OF_SAMPLES))
     return document

@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 import textwrap
 
-from rich import filesize
 from rich.text import Text
 
 from rltrace.analysis.live.snapshot import Snapshot, Stopped
 from rltrace.report import units
-from rltrace.trace.followed_dropped import DroppedSoFar
+from rltrace.report.damage_lines import dropped_lines
 
 _MOST_STOPPED = 2
 
 
 def losses(shown: Snapshot, width: int) -> list[Text]:
     """The lines; none where nothing was lost."""
-    said = [] if shown.dropped is None else [dropped_sentence(shown.dropped)]
+    said = [*dropped_lines(shown.dropped)]
+    said += [f"{shown.only_some}: nothing is told of samples"] if shown.only_some else []
     when = "before its end" if shown.job.is_over else "ago"
     said += [_stopped_sentence(one, when) for one in shown.stopped[:_MOST_STOPPED]]
     if (others := len(shown.stopped) - _MOST_STOPPED) > 0:
@@ -28,19 +28,6 @@ def losses(shown: Snapshot, width: int) -> list[Text]:
         for i, line in enumerate(wrapped):
             lines.append(Text(f"{' ' if i else '!'} {line}", style="yellow"))
     return lines
-
-
-def dropped_sentence(dropped: DroppedSoFar) -> str:
-    """That details were dropped, of which steps, and what that means to the figures."""
-    of = "" if dropped.first_step is None else f" of steps {dropped.first_step}"
-    if dropped.last_step != dropped.first_step:
-        of += f" to {dropped.last_step}"
-    where = " and are at its URL" if dropped.is_shipped else ""
-    figures = "" if dropped.until_ns is None else ": figures are of what began later"
-    return (
-        f"the oldest details{of} were dropped to keep the run small{where} "
-        f"({units.plural(dropped.rows, 'row')}, {filesize.decimal(dropped.bytes)}){figures}"
-    )
 
 
 def _stopped_sentence(one: Stopped, since: str) -> str:

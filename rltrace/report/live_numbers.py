@@ -18,7 +18,7 @@ _MEMORY = ("used", "total")
 def step_line(shown: Snapshot, width: int) -> Text:
     """The step that is going on, and how long the last ones took."""
     step, window = shown.step, shown.window
-    lost = shown.dropped is not None and shown.dropped.until_ns is not None
+    lost = shown.dropped is not None
     done = units.plural(shown.totals.steps, "whole step" if lost else "step")
     done += "" if lost else " done"
     if window is not None and window.steps:
@@ -71,8 +71,6 @@ def _so_far(shown: Snapshot) -> tuple[str, list[str]]:
         parts.append(units.plural(totals.generated_tokens, "token"))
     if shown.in_flight:
         parts.append(f"{units.count(shown.in_flight)} in flight")
-    if parts[1:] and shown.sampled_share < 1:
-        parts.insert(1, f"of {units.share(shown.sampled_share)} of the samples (--sample)")
     return "so far", parts
 
 
@@ -82,11 +80,7 @@ def _tokens(shown: Snapshot, window: Window) -> tuple[str, list[str]]:
         parts.append(f"{_rate(window.generated_tokens_per_s)} generated")
     if window.trained is not None and window.trained.tokens:
         parts.append(f"{_rate(window.trained_tokens_per_s)} trained on")
-        useful = window.trained.useful_tokens
-        if useful is None:
-            parts.append(f"scaled from {units.share(shown.sampled_share)} (--sample)")
-            return "tokens/s", parts
-        share = units.share(useful / window.trained.tokens)
+        share = units.share(window.trained.useful_tokens / window.trained.tokens)
         if math.isnan(shown.goodput):
             parts.append(f"{share} of that useful")
         else:
@@ -108,8 +102,6 @@ def _samples(shown: Snapshot, window: Window) -> tuple[str, list[str]]:
     if not math.isnan(window.latency_p95_s):
         quantiles = (units.seconds(s) for s in (window.latency_p50_s, window.latency_p95_s))
         parts.append(f"latency p50 {next(quantiles)}, p95 {next(quantiles)}")
-    if parts and shown.sampled_share < 1:
-        parts.insert(0, f"of {units.share(shown.sampled_share)} of them")
     return "samples", parts
 
 

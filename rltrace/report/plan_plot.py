@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import html
 import io
+import re
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rltrace.analysis.plan.plan import Plan
 from rltrace.analysis.plan.sweep import Point
-from rltrace.report.plots.paper import axes, colour
+from rltrace.dashboards import folder
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.written_files import written
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _KINDS = (".png", ".svg", ".html")
+_COLOUR = re.compile(r"^\s*--([\w-]+): light-dark\((#[0-9a-f]{6}),", re.M)
 
 
 def draw_sweep(points: Sequence[Point], what: str, path: Path) -> None:
@@ -29,7 +32,7 @@ def draw_sweep(points: Sequence[Point], what: str, path: Path) -> None:
     known = [(point.value, point.row) for point in points if point.row is not None]
     if not known:
         raise RltraceError(f"nothing to draw: {points[0].refused}", WRONG_USAGE)
-    ax = axes(None, 8, 4.5)
+    ax = _axes()
     ax.plot([v for v, _ in known], [r.tokens_per_gpu_s for _, r in known], color="0.8", zorder=1)
     for name in dict.fromkeys(row.name for _, row in known):
         own = [(value, row.tokens_per_gpu_s) for value, row in known if row.name == name]
@@ -51,16 +54,35 @@ def draw_split(found: Plan, path: Path) -> None:
     _check(path)
     if not found.split_curve:
         raise RltraceError("nothing to draw: no placement with pools of its own fits", WRONG_USAGE)
-    ax = axes(None, 8, 4.5)
+    ax = _axes()
     x = [point.rollout for point in found.split_curve]
-    ax.plot(x, [p.rollout_s for p in found.split_curve], color=colour("rollout"), label="actors")
-    ax.plot(x, [p.learner_s for p in found.split_curve], color=colour("train"), label="learner")
+    ax.plot(x, [p.rollout_s for p in found.split_curve], color=colours()["rollout"], label="actors")
+    ax.plot(x, [p.learner_s for p in found.split_curve], color=colours()["train"], label="learner")
     ax.plot(x, [p.step_s for p in found.split_curve], "k--", label="step")
     ax.set_yscale("log")
     ax.set(xlabel=f"GPUs that generate, of {found.spec.gpus}", ylabel="seconds")
     ax.set_title("Pool split")
     ax.legend(frameon=False)
     _save(ax, path, f"rltrace plan: {found.spec.name}")
+
+
+@cache
+def colours() -> dict[str, str]:
+    """Colour by stage, and others: those of the report's page in its light theme."""
+    return dict(_COLOUR.findall((folder("report") / "page.css").read_text("utf-8")))
+
+
+def _axes() -> Axes:
+    """Those of a new figure. Errors: `RltraceError` where matplotlib is not installed."""
+    try:
+        from matplotlib import pyplot
+    except ImportError:
+        install = "pip install 'rltrace-toolkit[figures]'"
+        raise RltraceError(f"figures need matplotlib, not found here: {install}") from None
+    _, ax = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
+    for side in ("top", "right"):
+        ax.spines[side].set_visible(False)
+    return ax
 
 
 def _check(path: Path) -> None:

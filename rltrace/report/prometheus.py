@@ -17,11 +17,9 @@ from rltrace.analysis.framework import framework_of
 from rltrace.analysis.live.roles import role_of
 from rltrace.analysis.meters.distribution import Distribution
 from rltrace.analysis.meters.of_run import RunMeters
-from rltrace.analysis.untold_stages import ROWS_OF
 from rltrace.report.prometheus_metrics import METRICS, READINGS, Metric
-from rltrace.trace.sampled import sampled_share
 from rltrace.trace.stated import whole_text
-from rltrace.trace.vocabulary import Stage, word
+from rltrace.trace.vocabulary import word
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -82,9 +80,6 @@ def _values(meters: RunMeters) -> list[tuple[str, Labels, float | Distribution |
     stepped = steps.number is not None
     generated = bool(samples.finishes) or meters.in_flight > 0
     trained = bool(samples.fates)
-    times = _times(meters)
-    useful = samples.useful_tokens if trained and times == 1 else None  # it takes whole groups
-    dropped = meters.follower.dropped
     started_ns = meters.follower.meta.get("start_real_ns")
     values: list[tuple[str, Labels, float | Distribution | None]] = [
         ("rltrace_run_info", framework_of(meters.follower), 1),
@@ -96,7 +91,6 @@ def _values(meters: RunMeters) -> list[tuple[str, Labels, float | Distribution |
         ),
         ("rltrace_run_last_event_time_seconds", (), _seconds(meters.last_event_ns)),
         ("rltrace_run_devices", (devices.kind,), devices.count or None),
-        ("rltrace_run_dropped_bytes", (), None if dropped is None else dropped.bytes),
         ("rltrace_run_counted_since_time_seconds", (), _seconds(meters.follower.lost_until_ns)),
         ("rltrace_run_stopped_processes", (), len(meters.follower.stopped()) or None),
         ("rltrace_step", (), steps.number),
@@ -109,36 +103,20 @@ def _values(meters: RunMeters) -> list[tuple[str, Labels, float | Distribution |
         ("rltrace_trajectory_duration_seconds", (), _any(samples.trajectory_s)),
         ("rltrace_response_tokens", (), _any(samples.response_tokens)),
         ("rltrace_reward_duration_seconds", (), _any(samples.verdict_s)),
-        ("rltrace_trained_tokens_total", (), samples.trained_tokens * times if trained else None),
-        (
-            "rltrace_useful_tokens_total",
-            (),
-            useful,
-        ),
+        ("rltrace_trained_tokens_total", (), samples.trained_tokens if trained else None),
+        ("rltrace_useful_tokens_total", (), samples.useful_tokens if trained else None),
         ("rltrace_lag_versions", (), _any(samples.lag)),
         ("rltrace_lag_unknown_samples_total", (), samples.unknown_lags if trained else None),
         ("rltrace_lag_budget_versions", (), budget if math.isfinite(budget) else None),
         ("rltrace_policy_version", (), weights.version),
         ("rltrace_exporter_cpu_seconds_total", (), time.process_time()),
     ]
-    values += [("rltrace_trajectories_total", (f,), n * times) for f, n in samples.finishes.items()]
-    values += [("rltrace_rewards_total", (o,), n * times) for o, n in samples.outcomes.items()]
-    values += [("rltrace_samples_total", (f,), n * times) for f, n in samples.fates.items()]
+    values += [("rltrace_trajectories_total", (f,), n) for f, n in samples.finishes.items()]
+    values += [("rltrace_rewards_total", (o,), n) for o, n in samples.outcomes.items()]
+    values += [("rltrace_samples_total", (f,), n) for f, n in samples.fates.items()]
     values += [("rltrace_sync_duration_seconds", (p,), d) for p, d in weights.seconds.items()]
     values += [("rltrace_sync_bytes_total", (p,), n) for p, n in weights.bytes.items()]
     return [*values, *_of_processes(meters), *_of_devices(meters)]
-
-
-def _times(meters: RunMeters) -> float:
-    """How many samples each one stands for that is recorded: 1, but with `wrap --sample`."""
-    share = sampled_share(meters.follower.meta)
-    return 1 if share == 1 else 1 / share
-
-
-def _is_told(meters: RunMeters, stage: Stage) -> bool:
-    """Whether the time of a stage is known: where only a share of the samples has rows these do not
-    tell it."""
-    return _times(meters) == 1 or stage not in ROWS_OF or meters.stages.has_spans(stage)
 
 
 def _of_processes(meters: RunMeters) -> list[tuple[str, Labels, float]]:
@@ -149,8 +127,6 @@ def _of_processes(meters: RunMeters) -> list[tuple[str, Labels, float]]:
     ]
     seconds: dict[Labels, float] = {}
     for (process, stage), ns in meters.stages.by_process.items():
-        if not _is_told(meters, stage):
-            continue
         labels = (word(stage), *who[process])
         seconds[labels] = seconds.get(labels, 0.0) + ns / 1e9
     running = {(word(stage), *who[process]) for process, stage in meters.running}
@@ -162,16 +138,12 @@ def _of_processes(meters: RunMeters) -> list[tuple[str, Labels, float]]:
         *(
             ("rltrace_stage_tau_seconds_total", (word(stage),), ns / 1e9)
             for stage, ns in meters.stages.by_stage.items()
-            if _is_told(meters, stage)
         ),
         *(
             ("rltrace_stage_running", labels, float(labels in running))
             for labels in (running | seconds.keys())
         ),
-        *(
-            ("rltrace_generated_tokens_total", labels, n * _times(meters))
-            for labels, n in tokens.items()
-        ),
+        *(("rltrace_generated_tokens_total", labels, n) for labels, n in tokens.items()),
     ]
 
 

@@ -62,17 +62,11 @@ METRICS: dict[str, Metric] = {
             "Devices that the job holds, GPUs or else cores: what goodput is divided by.",
         ),
         Metric(
-            "rltrace_run_dropped_bytes",
-            GAUGE,
-            ("run",),
-            "Bytes of the oldest details that were dropped to keep the run small (--max-bytes).",
-        ),
-        Metric(
             "rltrace_run_counted_since_time_seconds",
             GAUGE,
             ("run",),
-            "What began until then, Unix time, is counted by no metric, or not whole: part of it "
-            "was dropped to keep the run small before it was read.",
+            "What began until then, Unix time, is counted by no metric: part of it was dropped to "
+            "keep the run small.",
         ),
         Metric(
             "rltrace_run_stopped_processes",

@@ -21,7 +21,7 @@ _TOKENS = (
 _NO_TOKENS = "--capture-tokens was asked for, and this run holds no token ids"
 _WHY_NONE = {
     DELETED: "they were recorded and have been deleted since",
-    DROPPED: "all were dropped to keep the run small (--max-bytes)",
+    DROPPED: "all were dropped to keep the run small (--max-bytes of 0.1)",
     NEVER: "what recorded its samples had none at hand (docs/adapters.md), or their files were "
     "deleted",
 }

@@ -49,14 +49,13 @@ def render(summary: Summary) -> dict[str, Any]:
             "difference_s": _value(composition.difference_s),
             "difference_share": _value(composition.difference_share),
         }
+    if summary.run.only_some:
+        document |= {"staleness": None, "tail": None}  # of no sample is known anything
     if goodput is not None:
         document["goodput"] |= {
             "useful_tokens_per_device_s": _value(goodput.useful_tokens_per_device_s),
             "useful_known_tokens_per_device_s": _value(goodput.useful_known_tokens_per_device_s),
             "trained_tokens_per_device_s": _value(goodput.trained_tokens_per_device_s),
-            "trained_tokens_per_device_s_interval": _value(
-                goodput.trained_tokens_per_device_s_interval
-            ),
             "useful_tokens_per_usd": _value(goodput.useful_tokens_per_usd()),
         }
     return document

@@ -32,10 +32,9 @@ from rltrace.run.memory import COUNTER, MemoryFloor
 from rltrace.run.nvml import Devices, NoGpu
 from rltrace.trace.clock import boot_id, monotonic_ns, node_id, pair
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.run_dir import APART_FILE, CLOCKS, MAX_BYTES, NODES, append_line, write_json
+from rltrace.trace.run_dir import APART_FILE, CLOCKS, NODES, append_line, write_json
 
 if TYPE_CHECKING:
-    from rltrace.run.capping import Cap
     from rltrace.run.shipping.courier import Courier
 
 SAMPLE_EVERY_S = 1.0
@@ -83,7 +82,6 @@ class Agent:
         self._server: Server | None = None
         self._devices = self._open_devices()
         self._floor = MemoryFloor(run_dir, self.node, os.cpu_count() or 1)
-        self._cap: Cap | None = None
         self._pair_at = self._exchange_at = 0.0
         self._patience_s = SAMPLE_EVERY_S
         self._compared = False
@@ -130,10 +128,6 @@ class Agent:
 
     def _tick(self, now: float) -> None:
         self._sample()
-        if self._cap is None:  # a node apart hears of it with its first mail
-            self._cap = self._open_cap()
-        if self._cap is not None:
-            self._cap.tick(now)
         if now >= self._pair_at:
             self._pair_at = now + PAIR_EVERY_S
             self._pair()
@@ -169,16 +163,6 @@ class Agent:
         self._recorder.describe(devices=devices.names())
         return devices
 
-    def _open_cap(self) -> Cap | None:
-        """What keeps the run small, if that was asked for."""
-        asked = (self._lifetime.run.get("settings") or {}).get(MAX_BYTES)
-        if not isinstance(asked, int):
-            return None
-        from rltrace.run.capping import Cap  # with numpy
-
-        is_shipped = self._courier.is_shipped if self._courier is not None else None
-        return Cap(self._run_dir, self.node, asked, is_shipped, self._name)
-
     def _sample(self) -> None:
         host = list(read_host())
         readings = [*host, *(self._devices.read() if self._devices else ())]
@@ -194,8 +178,6 @@ class Agent:
     def _measure_at_last(self) -> None:
         if self._floor.is_wanted:
             self._measure_memory()
-        if self._cap is not None:
-            self._cap.keep(at_end=True)
         if self._unreached and not self._compared:
             first = self._lifetime.first_node
             self._recorder.problem("clocks-not-compared", target=first, detail=self._unreached)

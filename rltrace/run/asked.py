@@ -11,19 +11,15 @@ from rltrace.hooks.boot import (
     CAPTURE_VARIABLE,
     LOG_STEPS_VARIABLE,
     PROBE_VARIABLE,
-    SAMPLED_VARIABLE,
-    SEGMENT_VARIABLE,
     SHIP_VARIABLE,
     SYNC_VARIABLE,
 )
 from rltrace.hooks.doses import Design
 from rltrace.plugins import REPLACEMENTS
-from rltrace.run.size_option import segment_bytes
-from rltrace.trace.run_dir import CAPTURE_TOKENS, MAX_BYTES, SAMPLED
+from rltrace.trace.run_dir import CAPTURE_TOKENS
 
 OWN_VARIABLES = (
-    *(PROBE_VARIABLE, LOG_STEPS_VARIABLE, SYNC_VARIABLE, SHIP_VARIABLE, SEGMENT_VARIABLE),
-    *(SAMPLED_VARIABLE, CAPTURE_VARIABLE),
+    *(PROBE_VARIABLE, LOG_STEPS_VARIABLE, SYNC_VARIABLE, SHIP_VARIABLE, CAPTURE_VARIABLE),
 )
 """Variables of a run that no other run takes over."""
 
@@ -33,9 +29,7 @@ class Asked:
     """`hooks` are the user's own as `"module:qualname=stage"`, `probe` delays stages, `live` says a
     line a step, `log_steps` puts the figures of steps into what the job logs, `sync` has its
     weights moved by rltrace.sync, `ship` is the URL of a folder to which the run is shipped,
-    `max_bytes` has the oldest details dropped of a run that grows beyond (of one that is shipped
-    here, and once they are at the URL), `sampled` is the share of the samples of which there are
-    rows, `capture_tokens` has their token ids recorded."""
+    `capture_tokens` has the token ids of samples recorded."""
 
     hooks: tuple[str, ...] = ()
     probe: Design | None = None
@@ -43,8 +37,6 @@ class Asked:
     log_steps: bool = False
     sync: bool = False
     ship: str | None = None
-    max_bytes: int | None = None
-    sampled: float | None = None
     capture_tokens: bool = False
 
     def settings(self) -> dict[str, Any]:
@@ -54,10 +46,6 @@ class Asked:
             said["probe"] = self.probe.settings()
         if self.sync:
             said["sync"] = True
-        if self.max_bytes is not None:
-            said[MAX_BYTES] = self.max_bytes
-        if self.sampled is not None:
-            said[SAMPLED] = self.sampled
         if self.capture_tokens:
             said[CAPTURE_TOKENS] = True
         return said
@@ -67,12 +55,8 @@ class Asked:
         found = self.replaced()
         if self.probe is not None:
             found[PROBE_VARIABLE] = self.probe.text()
-        if self.sampled is not None:
-            found[SAMPLED_VARIABLE] = str(self.sampled)
         if self.capture_tokens:
             found[CAPTURE_VARIABLE] = "1"
-        if self.max_bytes is not None:
-            found[SEGMENT_VARIABLE] = str(segment_bytes(self.max_bytes))
         if self.log_steps:
             found[LOG_STEPS_VARIABLE] = "1"
         return found
@@ -91,9 +75,5 @@ class Asked:
             yield "--log-steps: this joins the outer run, whose steps are logged if it was asked to"
         if self.ship is not None:
             yield "--ship: this joins the outer run, which is shipped if that was asked to be"
-        if self.max_bytes is not None:
-            yield "--max-bytes: this joins the outer run, which has a size of its own"
-        if self.sampled is not None:
-            yield "--sample: this joins the outer run, which records what it was asked to"
         if self.capture_tokens:
             yield "--capture-tokens: this joins the outer run, which has them if it was asked to"

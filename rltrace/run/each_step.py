@@ -51,11 +51,9 @@ class EachStep:
     def _follow(self) -> None:
         try:
             from rltrace.analysis.live.state import LiveState
-            from rltrace.report.live_losses import dropped_sentence
 
             state = LiveState(self._path, last=_LAST_STEPS)
             told_until_ns = settled_until_ns = 0
-            lost = False
             while True:
                 over = self._over.wait(_INTERVAL_S)
                 state.poll()
@@ -63,9 +61,6 @@ class EachStep:
                     state.poll()  # what ended just before is complete at the second look
                 shown = state.snapshot()
                 recent = shown.window.recent if shown.window is not None else ()
-                if shown.dropped is not None and shown.dropped.until_ns is not None and not lost:
-                    lost = True  # from now on some may be missing
-                    self._say(dropped_sentence(shown.dropped))
                 latest_ns = recent[-1].end_ns if recent else 0
                 # What ends with a step comes in by the next look.
                 until_ns = latest_ns if over else settled_until_ns

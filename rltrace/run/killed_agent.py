@@ -1,7 +1,7 @@
 """An agent that was killed, by the OOM killer or by hand, and of which there is no other at the
 end of the job (`agent_keeper`): it is said.
 
-Without it no device is read, and a run that was to be kept small grows.
+Without it no device is read.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from pathlib import Path
 from rltrace.trace.clock import node_id
 from rltrace.trace.liveness import began_at
 from rltrace.trace.run_dir import (
-    MAX_BYTES,
     NODES,
     PROBLEMS,
     PROCESS,
@@ -40,8 +39,6 @@ def note_killed_agent(run_dir: Path) -> str:
         return ""
     run = read_run_json(str(run_dir))
     lacks = "its devices were not read any more"
-    if MAX_BYTES in (run.get("settings") or {}):
-        lacks += " and nothing was dropped to keep the run small (--max-bytes)"
     problem = {"what": AGENT_KILLED, "real_ns": now_ns(run), "target": node_id(), "detail": lacks}
     append_line(str(run_dir / PROBLEMS / f"{_who(run_dir)}.jsonl"), problem)
     return f"the agent of this node was killed before the job ended: since then {lacks}"

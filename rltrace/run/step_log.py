@@ -12,8 +12,8 @@ from pathlib import Path
 from rltrace.analysis.live.snapshot import StepDone
 from rltrace.analysis.live.state import LiveState
 from rltrace.importers.event_files import MARK
+from rltrace.report.damage_lines import dropped_lines
 from rltrace.report.event_file import EventFile
-from rltrace.report.live_losses import dropped_sentence
 from rltrace.report.step_scalars import scalars
 from rltrace.run.reading import check_followed
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
@@ -66,9 +66,8 @@ def _log(
             written.add(_steps(state))
         state.poll()
     written.add(_steps(state), settled=True)
-    dropped = state.snapshot().dropped
-    if dropped is not None and dropped.until_ns is not None:
-        say(dropped_sentence(dropped))
+    for line in dropped_lines(state.snapshot().dropped):
+        say(line)
     return written.steps
 
 

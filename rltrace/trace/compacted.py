@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from rltrace.trace.dropped_tables import SEGMENT
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.manifest import Manifest
 from rltrace.trace.real_times import of_real_times
@@ -20,21 +17,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def table_columns(
-    manifest: Manifest, table: str, dropped: Collection[str] = ()
-) -> dict[str, NDArray[Any]]:
+def table_columns(manifest: Manifest, table: str) -> dict[str, NDArray[Any]]:
     """The columns of a table, `process` among them, without rows of a process that the run does not
-    have, of no possible time, or of a segment (`<table>/<name>`) that was `dropped`. Errors:
-    `RltraceError` where it is none."""
+    have, or of no possible time. Errors: `RltraceError` where it is none."""
     paths = [part.path for part in manifest.tables[table]]
-    taken = enumerate(manifest.taken.get(table, ())) if manifest.has_segments else ()
-    gone = [number for number, file in taken if f"{table}/{file}" in dropped]
     rows = _read(*paths)
     try:
         columns = {c.name: _values(rows[c.name], c) for c in (*TABLES[table].columns, PROCESS)}
-        if gone:
-            there = ~np.isin(_values(rows[SEGMENT.name], SEGMENT), gone)
-            columns = {name: of[there] for name, of in columns.items()}
     except (KeyError, ValueError, TypeError) as error:
         raise RltraceError(f"{paths[0].parent} cannot be read: {error}") from None
     process = columns[PROCESS.name]

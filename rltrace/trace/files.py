@@ -17,13 +17,14 @@ from rltrace.trace import run_dir
 from rltrace.trace.alignment import NodeClock, align, pair_of, read_clock_files
 from rltrace.trace.clock import monotonic_ns, node_id
 from rltrace.trace.counted import make_unknown
-from rltrace.trace.dropped import Dropped, dropped_bytes, read_dropped
+from rltrace.trace.dropped import read_dropped
 from rltrace.trace.manifest import Manifest, check_readable, read_manifest
 from rltrace.trace.names import name_of
 from rltrace.trace.own_files import NO_PLAIN_FILE, lines_of, own_files, read_own
 from rltrace.trace.parents import roles_of_parents
 from rltrace.trace.processes import Process, described
 from rltrace.trace.real_times import end_what_was_left, of_real_times
+from rltrace.trace.sampled import only_some
 from rltrace.trace.schema import SPANS, TABLES
 from rltrace.trace.segments import read_segments, segments_in
 from rltrace.trace.stated import PROCESS as PROCESS_KINDS
@@ -39,10 +40,9 @@ class RunFiles:
     `manifest` is that of a compacted run, or None; `rest` are the tables of which segments may hold
     more than was compacted (of a run that was not: all); `clocks` say how a node's monotonic clock
     maps to the run's time; `names` number every text that a table read so far refers to; `dropped`
-    is what was dropped to keep the run small, or None. Of a run that is `capped`, kept small, each
-    row says which segment it was stored in, by the `segments` of its table. What was recorded after
-    `as_of_ns` (Unix ns; None: no such moment) is not read: processes are read one after the other,
-    while they go on.
+    is what was dropped to keep the run small, or None; `only_some` why nothing is
+    told of samples. What was recorded after `as_of_ns` (Unix ns; None: no such moment) is not read:
+    processes are read one after the other, while they go on.
     """
 
     def __init__(self, path: Path, meta: dict[str, Any]) -> None:
@@ -67,19 +67,8 @@ class RunFiles:
         self._read_processes(meta)
         self._read_problem_files()
         self._find_elsewhere(meta)
-        self.dropped: Dropped | None = None
-        self._dropped_bytes: dict[str, int] = {}
-        self.note_dropped()
-        taken = {} if self.manifest is None else self.manifest.taken
-        self.segments = {
-            table: {file: number for number, file in enumerate(taken.get(table, ()))}
-            for table in TABLES
-        }
-        self.capped = (
-            self.dropped is not None
-            or run_dir.MAX_BYTES in (meta.get("settings") or {})
-            or (self.manifest is not None and self.manifest.has_segments)
-        )
+        self.dropped = read_dropped(path, self.clocks)
+        self.only_some = only_some(meta)
 
     def now_ns(self) -> int:
         """This moment on the run's time line (Unix ns), by the clock of this node's rows, too,
@@ -90,21 +79,10 @@ class RunFiles:
             return now_ns
         return max(now_ns, int(clock.to_unix(np.array([monotonic_ns()], np.int64))[0]))
 
-    def note_dropped(self) -> bool:
-        """Looks what has been dropped by now; whether that is more than at the look before. The
-        agent of a run that goes on writes it down, and then deletes the file: to be asked after
-        reading, or some of a time's details are missing and nothing tells."""
-        found = dropped_bytes(self.path)
-        if found == self._dropped_bytes:
-            return False
-        self._dropped_bytes = found
-        self.dropped = read_dropped(self.path, self.clocks)
-        return True
-
     def columns(self, name: str) -> Columns:
         """The columns of a table in the order of the schema and, after them, the process of each
-        row and, of a run that is kept small, its segment; without what was compacted. To be asked
-        once a table: what is wrong with its files is added to the problems."""
+        row; without what was compacted. To be asked once a table: what is wrong with its files is
+        added to the problems."""
         table = TABLES[name]
         taken = None if self.manifest is None else self.manifest.taken.get(name)
         parts: list[Columns] = []
@@ -114,18 +92,11 @@ class RunFiles:
             if segment.problem:
                 self.problem("torn-file", f"{name}/{segment.path.name}", segment.problem)
             if segment.rows:
-                columns = self.translated(name, segment.who, segment.columns)
-                if self.capped:
-                    known = self.segments[name]
-                    number = known.setdefault(segment.path.name, len(known))
-                    columns.append(np.full(len(columns[0]), number, np.int32))
-                parts.append(columns)
-        self.note_dropped()
+                parts.append(self.translated(name, segment.who, segment.columns))
         if parts:
             columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
             return self._without_negative(name, self._as_of(name, columns))
-        none = [np.empty(0, np.int32) for _ in range(1 + self.capped)]
-        return [*joined(table, []), *none]
+        return [*joined(table, []), np.empty(0, np.int32)]
 
     def _as_of(self, name: str, columns: Columns) -> Columns:
         """The rows that there were at that moment, where one was set; spans as they were."""

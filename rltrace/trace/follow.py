@@ -6,8 +6,7 @@
         follower.unfinished("spans")    # what is in progress
 
 Nothing is kept of rows that were given out, and nothing is asked of the job: its files are read.
-What happened is followed (`EVENT_TABLES`), not what samples were made of. Of a run that is kept
-small (`wrap --max-bytes`) nothing is given out of a time of which rows were dropped unread.
+What happened is followed (`EVENT_TABLES`), not what samples were made of.
 Rows are as in `rltrace.trace.run`'s tables, Unix times and global name ids included; a node's clock
 is known better as its run goes on, so times of other nodes may differ by that from a later reading.
 """
@@ -28,9 +27,8 @@ from rltrace.trace.alignment import NodeClock, align, pair_of, read_clock_files
 from rltrace.trace.clock import node_id
 from rltrace.trace.compacted import name_texts, table_columns
 from rltrace.trace.counted import make_unknown
-from rltrace.trace.dropped import DroppedFile, unix_of
+from rltrace.trace.dropped import Dropped, read_dropped, unix_of
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.followed_dropped import DroppedSoFar, FollowedDropped
 from rltrace.trace.followed_stops import FollowedStops
 from rltrace.trace.growing import GrowingSegment
 from rltrace.trace.manifest import Manifest, check_readable, read_manifest, segment_bytes
@@ -40,14 +38,14 @@ from rltrace.trace.parents import roles_of_parents
 from rltrace.trace.processes import Process, described
 from rltrace.trace.reach import Reach, read_reach
 from rltrace.trace.real_times import of_real_times
-from rltrace.trace.schema import EVENT_TABLES, SPANS, Table
+from rltrace.trace.sampled import only_some
+from rltrace.trace.schema import EVENT_TABLES, OF_ONE_SAMPLE, Table
 from rltrace.trace.segment import STREAM
 from rltrace.trace.stated import PROCESS as PROCESS_KINDS
 from rltrace.trace.stated import fitting
 from rltrace.trace.strays import OTHER_RUNS, known_of
 from rltrace.trace.stream import Columns, joined
 from rltrace.trace.texts import parsed
-from rltrace.trace.vocabulary import Stage
 
 _ALIGN_EVERY_S = 60.0
 
@@ -76,8 +74,8 @@ class Follower:
     `meta` is what run.json says; `processes` are numbered in the order in which they were found;
     `names` are the texts of the name ids; `problems` say, by file or column, what cannot be
     followed or taken as it is. `gone` is whether the directory has been deleted. `recorded` are the
-    numbers of those that have stored any row, given out or not. What began until `lost_until_ns`
-    (Unix ns; -1: none) is not given out (any more), as some of it was dropped before it was read.
+    numbers of those that have stored any row, given out or not. `dropped` is what was dropped
+    before to keep the run small (None: nothing): what began until then is not given out.
     """
 
     def __init__(self, path: Path) -> None:
@@ -87,7 +85,8 @@ class Follower:
         self.problems: dict[str, str] = {}
         self.gone = False
         self.recorded: set[int] = set()
-        self.lost_until_ns = -1
+        self.dropped: Dropped | None = None
+        self._was_polled = False
         self._meta_read_at = -1
         self._numbers: dict[str, int] = {}
         self._facts: dict[str, dict[str, Any]] = {}
@@ -97,7 +96,6 @@ class Follower:
         self._names = FollowedNames(path / run_dir.NAMES)
         self._segments: dict[str, dict[str, GrowingSegment]] = {name: {} for name in EVENT_TABLES}
         self._left: set[str] = set()
-        self._dropped = FollowedDropped(path)
         self._gone: set[tuple[str, str]] = set()  # tables and names of segments not there now
         self._stops = FollowedStops(path)
         self._unended: dict[str, Rows] = {}  # as of the last poll
@@ -109,9 +107,9 @@ class Follower:
         return self._names.texts
 
     @property
-    def dropped(self) -> DroppedSoFar | None:
-        """What was dropped by the last poll to keep the run small; None: nothing was."""
-        return self._dropped.so_far(self.lost_until_ns)
+    def lost_until_ns(self) -> int:
+        """What began until then (Unix ns; -1: nothing) is not given out."""
+        return -1 if self.dropped is None else self.dropped.until_ns
 
     def stopped(self) -> dict[str, tuple[int | None, str]]:
         """By who it is that stopped recording by the last poll: when (Unix ns; None: not known) and
@@ -131,7 +129,8 @@ class Follower:
         self._read_meta()
         self._read_processes()
         self._stops.poll()
-        self._note_dropped()  # its agent may be killed before it deletes the file
+        if not self._was_polled:
+            self._was_polled, self.dropped = True, read_dropped(self.path, self._clocks)
         if self._manifest is not None:
             return self._take_compacted(self._manifest)
         self._unended = {}
@@ -147,7 +146,9 @@ class Follower:
                     parts.append((segment.who, columns))
             found[table.name] = self._rows(table, parts)
         self._left |= ended
-        self._note_dropped()  # a file may have been dropped while it was to be read
+        for name, file in self._gone:
+            self._segments[name].pop(file, None)
+        self._gone = set()
         return {name: self._told(EVENT_TABLES[name], rows) for name, rows in found.items()}
 
     def unfinished(self, table: str) -> Rows:
@@ -191,7 +192,7 @@ class Follower:
                 continue
             if not self._names.texts:
                 self._names.texts += name_texts(manifest)
-            rows = Rows(table_columns(manifest, name, self._dropped.files))
+            rows = Rows(table_columns(manifest, name))
             self.recorded |= {*np.unique(rows["process"]).tolist()}
             rows = self._told(table, rows)
             ended = rows["end_ns"] != -1 if "end_ns" in rows.columns else rows["process"] >= 0
@@ -263,45 +264,22 @@ class Follower:
         known = self._segments[table.name]
         there = _entries(self.path / table.name)
         for entry in there:
-            is_new = entry.name not in known and entry.name.endswith(STREAM)
-            if is_new and f"{table.name}/{entry.name}" not in self._dropped.files:
+            if entry.name not in known and entry.name.endswith(STREAM):
                 known[entry.name] = GrowingSegment(Path(entry.path), table)
         if there:  # else the disk may be away for a moment
             gone = known.keys() - {entry.name for entry in there}
             self._gone |= {(table.name, name) for name in gone}
 
-    def _note_dropped(self) -> None:
-        """Takes in what was dropped, and forgets its files: for weeks there may be many."""
-        self._dropped.poll(self._was_read)
-        for table, name in self._gone:  # it was written down before it went
-            self._segments[table].pop(name, None)
-        self._gone = set()
-        lost_until_ns = self._dropped.lost_until_ns(self._clocks)
-        self.lost_until_ns = max(self.lost_until_ns, lost_until_ns)
-
-    def _was_read(self, dropped: DroppedFile) -> bool:
-        """Whether all of a segment that was dropped has been given out. What was not complete may
-        have been completed since, but for that of a process that has ended."""
-        if (number := self._numbers.get(dropped.name.rsplit(".", 2)[0])) is not None:
-            self.recorded.add(number)
-        segment = self._segments.get(dropped.table, {}).pop(dropped.name, None)
-        if segment is None:
-            return False
-        open_ = len(segment.unfinished[0])
-        if open_ and segment.who not in self._left:
-            return False
-        return segment.given + open_ >= dropped.rows
-
     def _told(self, table: Table, rows: Rows) -> Rows:
-        """Rows of a time of which none were lost, and what is in progress since before."""
+        """Rows of a time of which none were lost, and what is in progress since before; of samples,
+        where all were recorded."""
+        if table.name in OF_ONE_SAMPLE and only_some(self.meta):
+            return rows.where(np.zeros(len(rows), np.bool_))
         if not len(rows) or self.lost_until_ns < 0:
             return rows
         told = rows[table.columns[0].name] > self.lost_until_ns
         if "end_ns" in rows.columns:
             told |= rows["end_ns"] == -1
-        if table is SPANS:
-            steps = ~told & (rows["stage"] == Stage.STEP)
-            self._dropped.note_steps(rows["step"][steps].tolist())
         return rows.where(told)
 
     def _note(self, table: Table, segment: GrowingSegment) -> None:

@@ -49,9 +49,8 @@ class Manifest:
     what was wrong with the segments that they were made from. `steps` is the file of all spans of
     steps, None in a run that was compacted before there were parts. `taken` is what of each segment
     is in them, by table and file; `settled` whether the run had ended, so that a segment of the
-    same size has no other rows; `has_segments` whether rows say which segment they were stored in,
-    by its place in `taken`, as those of a run that is kept small do (`wrap --max-bytes`).
-    `captured_tokens` were compacted, also where somebody has deleted them since."""
+    same size has no other rows. `captured_tokens` were compacted, also where somebody has deleted
+    them since."""
 
     tables: dict[str, tuple[Part, ...]]
     carried: dict[str, tuple[Path, ...]]
@@ -62,7 +61,6 @@ class Manifest:
     problems: list[dict[str, Any]]
     taken: dict[str, dict[str, Taken]]
     settled: bool
-    has_segments: bool
     captured_tokens: int = 0
 
     @property
@@ -177,7 +175,6 @@ def _in_parts(folder: Path, said: Mapping[str, Any]) -> Manifest:
             for table in TABLES
         },
         settled=bool(said["settled"]),
-        has_segments=said.get("has_segments") is True,
         captured_tokens=int(said["rows"].get(CAPTURED_TOKENS.name, 0)),
     )
 
@@ -223,7 +220,6 @@ def _in_one_file(run: Path, said: Mapping[str, Any]) -> Manifest | None:
             for table in TABLES
         },
         settled=True,
-        has_segments=False,
     )
 
 
@@ -233,7 +229,7 @@ def segment_bytes(run: Path, table: str) -> int:
 
 
 def _size(path: Path) -> int:
-    """Bytes of a file; none of one that is dropped at this moment (`wrap --max-bytes`)."""
+    """Bytes of a file; none of one that is deleted at this moment."""
     try:
         return path.stat().st_size
     except FileNotFoundError:

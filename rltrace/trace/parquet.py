@@ -128,7 +128,7 @@ def _check_whole(run: Run, known: Manifest) -> None:
     """Errors: `RltraceError` where what was compacted is in Parquet only."""
     for table in TABLES:
         for file in known.taken[table]:
-            if not (run.path / table / file).exists() and not run.was_dropped(f"{table}/{file}"):
+            if not (run.path / table / file).exists():
                 raise RltraceError(
                     f"{run.path} cannot be compacted again: segments of what was compacted before "
                     "are gone; it is read as it is, with what has come since"
@@ -146,7 +146,6 @@ def _written(
     import numpy as np
     import pyarrow as pa
 
-    from rltrace.trace.dropped_tables import SEGMENT
     from rltrace.trace.files import RunFiles
     from rltrace.trace.parquet_writer import Writer
     from rltrace.trace.parts import Parts
@@ -158,7 +157,7 @@ def _written(
     tables: dict[str, list[Part]] = {}
     carried: dict[str, list[Path]] = {}
     taken: dict[str, dict[str, Taken]] = {}
-    steps = np.empty((0, 5), np.int64)
+    steps = np.empty((0, 4), np.int64)
     with Writer() as writer:
         for name, table in TABLES.items():
             if progress is not None:
@@ -172,8 +171,6 @@ def _written(
                 said = f"{below:,} below zero, taken as unknown"
                 files.problem("negative-values", f"{name}.{column}", said)
         of_steps = {name: steps[:, i] for i, name in enumerate(STEP_COLUMNS)}
-        if files.capped:
-            of_steps[SEGMENT.name] = steps[:, -1].astype(np.int32)
         writer.write(pa.table(of_steps), folder / STEPS_FILE)
         texts = list(files.names)
         ids = np.arange(len(texts), dtype=np.int32)
@@ -182,7 +179,6 @@ def _written(
     return {
         "schema_version": SCHEMA_VERSION,
         "settled": ended,
-        "has_segments": files.capped,
         "rows": {name: sum(part.rows for part in parts) for name, parts in tables.items()},
         "tables": {
             name: [

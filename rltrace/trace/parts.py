@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from rltrace.trace.counted import make_unknown
 from rltrace.trace.cuts import Ints, cuts
-from rltrace.trace.dropped_tables import SEGMENT
 from rltrace.trace.manifest import Part
 from rltrace.trace.parquet_writer import Writer
 from rltrace.trace.real_times import EVER_NS
@@ -52,8 +51,6 @@ class Parts:
         self.carried: list[Path] = []
         self.below: dict[str, int] = {}
         self._names = [column.name for column in (*table.columns, PROCESS)]
-        if files.capped:
-            self._names.append(SEGMENT.name)
         self._kept: list[Columns] = []
 
     def write(self) -> list[Part]:
@@ -82,8 +79,7 @@ class Parts:
                     parts[place].append(columns)
         for place in range(len(parts)):
             whole, parts[place] = parts[place], []
-            others = self._names[len(self._table.columns) :]
-            columns = [*joined(self._table, []), *(np.empty(0, np.int32) for _ in others)]
+            columns = [*joined(self._table, []), np.empty(0, np.int32)]
             if whole:
                 columns = [np.concatenate(column) for column in zip(*whole, strict=True)]
             for column, below in make_unknown(self._table, columns):
@@ -105,8 +101,6 @@ class Parts:
             if stored is None or not len(stored[0]):
                 continue
             columns = self._files.translated(self._table.name, segment.batches.who, stored)
-            if self._files.capped:
-                columns.append(np.full(len(columns[0]), segment.number, np.int32))
             place = np.searchsorted(np.array(edges[1:-1], np.int64), columns[0], side="right")
             within = (columns[0] >= edges[0]) & (columns[0] < edges[-1])
             for one in np.unique(place[within]):

@@ -86,7 +86,7 @@ def refused(error: duckdb.Error, query: str, database: duckdb.DuckDBPyConnection
 
 def _columns(query: str, database: duckdb.DuckDBPyConnection) -> list[str]:
     """What each table has that a query names, in the order of the query."""
-    known = {*BASES, "processes", "names", "dropped_steps"}
+    known = {*BASES, "processes", "names"}
     named = dict.fromkeys(word.lower() for word in _ASKED.findall(query))
     return [
         f"{name} has {', '.join(database.table(name).columns)}" for name in named if name in known

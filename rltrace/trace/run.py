@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltrace.trace import run_dir
 from rltrace.trace.alignment import NodeClock
-from rltrace.trace.dropped import SUMMED, Dropped
-from rltrace.trace.dropped_tables import DROPPED_STEPS, publish_steps
+from rltrace.trace.dropped import Dropped
 from rltrace.trace.duration import OUTLIVED, command_s
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.files import RunFiles
@@ -36,10 +35,8 @@ from rltrace.trace.recorded import recorded_until
 from rltrace.trace.refused import refused
 from rltrace.trace.regrouped import GROUPED, regrouped
 from rltrace.trace.regrouped import NAME as REGROUPED
-from rltrace.trace.sampled import sampled_share
-from rltrace.trace.schema import EVENT_TABLES, TABLES
+from rltrace.trace.schema import TABLES
 from rltrace.trace.signals import (
-    NO_SIGNALS,
     SAMPLE_REWARDS,
     WEIGHTS,
     reward_weights,
@@ -101,15 +98,8 @@ class Run:
 
     @property
     def dropped(self) -> Dropped | None:
-        """The details that were dropped to keep the run small (`wrap --max-bytes`), with the sums
-        of all that no table shows, for which the tables are read; None: none. Errors:
-        `RltraceError` where they cannot be."""
-        return self._stored.dropped(EVENT_TABLES)
-
-    def was_dropped(self, file: str) -> bool:
-        """Whether a segment, `<table>/<name>`, was dropped until this moment."""
-        self._files.note_dropped()
-        return self._files.dropped is not None and file in self._files.dropped.files
+        """The details that were dropped to keep the run small; None: none."""
+        return self._files.dropped
 
     @property
     def is_compacted(self) -> bool:
@@ -121,7 +111,6 @@ class Run:
         """The in-memory database, with every table and view in it."""
         for table in TABLES:
             self._load(table)
-        self._publish_steps()
         self._count_steps()
         return self._database
 
@@ -206,8 +195,7 @@ class Run:
     @property
     def begins_ns(self) -> int | None:
         """When what is shown begins (Unix ns): with the run, with the range that it was narrowed
-        to, or after what was dropped, which of a run that goes on is more each time. None: nobody
-        knows."""
+        to, or after what was dropped. None: nobody knows."""
         started, dropped = self.meta.get("start_real_ns"), self._files.dropped
         begins = [started] if isinstance(started, int) else []
         begins += [self.since_ns] if self.since_ns > 0 else []
@@ -343,9 +331,7 @@ class Run:
                     self._regroup()
                 if name == "signals":
                     self._find("sample_lives", *LIVES)
-                    whole = sampled_share(self.meta) == 1.0
-                    made = signals(reward_weights(self.processes)) if whole else NO_SIGNALS
-                    self._find("signals", made)
+                    self._find("signals", signals(reward_weights(self.processes)))
                 if name in _LIVES:
                     self._find("sample_lives", *LIVES)
                 if name == "sample_verdicts":
@@ -354,19 +340,12 @@ class Run:
                     self._find(name, SPAN_STAGES)
                 if name == RECORDED:
                     self._database.execute(RECORDED_VIEW.format(recorded_until(self)))
-        if DROPPED_STEPS in words:
-            self._publish_steps()
 
     def _count_steps(self) -> None:
         """Makes the views of steps, once."""
         if STEPS_THAT_COUNT not in self._loaded:
             self._database.register(STEPS_THAT_COUNT, steps_that_count(self._database))
             self._find(STEPS_THAT_COUNT, STEPS, STAGES)
-
-    def _publish_steps(self) -> None:
-        """Makes `dropped_steps`, as of now."""
-        dropped = self._stored.dropped(SUMMED)
-        publish_steps(self._database, () if dropped is None else dropped.steps)
 
     def _regroup(self) -> None:
         """Tells groups apart whose ids come again, once."""

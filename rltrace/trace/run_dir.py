@@ -5,7 +5,7 @@
     names/<who>.jsonl           [id, text] a line, appended before the id is first used
     problems/<who>.jsonl        what could not be recorded or hooked
     ends/<who>.jsonl            how processes ended that it started, where a signal did it
-    dropped/<node>.jsonl        what was dropped of details (`wrap --max-bytes`)
+    dropped/<node>.jsonl        what was dropped of details (`wrap --max-bytes`, in 0.1)
     ranks/<rank>.json           a rank of a launcher that started wrap once for each
     clocks/<node>.jsonl         a node's clock pairs and exchanges, written by its agent
     nodes/<node>.json           a node's agent; .lock: taken by whoever starts it
@@ -47,11 +47,9 @@ FETCHED_FILE = "fetched.json"
 PROCESS, NAMES, PROBLEMS, CLOCKS, NODES = "process", "names", "problems", "clocks", "nodes"
 ENDS, DROPPED = "ends", "dropped"
 SAMPLED = "sampled"
-"""The setting of a run that has rows of this share of its samples only (`wrap --sample`)."""
+"""The setting of a run of 0.1 that has rows of this share of its samples only (`wrap --sample`)."""
 CAPTURE_TOKENS = "capture_tokens"
 """The setting of a run that was asked to record token ids (`wrap --capture-tokens`)."""
-MAX_BYTES = "max_bytes"
-"""The setting of a run that its details are kept below (`wrap --max-bytes`)."""
 PARQUET = "parquet"
 """Folder of the compacted tables (`rltrace compact`)."""
 

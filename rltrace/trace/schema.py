@@ -160,7 +160,7 @@ CAPTURED_TOKENS = Table(
     ),
 )
 """What samples were made of, where that was asked for. `start_ns` is when the trajectory began, the
-same in all of its rows: they are dropped, shown and cut into parts together."""
+same in all of its rows: they are shown and cut into parts together."""
 
 EVENT_TABLES: dict[str, Table] = {
     t.name: t for t in (SPANS, TRAJECTORIES, REWARDS, USES, SYNCS, SAMPLES)
@@ -168,6 +168,6 @@ EVENT_TABLES: dict[str, Table] = {
 """The tables of what happened, which every figure is of."""
 
 OF_ONE_SAMPLE = (TRAJECTORIES.name, REWARDS.name, USES.name)
-"""Those whose rows are about one sample: `wrap --sample` keeps a share of them."""
+"""Those whose rows are about one sample."""
 
 TABLES: dict[str, Table] = {**EVENT_TABLES, CAPTURED_TOKENS.name: CAPTURED_TOKENS}

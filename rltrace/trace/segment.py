@@ -41,8 +41,7 @@ dirty pages back after some 30 s and protects them; the next store into such a p
 may wait for the file system's journal. A batch that fills in seconds is done with before that."""
 
 SEGMENT_BYTES = 64 << 20
-"""A segment that has grown past this is left and a new one begun, so that it can be shipped, or
-dropped (`wrap --max-bytes` makes them smaller)."""
+"""A segment that has grown past this is left and a new one begun, so that it can be shipped."""
 
 STREAM = ".arrows"
 """Ending of a segment's name."""

@@ -144,7 +144,7 @@ class Batches:
             return
         try:
             file, status = open_own(self.path)
-        except FileNotFoundError:  # dropped a moment ago (`wrap --max-bytes`)
+        except FileNotFoundError:  # deleted a moment ago
             return
         except OSError as error:
             self.problem = f"cannot be read: {error.strerror}"

@@ -98,10 +98,6 @@ GROUP BY "group"
 """
 
 
-NO_SIGNALS = 'CREATE OR REPLACE TABLE signals ("group" BIGINT, signal BOOLEAN)'
-"""The table of a run that has no whole group."""
-
-
 def signals(weights: dict[str, float]) -> str:
     """SQL that makes the table `signals`: groups with at least two verdicts, and whether they carry
     a signal, where components have these weights. A component that is NaN for one of them, because

@@ -54,7 +54,8 @@ def rows_of(
         for name, (least, most) in ranges.items()
         if name in odd
     )
-    return f"(FROM {parquet_of(paths)}{' WHERE ' if kept else ''}{kept})"
+    names = ", ".join(f'"{column.name}"' for column in columns)  # 0.1 wrote others, too
+    return f"(SELECT {names} FROM {parquet_of(paths)}{' WHERE ' if kept else ''}{kept})"
 
 
 def _beyond(

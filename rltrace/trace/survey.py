@@ -33,11 +33,10 @@ _STEP_COLUMNS = ("step", "start_ns", "end_ns")
 
 @dataclass(frozen=True)
 class Surveyed:
-    """A segment with rows: its `number` among all of the table, which rows are to be taken, and
-    when those of each of its batches began (Unix ns, the first and the last)."""
+    """A segment with rows: which are to be taken, and when those of each of its batches began (Unix
+    ns, the first and the last)."""
 
     batches: Batches
-    number: int
     taken: Taken
     first_ns: Ints
     last_ns: Ints
@@ -47,14 +46,13 @@ class Surveyed:
 class Survey:
     """The segments of a table and how many rows are to be taken from them; what is taken of each
     file, of those without a row too (torn in their first batch, say); the starts of one row in
-    `_ONE_OF`, in order; and of spans the rows of steps, `(step, start_ns, end_ns, process, number
-    of the segment)`."""
+    `_ONE_OF`, in order; and of spans the rows of steps, `(step, start_ns, end_ns, process)`."""
 
     segments: list[Surveyed] = field(default_factory=list)
     taken: dict[str, Taken] = field(default_factory=dict)
     rows: int = 0
     sampled_ns: Ints = field(default_factory=lambda: np.empty(0, np.int64))
-    steps: Ints = field(default_factory=lambda: np.empty((0, 5), np.int64))
+    steps: Ints = field(default_factory=lambda: np.empty((0, 4), np.int64))
 
 
 def survey(files: RunFiles, table: Table, ended: bool) -> Survey:
@@ -87,7 +85,6 @@ class _Look:
         self, files: RunFiles, table: Table, batches: Batches, ended: bool, before: Survey
     ) -> None:
         self._batches, self._table, self._files = batches, table, files
-        self._number = len(before.taken)
         names = [column.name for column in table.columns]
         self._end = names.index("end_ns") if "end_ns" in names and not ended else -1
         self._stage = names.index("stage") if "stage" in names else -1
@@ -106,7 +103,7 @@ class _Look:
             self.rows += len(unix)
         self.sampled_ns = np.concatenate(sampled) if sampled else np.empty(0, np.int64)
         of_steps = self._stage >= 0 and self.rows > 0
-        self.steps = self._step_rows() if of_steps else np.empty((0, 5), np.int64)
+        self.steps = self._step_rows() if of_steps else np.empty((0, 4), np.int64)
 
     def _taken(self, seen: list[_Seen], size_bytes: int, ended: bool) -> Taken:
         """Which rows are: all that are stored where nobody writes any more, else those that have
@@ -132,7 +129,7 @@ class _Look:
     def surveyed(self) -> Surveyed:
         """What is told of it."""
         bounds = np.array(self._bounds, np.int64).reshape(-1, 2)
-        return Surveyed(self._batches, self._number, self.taken, bounds[:, 0], bounds[:, 1])
+        return Surveyed(self._batches, self.taken, bounds[:, 0], bounds[:, 1])
 
     def _look(self, batch: Batch) -> _Seen:
         start = batch.markers
@@ -156,9 +153,9 @@ class _Look:
         for columns in self._batches.each(of_steps):
             named = dict(zip([c.name for c in self._table.columns], columns, strict=True))
             times = [self._unix(named[name]) for name in _STEP_COLUMNS[1:]]
-            of_whom = [np.full(len(times[0]), n, np.int64) for n in (number, self._number)]
-            rows.append(np.stack([named["step"].astype(np.int64), *times, *of_whom], axis=1))
-        return np.concatenate(rows) if rows else np.empty((0, 5), np.int64)
+            of_whom = np.full(len(times[0]), number, np.int64)
+            rows.append(np.stack([named["step"].astype(np.int64), *times, of_whom], axis=1))
+        return np.concatenate(rows) if rows else np.empty((0, 4), np.int64)
 
 
 def taken_slots(batch: Batch, taken: Taken) -> Ints:

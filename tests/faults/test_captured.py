@@ -14,10 +14,7 @@ from rltrace.analysis.summary import summarize
 from rltrace.hooks.identity import identify
 from rltrace.report import html, markdown, run_lines, to_json
 from rltrace.report.coverage_section import coverage_section
-from rltrace.report.damage_lines import dropped_lines
-from rltrace.run.capping import Cap
 from rltrace.run.shipping import by_hand
-from rltrace.trace.clock import node_id
 from rltrace.trace.fetched import CACHE_VARIABLE, fetch
 from rltrace.trace.parquet import compact, delete_segments
 from tests.cli.conftest import invoke
@@ -114,13 +111,6 @@ def test_they_are_in_segments_that_take_turns(run: Path) -> None:
     assert len(list((run / "captured_tokens").glob("*.arrows"))) > 10
 
 
-def test_a_share_of_the_samples_has_the_tokens_of_that_share(tmp_path: Path) -> None:
-    path = recorded(tmp_path, "--sample", "25%")
-    kept = {one: had for one, had in expected().items() if one % 2**64 < 2**62}
-    assert 100 < len(kept) < 300
-    assert captured(path) == kept
-
-
 def test_compacted_and_shipped_they_are_the_same(
     copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,28 +134,6 @@ def test_of_some_steps_there_are_the_samples_that_they_used(copy: Path, is_compa
     assert sorted(found, key=str) == sorted(wanted, key=str)
 
 
-def test_where_a_run_has_to_be_small_they_go_first(copy: Path) -> None:
-    whole = rltrace.open_run(copy)
-    size_bytes = sum(path.stat().st_size for path in copy.glob("*/*.arrows"))
-    Cap(str(copy), node_id(), size_bytes // 2).keep()
-    left = rltrace.open_run(copy)
-    assert left.dropped is not None
-    assert left.dropped.rows.keys() == {"captured_tokens"}
-    assert left.begins_ns == whole.begins_ns == whole.meta["start_real_ns"]
-    count = "SELECT count(*) FROM trajectories"
-    assert left.sql(count).fetchall() == whole.sql(count).fetchall() == [(800,)]
-    shown, had = captured(copy), expected()
-    assert 0 < len(shown) < 800
-    assert all(had[one] == tokens for one, tokens in shown.items())  # none of them in part
-    said = list(run_lines.warnings(summarize(left, predict=False)))
-    assert any(line.startswith("captured tokens were dropped to keep") for line in said)
-    assert not any("figures are of what began later" in line for line in said)
-    compact(left)
-    delete_segments(copy)
-    assert captured(copy) == shown
-    assert rltrace.open_run(copy).sql(count).fetchall() == [(800,)]
-
-
 @pytest.mark.parametrize("is_compacted", [False, True])
 def test_whoever_deletes_them_has_the_run_without(copy: Path, is_compacted: bool) -> None:
     if is_compacted:
@@ -173,7 +141,6 @@ def test_whoever_deletes_them_has_the_run_without(copy: Path, is_compacted: bool
         delete_segments(copy)
         shutil.rmtree(copy / "parquet/captured_tokens")
     shutil.rmtree(copy / "captured_tokens")
-    Cap(str(copy), node_id(), 1 << 40).keep()
     left = rltrace.open_run(copy)
     assert captured(copy) == {}
     assert left.rows("captured_tokens") == 0
@@ -183,18 +150,6 @@ def test_whoever_deletes_them_has_the_run_without(copy: Path, is_compacted: bool
     said = list(run_lines.warnings(summarize(left, predict=False)))
     assert not any("holds the token ids" in line for line in said)
     assert any(line.endswith("they were recorded and have been deleted since") for line in said)
-
-
-def test_details_that_go_after_them_take_the_rest_along(copy: Path) -> None:
-    Cap(str(copy), node_id(), 1).keep()
-    assert captured(copy) == {}
-    said = list(run_lines.warnings(summarize(rltrace.open_run(copy), predict=False)))
-    assert any("holds no token ids: all were dropped to keep the run small" in one for one in said)
-    dropped = rltrace.open_run(copy).dropped
-    assert dropped is not None
-    details, tokens = dropped_lines(dropped)
-    assert details.startswith("the oldest details of steps 0 to 3 were dropped")
-    assert tokens.startswith("captured tokens were dropped")
 
 
 def test_the_report_says_that_they_are_there(run: Path) -> None:

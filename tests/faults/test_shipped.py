@@ -24,9 +24,8 @@ from rltrace.trace.fetched import CACHE_VARIABLE, fetch
 from rltrace.trace.run_dir import create_run, read_run_json, update_run_json
 from rltrace.trace.store import PACKS, Store
 from tests.clocks import ahead
-from tests.faults.capped import UNTIL_SMALL, segments_bytes
 from tests.faults.counted import CountedJob, said_by_us, stop, until
-from tests.hooks.conftest import WRAP, clean_environment, wrapped
+from tests.hooks.conftest import WRAP, clean_environment
 from tests.patience import PATIENCE_S
 from tests.run.shipped import interrupted
 from tests.run.test_agent import alive
@@ -126,26 +125,6 @@ def test_a_disk_that_stays_full_is_emptied_to_the_url(folder: Path, small_disk: 
     until(lambda: job.wrong(fetch(url_of(job))) == {})
 
 
-def test_a_run_that_is_kept_small_here_is_whole_at_its_url(folder: Path) -> None:
-    """With --max-bytes the disk of the node has what is newest, and what is not shipped yet."""
-    options = ("--ship", f"file://{folder}/store", "--max-bytes", "1MB")
-    job = CountedJob(folder, rows=30_000, workers=2, hold_at=25_000, options=options)
-    process = job.start()
-    until(lambda: job.stored() == [25_000] * 2)
-    until(lambda: segments_bytes(job.run) < 10**6)
-    job.go()
-    out, errors = process.communicate(timeout=PATIENCE_S)
-    assert (process.returncode, out) == (0, job.result + "\n"), errors
-    assert said_by_us(errors) == []
-    assert job.stored() == [30_000] * 2
-    assert_at_the_url(job)
-    here = rltrace.open_run(job.run)
-    assert here.dropped is not None
-    assert here.dropped.is_shipped
-    assert rltrace.open_run(fetch(url_of(job))).dropped is None
-    assert 0 < here.rows("spans") < here.rows("spans") + here.dropped.rows["spans"] <= 60_000
-
-
 HERE = dedent("""
     import os, subprocess, sys, rltrace
     _, directory, *command = sys.argv
@@ -155,30 +134,6 @@ HERE = dedent("""
     with rltrace.span("rollout"):
         subprocess.run(command, env=there, check=True)
 """)
-
-LARGE = dedent("""
-    import rltrace
-    for n in range(30_000):
-        with rltrace.span("reward", step=n): pass
-""")
-
-
-def test_a_node_with_a_disk_of_its_own_is_kept_small_too(folder: Path) -> None:
-    (folder / "here.py").write_text(HERE.replace('os.environ["SHIM"]', '""'))
-    (folder / "large.py").write_text(LARGE + UNTIL_SMALL)
-    words = ("--ship", f"file://{folder}/store", "--max-bytes", "1MB", "--out", "run")
-    job = (sys.executable, "here.py", f"{folder}/own/run", sys.executable, "large.py")
-    done = wrapped(folder, *words, "--", *job, timeout_s=PATIENCE_S)
-    assert done.returncode == 0, done.stderr
-    assert "not shipped" not in done.stderr
-    run = rltrace.open_run(read_run_json(str(folder / "run"))["shipped_to"])
-    counted = "SELECT count(*), count(DISTINCT step) FROM spans WHERE stage = 'reward'"
-    assert run.sql(counted).fetchall() == [(30_000, 30_000)]
-    assert run.dropped is None
-    assert [problem for problem in run.problems if problem["what"] != "no-gpu"] == []
-    there = rltrace.open_run(folder / "own" / "run")
-    assert there.dropped is not None
-    assert there.dropped.is_shipped
 
 
 def test_an_agent_that_is_stopped_goes_on_shipping(folder: Path) -> None:

@@ -155,7 +155,6 @@ def _read_processes(data: bytes, folder: Path) -> None:
         Follower(folder).poll()
     if costly(data, _OPENED):
         run = rltrace.open_run(folder)
-        run.sql("FROM dropped_steps").fetchall()
         inventory(run)
 
 
@@ -180,8 +179,7 @@ def _process_files() -> list[bytes]:
     problem = {"what": "not-hooked", "target": "x", "detail": "y", "times": 3}
     lines = json.dumps(problem).encode() + b"\n"
     end = {"pid": 7, "signal": 9, "asked": True, "monotonic_ns": 2 * 10**9}
-    steps = {"steps": [[1, "train", 1, 0.5, 2], [1, "step", 1, 0.5, 0]], "spans": [[1, 2, 3]]}
-    dropped = {"table": "spans", "rows": 2, "bytes": 9, "until_ns": 10**9, **steps}
+    dropped = {"table": "spans", "rows": 2, "bytes": 9, "until_ns": 10**9}
     told = (json.dumps(line).encode() + b"\n" for line in (end, dropped))
     return [together(*(json.dumps(f).encode() for f in (facts, {"pid": 1})), lines * 2, *told)]
 
@@ -209,14 +207,7 @@ def _read_endings(data: bytes, folder: Path) -> None:
 
 
 def _endings() -> list[bytes]:
-    dropped = {
-        "table": "spans",
-        "rows": 5,
-        "bytes": 400,
-        "until_ns": 10**9,
-        "steps": [[1, "step", 1, 0.5, 7], [1, "train", 2, 0.25, -1]],
-        "spans": [[1, 5, 9]],
-    }
+    dropped = {"table": "spans", "rows": 5, "bytes": 400, "until_ns": 10**9}
     end = {"pid": 7, "signal": 9, "monotonic_ns": 10**9, "asked": True}
     return [together(*(json.dumps(line).encode() + b"\n" for line in (dropped, end)))]
 

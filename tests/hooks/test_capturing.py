@@ -16,7 +16,6 @@ import torch
 import rltrace
 from rltrace.hooks.identity import identify
 from rltrace.hooks.recorder import Recorder
-from rltrace.hooks.sampling import SampledWriter
 
 
 def captured(run_path: Path) -> dict[int, Any]:
@@ -124,18 +123,6 @@ def test_the_same_id_again_is_another_sample(capturing: Recorder, run_path: Path
         "SELECT response_token_ids FROM captured ORDER BY start_ns"
     )
     assert rows.fetchall() == [([1, 2],), ([3],)]
-
-
-def test_samples_that_are_not_recorded_leave_none(
-    capturing: Recorder, run_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(SampledWriter, "below", 1 << 63)
-    kept = {identify(n): (None, [n]) for n in range(40) if identify(n) % 2**64 < 1 << 63}
-    for n in range(40):
-        with rltrace.trajectory(n) as t:
-            t.finish(response_token_ids=[n])
-    assert 0 < len(kept) < 40
-    assert captured(run_path) == kept
 
 
 def test_nothing_is_stored_where_nobody_asked(recorder: Recorder, run_path: Path) -> None:

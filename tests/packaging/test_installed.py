@@ -66,14 +66,10 @@ def test_so_it_is_with_the_lowest_versions_that_are_promised(
     lowest: Installed, tmp_path: Path
 ) -> None:
     _check_a_job(lowest, tmp_path)
-    shared = ["wrap", "--sample", "50%", "--out", "sampled", "--"]
-    lowest.run("rltrace", *shared, str(lowest.folder / "bin" / "python"), "loop.py", cwd=tmp_path)
-    lowest.run("rltrace", "report", "sampled", cwd=tmp_path)
     lowest.run("rltrace", "whatif", "run", cwd=tmp_path)
     lowest.run("rltrace", "triage", "--rollout", "360", "--train", "120")
     for query in json.loads(lowest.run("rltrace", "query", "--list", "--json")):
-        for run in ("run", "sampled"):
-            lowest.run("rltrace", "query", run, query["name"], cwd=tmp_path)
+        lowest.run("rltrace", "query", "run", query["name"], cwd=tmp_path)
 
 
 def _check_a_job(installed: Installed, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A run in a notebook, where matplotlib need not be."""
+"""A run in a notebook, with what people ask of it first."""
 
 from __future__ import annotations
 
@@ -11,11 +11,8 @@ import pytest
 import rltrace
 from benchmarks.make_trace import Workload, make
 from rltrace.report.notebook import Run
-from rltrace.report.plots.paper import colours
-from rltrace.trace.errors import RltraceError
+from rltrace.report.plan_plot import colours
 from rltrace.trace.vocabulary import Stage, word
-
-PLOTS = sorted(name for name in vars(Run) if name.startswith("plot_"))
 
 
 @pytest.fixture(scope="module")
@@ -25,13 +22,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return rltrace.open_run(path)
 
 
-@pytest.mark.parametrize("name", PLOTS)
-def test_without_matplotlib_a_figure_is_one_sentence(
-    run: Run, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(RltraceError, match=r"matplotlib.*pip install 'rltrace-toolkit\[figures\]'"):
-        getattr(run, name)()
+def test_a_figure_of_an_earlier_version_says_where_it_is_now(run: Run) -> None:
+    with pytest.raises(AttributeError, match=r"report --html.*run\.summary"):
+        run.plot_steps()
+    assert not hasattr(run, "plots")
 
 
 def test_a_named_query_is_asked_of_a_run(run: Run) -> None:

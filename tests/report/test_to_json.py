@@ -48,9 +48,6 @@ KEYS = {
             "generated_tokens",
             "trained_share",
             "losses",
-            "sampled_share",
-            "estimated",
-            "trained_tokens_per_device_s_interval",
             "handed_only",
             "useful_tokens_per_device_s",
         ),
@@ -72,7 +69,7 @@ KEYS = {
     },
     "own_cost": {
         *("events", "processes", "event_cost_ns", "calibrated", "share"),
-        *("worst_share", "worst_who", "tokens", "token_cost_ns", "sampled_share"),
+        *("worst_share", "worst_who", "tokens", "token_cost_ns"),
     },
 }
 TOP = {

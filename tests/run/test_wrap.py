@@ -109,7 +109,6 @@ def test_a_hook_that_never_struck_is_told(tmp_path: Path) -> None:
         (("--hook", "a.b:c=no-such-stage"), ("true",)),
         (("--hook", "a b:c=train"), ("true",)),
         (("--out", ""), ("true",)),
-        (("--max-bytes", "many"), ("true",)),
     ],
 )
 def test_wrong_usage_is_one_sentence(
@@ -120,6 +119,18 @@ def test_wrong_usage_is_one_sentence(
     assert done.stderr.startswith("rltrace: ")
     assert done.stderr.count("\n") == 1
     assert runs(tmp_path) == []
+
+
+def test_options_of_an_earlier_version_are_taken_and_record_everything(tmp_path: Path) -> None:
+    code = "import rltrace\nfor n in range(20): rltrace.reward(str(n), n)"
+    done = wrap(PY, "-c", code, cwd=tmp_path, options=("--max-bytes", "1MB", "--sample", "10%"))
+    assert done.returncode == 0
+    assert "rltrace compact --delete-segments" in done.stderr
+    assert done.stderr.count(" is gone") == 2
+    (run,) = runs(tmp_path)
+    opened = rltrace.open_run(run)
+    assert opened.rows("rewards") == 20
+    assert not {"max_bytes", "sampled"} & opened.meta["settings"].keys()
 
 
 def test_standard_streams_and_inherited_descriptors_are_the_childs(tmp_path: Path) -> None:

@@ -169,10 +169,10 @@ def test_rotation(folder: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPa
     assert_same(follower, folder, found)
 
 
-def test_segments_that_are_dropped_are_looked_for_no_more(
+def test_segments_that_are_deleted_are_looked_for_no_more(
     folder: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`wrap --max-bytes` drops them while somebody follows, for weeks maybe."""
+    """Somebody deletes them by hand, say, while another follows."""
     monkeypatch.setattr(segment, "SEGMENT_BYTES", 20_000)
     follower = Follower(folder)
     tokens: list[int] = []

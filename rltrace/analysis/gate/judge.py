@@ -111,8 +111,7 @@ def _of_samples(runs: Sequence[Run]) -> Iterator[str]:
     for some in dict.fromkeys(only_some(run.meta) for run in runs):
         if some:
             yield (
-                f"{some}: tokens and samples are scaled to all of them, and useful tokens, which "
-                "goodput counts, are unknown; throughput and step can be held to a limit"
+                f"{some}: what counts tokens or samples is unknown; the step can be held to a limit"
             )
 
 

@@ -57,13 +57,6 @@ class Gathered:
         self._forgotten_ns = max(self._forgotten_ns, spans_ns)
         self._samples_forgotten_ns = max(self._samples_forgotten_ns, samples_ns)
 
-    def lose(self, until_ns: int) -> None:
-        """Drops what began until a moment: part of that was never read."""
-        for kept in self.kept.values():
-            kept.drop_begun_until(until_ns)
-        self.step_rows = [row for row in self.step_rows if row[1] > until_ns]
-        self.first_ns = max(self.first_ns, until_ns)
-
     def reach_back(self, spans_ns: int, samples_ns: int) -> bool:
         """Whether all rows since these moments are still there."""
         return spans_ns >= self._forgotten_ns and samples_ns >= self._samples_forgotten_ns

@@ -15,7 +15,6 @@ class Kept:
 
     def __init__(self, table: Table) -> None:
         names = [column.name for column in table.columns]
-        self._start = names[0]
         self._end = "end_ns" if "end_ns" in names else names[0]
         self._parts: list[tuple[int, Rows]] = []  # with the latest end in each
         self._none = Rows(
@@ -43,13 +42,6 @@ class Kept:
             large = len(rows) > _SMALL and bool((rows[self._end] < moment_ns).mean() > 1 / 2)
             kept.append((latest, rows.where(rows[self._end] >= moment_ns) if large else rows))
         self._parts = kept
-
-    def drop_begun_until(self, moment_ns: int) -> None:
-        """Forgets rows that began until then."""
-        parts = [rows.where(rows[self._start] > moment_ns) for _, rows in self._parts]
-        self._parts = []
-        for rows in parts:
-            self.add(rows)
 
 
 def together(parts: list[Rows], none: Rows) -> Rows:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rltrace.analysis.devices import Devices
 from rltrace.analysis.goodput import Trained
-from rltrace.trace.followed_dropped import DroppedSoFar
+from rltrace.trace.dropped import Dropped
 
 STARTING, RUNNING, SILENT = "starting", "running", "silent"
 ENDED, FAILED, KILLED, DELETED = "ended", "failed", "killed", "deleted"
@@ -148,8 +148,7 @@ class Window:
         """Goodput, as in the report: tokens trained on in groups whose rewards differ, for each
         second of each device."""
         device_s = devices.count * self.seconds
-        useful = self.trained.useful_tokens if self.trained else None
-        return useful / device_s if useful is not None and device_s else math.nan
+        return self.trained.useful_tokens / device_s if self.trained and device_s else math.nan
 
 
 @dataclass(frozen=True)
@@ -241,8 +240,8 @@ class Snapshot:
     """A run at `time_ns`. `queue` is how many samples no learner has met yet, of those that are not
     older than what it trains on (None: no learner says what it does with them). `in_flight` is how
     many are being generated, `slowest` the oldest of them; `processes` are those of the job that
-    were traced so far. Where only a `sampled_share` of the samples has rows the window is scaled to
-    all of them, and all else is of those. `dropped` are details that were dropped to keep the run
+    were traced so far. `only_some` is why nothing is told of
+    samples ("": it is). `dropped` are details that were dropped to keep the run
     small (None: none were), `stopped` the processes that stopped recording."""
 
     time_ns: int
@@ -261,8 +260,8 @@ class Snapshot:
     dead: tuple[Dead, ...]
     processes: int
     problems: int
-    sampled_share: float = 1.0
-    dropped: DroppedSoFar | None = None
+    only_some: str = ""
+    dropped: Dropped | None = None
     stopped: tuple[Stopped, ...] = ()
 
     @property

@@ -28,7 +28,7 @@ from rltrace.trace.errors import RltraceError
 from rltrace.trace.follow import Follower, Rows
 from rltrace.trace.liveness import Liveness
 from rltrace.trace.reach import EVERYTHING
-from rltrace.trace.sampled import sampled_share
+from rltrace.trace.sampled import only_some
 from rltrace.trace.signals import weights_by_id
 from rltrace.trace.vocabulary import Stage
 
@@ -75,8 +75,6 @@ class LiveState:
         self._looked_at: tuple[int, list[tuple[int, int, int, int]]] = (-1, [])
         self._steps = Steps((), True, (), 0)
         self._steps_open_since_ns = NEVER_NS
-        self._lost_until_ns = -1
-        self._lost_steps = 0
         self._window: Window | None = None
         self._stale = 0  # how often the window is to be computed again
         self._devices = Devices("", 0, "", "")
@@ -102,7 +100,6 @@ class LiveState:
         self._now_ns = min(self._clock_ns, self._reach.until_ns or self._clock_ns)
         if len(new["spans"]) or not self._devices.kind:
             self._devices = count_devices(self._follower)
-        self._lose()
         self._gathered.add(new, self._follower.unfinished("spans"))
         self._job = self._job_now()
         self._find_steps()
@@ -114,7 +111,7 @@ class LiveState:
             steps = self._steps
             self._window = (
                 None
-                if steps.whole_run and self._lost_a_step()
+                if steps.whole_run and self._follower.lost_until_ns > 0
                 else window_of(recorded, steps, self._last, self._next_begins_ns())
             )
 
@@ -134,7 +131,7 @@ class LiveState:
             step=self._step_now(job),
             window=self._window,
             totals=self._gathered.counting.totals(
-                self._lost_steps + (0 if self._steps.whole_run else len(self._steps.windows))
+                0 if self._steps.whole_run else len(self._steps.windows)
             ),
             roles=roles_now(
                 follower.processes,
@@ -157,28 +154,10 @@ class LiveState:
             ),
             processes=sum(process.role != AGENT for process in follower.processes),
             problems=len(follower.problems),
-            sampled_share=sampled_share(follower.meta),
+            only_some=only_some(follower.meta),
             dropped=follower.dropped,
             stopped=stopped_recording(follower, until),
         )
-
-    def _lose(self) -> None:
-        """Forgets what began in a time of which rows were dropped before they were read: figures
-        are of later steps. What was counted of it stays counted."""
-        until_ns = self._follower.lost_until_ns
-        if until_ns <= self._lost_until_ns:
-            return
-        self._lost_until_ns = until_ns
-        if not self._steps.whole_run:
-            self._lost_steps += sum(step.start_ns <= until_ns for step in self._steps.windows)
-        self._gathered.lose(until_ns)
-        self._looked_at = (-1, [])
-        self._stale = 2
-
-    def _lost_a_step(self) -> bool:
-        """Whether steps were recorded that are not told: a job without others is not stepless."""
-        dropped = self._follower.dropped
-        return dropped is not None and None not in (dropped.until_ns, dropped.last_step)
 
     def _look_for_life(self) -> None:
         for process in self._follower.processes:
@@ -243,7 +222,7 @@ class LiveState:
         """From when on the window needs spans, or the one of the first step that ends will."""
         if self._steps.whole_run or not self._steps.windows:
             since_ns = min(self._until_ns() - int(_STEPLESS_S * 1e9), self._steps_open_since_ns)
-            return max(since_ns, self._lost_until_ns)
+            return max(since_ns, self._follower.lost_until_ns)
         return self._steps.windows[max(0, len(self._steps.windows) - self._last - 1)].start_ns
 
     def _samples_since(self) -> int:
@@ -256,7 +235,7 @@ class LiveState:
         else:
             first = len(windows) - self._last - _LOOK_BACK_STEPS
             since_ns = windows[first].start_ns if first > 0 else 0
-        return max(since_ns, self._lost_until_ns)
+        return max(since_ns, self._follower.lost_until_ns)
 
     def _recorded(self, since_ns: int, samples_ns: int) -> Recorded:
         """Spans and syncs since a moment, samples and what became of them since another."""
@@ -273,7 +252,7 @@ class LiveState:
             },
             self._gathered.spans_of,
             weights_by_id(self._follower),
-            sampled_share(self._follower.meta),
+            bool(only_some(self._follower.meta)),
         )
 
     def _lasting(self, table: str) -> Rows:
@@ -311,7 +290,7 @@ class LiveState:
             self._follower.gone,
             self._job_alive,
             any(p.number in self._follower.recorded for p in job_processes),
-            max([0, self._lost_until_ns, *self._gathered.last_sign_ns.values()]),
+            max([0, self._follower.lost_until_ns, *self._gathered.last_sign_ns.values()]),
             self._clock_ns,
             self._reach,
         )

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import TypeVar
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from rltrace.analysis.activity import TABLE_OF, Activity, activity_of
-from rltrace.analysis.goodput import Trained, told_of_some
 from rltrace.analysis.intervals import Ints
 from rltrace.analysis.live.joined import (
     Samples,
@@ -33,8 +31,6 @@ from rltrace.analysis.untold_stages import ROWS_OF, untold_stages
 from rltrace.trace.follow import Rows
 from rltrace.trace.vocabulary import STAGE_SYMBOLS, Stage, word
 
-_Counts = TypeVar("_Counts", Window, StepDone, Trained)
-
 NEVER_NS = int(np.iinfo(np.int64).max)
 
 
@@ -42,13 +38,12 @@ NEVER_NS = int(np.iinfo(np.int64).max)
 class Recorded:
     """Rows of the time to be looked at, by table; those that are open end where they are known to
     have been going on. `spans_of` is how many spans of a stage a process has recorded, `weights`
-    those of the components of the reward that have one. A `sampled_share` of the samples has
-    rows."""
+    those of the components of the reward that have one; `sampled`: not all samples have rows."""
 
     tables: Mapping[str, Rows]
     spans_of: Mapping[tuple[Stage, int], int]
     weights: Mapping[int, float]
-    sampled_share: float = 1.0
+    sampled: bool = False
 
     def activity(self, since_ns: int) -> Activity:
         """Who was in which stage since a moment. A stage without spans is taken from its table."""
@@ -76,14 +71,7 @@ class Recorded:
         )
 
     def _untold(self) -> frozenset[Stage]:
-        if self.sampled_share == 1:
-            return frozenset()
-        with_rows = {}
-        for stage, table in ROWS_OF.items():
-            rows = self.tables[table]
-            took = rows["end_ns"] > rows["start_ns"]
-            with_rows[stage] = np.unique(rows["process"][took]).tolist()
-        return untold_stages(self.spans_of.keys(), with_rows)
+        return untold_stages(self.spans_of.keys(), ROWS_OF if self.sampled else ())
 
 
 def _starts(steps: Steps) -> list[int]:
@@ -110,15 +98,12 @@ def window_of(
     uses = recorded.tables["uses"]
     samples = regrouped(samples_of(recorded.tables["trajectories"]), uses, _starts(steps))
     fates = fates_of(uses, samples)
-    rewards = recorded.tables["rewards"]
-    if recorded.sampled_share < 1:  # no group is whole
-        rewards = rewards.where(np.zeros(len(rewards), np.bool_))
-    trained = trained_samples(samples, fates, rewards, recorded.weights)
+    trained = trained_samples(samples, fates, recorded.tables["rewards"], recorded.weights)
     lags = trained_lags(samples, uses)
     ended = (samples.end_ns >= since) & (samples.end_ns <= until)
     seconds = (samples.end_ns[ended] - samples.start_ns[ended]) / 1e9
     p50, p95 = np.quantile(seconds, (0.5, 0.95)) if len(seconds) else (math.nan, math.nan)
-    found = Window(
+    return Window(
         since_ns=since,
         until_ns=until,
         steps=0 if steps.whole_run else len(steady),
@@ -139,26 +124,6 @@ def window_of(
             if steps.whole_run
             else _recent(shown, next_begins_ns, breakdown, samples, trained, lags)
         ),
-    )
-    return found if recorded.sampled_share == 1.0 else _of_all(found, 1 / recorded.sampled_share)
-
-
-def _of_all(window: Window, times: float) -> Window:
-    """The window with counts of samples and tokens so many times as large; useful ones, which take
-    whole groups, are not known."""
-
-    def scaled(of: _Counts, names: Iterable[str]) -> _Counts:
-        return replace(of, **{name: round(getattr(of, name) * times) for name in names})
-
-    tokens = ("generated_tokens", "trained_tokens", "trained_samples")
-    trained = window.trained
-    if trained is not None:
-        known = [name for name, value in asdict(told_of_some(trained)).items() if value is not None]
-        trained = told_of_some(scaled(trained, known))
-    return replace(
-        scaled(window, ("generated_samples", "generated_tokens")),
-        trained=trained,
-        recent=tuple(scaled(step, tokens) for step in window.recent),
     )
 
 

@@ -33,10 +33,6 @@ class StageTime:
         self._looked_ns = -_LARGEST
         self._open_before: Ints = np.zeros(0, np.int64)
 
-    def has_spans(self, stage: Stage) -> bool:
-        """Whether the stage's time is told by spans, and not by the table of its work."""
-        return int(stage) in self._with_spans
-
     def add(
         self, complete: dict[str, Rows], opened: dict[str, Rows], ends_ns: Ints, now_ns: int
     ) -> None:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from rltrace.analysis.chains import Chain
 from rltrace.analysis.walls.wall import Seen
-from rltrace.trace.sampled import sampled_share
 from rltrace.trace.vocabulary import Stage
 
 _ALIKE = 1.1
@@ -32,9 +31,7 @@ class Queues:
 
 
 def queues(seen: Seen) -> Queues | None:
-    """The rates; None where no sample was recorded, not all of them, or no step."""
-    if sampled_share(seen.run.meta) < 1:
-        return None
+    """The rates; None where no sample was recorded, or no step."""
     samples, steady = float(seen.tail.latency_s.n), seen.steady
     if not samples or not steady:
         return None

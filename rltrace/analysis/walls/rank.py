@@ -44,8 +44,7 @@ less than 1.11 times better. Where none costs more, nothing binds."""
 
 _HOOKS = "`rltrace doctor`: which hooks resolved"
 _TRACED = "a traced run: the log has no time of any stage"
-_ROOM = "room on the disk for the whole run, or a run that takes less: `wrap --max-bytes`"
-_LARGER = "a larger `wrap --max-bytes`; `dropped_steps` has the sums"
+_ROOM = "room on the disk for the whole run"
 _ALL_SAMPLES = "a run without `--sample`"
 _OVERLAP = "what ran at once, which a log of durations does not tell: a traced run"
 
@@ -93,7 +92,7 @@ def rank(seen: Seen) -> Ranking:
         return nothing(some, _ALL_SAMPLES)
     n = len(seen.steady)
     if seen.steps.whole_run and seen.run.dropped is not None:
-        return nothing("details of all whole steps were dropped to keep the run small", _LARGER)
+        return nothing("details of all whole steps were dropped to keep the run small")
     if not seen.stages:
         imported = bool(seen.run.meta.get("imported"))  # it had no hooks
         return nothing("no stage was seen", _TRACED if imported else _HOOKS)

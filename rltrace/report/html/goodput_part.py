@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from rltrace.analysis.cascade import TRAINED, USEFUL, Cascade, Factor
+from rltrace.analysis.cascade import USEFUL, Cascade, Factor
 from rltrace.analysis.summary import Summary
 from rltrace.analysis.wall_clock import SecondsOf
 from rltrace.report import units
@@ -17,7 +17,7 @@ from rltrace.report.html.parts import Part, Picture, legend, missing, part, pict
 from rltrace.report.html.stage_colours import COLOURED, css
 
 _PEAK = "peak rate"
-_KINDS = {USEFUL: "goodput", TRAINED: "bar"}
+_KINDS = {USEFUL: "goodput"}
 _NAME, _END, _LOST = 190.0, 660.0, 830.0
 _ROW = 38.0
 _LEAST_SHARE = 0.005

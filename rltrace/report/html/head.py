@@ -8,7 +8,6 @@ from datetime import datetime, timezone
 from rltrace.analysis.summary import Summary
 from rltrace.analysis.walls.wall import LIKELY, WEAK
 from rltrace.report import run_lines, units, verdict
-from rltrace.report.goodput_section import of_95
 from rltrace.report.html.markup import NOTHING, Html, join, prose, sentence, tag
 from rltrace.report.html.parts import Part
 from rltrace.report.layout import labelled, listed
@@ -105,13 +104,6 @@ def _goodput(summary: Summary) -> Html:
     if goodput is None:
         return _tile("Goodput", units.UNKNOWN, "nobody recorded what was trained on")
     rate = goodput.useful_tokens_per_device_s
-    if goodput.trained.useful_tokens is None:
-        return _tile(
-            "Trained on",
-            units.count(goodput.trained_tokens_per_device_s),
-            f"tokens per {goodput.devices.kind or 'device'}-second, steady steps"
-            f"{of_95(goodput.trained_tokens_per_device_s_interval)}; useful: unknown",
-        )
     if math.isnan(rate):
         return _tile("Goodput", units.UNKNOWN, goodput.devices.source)
     return _tile(

@@ -68,9 +68,7 @@ def find(run: Run) -> Findings:
     leaders = [max(shares, key=lambda name: shares[name], default=None) for shares in exposed]
     figures = {
         "goodput.useful_tokens_per_device_s": [g.useful_tokens_per_device_s for g in goodput],
-        "goodput.useful_tokens": [
-            math.nan if g.useful_tokens is None else float(g.useful_tokens) for g in goodput
-        ],
+        "goodput.useful_tokens": [float(g.useful_tokens) for g in goodput],
         "goodput.trained_tokens": [float(g.trained_tokens) for g in goodput],
     }
     if summary.goodput is None:

@@ -104,21 +104,6 @@ class Changes:
             else:
                 known.take(piece.offset // PAGE_BYTES, change.digests)
 
-    def has_all_of(self, path: str) -> bool:
-        """Whether nothing of a file is left to be shipped. Errors: OSError."""
-        return path in self.shipped and not any(True for _ in self._of_file(path))
-
-    def forget_deleted(self) -> None:
-        """Forgets files that are no more: of a run that is kept small there are ever more of them.
-        Errors: OSError."""
-        there = {folder: set(self._names(folder)) for folder in TABLES}
-        for path in list(self.shipped):
-            folder, _, name = path.partition("/")
-            if there.get(folder) and name not in there[folder]:
-                del self.shipped[path]
-                self._same.pop(path, None)
-                self._looked_ns.pop(path, None)
-
     def all_looked_ns(self) -> int | None:
         """Since when the rows of every file have been looked at (ns of the monotonic clock); None
         where there are none."""

@@ -85,10 +85,6 @@ class Courier:
         self._thread.join(within_s)
         self._tell(over=True)
 
-    def is_shipped(self, path: str) -> bool:
-        """Whether all of a file of the run is at the store. Errors: OSError."""
-        return self._shipper.has_all_of(path)
-
     @property
     def _finishing(self) -> bool:
         return self._finish_by < float("inf")

@@ -56,10 +56,6 @@ class Shipper:
         self.left_bytes = self._changes.left_bytes()
         return self.left_bytes
 
-    def has_all_of(self, path: str) -> bool:
-        """Whether all of a file is shipped. From any thread. Errors: OSError."""
-        return self._changes.has_all_of(path)
-
     def ship(
         self, store: Store, everything: bool = False, shipped: Callable[[], None] = lambda: None
     ) -> None:
@@ -86,7 +82,6 @@ class Shipper:
             return
         began = time.monotonic()
         with suppress(OSError):
-            self._changes.forget_deleted()
             kept.save(self._run_dir, self._name, self._url, self._changes.shipped)
         took_s = time.monotonic() - began
         self._save_at = time.monotonic() + max(_SAVE_EVERY_S, _SAVING_SHARE * took_s)

@@ -1,4 +1,4 @@
-"""Stages of a run whose times cannot be known from a share of the samples (`wrap --sample`, in 0.1).
+"""Stages whose times cannot be known from a share of the samples (`wrap --sample`, in 0.1).
 
 Spans are recorded whole, of every sample. So what stages took, and how long each held the step up,
 is known as ever where spans tell it. It is not of a stage that has rows of samples and no span:

@@ -51,7 +51,7 @@ def from_outside(error: BaseException) -> bool:
     instruction = _instruction(step)
     if instruction == "RESUME":
         return True
-    if ("CALL" in instruction or "JUMP" in instruction) and _is_bare(error):
+    if not instruction.startswith(("RAISE", "RERAISE")) and _is_bare(error):
         return True
     return bool(foreign) and any(code in foreign for code in _handlers())
 

@@ -116,9 +116,12 @@ def _close(map_: mmap.mmap, segment: _Segment) -> None:
         if from_outside(error):
             raise
         ours = False
-    if ours:
-        map_.close()
-    else:
+    try:
+        if ours:
+            map_.close()
+        else:
+            _kept.append(map_)
+    except BufferError:  # a thread that was in the middle of making it is not in a forked child
         _kept.append(map_)
 
 

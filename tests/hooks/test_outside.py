@@ -75,11 +75,13 @@ HANDLERS: list[Any] = [
 
 
 def works() -> Exception | None:
-    """What strikes while it works, as an `except Exception` of ours sees it."""
+    """What strikes while it works, as an `except Exception` of ours sees it; None: what was raised
+    where Python can raise nothing (in a finalizer of somebody's)."""
     found: dict[int, Any] = {}
+    until = time.monotonic() + 5
     try:
-        for n in range(10**9):
-            found[n % 5] = [str(n) for n in range(3)]
+        while time.monotonic() < until:
+            found[len(found) % 5] = [str(n) for n in range(3)]
             int("3")
             len(found)
     except Exception as error:
@@ -94,8 +96,8 @@ def struck_by(strike: Callable[[], None]) -> Iterator[Exception]:
             error = works()
         except Exception:  # before the work began, or behind it
             continue
-        assert error is not None
-        yield error
+        if error is not None:
+            yield error
 
 
 @pytest.fixture
@@ -190,7 +192,7 @@ def test_every_except_clause_of_ours_asks_whose_it_is() -> None:
 
 
 OURS = ("StopIteration", "StopAsyncIteration", "Unwrappable", "PackageNotFoundError",
-        "RunExistsError", "RecursionError")  # fmt: skip
+        "RunExistsError", "RecursionError", "BufferError")  # fmt: skip
 """What a protocol raises, or we do: no exception of a job's is one."""
 
 

@@ -179,8 +179,8 @@ def test_short_slices_are_merged_and_none_is_lost(tmp_path: Path) -> None:
 def test_slices_are_those_between_two_moments(tmp_path: Path) -> None:
     spans = (("before", 0, 1), ("into", 1, 3), ("in", 3, 4), ("out of", 4, 9), ("after", 7, 9))
     worker = process("rollout")
-    for name, begin_s, end_s in (*spans, ("open", 5, -1)):
-        worker.span(between(begin_s, end_s), name, Stage.ROLLOUT, 0)
+    for lane, (name, begin_s, end_s) in enumerate((*spans, ("open", 5, -1))):
+        worker.span(between(begin_s, end_s), name, Stage.ROLLOUT, 0, lane=lane)
     run = run_of(tmp_path, worker, end_real_ns=at(30))
     found = read_slices(run, at(2), at(6))
     texts = dict(run.sql("select id, text from names").fetchall())

@@ -374,17 +374,17 @@ def test_a_command_is_run_whole_where_it_is_kept_and_else_asked_for(tmp_path: Pa
 
 def test_commands_go_with_their_runs(tmp_path: Path) -> None:
     for name in ("first", "second"):
-        made = make_run(["python", "--key", name], tmp_path / name)
+        made = make_run(["python", "--key", name], tmp_path / name).path
         shutil.rmtree(made) if name == "first" else None
     kept = sorted(path.name for path in (tmp_path / ".commands").glob("[!.]*"))
     assert kept == ["second"]
     shutil.rmtree(tmp_path / "second")
-    again = make_run(["python", "--key", "other"], tmp_path / "second")
+    again = make_run(["python", "--key", "other"], tmp_path / "second").path
     assert whole_command(again, read_run_json(str(again))) == ["python", "--key", "other"]
     moved = tmp_path / ".commands"
     moved.rename(tmp_path / "theirs")
     moved.symlink_to("theirs")  # planted: nothing is written through it
-    third = make_run(["python", "--key", "third"], tmp_path / "third")
+    third = make_run(["python", "--key", "third"], tmp_path / "third").path
     assert whole_command(third, read_run_json(str(third))) is None
     assert not (tmp_path / "theirs" / "third").exists()
 

@@ -12,24 +12,26 @@ from rltrace.hooks.wrapping import stand_in
 from rltrace.trace.outside import from_outside
 from rltrace.trace.vocabulary import Phase, Stage, word
 
+Counts = tuple[int | None, int | None, int | None]
+"""Tokens, bytes and items of each call, where they are known."""
+
 dosed: Callable[[Any, bool], Any] | None = None
 """Makes a span that is delayed of one that is not; a probe sets its own. The other argument: the
 span holds its thread from the beginning to the end."""
 
 
 def decorate(
-    function: Callable[..., Any], name: int, stage: int, phase: int, counts: dict[str, int]
+    function: Callable[..., Any], name: int, stage: int, phase: int, counts: Counts
 ) -> Callable[..., Any]:
-    """Replaces a function so that each call is a span with these counts (`tokens`, `bytes`,
-    `items`). A coroutine function stays one, and so do a generator (the span covers its iteration)
-    and an async generator."""
+    """Replaces a function so that each call is a span with these counts. A coroutine function stays
+    one, and so do a generator (the span covers its iteration) and an async generator."""
     active = _recorder.active()
     text = active.text(name) if active is not None else "?"
     made: Callable[..., Any] = stand_in(function, _observer(stage, phase, text, counts))
     return made
 
 
-def _observer(stage: int, phase: int, text: str, counts: dict[str, int]) -> DecoratedObserver:
+def _observer(stage: int, phase: int, text: str, counts: Counts) -> DecoratedObserver:
     kind = DecoratedObserver if dosed is None else _DosedObserver
     return kind(stage, phase, text, counts)
 
@@ -39,7 +41,7 @@ class DecoratedObserver(Observer):
 
     __slots__ = ("_counts", "_key")
 
-    def __init__(self, stage: int, phase: int, text: str, counts: dict[str, int]) -> None:
+    def __init__(self, stage: int, phase: int, text: str, counts: Counts) -> None:
         named = None if phase == -1 else Phase(phase)
         super().__init__(Hook("", Stage(stage), name=text, phase=named, per_item=False))
         self._key = (word(Stage(stage)), text)
@@ -59,7 +61,9 @@ class DecoratedObserver(Observer):
         try:
             # Ids belong to a process; a forked child resolves them anew.
             ids = recorder.labels.get(self._key) or recorder.label(*self._key)
-            return recorder.begin(ids[0], self._stage, self._phase, **self._counts)
+            tokens, size, items = self._counts
+            # Not `*self._counts`: after a call of that form something can strike (`outside`).
+            return recorder.begin(ids[0], self._stage, self._phase, None, None, tokens, size, items)
         except Exception as error:
             if from_outside(error):
                 raise

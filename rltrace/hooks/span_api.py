@@ -51,9 +51,8 @@ class LoopSpan(Span):
             for column in ("name", "stage", "phase", "tokens", "bytes", "items")
         )
         self.discard()
-        counts = {"tokens": tokens, "bytes": size, "items": items}
-        known = {column: count for column, count in counts.items() if count != -1}
-        return decorate(function, name, stage, phase, known)
+        counts = [None if count == -1 else count for count in (tokens, size, items)]
+        return decorate(function, name, stage, phase, (counts[0], counts[1], counts[2]))
 
 
 class Step(Span):

@@ -43,9 +43,9 @@ finally:
 return result
 """
 
-_END = """
+_TELL = """
 try:
-    observer.end(call, {result})
+    observer.{what}
 except BaseException:
     observer.cut(call)
     raise
@@ -60,7 +60,7 @@ try:
 except BaseException as error:
     error.__traceback__ = error.__traceback__.tb_next
     {shallower}
-    observer.fail(call, error)
+    {fail}
     {back}
     raise
 {shallower}
@@ -77,10 +77,10 @@ while True:
     try:
         item = generator.send(received) if thrown is None else generator.throw(thrown)
     except StopIteration as stop:
-        observer.drop(call)
+        {drop}
         return stop.value
     except BaseException as error:
-        observer.fail(call, error)
+        {fail}
         raise
     {end_item}
     {passed}
@@ -95,11 +95,11 @@ while True:
         item = await (generator.asend(received) if thrown is None else generator.athrow(thrown))
     except StopAsyncIteration:
         if observer is not None:
-            observer.drop(call)
+            {drop}
         return
     except BaseException as error:
         if observer is not None:
-            observer.fail(call, error)
+            {fail}
         raise
     if observer is not None:
         {end_item}
@@ -119,7 +119,7 @@ try:
         {passed}
 except BaseException as error:
     if observer is not None:
-        observer.fail(call, error)
+        {fail}
     raise
 if observer is not None:
     {end_None}
@@ -285,8 +285,12 @@ def _compile(
     }
     close = "await generator.aclose()" if how.is_async else "generator.close()"
     text["passed"] = _PASSED.format(close=close).strip()
-    for what in ("result", "item", "None"):
-        text[f"end_{what}"] = _END.format(result=what).strip()
+    for field, what in (
+        *((f"end_{result}", f"end(call, {result})") for result in ("result", "item", "None")),
+        ("fail", "fail(call, error)"),
+        ("drop", "drop(call)"),
+    ):
+        text[field] = _TELL.format(what=what).strip()
     body = _filled(how.body, text)
     head = f"{'async ' if how.is_async else ''}def replacement({', '.join(parameters)}):"
     source = _nested("def made(function, observer):", _nested(head, body))

@@ -228,6 +228,8 @@ def _name(command: list[str]) -> str:
     kept = [word for word in redacted(command) if REDACTED not in word and "=" not in word]
     words = [Path(word).name for word in kept]
     for before, word in zip(["", *words], words, strict=False):
+        if word == "-c":
+            break  # what follows is code, and then what each rank may have its own of
         if before == "-m":
             return _filename(word.split(".")[-1])
         if not word.startswith("-") and word not in LAUNCHERS and not word.startswith("python"):

@@ -72,17 +72,26 @@ def leave(run: Path, rank: int, code: int) -> int | None:
 
 
 def go_on(run: Path) -> bool:
-    """Whether a rank of the run, on any node, has not ended, as far as that can be told here."""
-    return any(map(_goes_on, _read(run)))
+    """Whether a rank of the run, on any node, has not ended, or may still be writing down how all
+    did, as far as that can be told here."""
+    return any(_goes_on(told) or _is_alive(told, "wrap_pid") for told in _read(run))
 
 
 def _goes_on(told: dict[str, Any]) -> bool:
     if told.get("exit_code") is not None:
         return False
-    if (told.get("node"), told.get("host")) != (node_id(), socket.gethostname()):
+    if not _is_here(told):
         return True
-    pids = (told.get("wrap_pid"), told.get("command_pid"))
-    return any(isinstance(pid, int) and os.path.exists(f"/proc/{pid}") for pid in pids)
+    return _is_alive(told, "wrap_pid") or _is_alive(told, "command_pid")
+
+
+def _is_here(told: dict[str, Any]) -> bool:
+    return (told.get("node"), told.get("host")) == (node_id(), socket.gethostname())
+
+
+def _is_alive(told: dict[str, Any], which: str) -> bool:
+    pid = told.get(which)
+    return _is_here(told) and isinstance(pid, int) and os.path.exists(f"/proc/{pid}")
 
 
 def _read(run: Path) -> list[dict[str, Any]]:

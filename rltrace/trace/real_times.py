@@ -33,8 +33,8 @@ def of_real_times(table: Table, columns: Columns) -> tuple[Columns, int]:
 def end_what_was_left(columns: Columns) -> None:
     """Ends spans that a process left without storing so: an exception of the job's may strike just
     as a `with rltrace.span(...)` is left. Such a span is open while one around it, in its lane, has
-    ended; it was over by the time that the next one in its lane began. Steps are none: one that
-    failed has no end. `columns` are those of spans, of one process."""
+    ended. How long it took is unknown: it gets no length. Steps are none: one that failed has no
+    end. `columns` are those of spans, of one process."""
     start, end, stage, lane = (
         columns[SPANS.index(name)] for name in ("start_ns", "end_ns", "stage", "lane")
     )
@@ -43,11 +43,7 @@ def end_what_was_left(columns: Columns) -> None:
         return
     among = np.flatnonzero(np.isin(lane, np.unique(lane[is_open])))
     order = among[np.lexsort((-end[among], start[among], lane[among]))]
-    first = np.flatnonzero(np.diff(lane[order], prepend=lane[order[0]] - 1))
-    for begin, stop in zip(first, [*first[1:], len(order)], strict=True):
-        rows = order[begin:stop]
-        until = np.maximum.accumulate(end[rows])  # of the spans before: those around it, if later
-        left = np.flatnonzero(is_open[rows] & (until > start[rows]))
-        following = np.minimum(left + 1, len(rows) - 1)
-        next_start = np.where(left + 1 < len(rows), start[rows[following]], until[left])
-        end[rows[left]] = np.minimum(next_start, until[left])
+    for rows in np.split(order, np.flatnonzero(np.diff(lane[order])) + 1):
+        around = np.maximum.accumulate(end[rows])  # the last end of those that began before
+        left = rows[is_open[rows] & (around > start[rows])]
+        end[left] = start[left]

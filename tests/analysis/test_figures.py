@@ -343,16 +343,6 @@ def test_captured_tokens_have_their_part_in_own_cost(tmp_path: Path) -> None:
     assert own_cost(none, read_activity(none), at(10)).tokens == 0
 
 
-def test_rows_of_samples_that_are_left_out_have_their_part_in_own_cost(tmp_path: Path) -> None:
-    worker = process("worker", (Stage.TRAIN, 0, 1))
-    rows(worker, "uses", time_s=[1.0, 2.0], trajectory=[1, 2])
-    costs = {"event_cost_ns": 500, "row_cost_ns": 2000}
-    run = run_of(tmp_path, worker, settings={**costs, "sampled": 0.1})
-    found = own_cost(run, read_activity(run), at(10))
-    assert found.events == 21
-    assert found.share == pytest.approx((500 + 20 * 2000) * 1e-9 / 10)
-
-
 def summary_of_steps(path: Path, *stages: tuple[Stage, float], steps: int = 6) -> Summary:
     """Steps of 10 s in which the stages follow each other for that long."""
     spans: list[tuple[Any, ...]] = []

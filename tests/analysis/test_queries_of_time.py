@@ -69,8 +69,9 @@ def test_a_step_that_was_done_twice_counts_both_times(tmp_path: Path) -> None:
 
 
 def test_the_longest_spans_are_no_steps(tmp_path: Path) -> None:
-    driver = process("driver", (("step", 0), 0, 100), (Stage.DATA, 0, 3), (Stage.OTHER, 0, -1))
-    run = run_of(tmp_path, driver, process("rollout", (Stage.ROLLOUT, 0, 5), rank=4))
+    driver = process("driver", (("step", 0), 0, 100), (Stage.DATA, 0, 3))
+    worker = process("rollout", (Stage.ROLLOUT, 0, 5), (Stage.OTHER, 6, -1), rank=4)
+    run = run_of(tmp_path, driver, worker)
     found = ask(run, "longest_spans")
     assert columns(found, "stage", "role", "rank", "seconds") == [
         ("rollout", "rollout", 4, 5),

@@ -147,7 +147,7 @@ def test_what_is_not_known_is_said_in_words(summary: Summaries) -> None:
     assert "rltrace's own cost: no event was recorded." in words_of(summary("empty"))
     found = summary("no steps")
     unknown = replace(found, own_cost=replace(found.own_cost, share=math.nan))
-    assert "the processes' wall time, of which it is a part, is not known" in words_of(unknown)
+    assert "which part of the processes' wall time that is, is not known" in words_of(unknown)
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def compile_main(
     decorated = [hook for name, hook in wanted if _decorate(tree, name, hook, installation)]
     for name, hook in wanted:
         if hook not in decorated and _is_assigned(tree, name):
-            installation.refused(hook, "is what a call has made: name the function that it calls")
+            installation.refused(hook, "is assigned, not defined: name the function behind it")
     if not decorated:
         return None
     installation.found(decorated)
@@ -97,11 +97,7 @@ def _wanted(installation: Installation, modules: set[str]) -> list[tuple[str, Ho
 
 
 def _decorate(tree: ast.Module, qualname: str, hook: Hook, installation: Installation) -> bool:
-    body: Sequence[ast.stmt] = tree.body
-    *path, leaf = qualname.split(".")
-    for part in path:
-        classes = [s for s in _statements(body) if isinstance(s, ast.ClassDef) and s.name == part]
-        body = [statement for found in classes for statement in found.body]
+    body, leaf = _body_of(tree, qualname)
     found = [s for s in _statements(body) if isinstance(s, _Definition) and s.name == leaf]
     for definition in found:
         first = definition.decorator_list[0] if definition.decorator_list else definition
@@ -112,9 +108,20 @@ def _decorate(tree: ast.Module, qualname: str, hook: Hook, installation: Install
     return bool(found)
 
 
-def _is_assigned(tree: ast.Module, name: str) -> bool:
-    targets = [t for s in _statements(tree.body) if isinstance(s, ast.Assign) for t in s.targets]
-    return any(isinstance(target, ast.Name) and target.id == name for target in targets)
+def _is_assigned(tree: ast.Module, qualname: str) -> bool:
+    body, leaf = _body_of(tree, qualname)
+    targets = [t for s in _statements(body) if isinstance(s, ast.Assign) for t in s.targets]
+    return any(isinstance(target, ast.Name) and target.id == leaf for target in targets)
+
+
+def _body_of(tree: ast.Module, qualname: str) -> tuple[Sequence[ast.stmt], str]:
+    """The statements among which a definition stands, and its name there."""
+    body: Sequence[ast.stmt] = tree.body
+    *path, leaf = qualname.split(".")
+    for part in path:
+        classes = [s for s in _statements(body) if isinstance(s, ast.ClassDef) and s.name == part]
+        body = [statement for found in classes for statement in found.body]
+    return body, leaf
 
 
 def _statements(body: Iterable[ast.stmt]) -> Iterable[ast.stmt]:

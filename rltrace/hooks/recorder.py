@@ -98,7 +98,7 @@ class Recorder:
         if known is not None:
             return known
         with self._naming:
-            text = str(text)
+            text = as_word(text)
             if text in self._names:
                 return self._names[text]
             if len(self._names) >= MOST_NAMES and text != MANY_NAMES:
@@ -127,7 +127,7 @@ class Recorder:
             known = ", ".join(word for word in codes if word != "step")
             self.problem(
                 "unknown-stage",
-                target=str(stage)[:_LONGEST_WORD],
+                target=as_word(stage)[:_LONGEST_WORD],
                 detail=f"recorded as 'other'; the stages are {known}",
                 say=True,
             )
@@ -399,11 +399,21 @@ def not_compiled(target: str) -> None:
         _active.problem(INSIDE, target=target, detail=_COMPILED)
 
 
+def as_word(value: object) -> str:
+    """What a job gives as a name or a word. Another object may be a completion: of that its kind,
+    and nothing of its own is called."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    from rltrace.hooks.telling import quoted
+
+    return str(value) if type(value) is int else quoted(value)
+
+
 def unknown_word(enum: str, word: object) -> None:
     """Tells that a word is none of the vocabulary's: its column stays unknown."""
     if _active is not None:
         said = f"left unknown; {enum} is one of {', '.join(codes_of(enum))}"
-        _active.problem("unknown-word", say=True, target=str(word)[:_LONGEST_WORD], detail=said)
+        _active.problem("unknown-word", say=True, target=as_word(word)[:_LONGEST_WORD], detail=said)
 
 
 def _misfit(column: str, value: object) -> None:

@@ -187,7 +187,8 @@ def _piecemeal(stage: object, name: object, step: Any, version: Any, *counts: An
     """The span again, when a value did not fit its column: the interval is kept, and of its values
     what can be."""
     try:
-        opened = span(str(stage), None if name is None else str(name))
+        words = [None if word is None else _recorder.as_word(word) for word in (stage, name)]
+        opened = span(words[0] or "other", words[1])
         columns = ("step", "version", "tokens", "bytes", "items")
         given = zip(columns, (step, version, *counts), strict=True)
         opened.set(**{column: value for column, value in given if value is not None})

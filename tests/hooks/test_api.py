@@ -258,6 +258,29 @@ for odd in (["stop"], {}, 10**5000, 3, b"ok", Silent()):
     assert rows(run_path, "select version, role, transport from syncs") == [(1, None, None)] * 6
 
 
+def test_of_an_object_in_the_place_of_a_word_its_kind_is_kept(
+    run_path: Path, record: Record
+) -> None:
+    """It may be a completion, and nothing of its own is called: neither text nor time is ours."""
+    done = record("""
+class Output:
+    def __str__(self): raise SystemExit("SEKRET")
+    __repr__ = __str__
+it = Output()
+with rltrace.span(it), rltrace.span("rollout", it), rltrace.span(["SEKRET"]): pass
+with rltrace.span("rollout", 7): pass
+rltrace.trajectory("a").finish(it)
+rltrace.use("a", it)
+rltrace.counter(it, 1.0)
+""")
+    assert done.returncode == 0
+    names = rows(run_path, "SELECT name FROM spans ORDER BY start_ns")
+    kind = "a object"  # a class that `python -c` has made has no name of its own here
+    assert names == [(kind,), (kind,), ("a list of length 1",), ("7",)]
+    kept = b"".join(file.read_bytes() for file in run_path.rglob("*") if file.is_file())
+    assert b"SEKRET" not in kept
+
+
 def test_odd_values_are_named_and_counted(run_path: Path, record: Record) -> None:
     record("""
 for _ in range(3):

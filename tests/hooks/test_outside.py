@@ -214,13 +214,20 @@ LIMITS = """
     class TooLong(Exception): pass
     def on_alarm(*_): raise TooLong()
     signal.signal(signal.SIGALRM, on_alarm)
-    done = {"tool": 0, "block": 0, "rows": 0}
+    done = {"tool": 0, "items": 0, "marked": 0, "block": 0, "rows": 0}
     def tool(): pass
+    def items(): yield 1
+    @rltrace.span("env", name="marked")
+    def marked(): pass
     def verify(way, work_s):
         end = time.monotonic() + 60
         while time.monotonic() < end:
             if way == "tool":
                 tool()
+            elif way == "items":
+                [*items()]
+            elif way == "marked":
+                marked()
             elif way == "block":
                 with rltrace.span("env", name="block"):
                     pass
@@ -250,9 +257,11 @@ LIMITS = """
     print(json.dumps({"struck": struck, "lost": lost, "twice": twice, **done}))
 """
 
+HOOKS = ("__main__:tool=env", "__main__:items=rollout")
 SEEN = """
     SELECT count(*) FILTER (end_ns IS NULL), count(*) FILTER (end_ns < start_ns),
-           count(*) FILTER (name = 'tool'), count(*) FILTER (name = 'block') FROM spans
+           count(*) FILTER (name = 'tool'), count(*) FILTER (name = 'items'),
+           count(*) FILTER (name = 'marked'), count(*) FILTER (name = 'block') FROM spans
 """
 
 
@@ -261,16 +270,17 @@ def test_a_time_limit_is_never_lost(job: RunJob, jobs: int, rounds: int) -> None
     """Each of them reaches the job, once; and each call that the job made is a row, once."""
     for seed in range(jobs):
         words = (str(seed), str(rounds))
-        ended = job(PY, "script.py", *words, program=dedent(LIMITS), hooks=("__main__:tool=env",))
+        ended = job(PY, "script.py", *words, program=dedent(LIMITS), hooks=HOOKS)
         assert ended.code == 0, ended.err
         told = json.loads(ended.out)
         assert (told["struck"], told["lost"], told["twice"]) == (rounds, 0, 0)
         run = rltrace.open_run(ended.run_path)
-        (unended, backwards, tools, blocks), *_ = run.sql(SEEN).fetchall()
+        (unended, backwards, *spans), *_ = run.sql(SEEN).fetchall()
         assert (unended, backwards) == (0, 0)
         (samples,), *_ = run.sql("SELECT count(*) FROM trajectories").fetchall()
         (uses,), *_ = run.sql("SELECT count(*) FROM uses").fetchall()
-        for way, rows in (("tool", tools), ("block", blocks), ("rows", samples), ("rows", uses)):
+        ways = ("tool", "items", "marked", "block", "rows", "rows")
+        for way, rows in zip(ways, [*spans, samples, uses], strict=True):
             assert told[way] <= rows <= told[way] + rounds
         assert ended.problems == []
         assert [p for p in run.problems if p["what"] != "no-gpu"] == []

@@ -58,9 +58,9 @@ def hooked(function: Any) -> Any:
 
 
 def spans(path: Path) -> list[Any]:
-    """Name, stage, and whether it has ended, of the spans in the order of time."""
+    """Name, stage, and whether it is known how long it took, of the spans in the order of time."""
     recording.stop()
-    what = "SELECT name, stage, end_ns IS NOT NULL FROM spans ORDER BY start_ns"
+    what = "SELECT name, stage, coalesce(end_ns > start_ns, false) FROM spans ORDER BY start_ns"
     return rltrace.open_run(path).sql(what).fetchall()
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from rltrace.adapters.trl import objective
 from rltrace.analysis.lag_priors import prior_for
+from rltrace.trace.redacted import REDACTED, redacted_facts
 
 
 @pytest.mark.parametrize(
@@ -43,8 +44,8 @@ def test_the_objective_and_the_placement_are_those_of_the_arguments(
 def test_a_trainer_of_another_kind_states_its_arguments_only() -> None:
     secrets = dict.fromkeys(("hub_token", "judge_api_key", "password"), "secret")
     args = SimpleNamespace(max_steps=3, _private=1, **secrets)
-    facts = objective.stated(SimpleNamespace(args=args))
-    assert facts == {"settings": {"--max_steps": 3}}
+    facts = redacted_facts(objective.stated(SimpleNamespace(args=args)))  # as a process keeps them
+    assert facts == {"settings": {"--max_steps": 3, **{f"--{s}": REDACTED for s in secrets}}}
 
 
 def judge(kind: str = "GRPOTrainer", **more: Any) -> Any:

@@ -191,14 +191,16 @@ _KINDS = {
 _compiled: dict[tuple[Any, ...], types.CodeType] = {}
 
 
-def replacement_of(function: Any, kind: str, observer: Any, tells: bool = False) -> Any:
+def replacement_of(
+    function: Any, kind: str, observer: Any, tells: bool = False, keeps: bool = False
+) -> Any:
     """A function of a kind (`_KINDS`) that stands for `function` and has `observer` told of its
-    calls, with their arguments if `tells`."""
+    calls, with their arguments if `tells`. It `keeps` them: they need not be handed on then."""
     shape, names = _shape(function)
-    key = (kind, tells, *shape)
+    key = (kind, tells, keeps, *shape)
     code = _compiled.get(key)
     if code is None:
-        code = _compiled[key] = _compile(kind, tells, *shape)
+        code = _compiled[key] = _compile(kind, tells, keeps, *shape)
     code = _named(code, names, shape[2])
     cells = {"function": function, "observer": observer}
     globals_ = getattr(function, "__globals__", None)
@@ -250,6 +252,7 @@ def _named(code: types.CodeType, names: tuple[str, ...], keyword_only: int) -> t
 def _compile(
     kind: str,
     tells: bool,
+    keeps: bool,
     positional_only: int,
     positional: int,
     keyword_only: int,
@@ -273,7 +276,7 @@ def _compile(
         f"function({', '.join(words)})" for words in ([_handed_on(word) for word in kept], kept)
     )
     text = {
-        "call": call,
+        "call": kept_call if keeps else call,
         "kept_call": kept_call,
         "made": kept_call if tells else call,  # asked for the arguments at each item
         "given": f"({args}), {{{kwargs}}}" if tells else "(), None",

@@ -149,7 +149,9 @@ def stand_in(function: Any, observer: Observer) -> Any:
     `Unwrappable`."""
     observer.function = function
     kind = _kind(function, observer)
-    wrapper = replacement_of(function, kind, observer, observer.reads_arguments)
+    wrapper = replacement_of(
+        function, kind, observer, observer.reads_arguments, bool(observer.hook.after)
+    )
     functools.update_wrapper(wrapper, function)
     wrapper.__dict__[MARK] = observer
     if not _flags(function) & (_CO_COROUTINE | _CO_ASYNC_GENERATOR):

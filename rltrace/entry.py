@@ -21,6 +21,8 @@ TRACEBACK = "RLTRACE_TRACEBACK"
 """A variable that has a mistake of ours shown whole."""
 
 _interrupted = False
+_over = False
+"""Whether the command has come to its end, which Ctrl-C no longer changes."""
 
 
 def main() -> NoReturn:
@@ -35,8 +37,8 @@ def main() -> NoReturn:
 def ended(command: Callable[[], object], interrupt: Any = None) -> NoReturn:
     """Runs a command and exits with its code. `interrupt` is what Ctrl-C does from then on, by
     default what it did before."""
-    global _interrupted
-    _interrupted = False
+    global _interrupted, _over
+    _interrupted = _over = False
     before = _watch_interrupt()
     try:
         _hold_streams()
@@ -45,11 +47,14 @@ def ended(command: Callable[[], object], interrupt: Any = None) -> NoReturn:
         finally:  # here, where it can be said that nobody takes it
             if sys.stdout is not None:
                 sys.stdout.flush()
+        _over = True
     except SystemExit as error:
+        _over = True
         if error.code is None or isinstance(error.code, int):
             raise
         sentence, code = str(error.code), 70  # a library's, which gives up
     except BaseException as error:
+        _over = True
         sentence, code = _told(error)
         if code == 70 and os.environ.get(TRACEBACK):
             raise
@@ -82,7 +87,8 @@ def _watch_interrupt() -> Any:
 def _interrupt(*_: object) -> None:
     global _interrupted
     _interrupted = True
-    raise KeyboardInterrupt
+    if not _over:
+        raise KeyboardInterrupt
 
 
 def _hold_streams() -> None:

@@ -95,6 +95,8 @@ class RunFiles:
                 parts.append(self.translated(name, segment.who, segment.columns))
         if parts:
             columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+            if name == SPANS.name:
+                end_what_was_left(columns)
             return self._without_negative(name, self._as_of(name, columns))
         return [*joined(table, []), np.empty(0, np.int32)]
 
@@ -275,8 +277,6 @@ class RunFiles:
             else:
                 columns.append(values)
         columns, left_out = of_real_times(TABLES[name], columns)
-        if name == SPANS.name:
-            end_what_was_left(columns)
         if left_out:
             said = f"{left_out:,} rows of no possible time: left out"
             self.problem("impossible-times", f"{name} of {who}", said)

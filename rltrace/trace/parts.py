@@ -17,8 +17,8 @@ from rltrace.trace.counted import make_unknown
 from rltrace.trace.cuts import Ints, cuts
 from rltrace.trace.manifest import Part
 from rltrace.trace.parquet_writer import Writer
-from rltrace.trace.real_times import EVER_NS
-from rltrace.trace.schema import Table
+from rltrace.trace.real_times import EVER_NS, end_what_was_left
+from rltrace.trace.schema import SPANS, Table
 from rltrace.trace.segments import Batch
 from rltrace.trace.sources import PROCESS
 from rltrace.trace.stream import Columns, joined
@@ -52,6 +52,7 @@ class Parts:
         self.below: dict[str, int] = {}
         self._names = [column.name for column in (*table.columns, PROCESS)]
         self._kept: list[Columns] = []
+        self._reaching: Columns = []  # the ended rows of earlier parts that reach into later ones
 
     def write(self) -> list[Part]:
         """Writes them all. Errors: `RltraceError` where the disk is full, OSError."""
@@ -112,6 +113,8 @@ class Parts:
         steps = self._steps(from_ns, until_ns)
         said = f"-steps-{steps[0]}-{steps[1]}" if steps is not None else ""
         path = self._folder / self._table.name / f"{number:04}{said}.parquet"
+        if self._table is SPANS:
+            self._end_what_was_left(columns, until_ns)
         self._writer.write(self._arrow(columns), path, self._names[0])
         if until_ns < EVER_NS and "end_ns" in self._names:
             end = columns[self._names.index("end_ns")]
@@ -119,6 +122,17 @@ class Parts:
             self._kept.append([column[goes_on] for column in columns])
             self._carry(number)
         return Part(path, len(columns[0]), from_ns, until_ns, steps)
+
+    def _end_what_was_left(self, columns: Columns, until_ns: int) -> None:
+        """As `end_what_was_left`, in a part: the span around may have begun in an earlier one."""
+        whole = columns
+        if self._reaching:
+            whole = [np.concatenate(two) for two in zip(self._reaching, columns, strict=True)]
+        end_what_was_left(whole)
+        end = SPANS.index("end_ns")
+        columns[end] = whole[end][len(whole[end]) - len(columns[end]) :]
+        reaches = whole[end] >= until_ns
+        self._reaching = [column[reaches] for column in whole]
 
     def _steps(self, from_ns: int, until_ns: int) -> tuple[int, int] | None:
         began = (self._starts[:, 1] >= from_ns) & (self._starts[:, 1] < until_ns)

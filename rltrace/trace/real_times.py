@@ -34,16 +34,18 @@ def end_what_was_left(columns: Columns) -> None:
     """Ends spans that a process left without storing so: an exception of the job's may strike just
     as a `with rltrace.span(...)` is left. Such a span is open while one around it, in its lane, has
     ended. How long it took is unknown: it gets no length. Steps are none: one that failed has no
-    end. `columns` are those of spans, of one process."""
+    end. `columns` are those of spans, from wherever they are stored, and the process of each."""
     start, end, stage, lane = (
         columns[SPANS.index(name)] for name in ("start_ns", "end_ns", "stage", "lane")
     )
+    process = columns[-1]
     is_open = (end < 0) & (stage != Stage.STEP)
     if not is_open.any():
         return
     among = np.flatnonzero(np.isin(lane, np.unique(lane[is_open])))
-    order = among[np.lexsort((-end[among], start[among], lane[among]))]
-    for rows in np.split(order, np.flatnonzero(np.diff(lane[order])) + 1):
+    order = among[np.lexsort((-end[among], start[among], lane[among], process[among]))]
+    changes = (np.diff(lane[order]) != 0) | (np.diff(process[order]) != 0)
+    for rows in np.split(order, np.flatnonzero(changes) + 1):
         around = np.maximum.accumulate(end[rows])  # the last end of those that began before
         left = rows[is_open[rows] & (around > start[rows])]
         end[left] = start[left]

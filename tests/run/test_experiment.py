@@ -443,6 +443,7 @@ def test_an_interrupted_experiment_ends_with_what_is_there(
 ) -> None:
     """What is there is the run before the change, of the experiment that failed."""
     folder, _ = failed
+    shutil.rmtree(folder / "1-after")
     words = ["experiment", str(traced), "--set", "steps=5000", "--out", str(folder), "--resume"]
     child = subprocess.Popen([sys.executable, "-m", "rltrace", *words, "--pairs", "1"],
                              env=_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,

@@ -24,6 +24,8 @@ from rltrace.trace.parquet import compact, delete_segments
 from rltrace.trace.run_dir import create_run
 from rltrace.trace.schema import TABLES
 from rltrace.trace.signals import GIVEN_NAN
+from rltrace.trace.vocabulary import Stage
+from tests.analysis.handmade import process, run_of
 from tests.conftest import MadeOnce, recorded
 from tests.trace.following import read
 
@@ -234,3 +236,16 @@ def test_what_is_unknown_and_what_was_no_number_stay_apart(tmp_path: Path) -> No
     compact(rltrace.open_run(path))
     delete_segments(path)
     assert rltrace.open_run(path).sql(given).fetchall() == before
+
+
+def test_a_span_that_was_left_ends_whatever_part_the_one_around_is_in(tmp_path: Path) -> None:
+    """The same lane of another process is another one: what is open there goes on."""
+    many = [(Stage.REWARD, 1 + n / 100, 1 + n / 100 + 0.005) for n in range(3000)]
+    left = process("a", (Stage.OTHER, 0, 90), (Stage.ENV, 20, -1), *many)
+    run = run_of(tmp_path, left, process("b", (Stage.OTHER, 0, 10), (Stage.ENV, 20, -1)))
+    asked = "SELECT role, end_ns - start_ns FROM spans WHERE stage = 'env' ORDER BY role"
+    assert run.sql(asked).fetchall() == [("a", 0), ("b", None)]
+    compact(run, part_bytes=20_000)
+    assert len([*run.path.rglob("spans/*.parquet")]) > 2
+    delete_segments(run.path)
+    assert rltrace.open_run(run.path).sql(asked).fetchall() == [("a", 0), ("b", None)]

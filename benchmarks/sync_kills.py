@@ -112,9 +112,9 @@ class Job:
         else:
             parent = f"tcp://127.0.0.1:{self._ports[host - 1]}/policy"
             relay = Relay.follow(parent, self._place(host), port=port)
-        while relay.error is None:
+        while relay.ended_by is None:
             time.sleep(0.1)
-        raise relay.error
+        raise relay.ended_by
 
     def _work(self, host: int) -> None:
         target = {"w": np.zeros(self._elements, np.float32)}

@@ -145,11 +145,11 @@ def serve(
                 at = "on all networks of this host; " if relay.on_all_networks else ""
                 click.echo(f"others follow {relay.address} ({at}Ctrl-C ends it)")
             reach = Reach()
-            while relay.error is None and not ended.wait(0.1):
+            while relay.ended_by is None and not ended.wait(0.1):
                 if (news := reach.news(relay.status)) is not None:
                     click.echo(news, err=True)
-            if relay.error is not None:
-                raise relay.error
+            if relay.ended_by is not None:
+                raise relay.ended_by
 
 
 def _line(said: dict[str, object]) -> None:

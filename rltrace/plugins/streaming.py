@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from rltrace.hooks.phases import Phases
-from rltrace.sync.control import Word
 from rltrace.sync.layout import Layout, layout_of
 from rltrace.sync.publisher import Publisher
 from rltrace.sync.version import Manifest
@@ -58,8 +57,9 @@ class StreamPublisher:
         if version is None:
             said = f"no slot of {self.where} was free for {PATIENCE_S:g} s: a reader holds each"
             raise RltraceError(f"{said}; the weights were not published", CANNOT_TELL)
-        control = self._publisher.arena.control
-        return control.manifest(Word.of(control.latest).slot)
+        manifest = self._publisher.arena.manifest()
+        assert manifest is not None
+        return manifest
 
     def close(self) -> None:
         """Lets go of the policy."""

@@ -36,7 +36,7 @@ from rltrace.sync.arena import Arena
 from rltrace.sync.commit import commit_together
 from rltrace.sync.group import Group
 from rltrace.sync.layout import Layout, Shard, layout_of
-from rltrace.sync.publisher import Publisher, Ticket
+from rltrace.sync.publisher import Publisher
 from rltrace.sync.relay import Relay
 from rltrace.sync.subscriber import PoisonedError, Subscriber
 from rltrace.sync.verifying import DamagedError
@@ -54,7 +54,6 @@ __all__ = [
     "Relay",
     "Shard",
     "Subscriber",
-    "Ticket",
     "Version",
     "Views",
     "commit_together",

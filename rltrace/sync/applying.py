@@ -1,16 +1,26 @@
-"""From a leased version into a rollout worker's own tensors."""
+"""From a leased version into a rollout worker's own tensors, checked on the way."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rltrace.sync.copying import Workers, copier, pieces_of
-from rltrace.sync.dtypes import code_of, torch_name
-from rltrace.sync.layout import Entry, Layout, Shard, memory_of, named_tensors
+from rltrace.sync.blocks import BLOCK_BYTES, Digests, block_range, digest
+from rltrace.sync.copying import Addresses, Pieces, Workers, hashing_copier
+from rltrace.sync.dtypes import FLOATS, code_of, torch_name
+from rltrace.sync.layout import (
+    Entry,
+    Layout,
+    Shard,
+    check_tensor,
+    held,
+    memory_of,
+    named_tensors,
+)
 from rltrace.sync.tensors import (
     address_of,
     is_torch,
@@ -18,6 +28,9 @@ from rltrace.sync.tensors import (
     load,
     overlaps_itself,
     part_of,
+    plain_addresses,
+    reach_of,
+    share_memory,
 )
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 
@@ -28,50 +41,105 @@ class Applier:
     def __init__(self, layout: Layout, workers: Workers) -> None:
         self.layout = layout
         self._workers = workers
-        self._pieces = pieces_of(layout)
-        self._copy_bytes = copier(layout.bytes)
+        self._pieces = Pieces(layout)
+        self._copy_hashed = hashing_copier(layout.bytes)
         self._numbers = {entry.name: n for n, entry in enumerate(layout.entries)}
         self._numbers |= {alias: self._numbers[name] for alias, name in layout.aliases}
+        self._plain_address = plain_addresses(layout)
+        self._bytes = np.array([entry.bytes for entry in layout.entries], np.int64)
 
-    def plan(self, weights: Any) -> Plan:
+    def plan(self, weights: Any, partial: bool = False, cast: bool = False) -> Plan:
         """Where everything goes. `weights` is what `layout_of` takes; a tensor with a `Shard` takes
-        that part of what was published whole.
+        that part of what was published whole. With `partial` some names may be missing, with `cast`
+        floats may have another type of float than was published.
 
         Errors: `RltraceError` that names a tensor that was not published, has no place here, has
-        another shape or type, or not a place in memory for each element; no tensor was touched.
+        another shape or type, shares its memory with one that was published apart from it, or is a
+        copy that a model makes when it is asked for its state; no tensor was touched.
         """
-        named = {name: (tensor, shard) for name, tensor, shard in named_tensors(weights)}
-        plan = Plan([0] * len(self.layout.entries), [], named)
-        filled: dict[int, object] = {}
-        for name, (tensor, shard) in named.items():
+        given = held(weights)
+        if hasattr(weights, "state_dict"):
+            _check_own(weights, given)
+        plan = Plan(np.zeros(len(self.layout.entries), np.int64))
+        taken: dict[int, tuple[Any, Shard | None]] = {}
+        items: Iterable[tuple[str, Any, Shard | None]]
+        plain = isinstance(given, dict)
+        items = ((n, t, None) for n, t in given.items()) if plain else named_tensors(given)
+        names = set()
+        for name, tensor, shard in items:
             number = self._numbers.get(name)
             if number is None:
                 raise _refused(f"{name} was not published")
-            memory = memory_of(tensor)
-            if filled.setdefault(number, memory) == memory and plan.addresses[number]:
-                continue  # tied here, too
-            self._place(plan, number, name, tensor, shard)
-        for number, entry in enumerate(self.layout.entries):
-            if number not in filled:
-                raise _refused(f"{entry.name} was published, and there is no tensor of that name")
+            if name in names:
+                raise _refused(f"two tensors are called {name}")
+            names.add(name)
+            address = 0 if shard else self._plain_address(tensor, number)
+            if not address:
+                check_tensor(name, tensor)
+            if number not in taken:
+                taken[number] = tensor, shard
+            else:
+                first, part = taken[number]
+                if memory_of(first) == memory_of(tensor) and part == shard:
+                    continue  # tied here, too
+                address = 0
+            if address:
+                plan.addresses[number] = address
+            else:
+                address = self._place(plan, number, name, tensor, shard, cast)
+            plan.places.append(Place(name, number, tensor, shard, address))
+        lacking = [e.name for n, e in enumerate(self.layout.entries) if n not in taken]
+        if lacking and not partial:
+            said = f"{lacking[0]} was published, and there is no tensor of that name"
+            raise _refused(f"{said} (partial=True takes a part)")
+        self._check_apart(plan)
         return plan
 
-    def apply(self, data: NDArray[np.uint8], plan: Plan) -> None:
-        """Copies it all. Errors: whatever the copy to a device raises: then a part is copied."""
-        base = int(data.__array_interface__["data"][0])
-        addresses, copy_bytes = plan.addresses, self._copy_bytes
+    def check_equal(self, data: NDArray[np.uint8], plan: Plan) -> None:
+        """Errors: `RltraceError` where two tensors that share their memory here were published with
+        other values."""
+        for one, other in plan.equal:
+            entries = [self.layout.entries[number] for number in (one, other)]
+            parts = [data[entry.offset : entry.offset + entry.bytes] for entry in entries]
+            if not np.array_equal(parts[0], parts[1]):
+                names = " and ".join(entry.name for entry in entries)
+                said = "share their memory here and were published with other values"
+                raise _refused(f"{names} {said}")
+
+    def apply(self, data: NDArray[np.uint8], digests: Digests | None, plan: Plan) -> list[int]:
+        """Copies it all, unless blocks are not as their `digests` say: those are returned, and some
+        of the others are copied. Errors: whatever the copy to a device raises: then a part is."""
+        pieces, total, view = self._pieces, len(data), data.data
+        here, there = pieces.offset + _address(data), pieces.lie_at(plan.addresses)
+        wrong: list[int] = []
 
         def copy(block: int) -> None:
-            for number, start, offset, length in self._pieces[block]:
-                if addresses[number]:
-                    copy_bytes(addresses[number] + start, base + offset, length)
+            begin, end = pieces.first[block], pieces.first[block + 1]
+            expected = digests.item(block) if digests is not None else -1
+            to = there.item(begin)
+            if digests is not None and end - begin == 1 and to:
+                found = self._copy_hashed(to, here.item(begin), pieces.length.item(begin))
+            else:
+                start, stop = block_range(block, total)
+                found = digest(view[start:stop]) if digests is not None else expected
+                if found == expected:
+                    pieces.copy(block, there, here, read_next=False)
+            if found != expected:
+                wrong.append(block)
 
-        if any(addresses):
-            self._workers.each(len(self._pieces), copy)
-        for entry, tensor, part in plan.others:
-            load(data, entry, tensor, part)
+        wanted = np.zeros(len(self.layout.entries), bool)
+        wanted[[place.number for place in plan.places]] = True
+        blocks = np.unique(pieces.offset[wanted[pieces.entry]] // BLOCK_BYTES)
+        self._workers.each(blocks.tolist(), copy)
+        if not wrong:
+            for entry, tensor, part in plan.others:
+                load(data, entry, tensor, part)
+        return sorted(wrong)
 
-    def _place(self, plan: Plan, number: int, name: str, tensor: Any, shard: Shard | None) -> None:
+    def _place(
+        self, plan: Plan, number: int, name: str, tensor: Any, shard: Shard | None, cast: bool
+    ) -> int:
+        """Returns the address where a plain copy fills it, else 0."""
         entry, shape = self.layout.entries[number], tuple(int(n) for n in tensor.shape)
         part = part_of(entry, shard, shape)
         if part is None:
@@ -80,11 +148,12 @@ class Applier:
             if entry.shard and shard is None:
                 said += ": say which part is wanted, (name, tensor, Shard(offset, global_shape))"
             raise _refused(said)
-        whole = shape == entry.shape
-        address = address_of(tensor, entry.dtype) if whole else 0
-        if not address and code_of(tensor.dtype) != entry.dtype:
-            here, there = torch_name(code_of(tensor.dtype)), torch_name(entry.dtype)
-            raise _refused(f"{name} is {here} here and {there} where it was published")
+        address = address_of(tensor, entry.dtype) if shape == entry.shape else 0
+        code = code_of(tensor.dtype)
+        if code != entry.dtype and not (cast and {code, entry.dtype} <= FLOATS):
+            here, there = torch_name(code), torch_name(entry.dtype)
+            castable = " (cast=True casts it)" if {code, entry.dtype} <= FLOATS else ""
+            raise _refused(f"{name} is {here} here and {there} where it was published{castable}")
         if not address and (why := lies_elsewhere(tensor)):
             raise _refused(f"{name} {why}")
         if not is_torch(tensor) and not tensor.flags.writeable:
@@ -94,19 +163,88 @@ class Applier:
             raise _refused(f"{name} {said}: give one with memory for each, as its clone() is")
         if address and not plan.addresses[number]:
             plan.addresses[number] = address
-        elif entry.bytes:
+            return address
+        if entry.bytes:
             plan.others.append((entry, tensor, part))
+        return 0
+
+    def _check_apart(self, plan: Plan) -> None:
+        """Notes which tensors lie at one place. Errors: `RltraceError` where two overlap."""
+        numbers = np.flatnonzero(plan.addresses)
+        begins = np.sort(plan.addresses[numbers])
+        ends = begins + self._bytes[numbers[np.argsort(plan.addresses[numbers])]]
+        if not plan.others and (begins[1:] >= ends[:-1]).all():
+            return
+        reaches = [
+            (*reach_of(place.tensor), place)
+            if not place.address
+            else (place.address, place.address + self._bytes.item(place.number), place)
+            for place in plan.places
+            if self._bytes.item(place.number)
+        ]
+        near: list[tuple[int, Place]] = []  # that reach beyond where the next one begins
+        for low, high, place in sorted(reaches, key=lambda reach: reach[:2]):
+            near = [each for each in near if each[0] > low]
+            for _, before in near:
+                same = memory_of(place.tensor) == memory_of(before.tensor)
+                if same and place.shard == before.shard:
+                    plan.equal.append((place.number, before.number))
+                elif share_memory(place.tensor, before.tensor):
+                    raise _refused(f"{before.name} and {place.name} overlap in memory here")
+            near.append((high, place))
+
+
+class Place(NamedTuple):
+    """Where one tensor goes: its address where a plain copy fills it, else 0."""
+
+    name: str
+    number: int
+    tensor: Any  # so that its memory stays
+    shard: Shard | None
+    address: int
 
 
 @dataclass
 class Plan:
     """Where a version goes: for each entry the address that it is copied to, or 0; and the tensors
-    that no plain copy fills (another device, gaps, a part, a second place), with their part. It is
-    for at once: a tensor that is given other memory leaves its address behind."""
+    that no plain copy fills (another device or type, gaps, a part, a second place), with their
+    part. It is for at once: a tensor that is given other memory leaves its address behind."""
 
-    addresses: list[int]
-    others: list[tuple[Entry, Any, tuple[slice, ...]]]
-    kept: object  # the tensors, so that their memory stays
+    addresses: Addresses
+    others: list[tuple[Entry, Any, tuple[slice, ...]]] = field(default_factory=list)
+    places: list[Place] = field(default_factory=list)
+    equal: list[tuple[int, int]] = field(default_factory=list)
+    """Entries that go to one place, and so have to be equal."""
+
+
+def _check_own(model: Any, given: Any) -> None:
+    """Errors: `RltraceError` that names a tensor of a model's state which is not its own memory."""
+    listing = (getattr(model, kind, tuple) for kind in ("parameters", "buffers"))
+    own = [tensor for listed in listing for tensor in listed()]
+    known = {id(tensor) for tensor in own}
+    places: set[int] | None = None
+    for name, tensor in given.items() if isinstance(given, dict) else ():
+        if id(tensor) in known or not is_torch(tensor) or not tensor.numel():
+            continue
+        if places is None:
+            places = {_storage(tensor) for tensor in own}
+        if _storage(tensor) not in places:
+            said = f"{name} of its state_dict() is a copy (FSDP, offloading and hooks that convert"
+            said += (
+                " make such), and what is written to it is lost: give the tensors themselves, as"
+            )
+            raise _refused(f"{said} a dict name -> tensor or (name, tensor, Shard)")
+
+
+def _storage(tensor: Any) -> int:
+    try:
+        return int(tensor.untyped_storage().data_ptr())
+    except (AttributeError, NotImplementedError, RuntimeError):
+        return int(tensor.data_ptr())
+
+
+def _address(data: NDArray[np.uint8]) -> int:
+    return int(data.__array_interface__["data"][0])
 
 
 def _told(shape: tuple[int, ...], shard: Shard | None) -> str:

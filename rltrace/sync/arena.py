@@ -24,20 +24,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rltrace.sync.blocks import Digests, root_of
-from rltrace.sync.control import CONTROL, MOST_SLOTS, Control, Word
+from rltrace.sync.control import CONTROL, MOST_SLOTS, Control, slot_of
 from rltrace.sync.layout import Layout
 from rltrace.sync.leftovers import WRITER, enter, leave, reclaim
 from rltrace.sync.locks import Lock
 from rltrace.sync.place import check_room, folder_of, make_folder
 from rltrace.sync.slots import SLOT_FILES, create_slot, map_slot, slot_bytes, slot_path
-from rltrace.sync.version import NO_ROOT, Manifest, Version
+from rltrace.sync.version import NO_ROOT, Behind, Manifest, Version
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.outside import from_outside
 
+SILENCE_S = 2.0
+"""A side that says nothing for so long is gone; whoever has nothing to say says so more often."""
 _POLL_S = 0.0002
 
 
-class LayoutChangedError(RltraceError):
-    """The policy has another layout now: attach anew."""
+class ReplacedError(RltraceError):
+    """Other slots are in the place of these: attach anew."""
 
 
 class Arena:
@@ -72,7 +75,7 @@ class Arena:
             raise RltraceError(said, WRONG_USAGE)
         folder = folder_of(where)
         make_folder(folder)
-        reclaim(folder.parent)
+        reclaim(folder.parent, but=folder)
         present = enter(folder)
         writer = Lock.take(folder / WRITER)
         if writer is None:
@@ -80,6 +83,7 @@ class Arena:
             raise RltraceError(f"{where} has a publisher already: give each policy its own name")
         try:
             control = _take_over(folder, layout, run)
+            control.see(time.monotonic())
             arena = Arena(folder, control, present, writer)
             arena._most_slots = slots + spare
             slots = max(slots, control.slots)
@@ -105,10 +109,12 @@ class Arena:
                 present = enter(folder)
                 try:
                     control = Control(folder / CONTROL)
-                    if not control.retired:
+                    if not control.replaced:
                         return Arena(folder, control, present, None)
                     present.release()  # the publisher is about to replace it
-                except FileNotFoundError:  # removed in between
+                except FileNotFoundError as error:  # removed in between
+                    if from_outside(error):
+                        raise
                     present.release()
                     leave(folder)
                 except BaseException:
@@ -119,33 +125,52 @@ class Arena:
             time.sleep(_POLL_S)
 
     def latest(self) -> Version | None:
-        """The latest version; None before the first. Errors: `LayoutChangedError`."""
+        """The latest version; None before the first. Errors: `ReplacedError`."""
+        manifest = self.manifest()
+        return None if manifest is None else manifest.version
+
+    def manifest(self) -> Manifest | None:
+        """Of the latest version; None before the first. Errors: `ReplacedError`."""
         while True:
+            self._check_place()
             word = self.control.latest
-            if self.control.retired:
-                raise LayoutChangedError(f"{self.folder.name} has other tensors than before")
             if not word:
                 return None
-            if Word.of(word).slot >= MOST_SLOTS:
+            if slot_of(word) >= MOST_SLOTS:
                 raise self._damaged()
-            manifest = self.control.manifest(Word.of(word).slot)
+            manifest = self.control.manifest(slot_of(word))
             if self.control.latest == word:
-                return manifest.version
+                return manifest
+
+    @property
+    def is_written(self) -> bool:
+        """Whether some process has it open for writing: nothing new comes where none has."""
+        return Lock.is_held(self.folder / WRITER)
+
+    def behind(self) -> Behind:
+        """Whether newer weights can come, and for how long they have not been able to."""
+        seconds = max(0.0, time.monotonic() - self.control.seen_s)
+        if not (self.folder / CONTROL).exists():
+            return Behind(seconds, f"{self.folder} was removed while it was in use")
+        if not self.is_written:
+            return Behind(seconds, "no learner is there now")
+        if self.control.is_fed and seconds > SILENCE_S:
+            return Behind(seconds, "the relay that brings them here has not heard of the learner")
+        return Behind()
 
     def lease(self, version: Version | None = None) -> Lease | None:
         """Holds the latest version, or a given one, as long as the lease lives: its slot is not
         written to. None where nothing is published, or the given version is gone.
 
-        Errors: `LayoutChangedError`; `RltraceError` where something else has removed, cut or
+        Errors: `ReplacedError`; `RltraceError` where something else has removed, cut or
         overwritten the memory.
         """
         while True:
-            if self.control.retired:
-                raise LayoutChangedError(f"{self.folder.name} has other tensors than before")
+            self._check_place()
             word = self.control.latest if version is None else self.control.find(version)
             if not word:
                 return None
-            slot = Word.of(word).slot
+            slot = slot_of(word)
             path = slot_path(self.folder, self.control.generation, slot)
             lock = Lock.take(path, shared=True)
             if lock is not None and self.control.holds(slot, word):
@@ -161,7 +186,9 @@ class Arena:
                 lock.release()
                 if lies:
                     raise self._damaged()
-            elif not path.exists() and not self.control.retired:
+            elif version is not None:
+                return None  # it is being written to
+            elif not path.exists() and not self.control.replaced:
                 raise RltraceError(f"{path} was removed while it was in use")
 
     def write(self, patience_s: float = 0.05) -> SlotWrite | None:
@@ -170,11 +197,14 @@ class Arena:
         if self._writer is None or self._writer.fd < 0:
             said = f"{self.folder.name} is not written by this process, or it was forked since"
             raise RltraceError(said, WRONG_USAGE)
+        if self.control.replaced or not (self.folder / CONTROL).exists():
+            said = f"{self.folder} was removed while it was in use: open the publisher again"
+            raise RltraceError(said)
         deadline = time.monotonic() + patience_s
         while True:
             word = self.control.latest
             for slot in range(self.control.slots):
-                if word and Word.of(word).slot == slot:
+                if word and slot_of(word) == slot:
                     continue
                 data = self._map(slot)
                 lock = Lock.take(slot_path(self.folder, self.control.generation, slot))
@@ -184,22 +214,22 @@ class Arena:
             if time.monotonic() >= deadline:
                 break
             time.sleep(_POLL_S)
-        if not self.folder.exists():
-            said = f"{self.folder} was removed while it was in use: open the publisher again"
-            raise RltraceError(said)
-        if self.control.slots < self._most_slots:
-            try:
-                self._make_slot(self.control.slots)
-            except RltraceError:
-                self._most_slots = self.control.slots  # there is no memory for it: do not try again
-                return None
-            return self.write(patience_s)
-        return None
+        if self.control.slots >= self._most_slots:
+            return None
+        try:
+            self._make_slot(self.control.slots)
+        except RltraceError:  # there is no memory for it now
+            return None
+        return self.write(patience_s)
 
     def close(self) -> None:
         """Lets go. The last one out removes the policy: its memory is free again."""
         self._maps.clear()
         self._let_go()
+
+    def _check_place(self) -> None:
+        if self.control.replaced:
+            raise ReplacedError(f"{self.folder.name} is not the policy that it was")
 
     def _damaged(self) -> RltraceError:
         return RltraceError(
@@ -238,18 +268,19 @@ class SlotWrite:
         that it has received; a publisher has the next one of its own. Not `hashed`: `digests` was
         not filled in.
 
-        Errors: `RltraceError` where the version is not after the latest of its run; then it is
-        aborted.
+        Errors: `RltraceError` where the version is not after the latest; then it is aborted.
         """
         control, latest = self.arena.control, self.arena.latest()
         if version is None:
             version = Version(control.run, control.epoch, control.counter + 1)
-        if latest is not None and latest.run == version.run and version <= latest:
+        if latest is not None and version <= latest:
             self.abort()
             raise RltraceError(f"version {version} is not after {latest}")
         root = root_of(self.digests) if hashed else NO_ROOT
         word = control.finish(self.slot, version, step, root)
         control.counter = max(control.counter, version.counter)
+        if not control.is_fed:
+            control.see(time.monotonic())
         self._lock.release()
         control.latest = word
         return version
@@ -304,20 +335,30 @@ def _take_over(folder: Path, layout: Layout, run: str | None) -> Control:
     old = None
     try:
         old = Control(path)
-    except (FileNotFoundError, RltraceError):
-        pass  # nothing, or nothing that can be read: it is replaced
+    except (FileNotFoundError, RltraceError) as error:
+        if from_outside(error):
+            raise  # else there is nothing, or nothing that can be read: it is replaced
+    epoch = _begun_after(old)
     if old is not None and old.layout.id == layout.id and _stands(folder, old):
-        old.epoch += 1
+        old.epoch = epoch
         if run is not None and run != old.run:
             old.latest, old.run = 0, run
         return old
-    epoch, counter = (old.epoch + 1, old.counter) if old is not None else (1, 0)
+    counter = old.counter if old is not None else 0
     named = run or (old.run if old is not None else secrets.token_hex(8))
     if old is not None:
         old.retire()  # first: readers wait for the new one rather than look for slots that are gone
     for leftover in folder.glob(SLOT_FILES):
         leftover.unlink()
     return Control.create(path, layout, named, epoch, counter)
+
+
+def _begun_after(old: Control | None) -> int:
+    """The epoch of a writer that begins now, in milliseconds: later than any before it on this
+    host, and than those on others as far as clocks agree."""
+    epoch = max(time.time_ns() // 1_000_000, 0 if old is None else old.newest_epoch + 1)
+    time.sleep(0.001)  # the next one may find nothing of this one, and is to be later all the same
+    return epoch
 
 
 def _let_go(folder: Path, present: Lock, writer: Lock | None) -> None:
@@ -330,7 +371,7 @@ def _let_go(folder: Path, present: Lock, writer: Lock | None) -> None:
 def _stands(folder: Path, control: Control) -> bool:
     """Whether it is in use and every slot has its file: a writer may have been killed while it
     opened."""
-    if control.retired:
+    if control.replaced:
         return False
     paths = [slot_path(folder, control.generation, slot) for slot in range(control.slots)]
     return all(os.path.exists(path) for path in paths)

@@ -82,11 +82,11 @@ def main(where: str, host: str, port: int, starter: int) -> int:
     try:
         with Relay.serve(where, host, port) as relay:
             print(relay.address, flush=True)
-            while relay.error is None and os.getppid() == starter:
+            while relay.ended_by is None and os.getppid() == starter:
                 time.sleep(_LOOK_S)
-            if relay.error is not None:
-                print(f"rltrace: {relay.error}", file=sys.stderr)
-                return relay.error.exit_code
+            if relay.ended_by is not None:
+                print(f"rltrace: {relay.ended_by}", file=sys.stderr)
+                return relay.ended_by.exit_code
         return OK
     except RltraceError as error:
         print(error, flush=True)  # read by the starter

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import mmap
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rltrace.sync.blocks import BLOCK_BYTES, Digests, block_count
+from rltrace.sync.blocks import BLOCK_BYTES, Digests, block_count, digest
 from rltrace.sync.layout import Layout
 from rltrace.sync.place import check_room, reserve
-from rltrace.sync.version import MOST_EPOCHS, MOST_VERSIONS, Manifest, Version
+from rltrace.sync.version import Manifest, Version
 from rltrace.trace.errors import RltraceError
+from rltrace.trace.outside import from_outside
 
 CONTROL = "rltrace-control"
 """The file's name in the folder of a policy."""
@@ -28,38 +28,26 @@ LEAST_SLOTS = 2
 MOST_SLOTS = 16
 
 _MAGIC = int.from_bytes(b"rltrace\0", "little")
-_FORMAT = 1
+_FORMAT = 2
 _PAGE = 4096
 _HEADER_WORDS = 32
 _RECORD_WORDS = 16
 
 # Words of the header.
-_AT_MAGIC, _AT_FORMAT, _AT_BLOCK, _AT_BYTES, _AT_TEXT = range(5)
-_LATEST, _EPOCH, _COUNTER, _RUN, _GENERATION, _SLOTS, _RETIRED = range(8, 15)
+_AT_MAGIC, _AT_FORMAT, _AT_BLOCK, _AT_BYTES, _AT_TEXT, _AT_CHECK = range(6)
+_LATEST, _EPOCH, _COUNTER, _RUN, _GENERATION, _SLOTS, _RETIRED, _SEQUENCE, _SEEN, _FED = range(
+    8, 18
+)
 
-# Words of a slot's record.
-_STATE, _WORD, _STEP, _VERSION_RUN, _ROOT_HIGH, _ROOT_LOW, _VERIFIED = range(7)
-_WRITING, _READY = 1, 2
+# Words of a slot's record; the last one checks those before it.
+_WORD, _STEP, _VERSION_RUN, _VERSION_EPOCH = range(4)
+_VERSION_COUNTER, _ROOT_HIGH, _ROOT_LOW, _CHECK = range(4, 8)
+_SLOT_BITS = 8
 
 
-@dataclass(frozen=True)
-class Word:
-    """What one word says of a version: its epoch, counter and slot, in 16 + 40 + 8 bits."""
-
-    epoch: int
-    counter: int
-    slot: int
-
-    def packed(self) -> int:
-        """Never 0. Errors: `RltraceError` past 65,535 restarts or 2**40 versions."""
-        if not (0 <= self.epoch < MOST_EPOCHS and 0 <= self.counter < MOST_VERSIONS):
-            raise RltraceError("this policy has been published too often: give it another name")
-        return self.epoch << 48 | self.counter << 8 | self.slot
-
-    @staticmethod
-    def of(packed: int) -> Word:
-        """The inverse of `packed`."""
-        return Word(packed >> 48, packed >> 8 & MOST_VERSIONS - 1, packed & 0xFF)
+def slot_of(word: int) -> int:
+    """The slot that a word of `Control.latest` names; its other bits are never the same again."""
+    return word & (1 << _SLOT_BITS) - 1
 
 
 class Control:
@@ -69,7 +57,8 @@ class Control:
         """Maps an existing file. Errors: `FileNotFoundError`; `RltraceError` for what is none."""
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
-            size = os.fstat(fd).st_size
+            about = os.fstat(fd)
+            self._path, self._inode, size = path, about.st_ino, about.st_size
             if size < _PAGE:
                 raise RltraceError(f"{path} does not describe weights")
             self._bytes = np.frombuffer(mmap.mmap(fd, size), dtype=np.uint8)
@@ -78,8 +67,10 @@ class Control:
         self._words: NDArray[np.uint64] = self._bytes[: size // 8 * 8].view(np.uint64)
         if self._words.item(_AT_MAGIC) != _MAGIC or self._words.item(_AT_FORMAT) != _FORMAT:
             raise RltraceError(f"{path} was made by another version of rltrace")
-        text = self._bytes[_PAGE : _PAGE + self._words.item(_AT_TEXT)]
-        self.layout = Layout.from_json(bytes(text).decode())
+        text = bytes(self._bytes[_PAGE : _PAGE + self._words.item(_AT_TEXT)])
+        if digest(text) != self._words.item(_AT_CHECK):
+            raise RltraceError(f"{path} is damaged: end those who use this policy and remove it")
+        self.layout = Layout.from_json(text.decode())
         blocks = block_count(self.layout.bytes)
         if size != _size(len(text), blocks) or self._words.item(_AT_BLOCK) != BLOCK_BYTES:
             raise RltraceError(f"{path} does not describe weights")
@@ -99,7 +90,7 @@ class Control:
         page[_AT_MAGIC], page[_AT_FORMAT] = _MAGIC, _FORMAT
         page[_AT_BLOCK], page[_AT_BYTES], page[_AT_TEXT] = BLOCK_BYTES, layout.bytes, len(text)
         page[_EPOCH], page[_COUNTER], page[_GENERATION] = epoch, counter, epoch
-        page[_RUN] = int(run, 16)
+        page[_RUN], page[_AT_CHECK] = int(run, 16), digest(text)
         fresh = path.with_suffix(".new")
         size = _size(len(text), block_count(layout.bytes))
         check_room(path.parent, size + LEAST_SLOTS * layout.bytes)
@@ -130,12 +121,20 @@ class Control:
 
     @property
     def epoch(self) -> int:
-        """How often a writer has opened this policy."""
+        """When the writer opened this policy: see `Version.epoch`."""
         return self._words.item(_EPOCH)
 
     @epoch.setter
     def epoch(self, epoch: int) -> None:
         self._words[_EPOCH] = epoch
+
+    @property
+    def newest_epoch(self) -> int:
+        """The highest epoch of this file: of its writer, or of what it has brought from others."""
+        found = [
+            self.manifest(slot).version.epoch for slot in range(MOST_SLOTS) if self.is_sound(slot)
+        ]
+        return max([self.epoch, *found])
 
     @property
     def counter(self) -> int:
@@ -161,9 +160,31 @@ class Control:
         self._words[_SLOTS] = slots
 
     @property
-    def retired(self) -> bool:
-        """Whether another layout has taken this one's place: attach anew."""
-        return bool(self._words.item(_RETIRED))
+    def replaced(self) -> bool:
+        """Whether another file is in this one's place (the layout has changed, or somebody removed
+        the folder and a learner made it anew): attach anew."""
+        if self._words.item(_RETIRED):
+            return True
+        try:
+            return os.stat(self._path).st_ino != self._inode
+        except FileNotFoundError as error:
+            if from_outside(error):
+                raise
+            return False  # nothing is
+
+    @property
+    def seen_s(self) -> float:
+        """When what is here was last known to be the learner's latest, by the monotonic clock."""
+        return self._words.item(_SEEN) / 1e3
+
+    def see(self, at_s: float, is_relay: bool = False) -> None:
+        """Sets `seen_s`; a relay does so time and again, a publisher when it publishes."""
+        self._words[_SEEN], self._words[_FED] = int(at_s * 1e3), is_relay
+
+    @property
+    def is_fed(self) -> bool:
+        """Whether the writer is a relay."""
+        return bool(self._words.item(_FED))
 
     def retire(self) -> None:
         """Sends everyone who has this file mapped to the one that is now in its place."""
@@ -176,50 +197,43 @@ class Control:
 
     def begin(self, slot: int) -> None:
         """From now on the slot holds nothing."""
-        self._records[slot, _STATE] = _WRITING
-        self._records[slot, _VERIFIED] = 0
+        self._records[slot, _WORD] = 0
 
     def finish(self, slot: int, version: Version, step: int, root: str) -> int:
         """The slot holds a version, which is not the latest yet. Returns its word."""
-        word = Word(version.epoch, version.counter, slot).packed()
+        self._words[_SEQUENCE] += 1
+        word = self._words.item(_SEQUENCE) << _SLOT_BITS | slot
         record = self._records[slot]
-        record[_WORD], record[_VERSION_RUN] = word, int(version.run, 16)
-        record[_STEP] = step & (1 << 64) - 1
+        record[_VERSION_RUN], record[_STEP] = int(version.run, 16), step & (1 << 64) - 1
+        record[_VERSION_EPOCH], record[_VERSION_COUNTER] = version.epoch, version.counter
         record[_ROOT_HIGH], record[_ROOT_LOW] = int(root[:16], 16), int(root[16:], 16)
-        record[_STATE] = _READY
+        record[_WORD] = word
+        record[_CHECK] = digest(record[:_CHECK].tobytes())
         return word
 
     def holds(self, slot: int, word: int) -> bool:
         """Whether a slot holds the version of that word, whole. Certain only under a lock on it."""
-        record = self._records[slot]
-        return bool(record.item(_STATE) == _READY and record.item(_WORD) == word)
+        return bool(self._records.item(slot, _WORD) == word)
 
     def find(self, version: Version) -> int:
         """The word of a slot that holds this version; 0 where none does."""
         for slot in range(self.slots):
-            word = Word(version.epoch, version.counter, slot).packed()
-            if self.holds(slot, word) and self.manifest(slot).version == version:
+            word = self._records.item(slot, _WORD)
+            if word and self.manifest(slot).version == version:
                 return word
         return 0
 
     def manifest(self, slot: int) -> Manifest:
         """What a slot's record says. Certain only under a lock on it."""
-        record = self._records[slot]
-        word = Word.of(record.item(_WORD))
-        version = Version(f"{record.item(_VERSION_RUN):016x}", word.epoch, word.counter)
-        step = record.item(_STEP)
-        root = f"{record.item(_ROOT_HIGH):016x}{record.item(_ROOT_LOW):016x}"
+        _, step, run, epoch, counter, high, low = self._records[slot, :_CHECK].tolist()
         step -= (1 << 64) * (step >> 63)
-        return Manifest(version, step, self.layout.id, self.layout.bytes, root)
+        version = Version(f"{run:016x}", epoch, counter)
+        return Manifest(version, step, self.layout.id, self.layout.bytes, f"{high:016x}{low:016x}")
 
-    def is_verified(self, slot: int) -> bool:
-        """Whether someone on this host has checked every block of what the slot holds."""
+    def is_sound(self, slot: int) -> bool:
+        """Whether nothing has changed a slot's record since it was written."""
         record = self._records[slot]
-        return bool(record.item(_VERIFIED) == record.item(_WORD))
-
-    def set_verified(self, slot: int) -> None:
-        """Said under a lock on the slot, after checking every block."""
-        self._records[slot, _VERIFIED] = self._records[slot, _WORD]
+        return bool(record.item(_CHECK) == digest(record[:_CHECK].tobytes()))
 
 
 def _records(text_bytes: int, blocks: int) -> tuple[int, int]:

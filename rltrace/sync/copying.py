@@ -10,9 +10,8 @@ from __future__ import annotations
 import ctypes
 import itertools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +26,11 @@ _MOST_THREADS = 4
 _STREAMED_FROM_BYTES = 64 << 20
 """Weights of this size fit in no cache, so it is better that copies of them pass by all."""
 
+_MANY = 1000  # tensors, from which on a call for each costs more than their bytes
+
 _SHORT_BYTES = 240  # inputs up to this are hashed by other rules, which the kernel does not have
+
+Addresses = NDArray[np.int64]
 
 copy_bytes: Callable[[int, int, int], None] = ctypes.CDLL(None).memcpy
 """memcpy(to, from, bytes), by addresses."""
@@ -35,9 +38,13 @@ copy_bytes.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)  # typ
 copy_bytes.restype = None  # type: ignore[attr-defined]
 
 
+def _is_long(total_bytes: int) -> bool:
+    return total_bytes >= _STREAMED_FROM_BYTES
+
+
 def copier(total_bytes: int) -> Callable[[int, int, int], None]:
     """What copies pieces of that much best: `copy_bytes`, or the compiled kernel's twin of it."""
-    library = compiled() if total_bytes >= _STREAMED_FROM_BYTES else None
+    library = compiled() if _is_long(total_bytes) else None
     return copy_bytes if library is None else library.rltrace_copy
 
 
@@ -45,7 +52,7 @@ def hashing_copier(total_bytes: int) -> Callable[[int, int, int], int]:
     """As `copier`; what it returns copies one block to an address that is a multiple of 16, and
     returns its digest."""
     copy_plain = copier(total_bytes)
-    library = compiled() if total_bytes >= _STREAMED_FROM_BYTES else None
+    library = compiled() if _is_long(total_bytes) else None
 
     def copy(to: int, source: int, length: int) -> int:
         # Hashed where it comes from: that brings it into the cache that it is copied from.
@@ -64,27 +71,43 @@ def hashing_copier(total_bytes: int) -> Callable[[int, int, int], int]:
     return stream
 
 
-class Piece(NamedTuple):
-    """What one tensor has of one block: `length` bytes from `start` of entry number `entry`, which
-    lie from `offset` of the data on."""
+class Pieces:
+    """What the tensors of a layout have of its blocks. Piece i is `length[i]` bytes from
+    `offset[i]` of the data on, which lie from `start[i]` of entry number `entry[i]` on; block b
+    consists of the pieces `first[b]` to `first[b + 1]`."""
 
-    entry: int
-    start: int
-    offset: int
-    length: int
+    def __init__(self, layout: Layout) -> None:
+        stored = [(n, e.offset) for n, e in enumerate(layout.entries) if e.bytes]
+        numbers, begins = np.array(stored, np.int64).reshape(-1, 2).T
+        blocks = np.arange(block_count(layout.bytes)) * BLOCK_BYTES
+        self.offset = np.union1d(begins, blocks)
+        of = np.searchsorted(begins, self.offset, "right") - 1
+        self.entry, self.start = numbers[of], self.offset - begins[of]
+        self.length = np.diff(self.offset, append=layout.bytes)
+        self.first = [*np.searchsorted(self.offset, blocks).tolist(), len(self.offset)]
+        library = compiled() if _is_long(layout.bytes) or len(stored) >= _MANY else None
+        self._copy_all = None if library is None else library.rltrace_copy_pieces
+        self._is_long = _is_long(layout.bytes)
 
+    def lie_at(self, addresses: Addresses) -> Addresses:
+        """Where each piece lies whose tensor lies at an address; 0 where that is 0."""
+        found = addresses[self.entry]
+        return np.where(found, found + self.start, 0)
 
-def pieces_of(layout: Layout) -> list[list[Piece]]:
-    """The pieces of every block, in order."""
-    blocks: list[list[Piece]] = [[] for _ in range(block_count(layout.bytes))]
-    for number, entry in enumerate(layout.entries):
-        start = 0
-        while start < entry.bytes:
-            block, into = divmod(entry.offset + start, BLOCK_BYTES)
-            length = min(entry.bytes - start, BLOCK_BYTES - into)
-            blocks[block].append(Piece(number, start, entry.offset + start, length))
-            start += length
-    return blocks
+    def copy(self, block: int, to: Addresses, source: Addresses, read_next: bool) -> None:
+        """Copies the pieces of a block that lie somewhere on both sides. `read_next`: what is
+        copied is read at once, so it had better stay in the cache."""
+        begin, count = self.first[block], self.first[block + 1] - self.first[block]
+        if self._copy_all is not None:
+            at = [array.ctypes.data + 8 * begin for array in (to, source, self.length)]
+            self._copy_all(*at, count, self._is_long and not read_next)
+            return
+        parts = slice(begin, begin + count)
+        for there, here, length in np.stack(
+            [to[parts], source[parts], self.length[parts]]
+        ).T.tolist():
+            if there and here:
+                copy_bytes(there, here, length)
 
 
 class Workers:
@@ -96,7 +119,7 @@ class Workers:
         self._pool: ThreadPoolExecutor | None = None
         self._pid = os.getpid()
 
-    def each(self, blocks: int, do: Callable[[int], None]) -> None:
+    def each(self, blocks: Sequence[int], do: Callable[[int], None]) -> None:
         """Does it for every block, in no order; raises what `do` first raised, after all threads
         have stopped."""
         runs = itertools.count()
@@ -104,12 +127,12 @@ class Workers:
         def take() -> None:
             while True:
                 first = next(runs) * _RUN_BLOCKS
-                if first >= blocks:
+                if first >= len(blocks):
                     return
-                for block in range(first, min(first + _RUN_BLOCKS, blocks)):
+                for block in blocks[first : first + _RUN_BLOCKS]:
                     do(block)
 
-        helpers = min(self.threads, -(-blocks // _RUN_BLOCKS)) - 1
+        helpers = min(self.threads, -(-len(blocks) // _RUN_BLOCKS)) - 1
         if self._pid != os.getpid():  # a forked child has none of its parent's threads
             self._pool, self._pid = None, os.getpid()
         if helpers > 0 and self._pool is None:
@@ -140,5 +163,5 @@ def wrong_blocks(data: NDArray[np.uint8], digests: Digests, workers: Workers) ->
         if digest(view[start:end]) != digests.item(block):
             wrong.append(block)
 
-    workers.each(len(digests), check)
+    workers.each(range(len(digests)), check)
     return sorted(wrong)

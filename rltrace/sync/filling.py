@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rltrace.sync.blocks import BLOCK_BYTES, Digests, block_count, block_range, digest
-from rltrace.sync.copying import Workers, copier, hashing_copier, pieces_of
+from rltrace.sync.copying import Addresses, Pieces, Workers, copier, hashing_copier
 from rltrace.sync.dtypes import FLOATS, ITEM_BYTES, code_of, torch_name
-from rltrace.sync.layout import Entry, Layout, Shard, memory_of, named_tensors
-from rltrace.sync.tensors import address_of, is_torch, lies_elsewhere, store, torch_view
+from rltrace.sync.layout import (
+    Entry,
+    Layout,
+    Shard,
+    check_tensor,
+    held,
+    memory_of,
+    named_tensors,
+)
+from rltrace.sync.tensors import (
+    address_of,
+    holds,
+    is_torch,
+    lies_elsewhere,
+    plain_addresses,
+    store,
+    torch_view,
+)
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 
 
@@ -22,95 +38,126 @@ class Filler:
     def __init__(self, layout: Layout, hashing: bool = True) -> None:
         self.layout = layout
         self.hashing = hashing
-        self._pieces = pieces_of(layout)
+        self._pieces = Pieces(layout)
         self._copy_bytes = copier(layout.bytes)
         self._copy_hashed = hashing_copier(layout.bytes)
         self._numbers = {entry.name: n for n, entry in enumerate(layout.entries)}
-        self._tied = dict(layout.aliases)
+        self._numbers |= {alias: self._numbers[name] for alias, name in layout.aliases}
+        self._plain_address = plain_addresses(layout)
 
     def fill(
         self, weights: Any, data: NDArray[np.uint8], digests: Digests, workers: Workers
     ) -> None:
-        """Copies every tensor of a model or mapping to its place; of an iterable, one after the
-        other as it yields them, so that no more than one need exist at a time.
+        """Copies every tensor of a model or dict to its place; of an iterable, one after the other
+        as it yields them, so that no more than one need exist at a time.
 
         Errors: `RltraceError` that names a tensor that is missing, unknown, of another shape or
-        type, or (of a model or mapping) no longer tied; whatever the iterable raises. What the slot
-        holds then is nothing.
+        type, or no longer equal to the one that it was tied to; whatever the iterable raises. What
+        the slot holds then is nothing.
         """
-        if hasattr(weights, "state_dict") or isinstance(weights, Mapping):
-            tensors = {name: (tensor, shard) for name, tensor, shard in named_tensors(weights)}
-            self._still_tied(tensors)
-            found = ((name, tensor, shard) for name, (tensor, shard) in tensors.items())
-            self._fill_all(dict(self._checked(found)), data, digests, workers)
-        else:
-            self._fill_stream(named_tensors(weights), data, digests)
+        given = held(weights)
+        if not isinstance(given, dict):
+            self._fill_stream(given, data, digests)
+            return
+        addresses = np.zeros(len(self.layout.entries), np.int64)
+        first: dict[int, Any] = {}
+        tied: list[tuple[str, int, Any]] = []
+        casts: dict[int, tuple[Any, Any]] = {}
+        for name, tensor in given.items():
+            number = self._number(name)
+            if first.setdefault(number, tensor) is not tensor:
+                tied.append((name, number, tensor))
+                continue
+            address = self._plain_address(tensor, number)
+            if not address:
+                check_tensor(name, tensor)
+                address = self._slow_address(name, number, tensor, None, data, casts)
+            addresses[number] = address
+        self._all_there(first)
+        self._fill_blocks(addresses, casts, data, digests, workers)
+        for name, number, tensor in tied:
+            if memory_of(tensor) != memory_of(first[number]):
+                self._still_tied(name, number, tensor, None, data)
 
-    def _fill_all(
+    def _slow_address(
         self,
-        tensors: Mapping[int, Any],
+        name: str,
+        number: int,
+        tensor: Any,
+        shard: Shard | None,
+        data: NDArray[np.uint8],
+        casts: dict[int, tuple[Any, Any]] | None,
+    ) -> int:
+        """Where a tensor is copied from; 0 where it is stored already, or is one of `casts`."""
+        entry = self.layout.entries[number]
+        _check(name, entry, tensor, shard)
+        address = address_of(tensor, entry.dtype)
+        if address or not entry.bytes:
+            return address
+        is_here = is_torch(tensor) and tensor.device.type == "cpu" and tensor.is_contiguous()
+        if casts is not None and is_here and not (tensor.is_neg() or tensor.is_conj()):
+            casts[number] = torch_view(data, entry).view(-1), tensor.detach().view(-1)
+        else:
+            store(tensor, data, entry)
+        return 0
+
+    def _fill_blocks(
+        self,
+        addresses: Addresses,
+        casts: Mapping[int, tuple[Any, Any]],
         data: NDArray[np.uint8],
         digests: Digests,
         workers: Workers,
     ) -> None:
-        self._all_there(tensors)
-        addresses = [0] * len(self._numbers)
-        casts: dict[int, tuple[Any, Any]] = {}
-        for number, tensor in tensors.items():
-            entry = self.layout.entries[number]
-            addresses[number] = address_of(tensor, entry.dtype)
-            if addresses[number] or not entry.bytes:
-                continue
-            if is_torch(tensor) and tensor.device.type == "cpu" and tensor.is_contiguous():
-                casts[number] = torch_view(data, entry).view(-1), tensor.detach().view(-1)
-            else:
-                store(tensor, data, entry)
-        base, view, total = _base(data), data.data, len(data)
-        copy_bytes, copy_hashed, hashing = self._copy_bytes, self._copy_hashed, self.hashing
+        pieces, hashing, view, total = self._pieces, self.hashing, data.data, len(data)
+        here, there = pieces.offset + _base(data), pieces.lie_at(addresses)
+        copy_bytes, copy_hashed = self._copy_bytes, self._copy_hashed
 
         def copy(block: int) -> None:
-            pieces = self._pieces[block]
-            if len(pieces) == 1 and addresses[pieces[0].entry]:
-                number, start, offset, length = pieces[0]
+            begin, end = pieces.first[block], pieces.first[block + 1]
+            if end - begin == 1 and there.item(begin):
+                way = here.item(begin), there.item(begin), pieces.length.item(begin)
                 if hashing:
-                    digests[block] = copy_hashed(base + offset, addresses[number] + start, length)
+                    digests[block] = copy_hashed(*way)
                 else:
-                    copy_bytes(base + offset, addresses[number] + start, length)
+                    copy_bytes(*way)
                 return
-            for number, start, offset, length in pieces:
-                address = addresses[number]
-                if address:
-                    copy_bytes(base + offset, address + start, length)
-                elif number in casts:
+            pieces.copy(block, here, there, read_next=hashing)
+            for piece in range(begin, end) if casts else ():
+                number = pieces.entry.item(piece)
+                if number in casts:
                     to, source = casts[number]
                     size = ITEM_BYTES[self.layout.entries[number].dtype]
-                    part = slice(start // size, (start + length) // size)
+                    start = pieces.start.item(piece) // size
+                    part = slice(start, start + pieces.length.item(piece) // size)
                     to[part].copy_(source[part])
             if hashing:
-                start, end = block_range(block, total)
-                digests[block] = digest(view[start:end])
+                start, stop = block_range(block, total)
+                digests[block] = digest(view[start:stop])
 
-        workers.each(len(self._pieces), copy)
+        workers.each(range(len(pieces.first) - 1), copy)
 
-    def _fill_stream(
-        self,
-        tensors: Iterable[tuple[str, Any, Shard | None]],
-        data: NDArray[np.uint8],
-        digests: Digests,
-    ) -> None:
+    def _fill_stream(self, given: Any, data: NDArray[np.uint8], digests: Digests) -> None:
         """A block is hashed when its last byte is in."""
         total, view, base = len(data), data.data, _base(data)
-        ranges = [block_range(block, total) for block in range(len(self._pieces))]
+        ranges = [block_range(block, total) for block in range(len(self._pieces.first) - 1)]
         missing = [end - start for start, end in ranges]
-        seen: dict[int, None] = {}
-        for number, tensor in self._checked(tensors):
-            seen[number] = None
+        names: set[str] = set()
+        seen: set[int] = set()
+        for name, tensor, shard in named_tensors(given):
+            number = self._number(name)
             entry = self.layout.entries[number]
-            address = address_of(tensor, entry.dtype)
+            if name in names:
+                raise _refused(f"two tensors are called {name}")
+            names.add(name)
+            if number in seen:
+                self._still_tied(name, number, tensor, shard, data)
+                continue
+            seen.add(number)
+            address = 0 if shard else self._plain_address(tensor, number)
+            address = address or self._slow_address(name, number, tensor, shard, data, None)
             if address:
                 self._copy_bytes(base + entry.offset, address, entry.bytes)
-            else:
-                store(tensor, data, entry)
             first = entry.offset // BLOCK_BYTES
             for block in range(first, block_count(entry.offset + entry.bytes)):
                 start, end = ranges[block]
@@ -120,54 +167,44 @@ class Filler:
                     digests[block] = digest(view[start:end])
         self._all_there(seen)
 
-    def _checked(
-        self, tensors: Iterable[tuple[str, Any, Shard | None]]
-    ) -> Iterator[tuple[int, Any]]:
-        """Those to copy, by entry number: a tied name's tensor is, under the name that it is tied
-        to."""
-        seen: set[int] = set()
-        for name, tensor, shard in tensors:
-            if name in self._tied:
-                continue
-            number = self._numbers.get(name)
-            if number is None:
-                raise _refused(f"{name} is not in the layout that was opened")
-            if number in seen:
-                raise _refused(f"two tensors are called {name}")
-            seen.add(number)
-            _check(self.layout.entries[number], tensor, shard)
-            yield number, tensor
+    def _number(self, name: Any) -> int:
+        number = self._numbers.get(name)
+        if number is None:
+            raise _refused(f"{name} is not in the layout that was opened")
+        return number
 
-    def _still_tied(self, tensors: Mapping[str, tuple[Any, Shard | None]]) -> None:
-        for alias, name in self._tied.items():
-            if alias in tensors and name in tensors:
-                one, other = tensors[alias][0], tensors[name][0]
-                if one is not other and memory_of(one) != memory_of(other):
-                    raise _refused(f"{alias} is no longer tied to {name}")
+    def _still_tied(
+        self, name: str, number: int, tensor: Any, shard: Shard | None, data: NDArray[np.uint8]
+    ) -> None:
+        """Errors: `RltraceError` where a tensor is not, bit for bit, what was stored for the one
+        that it was tied to."""
+        entry = self.layout.entries[number]
+        _check(name, entry, tensor, shard)
+        if not holds(tensor, data, entry):
+            tied = {name, *(n for n, other in self._numbers.items() if other == number)}
+            raise _refused(f"{' and '.join(sorted(tied))} are no longer tied")
 
-    def _all_there(self, seen: Mapping[int, Any]) -> None:
+    def _all_there(self, seen: Container[int]) -> None:
         lacking = [e.name for n, e in enumerate(self.layout.entries) if n not in seen]
         if lacking:
             more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
             raise _refused(f"{lacking[0]}{more} of the layout is not among the weights")
 
 
-def _check(entry: Entry, tensor: Any, shard: Shard | None) -> None:
+def _check(name: str, entry: Entry, tensor: Any, shard: Shard | None) -> None:
     """Errors: `RltraceError` where a tensor cannot be stored as this entry."""
     shape, opened = list(tensor.shape), "in the layout that was opened"
     if tuple(shape) != entry.shape:
-        raise _refused(f"{entry.name} has shape {shape}, but {list(entry.shape)} {opened}")
+        raise _refused(f"{name} has shape {shape}, but {list(entry.shape)} {opened}")
     if shard != entry.shard:
-        raise _refused(f"{entry.name} is another part of its whole than {opened}")
+        raise _refused(f"{name} is another part of its whole than {opened}")
     if address_of(tensor, entry.dtype):
         return
     if why := lies_elsewhere(tensor):
-        raise _refused(f"{entry.name} {why}")
+        raise _refused(f"{name} {why}")
     code = code_of(tensor.dtype)
     if code != entry.dtype and not {code, entry.dtype} <= FLOATS:
-        raise _refused(
-            f"{entry.name} is {torch_name(code)}, but {torch_name(entry.dtype)} {opened}"
-        )
+        raise _refused(f"{name} is {torch_name(code)}, but {torch_name(entry.dtype)} {opened}")
 
 
 def _refused(why: str) -> RltraceError:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import monotonic_ns
 from typing import Any
@@ -11,15 +12,15 @@ from typing import Any
 import numpy as np
 
 from rltrace.hooks.span_api import span
-from rltrace.sync.arena import Arena
+from rltrace.sync.arena import SILENCE_S, Arena
 from rltrace.sync.blocks import Digests, block_count, root_of
 from rltrace.sync.fetching import Progress
 from rltrace.sync.landing import Landing, Wishes
 from rltrace.sync.layout import Layout
 from rltrace.sync.recording import moved
 from rltrace.sync.serving import Node
-from rltrace.sync.shelf import GoneError, Shelf
-from rltrace.sync.version import Manifest
+from rltrace.sync.shelf import GoneError, Held, Shelf
+from rltrace.sync.version import Behind, Manifest, Version
 from rltrace.sync.wire import HEARTBEAT_S, Address, Connection, LinkError, RefusedError
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 
@@ -60,7 +61,7 @@ class Follower(threading.Thread):
         on_received: Callable[[Received], None],
     ) -> None:
         super().__init__(name="rltrace.sync follower", daemon=True)
-        self.error: RltraceError | None = None
+        self.ended_by: RltraceError | None = None
         """What ended it."""
         self.line: list[Node] = [Node("", str(parent))]
         """The parent, and those above it, nearest first."""
@@ -71,6 +72,8 @@ class Follower(threading.Thread):
         self.is_parent_empty = False
         """Whether the parent that answered last had no version."""
         self._failed: dict[str, str] = {}  # of this round, as `troubles`
+        self._seen_s = time.monotonic()  # when what is here was the learner's latest
+        self._lacks = ""  # what the parent lacks to bring more
         self._first = parent
         self._landing = Landing(where, shelf, token, wishes)
         self._token = token
@@ -84,6 +87,14 @@ class Follower(threading.Thread):
     def arena(self) -> Arena | None:
         """The slots of this host, once there is a layout."""
         return self._landing.arena
+
+    def behind(self) -> Behind:
+        """How far what is here is behind the learner."""
+        seconds = time.monotonic() - self._seen_s
+        why = why_not(self.troubles) or self._lacks
+        if why or seconds > SILENCE_S:
+            return Behind(seconds, why or f"{self.line[0].address} has fallen silent")
+        return Behind()
 
     def run(self) -> None:
         """Until `stop`, or an error that somebody has to look at."""
@@ -123,9 +134,9 @@ class Follower(threading.Thread):
                         above = [node.address for node in self.line[1:]]
                         candidates = [*above, str(self._first), *candidates]
         except RltraceError as error:
-            self.error = error
+            self.ended_by = error
         except Exception as error:  # it must not go unnoticed that nothing is followed any more
-            self.error = RltraceError(f"following {self.line[0].address} failed: {error!r}")
+            self.ended_by = RltraceError(f"following {self.line[0].address} failed: {error!r}")
         finally:
             self._landing.abandon()
 
@@ -162,12 +173,32 @@ class Follower(threading.Thread):
                 self.troubles, self._failed = {}, {}
                 self.is_parent_empty = done is None and "manifest" not in answer
                 if "manifest" in answer:
+                    self._lacks = "a version is on its way"
                     try:
                         self._bring(parent, answer, table)
                     except GoneError:
                         self._landing.abandon()
+                else:
+                    self._see(parent, answer, done)
         finally:
             connection.abort()
+
+    def _see(self, parent: Address, answer: dict[str, Any], done: Held | None) -> None:
+        """The parent has nothing newer."""
+        try:
+            behind = Behind(float(answer["behind_s"]), str(answer["why"]))
+            newest = answer["newest"] and Version.parse(str(answer["newest"]))
+        except (KeyError, TypeError, ValueError, RltraceError) as error:
+            raise LinkError("it said what makes no sense") from error
+        here = done.manifest.version if done is not None else None
+        if newest and here and newest.epoch < here.epoch:
+            self._lacks = f"{parent} has {newest}, of a learner that began before that of {here}"
+            self._lacks += " (was a clock set back?)"
+            return
+        self._lacks = f"{parent}: {behind.why}" if behind.why else ""
+        self._seen_s = time.monotonic() - behind.seconds
+        if self.arena is not None:
+            self.arena.control.see(self._seen_s, is_relay=True)
 
     def _heed(self, parent: Address, answer: dict[str, Any]) -> None:
         served = answer.get("serves")
@@ -208,6 +239,13 @@ class Follower(threading.Thread):
         )
         seconds = (monotonic_ns() - arriving.started_ns) / 1e9
         self._on_received(Received(manifest, str(parent), seconds, progress))
+
+
+def why_not(troubles: Mapping[str, str], known: str = "") -> str:
+    """Each address and what is wrong there; the one that is known goes without saying."""
+    return "; ".join(
+        why if address == known else f"{address}: {why}" for address, why in troubles.items()
+    )
 
 
 def _address(said: object) -> str:

@@ -36,7 +36,7 @@ class Kind(IntEnum):
     GONE = 4  # the version is no longer held here
 
 
-_HEADER = struct.Struct("<4sBBH16sQIQIQIQIIQ")
+_HEADER = struct.Struct("<4sBBH16sQQQQQIQIIQ")
 _CHECK = struct.Struct("<Q")
 _ENTRY = struct.Struct("<BIQ")
 _MAGIC = b"RLTb"

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rltrace.hooks.span_api import span
-from rltrace.sync.arena import Arena, LayoutChangedError, Lease, SlotWrite
+from rltrace.sync.arena import Arena, Lease, ReplacedError, SlotWrite
 from rltrace.sync.blocks import BLOCK_BYTES, Digests, block_range, digest
 from rltrace.sync.following import checked
 from rltrace.sync.layout import Entry, Layout
@@ -152,7 +152,7 @@ class Group:
         try:
             self._arena = self._arena or Arena.attach(self.where)
             lease = self._arena.lease()
-        except LayoutChangedError:
+        except ReplacedError:
             assert self._arena is not None
             self._arena.close()
             self._arena = Arena.attach(self.where, self.timeout_s)
@@ -180,8 +180,7 @@ class Group:
         except RltraceError as error:
             slot, answer = None, str(error)
         latest = self._arena.latest() if self._arena is not None else None
-        has = latest is not None and latest.run == manifest.version.run
-        has = has and latest is not None and latest >= manifest.version
+        has = latest is not None and latest >= manifest.version
         if slot is None:
             self._talk.say(f"/{self.rank}", {"error": answer})
         else:

@@ -15,8 +15,10 @@ from contextlib import suppress
 
 from rltrace.sync.locks import Lock
 from rltrace.sync.place import JOINED, make_folder, shared_memory
+from rltrace.trace.errors import CANNOT_TELL, RltraceError
 
 _USERS = ".users"
+_PATIENCE_S = 5.0
 
 
 class JoinedFiles:
@@ -34,7 +36,10 @@ class JoinedFiles:
         """Uses the relay: until the lock is released the relay stays, and so do the files."""
         while True:
             self.users.touch(mode=0o600)
-            lock = Lock.take(self.users, shared=True, wait=True)
+            lock = Lock.take(self.users, shared=True, wait_s=_PATIENCE_S)
+            if lock is None and self.users.exists():
+                said = f"a process that does not go on holds {self.users}"
+                raise RltraceError(f"{said}: end it (`rltrace sync ls` names it)", CANNOT_TELL)
             if lock is None:
                 continue  # removed in between
             if lock.is_of(self.users):
@@ -70,10 +75,7 @@ class JoinedFiles:
 
     def is_used(self) -> bool:
         """Whether some subscriber is there."""
-        lock = Lock.take(self.users)
-        if lock is not None:
-            lock.release()
-        return lock is None
+        return Lock.is_held(self.users)
 
     def remove(self, mine: Lock | None = None) -> None:
         """Removes the files unless somebody is there. `mine` is the relay's lock, for who has it.

@@ -85,6 +85,10 @@ class Joined:
                     why = self._files.told()
                     raise RltraceError(f"{said}: {why}" if why else said, CANNOT_TELL) from error
 
+    def trouble(self) -> str:
+        """What keeps weights from coming, as the relay of this host told last; "" for nothing."""
+        return self._files.told()
+
     def close(self) -> None:
         """Leaves; the last one out ends the relay."""
         self._ended.set()
@@ -161,14 +165,15 @@ def main(parent: str, changes: bool) -> int:
         with Relay.follow(parent, place, changes=changes) as relay:
             used_at = time.monotonic()
             told = None
-            while relay.error is None and time.monotonic() < used_at + _GRACE_S:
-                if (trouble := why_nothing(relay.status, address)) != told:
+            while relay.ended_by is None and time.monotonic() < used_at + _GRACE_S:
+                status = relay.status
+                if (trouble := why_nothing(status, address) or status.behind.why) != told:
                     files.tell(told := trouble)
                 time.sleep(_LOOK_S)
                 if files.is_used():
                     used_at = time.monotonic()
-            if relay.error is not None:
-                raise relay.error
+            if relay.ended_by is not None:
+                raise relay.ended_by
         return OK
     except RltraceError as error:
         print(f"rltrace: {error}", file=sys.stderr)

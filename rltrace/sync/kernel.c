@@ -229,6 +229,17 @@ void rltrace_copy(uint8_t *to, const uint8_t *from, int64_t count) {
     memcpy(to, from, count);
 }
 
+/* Many pieces in one call; one without an address is left out. `past` the caches: long ones only. */
+void rltrace_copy_pieces(const int64_t *to, const int64_t *from, const int64_t *bytes, int64_t count,
+                         int past) {
+    for (int64_t i = 0; i < count; i++) {
+        uint8_t *there = (uint8_t *)(intptr_t)to[i], *here = (uint8_t *)(intptr_t)from[i];
+        if (!there || !here) continue;
+        if (past && bytes[i] >= 64 * LINE) rltrace_copy(there, here, bytes[i]);
+        else memcpy(there, here, bytes[i]);
+    }
+}
+
 /* xxh3-64 with seed 0, of data that is copied past the caches on the way: what is hashed has just
  * been loaded to be stored, so it hardly costs anything. Constants and steps are those of xxHash's
  * specification (doc/xxhash_spec.md in its repository, XXH3 for long inputs). */

@@ -50,6 +50,8 @@ def compiled() -> ctypes.CDLL | None:
     ]
     library.rltrace_copy.argtypes = [_POINTER, _POINTER, _COUNT]
     library.rltrace_copy.restype = None
+    library.rltrace_copy_pieces.argtypes = [*[_POINTER] * 3, _COUNT, ctypes.c_int]
+    library.rltrace_copy_pieces.restype = None
     library.rltrace_copy_hashed.argtypes = [_POINTER, _POINTER, _COUNT]
     library.rltrace_copy_hashed.restype = ctypes.c_uint64
     for name in ("rltrace_find", "rltrace_apply_gaps", "rltrace_apply_bits"):

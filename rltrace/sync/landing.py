@@ -81,7 +81,7 @@ class Landing:
         """Takes a slot for what arrives; None where readers hold them all: it is tried again."""
         started_ns = monotonic_ns()
         if self.layout is None or self.layout.id != layout.id or self.arena is None:
-            self._take_slots(layout, manifest)
+            self._take_slots(layout)
             newest = self.newest()
             if newest is not None and newest.manifest.version >= manifest.version:
                 return None  # it was there, from before this process
@@ -129,7 +129,7 @@ class Landing:
         if arriving.base is not None:
             arriving.base.unuse()
 
-    def _take_slots(self, layout: Layout, manifest: Manifest) -> None:
+    def _take_slots(self, layout: Layout) -> None:
         """Slots of this layout. What a relay before this one has left in them is used again."""
         for held in self._shelf.whole():
             self._shelf.remove(held)
@@ -141,8 +141,7 @@ class Landing:
         if lease is None:
             return
         known = lease.manifest
-        is_of_run = known.version.run == manifest.version.run
-        if not is_of_run or not np.array_equal(digests_of(lease.data), lease.digests):
+        if not np.array_equal(digests_of(lease.data), lease.digests):
             lease.release()
             return
         memory = _Memory(lease)

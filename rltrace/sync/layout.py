@@ -7,7 +7,9 @@ widest elements first, each aligned to its element.
 
 from __future__ import annotations
 
+import builtins
 import json
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -25,6 +27,8 @@ from rltrace.trace.texts import parsed
 ALIGNMENT_BYTES = 256
 
 _FORMAT = 1
+_PAGE_BYTES = 4096
+_PLAIN = (dict.items, OrderedDict.items)  # other mappings may make a tensor when it is asked for
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,21 @@ class Layout:
         named = {entry.name: entry for entry in self.entries}
         return named | {alias: named[name] for alias, name in self.aliases}
 
+    @cached_property
+    def header(self) -> builtins.bytes:
+        """What a safetensors file of these tensors begins with: length and JSON, filled up with
+        blanks to a page, so that the data begins on one. Tied names are told as the safetensors
+        library itself tells them: in the metadata, name -> stored name."""
+        said: dict[str, Any] = {
+            "__metadata__": {"format": "pt", "rltrace.layout": self.id, **dict(self.aliases)}
+        }
+        for e in self.entries:
+            ends = [e.offset, e.offset + e.bytes]
+            said[e.name] = {"dtype": e.dtype, "shape": list(e.shape), "data_offsets": ends}
+        text = json.dumps(said, separators=(",", ":")).encode()
+        text += b" " * (-(8 + len(text)) % _PAGE_BYTES)
+        return len(text).to_bytes(8, "little") + text
+
     def to_json(self) -> str:
         """The canonical text: the same layout always gives the same bytes."""
         rows = []
@@ -110,12 +129,13 @@ class Layout:
 
 
 def layout_of(weights: Any, dtype: Any = None, keep: str | Iterable[str] = ()) -> Layout:
-    """The layout of a model (its `state_dict()`), of a mapping name -> tensor, or of an iterable of
+    """The layout of a model (its `state_dict()`), of a dict name -> tensor, or of an iterable of
     (name, tensor) or (name, tensor, `Shard`). Tensors are torch's or NumPy's; only their type,
     shape and address are looked at, so tensors on the `meta` device will do.
 
-    Tensors that share their memory whole are stored once: the first name holds them, the others
-    are aliases. So all that an iterable yields is held until this returns. `dtype` is what floating
+    Tensors of a model or dict that share their memory whole are tied: they are stored once, under
+    the first name, and the others are aliases. What an iterable yields is not taken for tied: the
+    next tensor may be gathered into the memory of the one before. `dtype` is what floating
     point tensors are cast to as they are published (say "bfloat16"), except those of which a name
     matches `keep`, a pattern or several ("*.router.weight").
 
@@ -129,13 +149,17 @@ def layout_of(weights: Any, dtype: Any = None, keep: str | Iterable[str] = ()) -
     homes: dict[object, str] = {}
     matched: set[str] = set()
     kept: set[str] = set()
-    held = []  # or the next tensor might lie where this one was, and would be taken for it
+    weights = held(weights)
     for name, tensor, shard in named_tensors(weights):
-        held.append(tensor)
         _check_name(name)
         if name in found or name in aliases:
-            raise RltraceError(f"two tensors are called {name}", WRONG_USAGE)
-        home = homes.setdefault((memory_of(tensor), shard), name)
+            said = f"two tensors are called {name}: publish parts of one tensor under names of"
+            raise RltraceError(
+                f"{said} their own, or each rank's in a policy of its own", WRONG_USAGE
+            )
+        home = name
+        if isinstance(weights, dict):
+            home = homes.setdefault(memory_of(tensor), name)
         matching = {pattern for pattern in patterns if fnmatchcase(name, pattern)}
         matched |= matching
         if matching:
@@ -161,36 +185,44 @@ def named_tensors(weights: Any) -> Iterator[tuple[str, Any, Shard | None]]:
     Errors: `RltraceError` for what is none of that: other objects, sparse tensors, a shard that
     does not lie in its whole.
     """
-    for item in _items_of(weights):
+    weights = held(weights)
+    for item in weights.items() if isinstance(weights, dict) else weights:
         if not isinstance(item, tuple | list) or len(item) not in (2, 3):
             said = f"each of the weights is (name, tensor) or (name, tensor, Shard), {_not(item)}"
             raise RltraceError(said, WRONG_USAGE)
         name, tensor, *spec = item
-        if not isinstance(name, str):
-            raise RltraceError(f"the name of a tensor is a str, {_not(name)}", WRONG_USAGE)
-        if not hasattr(tensor, "data_ptr") and not hasattr(tensor, "__array_interface__"):
-            said = f"{name} is to be a tensor of torch's or NumPy's, {_not(tensor)}: leave it out"
-            raise RltraceError(said, WRONG_USAGE)
-        if hasattr(tensor, "data_ptr") and (
-            str(tensor.layout) != "torch.strided" or tensor.is_nested
-        ):
-            said = f"{name} is a sparse or nested tensor, which cannot travel: make it a dense one"
-            raise RltraceError(said, WRONG_USAGE)
+        check_tensor(name, tensor)
         yield name, tensor, _part(name, spec[0] if spec else None, tuple(tensor.shape))
 
 
-def _items_of(weights: Any) -> Iterable[Any]:
+def check_tensor(name: Any, tensor: Any) -> None:
+    """Errors: `RltraceError` for a name that is no str, or what is no dense tensor."""
+    if not isinstance(name, str):
+        raise RltraceError(f"the name of a tensor is a str, {_not(name)}", WRONG_USAGE)
+    if not hasattr(tensor, "data_ptr") and not hasattr(tensor, "__array_interface__"):
+        said = f"{name} is to be a tensor of torch's or NumPy's, {_not(tensor)}: leave it out"
+        raise RltraceError(said, WRONG_USAGE)
+    if hasattr(tensor, "data_ptr") and (str(tensor.layout) != "torch.strided" or tensor.is_nested):
+        said = f"{name} is a sparse or nested tensor, which cannot travel: make it a dense one"
+        raise RltraceError(said, WRONG_USAGE)
+
+
+def held(weights: Any) -> Any:
+    """A dict where all tensors are there at the same time (a model, a dict); else an iterable,
+    which may gather one after the other into the same memory.
+
+    Errors: `RltraceError` for what are no weights.
+    """
+    if hasattr(weights, "state_dict") and not isinstance(weights, type):
+        # `keep_vars`: the parameters themselves: tied ones are seen to be the same object.
+        weights = weights.state_dict(keep_vars=True)
+    if isinstance(weights, Mapping):
+        return weights if type(weights).items in _PLAIN else weights.items()
     is_tensor = hasattr(weights, "data_ptr") or hasattr(weights, "__array_interface__")
-    if not is_tensor and not isinstance(weights, str | bytes | type):
-        if hasattr(weights, "state_dict"):
-            # `keep_vars`: the parameters themselves: tied ones are seen to be the same object.
-            weights = weights.state_dict(keep_vars=True)
-        if isinstance(weights, Mapping):
-            return weights.items()
-        if isinstance(weights, Iterable):
-            return weights
-    said = f"weights are a model, a mapping name -> tensor or pairs (name, tensor), {_not(weights)}"
-    raise RltraceError(said, WRONG_USAGE)
+    if is_tensor or isinstance(weights, str | bytes) or not isinstance(weights, Iterable):
+        said = "weights are a model, a mapping name -> tensor or pairs (name, tensor)"
+        raise RltraceError(f"{said}, {_not(weights)}", WRONG_USAGE)
+    return weights
 
 
 def _not(given: object) -> str:
@@ -258,7 +290,7 @@ def _placed(found: Mapping[str, tuple[str, tuple[int, ...], Shard | None]]) -> t
 
 
 def memory_of(tensor: Any) -> object:
-    """The same for two tensors that are one: same address, type, shape and strides."""
+    """The same for two tensors that are one: same place, type, shape and strides."""
     shape, dtype = tuple(tensor.shape), str(tensor.dtype)
     if hasattr(tensor, "data_ptr"):
         if tensor.device.type == "meta":
@@ -268,4 +300,4 @@ def memory_of(tensor: Any) -> object:
         address, strides = tensor.__array_interface__["data"][0], tensor.strides
     if not address or prod(shape) == 0:
         return id(tensor)
-    return address, dtype, shape, strides
+    return address, dtype, shape, strides, str(getattr(tensor, "device", "cpu"))

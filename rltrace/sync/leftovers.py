@@ -8,41 +8,44 @@ processes have left goes when the next policy is opened beside it.
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 from rltrace.sync.control import CONTROL
 from rltrace.sync.locks import Lock
 from rltrace.sync.slots import SLOT_FILES
+from rltrace.trace.errors import CANNOT_TELL, RltraceError
+from rltrace.trace.outside import from_outside
 
 PRESENT = "rltrace-present"
 WRITER = "rltrace-writer"
-VERIFIER = "rltrace-verifier"
 
-_OURS = (
-    CONTROL,
-    f"{CONTROL}.new",
-    WRITER,
-    VERIFIER,
-    PRESENT,
-)  # the last one last: until then none can enter
+_OURS = (CONTROL, f"{CONTROL}.new", WRITER, PRESENT)  # the last last: until then none can enter
+_PATIENCE_S = 5.0
 
 
 def enter(folder: Path) -> Lock:
     """Holds the folder: it is not removed until the lock is released. The folder must be there, or
-    have been until now. Errors: `OSError`."""
+    have been until now. Errors: `OSError`; `RltraceError` where a process that is stopped has its
+    removal half done."""
+    deadline = time.monotonic() + _PATIENCE_S
     while True:
         folder.mkdir(mode=0o700, exist_ok=True)
-        for name in (PRESENT, WRITER, VERIFIER):
+        for name in (PRESENT, WRITER):
             try:
                 os.close(os.open(folder / name, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
-            except FileNotFoundError:
+            except FileNotFoundError as error:
+                if from_outside(error):
+                    raise
                 break  # removed in between
-        lock = Lock.take(folder / PRESENT, shared=True, wait=True)
-        if lock is None:
-            continue
-        if lock.is_of(folder / PRESENT):
+        lock = Lock.take(folder / PRESENT, True, deadline - time.monotonic())
+        if lock is not None and lock.is_of(folder / PRESENT):
             return lock
-        lock.release()
+        if lock is not None:
+            lock.release()
+        elif time.monotonic() >= deadline:
+            said = f"a process that does not go on holds {folder / PRESENT}"
+            raise RltraceError(f"{said}: end it (`rltrace sync ls` names it)", CANNOT_TELL)
 
 
 def leave(folder: Path) -> bool:
@@ -57,12 +60,15 @@ def leave(folder: Path) -> bool:
             (folder / name).unlink(missing_ok=True)
     try:
         folder.rmdir()
-    except OSError:
+    except OSError as error:
+        if from_outside(error):
+            raise
         return False  # it holds something of the user's
     return True
 
 
-def reclaim(root: Path) -> list[Path]:
-    """Removes what dead processes have left among the policies of a folder; returns what it was."""
+def reclaim(root: Path, but: Path | None = None) -> list[Path]:
+    """Removes what dead processes have left among the policies of a folder, `but` one; returns what
+    it was."""
     found = sorted(path.parent for path in root.glob(f"*/{PRESENT}"))
-    return [folder for folder in found if leave(folder)]
+    return [folder for folder in found if folder != but and leave(folder)]

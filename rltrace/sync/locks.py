@@ -1,45 +1,78 @@
-"""Locks on files that the kernel frees when their holder dies, however it dies."""
+"""Locks on files that the kernel frees when their holder dies, however it dies.
+
+They are open file description locks: two holders in one process exclude each other like two
+processes do, and whether one is held can be asked without taking it.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import os
+import struct
+import time
 from pathlib import Path
 from weakref import WeakSet
 
+from rltrace.trace.outside import from_outside
+
+_POLL_S = 0.0005
+_FLOCK = struct.Struct("hhqqi4x")  # struct flock: type, whence, start, length (0: all), pid
+
 
 class Lock:
-    """A lock on a file, held until `release()`. Each has a descriptor of its own, so two holders in
-    one process exclude each other like two processes do. A forked child holds none of them."""
+    """A lock on a file, held until `release()`. A forked child holds none of its parent's."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
         _held.add(self)
 
     @staticmethod
-    def take(path: Path, shared: bool = False, wait: bool = False) -> Lock | None:
-        """None where it is held by others (unless `wait`) or there is no such file."""
+    def take(path: Path, shared: bool = False, wait_s: float = 0.0) -> Lock | None:
+        """None where others hold it for longer than `wait_s` (who holds it may be stopped), or
+        there is no such file."""
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
+            fd = os.open(path, (os.O_RDONLY if shared else os.O_RDWR) | os.O_CLOEXEC)
+        except FileNotFoundError as error:
+            if from_outside(error):
+                raise
             return None
+        wanted = _FLOCK.pack(fcntl.F_RDLCK if shared else fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
         try:
-            kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
-            fcntl.flock(fd, kind if wait else kind | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(fd)
-            return None
+            deadline = time.monotonic() + wait_s
+            while not _set(fd, wanted):
+                if time.monotonic() >= deadline:
+                    os.close(fd)
+                    return None
+                time.sleep(_POLL_S)
         except BaseException:
             os.close(fd)
             raise
         return Lock(fd)
+
+    @staticmethod
+    def is_held(path: Path) -> bool:
+        """Whether somebody has a lock on the file, shared or not."""
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError as error:
+            if from_outside(error):
+                raise
+            return False
+        try:
+            asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            found = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_OFD_GETLK, asked))
+        finally:
+            os.close(fd)
+        return bool(found[0] != fcntl.F_UNLCK)
 
     def is_of(self, path: Path) -> bool:
         """Whether it is of the file that has that name now: who has waited for a lock may have got
         that of a file which its last holder removed."""
         try:
             return os.path.samestat(os.fstat(self.fd), os.stat(path))
-        except FileNotFoundError:
+        except FileNotFoundError as error:
+            if from_outside(error):
+                raise
             return False
 
     def release(self) -> None:
@@ -57,6 +90,16 @@ class Lock:
 
 
 _held: WeakSet[Lock] = WeakSet()
+
+
+def _set(fd: int, wanted: bytes) -> bool:
+    try:
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, wanted)
+    except (BlockingIOError, PermissionError) as error:  # POSIX allows either
+        if from_outside(error):
+            raise
+        return False
+    return True
 
 
 def _forget() -> None:

@@ -36,7 +36,7 @@ class Publisher:
         self._behind = Workers(max(1, self._inline.threads - 1))
         self._filler = Filler(arena.layout, hashing)
         self._thread: ThreadPoolExecutor | None = None
-        self._ticket: Ticket | None = None
+        self._behind_learner: Future[_Done] | None = None
 
     @staticmethod
     def open(
@@ -80,30 +80,45 @@ class Publisher:
         self.gate()
         return self._publish(weights, step, inline=True).version
 
-    def publish_async(self, weights: Any, step: int = -1) -> Ticket:
+    def publish_async(self, weights: Any, step: int = -1) -> None:
         """As `publish`, in a thread, behind what the learner does next. The weights must not change
-        before the ticket's `gate()` has returned: call it right before the next optimizer step, or
-        let `gate_before(optimizer)` do that. One that is still under way is waited for first."""
+        before `gate()` has returned: call it right before the next optimizer step, or let
+        `gate_before(optimizer)` do that. One that is still under way is waited for first."""
         step = learner_step(step)
         self.gate()
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="rltrace.sync")
-        future = self._thread.submit(self._publish, weights, step, inline=False)
-        self._ticket = Ticket(future)
-        return self._ticket
+        self._behind_learner = self._thread.submit(self._publish, weights, step, inline=False)
 
-    def gate(self) -> None:
-        """Waits until nothing is being published: from here on the weights may change.
+    def gate(self) -> Version | None:
+        """Waits until nothing is being published: from here on the weights may change. Returns what
+        `publish` would have, where `publish_async` was called since the last gate.
 
-        Errors: what the publication raised.
+        Errors: those of `publish`.
         """
-        ticket, self._ticket = self._ticket, None
-        if ticket is not None and not ticket.passed:
-            ticket.gate()
+        future, began_ns = self._behind_learner, monotonic_ns()
+        if future is None:
+            return None
+        try:
+            if future.done():
+                done = future.result()
+            else:
+                with span("wait", "weights being published"):
+                    done = future.result()
+        finally:
+            if future.done():  # else something of the job's has ended the wait
+                self._behind_learner = None
+        if done.row is not None:
+            done.row.set(stall_ns=monotonic_ns() - began_ns)
+        return done.version
 
     def gate_before(self, optimizer: Any) -> None:
         """Has a torch optimizer pass the gate before each of its steps."""
-        optimizer.register_step_pre_hook(lambda *_: self.gate())
+
+        def pass_it(*_: object) -> None:  # what a hook returns would be taken for arguments
+            self.gate()
+
+        optimizer.register_step_pre_hook(pass_it)
 
     def close(self) -> None:
         """Waits for what is being published, then lets go of the policy. Subscribers keep the
@@ -149,36 +164,6 @@ class Publisher:
         blocks = len(slot.digests)
         row = moved("source", started_ns, number, size, size, blocks, root, stall_ns)
         return _Done(version, row)
-
-
-class Ticket:
-    """A publication that goes on behind the learner."""
-
-    def __init__(self, future: Future[_Done]) -> None:
-        self.passed = False
-        """Whether the gate has been passed, or has raised."""
-        self._future = future
-
-    def done(self) -> bool:
-        """Whether `gate()` would return at once."""
-        return self._future.done()
-
-    def gate(self) -> Version | None:
-        """Waits until the weights may change; returns what `publish` would have.
-
-        Errors: those of `publish`.
-        """
-        began_ns = monotonic_ns()
-        self.passed = True
-        if self._future.done():
-            done = self._future.result()
-        else:
-            with span("wait", "weights being published"):
-                done = self._future.result()
-        if done.row is not None:
-            done.row.set(stall_ns=monotonic_ns() - began_ns)
-            done.row = None
-        return done.version
 
 
 @dataclass

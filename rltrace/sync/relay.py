@@ -18,7 +18,7 @@ from rltrace.sync.place import folder_of
 from rltrace.sync.serving import Server
 from rltrace.sync.shelf import Shelf
 from rltrace.sync.sourcing import Source
-from rltrace.sync.version import Manifest, Version
+from rltrace.sync.version import Behind, Manifest, Version
 from rltrace.sync.wire import Address, token_of
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
 
@@ -29,7 +29,8 @@ _POLL_S = 0.002
 class Status:
     """What a relay does now. `parent` is "" for the one that serves the publisher's own slots;
     `lost` counts the parents that it lost, `sent_bytes` what it sent to its children. `troubles` is
-    why each node that it could follow cannot be followed now, by address; empty while one is."""
+    why each node that it could follow cannot be followed now, by address; empty while one is.
+    `behind`: how far what it has is behind the learner."""
 
     manifest: Manifest | None
     parent: str
@@ -38,6 +39,7 @@ class Status:
     sent_bytes: int
     troubles: Mapping[str, str]
     is_parent_empty: bool
+    behind: Behind
 
 
 class Relay:
@@ -68,10 +70,12 @@ class Relay:
         `wait`, and is `error`.
         """
         shelf = Shelf()
+        source = Source(where, shelf, lambda: server.wants_changes)
         server = Server(
-            shelf, folder_of(where).name, host, port, token_of(host, token), fanout, gbps
+            *(shelf, folder_of(where).name, host, port, token_of(host, token), fanout, gbps),
+            behind=source.behind,
         )
-        return Relay(shelf, server, Source(where, shelf, lambda: server.wants_changes))
+        return Relay(shelf, server, source)
 
     @staticmethod
     def follow(
@@ -103,6 +107,7 @@ class Relay:
         server = Server(
             *(shelf, address.policy, host, port, token_of(host, token), fanout, gbps),
             line=lambda: nearest[0].line if nearest else (),
+            behind=lambda: nearest[0].behind() if nearest else Behind(),
         )
         work = Follower(
             *(address, where, shelf, secret, server.me),
@@ -136,30 +141,46 @@ class Relay:
             sent_bytes=self._server.sent_bytes,
             troubles=follower.troubles if follower else {},
             is_parent_empty=follower is not None and follower.is_parent_empty,
+            behind=self._work.behind(),
         )
 
     def wait(self, at_least: Version | int = 0, timeout_s: float = 60.0) -> Version:
-        """The newest whole version here, once it is not before `at_least` (a version of the same
-        run, or a counter).
+        """The newest whole version here, once it is not before `at_least` (a version or a counter).
 
         Errors: `RltraceError` where there is none in time, or what has ended this relay.
         """
         deadline = monotonic() + timeout_s
         while True:
             manifest = self.status.manifest
-            if manifest is not None and _reaches(manifest.version, at_least):
-                return manifest.version
-            if self._work.error is not None:
-                raise self._work.error
+            if manifest is not None:
+                version = manifest.version
+                if isinstance(at_least, int):
+                    at_least = Version(version.run, version.epoch, at_least)
+                if version >= at_least:
+                    return version
+            if self.ended_by is not None:
+                raise self.ended_by
             if monotonic() >= deadline:
                 said = f"version {at_least} did not arrive at {self.address} in {timeout_s:g} s"
-                raise RltraceError(said, CANNOT_TELL)
+                why = self._work.behind().why
+                raise RltraceError(f"{said}: {why}" if why else said, CANNOT_TELL)
             sleep(_POLL_S)
 
     @property
+    def behind_s(self) -> float:
+        """For how long newer weights have not been able to come here; 0.0 while they can."""
+        return self._work.behind().seconds
+
+    @property
     def error(self) -> RltraceError | None:
+        """What keeps newer weights from coming here, or has ended this relay; None while nothing
+        does."""
+        return self.ended_by or self._work.behind().error(self.address)
+
+    @property
+    def ended_by(self) -> RltraceError | None:
         """What has ended this relay; None while it works."""
-        return self._work.error
+        return self._work.ended_by
 
     def close(self) -> None:
         """Ends it. Rollout workers of this host keep the latest version."""
@@ -174,9 +195,3 @@ class Relay:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _reaches(version: Version, at_least: Version | int) -> bool:
-    if isinstance(at_least, int):
-        return version.counter >= at_least
-    return version.run != at_least.run or version >= at_least

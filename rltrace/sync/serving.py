@@ -19,7 +19,7 @@ from rltrace.hooks.span_api import span
 from rltrace.sync import frames
 from rltrace.sync.frames import BUCKET_BLOCKS, Kind
 from rltrace.sync.shelf import GoneError, Held, Shelf
-from rltrace.sync.version import Version
+from rltrace.sync.version import Behind, Version
 from rltrace.sync.wire import HEARTBEAT_S, Address, Connection, LinkError, Pace, RefusedError
 from rltrace.trace.errors import RltraceError
 
@@ -40,7 +40,7 @@ class Server:
     """Serves one policy from a shelf. `fanout` is how many children it takes before it sends
     further ones to those (0: any number); `gbps` how many 10⁹ bits a second it sends at most, all
     children together (0: no limit). `line` is asked for the nodes above this one, nearest first,
-    which children go to when this one is gone."""
+    which children go to when this one is gone; `behind` for how far this one is behind."""
 
     def __init__(
         self,
@@ -52,12 +52,13 @@ class Server:
         fanout: int = 0,
         gbps: float = 0.0,
         line: Callable[[], Sequence[Node]] = tuple,
+        behind: Callable[[], Behind] = Behind,
     ) -> None:
         self._shelf = shelf
         self._token = token
         self._fanout = fanout
         self._pace = Pace(gbps)
-        self._line = line
+        self._line, self._behind = line, behind
         self._children: dict[Connection, str] = {}
         self._connections: set[Connection] = set()
         self._lock = threading.Lock()
@@ -162,7 +163,15 @@ class Server:
         )  # in this order NaN is no wait for ever
         held = self._shelf.newer(after, wait_s)
         line = [{"id": node.id, "address": node.address} for node in self._line()]
-        answer: dict[str, Any] = {"id": self.id, "line": line}
+        behind = self._behind()
+        newest = held if held is not None else self._shelf.newer(None, 0)
+        answer: dict[str, Any] = {
+            "id": self.id,
+            "line": line,
+            "behind_s": behind.seconds,
+            "why": behind.why,
+            "newest": str(newest.manifest.version) if newest is not None else None,
+        }
         if held is None:
             connection.send(answer)
             return

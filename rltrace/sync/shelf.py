@@ -172,13 +172,13 @@ class Shelf:
         return None
 
     def newer(self, after: Version | None, timeout_s: float) -> Held | None:
-        """The newest version, arriving or whole, once it is another than `after` or newer; None
-        where there is none in time. A version of another run is newer than any."""
+        """The newest version, arriving or whole, once it is newer than `after`; None where there is
+        none in time."""
         deadline = time.monotonic() + timeout_s
         with self._changed:
             while True:
                 newest = self._held[-1] if self._held else None
-                if newest is not None and _is_news(newest.manifest.version, after):
+                if newest is not None and (after is None or newest.manifest.version > after):
                     return newest
                 left = deadline - time.monotonic()
                 if left <= 0:
@@ -192,7 +192,3 @@ class Shelf:
         for held in all_held:
             held.give_up()
             held.drop()
-
-
-def _is_news(version: Version, after: Version | None) -> bool:
-    return after is None or version.run != after.run or version > after

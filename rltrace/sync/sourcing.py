@@ -7,13 +7,14 @@ they are being found both are.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 from rltrace.hooks.span_api import span
-from rltrace.sync.arena import Arena, LayoutChangedError, Lease, lies_here
+from rltrace.sync.arena import Arena, Lease, ReplacedError, lies_here
 from rltrace.sync.delta import BlockEncoder, widths_of
 from rltrace.sync.shelf import Held, Shelf
-from rltrace.sync.version import NO_ROOT, Version
+from rltrace.sync.version import NO_ROOT, Behind, Version
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 
 _POLL_S = 0.002
@@ -26,13 +27,14 @@ class Source(threading.Thread):
     def __init__(self, where: str, shelf: Shelf, wants_changes: Callable[[], bool]) -> None:
         super().__init__(name="rltrace.sync source", daemon=True)
         self.arena: Arena | None = None
-        self.error: RltraceError | None = None
+        self.ended_by: RltraceError | None = None
         """What ended it."""
         self._where = where
         self._shelf = shelf
         self._wants_changes = wants_changes
         self._encoder = BlockEncoder()
         self._ended = threading.Event()
+        self._since_s = time.monotonic()
 
     def run(self) -> None:
         """Until `stop`, or an error that somebody has to look at."""
@@ -43,9 +45,16 @@ class Source(threading.Thread):
                 elif lies_here(self._where):
                     self.arena = Arena.attach(self._where, _AGAIN_S)
         except RltraceError as error:
-            self.error = error
+            self.ended_by = error
         except Exception as error:  # it must not go unnoticed that nothing is served any more
-            self.error = RltraceError(f"serving {self._where} failed: {error!r}")
+            self.ended_by = RltraceError(f"serving {self._where} failed: {error!r}")
+
+    def behind(self) -> Behind:
+        """How far what is served is behind the learner."""
+        if self.arena is None:
+            seconds = time.monotonic() - self._since_s
+            return Behind(seconds, f"nothing is published at {self._where} yet")
+        return self.arena.behind()
 
     def stop(self) -> None:
         """Ends the watch; what is on the shelf stays there."""
@@ -58,7 +67,7 @@ class Source(threading.Thread):
             if arena.latest() == (newest[0].manifest.version if newest else None):
                 return
             lease = arena.lease()
-        except LayoutChangedError:
+        except ReplacedError:
             for held in self._shelf.whole():
                 self._shelf.remove(held)
             arena.close()

@@ -10,15 +10,17 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rltrace.hooks.span_api import span
-from rltrace.sync.applying import Applier
-from rltrace.sync.arena import Arena, LayoutChangedError, Lease
+from rltrace.sync.applying import Applier, Plan
+from rltrace.sync.arena import Arena, Lease, ReplacedError
+from rltrace.sync.blocks import Digests
 from rltrace.sync.copying import Workers
 from rltrace.sync.layout import Layout
 from rltrace.sync.recording import moved
-from rltrace.sync.verifying import verify
-from rltrace.sync.version import NO_ROOT, Manifest, Version
+from rltrace.sync.verifying import DamagedError, damaged, digests_to_check, verify_all
+from rltrace.sync.version import NO_ROOT, Behind, Manifest, Version
 from rltrace.sync.views import Views
 from rltrace.trace.errors import CANNOT_TELL, WRONG_USAGE, RltraceError
+from rltrace.trace.outside import from_outside
 
 _Answer = TypeVar("_Answer")
 
@@ -52,6 +54,7 @@ class Subscriber:
         self._workers = workers
         self._applier = Applier(arena.layout, workers)
         self._staged: _Staged | None = None
+        self._told_behind = False
 
     @staticmethod
     def connect(
@@ -97,86 +100,116 @@ class Subscriber:
             f" brings weights into shared memory ({folder}), and they are copied from there"
         )
 
+    @property
+    def behind_s(self) -> float:
+        """For how long newer weights have not been able to come here; 0.0 while they can."""
+        return self._behind().seconds
+
+    @property
+    def error(self) -> RltraceError | None:
+        """What keeps newer weights from coming here; None while nothing does. A pull logs it, once,
+        as a warning, and takes what is there."""
+        return self._behind().error(self.where)
+
     def latest(self) -> Version | None:
         """The latest version; None before the first one."""
         return self._current(lambda arena: arena.latest())
 
-    def wait(self, at_least: Version | int | None = None, timeout_s: float = 60.0) -> Version:
-        """The latest version, once there is one that is not before `at_least`: a version, or a
-        counter. For a version of another run nothing is waited for: a job that begins anew counts
-        from 1, and nobody would ever reach what the one before it had.
+    def wait(
+        self,
+        at_least: Version | int | None = None,
+        timeout_s: float = 60.0,
+        newer: bool = False,
+    ) -> Version:
+        """The latest version, once there is one that is not before `at_least` (a version, or the
+        counter of one: a learner that has begun anew since the last pull is later than any), and
+        that is `newer` than what was applied last.
 
-        Errors: `RltraceError` where there is none in time.
+        Errors: `RltraceError` where there is none in time, which says what keeps it.
         """
-        latest, deadline = self.latest(), time.monotonic() + timeout_s
-        if _reaches(latest, at_least) and latest is not None:
+        deadline = time.monotonic() + timeout_s
+        latest = self._reached(at_least, newer)
+        if latest is not None:
             return latest
         with span("wait", "a version to be published"):
-            while True:
-                latest = self.latest()
-                if latest is not None and _reaches(latest, at_least):
-                    return latest
+            while latest is None:
                 if time.monotonic() >= deadline:
-                    wanted = "a first version" if at_least is None else f"version {at_least}"
+                    wanted = "a newer version" if newer else "a first version"
+                    wanted = wanted if at_least is None else f"version {at_least}"
                     said = f"{wanted} was not published at {self.where} within {timeout_s:g} s"
-                    raise RltraceError(f"{said}; the latest is {latest or 'none'}", CANNOT_TELL)
+                    said += f"; the latest is {self.latest() or 'none'}"
+                    why = self._behind().why
+                    raise RltraceError(f"{said}; {why}" if why else said, CANNOT_TELL)
                 time.sleep(_POLL_S)
+                latest = self._reached(at_least, newer)
+        return latest
 
-    def lease(self, version: Version | None = None) -> Views:
-        """The latest version or a given one, in place, without a copy. Whoever holds it makes the
-        publisher use other slots, so release it soon.
+    def lease(self, version: Version | None = None, verify: bool | None = None) -> Views:
+        """The latest version or a given one, in place, without a copy, checked as by `stage`.
+        Whoever holds it makes the publisher use other slots, so release it soon.
 
-        Errors: `RltraceError` where nothing is published, or the given version is no longer there.
+        Errors: `RltraceError` where nothing is published, or the given version is no longer there;
+        `DamagedError`.
         """
-        return Views(self._arena.layout, self._lease(version))
+        return Views(self._arena.layout, self._checked(version, verify))
 
     def pull_into(
         self,
         weights: Any,
         at_least: Version | int | None = None,
-        verify: bool = False,
+        verify: bool | None = None,
         timeout_s: float = 60.0,
+        newer: bool = False,
+        partial: bool = False,
+        cast: bool = False,
     ) -> Version:
-        """Overwrites a model's tensors (or a mapping's: what `layout_of` takes) with the latest
-        version, waiting for one that is not before `at_least`. With `verify` every block is checked
-        before the first is copied. Nothing may generate from the model meanwhile.
+        """Overwrites a model's own tensors (or a mapping's: what `layout_of` takes) with the latest
+        version, waiting as `wait` does. `partial`: they may be some of what was published; `cast`:
+        floats are cast to the types that they have here. Every block is checked as it is copied,
+        where the publisher made digests (`verify` False: it is not; True: where it did not, that is
+        an error). Nothing may generate from the model meanwhile.
 
-        Errors: `RltraceError` that names a tensor that does not fit, or `DamagedError`: then none
-        was touched. `PoisonedError` where copying failed twice: see `poisoned`.
+        Errors: `RltraceError` that names a tensor that does not fit: then none was touched.
+        `DamagedError` where a block is not as it was published: then they hold what was applied
+        before, or `poisoned` is true. `PoisonedError` where copying failed twice.
         """
-        self.wait(at_least, timeout_s)
+        self.wait(at_least, timeout_s, newer)
         started_ns = monotonic_ns()
         with span("sync", "pull") as whole:
             lease = self._lease(None)
             try:
                 whole.set(version=lease.manifest.number, bytes=self.layout.bytes)
-                if verify:
-                    self._verify(lease)
-                self._apply(lease, weights)
+                digests = digests_to_check(self._arena, lease, verify)
+                self._apply(lease, digests, _Target(weights, partial, cast))
             finally:
                 lease.release()
         self._record(lease.manifest, started_ns, monotonic_ns() - started_ns)
         return lease.manifest.version
 
-    def stage(self, weights: Any, version: Version | None = None, verify: bool = True) -> Manifest:
+    def stage(
+        self,
+        weights: Any,
+        version: Version | None = None,
+        verify: bool | None = None,
+        partial: bool = False,
+        cast: bool = False,
+    ) -> Manifest:
         """The first half of a pull that several ranks do together (`commit_together`): leases the
-        latest version or a given one, checks it and that every tensor fits. Nothing is overwritten;
-        generation may go on. What was staged before is dropped.
+        latest version or a given one, checks all of it and that every tensor fits. Nothing is
+        overwritten; generation may go on. What was staged before is dropped.
 
         Errors: those of `pull_into`, and `RltraceError` for a version that is no longer there.
         """
         self.abort()
-        started_ns = monotonic_ns()
+        started_ns, target = monotonic_ns(), _Target(weights, partial, cast)
         with span("sync", "stage"):
-            lease = self._lease(version)
+            lease = self._checked(version, verify)
             try:
-                self._applier.plan(weights)
-                if verify:
-                    self._verify(lease)
+                self._applier.check_equal(lease.data, target.plan(self._applier))
             except BaseException:
                 lease.release()
                 raise
-        self._staged = _Staged(lease, weights, started_ns)
+        self._staged = _Staged(lease, target, started_ns)
         return lease.manifest
 
     def commit(self) -> Manifest:
@@ -189,7 +222,7 @@ class Subscriber:
         if staged is None:
             raise RltraceError("nothing is staged to be committed", WRONG_USAGE)
         began_ns = monotonic_ns()
-        self._apply(staged.lease, staged.weights)
+        self._apply(staged.lease, None, staged.target)
         self.abort()
         self._record(staged.lease.manifest, staged.started_ns, monotonic_ns() - began_ns)
         return staged.lease.manifest
@@ -218,26 +251,73 @@ class Subscriber:
         _log.info("%s", self.explain())
         return self
 
-    def _apply(self, lease: Lease, weights: Any) -> None:
+    def _apply(self, lease: Lease, digests: Digests | None, target: _Target) -> None:
         with span("sync", "load", "load", version=lease.manifest.number, bytes=self.layout.bytes):
-            plan = self._applier.plan(weights)
-            self.poisoned = True
+            plan = target.plan(self._applier)
+            self._applier.check_equal(lease.data, plan)
+            was_poisoned, self.poisoned = self.poisoned, True
             try:
-                self._applier.apply(lease.data, plan)
-            except Exception:
+                wrong = self._applier.apply(lease.data, digests, plan)
+            except Exception as error:
+                if from_outside(error):
+                    raise
                 try:  # the version is still there, on this host
-                    self._applier.apply(lease.data, self._applier.plan(weights))
-                except Exception as error:
+                    wrong = self._applier.apply(lease.data, digests, target.plan(self._applier))
+                except Exception as again:
+                    if from_outside(again):
+                        raise
                     raise PoisonedError(
-                        f"version {lease.manifest.version} was applied in part: {error}; this model"
+                        f"version {lease.manifest.version} was applied in part: {again}; this model"
                         " must not be used before a version is applied whole"
-                    ) from error
+                    ) from again
+            if wrong:
+                self.poisoned = was_poisoned or not self._put_back(target)
+                then = "; this model must not be used before a version is applied whole"
+                if not self.poisoned and self.applied is not None:
+                    then = f"; version {self.applied.version} was put back"
+                raise DamagedError(f"{damaged(self._arena, lease, wrong)}{then}")
         self.poisoned = False
         self.applied = lease.manifest
+        why = self._behind().why
+        if why and not self._told_behind:
+            _log.warning("%s", self.error)
+        self._told_behind = bool(why)
 
-    def _verify(self, lease: Lease) -> None:
-        with span("sync", "verify", version=lease.manifest.number):
-            verify(self._arena, lease, self._workers)
+    def _put_back(self, target: _Target) -> bool:
+        """Applies again what was applied before; whether it could."""
+        lease = self._arena.lease(self.applied.version) if self.applied is not None else None
+        if lease is None:
+            return False
+        with lease:
+            plan = target.plan(self._applier)
+            digests = digests_to_check(self._arena, lease, None)
+            return not self._applier.apply(lease.data, digests, plan)
+
+    def _behind(self) -> Behind:
+        found = self._current(lambda arena: arena.behind())
+        if found.why and self._joined is not None and (told := self._joined.trouble()):
+            return Behind(found.seconds, told)
+        return found
+
+    def _reached(self, at_least: Version | int | None, newer: bool) -> Version | None:
+        latest = self.latest()
+        applied = self.applied.version if self.applied is not None else None
+        if latest is None or (newer and applied is not None and latest <= applied):
+            return None
+        if isinstance(at_least, Version):
+            return latest if latest >= at_least else None
+        begun_anew = applied is not None and latest.epoch > applied.epoch
+        return latest if at_least is None or latest.counter >= at_least or begun_anew else None
+
+    def _checked(self, version: Version | None, verify: bool | None) -> Lease:
+        lease = self._lease(version)
+        try:
+            with span("sync", "verify", version=lease.manifest.number):
+                verify_all(self._arena, lease, verify, self._workers)
+        except BaseException:
+            lease.release()
+            raise
+        return lease
 
     def _lease(self, version: Version | None) -> Lease:
         lease = self._current(lambda arena: arena.lease(version))
@@ -251,7 +331,9 @@ class Subscriber:
         while True:
             try:
                 return ask(self._arena)
-            except LayoutChangedError:
+            except ReplacedError as error:
+                if from_outside(error):
+                    raise
                 self.abort()
                 self._arena.close()
                 self._arena = Arena.attach(self._place, _AGAIN_S)
@@ -263,16 +345,18 @@ class Subscriber:
         moved("sink", started_ns, manifest.number, size, size, blocks, root, stall_ns)
 
 
+@dataclass(frozen=True)
+class _Target:
+    weights: Any
+    partial: bool
+    cast: bool
+
+    def plan(self, applier: Applier) -> Plan:
+        return applier.plan(self.weights, self.partial, self.cast)
+
+
 @dataclass
 class _Staged:
     lease: Lease
-    weights: Any
+    target: _Target
     started_ns: int
-
-
-def _reaches(latest: Version | None, at_least: Version | int | None) -> bool:
-    if latest is None or at_least is None:
-        return latest is not None
-    if isinstance(at_least, int):
-        return latest.counter >= at_least
-    return latest.run != at_least.run or latest >= at_least

@@ -6,16 +6,22 @@ torch is loaded only where a tensor of torch's is given or asked for.
 from __future__ import annotations
 
 import ctypes
+import sys
+from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rltrace.sync.dtypes import numpy_dtype, torch_name
-from rltrace.sync.layout import Entry, Shard
+from rltrace.sync.dtypes import code_of, numpy_dtype, torch_name
+from rltrace.sync.layout import Entry, Layout, Shard
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+_MOST_WORK = 1_000_000
 
 
 def is_torch(tensor: Any) -> bool:
@@ -29,11 +35,40 @@ def address_of(tensor: Any, code: str) -> int:
     if is_torch(tensor):
         same = str(tensor.dtype) == f"torch.{torch_name(code)}"
         if same and tensor.device.type == "cpu" and tensor.is_contiguous():
-            return int(tensor.data_ptr())
+            lazy = tensor.is_neg() or tensor.is_conj()  # its memory holds something else
+            return 0 if lazy else int(tensor.data_ptr())
         return 0
     if tensor.dtype.isnative and _fits(tensor.dtype, code) and tensor.flags.c_contiguous:
         return int(tensor.__array_interface__["data"][0])
     return 0
+
+
+def plain_addresses(layout: Layout) -> Callable[[Any, int], int]:
+    """As `address_of` for a tensor and the number of an entry that it fits whole; 0 where a longer
+    look is needed. This one is for tens of thousands of tensors: a microsecond each."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return lambda tensor, number: 0
+    plain, strided, complex64 = (torch.Tensor, torch.nn.Parameter), torch.strided, torch.complex64
+    dtypes = [getattr(torch, torch_name(entry.dtype)) for entry in layout.entries]
+    shapes = [None if entry.shard else entry.shape for entry in layout.entries]
+
+    def find(tensor: Any, number: int) -> int:
+        if (
+            type(tensor) in plain
+            and tensor.dtype is dtypes[number]
+            and tensor.is_cpu
+            and tensor.layout is strided
+            and not tensor.is_nested
+            and tensor.shape == shapes[number]
+            and tensor.is_contiguous()
+            and tensor.dtype is not complex64
+            and not tensor.is_neg()
+        ):
+            return int(tensor.data_ptr())
+        return 0
+
+    return find
 
 
 def lies_elsewhere(tensor: Any) -> str:
@@ -97,12 +132,65 @@ def store(tensor: Any, data: NDArray[np.uint8], entry: Entry) -> None:
         numpy_view(data, entry)[...] = tensor
 
 
+def holds(tensor: Any, data: NDArray[np.uint8], entry: Entry) -> bool:
+    """Whether an entry's place holds what `store` would put there."""
+    stored = np.empty(entry.bytes, np.uint8)
+    store(tensor, stored, replace(entry, offset=0))
+    return np.array_equal(stored, data[entry.offset : entry.offset + entry.bytes])
+
+
+def share_memory(one: Any, other: Any) -> bool:
+    """Whether two tensors have an element's byte in common, on whatever device they are; also where
+    that takes too long to tell."""
+    places = {str(getattr(tensor, "device", "cpu")) for tensor in (one, other)}
+    try:
+        return len(places) == 1 and np.shares_memory(_bare(one), _bare(other), max_work=_MOST_WORK)  # type: ignore[arg-type]
+    except np.exceptions.TooHardError:
+        return True
+
+
+def reach_of(tensor: Any) -> tuple[int, int]:
+    """The first byte of a tensor that is not empty, and the first one after it."""
+    bare = _bare(tensor)
+    low = high = bare.__array_interface__["data"][0]
+    for size, stride in zip(bare.shape, bare.strides, strict=True):
+        low, high = low + min(0, stride * (size - 1)), high + max(0, stride * (size - 1))
+    return low, high + bare.itemsize
+
+
+class _Bare:
+    def __init__(self, **interface: Any) -> None:
+        self.__array_interface__ = {"version": 3, **interface}
+
+
+def _bare(tensor: Any) -> NDArray[Any]:
+    """An array of the same places in memory, which must not be read: it may be a device's."""
+    if not is_torch(tensor):
+        return np.asarray(tensor)
+    size = tensor.element_size()
+    return np.asarray(
+        _Bare(
+            data=(tensor.data_ptr(), True),
+            shape=tuple(tensor.shape),
+            typestr=f"|V{size}",
+            strides=tuple(stride * size for stride in tensor.stride()),
+        )
+    )
+
+
 def load(data: NDArray[np.uint8], entry: Entry, tensor: Any, part: tuple[slice, ...]) -> None:
-    """Copies `part` of an entry into a tensor of any kind, of the same type and of its shape."""
+    """Copies `part` of an entry into a tensor of any kind and of its shape, cast to its type."""
     if is_torch(tensor):
         tensor.detach().copy_(torch_view(data, entry)[part])
-    else:
+    elif _fits(tensor.dtype, entry.dtype):
         tensor[...] = numpy_view(data, entry)[part]
+    else:
+        import torch
+
+        code = code_of(tensor.dtype)
+        cast = torch_view(data, entry)[part].to(getattr(torch, torch_name(code)))
+        bits, flat = numpy_dtype(code), cast.reshape(-1).view(torch.uint8).numpy()
+        tensor.view(bits)[...] = flat.view(bits).reshape(tensor.shape)
 
 
 def part_of(entry: Entry, wanted: Shard | None, shape: tuple[int, ...]) -> tuple[slice, ...] | None:

@@ -1,58 +1,56 @@
-"""Checks a whole version before anything of it is used, once on a host."""
+"""Checks a version before anything of it is used: its data, and all that says what the data is."""
 
 from __future__ import annotations
 
 from rltrace.sync.arena import Arena, Lease
-from rltrace.sync.blocks import BLOCK_BYTES, root_of
+from rltrace.sync.blocks import BLOCK_BYTES, Digests, root_of
 from rltrace.sync.copying import Workers, wrong_blocks
-from rltrace.sync.leftovers import VERIFIER
-from rltrace.sync.locks import Lock
+from rltrace.sync.slots import header_stands
 from rltrace.sync.version import NO_ROOT
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
-
-_NEXT = "nothing of it was applied: pull again once the next version is published"
 
 
 class DamagedError(RltraceError):
     """A version is not what was published."""
 
 
-def verify(arena: Arena, lease: Lease, workers: Workers) -> None:
-    """Reads every block and compares its digest. The first process of the host that asks does it;
-    others wait for it and need not do it again.
+def digests_to_check(arena: Arena, lease: Lease, verify: bool | None) -> Digests | None:
+    """The block table of a version that is to be checked, itself checked, as are the version's
+    record and the file's header; None where nothing is to be. `verify`: None checks what was
+    published with digests.
 
-    Errors: `DamagedError` that names what is damaged; `RltraceError` for a version without digests.
+    Errors: `DamagedError`; `RltraceError` for a version that cannot be checked and has to be.
     """
+    version = lease.manifest.version
+    if verify is False or (verify is None and lease.manifest.root == NO_ROOT):
+        return None
     if lease.manifest.root == NO_ROOT:
-        said = f"version {lease.manifest.version} was published without digests"
+        said = f"version {version} was published without digests, so nobody can verify it"
         raise RltraceError(said, WRONG_USAGE)
-    control = lease.control
-    if control.is_verified(lease.slot):
-        return
-    lock = Lock.take(arena.folder / VERIFIER, wait=True)
-    try:
-        if control.is_verified(lease.slot):
-            return
-        if root_of(lease.digests) != lease.manifest.root:
-            raise DamagedError(
-                f"the digests of version {lease.manifest.version} are damaged; {_NEXT}"
-            )
-        wrong = wrong_blocks(lease.data, lease.digests, workers)
-        if wrong:
-            raise DamagedError(
-                f"version {lease.manifest.version} is damaged in {len(wrong)} of"
-                f" {len(lease.digests)} blocks, first in {_tensor_at(arena, wrong[0])};"
-                f" {_NEXT}"
-            )
-        control.set_verified(lease.slot)
-    finally:
-        if lock is not None:
-            lock.release()
+    digests = lease.digests
+    if not lease.control.is_sound(lease.slot) or root_of(digests) != lease.manifest.root:
+        raise DamagedError(f"the digests of version {version} are damaged; {NEXT}")
+    if not header_stands(lease.path, arena.layout):
+        raise DamagedError(f"the header of version {version}'s file is damaged; {NEXT}")
+    return digests
 
 
-def _tensor_at(arena: Arena, block: int) -> str:
-    begins, ends = block * BLOCK_BYTES, (block + 1) * BLOCK_BYTES
+def verify_all(arena: Arena, lease: Lease, verify: bool | None, workers: Workers) -> None:
+    """Reads every block before anything is copied. Errors: those of `digests_to_check`."""
+    digests = digests_to_check(arena, lease, verify)
+    wrong = wrong_blocks(lease.data, digests, workers) if digests is not None else []
+    if wrong:
+        raise damaged(arena, lease, wrong)
+
+
+def damaged(arena: Arena, lease: Lease, wrong: list[int]) -> DamagedError:
+    """Names what is damaged."""
+    begins, ends = wrong[0] * BLOCK_BYTES, (wrong[0] + 1) * BLOCK_BYTES
     named = (
         e.name for e in arena.layout.entries if e.offset < ends and e.offset + e.bytes > begins
     )
-    return next(named, "nothing")
+    blocks = f"{len(wrong)} of {len(lease.digests)} blocks, first in {next(named, 'nothing')}"
+    return DamagedError(f"version {lease.manifest.version} is damaged in {blocks}; {NEXT}")
+
+
+NEXT = "pull again once the next version is published"

@@ -5,27 +5,28 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
-from rltrace.trace.errors import RltraceError
+from rltrace.trace.errors import CANNOT_TELL, RltraceError
 from rltrace.trace.texts import parsed
 
-MOST_EPOCHS = 1 << 16
-MOST_VERSIONS = 1 << 40
-"""Bounds of `Version.epoch` and `Version.counter`, which share one word with the slot."""
-
+_MOST = 1 << 63  # a number takes one word in memory and on the wire
 NO_ROOT = "0" * 32
 """`Manifest.root` of a version that was published without digests: nobody can check it."""
 
+_NUMBER = re.compile(r"[0-9]{1,19}")
 RUN = re.compile(r"[0-9a-f]{16}")
 """The form of `Version.run`."""
 
 
 @dataclass(frozen=True)
 class Version:
-    """One publication. `run` (16 hexadecimal digits) tells jobs apart, `epoch` counts the openings
-    of the publisher, `counter` its versions, on over restarts: neither ever goes back in a run.
+    """One publication. `run` (16 hexadecimal digits) is the job. `epoch` is when its publisher was
+    opened, in milliseconds since 1970, or the epoch before and one where that is more: so what is
+    published after a restart is later than all that was before, whatever was lost. `counter` counts
+    versions, on over restarts where the publisher finds what was published before.
 
-    Versions of one run are ordered. Errors: `ValueError` where those of two runs are compared.
+    Versions are ordered by epoch and counter.
     """
 
     run: str
@@ -33,10 +34,10 @@ class Version:
     counter: int
 
     def __lt__(self, other: Version) -> bool:
-        return self._order(other) < other._order(self)
+        return (self.epoch, self.counter) < (other.epoch, other.counter)
 
     def __le__(self, other: Version) -> bool:
-        return self._order(other) <= other._order(self)
+        return (self.epoch, self.counter) <= (other.epoch, other.counter)
 
     def __gt__(self, other: Version) -> bool:
         return other < self
@@ -51,14 +52,26 @@ class Version:
     def parse(text: str) -> Version:
         """The inverse of `str()`. Errors: `RltraceError`."""
         run, *numbers = text.split(":")
-        if not RUN.fullmatch(run) or len(numbers) != 2 or not all(n.isdecimal() for n in numbers):
-            raise RltraceError(f"{text!r} is no version of weights: run:epoch:counter")
-        return Version(run, int(numbers[0]), int(numbers[1]))
+        if RUN.fullmatch(run) and len(numbers) == 2 and all(_NUMBER.fullmatch(n) for n in numbers):
+            version = Version(run, int(numbers[0]), int(numbers[1]))
+            if max(version.epoch, version.counter) < _MOST:
+                return version
+        raise RltraceError(f"{text!r} is no version of weights: run:epoch:counter")
 
-    def _order(self, other: Version) -> tuple[int, int]:
-        if self.run != other.run:
-            raise ValueError(f"versions of the runs {self.run} and {other.run} have no order")
-        return self.epoch, self.counter
+
+class Behind(NamedTuple):
+    """How long ago what a process has was last known to be the learner's latest, and what keeps
+    newer weights from coming; 0 and "" while nothing does."""
+
+    seconds: float = 0.0
+    why: str = ""
+
+    def error(self, where: str) -> RltraceError | None:
+        """The same as a sentence."""
+        if not self.why:
+            return None
+        said = f"{where}: {self.why}; what is here was the latest {self.seconds:,.1f} s ago"
+        return RltraceError(said, CANNOT_TELL)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from typing import Any
 
 from xxhash import xxh3_64_intdigest
 
+from rltrace.sync.arena import SILENCE_S
 from rltrace.sync.place import TOKEN_FILE, make_folder, shared_memory
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.texts import parsed
@@ -31,8 +32,6 @@ from rltrace.trace.texts import parsed
 TOKEN = "RLTRACE_SYNC_TOKEN"
 """The environment variable that holds the token: any text that others do not know."""
 
-SILENCE_S = 2.0
-"""A side that says nothing for so long is gone; whoever has nothing to say says so more often."""
 HEARTBEAT_S = 0.5
 STUCK_S = 20.0
 """A receiver that takes nothing for so long is cut off, as what is sent to it has to be held."""

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from rltrace.sync import Publisher, Subscriber, Version, layout_of
+from rltrace.sync import DamagedError, Publisher, Subscriber, Version, layout_of
 from rltrace.sync.arena import Arena
 from rltrace.sync.control import CONTROL, Control
 from rltrace.sync.place import folder_of, shared_memory
@@ -67,8 +67,10 @@ def test_versions_go_on_over_a_restart(where: str) -> None:
             assert pulled(subscriber) == 3
     assert old[0] is not None
     assert old[1] is not None
-    assert new == Version(old[1].run, old[1].epoch + 1, old[1].counter + 1)
+    assert new is not None
+    assert (new.run, new.counter) == (old[1].run, old[1].counter + 1)
     assert old[0] < old[1] < new
+    assert new.epoch > old[1].epoch
 
 
 def test_another_run_does_not_see_the_weights_of_the_one_before(where: str) -> None:
@@ -159,21 +161,79 @@ def test_a_relay_cannot_take_a_policy_back(where: str) -> None:
     arena.close()
 
 
-def test_damage_is_found_before_anything_is_applied_and_healed_by_the_next_version(
-    where: str,
-) -> None:
+def damage(subscriber: Subscriber, at_bytes: int = 600_000) -> None:
+    """Flips a bit of the latest version's data."""
+    with subscriber.lease() as views, open(views.path, "r+b") as file:
+        file.seek(at_bytes - LAYOUT.bytes, os.SEEK_END)
+        bits = file.read(1)[0] ^ 4
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([bits]))
+
+
+FOUND = "is damaged in 1 of 3 blocks, first in w; pull again once the next version is published"
+
+
+def test_what_was_applied_before_a_damaged_version_is_put_back(where: str) -> None:
     with Publisher.open(LAYOUT, where) as publisher, Subscriber.connect(where) as subscriber:
         publisher.publish(filled(1))
-        with subscriber.lease() as views, open(views.path, "r+b") as file:
-            file.seek(-LAYOUT.bytes + 600_000, os.SEEK_END)
-            file.write(b"\x01")
         target = filled(99)
-        found = r"is damaged in 1 of 3 blocks, first in w; .* pull again once the next version is"
-        with pytest.raises(RltraceError, match=found):
-            subscriber.pull_into(target, verify=True)
-        assert (target["w"] == 99).all()
+        subscriber.pull_into(target)
+        publisher.publish(filled(2))
+        damage(subscriber)
+        with pytest.raises(DamagedError, match=f"{FOUND}.*:1 was put back"):
+            subscriber.pull_into(target)
+        assert (target["w"] == 1).all()
+        assert not subscriber.poisoned
+        publisher.publish(filled(3))
+        assert pulled(subscriber) == 3
+
+
+def test_a_model_that_holds_a_part_of_a_damaged_version_is_poisoned(where: str) -> None:
+    with Publisher.open(LAYOUT, where) as publisher, Subscriber.connect(where) as subscriber:
+        publisher.publish(filled(1))
+        damage(subscriber)
+        with pytest.raises(DamagedError, match=f"{FOUND}; this model must not be used"):
+            subscriber.pull_into(filled(99))
+        assert subscriber.poisoned
         publisher.publish(filled(2))
         assert pulled(subscriber) == 2
+        assert not subscriber.poisoned
+
+
+def test_each_pull_checks_for_itself(where: str) -> None:
+    with (
+        Publisher.open(LAYOUT, where) as publisher,
+        Subscriber.connect(where) as first,
+        Subscriber.connect(where) as second,
+    ):
+        publisher.publish(filled(1))
+        assert pulled(first) == 1
+        damage(first)
+        for ask in (lambda: pulled(second), lambda: second.stage(filled(0)), second.lease):
+            with pytest.raises(DamagedError, match=FOUND):
+                ask()
+        assert second.pull_into(filled(0), verify=False) == first.latest()
+
+
+@pytest.mark.parametrize("what", ["header", "record", "table"])
+def test_what_says_what_the_data_is_is_checked_too(where: str, what: str) -> None:
+    with Publisher.open(LAYOUT, where) as publisher, Subscriber.connect(where) as subscriber:
+        version = publisher.publish(filled(1))
+        control = Control(folder_of(where) / CONTROL)
+        if what == "header":
+            with subscriber.lease() as views, open(views.path, "r+b") as file:
+                file.seek(20)
+                file.write(b"\x01")
+        elif what == "record":
+            control._records[:, 1] += 1  # the learner's step
+        else:
+            control.digests(0)[:] += 1
+            control.digests(1)[:] += 1
+        target = filled(99)
+        with pytest.raises(DamagedError, match=f"{version}.*damaged"):
+            subscriber.pull_into(target)
+        assert (target["w"] == 99).all()
+        assert not subscriber.poisoned
 
 
 def test_a_control_file_that_something_else_wrote_to_ends_no_pull_in_a_hang(where: str) -> None:

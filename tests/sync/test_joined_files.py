@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,7 +66,7 @@ def test_who_comes_in_while_they_are_removed_makes_others(files: JoinedFiles) ->
     came: list[Lock] = []
     coming = threading.Thread(target=lambda: came.append(files.enter()))
     coming.start()
-    until(lambda: _waits_for(files.users), "it to wait for the lock")
+    until(lambda: _holders(files.users) == 2, "it to wait for the lock")
     files.relay.unlink()
     files.users.unlink()
     remover.release()
@@ -130,8 +131,7 @@ def test_of_many_that_come_and_go_nobody_loses_its_files(files: JoinedFiles) -> 
     assert not files.users.exists()
 
 
-def _waits_for(path: Path) -> bool:
-    """Whether somebody waits for a lock on the file."""
-    inode = path.stat().st_ino
-    locks = Path("/proc/locks").read_text().splitlines()
-    return any("->" in line and f":{inode} " in line for line in locks)
+def _holders(path: Path) -> int:
+    """How often this process has the file open."""
+    links = [os.readlink(fd) for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink()]
+    return links.count(str(path))

@@ -13,6 +13,7 @@ import pytest
 from rltrace.sync import reaching
 from rltrace.sync.reaching import Reach
 from rltrace.sync.relay import Relay, Status
+from rltrace.sync.version import Behind
 from rltrace.sync.wire import Address
 from tests.sync.proxy import Proxy, until
 from tests.sync.relays import COMMAND, job
@@ -20,7 +21,7 @@ from tests.sync.relays import COMMAND, job
 
 def status(**troubles: str) -> Status:
     """Of a node that follows tcp://a:1/p, or cannot for these reasons."""
-    return Status(None, "tcp://a:1/p", 0, 0, 0, troubles, False)
+    return Status(None, "tcp://a:1/p", 0, 0, 0, troubles, False, Behind())
 
 
 def refused(node: Relay) -> set[str]:
@@ -93,4 +94,5 @@ def test_a_name_that_cannot_be_one_is_told_as_well(memory: Path) -> None:
     with job(memory) as j, Relay.follow(str(address), j.place("node"), token="secret") as node:
         until(lambda: bool(node.status.troubles), "it to be missed")
         assert "does not resolve" in node.status.troubles[str(address)]
-        assert node.error is None
+        assert node.ended_by is None
+        assert "does not resolve" in str(node.error)

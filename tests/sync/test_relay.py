@@ -129,7 +129,7 @@ def test_who_is_sent_round_in_circles_takes_its_time(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(follower._ended, "wait", wait)
     follower.run()
     assert happened == ["1", "2", "1", "waits", "2", "waits"]
-    assert follower.error is None
+    assert follower.ended_by is None
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -274,7 +274,7 @@ def test_one_that_has_a_newer_version_than_its_parent_keeps_it(memory: Path) -> 
             assert again.wait(version) == version
             until(lambda: slow.status.children == 1, "it to follow")
             assert worker.latest() == version
-            assert again.error is None
+            assert again.ended_by is None
         assert slow.status.manifest is not None
         assert slow.status.manifest.version == first
 

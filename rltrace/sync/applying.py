@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -13,7 +12,6 @@ from rltrace.sync.blocks import BLOCK_BYTES, Digests, block_range, digest
 from rltrace.sync.copying import Addresses, Pieces, Workers, hashing_copier
 from rltrace.sync.dtypes import FLOATS, code_of, torch_name
 from rltrace.sync.layout import (
-    Entry,
     Layout,
     Shard,
     check_tensor,
@@ -22,13 +20,13 @@ from rltrace.sync.layout import (
     named_tensors,
 )
 from rltrace.sync.tensors import (
+    Matcher,
     address_of,
     is_torch,
     lies_elsewhere,
     load,
     overlaps_itself,
     part_of,
-    plain_addresses,
     reach_of,
     share_memory,
 )
@@ -43,9 +41,7 @@ class Applier:
         self._workers = workers
         self._pieces = Pieces(layout)
         self._copy_hashed = hashing_copier(layout.bytes)
-        self._numbers = {entry.name: n for n, entry in enumerate(layout.entries)}
-        self._numbers |= {alias: self._numbers[name] for alias, name in layout.aliases}
-        self._plain_address = plain_addresses(layout)
+        self._matcher = Matcher(layout)
         self._bytes = np.array([entry.bytes for entry in layout.entries], np.int64)
 
     def plan(self, weights: Any, partial: bool = False, cast: bool = False) -> Plan:
@@ -57,41 +53,40 @@ class Applier:
         another shape or type, shares its memory with one that was published apart from it, or is a
         copy that a model makes when it is asked for its state; no tensor was touched.
         """
-        given = held(weights)
+        given, shards = held(weights), dict[str, Shard]()
         if hasattr(weights, "state_dict"):
             _check_own(weights, given)
-        plan = Plan(np.zeros(len(self.layout.entries), np.int64))
-        taken: dict[int, tuple[Any, Shard | None]] = {}
-        items: Iterable[tuple[str, Any, Shard | None]]
-        plain = isinstance(given, dict)
-        items = ((n, t, None) for n, t in given.items()) if plain else named_tensors(given)
-        names = set()
-        for name, tensor, shard in items:
-            number = self._numbers.get(name)
+        if not isinstance(given, dict):
+            items = list(named_tensors(given))
+            given = {name: tensor for name, tensor, _ in items}
+            shards = {name: shard for name, _, shard in items if shard is not None}
+            if len(given) < len(items):
+                raise _refused("two of them have the same name")
+        entries = self.layout.entries
+        addresses, first = [0] * len(entries), list[Any]([None] * len(entries))
+        whole = {n: t for n, t in given.items() if n not in shards} if shards else given
+        rest = self._matcher.match(whole, addresses, first)
+        others: list[Other] = []
+        for name, tensor in [*rest, *((name, given[name]) for name in shards)]:
+            number = self.layout.numbers.get(name)
             if number is None:
                 raise _refused(f"{name} was not published")
-            if name in names:
-                raise _refused(f"two tensors are called {name}")
-            names.add(name)
-            address = 0 if shard else self._plain_address(tensor, number)
-            if not address:
-                check_tensor(name, tensor)
-            if number not in taken:
-                taken[number] = tensor, shard
-            else:
-                first, part = taken[number]
-                if memory_of(first) == memory_of(tensor) and part == shard:
-                    continue  # tied here, too
-                address = 0
-            if address:
-                plan.addresses[number] = address
-            else:
-                address = self._place(plan, number, name, tensor, shard, cast)
-            plan.places.append(Place(name, number, tensor, shard, address))
-        lacking = [e.name for n, e in enumerate(self.layout.entries) if n not in taken]
+            check_tensor(name, tensor)
+            part = self._part(name, number, tensor, shards.get(name), cast)
+            address, before = 0, first[number]
+            if tuple(tensor.shape) == entries[number].shape:
+                address = address_of(tensor, entries[number].dtype)
+            if before is None:
+                first[number], addresses[number] = tensor, address
+            elif address and address == addresses[number]:
+                continue  # tied here, too
+            if before is not None or not address:
+                others.append(Other(number, tensor, part))
+        lacking = [e.name for e, tensor in zip(entries, first, strict=True) if tensor is None]
         if lacking and not partial:
             said = f"{lacking[0]} was published, and there is no tensor of that name"
             raise _refused(f"{said} (partial=True takes a part)")
+        plan = Plan(np.array(addresses, np.int64), others, first)
         self._check_apart(plan)
         return plan
 
@@ -127,19 +122,19 @@ class Applier:
             if found != expected:
                 wrong.append(block)
 
-        wanted = np.zeros(len(self.layout.entries), bool)
-        wanted[[place.number for place in plan.places]] = True
+        wanted = plan.addresses != 0
+        wanted[[other.number for other in plan.others]] = True
         blocks = np.unique(pieces.offset[wanted[pieces.entry]] // BLOCK_BYTES)
         self._workers.each(blocks.tolist(), copy)
         if not wrong:
-            for entry, tensor, part in plan.others:
-                load(data, entry, tensor, part)
+            for number, tensor, part in plan.others:
+                load(data, self.layout.entries[number], tensor, part)
         return sorted(wrong)
 
-    def _place(
-        self, plan: Plan, number: int, name: str, tensor: Any, shard: Shard | None, cast: bool
-    ) -> int:
-        """Returns the address where a plain copy fills it, else 0."""
+    def _part(
+        self, name: str, number: int, tensor: Any, shard: Shard | None, cast: bool
+    ) -> tuple[slice, ...]:
+        """What of an entry a tensor takes. Errors: `RltraceError` where it cannot."""
         entry, shape = self.layout.entries[number], tuple(int(n) for n in tensor.shape)
         part = part_of(entry, shard, shape)
         if part is None:
@@ -148,60 +143,57 @@ class Applier:
             if entry.shard and shard is None:
                 said += ": say which part is wanted, (name, tensor, Shard(offset, global_shape))"
             raise _refused(said)
-        address = address_of(tensor, entry.dtype) if shape == entry.shape else 0
         code = code_of(tensor.dtype)
         if code != entry.dtype and not (cast and {code, entry.dtype} <= FLOATS):
             here, there = torch_name(code), torch_name(entry.dtype)
             castable = " (cast=True casts it)" if {code, entry.dtype} <= FLOATS else ""
             raise _refused(f"{name} is {here} here and {there} where it was published{castable}")
-        if not address and (why := lies_elsewhere(tensor)):
+        if why := lies_elsewhere(tensor):
             raise _refused(f"{name} {why}")
         if not is_torch(tensor) and not tensor.flags.writeable:
             raise _refused(f"{name} is read-only")
-        if not address and overlaps_itself(tensor):
+        if overlaps_itself(tensor):
             said = "has elements that share their memory (was it expanded?)"
             raise _refused(f"{name} {said}: give one with memory for each, as its clone() is")
-        if address and not plan.addresses[number]:
-            plan.addresses[number] = address
-            return address
-        if entry.bytes:
-            plan.others.append((entry, tensor, part))
-        return 0
+        return part
 
     def _check_apart(self, plan: Plan) -> None:
         """Notes which tensors lie at one place. Errors: `RltraceError` where two overlap."""
         numbers = np.flatnonzero(plan.addresses)
-        begins = np.sort(plan.addresses[numbers])
-        ends = begins + self._bytes[numbers[np.argsort(plan.addresses[numbers])]]
+        numbers = numbers[np.argsort(plan.addresses[numbers])]
+        begins = plan.addresses[numbers]
+        ends = begins + self._bytes[numbers]
         if not plan.others and (begins[1:] >= ends[:-1]).all():
             return
-        reaches = [
-            (*reach_of(place.tensor), place)
-            if not place.address
-            else (place.address, place.address + self._bytes.item(place.number), place)
-            for place in plan.places
-            if self._bytes.item(place.number)
+        plain = [
+            Other(n, plan.first[n], tuple(slice(0, size) for size in self.layout.entries[n].shape))
+            for n in numbers.tolist()
         ]
-        near: list[tuple[int, Place]] = []  # that reach beyond where the next one begins
-        for low, high, place in sorted(reaches, key=lambda reach: reach[:2]):
+        places = list(zip(begins.tolist(), ends.tolist(), plain, strict=True))
+        places += [
+            (*reach_of(other.tensor), other)
+            for other in plan.others
+            if self._bytes[other.number] and min(other.tensor.shape, default=1)
+        ]
+        near: list[tuple[int, Other]] = []  # that reach beyond where the next one begins
+        for low, high, place in sorted(places, key=lambda found: found[:2]):
             near = [each for each in near if each[0] > low]
             for _, before in near:
                 same = memory_of(place.tensor) == memory_of(before.tensor)
-                if same and place.shard == before.shard:
+                if same and place.part == before.part:
                     plan.equal.append((place.number, before.number))
                 elif share_memory(place.tensor, before.tensor):
-                    raise _refused(f"{before.name} and {place.name} overlap in memory here")
+                    names = [self.layout.entries[each.number].name for each in (before, place)]
+                    raise _refused(f"{' and '.join(names)} overlap in memory here")
             near.append((high, place))
 
 
-class Place(NamedTuple):
-    """Where one tensor goes: its address where a plain copy fills it, else 0."""
+class Other(NamedTuple):
+    """A tensor that takes a part of an entry."""
 
-    name: str
     number: int
-    tensor: Any  # so that its memory stays
-    shard: Shard | None
-    address: int
+    tensor: Any
+    part: tuple[slice, ...]
 
 
 @dataclass
@@ -211,8 +203,9 @@ class Plan:
     part. It is for at once: a tensor that is given other memory leaves its address behind."""
 
     addresses: Addresses
-    others: list[tuple[Entry, Any, tuple[slice, ...]]] = field(default_factory=list)
-    places: list[Place] = field(default_factory=list)
+    others: list[Other]
+    first: list[Any]
+    """The tensor of each entry, so that its memory stays."""
     equal: list[tuple[int, int]] = field(default_factory=list)
     """Entries that go to one place, and so have to be equal."""
 

@@ -53,8 +53,9 @@ def slot_of(word: int) -> int:
 class Control:
     """The mapped file. Attributes read and store shared memory; nothing here takes a lock."""
 
-    def __init__(self, path: Path) -> None:
-        """Maps an existing file. Errors: `FileNotFoundError`; `RltraceError` for what is none."""
+    def __init__(self, path: Path, layout: Layout | None = None) -> None:
+        """Maps an existing file, which is of that layout where one is given. Errors:
+        `FileNotFoundError`; `RltraceError` for what is none."""
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
             about = os.fstat(fd)
@@ -70,7 +71,7 @@ class Control:
         text = bytes(self._bytes[_PAGE : _PAGE + self._words.item(_AT_TEXT)])
         if digest(text) != self._words.item(_AT_CHECK):
             raise RltraceError(f"{path} is damaged: end those who use this policy and remove it")
-        self.layout = Layout.from_json(text.decode())
+        self.layout = layout or Layout.parse(text.decode())
         blocks = block_count(self.layout.bytes)
         if size != _size(len(text), blocks) or self._words.item(_AT_BLOCK) != BLOCK_BYTES:
             raise RltraceError(f"{path} does not describe weights")
@@ -85,7 +86,7 @@ class Control:
 
         Errors: `RltraceError` where there is no room for it beside the fewest slots.
         """
-        text = layout.to_json().encode()
+        text = layout.text.encode()
         page = np.zeros(_PAGE // 8, dtype=np.uint64)
         page[_AT_MAGIC], page[_AT_FORMAT] = _MAGIC, _FORMAT
         page[_AT_BLOCK], page[_AT_BYTES], page[_AT_TEXT] = BLOCK_BYTES, layout.bytes, len(text)
@@ -99,7 +100,7 @@ class Control:
         with open(fresh, "r+b") as file:
             file.write(page.tobytes() + text)
         fresh.replace(path)
-        return Control(path)
+        return Control(path, layout)
 
     @property
     def latest(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -21,11 +21,11 @@ from rltrace.sync.layout import (
     named_tensors,
 )
 from rltrace.sync.tensors import (
+    Matcher,
     address_of,
     holds,
     is_torch,
     lies_elsewhere,
-    plain_addresses,
     store,
     torch_view,
 )
@@ -41,9 +41,8 @@ class Filler:
         self._pieces = Pieces(layout)
         self._copy_bytes = copier(layout.bytes)
         self._copy_hashed = hashing_copier(layout.bytes)
-        self._numbers = {entry.name: n for n, entry in enumerate(layout.entries)}
-        self._numbers |= {alias: self._numbers[name] for alias, name in layout.aliases}
-        self._plain_address = plain_addresses(layout)
+        self._numbers = layout.numbers
+        self._matcher = Matcher(layout)
 
     def fill(
         self, weights: Any, data: NDArray[np.uint8], digests: Digests, workers: Workers
@@ -59,22 +58,20 @@ class Filler:
         if not isinstance(given, dict):
             self._fill_stream(given, data, digests)
             return
-        addresses = np.zeros(len(self.layout.entries), np.int64)
-        first: dict[int, Any] = {}
+        size = len(self.layout.entries)
+        addresses, first = [0] * size, list[Any]([None] * size)
         tied: list[tuple[str, int, Any]] = []
         casts: dict[int, tuple[Any, Any]] = {}
-        for name, tensor in given.items():
+        for name, tensor in self._matcher.match(given, addresses, first):
             number = self._number(name)
-            if first.setdefault(number, tensor) is not tensor:
+            check_tensor(name, tensor)
+            if first[number] is not None:
                 tied.append((name, number, tensor))
                 continue
-            address = self._plain_address(tensor, number)
-            if not address:
-                check_tensor(name, tensor)
-                address = self._slow_address(name, number, tensor, None, data, casts)
-            addresses[number] = address
+            first[number] = tensor
+            addresses[number] = self._slow_address(name, number, tensor, None, data, casts)
         self._all_there(first)
-        self._fill_blocks(addresses, casts, data, digests, workers)
+        self._fill_blocks(np.array(addresses, np.int64), casts, data, digests, workers)
         for name, number, tensor in tied:
             if memory_of(tensor) != memory_of(first[number]):
                 self._still_tied(name, number, tensor, None, data)
@@ -143,20 +140,21 @@ class Filler:
         ranges = [block_range(block, total) for block in range(len(self._pieces.first) - 1)]
         missing = [end - start for start, end in ranges]
         names: set[str] = set()
-        seen: set[int] = set()
+        size = len(self.layout.entries)
+        addresses, seen = [0] * size, list[Any]([None] * size)
         for name, tensor, shard in named_tensors(given):
             number = self._number(name)
             entry = self.layout.entries[number]
             if name in names:
                 raise _refused(f"two tensors are called {name}")
             names.add(name)
-            if number in seen:
+            if seen[number]:
                 self._still_tied(name, number, tensor, shard, data)
                 continue
-            seen.add(number)
-            address = 0 if shard else self._plain_address(tensor, number)
-            address = address or self._slow_address(name, number, tensor, shard, data, None)
-            if address:
+            if shard or self._matcher.match({name: tensor}, addresses, seen):
+                addresses[number] = self._slow_address(name, number, tensor, shard, data, None)
+            seen[number] = True  # not the tensor, which need not live on
+            if address := addresses[number]:
                 self._copy_bytes(base + entry.offset, address, entry.bytes)
             first = entry.offset // BLOCK_BYTES
             for block in range(first, block_count(entry.offset + entry.bytes)):
@@ -184,8 +182,9 @@ class Filler:
             tied = {name, *(n for n, other in self._numbers.items() if other == number)}
             raise _refused(f"{' and '.join(sorted(tied))} are no longer tied")
 
-    def _all_there(self, seen: Container[int]) -> None:
-        lacking = [e.name for n, e in enumerate(self.layout.entries) if n not in seen]
+    def _all_there(self, seen: list[Any]) -> None:
+        entries = self.layout.entries
+        lacking = [e.name for e, each in zip(entries, seen, strict=True) if each is None]
         if lacking:
             more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
             raise _refused(f"{lacking[0]}{more} of the layout is not among the weights")

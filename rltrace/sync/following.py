@@ -260,7 +260,7 @@ def checked(
     `LinkError` unless they agree."""
     try:
         manifest = Manifest.from_json(answer["manifest"])
-        layout = Layout.from_json(answer["layout"]) if "layout" in answer else known
+        layout = Layout.parse(answer["layout"]) if "layout" in answer else known
     except RltraceError as error:
         raise LinkError(str(error)) from error
     digests: Digests = np.frombuffer(table[: len(table) // 8 * 8], dtype="<u8").astype(np.uint64)

@@ -139,7 +139,7 @@ class Group:
         with lease:
             manifest, number = lease.manifest, lease.manifest.number
             table = base64.b64encode(lease.digests.astype("<u8").tobytes()).decode()
-            about = {"manifest": manifest.to_json(), "layout": layout.to_json(), "table": table}
+            about = {"manifest": manifest.to_json(), "layout": layout.text, "table": table}
             self._talk.say("", about)
             if self._all_can(manifest):
                 size = manifest.bytes * (self.size - 1)

@@ -50,7 +50,7 @@ class Entry:
     offset: int
     shard: Shard | None = None
 
-    @property
+    @cached_property
     def bytes(self) -> int:
         """Length in the data."""
         return prod(self.shape) * ITEM_BYTES[self.dtype]
@@ -70,15 +70,20 @@ class Layout:
 
     @cached_property
     def id(self) -> str:
-        """xxh3-128 of `to_json()`, 32 hexadecimal digits: two sides with the same id agree on the
+        """xxh3-128 of `text`, 32 hexadecimal digits: two sides with the same id agree on the
         place of every byte."""
-        return xxhash.xxh3_128_hexdigest(self.to_json().encode())
+        return xxhash.xxh3_128_hexdigest(self.text.encode())
 
     @cached_property
     def by_name(self) -> dict[str, Entry]:
         """Entries by name, tied names included."""
-        named = {entry.name: entry for entry in self.entries}
-        return named | {alias: named[name] for alias, name in self.aliases}
+        return {name: self.entries[number] for name, number in self.numbers.items()}
+
+    @cached_property
+    def numbers(self) -> dict[str, int]:
+        """Place in `entries` by name, tied names included."""
+        numbers = {entry.name: number for number, entry in enumerate(self.entries)}
+        return numbers | {alias: numbers[name] for alias, name in self.aliases}
 
     @cached_property
     def header(self) -> builtins.bytes:
@@ -95,8 +100,9 @@ class Layout:
         text += b" " * (-(8 + len(text)) % _PAGE_BYTES)
         return len(text).to_bytes(8, "little") + text
 
-    def to_json(self) -> str:
-        """The canonical text: the same layout always gives the same bytes."""
+    @cached_property
+    def text(self) -> str:
+        """The canonical JSON: the same layout always gives the same bytes."""
         rows = []
         for e in self.entries:
             shard = [list(e.shard.offset), list(e.shard.global_shape)] if e.shard else None
@@ -105,7 +111,7 @@ class Layout:
         return json.dumps(layout, separators=(",", ":"), sort_keys=True)
 
     @staticmethod
-    def from_json(text: str) -> Layout:
+    def parse(text: str) -> Layout:
         """Errors: `RltraceError` for a text that is no layout, or one whose tensors overlap."""
         try:
             said = parsed(text)

@@ -177,7 +177,7 @@ class Server:
             return
         answer["manifest"] = held.manifest.to_json()
         if message["layout"] != held.manifest.layout_id:
-            answer["layout"] = held.layout.to_json()
+            answer["layout"] = held.layout.text
         connection.send(answer, held.digests.astype("<u8").tobytes())
 
     def _redirect(self, connection: Connection, serves: str, tried: Sequence[str]) -> list[str]:

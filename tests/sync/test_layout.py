@@ -133,7 +133,7 @@ def test_the_numbers_of_a_shard_may_be_of_any_kind() -> None:
     given: Any = Shard(list(np.array([4, 0])), torch.Size([8, 6]))  # type: ignore[arg-type]
     layout = layout_of([("w", torch.zeros(4, 6), given)])
     assert layout == layout_of([("w", torch.zeros(4, 6), Shard((4, 0), (8, 6)))])
-    assert Layout.from_json(layout.to_json()) == layout
+    assert Layout.parse(layout.text) == layout
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_every_source_of_the_same_tensors_has_the_same_id() -> None:
 def test_a_layout_survives_its_own_text() -> None:
     shard = Shard(offset=(8, 0), global_shape=(16, 4))
     layout = layout_of([("w", torch.zeros(8, 4), shard), ("b", torch.zeros(4))])
-    again = Layout.from_json(layout.to_json())
+    again = Layout.parse(layout.text)
     assert again == layout
     assert again.id == layout.id
     assert again.by_name["w"].shard == shard
@@ -190,10 +190,10 @@ def test_a_layout_survives_its_own_text() -> None:
     ],
 )
 def test_a_text_that_is_no_layout_is_refused_in_one_sentence(change) -> None:  # type: ignore[no-untyped-def]
-    said = json.loads(layout_of({"a": torch.zeros(8), "b": torch.zeros(8)}).to_json())
+    said = json.loads(layout_of({"a": torch.zeros(8), "b": torch.zeros(8)}).text)
     change(said)
     with pytest.raises(RltraceError, match="no layout of weights"):
-        Layout.from_json(json.dumps(said))
+        Layout.parse(json.dumps(said))
 
 
 def test_names_that_stand_twice_and_types_that_cannot_travel_are_refused() -> None:

@@ -1,0 +1,212 @@
+"""What is published is what the learner holds, and what is received lands in the memory that is
+there: copies, shared memory, reused buffers and ties are told apart or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from rltrace.sync import Publisher, Shard, Subscriber, layout_of
+from rltrace.trace.errors import RltraceError
+
+PARAMETERS = {f"layers.{i}.w": torch.full((64, 64), float(i)) for i in range(4)}
+
+
+def gathered() -> Iterator[tuple[str, torch.Tensor]]:
+    """Each parameter in turn, in one buffer."""
+    buffer = torch.empty(64, 64)
+    for name, tensor in PARAMETERS.items():
+        yield name, buffer.copy_(tensor)
+
+
+class Lazy(dict[str, torch.Tensor]):
+    """A mapping that gathers a parameter when it is asked for it."""
+
+    def items(self) -> Any:
+        """As `gathered`."""
+        return gathered()
+
+
+@pytest.mark.parametrize("weights", [gathered, lambda: Lazy(dict.fromkeys(PARAMETERS))])
+def test_a_stream_that_reuses_a_buffer_is_not_tied(where: str, weights: Any) -> None:
+    layout = layout_of(weights())
+    assert (len(layout.entries), layout.aliases) == (4, ())
+    with Publisher.open(layout, where) as publisher, Subscriber.connect(where) as subscriber:
+        publisher.publish(weights())
+        received = {name: torch.zeros(64, 64) for name in PARAMETERS}
+        subscriber.pull_into(received)
+        assert all(torch.equal(received[name], w) for name, w in PARAMETERS.items())
+
+
+@pytest.mark.parametrize("kind", [dict, iter])
+def test_a_tied_tensor_that_has_changed_is_never_lost(where: str, kind: Any) -> None:
+    tied, other = torch.zeros(8, 4), torch.zeros(8, 4)
+    with Publisher.open(layout_of({"embed": tied, "head": tied}), where) as publisher:
+        version = publisher.publish(kind([("embed", tied), ("head", other)]))
+        assert version is not None  # equal as yet, wherever they lie
+        other[3, 3] = 1
+        for order in (("embed", tied), ("head", other)), (("head", other), ("embed", tied)):
+            with pytest.raises(RltraceError, match="embed and head are no longer tied"):
+                publisher.publish(kind(list(order)))
+        with Subscriber.connect(where) as subscriber:
+            assert subscriber.latest() == version
+
+
+def test_an_untied_policy_comes_to_a_tied_model_where_both_are_equal(where: str) -> None:
+    one, other, here = torch.ones(8, 4), torch.ones(8, 4), torch.zeros(8, 4)
+    weights = [("embed", one), ("head", other)]
+    with (
+        Publisher.open(layout_of(weights), where) as publisher,
+        Subscriber.connect(where) as subscriber,
+    ):
+        publisher.publish(weights)
+        subscriber.pull_into({"embed": here, "head": here})
+        assert torch.equal(here, one)
+        other[0, 0] = 2
+        publisher.publish(weights)
+        with pytest.raises(RltraceError, match="share their memory here"):
+            subscriber.pull_into({"embed": here, "head": here})
+        with pytest.raises(RltraceError, match="share their memory here"):
+            subscriber.stage({"embed": here, "head": here})
+        assert torch.equal(here, one)
+        assert not subscriber.poisoned
+
+
+WHOLE = torch.arange(48.0).view(6, 8)
+
+
+@pytest.mark.parametrize(
+    ("here", "said"),
+    [
+        (lambda w: {"a": w[0:3], "b": w[2:5]}, "a and b overlap"),
+        (lambda w: {"a": w[0:3], "b": w[3:6]}, ""),
+        (lambda w: {"a": w.view(2, 3, 8)[0], "b": w.view(2, 3, 8)[1]}, ""),
+        (lambda w: {"a": w[0::2], "b": w[1::2]}, ""),  # strided, and side by side
+        (lambda w: {"a": w[0::2], "b": w[0::2]}, "share their memory"),
+        (lambda w: [("a", w[0:3]), ("b", w[1:3], Shard((0, 0), (3, 8)))], "overlap"),
+        (lambda w: {"a": w[0:3].numpy(), "b": w[2:5]}, "overlap"),
+    ],
+)
+def test_places_that_overlap_are_refused(where: str, here: Any, said: str) -> None:
+    weights = {"a": WHOLE[:3].clone(), "b": WHOLE[3:].clone()}
+    with (
+        Publisher.open(layout_of(weights), where) as publisher,
+        Subscriber.connect(where) as subscriber,
+    ):
+        publisher.publish(weights)
+        target = here(torch.full((6, 8), -1.0))
+        if said:
+            with pytest.raises(RltraceError, match=said):
+                subscriber.pull_into(target)
+        else:
+            subscriber.pull_into(target)
+        for name, tensor in dict(target).items() if not said else ():
+            assert torch.equal(tensor, weights[name])
+
+
+class Copying(nn.Linear):
+    """A module that hands out copies, as FSDP's full state dict, offloading and quantised ones do.
+    The real ones take several processes or devices."""
+
+    def __init__(self) -> None:
+        super().__init__(4, 4)
+        self._register_state_dict_hook(
+            lambda module, state, *_: {k: v.detach().clone() for k, v in state.items()}
+        )
+
+
+def test_a_model_whose_state_is_a_copy_is_refused_by_name(where: str) -> None:
+    learner, rollout = Copying(), Copying()
+    with (
+        Publisher.open(layout_of(learner), where) as publisher,
+        Subscriber.connect(where) as subscriber,
+    ):
+        publisher.publish(learner)
+        with pytest.raises(RltraceError, match="weight of its state_dict"):
+            subscriber.pull_into(rollout)
+        subscriber.pull_into(dict(rollout.named_parameters()))
+        assert torch.equal(learner.weight, rollout.weight)
+
+
+def test_a_models_buffers_and_views_are_its_own(where: str) -> None:
+    class Views(nn.Module):
+        def __init__(self, value: float) -> None:
+            super().__init__()
+            self.flat = nn.Parameter(torch.full((8,), value))
+            self.register_buffer("steps", torch.full((3,), value))
+            self._register_state_dict_hook(
+                lambda module, state, *_: {**state, "flat": module.flat.detach().view(2, 4)}
+            )
+
+    learner, rollout = Views(1.0), Views(2.0)
+    with (
+        Publisher.open(layout_of(learner), where) as publisher,
+        Subscriber.connect(where) as subscriber,
+    ):
+        publisher.publish(learner)
+        subscriber.pull_into(rollout)
+        assert (rollout.flat == 1).all()
+        assert (rollout.steps == 1).all()  # type: ignore[operator]
+
+
+def test_memory_that_holds_something_else_is_not_copied_as_it_is(where: str) -> None:
+    turned = torch.complex(torch.ones(1), torch.ones(1)).conj()
+    weights = {"conjugate": turned, "negative": turned.imag}
+    with (
+        Publisher.open(layout_of(weights), where) as publisher,
+        Subscriber.connect(where) as subscriber,
+    ):
+        publisher.publish(weights)
+        received = {k: torch.zeros(1, dtype=v.dtype) for k, v in weights.items()}
+        subscriber.pull_into(received)
+        assert received["conjugate"][0] == 1 - 1j
+        assert received["negative"][0] == -1
+
+
+def test_a_rank_takes_its_part_and_casts(where: str) -> None:
+    full = {f"layers.{i}.w": torch.randn(64, 64) for i in range(4)} | {
+        "embed": torch.randn(100, 64)
+    }
+    with (
+        Publisher.open(layout_of(full), where) as publisher,
+        Subscriber.connect(where) as subscriber,
+    ):
+        publisher.publish(full)
+        rank = {name: torch.zeros(64, 64) for name in ("layers.0.w", "layers.1.w")}
+        with pytest.raises(RltraceError, match="partial=True"):
+            subscriber.pull_into(rank)
+        subscriber.pull_into(rank, partial=True)
+        assert all(torch.equal(tensor, full[name]) for name, tensor in rank.items())
+        padded = torch.full((128, 64), -1.0)
+        subscriber.pull_into({"embed": padded[:100]}, partial=True)
+        assert torch.equal(padded[:100], full["embed"])
+        assert (padded[100:] == -1).all()
+        half = {"embed": torch.zeros(100, 64, dtype=torch.bfloat16)}
+        with pytest.raises(RltraceError, match="cast=True"):
+            subscriber.pull_into(half, partial=True)
+        subscriber.pull_into(half, partial=True, cast=True)
+        assert torch.equal(half["embed"], full["embed"].bfloat16())
+        array = {"embed": np.zeros((100, 64), np.float64)}
+        subscriber.stage(array, partial=True, cast=True)
+        subscriber.commit()
+        assert np.array_equal(array["embed"], full["embed"].double().numpy())
+        with pytest.raises(RltraceError, match="nobody was not published"):
+            subscriber.pull_into({"nobody": torch.zeros(1)}, partial=True)
+
+
+def test_a_conversion_on_receipt_is_for_floats_only(where: str) -> None:
+    weights = {"n": torch.arange(4)}
+    with (
+        Publisher.open(layout_of(weights), where) as publisher,
+        Subscriber.connect(where) as subscriber,
+    ):
+        publisher.publish(weights)
+        with pytest.raises(
+            RltraceError, match=r"n is float32 here and int64 where it was published$"
+        ):
+            subscriber.pull_into({"n": torch.zeros(4)}, cast=True)

@@ -45,7 +45,7 @@ class Job:
     def __init__(self, folder: Path, megabytes: int) -> None:
         self._folder = folder
         self._elements = megabytes * 250_000
-        self._ports = [_free_port() for _ in range(HOSTS)]
+        self._ports = [free_port() for _ in range(HOSTS)]
         # Without locks: whoever holds one may be killed. Each value has one writer.
         self.published = _FORK.RawValue("q", 0)
         self.held = _FORK.RawArray("q", [-1] * HOSTS)
@@ -131,7 +131,7 @@ class Job:
                 time.sleep(0.001)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as listener:

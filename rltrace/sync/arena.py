@@ -29,7 +29,14 @@ from rltrace.sync.layout import Layout
 from rltrace.sync.leftovers import WRITER, enter, leave, reclaim
 from rltrace.sync.locks import Lock
 from rltrace.sync.place import check_room, folder_of, make_folder
-from rltrace.sync.slots import SLOT_FILES, create_slot, map_slot, slot_bytes, slot_path
+from rltrace.sync.slots import (
+    SLOT_FILES,
+    create_slot,
+    map_slot,
+    mend_header,
+    slot_bytes,
+    slot_path,
+)
 from rltrace.sync.version import NO_ROOT, Behind, Manifest, Version
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.outside import from_outside
@@ -138,8 +145,10 @@ class Arena:
                 return None
             if slot_of(word) >= MOST_SLOTS:
                 raise self._damaged()
-            manifest = self.control.manifest(slot_of(word))
+            manifest, is_sound = self.control.manifest(slot_of(word))
             if self.control.latest == word:
+                if not is_sound:
+                    raise self._damaged()
                 return manifest
 
     @property
@@ -171,7 +180,7 @@ class Arena:
             if not word:
                 return None
             slot = slot_of(word)
-            path = slot_path(self.folder, self.control.generation, slot)
+            path = self._slot_path(slot)
             lock = Lock.take(path, shared=True)
             if lock is not None and self.control.holds(slot, word):
                 try:
@@ -179,7 +188,11 @@ class Arena:
                 except BaseException:
                     lock.release()
                     raise
-                return Lease(self.control.manifest(slot), data, path, slot, self.control, lock)
+                manifest, is_sound = self.control.manifest(slot)
+                if is_sound:
+                    return Lease(manifest, data, path, slot, self.control, lock)
+                lock.release()
+                raise self._damaged()
             if lock is not None:
                 # Nobody writes to the slot of the latest version, nor, under our lock, to this one.
                 lies = version is None and self.control.latest == word
@@ -207,8 +220,9 @@ class Arena:
                 if word and slot_of(word) == slot:
                     continue
                 data = self._map(slot)
-                lock = Lock.take(slot_path(self.folder, self.control.generation, slot))
+                lock = Lock.take(self._slot_path(slot))
                 if lock is not None:
+                    mend_header(self._slot_path(slot), self.layout)
                     self.control.begin(slot)
                     return SlotWrite(self, slot, data, self.control.digests(slot), lock)
             if time.monotonic() >= deadline:
@@ -234,19 +248,22 @@ class Arena:
     def _damaged(self) -> RltraceError:
         return RltraceError(
             f"{self.folder / CONTROL} names a version that no slot holds: something else has"
-            " written to it; end those who use this policy and remove its folder"
+            " written to it; the next version that is published is right again"
         )
 
     def _make_slot(self, slot: int) -> None:
-        path = slot_path(self.folder, self.control.generation, slot)
+        path = self._slot_path(slot)
         if not path.exists():
             create_slot(path, self.layout)
         self._map(slot)
         self.control.slots = max(self.control.slots, slot + 1)
 
+    def _slot_path(self, slot: int) -> Path:
+        return slot_path(self.folder, self.control.generation, slot)
+
     def _map(self, slot: int) -> NDArray[np.uint8]:
         if slot not in self._maps:
-            path = slot_path(self.folder, self.control.generation, slot)
+            path = self._slot_path(slot)
             self._maps[slot] = map_slot(path, self.layout, self._writer is not None)
         return self._maps[slot]
 
@@ -270,7 +287,12 @@ class SlotWrite:
 
         Errors: `RltraceError` where the version is not after the latest; then it is aborted.
         """
-        control, latest = self.arena.control, self.arena.latest()
+        control, latest = self.arena.control, None
+        try:
+            latest = self.arena.latest()
+        except RltraceError as error:
+            if from_outside(error):
+                raise  # else it is damaged, which this version mends
         if version is None:
             version = Version(control.run, control.epoch, control.counter + 1)
         if latest is not None and version <= latest:

@@ -132,10 +132,8 @@ class Control:
     @property
     def newest_epoch(self) -> int:
         """The highest epoch of this file: of its writer, or of what it has brought from others."""
-        found = [
-            self.manifest(slot).version.epoch for slot in range(MOST_SLOTS) if self.is_sound(slot)
-        ]
-        return max([self.epoch, *found])
+        found = [self.manifest(slot) for slot in range(MOST_SLOTS)]
+        return max([self.epoch, *(known.version.epoch for known, is_sound in found if is_sound)])
 
     @property
     def counter(self) -> int:
@@ -220,21 +218,19 @@ class Control:
         """The word of a slot that holds this version; 0 where none does."""
         for slot in range(self.slots):
             word = self._records.item(slot, _WORD)
-            if word and self.manifest(slot).version == version:
+            if word and self.manifest(slot)[0].version == version:
                 return word
         return 0
 
-    def manifest(self, slot: int) -> Manifest:
-        """What a slot's record says. Certain only under a lock on it."""
-        _, step, run, epoch, counter, high, low = self._records[slot, :_CHECK].tolist()
+    def manifest(self, slot: int) -> tuple[Manifest, bool]:
+        """What a slot's record says, and whether nothing has changed it since it was written.
+        Certain only under a lock on the slot."""
+        record = self._records[slot].copy()
+        _, step, run, epoch, counter, high, low = record[:_CHECK].tolist()
         step -= (1 << 64) * (step >> 63)
-        version = Version(f"{run:016x}", epoch, counter)
-        return Manifest(version, step, self.layout.id, self.layout.bytes, f"{high:016x}{low:016x}")
-
-    def is_sound(self, slot: int) -> bool:
-        """Whether nothing has changed a slot's record since it was written."""
-        record = self._records[slot]
-        return bool(record.item(_CHECK) == digest(record[:_CHECK].tobytes()))
+        version, root = Version(f"{run:016x}", epoch, counter), f"{high:016x}{low:016x}"
+        is_sound = record.item(_CHECK) == digest(record[:_CHECK].tobytes())
+        return Manifest(version, step, self.layout.id, self.layout.bytes, root), is_sound
 
 
 def _records(text_bytes: int, blocks: int) -> tuple[int, int]:

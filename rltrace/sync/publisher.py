@@ -159,7 +159,7 @@ class Publisher:
                 raise
         if not self.writes_rows:
             return _Done(version, None)
-        root = self.arena.control.manifest(slot.slot).root if self._filler.hashing else None
+        root = self.arena.control.manifest(slot.slot)[0].root if self._filler.hashing else None
         stall_ns = monotonic_ns() - started_ns if inline else None
         blocks = len(slot.digests)
         row = moved("source", started_ns, number, size, size, blocks, root, stall_ns)

@@ -36,6 +36,13 @@ def create_slot(path: Path, layout: Layout) -> None:
     fresh.rename(path)
 
 
+def mend_header(path: Path, layout: Layout) -> None:
+    """Writes the header anew where something has changed it. Errors: `OSError`."""
+    if not header_stands(path, layout):
+        with open(path, "r+b") as file:
+            file.write(layout.header)
+
+
 def slot_bytes(layout: Layout) -> int:
     """Memory that one slot takes."""
     return len(layout.header) + layout.bytes

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rltrace.hooks.span_api import span
 from rltrace.sync.applying import Applier, Plan
-from rltrace.sync.arena import Arena, Lease, ReplacedError
+from rltrace.sync.arena import SILENCE_S, Arena, Lease, ReplacedError
 from rltrace.sync.blocks import Digests
 from rltrace.sync.copying import Workers
 from rltrace.sync.layout import Layout
@@ -278,10 +278,10 @@ class Subscriber:
                 raise DamagedError(f"{damaged(self._arena, lease, wrong)}{then}")
         self.poisoned = False
         self.applied = lease.manifest
-        why = self._behind().why
-        if why and not self._told_behind:
-            _log.warning("%s", self.error)
-        self._told_behind = bool(why)
+        behind = self._behind()
+        if behind.seconds > SILENCE_S and not self._told_behind:
+            _log.warning("%s", behind.error(self.where))
+        self._told_behind = behind.seconds > SILENCE_S
 
     def _put_back(self, target: _Target) -> bool:
         """Applies again what was applied before; whether it could."""

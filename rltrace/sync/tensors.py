@@ -145,7 +145,8 @@ def store(tensor: Any, data: NDArray[np.uint8], entry: Entry) -> None:
     if is_torch(tensor) or not _fits(tensor.dtype, entry.dtype):
         import torch
 
-        source = tensor.detach() if is_torch(tensor) else torch.from_numpy(tensor)
+        plain = tensor if is_torch(tensor) else torch.from_numpy(np.array(tensor, order="C"))
+        source = plain.detach().reshape(entry.shape)
         torch_view(data, entry).copy_(source)
     else:
         numpy_view(data, entry)[...] = tensor

@@ -15,8 +15,8 @@ class DamagedError(RltraceError):
 
 
 def digests_to_check(arena: Arena, lease: Lease, verify: bool | None) -> Digests | None:
-    """The block table of a version that is to be checked, itself checked, as are the version's
-    record and the file's header; None where nothing is to be. `verify`: None checks what was
+    """The block table of a version that is to be checked, itself checked, as is the
+    file's header; None where nothing is to be. `verify`: None checks what was
     published with digests.
 
     Errors: `DamagedError`; `RltraceError` for a version that cannot be checked and has to be.
@@ -28,7 +28,7 @@ def digests_to_check(arena: Arena, lease: Lease, verify: bool | None) -> Digests
         said = f"version {version} was published without digests, so nobody can verify it"
         raise RltraceError(said, WRONG_USAGE)
     digests = lease.digests
-    if not lease.control.is_sound(lease.slot) or root_of(digests) != lease.manifest.root:
+    if root_of(digests) != lease.manifest.root:
         raise DamagedError(f"the digests of version {version} are damaged; {NEXT}")
     if not header_stands(lease.path, arena.layout):
         raise DamagedError(f"the header of version {version}'s file is damaged; {NEXT}")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import statistics
+import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -42,7 +45,7 @@ _NEAR = 0.02  # a cut model is told apart from what was asked for by more than t
 @click.option(
     "--receivers",
     "counts",
-    default="1,2,4,8",
+    default="1,2,4",
     show_default=True,
     metavar="N,N,…",
     help="How many receive at once, one measurement each.",
@@ -62,29 +65,32 @@ def bench(
     """Move random weights to N receivers on this machine: the learner's stall, and the time until
     the last receiver has them.
 
-    rltrace.sync checks every digest before it applies anything; what others bring is compared after
-    the time. The floor is (1 + N) copies at the rate of two threads of memcpy, probed in each
-    round; a stall is told in memcpys by one thread, too. Medians, and in brackets the best; MB is
-    what a version takes on its way, between learner and receivers.
+    All ways take turns in each round, after some that warm up. rltrace.sync checks every digest;
+    what others bring is compared after the time. The floor is (1 + N) copies at the rate of two
+    threads of memcpy, probed before each update; a stall is told in memcpys by one thread, too.
+    Medians, and in brackets the best; "times" is the median of a way's time over rltrace.sync's of
+    the same round; MB is what a version takes on its way, between learner and receivers.
     """
     from rltrace.sync.bench.measuring import OWN, PEERS, measure
     from rltrace.sync.bench.models import model_of
 
     receivers = _counts(counts)
     model = model_of(name, megabytes)
-    rows = measure(
-        model,
-        (*OWN, *(PEERS if peers else ())),
-        receivers,
-        rounds,
-        lambda now: click.echo(f"{now} …", err=True),
-    )
+    rows = measure(model, (*OWN, *(PEERS if peers else ())), receivers, rounds, _progress())
     if as_json:
-        print_json(_about(model) | {"rows": [_plain(row) for row in rows]})
+        print_json(_about(model) | {"rows": [_plain(row, rows) for row in rows]})
     else:
         console().print(_table(model, rows))
         for way, why in {row.way: row.missing for row in rows if row.missing}.items():
             click.echo(f"not measured: {way}: {why}")
+
+
+def _progress() -> Callable[[str, bool], None]:
+    """On a terminal a line that is written anew each time; else one for each number."""
+    if not sys.stderr.isatty():
+        return lambda now, is_new: click.echo(f"{now} …", err=True) if is_new else None
+    width = shutil.get_terminal_size().columns - 1
+    return lambda now, _: click.echo(f"\r{now[:width]:{width}}\r", err=True, nl=False)
 
 
 def _counts(text: str) -> list[int]:
@@ -104,7 +110,7 @@ def _about(model: Model) -> dict[str, Any]:
     }
 
 
-def _plain(row: Row) -> dict[str, Any]:
+def _plain(row: Row, rows: list[Row]) -> dict[str, Any]:
     said: dict[str, Any] = {"way": row.way, "receivers": row.receivers}
     if row.missing:
         return said | {"missing": row.missing}
@@ -118,6 +124,7 @@ def _plain(row: Row) -> dict[str, Any]:
         "stall_memcpys": _low([r.stall_memcpys for r in rounds]),
         "end_to_end_s": _low([r.end_s for r in rounds]),
         "floor_share": _high([r.floor_share for r in rounds]),
+        "times": row.times(next(r for r in rows if r.receivers == row.receivers)),
     }
 
 
@@ -143,18 +150,19 @@ def _table(model: Model, rows: list[Row]) -> Table:
         padding=(0, 1, 0, 0),
     )
     table.add_column("way", no_wrap=True)
-    for heading in ("N", "stall ms", "memcpys", "end ms", "% of floor", "MB"):
+    for heading in ("N", "stall ms", "memcpys", "end ms", "times", "% of floor", "MB"):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
         if row.missing:
             continue
-        said = _plain(row)
+        said = _plain(row, rows)
         table.add_row(
             row.way,
             str(row.receivers),
             f"{said['stall_s']['median'] * 1e3:,.1f}",
             _cell(said["stall_memcpys"], 1, 2),
             f"{said['end_to_end_s']['median'] * 1e3:,.1f}",
+            f"{said['times']:.2f}",
             _cell(said["floor_share"], 100, 0),
             f"{row.between_bytes / 1e6:,.0f}",
         )

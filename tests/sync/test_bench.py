@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
+import os
+import signal
 import subprocess
 import sys
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,10 @@ from rltrace.sync.bench.measuring import OWN, PEERS, Round, Row, measure
 from rltrace.sync.bench.models import digest, model_of
 from rltrace.sync.bench.own import Slots
 from rltrace.sync.bench.peers import GlooPerTensor, Saved
-from rltrace.sync.bench.ways import Processes, Setting
+from rltrace.sync.bench.ways import Crowd, Setting
 from rltrace.trace.errors import RltraceError
+from tests.patience import PATIENCE_S
+from tests.sync.proxy import until
 
 SMALL = model_of("qwen2.5-0.5b", 1)
 
@@ -122,40 +125,62 @@ def test_another_way_that_fails_is_told_and_leaves_the_others() -> None:
     assert (failed.rounds, len(done.rounds)) == ([], 1)
 
 
-class Idle(Slots):
-    """Has receivers that need nobody."""
-
-    def receiver(self, setting: Setting, number: int, weights: Any) -> Any:
-        return print
-
-
-def test_a_receiver_that_is_killed_is_an_error_whoever_notices(tmp_path: Path) -> None:
-    with closing(Processes(Idle(), Setting(SMALL, 1, str(tmp_path), 1, 1))) as receivers:
-        receivers.wait_until_ready()
-        receivers._processes[0].kill()
-        receivers._processes[0].join()
+def test_a_receiver_that_is_killed_is_an_error_whoever_notices() -> None:
+    with closing(Crowd(SMALL, 1, 1)) as crowd:
+        crowd._processes[0].kill()
+        crowd._processes[0].join()
+        receivers = crowd.of(Saved("torch"), Setting(SMALL, 1, "", 1, 1))
         for ask in (lambda: receivers.tell(1), receivers.digests, receivers.ends):
             with pytest.raises(RltraceError, match="a receiver has ended"):
                 ask()
 
 
-def test_one_that_is_ended_leaves_nothing_in_shared_memory() -> None:
-    command = "from rltrace.cli import main; main()"
-    options = ["--megabytes=1", "--receivers=1", "--rounds=100000"]
-    ended = subprocess.Popen([sys.executable, "-c", command, "sync", "bench", *options])
+def of_run(mark: str) -> list[str]:
+    """The command lines of processes that have this in their environment."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if mark.encode() in (path / "environ").read_bytes():
+                found.append((path / "cmdline").read_text())
+    return found
+
+
+BENCH = """
+import sys
+from pathlib import Path
+from rltrace.cli import main
+from rltrace.sync.bench import measuring
+ours = Path(sys.argv.pop(1))
+measuring.shared_memory = lambda: ours
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "after_s"),
+    [(signal.SIGTERM, -1), (signal.SIGTERM, 2.5), (signal.SIGHUP, 5.0), (signal.SIGINT, 9.0)],
+)
+def test_one_that_is_ended_leaves_nothing(
+    memory: Path, number: signal.Signals, after_s: float
+) -> None:
+    """Wherever it is then: as it starts, as receivers or Ray start, between rounds."""
+    mark = f"RLTRACE_TEST_MARK={memory}"
+    options = ["--megabytes=1", "--receivers=1", "--rounds=100000", "--peers"]
+    ended = subprocess.Popen(
+        [sys.executable, "-c", BENCH, str(memory / "ours"), "sync", "bench", *options],
+        env={**os.environ, "RLTRACE_TEST_MARK": str(memory)},
+        stderr=subprocess.DEVNULL,
+    )
     try:
-        made: list[str] = []
-        while not made:
-            assert ended.poll() is None
-            time.sleep(0.05)
-            maps = Path(f"/proc/{ended.pid}/maps").read_text()
-            made = re.findall(r"/dev/shm/rltrace-bench-\w+", maps)
-        assert Path(made[0]).exists()
-        ended.terminate()
-        assert ended.wait(120) == 143
+        until(lambda: any(memory.iterdir()) or after_s < 0, "its folder")
+        time.sleep(abs(after_s))
+        assert ended.poll() is None
+        ended.send_signal(number)
+        assert ended.wait(PATIENCE_S)
     finally:
         ended.kill()
-    assert not Path(made[0]).exists()
+    until(lambda: not of_run(mark), "all of its processes to end")
+    assert not list(memory.iterdir())
 
 
 def test_too_little_memory_is_told_before_anything_starts() -> None:
@@ -166,6 +191,15 @@ def test_too_little_memory_is_told_before_anything_starts() -> None:
 def test_a_share_of_the_floor_counts_every_copy() -> None:
     taken = Round(receivers=3, one_thread_s=0.5, two_threads_s=0.25, stall_s=0.6, end_s=2.0)
     assert (taken.floor_share, taken.stall_memcpys) == (0.5, 1.2)
+
+
+def test_ways_are_compared_round_by_round() -> None:
+    taken = Round(1, 0.5, 0.25, 0.6, 1.0)
+    rounds = [replace(taken, end_s=end_s) for end_s in (1.0, 2.0, 9.0)]
+    ours, theirs = Row("ours", 1, 0, rounds=rounds), Row("theirs", 1, 0)
+    theirs.rounds = [replace(taken, end_s=end_s) for end_s in (2.0, 5.0, 9.0)]
+    assert theirs.times(ours) == 2.0
+    assert ours.times(ours) == 1.0
 
 
 def test_the_command_prints_a_table_or_json(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,6 +213,7 @@ def test_the_command_prints_a_table_or_json(monkeypatch: pytest.MonkeyPatch) -> 
     assert said["tensors"] == 12 * 12 + 2
     assert said["rows"][0]["floor_share"] == {"median": 0.25, "best": 0.5}
     assert said["rows"][0]["stall_memcpys"] == {"median": 1.2, "best": 1.2}
+    assert said["rows"][0]["times"] == 1
     assert said["rows"][1] == {"way": "theirs", "receivers": 1, "missing": "it is not installed"}
     shown = CliRunner().invoke(main, ["sync", "bench"]).output
     assert "25 (50)" in shown

@@ -1,40 +1,57 @@
-"""Rounds of every way with every number of receivers, each against the memory of its own moment."""
+"""Rounds of all ways in turn, for each number of receivers, each update against the memory of its
+own moment."""
 
 from __future__ import annotations
 
 import os
+import random
+import secrets
 import shutil
 import signal
-import sys
+import statistics
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
 
 from rltrace.sync.bench.memory import Memory
 from rltrace.sync.bench.models import Model, Weights, digest
 from rltrace.sync.bench.own import Slots
-from rltrace.sync.bench.peers import GlooPerTensor, Saved
+from rltrace.sync.bench.peers import GlooFlat, GlooPerTensor, Saved
 from rltrace.sync.bench.ray_peers import ObjectStore
 from rltrace.sync.bench.verl_peer import VerlBuckets
-from rltrace.sync.bench.ways import Receivers, Sender, Setting, Way
+from rltrace.sync.bench.ways import Crowd, Receivers, Sender, Setting, Way
 from rltrace.sync.place import check_room, shared_memory
 from rltrace.trace.errors import ANSWER_IS_NO, CANNOT_TELL, RltraceError
 
 OWN: tuple[Way, ...] = (Slots(), Slots(digests=False))
 PEERS: tuple[Way, ...] = (
     ObjectStore(flat=True),
-    ObjectStore(flat=False),
-    Saved("safetensors"),
-    Saved("torch"),
+    GlooFlat(),
     GlooPerTensor(),
+    Saved("torch"),
+    Saved("safetensors"),
     VerlBuckets(),
+    ObjectStore(flat=False),
 )
 
+WARM_UPS = 3
+"""Updates of each way that are not counted: they touch all its buffers for the first time."""
+SEED = 0
+"""Of the order in which ways take their turns, which is another one in each round."""
+
 _MOST_THREADS = 4
-_COPIES = 8  # of the weights, beside the receivers': two states, the probe's, slots, Ray's store
+_COPIES = 3  # of the weights at the learner: two states, and the probe's
+_PROCESS_BYTES = 250 << 20  # of a receiver, before it has weights
+_ENDINGS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_MARK = "RLTRACE_SYNC_BENCH"
+
+Tell = Callable[[str, bool], None]
+"""Is given what is being measured, and whether it is another number of receivers than before."""
 
 
 @dataclass(frozen=True)
@@ -70,45 +87,60 @@ class Row:
     missing: str = ""
     rounds: list[Round] = field(default_factory=list)
 
+    def times(self, other: Row) -> float:
+        """How often as long as another way's its updates take until the last receiver has them: the
+        median over the rounds, in each of which the two took turns."""
+        pairs = zip(self.rounds, other.rounds, strict=True)
+        return statistics.median(mine.end_s / theirs.end_s for mine, theirs in pairs)
+
 
 def measure(
     model: Model,
     ways: Sequence[Way],
     counts: Sequence[int],
     rounds: int,
-    tell: Callable[[str], None] = lambda _: None,
+    tell: Tell = lambda now, is_new: None,
 ) -> list[Row]:
-    """Publishes `rounds` versions each way to each number of receivers, after one that warms up.
-    `tell` is given what is being measured.
+    """Publishes `rounds` versions each way to each number of receivers, after some that warm up.
 
     Errors: `RltraceError` where there is too little memory, or a receiver of rltrace.sync fails or
     does not hold what was published. What another way fails at is told in its rows.
     """
-    _check_memory(model, max(counts))
-    states = [model.made(seed) for seed in (0, 1)]
-    wanted = [(state, digest(state)) for state in states]
-    rows = []
-    with _ended_well(), closing(Memory(states[0], model.made(2))) as memory:
-        for way in ways:
-            found = [
-                Row(way.name, count, way.between_bytes(model.bytes, count), way.missing(count))
-                for count in counts
-            ]
-            rows += found
-            todo = [row for row in found if not row.missing]
-            try:
-                with ExitStack() as session:
-                    if todo:
-                        session.enter_context(way.session(model))
-                    for row in todo:
-                        tell(f"{way.name}, {row.receivers} receivers")
-                        row.rounds = _rounds(way, model, row.receivers, rounds, memory, wanted)
-            except Exception as error:  # of any kind: a peer that fails here leaves the others
-                if isinstance(way, Slots):
-                    raise
-                for row in todo:
-                    row.missing = "" if row.rounds else f"it failed here: {error}"
-    return rows
+    table = [[(way, _row(way, model, count)) for way in ways] for count in counts]
+    for count, found in zip(counts, table, strict=True):
+        _leave_out(found, model, count)
+    with _ended_well() as (folder, short), ExitStack() as sessions:
+        states = [model.made(seed) for seed in (0, 1)]
+        wanted = [(state, digest(state)) for state in states]
+        memory = sessions.enter_context(closing(Memory(states[0], model.made(2))))
+        entered: set[str] = set()
+        for count, found in zip(counts, table, strict=True):
+            while todo := [(way, row) for way, row in found if not row.missing]:
+                at = todo[0]
+                try:
+                    for at in todo:
+                        if at[0].name not in entered:
+                            sessions.enter_context(at[0].session(model, short))
+                            entered.add(at[0].name)
+                    at = todo[0]
+                    with ExitStack() as opened:
+                        sides = _Sides(model, count, folder, memory, wanted, opened)
+                        for at in todo:
+                            name, is_first = at[0].name, at is todo[0]
+                            tell(f"N = {count}: {name} makes ready", is_first)
+                            sides.open(at[0])
+                        for at in _turns(todo, rounds, count, tell):
+                            at[1].rounds.append(sides.round(at[0]))
+                    break
+                except Exception as error:  # of any kind: a peer that fails here leaves the others
+                    if isinstance(at[0], Slots):
+                        raise
+                    at[1].missing = f"it failed here: {error}"
+                    for _, row in todo:
+                        row.rounds.clear()
+            for _, row in found:
+                del row.rounds[: -rounds or None]
+    return [row for found in table for _, row in found]
 
 
 def learner_threads() -> int:
@@ -116,74 +148,136 @@ def learner_threads() -> int:
     return min(_MOST_THREADS, len(os.sched_getaffinity(0)))
 
 
-@contextmanager
-def _ended_well() -> Iterator[None]:
-    """SIGTERM, too, ends what was started and frees the shared memory."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+def _row(way: Way, model: Model, count: int) -> Row:
+    between = way.between_bytes(model.bytes, count)
+    return Row(way.name, count, between, way.missing(count))
 
 
-def _rounds(
-    way: Way,
-    model: Model,
-    count: int,
-    rounds: int,
-    memory: Memory,
-    wanted: list[tuple[Weights, str]],
-) -> list[Round]:
-    import torch
-
-    threads = learner_threads()
-    torch.set_num_threads(threads)
-    folder = tempfile.mkdtemp(prefix="rltrace-bench-", dir=shared_memory().parent)
-    try:
-        setting = Setting(model, count, folder, threads, max(1, threads // count))
-        with closing(way.receivers(setting)) as receivers, closing(way.sender(setting)) as sender:
-            receivers.wait_until_ready()
-            done = [
-                _round(way, sender, receivers, count, number + 1, memory, *wanted[number % 2])
-                for number in range(rounds + 1)
-            ]
-        return done[1:]
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+def _turns(
+    todo: list[tuple[Way, Row]], rounds: int, count: int, tell: Tell
+) -> Iterator[tuple[Way, Row]]:
+    """All ways in each round, in an order of its own."""
+    chance, began = random.Random(SEED), time.monotonic()
+    for number in range(WARM_UPS + rounds):
+        for way, row in chance.sample(todo, len(todo)):
+            done = number / (WARM_UPS + rounds)
+            left = f", {(time.monotonic() - began) * (1 / done - 1):,.0f} s left" if number else ""
+            what = f"round {number - WARM_UPS + 1} of {rounds}" if number >= WARM_UPS else "warm-up"
+            tell(f"N = {count}: {what}, {way.name}{left}", False)
+            yield way, row
 
 
-def _round(
-    way: Way,
-    sender: Sender,
-    receivers: Receivers,
-    count: int,
-    number: int,
-    memory: Memory,
-    weights: Weights,
-    wanted: str,
-) -> Round:
-    one_s, two_s = memory.one_thread_s(), memory.two_threads_s()
-    if way.told_first:
-        receivers.tell(number)
-    start = time.monotonic()
-    told = sender.send(number, weights)
-    stall_s = time.monotonic() - start
-    if not way.told_first:
-        receivers.tell(told)
-    end_s = max(receivers.ends()) - start
-    if any(found != wanted for found in receivers.digests()):
-        raise RltraceError(f"{way.name}: a receiver does not hold what was sent", ANSWER_IS_NO)
-    return Round(count, one_s, two_s, stall_s, end_s)
+class _Sides:
+    """Both sides of all ways, for one number of receivers."""
+
+    def __init__(
+        self,
+        model: Model,
+        count: int,
+        folder: Path,
+        memory: Memory,
+        wanted: list[tuple[Weights, str]],
+        opened: ExitStack,
+    ) -> None:
+        import torch
+
+        self._model, self._count, self._folder = model, count, folder
+        self._memory, self._wanted, self._opened = memory, wanted, opened
+        self._threads = learner_threads()
+        torch.set_num_threads(self._threads)
+        self._each = max(1, self._threads // count)
+        self._crowd = opened.enter_context(closing(Crowd(model, count, self._each)))
+        self._sides: dict[str, tuple[Sender, Receivers]] = {}
+        self._numbers: dict[str, int] = {}
+
+    def open(self, way: Way) -> None:
+        """Makes both sides of a way ready."""
+        place = tempfile.mkdtemp(prefix="way-", dir=self._folder)
+        self._opened.callback(shutil.rmtree, place, ignore_errors=True)
+        setting = Setting(self._model, self._count, place, self._threads, self._each)
+        receivers = way.receivers(setting, self._crowd)
+        self._opened.callback(receivers.close)
+        receivers.begin()
+        sender = self._opened.enter_context(closing(way.sender(setting)))
+        receivers.wait_until_ready()
+        self._sides[way.name], self._numbers[way.name] = (sender, receivers), 0
+
+    def round(self, way: Way) -> Round:
+        """One version."""
+        sender, receivers = self._sides[way.name]
+        self._numbers[way.name] = number = self._numbers[way.name] + 1
+        weights, wanted = self._wanted[receivers.turn()]
+        one_s, two_s = self._memory.one_thread_s(), self._memory.two_threads_s()
+        if way.told_first:
+            receivers.tell(number)
+        start = time.monotonic()
+        told = sender.send(number, weights)
+        stall_s = time.monotonic() - start
+        if not way.told_first:
+            receivers.tell(told)
+        end_s = max(receivers.ends()) - start
+        if any(found != wanted for found in receivers.digests()):
+            raise RltraceError(f"{way.name}: a receiver does not hold what was sent", ANSWER_IS_NO)
+        return Round(self._count, one_s, two_s, stall_s, end_s)
 
 
-def _check_memory(model: Model, receivers: int) -> None:
-    needed = (_COPIES + receivers) * model.bytes
+def _leave_out(found: list[tuple[Way, Row]], model: Model, count: int) -> None:
+    """Notes the ways for which there is no memory beside those before them. Errors: `RltraceError`
+    where there is none for rltrace.sync."""
     with open("/proc/meminfo", encoding="ascii") as file:
         free = next(int(line.split()[1]) << 10 for line in file if line.startswith("MemAvailable:"))
-    if needed > free:
-        said = f"this takes {needed / 1e9:,.1f} GB of memory and {free / 1e9:,.1f} GB are free"
-        raise RltraceError(f"{said}: take a smaller model or fewer receivers", CANNOT_TELL)
-    check_room(shared_memory().parent, _COPIES // 2 * model.bytes)
+    needed = (_COPIES + count) * model.bytes + count * _PROCESS_BYTES
+    for way, row in found:
+        takes = way.copies(count) * model.bytes
+        takes += count * _PROCESS_BYTES if isinstance(way, ObjectStore) else 0
+        if row.missing or needed + takes <= free:
+            needed += 0 if row.missing else takes
+        elif isinstance(way, Slots):
+            said = f"this takes {(needed + takes) / 1e9:,.1f} GB of memory and"
+            said += f" {free / 1e9:,.1f} GB are free: take a smaller model or fewer receivers"
+            raise RltraceError(said, CANNOT_TELL)
+        else:
+            row.missing = "there is no memory for it beside the others: take a smaller model"
+    check_room(shared_memory().parent, 4 * model.bytes)
+
+
+@contextmanager
+def _ended_well() -> Iterator[tuple[Path, Path]]:
+    """A folder in shared memory, and one with a short path. A signal that ends this leaves no
+    process and no file behind, whatever runs as it comes."""
+    is_main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.getsignal(number) for number in _ENDINGS} if is_main else {}
+    os.environ[_MARK] = mark = secrets.token_hex(8)
+    folder = Path(tempfile.mkdtemp(prefix="rltrace-bench-", dir=shared_memory().parent))
+    short = Path(tempfile.mkdtemp(prefix="rltb-", dir="/tmp"))
+
+    def clean() -> None:
+        for process in _marked(mark):
+            with suppress(OSError):
+                os.kill(process, signal.SIGKILL)
+        for place in (folder, short):
+            shutil.rmtree(place, ignore_errors=True)
+
+    def end(number: int, frame: FrameType | None) -> None:
+        clean()
+        os._exit(128 + number)
+
+    for number in before:
+        signal.signal(number, end)
+    try:
+        yield folder, short
+    finally:
+        del os.environ[_MARK]
+        clean()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _marked(mark: str) -> list[int]:
+    """The processes that were started here and are still there."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            if f"{_MARK}={mark}".encode() in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
+    return [process for process in found if process != os.getpid()]

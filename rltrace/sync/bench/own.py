@@ -27,8 +27,12 @@ class Slots(Alone):
     told_first = True
 
     def missing(self, receivers: int) -> str:
-        """As `Way.missing`."""
+        """Nothing."""
         return ""
+
+    def copies(self, receivers: int) -> int:
+        """Two slots."""
+        return 2
 
     def between_bytes(self, size_bytes: int, receivers: int) -> int:
         """As `Way.between_bytes`: one copy, in a slot."""
@@ -47,7 +51,7 @@ class Slots(Alone):
         return _Publishing(publisher)
 
     def receiver(self, setting: Setting, number: int, weights: Weights) -> Receive:
-        """As `ByProcess.receiver`."""
+        """As `Alone.receiver`."""
         subscriber = Subscriber.connect(_place(setting), threads=setting.threads)
 
         def receive(number: Any) -> None:

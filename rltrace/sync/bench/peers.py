@@ -38,13 +38,37 @@ class GlooPerTensor(Alone):
         """As `Way.between_bytes`."""
         return size_bytes * receivers
 
+    def copies(self, receivers: int) -> int:
+        """None."""
+        return 0
+
     def sender(self, setting: Setting) -> Sender:
         """As `Way.sender`."""
         return _Broadcast(_joined(setting, 0))
 
     def receiver(self, setting: Setting, number: int, weights: Weights) -> Receive:
-        """As `ByProcess.receiver`."""
+        """As `Alone.receiver`."""
         group = _Broadcast(_joined(setting, number + 1))
+        return lambda number: group.send(number, weights)
+
+
+@dataclass(frozen=True)
+class GlooFlat(GlooPerTensor):
+    """One broadcast of a buffer that all sides keep, packed and unpacked by views."""
+
+    name = "gloo, flat"
+
+    def copies(self, receivers: int) -> int:
+        """The buffers."""
+        return 1 + receivers
+
+    def sender(self, setting: Setting) -> Sender:
+        """As `Way.sender`."""
+        return _FlatBroadcast(_joined(setting, 0), is_source=True)
+
+    def receiver(self, setting: Setting, number: int, weights: Weights) -> Receive:
+        """As `Alone.receiver`."""
+        group = _FlatBroadcast(_joined(setting, number + 1), is_source=False)
         return lambda number: group.send(number, weights)
 
 
@@ -66,6 +90,10 @@ class Saved(Alone):
         lacking = self.format == "safetensors" and find_spec("safetensors") is None
         return "safetensors is not installed" if lacking else ""
 
+    def copies(self, receivers: int) -> int:
+        """The file, and the one before."""
+        return 2
+
     def between_bytes(self, size_bytes: int, receivers: int) -> int:
         """As `Way.between_bytes`."""
         return size_bytes
@@ -75,7 +103,7 @@ class Saved(Alone):
         return _Files(Path(setting.folder), self._save())
 
     def receiver(self, setting: Setting, number: int, weights: Weights) -> Receive:
-        """As `ByProcess.receiver`."""
+        """As `Alone.receiver`."""
         import torch
 
         def from_torch(path: Any) -> None:
@@ -110,6 +138,28 @@ class _Broadcast:
 
         for tensor in weights.values():
             self._group.broadcast(tensor.view(-1).view(torch.uint8), 0).wait()
+
+    def close(self) -> None:
+        pass
+
+
+class _FlatBroadcast:
+    def __init__(self, group: Any, is_source: bool) -> None:
+        self._group, self._is_source = group, is_source
+        self._flat: Any = None
+
+    def send(self, number: int, weights: Weights) -> None:
+        import torch
+
+        plain = [tensor.view(-1).view(torch.uint8) for tensor in weights.values()]
+        if self._flat is None:
+            self._flat = torch.cat(plain)
+        places = self._flat.split([tensor.numel() for tensor in plain])
+        if self._is_source:
+            torch._foreach_copy_(list(places), plain)
+        self._group.broadcast(self._flat, 0).wait()
+        if not self._is_source:
+            torch._foreach_copy_(plain, list(places))
 
     def close(self) -> None:
         pass

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
+import signal
 import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rltrace.sync.bench.models import Model, Weights, digest
-from rltrace.sync.bench.ways import OTHER_BITS, Receivers, Sender, Setting
+from rltrace.sync.bench.ways import OTHER_BITS, Crowd, Receivers, Sender, Setting
 
 if TYPE_CHECKING:
     from rltrace.sync.flat import Entry
 
-_VERSIONS = 4
+_VERSIONS = 5
 """As many as the store has room for: one that is let go of is not gone at once."""
 
 
@@ -44,13 +44,20 @@ class ObjectStore:
         """As `Way.between_bytes`: in the array, and in the store."""
         return 2 * size_bytes if self.flat else size_bytes
 
+    def copies(self, receivers: int) -> int:
+        """Actors of its own; the store, which both share; the array."""
+        return receivers + (_VERSIONS + 1 if self.flat else 0)
+
     @contextmanager
-    def session(self, model: Model) -> Iterator[None]:
-        """As `Way.session`: a cluster of its own."""
+    def session(self, model: Model, folder: Path) -> Iterator[None]:
+        """A cluster of its own, for both."""
         import ray
 
+        if ray.is_initialized():
+            yield
+            return
+        before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
         os.environ.update({"RAY_memory_monitor_refresh_ms": "0"})
-        folder = tempfile.mkdtemp(prefix="rltb-", dir="/tmp")  # its sockets want a short path
         try:
             ray.init(
                 address="local",
@@ -59,15 +66,16 @@ class ObjectStore:
                 include_dashboard=False,
                 log_to_driver=False,
                 logging_level="error",
-                _temp_dir=folder,
+                _temp_dir=str(folder),  # its sockets want a short path
             )
+            for number, handler in before.items():
+                signal.signal(number, handler)  # Ray has put its own
             yield
         finally:
             ray.shutdown()
-            shutil.rmtree(folder, ignore_errors=True)
 
-    def receivers(self, setting: Setting) -> Receivers:
-        """As `Way.receivers`: actors."""
+    def receivers(self, setting: Setting, crowd: Crowd) -> Receivers:
+        """Actors."""
         return _Actors(setting, self.flat)
 
     def sender(self, setting: Setting) -> Sender:
@@ -109,9 +117,17 @@ class _Actors:
         kind = ray.remote(num_cpus=0, max_restarts=0)(Receiver)
         self._actors = [kind.remote(setting, flat) for _ in range(setting.receivers)]
         self._asked: list[Any] = []
+        self._turn = 0
+
+    def begin(self) -> None:
+        pass
 
     def wait_until_ready(self) -> None:
         self.digests()
+
+    def turn(self) -> int:
+        self._turn = 1 - self._turn
+        return self._turn
 
     def tell(self, what: Any) -> None:
         # In a list, so that each gets the reference itself.

@@ -38,12 +38,16 @@ class VerlBuckets(Alone):
         """As `Way.between_bytes`."""
         return size_bytes * receivers
 
+    def copies(self, receivers: int) -> int:
+        """A bucket, at most."""
+        return 1
+
     def sender(self, setting: Setting) -> Sender:
         """As `Way.sender`."""
         return _Sending(_socket(setting))
 
     def receiver(self, setting: Setting, number: int, weights: Weights) -> Receive:
-        """As `ByProcess.receiver`."""
+        """As `Alone.receiver`."""
         import torch
 
         module = _verl()

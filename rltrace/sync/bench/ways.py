@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any, Protocol
 
 from rltrace.sync.bench.models import Model, Weights, digest
@@ -25,7 +26,7 @@ Receive = Callable[[Any], None]
 
 @dataclass(frozen=True)
 class Setting:
-    """One learner and so many receivers. `folder` is in shared memory, and empty at first.
+    """One learner and so many receivers. `folder` is in shared memory, and the way's own.
     `threads` is how many a receiver may use; the learner has `learner_threads`."""
 
     model: Model
@@ -49,8 +50,14 @@ class Sender(Protocol):
 class Receivers(Protocol):
     """The receivers of one setting."""
 
+    def begin(self) -> None:
+        """Has each make ready, which may take the sender's side."""
+
     def wait_until_ready(self) -> None:
-        """Errors: `RltraceError` where one of them has ended."""
+        """Errors: `RltraceError` where one of them has failed."""
+
+    def turn(self) -> int:
+        """0 or 1, in turn: which of two states they are to have next, so that it is another one."""
 
     def tell(self, what: Any) -> None:
         """Has each begin to receive; returns when all do."""
@@ -62,7 +69,7 @@ class Receivers(Protocol):
         """Of what each holds."""
 
     def close(self) -> None:
-        """Ends them."""
+        """Ends them, unless they are others' too."""
 
 
 class Way(Protocol):
@@ -83,124 +90,150 @@ class Way(Protocol):
         """Bytes that a version takes between the learner's tensors and the receivers' own: copies
         in shared memory, or what went over connections."""
 
-    def session(self, model: Model) -> AbstractContextManager[None]:
-        """What all its settings share."""
+    def copies(self, receivers: int) -> int:
+        """Copies of the weights that it keeps on both sides, beside the learner's tensors and those
+        that all ways' receivers share."""
 
-    def receivers(self, setting: Setting) -> Receivers:
-        """Starts them; they need not be ready."""
+    def session(self, model: Model, folder: Path) -> AbstractContextManager[None]:
+        """What all its settings share. `folder` has a short path; it is removed after."""
+
+    def receivers(self, setting: Setting, crowd: Crowd) -> Receivers:
+        """Those of the crowd, or its own."""
 
     def sender(self, setting: Setting) -> Sender:
-        """Called while the receivers start."""
-
-
-class ByProcess(Protocol):
-    """A way whose receivers are processes that are told through pipes."""
-
-    def receiver(self, setting: Setting, number: int, weights: Weights) -> Receive:
-        """In the receiver's process; `number` counts from 0."""
+        """Called while the receivers begin."""
 
 
 class Alone:
     """What ways have in common that need nothing but processes."""
 
-    def session(self, model: Model) -> AbstractContextManager[None]:
-        """As `Way.session`: there is nothing to share."""
+    def session(self, model: Model, folder: Path) -> AbstractContextManager[None]:
+        """There is nothing to share."""
         return nullcontext()
 
-    def receivers(self: ByProcess, setting: Setting) -> Receivers:
-        """As `Way.receivers`."""
-        return Processes(self, setting)
+    def receivers(self, setting: Setting, crowd: Crowd) -> Receivers:
+        """The crowd's."""
+        return crowd.of(self, setting)
+
+    def receiver(self, setting: Setting, number: int, weights: Weights) -> Receive:
+        """In the receiver's process; `number` counts from 0."""
+        raise NotImplementedError
 
 
-class Processes:
-    """Receivers that are processes of their own."""
+class Crowd:
+    """Receivers that are processes of their own, which all ways use in turn."""
 
-    def __init__(self, way: ByProcess, setting: Setting) -> None:
+    def __init__(self, model: Model, count: int, threads: int) -> None:
         context = multiprocessing.get_context("spawn")
+        self._turn = 0
         self._pipes: list[Connection] = []
         self._processes: list[BaseProcess] = []
-        for number in range(setting.receivers):
+        for number in range(count):
             ours, theirs = context.Pipe()
             process = context.Process(
-                target=_receive, args=(theirs, way, setting, number), daemon=True
+                target=_receive, args=(theirs, model, number, threads), daemon=True
             )
             process.start()
             theirs.close()
             self._pipes.append(ours)
             self._processes.append(process)
+        self.answers()
 
-    def wait_until_ready(self) -> None:
-        """As `Receivers.wait_until_ready`."""
-        self._answers()
+    def of(self, way: Alone, setting: Setting) -> Receivers:
+        """The processes as the receivers of one way."""
+        return _OfCrowd(self, way, setting)
 
-    def tell(self, what: Any) -> None:
-        """As `Receivers.tell`."""
-        self._ask("receive", what)
-        self._answers()
+    def turn(self) -> int:
+        """As `Receivers.turn`, whoever asks."""
+        self._turn = 1 - self._turn
+        return self._turn
 
-    def ends(self) -> list[float]:
-        """As `Receivers.ends`."""
-        return [float(end) for end in self._answers()]
+    def ask(self, *asked: Any) -> None:
+        """Sends the same to each process."""
+        try:
+            for pipe in self._pipes:
+                pipe.send(asked)
+        except OSError as error:
+            raise RltraceError("a receiver has ended", CANNOT_TELL) from error
 
-    def digests(self) -> list[str]:
-        """As `Receivers.digests`."""
-        self._ask("digest")
-        return [str(found) for found in self._answers()]
+    def answers(self) -> list[Any]:
+        """One answer of each process. Errors: `RltraceError` where one has failed."""
+        found = []
+        for pipe in self._pipes:
+            try:
+                if not pipe.poll(_PATIENCE_S):
+                    raise RltraceError("a receiver does not answer", CANNOT_TELL)
+                found.append(pipe.recv())
+            except (EOFError, OSError) as error:
+                raise RltraceError("a receiver has ended", CANNOT_TELL) from error
+        for answer in found:
+            if isinstance(answer, Exception):
+                raise RltraceError(f"a receiver failed: {answer}", CANNOT_TELL) from answer
+        return found
 
     def close(self) -> None:
-        """As `Receivers.close`."""
+        """Ends them."""
         for pipe in self._pipes:
             with suppress(OSError):
-                pipe.send(("end", None))
+                pipe.send(("end", "", None))
             pipe.close()
         for process in self._processes:
             process.join(_GRACE_S)
             process.kill()  # it may wait for a version that will not come
             process.join()
 
-    def _ask(self, asked: str, what: Any = None) -> None:
-        try:
-            for pipe in self._pipes:
-                pipe.send((asked, what))
-        except OSError as error:
-            raise RltraceError("a receiver has ended", CANNOT_TELL) from error
 
-    def _answers(self) -> list[Any]:
-        found = []
-        for pipe in self._pipes:
-            try:
-                if not pipe.poll(_PATIENCE_S):
-                    raise RltraceError("a receiver does not answer", CANNOT_TELL)
-                answer = pipe.recv()
-            except (EOFError, OSError) as error:
-                raise RltraceError("a receiver has ended", CANNOT_TELL) from error
-            if isinstance(answer, Exception):
-                raise RltraceError(f"a receiver failed: {answer}", CANNOT_TELL) from answer
-            found.append(answer)
-        return found
+class _OfCrowd:
+    def __init__(self, crowd: Crowd, way: Alone, setting: Setting) -> None:
+        self._crowd, self._way, self._setting = crowd, way, setting
+        self.turn = crowd.turn
+
+    def begin(self) -> None:
+        self._crowd.ask("begin", self._setting.folder, (self._way, self._setting))
+
+    def wait_until_ready(self) -> None:
+        self._crowd.answers()
+
+    def tell(self, what: Any) -> None:
+        self._crowd.ask("receive", self._setting.folder, what)
+        self._crowd.answers()
+
+    def ends(self) -> list[float]:
+        return [float(end) for end in self._crowd.answers()]
+
+    def digests(self) -> list[str]:
+        self._crowd.ask("digest", "", None)
+        return [str(found) for found in self._crowd.answers()]
+
+    def close(self) -> None:
+        pass
 
 
-def _receive(pipe: Connection, way: ByProcess, setting: Setting, number: int) -> None:
+def _receive(pipe: Connection, model: Model, number: int, threads: int) -> None:
     """A receiver: does what it is told until the pipe ends."""
     import torch
 
-    torch.set_num_threads(setting.threads)
+    torch.set_num_threads(threads)
+    weights = model.made(OTHER_BITS)
+    receives: dict[str, Receive] = {}
     try:
-        weights = setting.model.made(OTHER_BITS)
-        receive = way.receiver(setting, number, weights)
-        pipe.send("ready")
+        pipe.send("here")
         while True:
-            asked, what = pipe.recv()
+            asked, which, what = pipe.recv()
             if asked == "end":
                 return
-            if asked == "digest":
-                pipe.send(digest(weights))
-                continue
-            pipe.send("waiting")
-            receive(what)
-            pipe.send(time.monotonic())
+            try:
+                if asked == "digest":
+                    pipe.send(digest(weights))
+                elif asked == "begin":
+                    way, setting = what
+                    receives[which] = way.receiver(setting, number, weights)
+                    pipe.send("ready")
+                else:
+                    pipe.send("waiting")
+                    receives[which](what)
+                    pipe.send(time.monotonic())
+            except Exception as error:
+                pipe.send(RuntimeError(repr(error)))
     except (EOFError, BrokenPipeError):
         return
-    except Exception as error:
-        with suppress(OSError):
-            pipe.send(RuntimeError(repr(error)))

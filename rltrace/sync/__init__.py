@@ -6,22 +6,18 @@
     subscriber = Subscriber.connect("shm://policy")                       # a rollout worker
     subscriber.pull_into(model)
 
-The parts, and what each promises to the others:
+What holds it together:
 
-- `layout.Layout`: names, types, shapes, shards, aliases and the offset of every tensor in one flat
-  run of bytes without gaps. Made once; its `id` is the digest of its canonical JSON. Two sides that
-  have the same id agree on the place of every byte; with another id nothing is received.
-- `blocks`: the data is checked in blocks of `BLOCK_BYTES` (512 KiB), each by its xxh3-64; a version
-  by its `root`, the xxh3-128 of the block table. A block may hold parts of several tensors.
-- `version.Version`: (run, writer epoch, counter), never backwards in a run.
-  `version.Manifest`: a version, its learner step, layout id, bytes and root.
-- `arena.Arena`: the slots of one policy in shared memory. Every slot is a safetensors file; a
-  version is visible from the one aligned 8-byte store of (epoch, counter, slot) on, after all of
-  its blocks and digests are in place, and never before. Whoever fills slots (a publisher, a relay)
-  is the arena's only writer: `arena.write()` gives a free slot, `slot.data` its bytes,
-  `slot.digests` its block table, `slot.commit(version, step)` makes it the latest,
-  `slot.abort()` leaves everything as it was. Readers hold a lease (a lock that the kernel frees
-  when they die): a leased slot is never written.
+- `layout`: names, types, shapes, shards and ties of all tensors, and the place of each in one flat
+  run of bytes. Two sides whose layouts have the same digest agree on every byte.
+- `blocks`: the data is checked in blocks of 512 KiB by their xxh3-64; `Manifest.root` is the
+  xxh3-128 of the table of these.
+- `version`: (run, epoch, counter). The epoch is when the publisher was opened: what is published
+  after a restart is later than all before, whatever was lost. Receivers never go back.
+- `arena`: the slots of a policy in shared memory, each a safetensors file. A version is there from
+  one aligned 8-byte store on, after all of its data. Its only writer is a publisher or a relay; a
+  reader's lease is a lock that the kernel frees when it dies, and a leased slot is never written.
+- `verifying`: who pulls checks what it copies, unless told otherwise.
 """
 
 from __future__ import annotations
@@ -32,30 +28,26 @@ except ModuleNotFoundError:
     _said = "rltrace.sync needs xxhash: pip install 'rltrace-toolkit[sync]'"
     raise ModuleNotFoundError(_said, name="xxhash") from None
 
-from rltrace.sync.arena import Arena
 from rltrace.sync.commit import commit_together
 from rltrace.sync.group import Group
-from rltrace.sync.layout import Layout, Shard, layout_of
+from rltrace.sync.layout import Shard, layout_of
 from rltrace.sync.publisher import Publisher
 from rltrace.sync.relay import Relay
 from rltrace.sync.subscriber import PoisonedError, Subscriber
 from rltrace.sync.verifying import DamagedError
-from rltrace.sync.version import Manifest, Version
-from rltrace.sync.views import Views
+from rltrace.sync.version import Version
+from rltrace.trace.errors import RltraceError
 
 __all__ = [
-    "Arena",
     "DamagedError",
     "Group",
-    "Layout",
-    "Manifest",
     "PoisonedError",
     "Publisher",
     "Relay",
+    "RltraceError",
     "Shard",
     "Subscriber",
     "Version",
-    "Views",
     "commit_together",
     "layout_of",
 ]

@@ -31,6 +31,7 @@ from rltrace.sync.tensors import (
     share_memory,
 )
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.outside import from_outside
 
 
 class Applier:
@@ -232,7 +233,9 @@ def _check_own(model: Any, given: Any) -> None:
 def _storage(tensor: Any) -> int:
     try:
         return int(tensor.untyped_storage().data_ptr())
-    except (AttributeError, NotImplementedError, RuntimeError):
+    except (AttributeError, RuntimeError) as error:
+        if from_outside(error):
+            raise
         return int(tensor.data_ptr())
 
 

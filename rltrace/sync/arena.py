@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -39,7 +40,6 @@ from rltrace.sync.slots import (
 )
 from rltrace.sync.version import NO_ROOT, Behind, Manifest, Version
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
-from rltrace.trace.outside import from_outside
 
 SILENCE_S = 2.0
 """A side that says nothing for so long is gone; whoever has nothing to say says so more often."""
@@ -119,9 +119,7 @@ class Arena:
                     if not control.replaced:
                         return Arena(folder, control, present, None)
                     present.release()  # the publisher is about to replace it
-                except FileNotFoundError as error:  # removed in between
-                    if from_outside(error):
-                        raise
+                except FileNotFoundError:  # removed in between
                     present.release()
                     leave(folder)
                 except BaseException:
@@ -288,11 +286,8 @@ class SlotWrite:
         Errors: `RltraceError` where the version is not after the latest; then it is aborted.
         """
         control, latest = self.arena.control, None
-        try:
+        with suppress(RltraceError):  # it is damaged, which this version mends
             latest = self.arena.latest()
-        except RltraceError as error:
-            if from_outside(error):
-                raise  # else it is damaged, which this version mends
         if version is None:
             version = Version(control.run, control.epoch, control.counter + 1)
         if latest is not None and version <= latest:
@@ -355,11 +350,8 @@ def _take_over(folder: Path, layout: Layout, run: str | None) -> Control:
     where there is none or it is of another layout. Called under the writer's lock."""
     path = folder / CONTROL
     old = None
-    try:
+    with suppress(FileNotFoundError, RltraceError):  # nothing that can be read: it is replaced
         old = Control(path)
-    except (FileNotFoundError, RltraceError) as error:
-        if from_outside(error):
-            raise  # else there is nothing, or nothing that can be read: it is replaced
     epoch = _begun_after(old)
     if old is not None and old.layout.id == layout.id and _stands(folder, old):
         old.epoch = epoch

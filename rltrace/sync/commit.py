@@ -15,6 +15,7 @@ from typing import Protocol, TypeVar
 from rltrace.sync.subscriber import PoisonedError
 from rltrace.sync.version import Manifest, Version
 from rltrace.trace.errors import CANNOT_TELL, WRONG_USAGE, RltraceError
+from rltrace.trace.outside import from_outside
 
 _Answer = TypeVar("_Answer")
 
@@ -76,6 +77,8 @@ def _ask_all(
             try:
                 answers[number] = asked.result()
             except Exception as error:  # of any kind: it is another process's
+                if from_outside(error):
+                    raise
                 errors[number] = error
     return answers, errors
 

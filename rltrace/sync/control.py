@@ -19,7 +19,6 @@ from rltrace.sync.layout import Layout
 from rltrace.sync.place import check_room, reserve
 from rltrace.sync.version import Manifest, Version
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.outside import from_outside
 
 CONTROL = "rltrace-control"
 """The file's name in the folder of a policy."""
@@ -166,9 +165,7 @@ class Control:
             return True
         try:
             return os.stat(self._path).st_ino != self._inode
-        except FileNotFoundError as error:
-            if from_outside(error):
-                raise
+        except FileNotFoundError:
             return False  # nothing is
 
     @property

@@ -70,7 +70,7 @@ class JoinedFiles:
         """What the relay told last."""
         try:
             return self.relay.read_text(errors="replace")
-        except OSError:  # somebody has emptied the folder by hand
+        except FileNotFoundError:  # somebody has emptied the folder by hand
             return ""
 
     def is_used(self) -> bool:

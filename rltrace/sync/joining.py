@@ -24,6 +24,7 @@ from rltrace.sync.reaching import why_nothing
 from rltrace.sync.relay import Relay
 from rltrace.sync.wire import TOKEN, Address
 from rltrace.trace.errors import CANNOT_TELL, OK, RltraceError
+from rltrace.trace.outside import from_outside
 
 _log = logging.getLogger("rltrace.sync")
 
@@ -100,7 +101,9 @@ class Joined:
         while not self._ended.wait(_LOOK_S):
             try:
                 self._look()
-            except OSError as error:  # no process or descriptor to spare: the next look may have
+            except OSError as error:
+                if from_outside(error):
+                    raise  # else no process or descriptor is to spare: the next look may have one
                 _log.warning("no relay of %s can be started: %s", self._parent, error)
 
     def _look(self) -> None:

@@ -18,6 +18,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from rltrace.trace.outside import from_outside
+
 SWITCH = "RLTRACE_SYNC_KERNEL"
 _SOURCE = Path(__file__).with_name("kernel.c")
 _FLAGS = ("-O3", "-shared", "-fPIC")
@@ -33,7 +35,9 @@ def compiled() -> ctypes.CDLL | None:
         return None
     try:
         library = ctypes.CDLL(str(_built()))
-    except (OSError, subprocess.SubprocessError):
+    except (OSError, subprocess.SubprocessError) as error:
+        if from_outside(error):
+            raise
         return None
     bytes_and_width: list[Any] = [_COUNT, ctypes.c_int]
     library.rltrace_find.argtypes = [

@@ -34,9 +34,7 @@ def enter(folder: Path) -> Lock:
         for name in (PRESENT, WRITER):
             try:
                 os.close(os.open(folder / name, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
-            except FileNotFoundError as error:
-                if from_outside(error):
-                    raise
+            except FileNotFoundError:
                 break  # removed in between
         lock = Lock.take(folder / PRESENT, True, deadline - time.monotonic())
         if lock is not None and lock.is_of(folder / PRESENT):

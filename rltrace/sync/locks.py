@@ -13,8 +13,6 @@ import time
 from pathlib import Path
 from weakref import WeakSet
 
-from rltrace.trace.outside import from_outside
-
 _POLL_S = 0.0005
 _FLOCK = struct.Struct("hhqqi4x")  # struct flock: type, whence, start, length (0: all), pid
 
@@ -32,9 +30,7 @@ class Lock:
         there is no such file."""
         try:
             fd = os.open(path, (os.O_RDONLY if shared else os.O_RDWR) | os.O_CLOEXEC)
-        except FileNotFoundError as error:
-            if from_outside(error):
-                raise
+        except FileNotFoundError:
             return None
         wanted = _FLOCK.pack(fcntl.F_RDLCK if shared else fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
         try:
@@ -54,9 +50,7 @@ class Lock:
         """Whether somebody has a lock on the file, shared or not."""
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError as error:
-            if from_outside(error):
-                raise
+        except FileNotFoundError:
             return False
         try:
             asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
@@ -70,9 +64,7 @@ class Lock:
         that of a file which its last holder removed."""
         try:
             return os.path.samestat(os.fstat(self.fd), os.stat(path))
-        except FileNotFoundError as error:
-            if from_outside(error):
-                raise
+        except FileNotFoundError:
             return False
 
     def release(self) -> None:
@@ -95,9 +87,7 @@ _held: WeakSet[Lock] = WeakSet()
 def _set(fd: int, wanted: bytes) -> bool:
     try:
         fcntl.fcntl(fd, fcntl.F_OFD_SETLK, wanted)
-    except (BlockingIOError, PermissionError) as error:  # POSIX allows either
-        if from_outside(error):
-            raise
+    except (BlockingIOError, PermissionError):  # POSIX allows either
         return False
     return True
 

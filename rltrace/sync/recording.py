@@ -15,6 +15,7 @@ from rltrace.hooks.telling import describe
 from rltrace.sync.blocks import block_count
 from rltrace.sync.version import NO_ROOT, Manifest
 from rltrace.trace.clock import node_id
+from rltrace.trace.outside import from_outside
 from rltrace.trace.run_dir import publishes_file
 from rltrace.trace.segment import Row
 
@@ -31,7 +32,9 @@ def publishes_here() -> None:
     path = publishes_file(recorder.run_dir, node_id())
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
-    except OSError as error:  # the job goes on
+    except OSError as error:
+        if from_outside(error):
+            raise  # else the job goes on
         recorder.problem("not-recorded", target=path, detail=describe(error))
 
 

@@ -331,9 +331,7 @@ class Subscriber:
         while True:
             try:
                 return ask(self._arena)
-            except ReplacedError as error:
-                if from_outside(error):
-                    raise
+            except ReplacedError:
                 self.abort()
                 self._arena.close()
                 self._arena = Arena.attach(self._place, _AGAIN_S)

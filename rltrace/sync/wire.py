@@ -27,6 +27,7 @@ from xxhash import xxh3_64_intdigest
 from rltrace.sync.arena import SILENCE_S
 from rltrace.sync.place import TOKEN_FILE, make_folder, shared_memory
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.outside import from_outside
 from rltrace.trace.texts import parsed
 
 TOKEN = "RLTRACE_SYNC_TOKEN"
@@ -95,7 +96,9 @@ class Address:
             with socket.socket(family, socket.SOCK_DGRAM) as probe:
                 probe.connect((_ANYWHERE[family], 9))  # of a datagram socket: nothing is sent
                 host = str(probe.getsockname()[0])
-        except OSError:  # no route: a host without a network, or with its own only
+        except OSError as error:
+            if from_outside(error):
+                raise  # else there is no route: a host without a network, or with its own only
             host = socket.gethostname()
         return Address(host, self.port, self.policy)
 
@@ -293,7 +296,9 @@ class Connection:
         body = self.read(text_bytes + blob_bytes)
         try:
             message = parsed(bytes(body[:text_bytes]))
-        except ValueError:
+        except ValueError as error:
+            if from_outside(error):
+                raise
             message = None
         if xxh3_64_intdigest(body) != check or not isinstance(message, dict):
             raise LinkError("a message arrived damaged")
@@ -314,8 +319,9 @@ class Connection:
         """Ends it now, also under a thread that waits for it; once is enough."""
         try:
             self._sock.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass  # it was not connected any more
+        except OSError as error:
+            if from_outside(error):
+                raise  # else it was not connected any more
         self._sock.close()
 
 

@@ -112,8 +112,8 @@ bench-scale: $(READY)
 	$(BIN)/python -m benchmarks.scale $(addprefix --rows ,$(ROWS))
 
 # Weights on their way: against this machine's memory, a paced link and the entropy of the changes.
-SYNC_BENCHMARKS := sync_local sync_relay sync_delta sync_kills sync_pulls sync_openrlhf \
-	sync_verl_job
+SYNC_BENCHMARKS := sync_local sync_crowd sync_relay sync_delta sync_kills sync_restarts sync_pulls \
+	sync_openrlhf sync_verl_job
 bench-sync: $(READY)
 	missed=; for name in $(SYNC_BENCHMARKS); do echo; echo $$name; \
 		$(BIN)/python -m benchmarks.$$name || missed="$$missed $$name"; done; \

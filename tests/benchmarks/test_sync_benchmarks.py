@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import environments, sync_pulls, sync_verl
+from benchmarks import environments, sync_pulls, sync_restarts, sync_verl
 from rltrace.sync.bench.measuring import Row
 from rltrace.sync.bench.verl_peer import VerlBuckets
 
@@ -17,6 +17,13 @@ def test_pulls_under_versions_without_a_pause_are_whole_and_updates_allocate_not
     found = {check.what: check for check in sync_pulls.measure(pulls=50, megabytes=1).checks}
     for what in ("torn pulls", "pulls that went back", "shared memory that 20 updates add"):
         assert found[what].holds
+
+
+def test_no_worker_stays_with_old_weights_in_silence_whatever_is_restarted() -> None:
+    """Once each kind. `python -m benchmarks.sync_restarts` makes two hundred."""
+    found = sync_restarts.measure(restarts=len(sync_restarts.KINDS), seed=1)
+    assert len(found.rows) == len(sync_restarts.KINDS)
+    assert [check.figure for check in found.checks] == [0, 0, 0], found.notes
 
 
 def test_a_torn_copy_and_one_that_went_back_are_counted() -> None:

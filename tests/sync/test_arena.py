@@ -422,6 +422,25 @@ def test_too_little_shared_memory_is_told_at_open(small: Path) -> None:
     assert list(small.iterdir()) == []
 
 
+def test_a_spare_slot_is_made_once_there_is_room_again(small: Path) -> None:
+    where, weights = f"shm://{small}/policy", {"w": np.ones(1 << 20, dtype=np.uint8)}
+    with (
+        Publisher.open(layout_of(weights), where, patience_s=0.01) as publisher,
+        Subscriber.connect(where) as one,
+        Subscriber.connect(where) as other,
+    ):
+        filler = small / "filler"
+        filler.write_bytes(bytes(3 << 19))
+        publisher.publish(weights)
+        with one.lease():
+            publisher.publish(weights)
+            with other.lease():
+                assert publisher.publish(weights) is None
+                filler.unlink()
+                assert publisher.publish(weights) is not None
+        assert publisher.skipped == 1
+
+
 def test_a_limit_on_file_sizes_is_told_at_open_and_leaves_nothing(memory: Path) -> None:
     program = f"""
 import resource, numpy as np

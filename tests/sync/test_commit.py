@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from rltrace.sync import (
-    Manifest,
     PoisonedError,
     Publisher,
     Subscriber,
@@ -18,6 +17,7 @@ from rltrace.sync import (
     commit_together,
     layout_of,
 )
+from rltrace.sync.version import Manifest
 from rltrace.trace.errors import RltraceError
 
 LAYOUT = layout_of({"w": np.zeros(300_000, dtype=np.float32), "b": np.zeros(3)})

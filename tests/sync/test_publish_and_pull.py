@@ -427,3 +427,44 @@ def test_weights_larger_than_the_caches_arrive_bit_for_bit(
 ) -> None:
     monkeypatch.setattr(copying, "_STREAMED_FROM_BYTES", 0 if kernel else 1 << 40)
     test_a_model_arrives_bit_for_bit(where, threads=2, verify=True)
+
+
+def test_the_next_version_can_be_waited_for(where: str) -> None:
+    state = {"w": np.zeros(9)}
+    with Publisher.open(layout_of(state), where) as publisher, Subscriber.connect(where) as worker:
+        first = publisher.publish(state)
+        assert worker.pull_into(state, newer=True) == first
+        assert worker.pull_into(state) == first
+        with pytest.raises(RltraceError, match="a newer version was not published"):
+            worker.pull_into(state, newer=True, timeout_s=0.05)
+        later = threading.Timer(0.2, publisher.publish, [state])
+        later.start()
+        version = worker.pull_into(state, newer=True)
+        later.join()
+        assert first is not None
+        assert version.counter == first.counter + 1
+
+
+def test_a_worker_says_what_it_waits_for_and_moves_to_the_next_learner(where: str) -> None:
+    """`benchmarks.sync_restarts` does the same with killed processes, relays and lost hosts."""
+    held, state = {"w": np.zeros(9)}, {"w": np.ones(9)}
+    publisher = Publisher.open(layout_of(state), where)
+    worker = Subscriber.connect(where)
+    first = publisher.publish(state)
+    assert worker.pull_into(held) == first
+    assert (worker.behind_s, worker.error) == (0.0, None)
+    publisher.close()
+    assert worker.behind_s > 0
+    assert "no learner" in str(worker.error)
+    assert worker.pull_into(held) == first
+    assert worker.behind_s > 0
+    state["w"] += 1
+    with Publisher.open(layout_of(state), where) as again:
+        second = again.publish(state)
+        assert worker.pull_into(held, newer=True) == second
+        assert first is not None
+        assert second is not None
+        assert second > first
+        assert (worker.behind_s, worker.error) == (0.0, None)
+        assert held["w"][0] == 2
+    worker.close()

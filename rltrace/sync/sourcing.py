@@ -35,15 +35,15 @@ class Source(threading.Thread):
         self._encoder = BlockEncoder()
         self._ended = threading.Event()
         self._since_s = time.monotonic()
+        self._trouble = ""
 
     def run(self) -> None:
         """Until `stop`, or an error that somebody has to look at."""
         try:
             while not self._ended.wait(_POLL_S):
-                if self.arena is not None:
-                    self._look(self.arena)
-                elif lies_here(self._where):
-                    self.arena = Arena.attach(self._where, _AGAIN_S)
+                self._trouble = self._look()
+                if self._trouble:
+                    self._ended.wait(_AGAIN_S)
         except RltraceError as error:
             self.ended_by = error
         except Exception as error:  # it must not go unnoticed that nothing is served any more
@@ -54,27 +54,36 @@ class Source(threading.Thread):
         if self.arena is None:
             seconds = time.monotonic() - self._since_s
             return Behind(seconds, f"nothing is published at {self._where} yet")
-        return self.arena.behind()
+        found = self.arena.behind()
+        return found if found.why else Behind(found.seconds, self._trouble)
 
     def stop(self) -> None:
         """Ends the watch; what is on the shelf stays there."""
         self._ended.set()
         self.join()
 
-    def _look(self, arena: Arena) -> None:
+    def _look(self) -> str:
+        """Puts the latest version on the shelf; what keeps it from there, until a next one may."""
         newest = self._shelf.whole()[-1:]
         try:
+            if self.arena is None:
+                if not lies_here(self._where):
+                    return ""
+                self.arena = Arena.attach(self._where, _AGAIN_S)
+            arena = self.arena
             if arena.latest() == (newest[0].manifest.version if newest else None):
-                return
+                return ""
             lease = arena.lease()
         except ReplacedError:
             for held in self._shelf.whole():
                 self._shelf.remove(held)
             arena.close()
             self.arena = None
-            return
+            return ""
+        except RltraceError as error:  # it is damaged, or being removed
+            return str(error)
         if lease is None:
-            return
+            return ""
         if lease.manifest.root == NO_ROOT:
             lease.release()
             said = "a policy that is published without hashing cannot be served to other hosts"
@@ -85,6 +94,7 @@ class Source(threading.Thread):
             let_go=lease.release,
         )
         self._offer(fresh, newest[0] if newest else None, lease)
+        return ""
 
     def _offer(self, fresh: Held, before: Held | None, lease: Lease) -> None:
         base = before.manifest.version if before is not None else None

@@ -308,6 +308,23 @@ def test_when_the_learner_restarts_its_nodes_go_on(memory: Path) -> None:
         assert j.holds("node", after)
 
 
+def test_a_node_outlives_damage_at_the_learner_and_says_what_is_wrong(memory: Path) -> None:
+    with job(memory) as j:
+        root = j.root()
+        node = j.follow(root.address, "node")
+        before = j.publish()
+        node.wait(before)
+        j.publisher.arena.control._records[:, 1] += 1  # the learner's step, in each slot's record
+        until(lambda: root.error is not None, "the damage to be seen")
+        assert root.ended_by is None
+        assert root.wait(before) == before
+        nudge(j.state, 1)
+        after = j.publish()
+        assert node.wait(after) == after
+        assert j.holds("node", after)
+        assert root.error is None
+
+
 def test_a_policy_that_changes_its_layout_is_followed(memory: Path) -> None:
     with job(memory) as j:
         node = j.follow(j.root().address, "node")

@@ -96,13 +96,15 @@ class Job:
         signal.signal(signal.SIGTERM, leave)
         state = {"w": np.zeros(ELEMENTS, np.int32)} | ({"x": np.zeros(9)} if more else {})
         (self.folder / "host-0").mkdir(exist_ok=True)
-        with Publisher.open(layout_of(state), self.place(0), run=run) as publisher:
-            with suppress(RltraceError):  # its folder was removed
-                while True:
-                    number += 1
-                    state["w"][...] = number
-                    publisher.publish(state)
-                    time.sleep(PAUSE_S)
+        with (
+            suppress(RltraceError),  # its folder was removed
+            Publisher.open(layout_of(state), self.place(0), run=run) as publisher,
+        ):
+            while True:
+                number += 1
+                state["w"][...] = number
+                publisher.publish(state)
+                time.sleep(PAUSE_S)
 
     def _relay(self, host: int) -> None:
         port = self._ports[host]

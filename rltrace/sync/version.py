@@ -70,7 +70,8 @@ class Behind(NamedTuple):
         """The same as a sentence."""
         if not self.why:
             return None
-        said = f"{where}: {self.why}; what is here was the latest {self.seconds:,.1f} s ago"
+        why = self.why.removeprefix(f"{where}: ")
+        said = f"{where}: {why}; what is here was the latest {self.seconds:,.1f} s ago"
         return RltraceError(said, CANNOT_TELL)
 
 

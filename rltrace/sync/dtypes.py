@@ -8,51 +8,34 @@ import numpy as np
 
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 
-ITEM_BYTES = {
-    "F64": 8,
-    "I64": 8,
-    "U64": 8,
-    "C64": 8,
-    "F32": 4,
-    "I32": 4,
-    "U32": 4,
-    "F16": 2,
-    "BF16": 2,
-    "I16": 2,
-    "U16": 2,
-    "I8": 1,
-    "U8": 1,
-    "BOOL": 1,
-    "F8_E4M3": 1,
-    "F8_E5M2": 1,
-    "F8_E8M0": 1,
+_TYPES = {
+    "float64": ("F64", 8),
+    "int64": ("I64", 8),
+    "uint64": ("U64", 8),
+    "complex64": ("C64", 8),
+    "float32": ("F32", 4),
+    "int32": ("I32", 4),
+    "uint32": ("U32", 4),
+    "float16": ("F16", 2),
+    "bfloat16": ("BF16", 2),
+    "int16": ("I16", 2),
+    "uint16": ("U16", 2),
+    "int8": ("I8", 1),
+    "uint8": ("U8", 1),
+    "bool": ("BOOL", 1),
+    "float8_e4m3fn": ("F8_E4M3", 1),
+    "float8_e5m2": ("F8_E5M2", 1),
+    "float8_e8m0fnu": ("F8_E8M0", 1),
 }
+"""By torch's and NumPy's names, which are the same: code and bytes of an element."""
+
+ITEM_BYTES = dict(_TYPES.values())
 """Bytes of one element, by code."""
 
 FLOATS = frozenset({"F64", "F32", "F16", "BF16"})
 """The types that may be cast into one another on the way; all others travel as they are."""
 
-_CODES = {
-    "float64": "F64",
-    "int64": "I64",
-    "uint64": "U64",
-    "complex64": "C64",
-    "float32": "F32",
-    "int32": "I32",
-    "uint32": "U32",
-    "float16": "F16",
-    "bfloat16": "BF16",
-    "int16": "I16",
-    "uint16": "U16",
-    "int8": "I8",
-    "uint8": "U8",
-    "bool": "BOOL",
-    "float8_e4m3fn": "F8_E4M3",
-    "float8_e5m2": "F8_E5M2",
-    "float8_e8m0fnu": "F8_E8M0",
-}
-"""torch's and NumPy's names, which are the same."""
-
+_CODES = {name: code for name, (code, _) in _TYPES.items()}
 _NAMES = {code: name for name, code in _CODES.items()}
 
 _CASTS = ", ".join(name for name, code in _CODES.items() if code in FLOATS)

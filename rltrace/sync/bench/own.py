@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rltrace.sync.bench.models import Weights
-from rltrace.sync.bench.ways import Alone, Receive, Sender, Setting
+from rltrace.sync.bench.ways import Receive, Sender, Setting, Way
 from rltrace.sync.dtypes import torch_name
 from rltrace.sync.layout import layout_of
 from rltrace.sync.publisher import Publisher
@@ -14,32 +14,20 @@ from rltrace.sync.subscriber import Subscriber
 
 
 @dataclass(frozen=True)
-class Slots(Alone):
-    """With digests every block is checked before the first byte is applied."""
+class Slots(Way):
+    """With digests every block is checked as it is copied."""
 
     digests: bool = True
 
     @property
     def name(self) -> str:
-        """As `Way.name`."""
         return "rltrace.sync" if self.digests else "rltrace.sync, no digests"
-
-    told_first = True
-
-    def missing(self, receivers: int) -> str:
-        """Nothing."""
-        return ""
 
     def copies(self, receivers: int) -> int:
         """Two slots."""
         return 2
 
-    def between_bytes(self, size_bytes: int, receivers: int) -> int:
-        """As `Way.between_bytes`: one copy, in a slot."""
-        return size_bytes
-
     def sender(self, setting: Setting) -> Sender:
-        """As `Way.sender`. There is no spare slot, so that the memory is the same in all rounds."""
         publisher = Publisher.open(
             layout_of(_shapes(setting)),
             _place(setting),
@@ -51,7 +39,6 @@ class Slots(Alone):
         return _Publishing(publisher)
 
     def receiver(self, setting: Setting, number: int, weights: Weights) -> Receive:
-        """As `Alone.receiver`."""
         subscriber = Subscriber.connect(_place(setting), threads=setting.threads)
 
         def receive(number: Any) -> None:
@@ -60,7 +47,7 @@ class Slots(Alone):
         return receive
 
 
-class _Publishing:
+class _Publishing(Sender):
     def __init__(self, publisher: Publisher) -> None:
         self._publisher = publisher
 

@@ -16,38 +16,29 @@ from pathlib import Path
 from typing import Any
 
 from rltrace.sync.bench.models import Weights
-from rltrace.sync.bench.ways import Alone, Receive, Sender, Setting
+from rltrace.sync.bench.ways import Receive, Sender, Setting, Way
 
 _PATIENCE = timedelta(seconds=300)
 
 
 @dataclass(frozen=True)
-class GlooPerTensor(Alone):
+class GlooPerTensor(Way):
     """A broadcast a tensor over torch.distributed's gloo."""
 
     name = "gloo, per tensor"
-    told_first = True
 
     def missing(self, receivers: int) -> str:
-        """As `Way.missing`."""
         import torch.distributed as dist
 
         return "" if dist.is_gloo_available() else "torch has no gloo here"
 
     def between_bytes(self, size_bytes: int, receivers: int) -> int:
-        """As `Way.between_bytes`."""
         return size_bytes * receivers
 
-    def copies(self, receivers: int) -> int:
-        """None."""
-        return 0
-
     def sender(self, setting: Setting) -> Sender:
-        """As `Way.sender`."""
         return _Broadcast(_joined(setting, 0))
 
     def receiver(self, setting: Setting, number: int, weights: Weights) -> Receive:
-        """As `Alone.receiver`."""
         group = _Broadcast(_joined(setting, number + 1))
         return lambda number: group.send(number, weights)
 
@@ -63,17 +54,15 @@ class GlooFlat(GlooPerTensor):
         return 1 + receivers
 
     def sender(self, setting: Setting) -> Sender:
-        """As `Way.sender`."""
         return _FlatBroadcast(_joined(setting, 0), is_source=True)
 
     def receiver(self, setting: Setting, number: int, weights: Weights) -> Receive:
-        """As `Alone.receiver`."""
         group = _FlatBroadcast(_joined(setting, number + 1), is_source=False)
         return lambda number: group.send(number, weights)
 
 
 @dataclass(frozen=True)
-class Saved(Alone):
+class Saved(Way):
     """A file a version in shared memory, read through a map of it; the one before is removed."""
 
     format: str
@@ -82,11 +71,9 @@ class Saved(Alone):
 
     @property
     def name(self) -> str:
-        """As `Way.name`."""
         return {"safetensors": "safetensors file", "torch": "torch.save"}[self.format]
 
     def missing(self, receivers: int) -> str:
-        """As `Way.missing`."""
         lacking = self.format == "safetensors" and find_spec("safetensors") is None
         return "safetensors is not installed" if lacking else ""
 
@@ -94,16 +81,10 @@ class Saved(Alone):
         """The file, and the one before."""
         return 2
 
-    def between_bytes(self, size_bytes: int, receivers: int) -> int:
-        """As `Way.between_bytes`."""
-        return size_bytes
-
     def sender(self, setting: Setting) -> Sender:
-        """As `Way.sender`."""
         return _Files(Path(setting.folder), self._save())
 
     def receiver(self, setting: Setting, number: int, weights: Weights) -> Receive:
-        """As `Alone.receiver`."""
         import torch
 
         def from_torch(path: Any) -> None:
@@ -129,7 +110,7 @@ class Saved(Alone):
         return save_file
 
 
-class _Broadcast:
+class _Broadcast(Sender):
     def __init__(self, group: Any) -> None:
         self._group = group
 
@@ -139,11 +120,8 @@ class _Broadcast:
         for tensor in weights.values():
             self._group.broadcast(tensor.view(-1).view(torch.uint8), 0).wait()
 
-    def close(self) -> None:
-        pass
 
-
-class _FlatBroadcast:
+class _FlatBroadcast(Sender):
     def __init__(self, group: Any, is_source: bool) -> None:
         self._group, self._is_source = group, is_source
         self._flat: Any = None
@@ -161,11 +139,8 @@ class _FlatBroadcast:
         if not self._is_source:
             torch._foreach_copy_(plain, list(places))
 
-    def close(self) -> None:
-        pass
 
-
-class _Files:
+class _Files(Sender):
     def __init__(self, folder: Path, save: Callable[[Weights, Path], object]) -> None:
         self._folder = folder
         self._save = save
@@ -177,9 +152,6 @@ class _Files:
         fresh.rename(path)
         (self._folder / str(number - 1)).unlink(missing_ok=True)
         return str(path)
-
-    def close(self) -> None:
-        pass  # the folder goes with them
 
 
 def _joined(setting: Setting, rank: int) -> Any:

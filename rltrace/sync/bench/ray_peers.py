@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rltrace.sync.bench.models import Model, Weights, digest
-from rltrace.sync.bench.ways import OTHER_BITS, Crowd, Receivers, Sender, Setting
+from rltrace.sync.bench.ways import OTHER_BITS, Crowd, Receivers, Sender, Setting, Way
 
 if TYPE_CHECKING:
     from rltrace.sync.flat import Entry
@@ -24,7 +24,7 @@ _VERSIONS = 5
 
 
 @dataclass(frozen=True)
-class ObjectStore:
+class ObjectStore(Way):
     """`flat`: packed into an array that is kept, put, and got without a copy."""
 
     flat: bool
@@ -33,15 +33,12 @@ class ObjectStore:
 
     @property
     def name(self) -> str:
-        """As `Way.name`."""
         return "Ray, flat array" if self.flat else "Ray, state dict"
 
     def missing(self, receivers: int) -> str:
-        """As `Way.missing`."""
         return "" if find_spec("ray") else "ray is not installed"
 
     def between_bytes(self, size_bytes: int, receivers: int) -> int:
-        """As `Way.between_bytes`: in the array, and in the store."""
         return 2 * size_bytes if self.flat else size_bytes
 
     def copies(self, receivers: int) -> int:
@@ -79,7 +76,6 @@ class ObjectStore:
         return _Actors(setting, self.flat)
 
     def sender(self, setting: Setting) -> Sender:
-        """As `Way.sender`."""
         return _Putting(self.flat)
 
 
@@ -151,7 +147,7 @@ class _Actors:
             ray.kill(actor)
 
 
-class _Putting:
+class _Putting(Sender):
     def __init__(self, flat: bool) -> None:
         self._flat = flat
         self._packed: Any = None
@@ -171,9 +167,6 @@ class _Putting:
         for name, tensor in weights.items():
             self._parts[name].copy_(tensor)
         return ray.put(self._packed)
-
-    def close(self) -> None:
-        pass
 
 
 def _parts(packed: Any, layout: tuple[Entry, ...]) -> Weights:

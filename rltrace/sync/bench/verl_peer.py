@@ -11,21 +11,19 @@ from types import SimpleNamespace
 from typing import Any
 
 from rltrace.sync.bench.models import Weights
-from rltrace.sync.bench.ways import Alone, Receive, Sender, Setting
+from rltrace.sync.bench.ways import Receive, Sender, Setting, Way
 
 _FILE = "workers/rollout/vllm_rollout/bucketed_weight_transfer.py"
 _BUCKET_MB = 512  # its own default; each tensor has to fit in one
 
 
 @dataclass(frozen=True)
-class VerlBuckets(Alone):
+class VerlBuckets(Way):
     """Bucket after bucket through one segment, of which the receiver says when it is free."""
 
     name = "verl, buckets"
-    told_first = True
 
     def missing(self, receivers: int) -> str:
-        """As `Way.missing`."""
         if find_spec("verl") is None:
             return "verl is not installed"
         try:
@@ -35,7 +33,6 @@ class VerlBuckets(Alone):
         return "" if receivers == 1 else "verl pairs a sender with one receiver"
 
     def between_bytes(self, size_bytes: int, receivers: int) -> int:
-        """As `Way.between_bytes`."""
         return size_bytes * receivers
 
     def copies(self, receivers: int) -> int:
@@ -43,11 +40,9 @@ class VerlBuckets(Alone):
         return 1
 
     def sender(self, setting: Setting) -> Sender:
-        """As `Way.sender`."""
         return _Sending(_socket(setting))
 
     def receiver(self, setting: Setting, number: int, weights: Weights) -> Receive:
-        """As `Alone.receiver`."""
         import torch
 
         module = _verl()
@@ -65,16 +60,13 @@ class VerlBuckets(Alone):
         return receive
 
 
-class _Sending:
+class _Sending(Sender):
     def __init__(self, socket: str) -> None:
         self._socket = socket
 
     def send(self, number: int, weights: Weights) -> None:
         sender = _verl().BucketedWeightSender(self._socket, bucket_size_mb=_BUCKET_MB, use_shm=True)
         asyncio.run(sender.async_send_weights(iter(weights.items())))
-
-    def close(self) -> None:
-        pass
 
 
 @cache

@@ -36,7 +36,7 @@ class Setting:
     threads: int
 
 
-class Sender(Protocol):
+class Sender:
     """The learner's side."""
 
     def send(self, number: int, weights: Weights) -> Any:
@@ -72,51 +72,45 @@ class Receivers(Protocol):
         """Ends them, unless they are others' too."""
 
 
-class Way(Protocol):
+class Way:
     """A way to move weights. It is sent to the receivers' processes, so it holds no state."""
+
+    told_first = True
+    """Whether receivers wait for the version, or take part in it; else they are told after."""
 
     @property
     def name(self) -> str:
         """What it is called in tables."""
-
-    @property
-    def told_first(self) -> bool:
-        """Whether receivers wait for the version, or take part in it; else they are told after."""
+        raise NotImplementedError
 
     def missing(self, receivers: int) -> str:
         """Why it cannot be had here; "" where it can."""
+        return ""
 
     def between_bytes(self, size_bytes: int, receivers: int) -> int:
         """Bytes that a version takes between the learner's tensors and the receivers' own: copies
         in shared memory, or what went over connections."""
+        return size_bytes
 
     def copies(self, receivers: int) -> int:
         """Copies of the weights that it keeps on both sides, beside the learner's tensors and those
         that all ways' receivers share."""
+        return 0
 
     def session(self, model: Model, folder: Path) -> AbstractContextManager[None]:
         """What all its settings share. `folder` has a short path; it is removed after."""
-
-    def receivers(self, setting: Setting, crowd: Crowd) -> Receivers:
-        """Those of the crowd, or its own."""
-
-    def sender(self, setting: Setting) -> Sender:
-        """Called while the receivers begin."""
-
-
-class Alone:
-    """What ways have in common that need nothing but processes."""
-
-    def session(self, model: Model, folder: Path) -> AbstractContextManager[None]:
-        """There is nothing to share."""
         return nullcontext()
 
     def receivers(self, setting: Setting, crowd: Crowd) -> Receivers:
-        """The crowd's."""
+        """Those of the crowd, or its own."""
         return crowd.of(self, setting)
 
+    def sender(self, setting: Setting) -> Sender:
+        """Called while the receivers begin."""
+        raise NotImplementedError
+
     def receiver(self, setting: Setting, number: int, weights: Weights) -> Receive:
-        """In the receiver's process; `number` counts from 0."""
+        """In the receiver's process, where that is of the crowd; `number` counts from 0."""
         raise NotImplementedError
 
 
@@ -139,7 +133,7 @@ class Crowd:
             self._processes.append(process)
         self.answers()
 
-    def of(self, way: Alone, setting: Setting) -> Receivers:
+    def of(self, way: Way, setting: Setting) -> Receivers:
         """The processes as the receivers of one way."""
         return _OfCrowd(self, way, setting)
 
@@ -184,7 +178,7 @@ class Crowd:
 
 
 class _OfCrowd:
-    def __init__(self, crowd: Crowd, way: Alone, setting: Setting) -> None:
+    def __init__(self, crowd: Crowd, way: Way, setting: Setting) -> None:
         self._crowd, self._way, self._setting = crowd, way, setting
         self.turn = crowd.turn
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rltrace.cli.manual import Command
-from rltrace.cli.options import JSON
+from rltrace.cli.options import JSON, print_json
 from rltrace.cli.sync_bench import bench
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import ANSWER_IS_NO, WRONG_USAGE, RltraceError
+
+if TYPE_CHECKING:
+    from rltrace.sync.holders import Held
 
 _BROUGHT_BY = {
     **dict.fromkeys(("xxhash", "zstandard", "safetensors"), "'rltrace-toolkit[sync]'"),
@@ -155,3 +159,57 @@ def serve(
 def _line(said: dict[str, object]) -> None:
     """One line of JSON, now: whoever reads it waits for it."""
     click.echo(json.dumps(said))
+
+
+@sync.command(name="ls", cls=Command)
+@click.argument("places", nargs=-1, metavar="[WHERE]...")
+@JSON
+def list_(places: tuple[str, ...], as_json: bool) -> None:
+    """List the policies in this host's shared memory: versions, memory, and who holds them."""
+    from rltrace.sync.holders import policies
+
+    found = policies(*places)
+    if as_json:
+        print_json({"policies": [asdict(held) for held in found]})
+    for held in found if not as_json else ():
+        said = held.trouble or f"version {held.version}"
+        click.echo(f"{held.where}  {held.memory_bytes / 1e6:,.1f} MB  {said}")
+        for line in _holders(held) or ["nobody"]:
+            click.echo(f"    held by {line}")
+    if not found and not as_json:
+        click.echo("there is no policy in shared memory")
+
+
+@sync.command(cls=Command)
+@click.argument("places", nargs=-1, metavar="[WHERE]...")
+@JSON
+@click.pass_context
+def rm(context: click.Context, places: tuple[str, ...], as_json: bool) -> None:
+    """Free the memory of policies that nobody holds: those at WHERE, or all.
+
+    Exits 1 where one that is named is held by somebody.
+    """
+    from rltrace.sync.holders import policies, remove
+
+    found = policies(*places)
+    removed = [held for held in found if not held.is_held and remove(held)]
+    kept = [held for held in found if held not in removed]
+    if as_json:
+        lists = {"removed": removed, "kept": kept}
+        print_json({name: [asdict(held) for held in which] for name, which in lists.items()})
+    else:
+        freed = sum(held.memory_bytes for held in removed)
+        click.echo(f"{len(removed)} removed, {freed / 1e6:,.1f} MB freed")
+        for held in kept if places else ():
+            who = "; ".join(_holders(held)) or "something that is not rltrace's"
+            click.echo(f"{held.where} stays: held by {who}", err=True)
+    if places and kept:
+        context.exit(ANSWER_IS_NO)
+
+
+def _holders(held: Held) -> list[str]:
+    seen = [
+        f"{each.pid}, which {'publishes' if each.publishes else 'reads'}: {each.command:.80}"
+        for each in held.holders
+    ]
+    return seen or ["processes that cannot be seen from here"] * held.is_held

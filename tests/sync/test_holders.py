@@ -1,0 +1,152 @@
+"""`rltrace sync ls` and `rm`: who holds a policy, what it takes, and what goes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from rltrace.cli import main
+from rltrace.sync import Publisher, Subscriber, holders, joined_files, layout_of, place
+from rltrace.sync.control import CONTROL
+from rltrace.sync.leftovers import PRESENT
+from rltrace.sync.locks import Lock
+from tests.sync.proxy import until
+
+WEIGHTS = {"w": np.ones(100_000, np.float32)}
+SIZE = WEIGHTS["w"].nbytes
+
+LEARNER = """
+import sys, time
+import numpy as np
+from rltrace.sync import Publisher, layout_of
+weights = {"w": np.ones(100_000, np.float32)}
+publisher = Publisher.open(layout_of(weights), sys.argv[1])
+publisher.publish(weights, 7)
+print("published", flush=True)
+time.sleep(3600)
+"""
+
+
+@pytest.fixture
+def root(memory: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Shared memory with nobody else's policies."""
+    for module in (place, holders, joined_files):
+        monkeypatch.setattr(module, "shared_memory", lambda: memory / "ours")
+    (memory / "ours").mkdir()
+    return memory / "ours"
+
+
+@pytest.fixture
+def learner(root: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that has published step 7 of `shm://policy`."""
+    words = [sys.executable, "-c", LEARNER, f"shm://{root}/policy"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "published\n"
+        yield process
+        process.kill()
+
+
+def run(*words: str) -> tuple[int, Any]:
+    result = CliRunner().invoke(main, ["sync", *words, "--json"])
+    return result.exit_code, json.loads(result.stdout) if result.stdout else result.stderr
+
+
+def test_who_holds_a_policy_and_what_it_takes_is_listed(learner: subprocess.Popen[str]) -> None:
+    with Subscriber.connect("shm://policy") as reader:
+        code, said = run("ls")
+        assert code == 0
+        (policy,) = said["policies"]
+        assert policy["version"] == str(reader.latest())
+        assert (policy["where"], policy["step"], policy["bytes"]) == ("shm://policy", 7, SIZE)
+        assert 2 * SIZE <= policy["memory_bytes"] < 3 * SIZE
+        assert {(each["pid"], each["publishes"]) for each in policy["holders"]} == {
+            (learner.pid, True),
+            (os.getpid(), False),
+        }
+    assert run("ls", "shm://policy")[1]["policies"][0]["holders"][0]["pid"] == learner.pid
+
+
+def test_what_is_held_stays_and_what_a_killed_one_left_goes(
+    learner: subprocess.Popen[str], root: Path
+) -> None:
+    code, said = run("rm", "shm://policy")
+    assert (code, said["removed"]) == (1, [])
+    assert said["kept"][0]["holders"][0]["pid"] == learner.pid
+    code, said = run("rm")  # all that nobody holds
+    assert (code, said["removed"]) == (0, [])
+    learner.kill()
+    learner.wait()
+    with Publisher.open(layout_of(WEIGHTS), f"shm://{root.parent}/elsewhere/other"):
+        code, said = run("rm")
+    assert (code, [held["where"] for held in said["removed"]]) == (0, ["shm://policy"])
+    assert said["removed"][0]["memory_bytes"] > 2 * SIZE
+    assert run("ls") == (0, {"policies": []})
+    assert not list(root.iterdir())
+
+
+def test_who_cannot_be_seen_holds_it_all_the_same(
+    learner: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As in another container, or of another user: there is no such process in /proc for us."""
+    monkeypatch.setattr(holders, "_PROC", tmp_path)
+    policy = run("ls")[1]["policies"][0]
+    assert (policy["is_held"], policy["holders"]) == (True, [])
+    assert run("rm", "shm://policy")[0] == 1
+    assert learner.poll() is None
+
+
+def test_a_stopped_process_that_keeps_others_out_is_named(
+    learner: subprocess.Popen[str], root: Path
+) -> None:
+    learner.kill()
+    learner.wait()
+    held = "import sys, time; from pathlib import Path; from rltrace.sync.locks import Lock"
+    held += "; lock = Lock.take(Path(sys.argv[1])); print(1, flush=True); time.sleep(3600)"
+    words = [sys.executable, "-c", held, str(root / "policy" / PRESENT)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as stopped:
+        assert stopped.stdout is not None
+        stopped.stdout.readline()
+        stopped.send_signal(signal.SIGSTOP)
+        code, said = run("rm", "shm://policy")
+        assert (code, said["kept"][0]["holders"][0]["pid"]) == (1, stopped.pid)
+        stopped.kill()
+    until(lambda: not Lock.is_held(root / "policy" / PRESENT), "the lock to be free")
+    assert run("rm", "shm://policy")[0] == 0
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff" * 8192])
+def test_one_that_cannot_be_read_is_listed_and_can_be_removed(
+    learner: subprocess.Popen[str], root: Path, content: bytes
+) -> None:
+    learner.kill()
+    learner.wait()
+    (root / "policy" / CONTROL).write_bytes(content)
+    policy = run("ls")[1]["policies"][0]
+    assert policy["trouble"]
+    assert (policy["version"], policy["is_held"]) == ("", False)
+    assert run("rm", "shm://policy")[0] == 0
+    assert not (root / "policy").exists()
+
+
+def test_what_is_no_policy_is_not_touched(root: Path) -> None:
+    mine = root / "mine"
+    mine.mkdir()
+    (mine / "notes").write_text("mine")
+    assert run("ls") == (0, {"policies": []})
+    code, said = run("rm", "shm://mine")
+    assert code == 2
+    assert "no policy" in said
+    with Publisher.open(layout_of(WEIGHTS), "shm://mine"):
+        pass
+    assert (mine / "notes").read_text() == "mine"

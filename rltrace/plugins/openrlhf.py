@@ -1,11 +1,13 @@
-"""OpenRLHF's weights in one call an update instead of one a tensor, under `rltrace wrap --sync`.
+"""OpenRLHF's weights in two calls an update instead of one a tensor, under `rltrace wrap --sync`.
 
 OpenRLHF has no setting for it, so two functions are replaced as their modules are imported. The
-policy's first rank publishes the whole model and calls each engine once, through the call that
-OpenRLHF has for a tensor; what it names is no tensor but a version, which vLLM's worker, where that
-call ends, takes from shared memory. Where Ray has more than one node, a relay beside the policy
-serves its versions, and one relay a host brings them to the workers there. A worker that does not
-know of this fails: the type that it is told is none of a model.
+policy's first rank publishes the whole model and calls each engine through the call that OpenRLHF
+has for a tensor; what it names is no tensor but a version, which vLLM's worker, where that call
+ends, takes from shared memory. As in `commit_together` the first call has each worker hold the
+version, all of it checked; only when all do, the second one has each load it. Where Ray has more
+than one node, a relay beside the policy serves its versions, and one relay a host brings them to
+the workers there. A worker that does not know of this fails: the type that it is told is none of a
+model.
 """
 
 from __future__ import annotations
@@ -21,10 +23,13 @@ from rltrace.hooks.versions import satisfies
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 
 NAMED = "rltrace.sync "
-"""How the name of a version begins, where OpenRLHF has that of a tensor: then place and counter,
-and for workers of other hosts the address and the token of a relay."""
+"""How the name of what is no tensor begins. Then comes what is to be done: "stage" with place,
+version and, for workers of other hosts, address and token of a relay; "commit"; or "abort"."""
 
 _LOOK_S = 0.5
+_REACH_S = 60.0
+"""How long a worker waits for the first sign of a relay, which is there before it is called."""
+
 _PATIENCE_S = 600.0
 """How long a worker waits for a version that is on its way, over whatever network there is."""
 
@@ -65,7 +70,9 @@ def take_whole(module: Any) -> None:
         if not name.startswith(NAMED):
             original(self, name, dtype, shape, empty_cache)
             return
-        _take(self, *name.removeprefix(NAMED).split())
+        what, *told = name.removeprefix(NAMED).split()
+        part = self.__dict__.setdefault("_rltrace_part", _Part())
+        getattr(part, what)(self, *told)
 
     worker.update_weight = update_weight
 
@@ -121,7 +128,7 @@ class _Sender:
         from rltrace.plugins.streaming import StreamPublisher, fresh_place
 
         ray = self._module.ray
-        self._publisher = StreamPublisher(fresh_place("openrlhf"), lasting=False)
+        self._publisher = StreamPublisher(fresh_place("openrlhf"))
         if sum(node["Alive"] for node in ray.nodes()) > 1:  # engines may be on any of them
             from rltrace.sync.beside import Beside
 
@@ -132,15 +139,25 @@ class _Sender:
 
         phases.begin("sync", "send")
         manifest = self._publisher.publish(_gathered(self._module, trainer))
-        name = f"{NAMED}{self._publisher.where} {manifest.version.counter}"
+        stage = f"stage {self._publisher.where} {manifest.version}"
         if self._relay is not None:
-            name += f" {self._relay.address} {self._relay.token}"
-        torch = self._module.torch
-        told = {"dtype": torch.uint8, "shape": torch.Size([manifest.bytes]), "empty_cache": True}
+            stage += f" {self._relay.address} {self._relay.token}"
+        engines = trainer.vllm_engines
+        phases.begin("wait", "the engines")
+        try:
+            self._wait(self._calls(engines, stage))
+        except Exception:
+            self._calls(engines, "abort")
+            raise
         phases.begin("sync", "engines take them", "load", bytes=manifest.bytes)
-        calls = [engine.update_weight.remote(name, **told) for engine in trainer.vllm_engines]
-        self._wait(calls)
+        self._wait(self._calls(engines, "commit", manifest.bytes))
         moved.say(trainer, columns_of(manifest) | {"buckets": 1})
+
+    def _calls(self, engines: list[Any], what: str, size_bytes: int = 0) -> list[Any]:
+        """Asks all engines. What OpenRLHF's own last call of an update says, a commit says."""
+        torch, is_last = self._module.torch, what == "commit"
+        told = {"dtype": torch.uint8, "shape": torch.Size([size_bytes]), "empty_cache": is_last}
+        return [engine.update_weight.remote(NAMED + what, **told) for engine in engines]
 
     def _wait(self, calls: list[Any]) -> None:
         """Errors: that of the first call that fails; the others are left to end by themselves, as
@@ -175,29 +192,53 @@ def _whole(module: Any, trainer: Any, model: Any, parameter: Any) -> AbstractCon
     return gathered
 
 
-def _take(worker: Any, place: str, number: str, address: str = "", token: str = "") -> None:
-    """Loads a version into a worker's model. Its tensors are read where they lie: at `place`, or
-    where this host's relay brings them, which follows `address`. Errors: `RltraceError` where they
-    lie on another host and there is no address."""
-    from rltrace.sync.arena import lies_here
-    from rltrace.sync.subscriber import Subscriber
+class _Part:
+    """A worker's part in updates: what it follows, and the version that it holds."""
 
-    where, counter = place if lies_here(place) else address, int(number)
-    if not where:
-        said = f"{place} does not lie on this host, and nobody serves it: Ray had one node only"
-        raise RltraceError(said, WRONG_USAGE)
-    subscriber = worker.__dict__.get("_rltrace_subscriber")
-    with Phases() as phases:
-        phases.begin("wait", "the policy's weights")
-        if subscriber is None or subscriber.where != where:
-            if subscriber is not None:
-                subscriber.close()
-            subscriber = Subscriber.connect(where, _PATIENCE_S, token=token or None)
-            worker._rltrace_subscriber = subscriber
-        subscriber.wait(counter, _PATIENCE_S)
-        loading = phases.begin("sync", "load", "load", version=counter)
-        with subscriber.lease() as views:
-            loading.set(bytes=views.manifest.bytes, items=len(views))
+    def __init__(self) -> None:
+        self.subscriber: Any = None
+        self._held: Any = None
+
+    def stage(
+        self, worker: Any, place: str, version: str, address: str = "", token: str = ""
+    ) -> None:
+        """Holds a version, all of it checked. It is read where it lies: at `place`, or where this
+        host's relay brings it, which follows `address`. Errors: `RltraceError` where it lies on
+        another host and there is no address, where it does not come, or is damaged."""
+        from rltrace.sync.arena import lies_here
+        from rltrace.sync.subscriber import Subscriber
+        from rltrace.sync.version import Version
+
+        where, wanted = place if lies_here(place) else address, Version.parse(version)
+        if not where:
+            said = f"{place} does not lie on this host, and nobody serves it: Ray had one node only"
+            raise RltraceError(said, WRONG_USAGE)
+        self.abort(worker)
+        with Phases() as phases:
+            phases.begin("wait", "the policy's weights")
+            if self.subscriber is None or self.subscriber.where != where:
+                if self.subscriber is not None:
+                    self.subscriber.close()
+                self.subscriber = Subscriber.connect(where, _REACH_S, token=token or None)
+            self.subscriber.wait(wanted, _PATIENCE_S)
+            self._held = self.subscriber.lease(wanted)
+
+    def commit(self, worker: Any) -> None:
+        """Loads what is held into the worker's model."""
+        if self._held is None:
+            raise RltraceError("no version is held that could be loaded", WRONG_USAGE)
+        views, manifest = self._held, self._held.manifest
+        with Phases() as phases:
+            number, size = manifest.number, manifest.bytes
+            loading = phases.begin("sync", "load", "load", version=number, bytes=size)
+            loading.set(items=len(views))
             worker.model_runner.model.load_weights(
                 weights=((name, views.torch(name).to(worker.device)) for name in views)
             )
+        self.abort(worker)
+
+    def abort(self, worker: Any) -> None:
+        """Lets go of what is held."""
+        if self._held is not None:
+            self._held.release()
+            self._held = None

@@ -9,6 +9,9 @@ from typing import Any
 
 from rltrace.hooks.phases import Phases
 from rltrace.sync.layout import Layout, layout_of
+from rltrace.sync.leftovers import PRESENT, enter, leave
+from rltrace.sync.locks import Lock
+from rltrace.sync.place import folder_of, make_folder
 from rltrace.sync.publisher import Publisher
 from rltrace.sync.version import Manifest
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
@@ -23,21 +26,25 @@ def fresh_place(framework: str) -> str:
     return f"shm://{framework}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
+def is_seen(where: str) -> bool:
+    """Whether some process has the place open in the memory that this one sees of its host."""
+    return Lock.is_held(folder_of(where) / PRESENT)
+
+
 class StreamPublisher:
-    """Publishes what an iterable of (name, tensor) yields, each time the same tensors. The first
-    update takes the memory, and alone has all tensors at once; later ones hold no more of them than
-    the iterable does."""
+    """Publishes what an iterable of (name, tensor) yields, each time the same tensors; each is only
+    good until the next is asked for. The first update takes the memory, and alone has all tensors
+    at once; later ones hold no more of them than the iterable does. Its place `is_seen` at once."""
 
-    def __init__(self, where: str, lasting: bool = True) -> None:
-        """Not `lasting`: a tensor is only good until the next one is asked for."""
+    def __init__(self, where: str) -> None:
         self.where = where
-        self._lasting = lasting
+        self.run = secrets.token_hex(8)
+        """That of all of its versions, and of nobody else's."""
+        self.last = ""
+        """The version that was published last, as text."""
         self._publisher: Publisher | None = None
-
-    @property
-    def next_counter(self) -> int:
-        """The counter of the version that the next update will be."""
-        return 1 if self._publisher is None else self._publisher.arena.control.counter + 1
+        make_folder(folder_of(where))
+        self._present = enter(folder_of(where))
 
     def publish(self, tensors: Iterable[tuple[str, Any]], number: int = -1) -> Manifest:
         """Makes the tensors the latest version; `number` is what the framework calls it.
@@ -46,11 +53,10 @@ class StreamPublisher:
         where readers held every slot for `PATIENCE_S`.
         """
         if self._publisher is None:
-            # All at once, so that those that are one in memory are seen to be. What is on a device
-            # is brought here, since a framework may gather the next tensor into the same memory.
+            # The layout takes all of them, and the next one may be gathered into the same memory.
             with Phases() as phases:
                 phases.begin("sync", "hold the tensors", "gather")
-                tensors = [(name, self._held(tensor)) for name, tensor in tensors]
+                tensors = [(name, tensor.detach().to("cpu", copy=True)) for name, tensor in tensors]
                 phases.begin("sync", "take the memory")
                 self._publisher = self._open(layout_of(tensors))
         version = self._publisher.publish(tensors, number)
@@ -59,18 +65,19 @@ class StreamPublisher:
             raise RltraceError(f"{said}; the weights were not published", CANNOT_TELL)
         manifest = self._publisher.arena.manifest()
         assert manifest is not None
+        self.last = str(version)
         return manifest
 
     def close(self) -> None:
         """Lets go of the policy."""
+        self._present.release()
         if self._publisher is not None:
             self._publisher.close()
-
-    def _held(self, tensor: Any) -> Any:
-        here = tensor.detach().cpu()
-        return here if self._lasting else here.clone()
+        else:
+            leave(folder_of(self.where))
 
     def _open(self, layout: Layout) -> Publisher:
-        publisher = Publisher.open(layout, self.where, patience_s=PATIENCE_S)
+        publisher = Publisher.open(layout, self.where, run=self.run, patience_s=PATIENCE_S)
+        self._present.release()  # the publisher has a hold of its own
         publisher.writes_rows = False  # the framework's adapter does
         return publisher

@@ -16,19 +16,24 @@ from verl.checkpoint_engine.base import CheckpointEngineRegistry, CheckpointEngi
 from rltrace.hooks import moved
 from rltrace.hooks.phases import Phases
 from rltrace.hooks.span_api import span
-from rltrace.plugins.streaming import StreamPublisher, fresh_place
+from rltrace.plugins.streaming import StreamPublisher, fresh_place, is_seen
 from rltrace.sync.recording import columns_of
 from rltrace.sync.subscriber import Subscriber
+from rltrace.sync.version import Version
 from rltrace.sync.views import Views
-from rltrace.trace.clock import node_id
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import CANNOT_TELL, WRONG_USAGE, RltraceError
 
 _POLL_S = 0.0005
 
 
 @CheckpointEngineRegistry.register("rltrace")
 class RltraceCheckpointEngine(CheckpointEngineWithCache):  # type: ignore[misc]
-    """`checkpoint_engine.backend=rltrace`. verl's buckets have no part in it."""
+    """`checkpoint_engine.backend=rltrace`. verl's buckets have no part in it.
+
+    Each worker takes the version that was sent, and checks all of it before it hands over the first
+    tensor. verl asks each worker once an update, so there is no point at which all could agree
+    before one loads: what fails at one ends the update, and verl's job with it.
+    """
 
     def __init__(
         self,
@@ -47,45 +52,35 @@ class RltraceCheckpointEngine(CheckpointEngineWithCache):  # type: ignore[misc]
         self._publisher = StreamPublisher(where or fresh_place("verl")) if is_master else None
         self._subscriber: Subscriber | None = None
         self._taken: Views | None = None
-        self._where = ""
-        self._counter = 0
+        self._where = self._run = ""
+        self._after: Version | None = None
 
     def prepare(self) -> dict[str, Any]:
-        """Where this worker is; the first of the trainer's: where it publishes, and what next."""
-        told: dict[str, Any] = {"node": node_id()}
-        if self._publisher is not None:
-            told |= {"where": self._publisher.where, "address": self.address}
-            told |= {"counter": self._publisher.next_counter}
-        return told
+        """Of the trainer's first rank: where it publishes, and which version comes next."""
+        if self._publisher is None:
+            return {}
+        told = {"where": self._publisher.where, "address": self.address}
+        return told | {"run": self._publisher.run, "after": self._publisher.last}
 
     @classmethod
     def build_topology(
         cls, actor_wg_world_size: int, rollout_world_size: int, metadata: list[dict[str, Any]]
     ) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
-        """Everyone is told where to find what the trainer's first rank publishes. Errors:
-        `RltraceError` where a rollout worker is on another host and there is no `address`."""
-        master, rollouts = metadata[0], metadata[actor_wg_world_size:]
-        near = [told["node"] == master["node"] for told in rollouts]
-        if not all(near) and not master["address"]:
-            said = (
-                f"{near.count(False)} of {len(near)} rollout workers are on another host than the"
-            )
-            how = (
-                "name a relay: checkpoint_engine.engine_kwargs.rltrace.address=tcp://host:port/..."
-            )
-            raise RltraceError(f"{said} trainer; {how}", WRONG_USAGE)
-        places = [master["where"] if is_near else master["address"] for is_near in near]
-        return (
-            {
-                "where": [master["where"]] * actor_wg_world_size,
-                "counter": [master["counter"]] * actor_wg_world_size,
-            },
-            {"where": places, "counter": [master["counter"]] * rollout_world_size},
-        )
+        """Everyone is told what the trainer's first rank has said."""
+        told = metadata[0]
+        sizes = (actor_wg_world_size, rollout_world_size)
+        actors, rollouts = ({name: [said] * size for name, said in told.items()} for size in sizes)
+        return actors, rollouts
 
-    def init_process_group(self, where: str, counter: int) -> None:
-        """What the next update is; there is no group."""
-        self._where, self._counter = where, counter
+    def init_process_group(self, where: str, address: str, run: str, after: str) -> None:
+        """What the next update is, and the way to it; there is no group. Errors: `RltraceError`
+        where the trainer's memory is not this worker's, too, and there is no `address`."""
+        self._run, self._after = run, Version.parse(after) if after else None
+        self._where = where if is_seen(where) else address
+        if not self._where:
+            said = f"{where} is not in the memory that this worker sees (another host or container)"
+            how = "checkpoint_engine.engine_kwargs.rltrace.address=tcp://host:port/..."
+            raise RltraceError(f"{said}, and nobody serves it: name a relay, {how}", WRONG_USAGE)
 
     async def send_weights(
         self, weights: Iterator[tuple[str, Any]], global_steps: int | None = None
@@ -113,10 +108,10 @@ class RltraceCheckpointEngine(CheckpointEngineWithCache):  # type: ignore[misc]
         with Phases() as phases:
             phases.begin("wait", "the trainer's weights")
             subscriber = await self._connected()
-            await self._published(subscriber)
-            handed = phases.begin("sync", "hand over", "load")
+            version = await self._published(subscriber)
             self._release()
-            self._taken = subscriber.lease()
+            self._taken = await asyncio.to_thread(subscriber.lease, version)
+            handed = phases.begin("sync", "hand over", "load")
             manifest = self._taken.manifest
             handed.set(version=manifest.number, bytes=manifest.bytes)
             for name in self._taken:
@@ -158,15 +153,17 @@ class RltraceCheckpointEngine(CheckpointEngineWithCache):  # type: ignore[misc]
                 )
         return self._subscriber
 
-    async def _published(self, subscriber: Subscriber) -> None:
-        """Errors: `RltraceError` where the update is not there in time."""
+    async def _published(self, subscriber: Subscriber) -> Version:
+        """The version of the update. Errors: `RltraceError` where it is not there in time."""
         deadline = asyncio.get_running_loop().time() + self.timeout_s
         while True:
             latest = subscriber.latest()
-            if latest is not None and latest.counter >= self._counter:
-                return
+            is_ours = latest is not None and latest.run == self._run
+            if latest is not None and is_ours and (self._after is None or latest > self._after):
+                return latest
             if asyncio.get_running_loop().time() >= deadline:
-                subscriber.wait(self._counter, timeout_s=0)  # says what is missing
+                said = f"the trainer's update did not come within {self.timeout_s:g} s"
+                raise RltraceError(f"{said}: {subscriber.error or 'none began'}", CANNOT_TELL)
             await asyncio.sleep(_POLL_S)
 
     def _release(self) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 
+from rltrace.trace.outside import from_outside
+
 NAME = "rltrace"
 
 _log = logging.getLogger("rltrace.sync")
@@ -31,4 +33,6 @@ def register() -> None:
     except ImportError:
         return
     except Exception as error:  # another project's, which may change
+        if from_outside(error):
+            raise
         _log.warning("vLLM's weight transfer backend %r cannot be registered: %r", NAME, error)

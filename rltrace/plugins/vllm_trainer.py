@@ -1,7 +1,7 @@
 """The weight transfer engine of a trainer that feeds vLLM: it publishes, then has vLLM take it.
 
-The weights are published before vLLM is told to start, so generation stands still for the loading
-alone, and nothing is held up where one of several engines is slow.
+The weights are published, and each worker has seen to it that it has them, before vLLM is told to
+start: generation stands still for the loading alone, and none loads what another could not get.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ class RltraceTrainerWeightTransferEngine(TrainerWeightTransferEngine):  # type: 
     """vLLM's interface of trainer engines, for full updates of a `WeightSource`."""
 
     init_info_cls = RltraceTrainerInitInfo
+    _where = ""
 
     def __init__(self, *, publisher: Publisher | None, **more: Any) -> None:
         super().__init__(**more)
@@ -48,7 +49,6 @@ class RltraceTrainerWeightTransferEngine(TrainerWeightTransferEngine):  # type: 
         Errors: `RltraceError` where there is too little memory, or no `source`."""
         if source is None:
             raise RltraceError("what is to be published takes a WeightSource", WRONG_USAGE)
-        publisher = None
         if init_info.is_sender:
             where = init_info.where or fresh_place("vllm")
             metas = ((m.name, m.dtype, m.shape) for m in source.metadata())
@@ -57,7 +57,10 @@ class RltraceTrainerWeightTransferEngine(TrainerWeightTransferEngine):  # type: 
             )
             publisher = Publisher.open(layout, where, patience_s=PATIENCE_S)
             client.init_weight_transfer_engine({"where": init_info.address or where})
-        return cls(publisher=publisher, client=client, source=source, is_sender=init_info.is_sender)
+            engine = cls(publisher=publisher, client=client, source=source, is_sender=True)
+            engine._where = init_info.address or where
+            return engine
+        return cls(publisher=None, client=client, source=source, is_sender=False)
 
     def send_weights(self) -> None:
         """Publishes, then has vLLM load; every rank calls it. Errors: `RltraceError` that names a
@@ -74,9 +77,11 @@ class RltraceTrainerWeightTransferEngine(TrainerWeightTransferEngine):  # type: 
             if version is None:
                 raise RltraceError("no slot was free: a reader holds each", CANNOT_TELL)
             number, size = version.counter, self._publisher.layout.bytes
+            phases.begin("wait", "vLLM's workers", version=number)
+            self.client.init_weight_transfer_engine({"where": self._where, "version": str(version)})
             phases.begin("sync", "vLLM takes them", "load", version=number, bytes=size)
             self.client.start_weight_update()
-            self.client.update_weights({"counter": version.counter})
+            self.client.update_weights({"version": str(version)})
             self.client.finish_weight_update()
 
     def shutdown(self) -> None:

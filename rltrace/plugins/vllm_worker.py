@@ -1,7 +1,8 @@
 """The weight transfer engine in vLLM's workers: they take versions from where they were published.
 
-An update is one call with the number of a version: its tensors are read where they lie, in shared
-memory of this host, and stay as they are until vLLM has finished with them.
+An update is two calls with a version. In the first each worker makes sure that it has all of it,
+unharmed, while generation may go on; in the second it loads. Tensors are read where they lie, in
+shared memory of this host, and stay as they are until vLLM has finished with them.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from rltrace.hooks.span_api import span
 from rltrace.sync.blocks import block_count
 from rltrace.sync.recording import moved
 from rltrace.sync.subscriber import Subscriber
-from rltrace.sync.version import NO_ROOT
+from rltrace.sync.version import NO_ROOT, Version
 from rltrace.sync.views import Views
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 
@@ -32,16 +33,18 @@ from rltrace.trace.errors import WRONG_USAGE, RltraceError
 @dataclass
 class RltraceInitInfo(WeightTransferInitInfo):  # type: ignore[misc]
     """`where` the trainer publishes: `shm://policy`, or `tcp://host:port/policy` of a relay of its
-    host (`rltrace sync serve`), which a relay of this host then follows."""
+    host (`rltrace sync serve`), which a relay of this host then follows; and the `version` that the
+    next update loads, once there is one."""
 
     where: str
+    version: str = ""
 
 
 @dataclass
 class RltraceUpdateInfo(WeightTransferUpdateInfo):  # type: ignore[misc]
-    """The version: what is loaded is not before it."""
+    """The version, as it was told before."""
 
-    counter: int
+    version: str
 
 
 class RltraceWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
@@ -55,9 +58,18 @@ class RltraceWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
     _started_ns = -1
 
     def init_transfer_engine(self, init_info: RltraceInitInfo) -> None:
-        """Waits for the trainer to open the policy. Errors: `RltraceError` where it does not."""
-        self.shutdown()
-        self._subscriber = Subscriber.connect(init_info.where)
+        """Waits for the trainer to open the policy; then, before each update, for the version, and
+        checks all of it. Errors: `RltraceError` where either does not come, or is damaged."""
+        self._release()
+        if self._subscriber is None or self._subscriber.where != init_info.where:
+            self.shutdown()
+            self._subscriber = Subscriber.connect(init_info.where)
+        if init_info.version:
+            with Phases() as phases:
+                phases.begin("wait", "the trainer's weights")
+                version = Version.parse(init_info.version)
+                self._subscriber.wait(version)
+                self._taken = self._subscriber.lease(version)
 
     def start_weight_update(self) -> None:
         """As vLLM's engines do for weights in a checkpoint's format."""
@@ -74,16 +86,13 @@ class RltraceWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
             torch.accelerator.synchronize()
 
     def receive_weights(self, update_info: RltraceUpdateInfo) -> None:
-        """Loads the version. Errors: `RltraceError` where it is not published in time."""
-        if self._subscriber is None:
-            said = "init_weight_transfer_engine has not been called"
-            raise RltraceError(f"nobody said where weights are published: {said}", WRONG_USAGE)
+        """Loads the version. Errors: `RltraceError` where it is not the one that is here."""
+        here = None if self._taken is None else str(self._taken.manifest.version)
+        if self._taken is None or here != update_info.version:
+            said = "init_weight_transfer_engine has to be called with it first"
+            raise RltraceError(f"{update_info.version} is not here, {here} is: {said}", WRONG_USAGE)
         with Phases() as phases:
-            phases.begin("wait", "the trainer's weights")
-            self._subscriber.wait(update_info.counter)
             loading = phases.begin("sync", "load", "load")
-            self._release()
-            self._taken = self._subscriber.lease()
             manifest = self._taken.manifest
             loading.set(version=manifest.number, bytes=manifest.bytes, items=len(self._taken))
             from vllm.model_executor.model_loader.mtp_validation import (

@@ -172,7 +172,7 @@ def test_what_a_statement_raises_is_its_own(statement: str) -> None:
 
 def test_every_except_clause_of_ours_asks_whose_it_is() -> None:
     """Where a call or a loop may have been struck: in what runs in a job's processes."""
-    folders = ("hooks", "adapters", "sync")
+    folders = ("hooks", "adapters", "sync", "plugins")
     places = [place for folder in folders for place in PACKAGE.glob(f"{folder}/**/*.py")]
     places += [
         PACKAGE / "trace" / f"{name}.py"
@@ -197,7 +197,7 @@ def test_every_except_clause_of_ours_asks_whose_it_is() -> None:
 OURS = ("StopIteration", "StopAsyncIteration", "Unwrappable", "PackageNotFoundError",
         "RunExistsError", "RecursionError", "BufferError", "RltraceError", "ReplacedError",
         "LinkError", "LostError", "BadBlock", "FileNotFoundError", "FileExistsError",
-        "BlockingIOError", "PermissionError", "TooHardError")  # fmt: skip
+        "BlockingIOError", "PermissionError", "TooHardError", "ImportError")  # fmt: skip
 """What a protocol raises, or we do: no exception of a job's is one."""
 
 

@@ -1,5 +1,5 @@
-"""A real asynchronous OpenRLHF job under `rltrace wrap --sync`: an update is one call, and what its
-engines generate with is what was sent. Held against the same job with OpenRLHF's own calls."""
+"""A real asynchronous OpenRLHF job under `rltrace wrap --sync`: an update is two calls, and what
+its engines generate with is what was sent. Held against the same job with OpenRLHF's own calls."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def test_every_hook_found_its_target_and_could_read(job: Finished) -> None:
     assert [problem for problem in job.run.problems if problem["what"] != "no-gpu"] == []
 
 
-def test_an_update_is_one_call_with_all_the_bytes(job: Finished) -> None:
+def test_an_update_is_two_calls_and_the_second_has_all_the_bytes(job: Finished) -> None:
     updates = job.stamps("update")
-    assert [stamp["bytes"] for stamp in updates] == [SYNC_BYTES] * job.job.steps
-    assert [stamp["last"] for stamp in updates] == [True] * job.job.steps
+    assert [stamp["bytes"] for stamp in updates] == [0, SYNC_BYTES] * job.job.steps
+    assert [stamp["last"] for stamp in updates] == [False, True] * job.job.steps
     assert job.stamps("send") == job.stamps("receive") == []  # tensors over gloo
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from rltrace.sync import DamagedError
 from rltrace.trace.errors import RltraceError
 
 TRANSFER = pytest.importorskip("vllm.distributed.weight_transfer", reason="make test-openrlhf")
@@ -116,5 +117,25 @@ def test_other_ranks_only_take_part_in_the_gathering() -> None:
 def test_an_update_before_the_handshake_is_refused() -> None:
     worker = Worker()
     worker.engine.start_weight_update()
-    with pytest.raises(RltraceError, match="init_weight_transfer_engine has not been called"):
-        worker.engine.update_weights({"counter": 1})
+    with pytest.raises(RltraceError, match="init_weight_transfer_engine has to be called"):
+        worker.engine.update_weights({"version": "0123456789abcdef:1:1"})
+
+
+def test_a_damaged_version_begins_no_update() -> None:
+    worker, policy = Worker(), Model()
+    engine = trainer(worker, policy)
+    engine.send_weights()
+    publish = engine._publisher.publish
+
+    def damaging(weights: Any) -> Any:
+        version = publish(weights)
+        for slot in range(2):
+            engine._publisher.arena.control.digests(slot)[:] += 1
+        return version
+
+    engine._publisher.publish = damaging
+    with pytest.raises(DamagedError):
+        engine.send_weights()
+    assert worker.calls == ["start", "update", "finish"]
+    engine.shutdown()
+    worker.engine.shutdown()

@@ -22,7 +22,8 @@ import rltrace
 from rltrace.hooks import moved
 from rltrace.hooks.recorder import Recorder
 from rltrace.plugins import openrlhf
-from rltrace.sync import arena
+from rltrace.plugins.streaming import StreamPublisher
+from rltrace.sync import DamagedError, arena
 from rltrace.trace.errors import RltraceError
 from tests.hooks.conftest import WRAP, clean_environment
 
@@ -78,7 +79,7 @@ class Engine:
         return self._thread.submit(self._hand_on, name, more)
 
     def _hand_on(self, name: str, more: dict[str, Any]) -> None:
-        unseen.place = name.split()[1] if self.far else ""
+        unseen.place = name.split()[2] if self.far and "stage" in name else ""
         self.worker.update_weight(name, **more)
 
 
@@ -128,7 +129,7 @@ def replaced(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return module
 
 
-def test_every_engine_has_the_model_after_one_call_each(replaced: SimpleNamespace) -> None:
+def test_every_engine_has_the_model_after_two_calls_each(replaced: SimpleNamespace) -> None:
     engines = [Engine(replaced.Worker()) for _ in range(2)]
     trainer = replaced.ActorPPOTrainer(engines)
     for update in (1, 2):
@@ -136,7 +137,7 @@ def test_every_engine_has_the_model_after_one_call_each(replaced: SimpleNamespac
             trainer.model[0].weight += update
         trainer.broadcast_to_vllm()
         for engine in engines:
-            assert len(engine.calls) == update
+            assert len(engine.calls) == 2 * update
             loaded = engine.worker.loaded
             assert list(loaded) == [name for name, _ in trainer.model.named_parameters()]
             assert all(torch.equal(loaded[n], p) for n, p in trainer.model.named_parameters())
@@ -149,7 +150,7 @@ def test_every_engine_has_the_model_after_one_call_each(replaced: SimpleNamespac
 @pytest.mark.parametrize(
     ("rank", "phases"),
     [
-        (0, ["set up", "send", "engines take them", "the other ranks"]),
+        (0, ["set up", "send", "the engines", "engines take them", "the other ranks"]),
         (1, ["set up", "take part", "the other ranks"]),
     ],
 )
@@ -198,12 +199,14 @@ def test_engines_of_other_hosts_have_the_model_from_a_relay_that_may_be_killed(
             if update == 1:
                 os.kill(relays[-1], signal.SIGKILL)
         assert len(relays) == 2
-        near, *far = (engine.worker.__dict__["_rltrace_subscriber"].where for engine in engines)
+        near, *far = (
+            engine.worker.__dict__["_rltrace_part"].subscriber.where for engine in engines
+        )
         assert near.startswith("shm://")
-        assert far == [name.split()[3] for name in engines[1].calls[:2]]
+        assert far == [engines[1].calls[0].split()[4]] * 2
     finally:
         for engine in engines:
-            engine.worker.__dict__["_rltrace_subscriber"].close()
+            engine.worker.__dict__["_rltrace_part"].subscriber.close()
         for relay in relays_of_this_process():
             os.kill(relay, signal.SIGTERM)
 
@@ -251,6 +254,41 @@ def test_an_engine_that_fails_is_heard_of_while_others_are_at_it(
         over.set()
         for relay in relays_of_this_process():
             os.kill(relay, signal.SIGTERM)
+
+
+def test_no_engine_loads_what_another_one_cannot_have(replaced: SimpleNamespace) -> None:
+    engines = [Engine(replaced.Worker()), Engine(replaced.Worker(), far=True)]  # and no relay
+    trainer = replaced.ActorPPOTrainer(engines)
+    with pytest.raises(RltraceError, match="does not lie on this host"):
+        trainer.broadcast_to_vllm()
+    assert [engine.worker.loaded for engine in engines] == [{}, {}]
+    engines[1].far = False
+    trainer.broadcast_to_vllm()
+    assert [has_all(engine.worker, trainer.model) for engine in engines] == [True, True]
+
+
+def test_nothing_of_a_damaged_version_is_loaded(
+    replaced: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine(replaced.Worker())
+    trainer = replaced.ActorPPOTrainer([engine])
+    trainer.broadcast_to_vllm()
+    before = {name: tensor.clone() for name, tensor in engine.worker.loaded.items()}
+    publish = StreamPublisher.publish
+
+    def damaging(self: StreamPublisher, *given: Any) -> Any:
+        manifest = publish(self, *given)
+        assert self._publisher is not None
+        self._publisher.arena.control.digests(0)[:] += 1
+        self._publisher.arena.control.digests(1)[:] += 1
+        return manifest
+
+    monkeypatch.setattr(StreamPublisher, "publish", damaging)
+    with torch.no_grad():
+        trainer.model[0].weight += 1.0
+    with pytest.raises(DamagedError):
+        trainer.broadcast_to_vllm()
+    assert all(torch.equal(engine.worker.loaded[name], before[name]) for name in before)
 
 
 def test_other_ranks_take_part_in_the_gathering_only(replaced: SimpleNamespace) -> None:

@@ -6,6 +6,8 @@ import ast
 import asyncio
 import inspect
 import os
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,23 +16,29 @@ from typing import Any
 import pytest
 import torch
 
-from rltrace.sync import Relay
+from rltrace.sync import DamagedError, Publisher, Relay, Subscriber, layout_of
 from rltrace.trace.errors import RltraceError
 
 BASE = pytest.importorskip("verl.checkpoint_engine.base", reason="make test-verl installs verl")
+verl_engine = pytest.importorskip("rltrace.plugins.verl_engine")
 
 WEIGHTS = {
     "embed": torch.arange(6000, dtype=torch.float32).view(60, 100),
     "norm": torch.ones(7, dtype=torch.bfloat16),
 }
 TIED = "head"
-BYTES = 4 * 6000 + 2 * 7
+BYTES = 2 * 4 * 6000 + 2 * 7
 
 
 def handed_out(factor: float) -> Iterator[tuple[str, torch.Tensor]]:
-    """As verl's engines do: one tensor after the other, the tied one under both names."""
-    yield from ((name, tensor.mul_(factor)) for name, tensor in WEIGHTS.items())
-    yield TIED, WEIGHTS["embed"]
+    """As verl's engines do: one tensor after the other, the tied one under both names, gathered
+    into memory that is used again."""
+    buffer = torch.empty(6000)
+    for tensor in WEIGHTS.values():
+        tensor.mul_(factor)
+    for name, tensor in expected().items():
+        whole = buffer.view(tensor.dtype)[: tensor.numel()].view(tensor.shape)
+        yield name, whole.copy_(tensor)
 
 
 @pytest.fixture
@@ -45,11 +53,9 @@ def weights() -> Iterator[None]:
 class Group:
     """A trainer of two ranks and two rollout workers, as verl's manager drives them."""
 
-    def __init__(self, far: bool = False, **settings: str) -> None:
-        """`far`: the rollout workers say that they are on another host."""
+    def __init__(self, **settings: Any) -> None:
         registry = BASE.CheckpointEngineRegistry
         self.kind = registry.get("rltrace")
-        self.far = far
         self.actors, self.rollouts = (
             [
                 registry.new("rltrace", bucket_size=1, is_master=first and not rank, **settings)
@@ -61,8 +67,6 @@ class Group:
     def prepare(self) -> None:
         """What the manager does before each update."""
         metadata = [engine.prepare() for engine in (*self.actors, *self.rollouts)]
-        for told in metadata[2:] if self.far else ():
-            told["node"] = "another"
         for engines, arguments in zip(
             (self.actors, self.rollouts), self.kind.build_topology(2, 2, metadata), strict=True
         ):
@@ -144,16 +148,73 @@ def test_a_tensor_that_the_first_update_lacked_is_named_and_nothing_is_sent() ->
         asyncio.run(group.actors[0].send_weights(other, global_steps=1))
 
 
+@pytest.fixture
+def far(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No worker sees the trainer's memory, as on another host."""
+    monkeypatch.setattr(verl_engine, "is_seen", lambda where: False)
+
+
+@pytest.mark.usefixtures("far")
 def test_workers_of_another_host_need_an_address() -> None:
-    with pytest.raises(RltraceError, match="2 of 2 rollout workers are on another host"):
-        Group(far=True).prepare()
+    with pytest.raises(RltraceError, match="not in the memory that this worker sees"):
+        Group().prepare()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may mount memory of its own")
+def test_a_container_with_memory_of_its_own_is_another_host() -> None:
+    place = f"shm://verl-{uuid.uuid4().hex[:8]}"
+    asks = f"from rltrace.plugins.streaming import is_seen; print(is_seen({place!r}))"
+    own = f'mount -t tmpfs tmpfs /dev/shm && exec {sys.executable} -c "{asks}"'
+    group = Group(where=place)
+    group.prepare()
+    answers = [
+        subprocess.run(words, capture_output=True, text=True, check=False)
+        for words in ([sys.executable, "-c", asks], ["unshare", "-m", "sh", "-c", own])
+    ]
+    group.close()
+    if answers[1].returncode:
+        pytest.skip(f"no memory of its own can be mounted here: {answers[1].stderr}")
+    assert [answer.stdout for answer in answers] == ["True\n", "False\n"]
 
 
 @pytest.mark.usefixtures("weights")
+def test_the_version_that_was_sent_is_taken_and_none_that_lay_there(tmp_path: Path) -> None:
+    """Of a job before, by the same name: it is there until the trainer's first update."""
+    place = f"shm://{tmp_path.name}-{uuid.uuid4().hex[:8]}"
+    with Publisher.open(layout_of(list(expected().items())), place) as before:
+        old = {name: torch.zeros_like(tensor) for name, tensor in expected().items()}
+        for _ in range(3):
+            before.publish(list(old.items()))
+        with Subscriber.connect(place):  # which keeps it
+            before.close()
+            group = Group(where=place)
+            _, taken = group.update(2.0, 0)
+            assert [same(each, expected()) for each in taken] == [True, True]
+            group.close()
+
+
+@pytest.mark.usefixtures("weights")
+def test_nothing_of_a_damaged_update_is_handed_over() -> None:
+    group = Group()
+    group.update(1.0, 0)
+    group.prepare()
+
+    async def damaged() -> list[str]:
+        await group.actors[0].send_weights(handed_out(2.0), global_steps=1)
+        for slot in range(2):
+            group.actors[0]._publisher._publisher.arena.control.digests(slot)[:] += 1
+        return [name async for name, _ in group.rollouts[0].receive_weights(global_steps=1)]
+
+    with pytest.raises(DamagedError):
+        asyncio.run(damaged())
+    group.close()
+
+
+@pytest.mark.usefixtures("weights", "far")
 def test_workers_of_another_host_have_the_weights_from_a_relay(tmp_path: Path) -> None:
     place = f"shm://{tmp_path.name}-{uuid.uuid4().hex[:8]}"
     with Relay.serve(place) as relay:
-        group = Group(far=True, where=place, address=relay.address)
+        group = Group(where=place, address=relay.address)
         for step, factor in enumerate((1.0, 0.5)):
             _, taken = group.update(factor, step)
             assert [same(each, expected()) for each in taken] == [True, True]

@@ -21,9 +21,6 @@ from tests.verl.conftest import ASKED
 from tests.verl.jobs import JOBS, SYNC_BYTES, Finished, by_rltrace_sync, train
 
 SEPARATE = JOBS["separate"]
-PARAMETER_BYTES = 309_760
-"""One policy: the tied head, which verl hands out a second time, travels once."""
-
 VERSIONS = range(SEPARATE.steps + 1)
 
 
@@ -48,7 +45,7 @@ def test_each_version_is_sent_and_taken_once_by_everyone_to_the_byte(job: Finish
         "SELECT role, version, bytes, wire_bytes, transport FROM syncs ORDER BY role DESC, version"
     )
     assert rows == [
-        (role, version, PARAMETER_BYTES, PARAMETER_BYTES, "shared-memory")
+        (role, version, SYNC_BYTES, SYNC_BYTES, "shared-memory")
         for role in ("source", "sink")
         for version in VERSIONS
     ]
@@ -73,7 +70,7 @@ def test_answers_come_from_the_versions_that_were_sent(job: Finished) -> None:
 
 def test_verl_logs_what_was_sent(job: Finished) -> None:
     for metrics in job.metrics.values():
-        assert metrics["checkpoint_engine/payload_mbytes"] == PARAMETER_BYTES / (1 << 20)
+        assert metrics["checkpoint_engine/payload_mbytes"] == SYNC_BYTES / (1 << 20)
 
 
 def test_the_time_of_updates_is_explained(job: Finished) -> None:
@@ -89,7 +86,7 @@ def test_spans_carry_every_byte_of_an_update(job: Finished) -> None:
         moved = job.rows(
             f"SELECT version, sum(bytes) FROM spans WHERE name = '{name}' GROUP BY ALL ORDER BY ALL"
         )
-        assert moved == [(version, PARAMETER_BYTES) for version in VERSIONS]
+        assert moved == [(version, SYNC_BYTES) for version in VERSIONS]
 
 
 def test_updates_are_those_of_the_engine_over_gloo(

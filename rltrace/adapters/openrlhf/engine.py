@@ -18,6 +18,8 @@ from rltrace.trace.vocabulary import SyncRole, Transport
 WHOLE = "rltrace.sync "
 """How the name of what is no tensor, but a whole version, begins (`rltrace.plugins.openrlhf`)."""
 
+_STAGE = f"{WHOLE}stage "
+
 _LANE = 1  # each call is a task of its own; the span of an update belongs to none of them
 
 
@@ -54,9 +56,9 @@ def version_at(time_ns: int, otherwise: int) -> int:
 
 def tensor_stage(call: Call) -> str | None:
     """The first tensor of an update begins the span of it. An update that was broken off is begun
-    anew with the same tensor."""
+    anew with the same tensor, or a version that is staged."""
     name = str(call.argument("name"))
-    if not _update or _update[0].first == name:
+    if not _update or _update[0].first == name or name.startswith(_STAGE):
         _update[:] = [_Update(name)]
         return "sync"
     return None
@@ -68,7 +70,7 @@ def tensor_comes(call: Call) -> None:
     if call.span is not None:
         update.span, update.start_ns = call.span, call.start_ns
         call.span.set(lane=_LANE)
-    update.tensors += 1
+    update.tensors += not str(call.argument("name")).startswith(_STAGE)
     update.bytes += math.prod(call.argument("shape")) * call.argument("dtype").itemsize
 
 

@@ -17,8 +17,15 @@ import pyarrow as pa
 from benchmarks.synthetic.played import MAIN_LANE, SECOND, START_NS, Interval, Process, Timeline
 from benchmarks.synthetic.repeated import Columns, Repeats
 from benchmarks.synthetic.workload import Workload
-from rltrace.trace.json_line import dumps
-from rltrace.trace.run_dir import CLOCKS, NAMES, PROBLEMS, PROCESS, create_run, update_run_json
+from rltrace.trace.run_dir import (
+    CLOCKS,
+    NAMES,
+    PROBLEMS,
+    PROCESS,
+    create_run,
+    dumps,
+    update_run_json,
+)
 from rltrace.trace.schema import TABLES, Table
 from rltrace.trace.vocabulary import Stage
 

@@ -146,7 +146,7 @@ def lag_bound(
     sure, holds = -1, True
     for p in told:
         assert p.lag is not None
-        if _breaks(p, ess_limit, clip_limit):
+        if p.ess_high < ess_limit or p.clip_low > clip_limit:
             return answer(True, sure, p.lag - 1, f"lag {p.lag} is beyond the limits")
         holds = holds and _keeps(p, ess_limit, clip_limit)
         sure = p.lag if holds else sure
@@ -158,10 +158,6 @@ def lag_bound(
 def _keeps(p: LagPoint, ess_limit: float, clip_limit: float) -> bool:
     clip_ok = math.isnan(p.clip_share) or p.clip_high <= clip_limit
     return p.ess_low >= ess_limit and clip_ok
-
-
-def _breaks(p: LagPoint, ess_limit: float, clip_limit: float) -> bool:
-    return p.ess_high < ess_limit or p.clip_low > clip_limit
 
 
 def _mismatch(sums: RatioSums, unit: VersionUnit) -> Mismatch | None:

@@ -36,11 +36,6 @@ NOTED_NS = 5_000_000
 PLANNED, SLEPT, WORKED, LONGEST = "planned", "slept", "worked", "longest"
 
 
-def counter_name(stage: str, what: str) -> str:
-    """Name of the counter of a probed stage."""
-    return f"probe/{stage}/{what}"
-
-
 class Stay:
     """A call or block that works in a stage; `outer` is the one that it is within."""
 
@@ -219,5 +214,5 @@ class _Work:
 def _count(stage: str, what: str, value: float, time_ns: int | None = None) -> None:
     recorder = recording.active()
     if recorder is not None:
-        counter, moment = recorder.name(counter_name(stage, what)), time_ns or monotonic_ns()
+        counter, moment = recorder.name(f"probe/{stage}/{what}"), time_ns or monotonic_ns()
         recorder.append("samples", time_ns=moment, counter=counter, value=value)

@@ -3,7 +3,7 @@ itself logs to Weights & Biases.
 
 No run is begun and no row is added: a row that the job logs gets some names more, all of them under
 `rltrace/`, and those that the job gave win. The figures lie in a small file, which `wrap` writes
-(`rltrace.run.step_figures`), since a process that is traced knows only its own part of a step.
+(`rltrace.run.wrap`), since a process that is traced knows only its own part of a step.
 """
 
 from __future__ import annotations

@@ -7,11 +7,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 from rltrace.importers.fitting import whole
 from rltrace.importers.process_writer import ProcessWriter
-from rltrace.importers.toml_file import read_toml
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.given_files import text_given
+from rltrace.trace.texts import parsed_toml
 from rltrace.trace.vocabulary import STEP_SPAN, Stage
 
 _NUMBER = re.compile(r"[0-9]{1,9}")
@@ -174,3 +176,14 @@ def write_placed(path: Path, placed: Placed, node: str, **facts: object) -> None
         )
     for row in placed.rows:
         writers[row.process].row(row.table, **row.columns)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """What a file holds. Errors: `RltraceError` for one that is missing or no TOML."""
+    try:
+        return parsed_toml(text_given(path))
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is no text"
+        raise RltraceError(f"{path} cannot be read: {why}", WRONG_USAGE) from None
+    except ValueError as error:
+        raise RltraceError(f"{path} is no TOML: {error}", WRONG_USAGE) from None

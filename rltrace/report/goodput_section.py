@@ -24,7 +24,7 @@ def goodput_section(summary: Summary) -> Section:
         (
             _TAKEN if goodput.handed_only else "trained on",
             goodput.trained_share,
-            _trained_tokens(goodput),
+            goodput.generated_tokens - sum(loss.tokens for loss in goodput.losses),
         ),
         *((loss.reason, loss.share, loss.tokens) for loss in goodput.losses),
     ]
@@ -40,10 +40,6 @@ def goodput_section(summary: Summary) -> Section:
         Grid(columns, tuple(cells)) if goodput.generated_tokens else None,
         tuple(_conditions(goodput)),
     )
-
-
-def _trained_tokens(goodput: Goodput) -> int:
-    return goodput.generated_tokens - sum(loss.tokens for loss in goodput.losses)
 
 
 def _headline(goodput: Goodput) -> Iterator[str]:

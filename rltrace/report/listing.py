@@ -113,15 +113,11 @@ def _brief(command: str) -> str:
     return command if "'" in program or not name else name + space + arguments
 
 
-def _is_of_job(process: Path) -> bool:
-    return b'"role":"agent"' not in read_own(process)
-
-
 def _entry(path: Path, alive: Liveness) -> Entry:
     try:
         meta = read_run_json(str(path))
         files, _ = own_files(path / PROCESS, ".json")
-        processes = sum(1 for file in files if _is_of_job(file))
+        processes = sum(1 for file in files if b'"role":"agent"' not in read_own(file))
     except (RltraceError, OSError) as error:
         return _unreadable(str(path), error)
     return _described(str(path), meta, processes, alive)

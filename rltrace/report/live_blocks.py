@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 
 from rich.text import Text
 
@@ -12,7 +11,6 @@ from rltrace.analysis.live.snapshot import (
     KILLED,
     RoleNow,
     Snapshot,
-    StageTime,
 )
 from rltrace.analysis.live.state import BUSY_OVER_S
 from rltrace.report import units
@@ -39,7 +37,7 @@ def stages(shown: Snapshot, width: int) -> Block:
     title.append(f"{f'τ ({scale.unit})':>10}", style="not bold dim")
     title.append("  exposed" if known else "  exposed: unknown (--sample)", "not bold dim")
     lines = []
-    for row in sorted(window.stages, key=_last_if_no_work):
+    for row in sorted(window.stages, key=lambda row: row.stage in _NO_WORK):
         if row.tau_s < _BRIEF * whole_s:
             continue
         style = COLOURS.get(row.stage, "")
@@ -168,7 +166,9 @@ def devices(shown: Snapshot, width: int) -> Block:
     for host, device in sorted({(h, d) for h, d, c in read if d >= 0 and c.startswith("gpu/")}):
         values = {c: r.value for (h, d, c), r in read.items() if (h, d) == (host, device)}
         busy = values.get("gpu/busy_percent", math.nan) / 100
-        line = Text(f"  {f'{host} ' if _hosts(read) > 1 else ''}GPU {device:<3}")
+        line = Text(
+            f"  {f'{host} ' if len({host for host, _, _ in read}) > 1 else ''}GPU {device:<3}"
+        )
         line.append_text(bar(0.0 if math.isnan(busy) else busy, 0.0, 12, "green"))
         line.append(f" {units.share(busy):>6}")
         if "gpu/memory_used_bytes" in values:
@@ -185,11 +185,3 @@ def devices(shown: Snapshot, width: int) -> Block:
         line.append(f"  {units.size(free.value)} of memory free" if free else "")
         lines.append(line)
     return Block(heading("devices"), lines) if len(lines) > 1 else Block(None)
-
-
-def _hosts(read: Iterable[tuple[str, int, str]]) -> int:
-    return len({host for host, _, _ in read})
-
-
-def _last_if_no_work(row: StageTime) -> bool:
-    return row.stage in _NO_WORK

@@ -16,6 +16,7 @@ import os
 import signal
 import socket
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,10 +24,8 @@ from typing import TYPE_CHECKING, Any
 from rltrace.hooks import recorder as recording
 from rltrace.hooks.recorder import Recorder
 from rltrace.hooks.telling import describe
-from rltrace.run.cgroup import memory_room_bytes
 from rltrace.run.closing import close_run
 from rltrace.run.exchange import Server, measure, own_addresses
-from rltrace.run.host import NO_DEVICE, cpu_model, read_host
 from rltrace.run.lifetime import Lifetime
 from rltrace.run.memory import COUNTER, MemoryFloor
 from rltrace.run.nvml import Devices, NoGpu
@@ -302,3 +301,85 @@ def _let_go() -> None:
     os.closerange(3, 4096)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
+# --- what memory the control groups of this process, as those of a container, have left
+# A node may have memory where its container has none: who takes more there has a process killed.
+
+_NEW = ("memory.max", "memory.current", "inactive_file")
+_OLD = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+"""Of versions 2 and 1: the limit, what is used, and what of that are pages of files that nobody has
+looked at for long, which are given back before anything is killed."""
+
+
+def memory_room_bytes(
+    mounted: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")
+) -> float:
+    """The least that any group that this process is in, or one above it, has left; infinite where
+    none has a limit, or nobody tells."""
+    least = math.inf
+    with suppress(OSError, ValueError):
+        for line in own.read_text().splitlines():
+            _, kinds, path = line.split(":", 2)
+            if kinds and "memory" not in kinds.split(","):
+                continue
+            top, files = (mounted / "memory", _OLD) if kinds else (mounted, _NEW)
+            group = top / path.lstrip("/")
+            # A container may see its own group at the top, and be told of a path that it lacks.
+            for each in (group, *group.parents):
+                least = min(least, _room(each, *files))
+                if each == top:
+                    break
+    return least
+
+
+def _room(group: Path, limit: str, used: str, given_back: str) -> float:
+    try:
+        room = int((group / limit).read_text()) - int((group / used).read_text())
+        stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        return room + int(stat.get(given_back, 0))
+    except (OSError, ValueError):  # no such group, or no limit: "max"
+        return math.inf
+
+
+# --- readings of the node itself: processors and memory, from `/proc`
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+NO_DEVICE = -1
+"""The device of a reading of the node itself."""
+
+
+def read_host() -> Iterator[tuple[str, int, float]]:
+    """Counter, device (`NO_DEVICE`: the node), value; nothing where there is no `/proc`.
+
+    `host/cpu_busy_seconds` is cumulative over all cores: two readings give the cores that were busy
+    between them. `host/runnable_threads` are those that ran or waited for a core at the moment of
+    the reading, but for the reader's own: where there are more than cores, work takes turns.
+    """
+    try:
+        with open("/proc/stat", "rb") as file:
+            user, nice, system, _, _, irq, softirq = map(int, file.readline().split()[1:8])
+            runnable = next(int(line.split()[1]) for line in file if line[:13] == b"procs_running")
+        with open("/proc/meminfo", "rb") as file:
+            memory = dict(line.split(b":", 1) for line in file)
+    except (OSError, ValueError, StopIteration):
+        return
+    busy = (user + nice + system + irq + softirq) / _TICKS_PER_S
+    yield "host/cpu_busy_seconds", NO_DEVICE, busy
+    yield "host/runnable_threads", NO_DEVICE, float(max(runnable - 1, 0))
+    yield "host/memory_available_bytes", NO_DEVICE, _kib(memory, b"MemAvailable")
+    yield "host/memory_total_bytes", NO_DEVICE, _kib(memory, b"MemTotal")
+
+
+def cpu_model() -> str:
+    """What the node's processors are called; empty where the system does not tell."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            names = (line.partition(":")[2].strip() for line in file if line[:10] == "model name")
+            return next(names, "")
+    except OSError:
+        return ""
+
+
+def _kib(memory: dict[bytes, bytes], key: bytes) -> float:
+    return int(memory.get(key, b"0").split()[0]) * 1024.0

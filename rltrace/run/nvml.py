@@ -90,14 +90,6 @@ def _memory(nvml: Any, handle: Any) -> dict[str, float]:
     }
 
 
-def _power(nvml: Any, handle: Any) -> dict[str, float]:
-    return {"gpu/power_watts": nvml.nvmlDeviceGetPowerUsage(handle) / 1e3}
-
-
-def _energy(nvml: Any, handle: Any) -> dict[str, float]:
-    return {"gpu/energy_joules": nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3}
-
-
 def _clock(nvml: Any, handle: Any) -> dict[str, float]:
     clock = nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)
     return {"gpu/sm_clock_hz": clock * 1e6}
@@ -148,8 +140,10 @@ def _number(nvml: Any, value: Any) -> float:
 _READERS: dict[str, Callable[[Any, Any], dict[str, float]]] = {
     "utilization": _utilization,
     "memory": _memory,
-    "power": _power,
-    "energy": _energy,
+    "power": lambda nvml, handle: {"gpu/power_watts": nvml.nvmlDeviceGetPowerUsage(handle) / 1e3},
+    "energy": lambda nvml, handle: {
+        "gpu/energy_joules": nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3
+    },
     "clock": _clock,
     "throttle": _throttle,
     "nvlink": _nvlink,

@@ -20,6 +20,7 @@ from rltrace.hooks.apart import made_here
 from rltrace.hooks.boot import DETACHED_VARIABLE, HOOKS_VARIABLE, MAIN_VARIABLE, SHIP_VARIABLE
 from rltrace.hooks.hook import Hook, split_target, stage_code
 from rltrace.hooks.telling import describe
+from rltrace.hooks.wandb_rows import FILE
 from rltrace.run.agent_keeper import AgentKeeper
 from rltrace.run.asked import OWN_VARIABLES, Asked
 from rltrace.run.child import run_child
@@ -40,11 +41,10 @@ from rltrace.run.opening import (
 )
 from rltrace.run.shipping import waiting
 from rltrace.run.shipping.places import begin, check_ship, make_folder, shipped_to
-from rltrace.run.step_figures import StepFigures
 from rltrace.trace import ranks
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.printable import visible
-from rltrace.trace.run_dir import RUN_FILE, RUN_VARIABLE, read_run_json, update_run_json
+from rltrace.trace.run_dir import RUN_FILE, RUN_VARIABLE, read_run_json, update_run_json, write_json
 
 if TYPE_CHECKING:
     from rltrace.analysis.live.snapshot import StepDone
@@ -281,3 +281,22 @@ def _say(text: str) -> None:
         os.write(2, f"rltrace: {visible(text)}\n".encode("utf-8", "backslashreplace"))
     except OSError:
         pass  # nobody listens any more
+
+
+# --- the figures of a run's newest step in a file, for the job's own tracker to take up
+
+
+class StepFigures:
+    """Puts each step into the run's file, in the place of the one before."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._path = str(run_dir / FILE)
+
+    def __call__(self, step: StepDone) -> None:
+        """Errors: OSError where it cannot be written."""
+        from rltrace.report.step_scalars import scalars
+
+        figures = scalars(step)
+        if step.step >= 0:
+            figures["rltrace/step"] = step.step
+        write_json(self._path, figures)

@@ -44,12 +44,21 @@ from rltrace.trace.signals import (
     weights_table,
 )
 from rltrace.trace.sources import pattern_of, quoted, unreadable
-from rltrace.trace.span_stages import SPAN_STAGES
 from rltrace.trace.stored import Stored
 from rltrace.trace.views import BASES, LAGS, RECORDED, RECORDED_VIEW, STAGES, view_statements
 
 if TYPE_CHECKING:
     import duckdb
+
+SPAN_STAGES = """
+create or replace table span_stages as
+select process, stage, count(*) as spans, count(*) filter (end_ns < 0) as open,
+       count(*) filter (end_ns >= 0 and end_ns < start_ns) as backwards,
+       min(lane) as first_lane, max(lane) as last_lane
+from raw_spans where start_ns > 0 group by process, stage"""
+"""`spans` have begun, of which `open` have not ended and `backwards` ended before (clocks); their
+lanes lie between two numbers."""
+
 
 _LIVES = ("sample_lives", "told_uses")
 _REGROUPED = (REGROUPED, "grouped_trajectories", "signals", *_LIVES)

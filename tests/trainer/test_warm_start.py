@@ -9,8 +9,8 @@ import torch
 
 from rltrace.trainer.config import TrainerConfig
 from rltrace.trainer.model import ModelShape, Transformer
+from rltrace.trainer.policy import warm_start
 from rltrace.trainer.task import END, Task, task_of
-from rltrace.trainer.warm_start import warm_start
 
 COPY = TrainerConfig(task="copy", symbols=3, shortest=2, longest=2, max_response=6)
 

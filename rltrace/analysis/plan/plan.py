@@ -145,7 +145,7 @@ def plan(spec: Spec) -> Plan:
         replayed_walls=replayed_walls(chosen.load, chosen.played),
         split_curve=_curve(pools, placed, best),
         balanced_part=_balanced(pools),
-        env_places=_env_places(spec, chosen.step_s),
+        env_places=spec.samples / chosen.step_s * spec.environment.mean_s,
         rests_on=constants.sentences(),
     )
 
@@ -322,8 +322,3 @@ def _balanced(pools: Pools) -> float:
     except RltraceError:
         return math.nan
     return made.throughput_s / (made.throughput_s + learns.total_s)
-
-
-def _env_places(spec: Spec, step_s: float) -> float:
-    """Sandboxes that are busy on average (Little's law): calls begun a second times how long."""
-    return spec.samples / step_s * spec.environment.mean_s

@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.measuring import Spread, spread
-from rltrace.analysis.order_statistics import mean_of_lognormal
+from rltrace.analysis.order_statistics import longest_of_lognormal
 from rltrace.analysis.plan import shapes
 from rltrace.analysis.plan.advice import advise
 from rltrace.analysis.plan.constants import PlanConstants, constant
@@ -118,7 +118,7 @@ def _placed(base: Tables, one: Mapping[str, Any], constants: PlanConstants) -> P
     uncut = lengths.pop("uncut_tokens", None)
     if uncut is not None:
         s = constant("log_deviation").middle
-        lengths["mean_tokens"] = uncut * mean_of_lognormal(s, lengths["cap_tokens"] / uncut)
+        lengths["mean_tokens"] = uncut * longest_of_lognormal(1, s, lengths["cap_tokens"] / uncut)
     return place(Pools(spec_of(tables, one.get("what", "")), constants), _KIND[one["placement"]])
 
 

@@ -27,7 +27,6 @@ from rich.table import Table
 from rltrace.analysis.whatif.constants import table
 from rltrace.analysis.whatif.predict import baseline, predict
 from rltrace.analysis.whatif.stated import stated
-from rltrace.analysis.whatif.sync import reshard_bytes
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -111,6 +110,29 @@ def _transition(about: Any, given: Mapping[str, Any], published: Mapping[str, An
     return Row(
         *about, given["before_s"], published["seconds"], min(seconds), middle, max(seconds), (), ()
     )
+
+
+def reshard_bytes(
+    scheme: str,
+    model_bytes: float,
+    tensor: int,
+    pipeline: int,
+    data: int,
+    tensor_gen: int = 1,
+    pipeline_gen: int = 1,
+) -> float:
+    """Bytes that each device receives on the way from training to generation (HybridFlow, arXiv
+    2409.19256, table 2). `scheme`: "all-gather" over all devices (DeepSpeed-Chat), "within
+    replica" (HybridFlow-V), or "grouped" (HybridFlow: only what a device's group lacks)."""
+    ways = tensor * pipeline
+    if scheme == "all-gather":
+        return model_bytes * (ways * data - 1) / (ways * data)
+    if scheme == "within replica":
+        return model_bytes * (ways - 1) / ways
+    if scheme == "grouped":
+        parts = tensor_gen * pipeline_gen
+        return model_bytes * (ways - parts) / (parts * ways)
+    raise ValueError(f"there is no scheme {scheme!r}")
 
 
 @click.command()

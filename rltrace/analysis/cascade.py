@@ -79,11 +79,6 @@ class Cascade:
     seconds: tuple[SecondsOf, ...]
     pools: tuple[Pool, ...]
 
-    @property
-    def product(self) -> float:
-        """The product of the factors: the effective goodput where all are known."""
-        return math.prod(factor.value for factor in self.factors)
-
 
 def cascade(
     run: Run,

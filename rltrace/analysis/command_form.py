@@ -7,22 +7,16 @@ end, where every framework's command line takes it.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
-from importlib import resources
 from typing import Any
 
 from rltrace.trace.errors import CANNOT_TELL, WRONG_USAGE, RltraceError
+from rltrace.trace.texts import adapter_settings
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
-FLAGS, PAIRS = "--option value", "option=value"
+PAIRS = "option=value"
 
 
 @dataclass(frozen=True)
@@ -49,13 +43,11 @@ class CommandForm:
 @cache
 def forms() -> Mapping[str, CommandForm]:
     """The forms by framework."""
-    found = {}
-    for file in resources.files("rltrace").joinpath("adapters/settings").iterdir():
-        if file.name.endswith(".toml"):
-            data = tomllib.loads(file.read_text("utf-8"))
-            if "command" in data:
-                found[data["framework"]] = CommandForm(**data["command"])
-    return found
+    return {
+        data["framework"]: CommandForm(**data["command"])
+        for data in adapter_settings()
+        if "command" in data
+    }
 
 
 def form_of(framework: str) -> CommandForm:

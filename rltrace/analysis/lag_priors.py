@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import Any
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from rltrace.trace.texts import packaged_toml
 
 
 @dataclass(frozen=True)
@@ -42,6 +37,5 @@ def _prior(entry: dict[str, Any], assumed: bool) -> Prior:
 
 @cache
 def _table() -> list[dict[str, Any]]:
-    text = resources.files("rltrace.analysis").joinpath("data/lag_priors.toml").read_text("utf-8")
-    found: list[dict[str, Any]] = tomllib.loads(text)["prior"]
+    found: list[dict[str, Any]] = packaged_toml("analysis/data/lag_priors.toml")["prior"]
     return found

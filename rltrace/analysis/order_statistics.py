@@ -2,7 +2,7 @@
 
 The common napkin formula, mean * exp(s * sqrt(2 ln n) - s^2 / 2), replaces the expected maximum of
 n normal deviates by its leading term, which is above it for every n: it overstates the longest of
-16 by 1.3 to 1.6 times. It stands here as the upper bound that it is; everything else is exact.
+16 by 1.3 to 1.6 times. What stands here is exact.
 
 Throughout, `s` is the log-deviation of a lognormal and `c` its coefficient of variation.
 """
@@ -48,23 +48,6 @@ def longest_of_lognormal(n: int, s: float, cap: float = math.inf) -> float:
     # By parts: E[max] = x_0 + the integral of (1 - F^n) dx.
     tail = 1 - below
     return float(x[0] + ((tail[1:] + tail[:-1]) / 2 * np.diff(x)).sum())
-
-
-def mean_of_lognormal(s: float, cap: float = math.inf) -> float:
-    """Mean of a lognormal that is cut at `cap`, in units of the mean of the uncut one."""
-    return longest_of_lognormal(1, s, cap)
-
-
-def median_longest_of_lognormal(n: int, s: float) -> float:
-    """Median of the maximum of `n` lognormal values, in units of their mean."""
-    return math.exp(s * NormalDist().inv_cdf(0.5 ** (1 / n)) - s * s / 2)
-
-
-def napkin_longest(n: int, s: float) -> float:
-    """The napkin formula: an upper bound. Beyond s = sqrt(2 ln n), where it would fall although the
-    tail grows, it is the trivial bound `n`."""
-    z = math.sqrt(2 * math.log(n))
-    return math.exp(s * z - s * s / 2) if s < z else float(n)
 
 
 def longest_of(values: ArrayLike, n: int) -> float:

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from importlib import resources
 from typing import Any
 
 from rltrace.hooks.versions import satisfies
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from rltrace.trace.texts import adapter_settings, packaged_toml
 
 
 @dataclass(frozen=True)
@@ -93,10 +87,8 @@ class Setting:
 @cache
 def moves() -> tuple[Move, ...]:
     """All moves, in the order of the file."""
-    text = resources.files("rltrace.analysis").joinpath("data/playbook.toml").read_text("utf-8")
-    return tuple(
-        Move(**{**entry, "values": tuple(entry["values"])}) for entry in tomllib.loads(text)["move"]
-    )
+    entries = packaged_toml("analysis/data/playbook.toml")["move"]
+    return tuple(Move(**{**entry, "values": tuple(entry["values"])}) for entry in entries)
 
 
 @cache
@@ -104,19 +96,17 @@ def frameworks() -> Mapping[str, tuple[Setting, ...]]:
     """The settings of each framework that has a file of them, by the framework's name, and by what
     runs that were made of its logs call it."""
     found: dict[str, tuple[Setting, ...]] = {}
-    for file in resources.files("rltrace").joinpath("adapters/settings").iterdir():
-        if file.name.endswith(".toml"):
-            data = tomllib.loads(file.read_text("utf-8"))
-            older = tuple(
-                (key.removeprefix("before_").replace("_", "."), names)
-                for key, names in data.items()
-                if key.startswith("before_")
-            )
-            settings = tuple(
-                Setting(**{**entry, "source": tuple(entry["source"]), "older": older})
-                for entry in data["setting"]
-            )
-            found |= dict.fromkeys((data["framework"], *data.get("also", ())), settings)
+    for data in adapter_settings():
+        older = tuple(
+            (key.removeprefix("before_").replace("_", "."), names)
+            for key, names in data.items()
+            if key.startswith("before_")
+        )
+        settings = tuple(
+            Setting(**{**entry, "source": tuple(entry["source"]), "older": older})
+            for entry in data["setting"]
+        )
+        found |= dict.fromkeys((data["framework"], *data.get("also", ())), settings)
     return found
 
 

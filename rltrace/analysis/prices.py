@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import Any
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from rltrace.trace.texts import packaged_toml
 
 
 @dataclass(frozen=True)
@@ -44,5 +39,4 @@ def table_price(device: str) -> Price | None:
 
 @cache
 def _table() -> dict[str, Any]:
-    text = resources.files("rltrace.analysis").joinpath("data/prices.toml").read_text("utf-8")
-    return tomllib.loads(text)
+    return packaged_toml("analysis/data/prices.toml")

@@ -5,18 +5,13 @@ The text is data (manual.toml), so that commands stay short and every one has it
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from functools import cache, partial
-from importlib.resources import files
 from typing import Any
 
 import click
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from rltrace.trace.texts import packaged_toml
 
 _OF_EVERY_COMMAND = "0  fine", "2  wrong usage", "4  unreadable or missing"
 
@@ -24,7 +19,7 @@ _OF_EVERY_COMMAND = "0  fine", "2  wrong usage", "4  unreadable or missing"
 @cache
 def pages() -> dict[str, dict[str, Any]]:
     """A command's words after `rltrace` to its page: `examples`, `exits`, `files`, `see`."""
-    return tomllib.loads(files("rltrace.cli").joinpath("manual.toml").read_text("utf-8"))
+    return packaged_toml("cli/manual.toml")
 
 
 class Command(click.Command):

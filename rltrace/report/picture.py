@@ -11,8 +11,7 @@ from rich.terminal_theme import DIMMED_MONOKAI
 
 from rltrace.analysis.summary import Summary
 from rltrace.report import terminal
-from rltrace.trace.errors import RltraceError
-from rltrace.trace.written_files import written
+from rltrace.report.whole_file import write_file
 
 _WIDTH = 88
 _WEB_FONT = re.compile(r",\s*url\([^)]*\) format\([^)]*\)")
@@ -27,8 +26,4 @@ def write_svg(summary: Summary, path: Path, own_figures: bool = False) -> None:
     )
     terminal.render(summary, console, own_figures)
     drawn = _WEB_FONT.sub("", console.export_svg(title="rltrace report", theme=DIMMED_MONOKAI))
-    try:
-        with written(path) as file:
-            file.write(drawn.encode())
-    except OSError as error:
-        raise RltraceError(f"cannot write {path}: {error.strerror}") from None
+    write_file(path, drawn.encode())

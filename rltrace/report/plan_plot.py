@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from rltrace.analysis.plan.plan import Plan
 from rltrace.analysis.plan.sweep import Point
 from rltrace.dashboards import folder
+from rltrace.report.whole_file import write_file
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
-from rltrace.trace.written_files import written
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -104,10 +104,7 @@ def _save(ax: Axes, path: Path, title: str) -> None:
             painted = io.BytesIO()
             figure.savefig(painted, format=path.suffix[1:].lower(), dpi=150)
             page = painted.getvalue()
-        with written(path) as file:
-            file.write(page)
-    except OSError as error:
-        raise RltraceError(f"cannot write {path}: {error.strerror}") from None
+        write_file(path, page)
     finally:
         from matplotlib import pyplot
 

@@ -52,11 +52,6 @@ def read_segments(
         yield _rest_of(batches, (taken or {}).get(batches.path.name))
 
 
-def read_segment(path: Path, table: Table) -> Segment:
-    """One segment of a table."""
-    return _rest_of(Batches(path, table), None)
-
-
 def _rest_of(batches: Batches, taken: Taken | None) -> Segment:
     table = batches.table
 

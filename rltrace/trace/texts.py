@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import sys
 import zlib
+from collections.abc import Iterator
+from functools import cache
+from importlib import resources
 from typing import Any
 
 if sys.version_info >= (3, 11):
@@ -38,6 +41,20 @@ def parsed_toml(text: str) -> dict[str, Any]:
     except RecursionError:
         raise ValueError("nested too deep") from None
     return tables
+
+
+@cache
+def packaged_toml(path: str) -> dict[str, Any]:
+    """The tables of a file that is part of this package, by its path in it."""
+    return tomllib.loads(resources.files("rltrace").joinpath(path).read_text("utf-8"))
+
+
+def adapter_settings() -> Iterator[dict[str, Any]]:
+    """The tables of each framework's settings."""
+    folder = "adapters/settings"
+    for file in resources.files("rltrace").joinpath(folder).iterdir():
+        if file.name.endswith(".toml"):
+            yield packaged_toml(f"{folder}/{file.name}")
 
 
 def _check_whole(value: object) -> None:

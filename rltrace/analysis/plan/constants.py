@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import Any
 
-from rltrace.analysis.whatif.constants import Constant, Constants
+from rltrace.analysis.whatif.constants import Constant, Constants, constants_in
 from rltrace.analysis.whatif.constants import table as replay_table
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from rltrace.trace.texts import packaged_toml
 
 
-@cache
 def packaged(name: str) -> dict[str, Any]:
     """One of the plan's data files, as its tables stand."""
-    text = resources.files("rltrace.analysis.plan").joinpath(f"data/{name}.toml").read_text("utf-8")
-    return tomllib.loads(text)
+    return packaged_toml(f"analysis/plan/data/{name}.toml")
 
 
 @cache
 def table() -> dict[str, Constant]:
     """The plan's own constants by name."""
-    entries = packaged("constants").items()
-    return {name: Constant(name, **entry) for name, entry in entries if isinstance(entry, dict)}
+    return constants_in(packaged("constants"))
 
 
 @dataclass

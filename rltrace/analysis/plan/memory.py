@@ -23,8 +23,8 @@ _VOCABULARY = 150_000.0
 class TrainingMemory:
     """Bytes on each of `devices` GPUs. `stage` is the ZeRO stage (or "3 + offload", where the
     optimizer lives on the host), `ways` over how many GPUs one sequence is split, `recompute`
-    whether activations are computed again; `free_bytes` is what is left of the usable memory.
-    `stall_s` is how long the learner stands still while its weights are copied out."""
+    whether activations are computed again. `stall_s` is how long the learner stands still while its
+    weights are copied out."""
 
     devices: int
     stage: str
@@ -36,11 +36,6 @@ class TrainingMemory:
     offloads: bool
     stall_s: float
     by_stage: dict[str, float]
-
-    @property
-    def free_bytes(self) -> float:
-        """Bytes that nothing takes."""
-        return self.usable_bytes - self.state_bytes - self.activation_bytes
 
 
 def zero_bytes(parameters: float, devices: float) -> dict[str, float]:

@@ -6,8 +6,6 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from rltrace.analysis.chains import Seconds
 from rltrace.analysis.spread import Spread, spread
 
@@ -171,8 +169,3 @@ def proportion(part: float, n: int) -> Cost:
     middle = (part + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(part * (1 - part) / n + z * z / (4 * n * n))
     return Cost(part, max(0.0, middle - half), min(1.0, middle + half), n)
-
-
-def mean_of(values: Seconds) -> float:
-    """The mean, NaN of nothing."""
-    return float(np.mean(values)) if len(values) else math.nan

@@ -6,15 +6,11 @@ those over their range and names them.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, field
 from functools import cache
-from importlib import resources
+from typing import Any
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from rltrace.trace.texts import packaged_toml
 
 
 @dataclass(frozen=True)
@@ -33,12 +29,15 @@ class Constant:
         return f"{self.name} = {self.middle:g} ({self.low:g} to {self.high:g}): {self.meaning}"
 
 
+def constants_in(tables: dict[str, Any]) -> dict[str, Constant]:
+    """The constants that the tables of a file are, by name."""
+    return {name: Constant(name, **one) for name, one in tables.items() if isinstance(one, dict)}
+
+
 @cache
 def table() -> dict[str, Constant]:
     """All packaged constants by name."""
-    text = resources.files("rltrace.analysis").joinpath("data/whatif.toml").read_text("utf-8")
-    entries = tomllib.loads(text).items()
-    return {name: Constant(name, **entry) for name, entry in entries if isinstance(entry, dict)}
+    return constants_in(packaged_toml("analysis/data/whatif.toml"))
 
 
 @dataclass

@@ -14,7 +14,6 @@ MEMORY_TB_PER_S = {"A100": 2.0, "H100": 3.35, "H200": 4.8, "H800": 3.35, "H20": 
 """Memory bandwidth by device name (of the 80 GB A100): the vendors' data sheets."""
 
 TRAIN_FLOP = 6.0  # for each parameter and token: forward 2, backward 4
-FORWARD_FLOP = 2.0
 
 
 def train_mfu(

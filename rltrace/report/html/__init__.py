@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rltrace.report.html.page import render
-from rltrace.trace.errors import RltraceError
-from rltrace.trace.written_files import written
+from rltrace.report.whole_file import write_file
 
 if TYPE_CHECKING:
     from rltrace.analysis.summary import Summary
@@ -20,9 +19,5 @@ def write(run: Run, summary: Summary, path: Path, own_figures: bool = False) -> 
     """Writes the page; its size in bytes. `own_figures` as in `sections`. Errors: `RltraceError`
     when the file cannot be written."""
     page = render(run, summary, own_figures).encode("utf-8", errors="replace")
-    try:
-        with written(path) as file:
-            file.write(page)
-    except OSError as error:
-        raise RltraceError(f"cannot write {path}: {error.strerror}") from None
+    write_file(path, page)
     return len(page)

@@ -10,7 +10,6 @@ from rltrace.analysis.plan.selector import OUTPUTS, select
 from rltrace.analysis.plan.spec import STALENESS
 from rltrace.analysis.plan.triage import Stages, composed, first_fix, triage
 from rltrace.analysis.walls.wall import ENV_REWARD, LEARNER, ROLLOUT, TAIL, WEIGHTS
-from rltrace.analysis.whatif.sync import star_s
 from rltrace.trace.errors import RltraceError
 
 WIDGET = Stages(rollout=360, reward=80, train=120, sync=35)
@@ -75,12 +74,6 @@ def test_a_tail_is_a_wall_of_its_own_and_async_has_none() -> None:
     assert TAIL not in {wall.wall for wall in streams.walls}
     # The published planner says 368 s, with constants that have no source.
     assert composed(stages, "async").step_s == pytest.approx(368, rel=0.15)
-
-
-def test_a_naive_star_costs_what_the_published_sizing_says() -> None:
-    assert star_s(140e9, 8, 100e9) == pytest.approx(11.2)
-    assert star_s(140e9, 8, 100e9) / 60 == pytest.approx(0.19, abs=0.005)
-    assert star_s(810e9, 8, 100e9) == pytest.approx(64.8)
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
+from benchmarks.published import reshard_bytes
 from rltrace.analysis.whatif.bound import walls
 from rltrace.analysis.whatif.constants import Constants, table
 from rltrace.analysis.whatif.physics import train_mfu
 from rltrace.analysis.whatif.predict import baseline, predict
 from rltrace.analysis.whatif.replay import replay
 from rltrace.analysis.whatif.stated import read_stages
-from rltrace.analysis.whatif.sync import reshard_bytes, star_s, tree_s, weight_bytes
+from rltrace.analysis.whatif.sync import weight_bytes
 from rltrace.trace.errors import RltraceError
 from tests.analysis.whatif.played import ALIKE, told
 
@@ -38,16 +39,6 @@ def test_the_longer_chain_binds_where_the_widget_names_the_largest_stage() -> No
     played = replay(made)
     assert played.step_s == pytest.approx(200)
     assert "learner FLOPs + memory" not in walls(made, played)
-
-
-@pytest.mark.parametrize(
-    ("parameters", "seconds", "tax"), [(70e9, 11.2, 0.19), (405e9, 64.8, 1.08)]
-)
-def test_the_size_of_a_sync_by_a_star(parameters: float, seconds: float, tax: float) -> None:
-    found = star_s(weight_bytes(parameters), copies=8, bandwidth=100e9)
-    assert found == pytest.approx(seconds)
-    assert found / 60 == pytest.approx(tax, abs=0.005)
-    assert tree_s(weight_bytes(parameters), 8, 100e9, 0.01) < found / 7
 
 
 def test_weights_have_two_bytes_a_parameter() -> None:

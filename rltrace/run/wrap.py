@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -21,7 +22,6 @@ from rltrace.hooks.boot import DETACHED_VARIABLE, HOOKS_VARIABLE, MAIN_VARIABLE,
 from rltrace.hooks.hook import Hook, split_target, stage_code
 from rltrace.hooks.telling import describe
 from rltrace.hooks.wandb_rows import FILE
-from rltrace.run.agent_keeper import AgentKeeper
 from rltrace.run.asked import OWN_VARIABLES, Asked
 from rltrace.run.child import run_child
 from rltrace.run.closing import (
@@ -35,16 +35,27 @@ from rltrace.run.killed_agent import note_killed_agent
 from rltrace.run.location import RUNS_FOLDER, is_newest
 from rltrace.run.opening import (
     Opened,
+    agent_lock,
     open_or_join,
     start_agent,
     traced_environment,
 )
 from rltrace.run.shipping import waiting
 from rltrace.run.shipping.places import begin, check_ship, make_folder, shipped_to
+from rltrace.run.watched import WatchedProcess
 from rltrace.trace import ranks
+from rltrace.trace.clock import node_id
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.printable import visible
-from rltrace.trace.run_dir import RUN_FILE, RUN_VARIABLE, read_run_json, update_run_json, write_json
+from rltrace.trace.run_dir import (
+    NODES,
+    RUN_FILE,
+    RUN_VARIABLE,
+    read_run_json,
+    update_run_json,
+    write_json,
+)
+from rltrace.trace.texts import parsed
 
 if TYPE_CHECKING:
     from rltrace.analysis.live.snapshot import StepDone
@@ -300,3 +311,42 @@ class StepFigures:
         if step.step >= 0:
             figures["rltrace/step"] = step.step
         write_json(self._path, figures)
+
+
+# --- an agent that something killed is started again: a job of weeks keeps its readings of devices,
+# its cap and its shipping when the kernel, out of memory, has picked the agent.
+
+_FIRST_S, _LONGEST_S = 10.0, 3600.0
+"""After one was started again: twice as long each time, so that what kills them all is not fed."""
+
+
+class AgentKeeper:
+    """Keeps the agent that this process has started for the run in `run_dir`."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._run_dir = run_dir
+        self._agent = WatchedProcess(-1)
+        self._pid = -1
+        self._patience_s, self._not_before = _FIRST_S, 0.0
+
+    def look(self) -> None:
+        """Starts it again if it was killed. One that ended by itself, or was asked to, has said so
+        and is let go. Raises nothing: the job comes first."""
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            told = parsed((self._run_dir / NODES / f"{node_id()}.json").read_text("utf-8"))
+            if "end_ns" in told:
+                return
+            if told["pid"] != self._pid:
+                self._pid = int(told["pid"])
+                self._agent = WatchedProcess(self._pid)
+            now = time.monotonic()
+            if (
+                self._agent.is_alive()
+                or now < self._not_before
+                or is_gone(self._run_dir, os.getpid())
+            ):
+                return
+            self._not_before = now + self._patience_s
+            self._patience_s = min(2 * self._patience_s, _LONGEST_S)
+            os.unlink(agent_lock(self._run_dir))
+            start_agent(self._run_dir)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import rltrace
-from rltrace.analysis.doses import Doses, work_crosses_steps
+from rltrace.analysis.probe import Doses, work_crosses_steps
 from rltrace.analysis.steps import find_steps
 from rltrace.hooks.recorder import Recorder
 from rltrace.trace.vocabulary import Stage

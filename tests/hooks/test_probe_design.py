@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from rltrace.hooks.delaying import StepFile
 from rltrace.hooks.doses import BLOCK, DEFAULT_STAGES, STAGES, Design
-from rltrace.hooks.step_file import StepFile
 from rltrace.trace.vocabulary import Stage
 
 

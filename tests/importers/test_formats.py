@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rltrace.importers import event_files
-from rltrace.importers.crc32c import crc32c
+from rltrace.importers.event_files import crc32c
 from rltrace.importers.lines import LONGEST_LINE
 from rltrace.importers.log import Log, Record, joined, out_of_order
 from rltrace.importers.reading import read_log

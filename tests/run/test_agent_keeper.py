@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import rltrace
-from rltrace.run.agent_keeper import AgentKeeper
 from rltrace.run.closing import close_run
 from rltrace.run.opening import agent_lock, make_run, start_agent
+from rltrace.run.wrap import AgentKeeper
 from rltrace.trace.run_dir import update_run_json
 from tests.patience import PATIENCE_S
 from tests.run.test_agent import agent_pid, alive, start_wrap, until_there

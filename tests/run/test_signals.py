@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.run.canary import _GRACE_S
+from rltrace.run.child import _GRACE_S
 from tests.hooks.conftest import WRAP, clean_environment
 from tests.patience import PATIENCE_S
 from tests.run.test_wrap import until

@@ -18,10 +18,13 @@ from rltrace.analysis.gate.absolute import Verdicts, find_absolute, finding
 from rltrace.analysis.gate.baseline import Baseline, differences, told
 from rltrace.analysis.gate.changes import (
     LEVEL,
+    SIGNAL_SHARE,
+    TOKENS_OF_STEP,
     drift_of,
     factor_changes,
     guilty_factor,
     guilty_stage,
+    rate,
     stage_changes,
 )
 from rltrace.analysis.gate.conditions import MAX_REGRESSION, Condition
@@ -46,7 +49,6 @@ from rltrace.analysis.gate.regression import (
 )
 from rltrace.analysis.gate.series import RunSeries, series_of
 from rltrace.analysis.gate.unwell import unwell, wrong_with
-from rltrace.analysis.gate.views import view_of
 from rltrace.analysis.gate.words import Judged, because_of, enough, without_ratio
 from rltrace.analysis.gate.workload import VERSIONS
 from rltrace.trace.errors import CANNOT_TELL, WRONG_USAGE, RltraceError
@@ -284,3 +286,77 @@ def _notes(seen: _Seen) -> tuple[str, ...]:
             "left out"
         )
     return tuple(notes)
+
+
+# --- by which figures a metric is judged where the work of the two sides is not the same
+# Longer answers take longer, and that is no regression. So seconds are held against the tokens of
+# a step where these drifted, and goodput against all tokens trained on where the share that
+# carries a signal did (the policy learns, and more groups are all right or all wrong).
+#
+# A step has a part that no token changes. With fewer tokens a step each of them then takes longer
+# though nothing is slower, so what drifted is called a regression only where it is one in seconds
+# as well; a pass is one by token alone.
+#
+# Where nothing surely drifted, chance in the work still is noise in a figure. Of the two ways to
+# look at it the one with the smaller error is taken: which that is depends on the noise, and not
+# on what is found.
+
+
+@dataclass(frozen=True)
+class View:
+    """`judged` is the figure that is held to the limit; `and_also` (None: none) has to have
+    regressed too. `normalised` says what was made equal (empty: nothing). `or_else` is another way
+    to look at it, of which the same says `or_normalised`, to take where it is sharper."""
+
+    judged: Metric
+    and_also: Metric | None = None
+    normalised: str = ""
+    or_else: Metric | None = None
+    or_normalised: str = ""
+
+
+def view_of(metric: Metric, drift: Sequence[Drift], scaled: bool) -> View:
+    """How to judge `metric` after this drift; `scaled`: across other hardware or settings, for each
+    device and token."""
+    changed = {one.name: one for one in drift if one.changed}
+    tokens, signal = changed.get(TOKENS_OF_STEP), changed.get(SIGNAL_SHARE)
+    if scaled:
+        says = "for each device and token"
+        if metric.of == m.USEFUL and signal is not None:
+            metric, says = replace(metric, of=m.TRAINED), f"{says}, {_counting(signal)}"
+        return View(_scaled(metric), None, says)
+    if metric.work and tokens is not None:
+        by_token = replace(metric, per=metric.work)
+        return View(by_token, metric, f"by token, as {_told(tokens)}")
+    if metric.of == m.USEFUL and signal is not None:
+        return View(replace(metric, of=m.TRAINED), _pace(tokens), _counting(signal))
+    if metric.of in (m.USEFUL, m.GENERATED) and tokens is not None:
+        return View(metric, _pace(tokens), f"by token, as {_told(tokens)}")
+    if metric.of == m.USEFUL:
+        says = "counting tokens without a signal, which is sharper"
+        return View(metric, or_else=replace(metric, of=m.TRAINED), or_normalised=says)
+    if metric.work:
+        by_token = replace(metric, per=metric.work)
+        return View(metric, or_else=by_token, or_normalised="by token, which is sharper")
+    return View(metric)
+
+
+def _pace(tokens: Drift | None) -> Metric | None:
+    return None if tokens is None else replace(rate("step", m.STEPS, m.LENGTH), name="steps")
+
+
+def _scaled(metric: Metric) -> Metric:
+    """Seconds become device-seconds a token, and tokens a second those of a device."""
+    if metric.per == m.LENGTH:
+        return replace(metric, per=m.DEVICES)
+    if metric.of == m.LENGTH:
+        return replace(metric, of=m.DEVICES, per=m.GENERATED)
+    return replace(metric, per=metric.work) if metric.work else metric
+
+
+def _counting(signal: Drift) -> str:
+    return f"counting tokens without a signal, as {_told(signal)}"
+
+
+def _told(drift: Drift) -> str:
+    return f"{drift.name} went from {drift.before:.4g} to {drift.after:.4g}"

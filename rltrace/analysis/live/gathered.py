@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
+from collections import deque
+
 import numpy as np
 
 from rltrace.analysis.codes import stage_of
-from rltrace.analysis.live.kept import Kept
-from rltrace.analysis.live.readings import Readings
-from rltrace.analysis.live.totals import Counting
-from rltrace.trace.follow import Rows
-from rltrace.trace.schema import EVENT_TABLES
-from rltrace.trace.vocabulary import Stage
+from rltrace.analysis.live.roles import role_of
+from rltrace.analysis.live.snapshot import Reading, Totals
+from rltrace.analysis.meters.samples import SampleMeter
+from rltrace.trace.follow import Follower, Rows
+from rltrace.trace.schema import EVENT_TABLES, Table
+from rltrace.trace.vocabulary import Fate, Outcome, Stage, word
 
 _SAMPLE_EVENT_TABLES = ("trajectories", "rewards", "uses")
 
@@ -77,3 +80,151 @@ class Gathered:
         if len(done):
             columns = (done[c].tolist() for c in ("step", "start_ns", "end_ns", "process"))
             self.step_rows += zip(*columns, strict=True)
+
+
+# --- the latest rows of a table: as they came in, without those that are too old to matter
+
+_SMALL = 4096  # a part of fewer rows is dropped whole or not at all
+
+
+class Kept:
+    """Rows of `table`, of which those that ended before a moment can be dropped."""
+
+    def __init__(self, table: Table) -> None:
+        names = [column.name for column in table.columns]
+        self._end = "end_ns" if "end_ns" in names else names[0]
+        self._parts: list[tuple[int, Rows]] = []  # with the latest end in each
+        self._none = Rows(
+            {c.name: np.empty(0, np.dtype(c.kind)) for c in table.columns}
+            | {"process": np.empty(0, np.int64)}
+        )
+
+    def add(self, rows: Rows) -> None:
+        """Takes in rows that are complete."""
+        if len(rows):
+            self._parts.append((int(rows[self._end].max()), rows))
+
+    def since(self, moment_ns: int, *more: Rows) -> Rows:
+        """The rows that ended at `moment_ns` or later, and `more`."""
+        parts = [rows for latest, rows in self._parts if latest >= moment_ns]
+        parts = [rows.where(rows[self._end] >= moment_ns) for rows in parts]
+        return together([*parts, *more], self._none)
+
+    def drop_before(self, moment_ns: int) -> None:
+        """Forgets rows that ended before."""
+        kept = []
+        for latest, rows in self._parts:
+            if latest < moment_ns:
+                continue
+            large = len(rows) > _SMALL and bool((rows[self._end] < moment_ns).mean() > 1 / 2)
+            kept.append((latest, rows.where(rows[self._end] >= moment_ns) if large else rows))
+        self._parts = kept
+
+
+def together(parts: list[Rows], none: Rows) -> Rows:
+    """All rows of the parts; `none` where there are none."""
+    parts = [rows for rows in parts if len(rows)]
+    if len(parts) < 2:
+        return parts[0] if parts else none
+    return Rows({c: np.concatenate([rows[c] for rows in parts]) for c in none.columns})
+
+
+# --- the latest reading of each counter
+
+CUMULATIVE = ("_bytes", "_joules", "_seconds")
+_LEVELS = ("memory_used_bytes", "memory_total_bytes", "memory_available_bytes")
+_RATE_OVER_NS = 4 * 10**9  # a rate is over at least this long: readings come once a second
+
+_Key = tuple[int, int, int]
+
+
+class Readings:
+    """By process, counter and device: the last readings, enough for a rate."""
+
+    def __init__(self) -> None:
+        self._last: dict[_Key, deque[tuple[int, float]]] = {}
+
+    def add(self, rows: Rows) -> None:
+        """Takes in rows of `samples`."""
+        columns = (rows[c].tolist() for c in ("process", "counter", "device", "time_ns", "value"))
+        for process, counter, device, time_ns, value in zip(*columns, strict=True):
+            last = self._last.setdefault((process, counter, device), deque())
+            last.append((time_ns, value))
+            while len(last) > 2 and last[1][0] <= time_ns - _RATE_OVER_NS:
+                last.popleft()
+
+    def now(self, follower: Follower) -> tuple[Reading, ...]:
+        """The latest of each, in the order in which they first came."""
+        found = []
+        for (number, name, device), last in self._last.items():
+            process, counter = follower.processes[number], follower.name(name)
+            (before_ns, before), (time_ns, value) = last[0], last[-1]
+            grows = counter.endswith(CUMULATIVE) and not counter.endswith(_LEVELS)
+            per_s = math.nan
+            if grows and time_ns > before_ns and value >= before:
+                per_s = (value - before) / (time_ns - before_ns) * 1e9
+            found.append(
+                Reading(
+                    counter=counter,
+                    role=role_of(process),
+                    rank=process.rank,
+                    host=process.host,
+                    device=device,
+                    value=value,
+                    per_s=per_s,
+                    time_ns=time_ns,
+                )
+            )
+        return tuple(found)
+
+
+# --- what a run has done since it began, counted as its rows come in
+
+_TRAINED = word(Fate.TRAINED)
+
+
+class Counting:
+    """Counts rows of all tables; samples as the meters do, but at once. `learner_tells` is whether
+    any learner says what it does with samples."""
+
+    def __init__(self) -> None:
+        self.learner_tells = False
+        self._samples = SampleMeter()
+        self._versions: set[int] = set()
+        self._updates = self._spans = 0
+
+    def add(self, new: dict[str, Rows]) -> None:
+        """Takes in rows that have become complete."""
+        self.learner_tells |= len(new["uses"]) > 0
+        self._samples.add(new, 0, final=True)
+        self._spans += len(new["spans"])
+        versions = new["syncs"]["version"]
+        self._updates += int((versions < 0).sum())
+        self._versions.update(versions[versions >= 0].tolist())
+
+    def waiting(self, since_ns: int) -> int:
+        """How many samples have ended since a moment that no learner has met."""
+        return sum(end >= since_ns for end in self._samples.waiting_since_ns.values())
+
+    def forget_waiting(self, before_ns: int) -> None:
+        """Drops samples that ended before, and that no learner will meet any more."""
+        waiting = self._samples.waiting_since_ns
+        for sample in [s for s, end in waiting.items() if end < before_ns]:
+            del waiting[sample]
+
+    def totals(self, steps: int) -> Totals:
+        """The counts; `steps` are the complete ones."""
+        samples = self._samples
+        failed = (word(Outcome.TIMEOUT), word(Outcome.ERROR))
+        return Totals(
+            steps=steps,
+            generated_samples=samples.finishes.total(),
+            generated_tokens=samples.generated_tokens.total(),
+            trained_samples=samples.fates[_TRAINED],
+            trained_tokens=samples.trained_tokens,
+            lost={why: n for why, n in samples.fates.items() if why != _TRAINED},
+            verdicts=samples.outcomes.total(),
+            verdicts_failed=sum(samples.outcomes[outcome] for outcome in failed),
+            updates=self._updates + len(self._versions),
+            spans=self._spans,
+        )

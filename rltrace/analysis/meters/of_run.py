@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
 
+from rltrace.analysis.codes import named
 from rltrace.analysis.devices import AGENT
 from rltrace.analysis.intervals import Bools, Ints
 from rltrace.analysis.live.job import job_of
 from rltrace.analysis.live.snapshot import Job
+from rltrace.analysis.meters.distribution import STEP_S, SYNC_S, Distribution
 from rltrace.analysis.meters.samples import SampleMeter
 from rltrace.analysis.meters.stage_time import StageTime
-from rltrace.analysis.meters.steps import StepMeter
-from rltrace.analysis.meters.weights import WeightMeter
 from rltrace.trace.follow import Follower, Rows
 from rltrace.trace.liveness import Liveness
 from rltrace.trace.signals import weights_by_id
-from rltrace.trace.vocabulary import Stage
+from rltrace.trace.vocabulary import Stage, SyncRole
 
 _INTERVALS = ("spans", "trajectories", "rewards", "syncs")
 _TIMES = ("start_ns", "end_ns", "time_ns", "first_token_ns")
@@ -160,3 +161,101 @@ def _goes_on(rows: Rows, lives: Bools) -> Bools:
         return np.zeros(0, np.bool_)
     going: Bools = (rows["end_ns"] < 0) & lives[rows["process"]]
     return going
+
+
+# --- weight updates of a run that is being followed
+
+_VERSIONS = {
+    "spans": ("version",),
+    "trajectories": ("first_version", "last_version"),
+    "uses": ("version",),
+    "syncs": ("version",),
+}
+
+
+class WeightMeter:
+    """By a participant's part (source, relay, sink): how long its part in one update took, and the
+    bytes. `version` is the newest policy version that any process named, None before the first."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, Distribution] = {}
+        self.bytes: Counter[str] = Counter()
+        self.version: int | None = None
+
+    def add(self, complete: Mapping[str, Rows], opened: Mapping[str, Rows]) -> None:
+        """Takes in rows by table: those that became complete, and those in progress."""
+        syncs = complete["syncs"]
+        for role in np.unique(syncs["role"]):
+            rows = syncs.where(syncs["role"] == role)
+            part = named(SyncRole, int(role))
+            length_s = np.maximum(rows["end_ns"] - rows["start_ns"], 0) / 1e9
+            self.seconds.setdefault(part, Distribution(SYNC_S)).add(length_s)
+            moved = rows["bytes"][rows["bytes"] >= 0]
+            if len(moved):
+                self.bytes[part] += int(moved.sum())
+        newest = max((*_versions(complete), *_versions(opened)), default=-1)
+        if newest >= 0:
+            self.version = max(newest, self.version or 0)
+
+
+def _versions(rows: Mapping[str, Rows]) -> Iterable[int]:
+    for table, columns in _VERSIONS.items():
+        for column in columns:
+            if table in rows and len(rows[table]):
+                yield int(rows[table][column].max())
+
+
+# --- the learner steps of a run that is being followed: how many were completed, and how long
+
+LAST = 10
+
+
+class StepMeter:
+    """Steps as `rltrace.analysis.steps` counts them: where several processes record steps, one of
+    them keeps the time, and another's counts only where that one recorded none.
+
+    `number` is that of the newest step, None before the first. `open_since_ns` is when the one in
+    progress began, None where there is none; `last_begins_ns` are those of the last ones completed.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = Distribution(STEP_S)
+        self.number: int | None = None
+        self.open_since_ns: int | None = None
+        self.last_begins_ns: deque[int] = deque(maxlen=LAST)
+        self._newest_ns = -1
+        self._keeper = -1
+        self._last = (-1, -1)
+
+    def add(self, complete: Rows, opened: Rows) -> None:
+        """Takes in spans that became complete; `opened` are those in progress in living
+        processes."""
+        rows = complete.where(complete["stage"] == Stage.STEP)
+        for i in np.argsort(rows["start_ns"], kind="stable"):
+            self._completed(
+                int(rows["step"][i]),
+                int(rows["start_ns"][i]),
+                int(rows["end_ns"][i]),
+                int(rows["process"][i]),
+            )
+        rest = opened.where((opened["stage"] == Stage.STEP) & (opened["end_ns"] < 0))
+        for step, start in zip(rest["step"], rest["start_ns"], strict=True):
+            self._newest(int(step), int(start))
+        if self.last_begins_ns:  # after one that has no end and others did: an exception left it
+            rest = rest.where(rest["start_ns"] >= self.last_begins_ns[-1])
+        self.open_since_ns = int(rest["start_ns"].max()) if len(rest) else None
+
+    def _completed(self, step: int, start_ns: int, end_ns: int, process: int) -> None:
+        self._newest(step, start_ns)
+        last_step, last_end_ns = self._last
+        twice = step == last_step and end_ns <= last_end_ns
+        if start_ns >= last_end_ns or (process == self._keeper and not twice):
+            self.last_begins_ns.append(start_ns)
+            self.seconds.add([(end_ns - start_ns) / 1e9])
+            self._keeper = process
+            self._last = step, max(end_ns, last_end_ns)
+
+    def _newest(self, step: int, start_ns: int) -> None:
+        if start_ns > self._newest_ns:
+            self._newest_ns = start_ns
+            self.number = step if step >= 0 else self.number

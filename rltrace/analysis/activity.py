@@ -21,12 +21,12 @@ from rltrace.analysis.intervals import (
     Union,
     innermost,
     joined,
+    mapped,
     of_spans,
     union,
     without,
 )
 from rltrace.analysis.intervals import union as union_of
-from rltrace.analysis.side_by_side import mapped
 from rltrace.analysis.untold_stages import untold_stages_of
 from rltrace.trace.sampled import only_some
 from rltrace.trace.vocabulary import Stage

@@ -22,12 +22,11 @@ import numpy as np
 from rltrace.analysis.activity import Activity
 from rltrace.analysis.chains import Seconds, summed
 from rltrace.analysis.followed import Followed, follow
-from rltrace.analysis.intervals import Ints
+from rltrace.analysis.intervals import Ints, mapped
 from rltrace.analysis.lanes import Lane, Lanes
 from rltrace.analysis.path_events import Events, Known, events_of, read_updates
 from rltrace.analysis.path_gates import Gates
 from rltrace.analysis.pieces import read_pieces
-from rltrace.analysis.side_by_side import mapped
 from rltrace.analysis.spread import Spread, spread
 from rltrace.analysis.stages import Breakdown
 from rltrace.analysis.steps import Steps

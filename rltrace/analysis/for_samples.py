@@ -18,9 +18,8 @@ import numpy as np
 from rltrace.analysis.activity import Activity
 from rltrace.analysis.chains import Chain, Seconds, summed
 from rltrace.analysis.followed import Followed, follow
-from rltrace.analysis.intervals import Intervals, Ints, of_spans, union
+from rltrace.analysis.intervals import Intervals, Ints, mapped, of_spans, union
 from rltrace.analysis.pieces import Pieces, read_pieces
-from rltrace.analysis.side_by_side import mapped
 from rltrace.analysis.stages import Breakdown, cut_steps
 from rltrace.analysis.steps import Steps
 from rltrace.analysis.stretches import stretches

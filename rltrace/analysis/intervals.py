@@ -6,8 +6,13 @@ so memory does not grow with the trace. Times are int64 nanoseconds; intervals a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import chain, islice
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -302,3 +307,33 @@ def _in_line(number: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
     values, ranks = np.unique(np.concatenate([start, end]), return_inverse=True)
     shift = number * len(values)
     return ranks[: len(start)] + shift, ranks[len(start) :] + shift
+
+
+# --- parts of a long run, worked on side by side: what numpy does to large arrays, threads do
+# at once.
+
+_Part = TypeVar("_Part")
+_Found = TypeVar("_Found")
+
+_MOST = 4
+"""Parts at once: each is in memory."""
+
+
+def mapped(function: Callable[[_Part], _Found], parts: Iterable[_Part]) -> Iterator[_Found]:
+    """`map(function, parts)`, where some parts are worked on while the answer of an earlier one is
+    used. The parts themselves are made one after the other, by who asks for answers."""
+    at_once = min(_MOST, os.cpu_count() or 1)
+    coming = iter(parts)
+    first = list(islice(coming, 2))
+    if at_once < 2 or len(first) < 2:
+        yield from map(function, first)
+        yield from map(function, coming)
+        return
+    waiting: deque[Future[_Found]] = deque()
+    with ThreadPoolExecutor(at_once) as threads:
+        for part in chain(first, coming):
+            waiting.append(threads.submit(function, part))
+            if len(waiting) == at_once:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()

@@ -20,7 +20,7 @@ from rltrace.analysis.intervals import Intervals, Ints
 from rltrace.analysis.intervals import union as union_of
 from rltrace.analysis.steps import Steps
 from rltrace.analysis.syncs import Syncs
-from rltrace.hooks.figures import OwnFigure
+from rltrace.hooks.hook import OwnFigure
 from rltrace.hooks.versions import satisfies
 from rltrace.trace.vocabulary import Stage, word
 

@@ -52,7 +52,7 @@ from rltrace.trace.recorded import recorded_until
 from rltrace.trace.sampled import only_some
 
 if TYPE_CHECKING:
-    from rltrace.hooks.figures import OwnFigure
+    from rltrace.hooks.hook import OwnFigure
     from rltrace.trace.processes import Process
     from rltrace.trace.run import Run
 

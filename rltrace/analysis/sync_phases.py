@@ -18,11 +18,11 @@ from rltrace.analysis.intervals import (
     OutOfOrder,
     by_number,
     innermost,
+    mapped,
     of_spans,
     places,
     union,
 )
-from rltrace.analysis.side_by_side import mapped
 from rltrace.analysis.spread import Spread, spread
 from rltrace.trace.vocabulary import Phase, Stage
 

@@ -30,12 +30,12 @@ that is caught, written to the run's problems once per hook, and the job goes on
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rltrace.hooks.figures import OwnFigure
 from rltrace.trace.schema import TABLES
 from rltrace.trace.vocabulary import Phase, Stage
 
@@ -271,3 +271,37 @@ def _member(kind: Any, word: Any) -> Any:
             f"{word!r} is no {kind.__name__.lower()}; there are "
             + ", ".join(member.name.lower() for member in kind)
         ) from None
+
+
+# --- what an adapter says about the figures that its framework logs itself
+
+
+@dataclass(frozen=True)
+class OwnFigure:
+    """A figure of the framework's own that is not what it seems, and what to hold it against.
+
+    - `metrics`: its names in what the framework logs, added up where several are logged; none: the
+      framework logs no such figure, which `name` then names.
+    - `stages`: what it is taken for: seconds of a step in which any of these stages ran, or of the
+      step itself (`step`). With `unit="B"` it is bytes of a weight update.
+    - `scale`: how many of the unit (seconds, bytes) one of the framework's is.
+    - `since_last`: it is the mean of the steps since it was logged before, not of one step.
+    - `reason`: why the two differ, in a few words.
+
+    A figure may read differently in another trainer or version of the framework, so several may
+    name the same metrics: the first counts that fits. `versions` is a range such as `">=0.9"`;
+    `placements` are those of the report; `beside` is a metric that is logged too; `at_most` is the
+    most that its median may be, in the unit.
+    """
+
+    metrics: tuple[str, ...]
+    stages: tuple[str, ...]
+    reason: str
+    name: str = ""
+    unit: str = "s"
+    scale: float = 1.0
+    versions: str = ""
+    placements: tuple[str, ...] = ()
+    beside: str = ""
+    at_most: float = math.inf
+    since_last: bool = False

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rltrace.importers.fitting import is_real_ns, ns
+from rltrace.importers.fitting import counted, is_real_ns, ns
 from rltrace.importers.json_text import Objects, read_objects
 from rltrace.importers.placed import Names, PlacedSpan, Process, read_names
 from rltrace.importers.run_writer import ImportedRun
-from rltrace.importers.times import counted
 from rltrace.importers.traced import traced_run
 from rltrace.trace.errors import RltraceError
 

@@ -15,8 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from rltrace.importers import json_lines
-from rltrace.importers.lines import Counted
-from rltrace.importers.log import Record, no_number, number
+from rltrace.importers.log import Counted, Record, no_number, number
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _START = re.compile(

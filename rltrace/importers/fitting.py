@@ -5,6 +5,14 @@ A log is whatever somebody's program has written: JSON knows NaN and whole numbe
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rltrace.importers.log import Record
+
+
 _MOST = 1 << 31
 _MOST_NS = 1 << 62  # so that two of them can be added
 
@@ -29,3 +37,30 @@ def ns(value: object, unit_ns: float = 1e9) -> int | None:
 def is_real_ns(time_ns: int) -> bool:
     """Whether it is a Unix time that a trace can hold."""
     return 0 < time_ns < _MOST_NS
+
+
+LONGEST_S = 1e8
+_MOST_NAMED = 5
+
+
+def is_time(value: float) -> bool:
+    """Whether a clock can have shown so many seconds."""
+    return 0 <= value < LONGEST_S
+
+
+def impossible(records: Iterable[Record], is_timer: Callable[[str], bool]) -> Counter[str]:
+    """How often each timer shows what no clock can have shown."""
+    return Counter(
+        name
+        for record in records
+        for name, value in record.metrics.items()
+        if not is_time(value) and is_timer(name)
+    )
+
+
+def counted(names: Mapping[str, int]) -> str:
+    """Names with how often each occurs: `timing_s/gen (3), timing_s/ref (1)`."""
+    shown = [f"{name} ({count})" for name, count in list(names.items())[:_MOST_NAMED]]
+    if len(names) > _MOST_NAMED:
+        shown.append(f"{len(names) - _MOST_NAMED} more")
+    return ", ".join(shown)

@@ -10,10 +10,10 @@ from typing import Any
 
 from rltrace.importers import otlp_own
 from rltrace.importers.chrome import lane_of
+from rltrace.importers.fitting import counted
 from rltrace.importers.json_text import Objects, read_objects
 from rltrace.importers.placed import Names, PlacedRow, PlacedSpan, Process, read_names
 from rltrace.importers.run_writer import ImportedRun
-from rltrace.importers.times import counted
 from rltrace.importers.traced import traced_run
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 

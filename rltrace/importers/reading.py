@@ -9,10 +9,9 @@ from itertools import pairwise
 from pathlib import Path
 
 from rltrace.importers import console, event_files, json_lines, wandb_files
-from rltrace.importers.lines import LONGEST_LINE, Lines
-from rltrace.importers.log import Log, Record, joined, plausible
+from rltrace.importers.fitting import counted
+from rltrace.importers.log import LONGEST_LINE, Lines, Log, Record, joined, plausible
 from rltrace.importers.opening import check_filled, is_text, readable, start_of
-from rltrace.importers.times import counted
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 
 Settings = Mapping[str, re.Pattern[str]]

@@ -21,8 +21,16 @@ from typing import Any
 from rltrace.adapters.trl.tables import LABELS, PROFILED
 from rltrace.importers import console, json_lines
 from rltrace.importers.fitting import whole
-from rltrace.importers.lines import Counted, Lines
-from rltrace.importers.log import Log, Record, joined, no_number, number, out_of_order
+from rltrace.importers.log import (
+    Counted,
+    Lines,
+    Log,
+    Record,
+    joined,
+    no_number,
+    number,
+    out_of_order,
+)
 from rltrace.importers.means import with_steps
 from rltrace.importers.opening import check_filled, is_text, readable, start_of
 from rltrace.importers.reading import read_log

@@ -14,8 +14,8 @@ from rltrace.analysis.live.snapshot import (
 )
 from rltrace.analysis.live.state import BUSY_OVER_S
 from rltrace.report import units
-from rltrace.report.colours import COLOURS
 from rltrace.report.live_drawing import Block, bar, heading
+from rltrace.report.printed import COLOURS
 
 _LATE = 3.0  # a trajectory that takes this many times the median is told
 _NO_WORK = ("wait", "other")

@@ -13,7 +13,7 @@ from rltrace.report import units
 from rltrace.report.layout import Column, Grid, Section, listed
 
 if TYPE_CHECKING:
-    from rltrace.hooks.figures import OwnFigure
+    from rltrace.hooks.hook import OwnFigure
     from rltrace.trace.run import Run
 
 _MOST_NAMES = 3

@@ -14,9 +14,22 @@ from rich.table import Table
 from rich.text import Text
 
 from rltrace.report import units
-from rltrace.report.colours import COLOURS
 from rltrace.report.layout import Grid, Section
 from rltrace.trace.printable import visible
+
+COLOURS = {
+    "rollout": "blue",
+    "env": "cyan",
+    "reward": "green",
+    "reference": "bright_magenta",
+    "logprob": "magenta",
+    "value": "bright_red",
+    "train": "red",
+    "sync": "yellow",
+    "switch": "bright_yellow",
+    "wait": "bright_black",
+}
+
 
 WIDEST = 100
 """Columns of a page at most."""

@@ -9,8 +9,7 @@ from rltrace.analysis.devices import AGENT
 from rltrace.analysis.summary import StepsSummary, Summary
 from rltrace.analysis.token_ids import DELETED, DROPPED, NEVER
 from rltrace.report import units
-from rltrace.report.damage_lines import damage_lines, dropped_lines
-from rltrace.report.going_lines import going_lines, outlived_lines
+from rltrace.report.damage_lines import damage_lines, dropped_lines, going_lines, outlived_lines
 from rltrace.report.verdict import forbidding
 
 _MOST_STOPPED = 3

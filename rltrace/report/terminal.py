@@ -10,8 +10,7 @@ from rltrace.analysis.summary import Summary
 from rltrace.analysis.typical import PARTS
 from rltrace.analysis.walls.wall import LIKELY, WEAK
 from rltrace.report import run_lines, units, verdict
-from rltrace.report.colours import COLOURS
-from rltrace.report.printed import WIDEST, say, show, wrapped
+from rltrace.report.printed import COLOURS, WIDEST, say, show, wrapped
 from rltrace.report.sections import sections
 from rltrace.trace.printable import visible
 from rltrace.trace.vocabulary import Stage, word

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rltrace.run.watched import WatchedProcess
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.ranks import go_on
 from rltrace.trace.run_dir import CLOCKS, PROCESS, RUN_FILE, read_run_json
@@ -146,3 +146,24 @@ def _made_by(run: dict[str, Any]) -> tuple[int, int] | None:
     if not isinstance(pid, int) or not isinstance(start_ns, int):
         return None
     return pid, start_ns
+
+
+# --- whether a process still runs, whoever started it
+
+
+class WatchedProcess:
+    """A process, told apart from a later one with the same number."""
+
+    def __init__(self, pid: int) -> None:
+        self._handle = -1
+        if pid > 0:
+            try:
+                self._handle = os.pidfd_open(pid)
+            except OSError:
+                return  # it has ended
+
+    def is_alive(self) -> bool:
+        if self._handle < 0:
+            return False
+        ended, _, _ = select.select([self._handle], [], [], 0)
+        return not ended

@@ -14,7 +14,7 @@ from rltrace.analysis.live.state import LiveState
 from rltrace.importers.event_files import MARK
 from rltrace.report.damage_lines import dropped_lines
 from rltrace.report.event_file import EventFile
-from rltrace.report.step_scalars import scalars
+from rltrace.report.live_line import scalars
 from rltrace.run.reading import check_followed
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 

@@ -32,6 +32,7 @@ from rltrace.run.closing import (
 )
 from rltrace.run.each_step import EachStep
 from rltrace.run.killed_agent import note_killed_agent
+from rltrace.run.lifetime import WatchedProcess
 from rltrace.run.location import RUNS_FOLDER, is_newest
 from rltrace.run.opening import (
     Opened,
@@ -42,7 +43,6 @@ from rltrace.run.opening import (
 )
 from rltrace.run.shipping import waiting
 from rltrace.run.shipping.places import begin, check_ship, make_folder, shipped_to
-from rltrace.run.watched import WatchedProcess
 from rltrace.trace import ranks
 from rltrace.trace.clock import node_id
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
@@ -305,7 +305,7 @@ class StepFigures:
 
     def __call__(self, step: StepDone) -> None:
         """Errors: OSError where it cannot be written."""
-        from rltrace.report.step_scalars import scalars
+        from rltrace.report.live_line import scalars
 
         figures = scalars(step)
         if step.step >= 0:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rltrace.analysis.alarm import ALARM, NOTE
-from rltrace.analysis.gate.unwell import wrong_with
+from rltrace.analysis.gate.baseline import wrong_with
 from rltrace.analysis.summary import summarize
 from rltrace.analysis.walls.wall import CANNOT_TELL, LEARNER, ROLLOUT
 from rltrace.report import perfetto

@@ -12,7 +12,7 @@ import pytest
 from benchmarks.synthetic.played import Process
 from rltrace.analysis.own_figures import ComparedFigure
 from rltrace.analysis.summary import summarize
-from rltrace.hooks.figures import OwnFigure
+from rltrace.hooks.hook import OwnFigure
 from rltrace.trace.vocabulary import Stage, SyncRole
 from tests.analysis.handmade import process, rows, run_of, turns
 

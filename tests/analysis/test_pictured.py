@@ -11,13 +11,13 @@ import rltrace
 from benchmarks.make_trace import Workload, make
 from rltrace.analysis.activity import read_activity
 from rltrace.analysis.device_load import device_load
-from rltrace.analysis.distributions import SHARES, distributions
 from rltrace.analysis.in_flight import in_flight
 from rltrace.analysis.lag_history import lag_history
 from rltrace.analysis.step_shapes import PARTS, step_shapes
 from rltrace.analysis.steps import find_steps
 from rltrace.analysis.summary import Summary, summarize
 from rltrace.analysis.syncs import updates_of
+from rltrace.analysis.tail import SHARES, distributions
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage, word
 from tests.analysis.handmade import at, process, run_of, turns

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from rltrace.analysis import side_by_side
-from rltrace.analysis.side_by_side import mapped
+from rltrace.analysis.intervals import mapped
 
 
 @pytest.fixture(params=[1, 2, 8], ids=["one core", "two cores", "eight cores"])

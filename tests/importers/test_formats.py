@@ -12,8 +12,7 @@ import pytest
 
 from rltrace.importers import event_files
 from rltrace.importers.event_files import crc32c
-from rltrace.importers.lines import LONGEST_LINE
-from rltrace.importers.log import Log, Record, joined, out_of_order
+from rltrace.importers.log import LONGEST_LINE, Log, Record, joined, out_of_order
 from rltrace.importers.reading import read_log
 from rltrace.importers.trl import read as read_trl
 from rltrace.importers.verl import SETTINGS

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from rltrace.analysis.live.snapshot import StepDone
-from rltrace.report.step_scalars import scalars
+from rltrace.report.live_line import scalars
 
 
 def step(seconds: float, samples: int = 4, lag: float = 1.5) -> StepDone:

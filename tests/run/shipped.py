@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from rltrace.hooks.recorder import Recorder
-from rltrace.run.shipping.owner import everything
+from rltrace.run.shipping.courier import everything
 from rltrace.run.shipping.shipper import Shipper
 from rltrace.trace.clock import monotonic_ns
 from rltrace.trace.run_dir import APART_FILE, RUN_FILE, create_run

@@ -18,8 +18,7 @@ from __future__ import annotations
 
 from rltrace.adapters.openrlhf.hooks import HOOKS
 from rltrace.adapters.openrlhf.tables import LABELS, ROLES
-from rltrace.hooks.figures import OwnFigure
-from rltrace.hooks.hook import Adapter
+from rltrace.hooks.hook import Adapter, OwnFigure
 
 _ASYNC = ("one-step-off", "async")
 _CALL = "the controller's call: dispatch is in it, the work is the learners'"

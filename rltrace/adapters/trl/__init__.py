@@ -23,8 +23,7 @@ from __future__ import annotations
 
 from rltrace.adapters.trl.hooks import HOOKS
 from rltrace.adapters.trl.tables import LABELS
-from rltrace.hooks.figures import OwnFigure
-from rltrace.hooks.hook import Adapter
+from rltrace.hooks.hook import Adapter, OwnFigure
 
 _ASYNC = ("async",)
 _SYNC = ("colocated", "disaggregated")

@@ -17,8 +17,7 @@ from __future__ import annotations
 
 from rltrace.adapters.verl.hooks import HOOKS
 from rltrace.adapters.verl.tables import LABELS, ROLES
-from rltrace.hooks.figures import OwnFigure
-from rltrace.hooks.hook import Adapter
+from rltrace.hooks.hook import Adapter, OwnFigure
 
 _OF_V1 = "training/off_policy/trajectory_staleness/mean"  # only its trainers log it
 _CALL = "the driver's call: dispatch and the data store are in it, the work is the workers'"

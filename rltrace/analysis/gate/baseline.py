@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rltrace.analysis.alarms import grave
 from rltrace.analysis.differing import Difference
 from rltrace.analysis.gate.metrics import LAG, LENGTH, REWARD
 from rltrace.analysis.gate.series import RunSeries, series_of
-from rltrace.analysis.gate.unwell import wrong_with
 from rltrace.analysis.gate.workload import (
     facts_that_differ,
     framework_facts,
@@ -204,3 +204,27 @@ def _series(data: dict[str, Any]) -> RunSeries:
     if LENGTH not in columns or not (columns[LENGTH] > 0).all():
         raise ValueError("a run without the lengths of its steps")
     return RunSeries(str(data["run"]), int(data["start_ns"]), steps, columns)
+
+
+# --- runs that are not well: neither do they pass a gate, nor are others held to them
+# How fast a job was that crashed or trained on no numbers is no answer. Stalls are left to the
+# tests: the gate judges the lengths of steps by statistics, and a busy machine stalls a job that
+# is well.
+
+_JUDGED = "stall"
+
+
+def unwell(runs: Sequence[Run]) -> tuple[str, ...]:
+    """A sentence for each of `runs` that is not well, without a full stop; the run is named where
+    there are several."""
+    found = ((run, wrong_with(run)) for run in runs)
+    return tuple(
+        f"{'the run' if len(runs) == 1 else run.path.name} is not well: {says}"
+        for run, says in found
+        if says
+    )
+
+
+def wrong_with(run: Run) -> str:
+    """What is wrong with `run`, in a text of one line; empty where it is well."""
+    return "; ".join(alarm.says for alarm in grave(run) if alarm.kind != _JUDGED)

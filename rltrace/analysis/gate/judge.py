@@ -15,7 +15,7 @@ from rltrace.analysis.bootstrap import Interval
 from rltrace.analysis.differing import Difference
 from rltrace.analysis.gate import metrics as m
 from rltrace.analysis.gate.absolute import Verdicts, find_absolute, finding
-from rltrace.analysis.gate.baseline import Baseline, differences, told
+from rltrace.analysis.gate.baseline import Baseline, differences, told, unwell, wrong_with
 from rltrace.analysis.gate.changes import (
     LEVEL,
     SIGNAL_SHARE,
@@ -48,7 +48,6 @@ from rltrace.analysis.gate.regression import (
     share_worse,
 )
 from rltrace.analysis.gate.series import RunSeries, series_of
-from rltrace.analysis.gate.unwell import unwell, wrong_with
 from rltrace.analysis.gate.words import Judged, because_of, enough, without_ratio
 from rltrace.analysis.gate.workload import VERSIONS
 from rltrace.trace.errors import CANNOT_TELL, WRONG_USAGE, RltraceError

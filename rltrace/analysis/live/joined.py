@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from rltrace.analysis.goodput import Trained
 from rltrace.analysis.intervals import Bools, Ints
 from rltrace.analysis.live.snapshot import Lags
-from rltrace.analysis.no_number import given_nan
+from rltrace.analysis.meters.samples import given_nan
 from rltrace.trace.follow import Rows
 from rltrace.trace.regrouped import ADVANTAGE_KNOWN, GroupedSample, told_apart
 from rltrace.trace.vocabulary import Fate

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, fields, replace
 from functools import cache
 
 from rltrace.analysis.plan.constants import packaged
-from rltrace.analysis.plan.limits import check_limits
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 
 _COUNTED = re.compile(r"(\d+)\s*[x×]\s*(.+)", re.IGNORECASE)
@@ -97,3 +97,50 @@ def _known() -> dict[str, Gpu]:
         for name in (one.name, *entry.get("also", ())):
             found[_key(name)] = one
     return found
+
+
+# --- between which values a figure makes sense; beyond them it is refused before anything is
+# computed with it.
+
+
+def check_limits(figure: str, value: float, called: str = "", where: str = "") -> None:
+    """Whether `figure` ("lengths.mean_tokens") may be that; one without limits may be anything.
+    `called` is what its user knows it by.
+
+    Errors: `RltraceError`, one sentence, where it may not.
+    """
+    table, _, key = figure.rpartition(".")
+    tables = packaged("limits")
+    limits = (tables.get(table, {}) if table else tables).get(key)
+    if limits is None or limits[0] <= value <= limits[1]:
+        return
+    raise RltraceError(
+        f"{where and f'{where}: '}{called or figure} must be from {limits[0]:,} to {limits[1]:,}, "
+        f"and is {value:.12g}",
+        WRONG_USAGE,
+    )
+
+
+# --- collectives as latency plus bytes over bandwidth (nccl-tests, PERFORMANCE.md): seconds for
+# `size` bytes over `devices` GPUs of `bandwidth` bytes/s each, one way, and `latency_s` a round.
+
+
+def all_gather_s(size: float, devices: float, bandwidth: float, latency_s: float = 0.0) -> float:
+    """Everybody gets the whole, `size`, of which it holds a part; a reduce-scatter is the same."""
+    if devices <= 1:
+        return 0.0
+    return latency_s + size * (devices - 1) / (devices * bandwidth)
+
+
+def all_reduce_s(size: float, devices: float, bandwidth: float, latency_s: float = 0.0) -> float:
+    """A reduce-scatter and an all-gather."""
+    if devices <= 1:
+        return 0.0
+    return latency_s + 2 * size * (devices - 1) / (devices * bandwidth)
+
+
+def broadcast_s(size: float, devices: float, bandwidth: float, latency_s: float = 0.0) -> float:
+    """One gives to all others, pipelined: nearly independent of how many they are."""
+    if devices <= 1:
+        return 0.0
+    return latency_s * math.ceil(math.log2(devices)) + size / bandwidth

@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rltrace.analysis.plan import shapes
-from rltrace.analysis.plan.hardware import Gpu, changed, counted, gpu
-from rltrace.analysis.plan.limits import check_limits
+from rltrace.analysis.plan.hardware import Gpu, changed, check_limits, counted, gpu
 from rltrace.analysis.plan.shapes import Shape
 from rltrace.analysis.plan.spec import STALENESS, Environment, Spec
 from rltrace.analysis.plan.training import Layout
 from rltrace.analysis.prices import table_price
-from rltrace.analysis.whatif.sync import MECHANISMS
+from rltrace.analysis.whatif.physics import MECHANISMS
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.given_files import text_given
 from rltrace.trace.texts import parsed_toml

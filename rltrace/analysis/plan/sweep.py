@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rltrace.analysis.plan.hardware import check_limits
 from rltrace.analysis.plan.lengths import lengths
-from rltrace.analysis.plan.limits import check_limits
 from rltrace.analysis.plan.plan import Row, quick
 from rltrace.analysis.plan.spec import Spec
 from rltrace.trace.errors import WRONG_USAGE, RltraceError

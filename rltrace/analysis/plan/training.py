@@ -10,9 +10,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from rltrace.analysis.plan.collectives import all_gather_s, all_reduce_s
 from rltrace.analysis.plan.constants import PlanConstants
-from rltrace.analysis.plan.hardware import Gpu
+from rltrace.analysis.plan.hardware import Gpu, all_gather_s, all_reduce_s
 from rltrace.analysis.plan.shapes import Shape
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from rltrace.analysis.binding import ALIKE, RESOURCE_OF
-from rltrace.analysis.plan.limits import check_limits
+from rltrace.analysis.plan.hardware import check_limits
 from rltrace.analysis.playbook import Move, moves
 from rltrace.analysis.walls.rank import BINDS
 from rltrace.analysis.walls.wall import TAIL

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rltrace.analysis.plan.collectives import broadcast_s
 from rltrace.analysis.plan.constants import PlanConstants
-from rltrace.analysis.plan.hardware import Gpu
+from rltrace.analysis.plan.hardware import Gpu, broadcast_s
 from rltrace.analysis.plan.shapes import Shape
-from rltrace.analysis.whatif.sync import MECHANISMS
+from rltrace.analysis.whatif.physics import MECHANISMS
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 
 from rltrace.analysis.spread import spread_of
-from rltrace.analysis.walls.beside import beside
+from rltrace.analysis.walls.beside import beside, ran_beside, replayed_share
 from rltrace.analysis.walls.cost import relief_s, stages_of
-from rltrace.analysis.walls.replayed import ran_beside, replayed_share
 from rltrace.analysis.walls.stage_wall import exposed_figures, stage_wall, that_count
 from rltrace.analysis.walls.wall import ENV_REWARD, Figure, Seen, Wall, proportion
 from rltrace.trace.vocabulary import Stage

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from rltrace.analysis.whatif.constants import Constants, table
-from rltrace.analysis.whatif.replay import Replay, replay
-from rltrace.analysis.whatif.sameness import played
+from rltrace.analysis.whatif.replay import Replay, played, replay
 from rltrace.analysis.whatif.trust import replay_error
 from rltrace.analysis.whatif.workload import OVERLAPPING, Workload
 

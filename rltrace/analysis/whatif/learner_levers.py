@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from rltrace.analysis.whatif.constants import Constants
 from rltrace.analysis.whatif.lever import check, needs, number
-from rltrace.analysis.whatif.sync import MECHANISMS, transfer_s
+from rltrace.analysis.whatif.physics import MECHANISMS, transfer_s
 from rltrace.analysis.whatif.workload import Sync, Workload
 from rltrace.trace.vocabulary import Stage
 

@@ -9,7 +9,7 @@ from rltrace.analysis.whatif import learner_levers as learner
 from rltrace.analysis.whatif import placement_levers as placing
 from rltrace.analysis.whatif import sample_levers as samples
 from rltrace.analysis.whatif.lever import ON, Lever
-from rltrace.analysis.whatif.sync import MECHANISMS
+from rltrace.analysis.whatif.physics import MECHANISMS
 from rltrace.analysis.whatif.workload import PLACEMENTS
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.vocabulary import Stage

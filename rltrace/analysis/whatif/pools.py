@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rltrace.analysis.whatif.constants import Constants
-from rltrace.analysis.whatif.sync import transfer_s
+from rltrace.analysis.whatif.physics import transfer_s
 from rltrace.analysis.whatif.workload import Sync, Workload
 from rltrace.trace.vocabulary import Stage
 

@@ -14,9 +14,14 @@ import numpy as np
 from rltrace.analysis import order_statistics as orders
 from rltrace.analysis.order_statistics import Floats
 from rltrace.analysis.whatif.constants import Constants
-from rltrace.analysis.whatif.physics import PEAK_TFLOPS, refuse_impossible
+from rltrace.analysis.whatif.physics import (
+    MECHANISMS,
+    PEAK_TFLOPS,
+    refuse_impossible,
+    transfer_s,
+    weight_bytes,
+)
 from rltrace.analysis.whatif.replay import replay
-from rltrace.analysis.whatif.sync import MECHANISMS, transfer_s, weight_bytes
 from rltrace.analysis.whatif.workload import PLACEMENTS, Batch, Engine, Sync, Workload
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from rltrace.trace.given_files import text_given

@@ -10,6 +10,7 @@ from rltrace.analysis.lag_history import LagHistory
 from rltrace.report import units
 from rltrace.report.freshness_section import curve_section, staleness_section
 from rltrace.report.html.drawing import (
+    FEWEST_BARS,
     WIDTH,
     Axis,
     boxes,
@@ -17,10 +18,10 @@ from rltrace.report.html.drawing import (
     hits,
     label,
     line,
+    numbered,
     percent,
     y_axis,
 )  # fmt: skip
-from rltrace.report.html.groups import FEWEST_BARS, numbered
 from rltrace.report.html.markup import NOTHING, Html, join, tag
 from rltrace.report.html.material import Material
 from rltrace.report.html.parts import (

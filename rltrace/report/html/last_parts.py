@@ -15,14 +15,15 @@ from rltrace.report.html.drawing import (
     WIDTH,
     Axis,
     drawing,
+    groups,
     hits,
     label,
     line,
+    numbered,
     polyline,
     ticks,
     y_axis,
 )  # fmt: skip
-from rltrace.report.html.groups import groups, numbered
 from rltrace.report.html.markup import Child, tag
 from rltrace.report.html.material import MOST_BARS
 from rltrace.report.html.parts import Part, Picture, missing, of_section, part, picture

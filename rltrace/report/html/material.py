@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from rltrace.analysis.activity import Activity, read_activity
 from rltrace.analysis.cut_short import whole_steps
 from rltrace.analysis.device_load import DeviceLoad, device_load
-from rltrace.analysis.distributions import Distribution, distributions
 from rltrace.analysis.in_flight import in_flight
 from rltrace.analysis.lag_history import LagHistory, lag_history
 from rltrace.analysis.step_shapes import StepShapes, step_shapes
 from rltrace.analysis.steps import Steps, find_steps
 from rltrace.analysis.summary import Summary
 from rltrace.analysis.syncs import Update, updates_of
+from rltrace.analysis.tail import Distribution, distributions
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run

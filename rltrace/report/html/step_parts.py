@@ -14,21 +14,23 @@ from rltrace.analysis.step_shapes import PARTS, StepShapes
 from rltrace.analysis.summary import StepTimes, Summary
 from rltrace.report import units
 from rltrace.report.html.drawing import (
+    FEWEST_BARS,
     WIDTH,
     Axis,
     box,
     boxes,
     drawing,
+    groups,
     hits,
     label,
     line,
+    numbered,
     percent,
     seconds_of,
     ticks,
     x_axis,
     y_axis,
 )  # fmt: skip
-from rltrace.report.html.groups import FEWEST_BARS, groups, numbered
 from rltrace.report.html.markup import NOTHING, Child, Html, join, prose, tag
 from rltrace.report.html.material import MOST_BARS, Material
 from rltrace.report.html.packing import Columns

@@ -8,19 +8,21 @@ from rltrace.analysis.summary import Summary
 from rltrace.analysis.syncs import Syncs, Update
 from rltrace.report import units
 from rltrace.report.html.drawing import (
+    FEWEST_BARS,
     WIDTH,
     Axis,
     box,
     boxes,
     drawing,
+    groups,
     hits,
     label,
     line,
+    numbered,
     seconds_of,
     ticks,
     y_axis,
 )  # fmt: skip
-from rltrace.report.html.groups import FEWEST_BARS, groups, numbered
 from rltrace.report.html.material import MOST_BARS, Material
 from rltrace.report.html.parts import Part, Picture, legend, missing, of_section, part, picture
 from rltrace.report.sections import syncs_section

@@ -6,8 +6,8 @@ import itertools
 
 import numpy as np
 
-from rltrace.analysis.distributions import SHARES, Distribution
 from rltrace.analysis.slots import Slots
+from rltrace.analysis.tail import SHARES, Distribution
 from rltrace.report import units
 from rltrace.report.html.drawing import (
     WIDTH,

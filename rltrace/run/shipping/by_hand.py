@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rltrace.run.shipping import kept
-from rltrace.run.shipping.owner import everything
+from rltrace.run.shipping.courier import everything
 from rltrace.run.shipping.places import check_ship, shipped_to, url_of_run
 from rltrace.run.shipping.shipper import Shipper
 from rltrace.trace.clock import node_id

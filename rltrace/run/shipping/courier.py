@@ -17,13 +17,15 @@ from typing import Any
 
 from rltrace.run.shipping import kept
 from rltrace.run.shipping.kept import Progress
-from rltrace.run.shipping.owner import Owner, everything
 from rltrace.run.shipping.shipper import Shipper
 from rltrace.trace.errors import RltraceError
+from rltrace.trace.own_files import read_own
 from rltrace.trace.reach import AGAIN, ALL_LOOKED, LOOKED, SHIPPED
 from rltrace.trace.redacted import redacted_urls
-from rltrace.trace.run_dir import NODES, RUN_FILE, read_run_json, write_json
+from rltrace.trace.run_dir import CLOCKS, NODES, PROCESS, RUN_FILE, read_run_json, write_json
+from rltrace.trace.schema import TABLES
 from rltrace.trace.store import Store
+from rltrace.trace.texts import parsed
 
 _MAIL_EVERY_S, _MAIL_AT_END_S = 5.0, 1.0
 _SHIP_FIRST_S, _SHIP_LATER_S, _SHIP_SLOWER = 5.0, 60.0, 20.0
@@ -233,3 +235,41 @@ class Courier:
                 kept.write_progress(self._run_dir, self._name, told)
             except OSError:
                 pass  # the disk is full, or the directory is gone
+
+
+# --- whose a file of a run is, where several nodes share its directory: each ships its own
+
+
+class Owner:
+    """Tells the files of the node `name`. The first node has those, too, of which nobody can tell
+    whose they are."""
+
+    def __init__(self, run_dir: Path, name: str, is_first: bool) -> None:
+        self._run_dir = run_dir
+        self._name = name
+        self._is_first = is_first
+        self._nodes: dict[str, str] = {}
+
+    def __call__(self, folder: str, name: str) -> bool:
+        """Whether the file `name` in `folder` is this node's."""
+        if folder == CLOCKS:
+            return name.removesuffix(".jsonl") == self._name
+        who = name.rsplit(".", 2 if folder in TABLES else 1)[0]
+        node = self._nodes.get(who) or self._read(who)
+        return node == self._name if node else self._is_first
+
+    def _read(self, who: str) -> str:
+        try:
+            told = parsed(read_own(self._run_dir / PROCESS / f"{who}.json"))
+            node = told.get("node")
+        except (OSError, ValueError, AttributeError):
+            return ""
+        if not isinstance(node, str):
+            return ""
+        self._nodes[who] = node
+        return node
+
+
+def everything(folder: str, name: str) -> bool:
+    """Where a directory is one node's alone, all of it is."""
+    return True

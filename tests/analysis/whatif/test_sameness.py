@@ -7,8 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from rltrace.analysis.whatif.replay import _Play, replay
-from rltrace.analysis.whatif.sameness import NOT_PLAYED, played
+from rltrace.analysis.whatif.replay import NOT_PLAYED, _Play, played, replay
 from rltrace.analysis.whatif.workload import PLACEMENTS, Sync, Workload
 from tests.analysis.whatif.played import batch, workload
 

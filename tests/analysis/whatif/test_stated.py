@@ -10,11 +10,10 @@ import pytest
 from benchmarks.published import reshard_bytes
 from rltrace.analysis.whatif.bound import walls
 from rltrace.analysis.whatif.constants import Constants, table
-from rltrace.analysis.whatif.physics import train_mfu
+from rltrace.analysis.whatif.physics import train_mfu, weight_bytes
 from rltrace.analysis.whatif.predict import baseline, predict
 from rltrace.analysis.whatif.replay import replay
 from rltrace.analysis.whatif.stated import read_stages
-from rltrace.analysis.whatif.sync import weight_bytes
 from rltrace.trace.errors import RltraceError
 from tests.analysis.whatif.played import ALIKE, told
 

@@ -8,16 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rltrace.cli import options
 from rltrace.cli.manual import command
-from rltrace.cli.options import (
-    JSON,
-    LAST,
-    RUN,
-    STEPS,
-    RunFolder,
-    narrow_to,
-    print_json,
-)
 from rltrace.cli.output import console
 from rltrace.trace.errors import CANNOT_TELL, OK, WRONG_USAGE, RltraceError
 
@@ -27,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @command(short_help="What a change would gain, as a range.")
-@RUN
+@options.RUN
 @click.option(
     "--stages",
     type=click.Path(path_type=Path),
@@ -41,9 +33,9 @@ if TYPE_CHECKING:
     metavar="NAME=VALUE",
     help="What to change, e.g. `placement=async`. Repeatable: together. None: all, one at a time.",
 )
-@STEPS
-@LAST
-@JSON
+@options.STEPS
+@options.LAST
+@options.JSON
 def whatif(
     run: Path | None,
     stages: Path | None,
@@ -78,7 +70,7 @@ def whatif(
     if not pairs and not alarms:
         found = ceiling.ranked(source, walls, tools_hold)
     if as_json:
-        print_json(
+        options.print_json(
             {
                 "alarms": alarms,
                 "beside": beside,
@@ -112,7 +104,7 @@ def _whatif_source(
     from rltrace.run.reading import open_readable
 
     opened = open_readable(find_run(run))
-    narrow_to(opened, which, last)
+    options.narrow_to(opened, which, last)
     opened = whole_steps(opened)
     parts = parts_of(opened)
     source = workload_of(opened, parts)
@@ -123,9 +115,9 @@ def _whatif_source(
 
 
 @command(short_help="Which stage made the difference between two runs.")
-@click.argument("before", type=RunFolder(path_type=Path))
-@click.argument("after", type=RunFolder(path_type=Path))
-@JSON
+@click.argument("before", type=options.RunFolder(path_type=Path))
+@click.argument("after", type=options.RunFolder(path_type=Path))
+@options.JSON
 def compare(before: Path, after: Path, as_json: bool) -> None:
     """Which stage and which factor of goodput made the difference between two runs."""
     from rltrace.analysis.compare import compare as compare_
@@ -136,7 +128,7 @@ def compare(before: Path, after: Path, as_json: bool) -> None:
     if as_json:
         stage, factor = found.stage, found.factor
         named = {"stage": stage and stage.name, "factor": factor and factor.name}
-        print_json({**to_json.plain(found), **named})
+        options.print_json({**to_json.plain(found), **named})
         return
     from rltrace.report import printed
 

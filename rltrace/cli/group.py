@@ -15,15 +15,7 @@ import click
 from rltrace import __version__
 from rltrace.cli import output
 from rltrace.entry import TRACEBACK, ended
-from rltrace.trace.errors import (
-    INTERRUPTED,
-    NO_MEMORY,
-    OK,
-    OUR_MISTAKE,
-    UNREADABLE,
-    WRONG_USAGE,
-    RltraceError,
-)
+from rltrace.trace import errors
 from rltrace.trace.printable import visible
 
 _PACKAGE = Path(__file__).resolve().parent.parent
@@ -64,23 +56,27 @@ class Commands(click.Group):
 
 def told(error: BaseException) -> tuple[str, int]:
     """What is said of a failure, and its exit code."""
-    if isinstance(error, RltraceError):
+    if isinstance(error, errors.RltraceError):
         return visible(str(error)), error.exit_code
     if isinstance(error, click.ClickException):
         if type(error).__name__ == "NoArgsIsHelpError":  # click has it since 8.2
             click.echo(error.format_message(), err=True)
-            return "", WRONG_USAGE
-        return visible(_sentence(error)), WRONG_USAGE
+            return "", errors.WRONG_USAGE
+        return visible(_sentence(error)), errors.WRONG_USAGE
     if isinstance(error, click.Abort):
-        return "interrupted", INTERRUPTED
+        return "interrupted", errors.INTERRUPTED
     if isinstance(error, MemoryError):
-        return NO_MEMORY, UNREADABLE
+        return errors.NO_MEMORY, errors.UNREADABLE
     if isinstance(error, OSError):
         output.discard()
-        return ("", OK) if isinstance(error, BrokenPipeError) else (_of_file(error), UNREADABLE)
+        return (
+            ("", errors.OK)
+            if isinstance(error, BrokenPipeError)
+            else (_of_file(error), errors.UNREADABLE)
+        )
     if (said := _of_duckdb(error)) is not None:
         return visible(str(said)), said.exit_code
-    return _of_ours(error), OUR_MISTAKE
+    return _of_ours(error), errors.OUR_MISTAKE
 
 
 def _sentence(error: click.ClickException) -> str:
@@ -91,14 +87,14 @@ def _sentence(error: click.ClickException) -> str:
     return f"{said}; see `{context.command_path} -h`" if context is not None else said
 
 
-def _of_duckdb(error: BaseException) -> RltraceError | None:
+def _of_duckdb(error: BaseException) -> errors.RltraceError | None:
     """What is said where DuckDB could not go on; None where something else failed."""
     duckdb = sys.modules.get("duckdb")  # few commands need it
     if duckdb is None or not isinstance(error, duckdb.Error):
         return None
     from rltrace.trace.refused import failed, first_line
 
-    return failed(error) or RltraceError(f"the run cannot be told: {first_line(error)}")
+    return failed(error) or errors.RltraceError(f"the run cannot be told: {first_line(error)}")
 
 
 def _of_ours(error: BaseException) -> str:

@@ -9,17 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rltrace.cli import options
 from rltrace.cli.manual import command
-from rltrace.cli.options import (
-    JSON,
-    RUN,
-    one_form,
-    opens_a_run,
-    print_json,
-    reads_a_run,
-    reads_steps_of_a_run,
-    say,
-)
 from rltrace.cli.output import console
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 
@@ -30,8 +21,8 @@ _CHEAPEST, _DEAREST = 1e-4, 1e6  # US$ per device-hour; what is beyond is a slip
 
 
 @command(short_help="Where the step went, and which stage binds.")
-@RUN
-@JSON
+@options.RUN
+@options.JSON
 @click.option("--markdown", is_flag=True, help="Print Markdown.")
 @click.option(
     "--price",
@@ -52,7 +43,7 @@ _CHEAPEST, _DEAREST = 1e-4, 1e6  # US$ per device-hour; what is beyond is a slip
 )
 @click.option("--svg", type=click.Path(path_type=Path), help="Write it as a picture.")
 @click.option("--html", type=click.Path(path_type=Path), help="Write it as a page of its own.")
-@reads_steps_of_a_run
+@options.reads_steps_of_a_run
 def report(
     run: Run,
     as_json: bool,
@@ -68,7 +59,7 @@ def report(
     from rltrace.report.own_figures_section import figures_of
 
     files = {"--svg": svg is not None, "--html": html is not None}
-    one_form({"--json": as_json, "--markdown": markdown, **files})
+    options.one_form({"--json": as_json, "--markdown": markdown, **files})
     if price is not None and not _CHEAPEST <= price <= _DEAREST:
         limits = f"from {_CHEAPEST:g} to {_DEAREST:,.0f}"
         raise RltraceError(
@@ -79,7 +70,7 @@ def report(
     if as_json:
         from rltrace.report import to_json
 
-        print_json(to_json.render(summary))
+        options.print_json(to_json.render(summary))
     elif markdown:
         from rltrace.report import markdown as markdown_report
 
@@ -88,12 +79,12 @@ def report(
         from rltrace.report import picture
 
         picture.write_svg(summary, svg, own_figures)
-        say(str(svg))
+        options.say(str(svg))
     elif html is not None:
         from rltrace.report import html as page
 
         size_bytes = page.write(run, summary, html, own_figures)
-        say(f"{html}: {size_bytes / 1e3:,.0f} kB; open it in a browser")
+        options.say(f"{html}: {size_bytes / 1e3:,.0f} kB; open it in a browser")
     else:
         from rltrace.report import terminal
 
@@ -101,23 +92,23 @@ def report(
 
 
 @command()
-@RUN
-@JSON
-@opens_a_run
+@options.RUN
+@options.JSON
+@options.opens_a_run
 def info(run: Run, as_json: bool) -> None:
     """What a run holds: processes, rows, files, clocks, problems."""
     from rltrace.report import inventory
 
     found = inventory.inventory(run)
     if as_json:
-        print_json(inventory.to_json(found))
+        options.print_json(inventory.to_json(found))
     else:
         inventory.render(found, console())
 
 
 @command("ls")
 @click.argument("folder", required=False)
-@JSON
+@options.JSON
 def list_runs(folder: str | None, as_json: bool) -> None:
     """The runs here, or in FOLDER (a path, or the URL of where runs are shipped), oldest first."""
     from rltrace.report import listing
@@ -128,31 +119,31 @@ def list_runs(folder: str | None, as_json: bool) -> None:
     else:
         entries = listing.entries(list_runs_(Path(folder) if folder is not None else None))
     if as_json:
-        print_json(listing.to_json(entries))
+        options.print_json(listing.to_json(entries))
     else:
         listing.render(entries, console())
 
 
 @command(short_help="What rltrace can see here, and what is wrong with RUN.")
-@RUN
-@JSON
+@options.RUN
+@options.JSON
 def doctor(run: Path | None, as_json: bool) -> None:
     """What rltrace can see here: frameworks, hooks, GPUs, disk; and what is wrong with RUN."""
     from rltrace.run import doctor as doctor_
 
     findings = doctor_.examine(run)
     if as_json:
-        print_json(doctor_.to_json(findings))
+        options.print_json(doctor_.to_json(findings))
     else:
         doctor_.render(findings, console())
     sys.exit(0 if findings.healthy else 1)
 
 
 @command(short_help="Turn a run into Parquet, for keeping.")
-@RUN
+@options.RUN
 @click.option("--delete-segments", is_flag=True, help="Delete the Arrow files afterwards.")
-@JSON
-@reads_a_run
+@options.JSON
+@options.reads_a_run
 def compact(run: Run, delete_segments: bool, as_json: bool) -> None:
     """Turn a run into Parquet, for keeping: about a fifth of the size, and faster to read. Of a job
     that goes on what has ended is turned, and its files are left alone; of a run at a URL the copy
@@ -169,13 +160,13 @@ def compact(run: Run, delete_segments: bool, as_json: bool) -> None:
 
     def progress(table: str) -> None:
         if not as_json and sys.stderr.isatty():
-            say(f"  {table}", err=True)
+            options.say(f"  {table}", err=True)
 
     done = parquet.compact(run, progress)
     if delete_segments:
         parquet.delete_segments(run.path)
     if as_json:
-        print_json({"path": str(run.path), **asdict(done)})
+        options.print_json({"path": str(run.path), **asdict(done)})
     else:
         before, after = sum(done.segment_bytes.values()), sum(done.parquet_bytes.values())
         rows = sum(done.rows.values())
@@ -186,4 +177,4 @@ def compact(run: Run, delete_segments: bool, as_json: bool) -> None:
             kept = "; the job goes on, and the rest is read from its segments"
         if (url := brought_from(run.path)) is not None:
             kept = f"; this is a copy, and {url} stays as it is"
-        say(f"{run.path}: {rows:,} rows, {sizes}{kept}")
+        options.say(f"{run.path}: {rows:,} rows, {sizes}{kept}")

@@ -5,27 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from rltrace.analysis.gate import findings
 from rltrace.analysis.gate.conditions import FORBID, MAX_REGRESSION, WALL
-from rltrace.analysis.gate.findings import (
-    PASS,
-    REGRESSION,
-    UNSURE,
-    Finding,
-    Judgement,
-    StageChange,
-)
 from rltrace.report import ratios, units
 from rltrace.report.layout import Column, Grid, Section, listed
 
-MARKS = {PASS: "✓", REGRESSION: "✗", UNSURE: "?"}
+MARKS = {findings.PASS: "✓", findings.REGRESSION: "✗", findings.UNSURE: "?"}
 _MOST_STAGES = 8
 _LEAST_SEEN = 1e-3  # of the longest stage; of what is shorter there is nothing to see
 
 
-def headline(found: Judgement) -> str:
+def headline(found: findings.Judgement) -> str:
     """The answer in one line: `regression: goodput fell by 4.8 % (...)`."""
     decisive = [one for one in found.findings if one.outcome == found.outcome]
-    if found.outcome == PASS:
+    if found.outcome == findings.PASS:
         number = len(found.findings)
         return "pass: " + (
             "the condition holds" if number == 1 else f"all {number} conditions hold"
@@ -37,19 +30,19 @@ def headline(found: Judgement) -> str:
     return f"{found.outcome}: {'; '.join(parts)}"
 
 
-def sections(found: Judgement) -> Iterator[Section]:
+def sections(found: findings.Judgement) -> Iterator[Section]:
     """The findings, what made it where a comparison failed, and what else a reader should know."""
     yield Section(
         f"Gate: {headline(found)}",
         (
-            *(f"{MARKS[REGRESSION]} {line}" for line in unwell(found)),
+            *(f"{MARKS[findings.REGRESSION]} {line}" for line in unwell(found)),
             *(line for one in found.findings for line in _lines(one)),
         ),
         _grid(found),
         tuple(_rests_on(found)),
     )
     compared = [one for one in found.findings if one.condition.kind == MAX_REGRESSION]
-    if any(one.outcome != PASS for one in compared):
+    if any(one.outcome != findings.PASS for one in compared):
         if found.stages:
             yield _stages(found)
         if found.factors:
@@ -59,36 +52,36 @@ def sections(found: Judgement) -> Iterator[Section]:
         yield Section("What else differs", others)
 
 
-def unwell(found: Judgement) -> tuple[str, ...]:
+def unwell(found: findings.Judgement) -> tuple[str, ...]:
     """A sentence for each run that is not well."""
     return tuple(_ended(says[:1].upper() + says[1:]) for says in found.unwell)
 
 
-def sentence(one: Finding) -> str:
+def sentence(one: findings.Finding) -> str:
     """What became of a condition, why, and what made it: one paragraph."""
     said = _ended("; ".join([*_amount(one), one.because]))
     return " ".join([f"{one.condition.text}: {said}", *_normalised(one), *_made(one), *_more(one)])
 
 
-def _amount(one: Finding) -> Iterator[str]:
+def _amount(one: findings.Finding) -> Iterator[str]:
     """By how much a regression is one."""
-    if one.outcome == REGRESSION and not math.isnan(one.worse.value):
+    if one.outcome == findings.REGRESSION and not math.isnan(one.worse.value):
         ends = ratios.beside(one.worse, units.share, "95 % ")
         yield f"{units.share(one.worse.value)} worse{ends}"
 
 
-def _normalised(one: Finding) -> Iterator[str]:
+def _normalised(one: findings.Finding) -> Iterator[str]:
     if one.normalised:
         yield f"Compared {_ended(one.normalised)}"
 
 
-def _lines(one: Finding) -> Iterator[str]:
+def _lines(one: findings.Finding) -> Iterator[str]:
     yield f"{MARKS[one.outcome]} {sentence(one)}"
 
 
-def _made(one: Finding) -> Iterator[str]:
+def _made(one: findings.Finding) -> Iterator[str]:
     """The stage and the factor of goodput that made a difference."""
-    if one.outcome == PASS:
+    if one.outcome == findings.PASS:
         return
     stage, factor = one.stage, one.factor
     if stage is not None:
@@ -97,7 +90,7 @@ def _made(one: Finding) -> Iterator[str]:
         yield f"Of goodput's factors, {factor.name} changed most: {ratios.percent(factor.ratio)}."
 
 
-def _stage_line(stage: StageChange) -> str:
+def _stage_line(stage: findings.StageChange) -> str:
     ends = ratios.beside(stage.of_step, ratios.signed_share)
     part = ratios.signed_share(stage.of_step.value)
     return (
@@ -106,9 +99,9 @@ def _stage_line(stage: StageChange) -> str:
     )
 
 
-def _more(one: Finding) -> Iterator[str]:
+def _more(one: findings.Finding) -> Iterator[str]:
     """How it could be told."""
-    if one.outcome != UNSURE:
+    if one.outcome != findings.UNSURE:
         return
     ways = [
         f"{units.plural(number, what)} more{where}"
@@ -123,7 +116,7 @@ def _more(one: Finding) -> Iterator[str]:
         yield f"What would tell: {listed(ways)}."
 
 
-def _grid(found: Judgement) -> Grid | None:
+def _grid(found: findings.Judgement) -> Grid | None:
     rows = tuple(
         (
             f"{MARKS[one.outcome]} {one.condition.subject}",
@@ -147,7 +140,7 @@ def _grid(found: Judgement) -> Grid | None:
     return Grid(columns, rows) if rows else None
 
 
-def _value(one: Finding, value: float) -> str:
+def _value(one: findings.Finding, value: float) -> str:
     if math.isnan(value):
         return units.UNKNOWN
     if one.unit == "s":
@@ -155,7 +148,7 @@ def _value(one: Finding, value: float) -> str:
     return units.count(value) if abs(value) >= 100 else units.number(value)
 
 
-def _rests_on(found: Judgement) -> Iterator[str]:
+def _rests_on(found: findings.Judgement) -> Iterator[str]:
     """Steps and runs, and the rate of false alarms."""
     own = _steps(found.steps, found.warmup)
     if found.baseline_steps:
@@ -182,7 +175,7 @@ def _steps(steps: tuple[int, ...], warmup: tuple[int, ...]) -> str:
     )
 
 
-def _stages(found: Judgement) -> Section:
+def _stages(found: findings.Judgement) -> Section:
     longest = max(max(one.before_s, one.after_s) for one in found.stages)
     seen = [one for one in found.stages if max(one.before_s, one.after_s) > _LEAST_SEEN * longest]
     shown = sorted(seen, key=lambda one: -abs(one.after_s - one.before_s))[:_MOST_STAGES]
@@ -213,7 +206,7 @@ def _stages(found: Judgement) -> Section:
     return Section("Stages", (), Grid(columns, rows), notes)
 
 
-def _factors(found: Judgement) -> Section:
+def _factors(found: findings.Judgement) -> Section:
     rows = tuple(
         (
             one.name,
@@ -228,7 +221,7 @@ def _factors(found: Judgement) -> Section:
     return Section("Goodput", (), Grid(columns, rows))
 
 
-def _others(found: Judgement) -> Iterator[str]:
+def _others(found: findings.Judgement) -> Iterator[str]:
     if found.differs:
         named = (f"{one.name} {one.before!r} → {one.after!r}" for one in found.differs)
         yield f"Compared all the same, as --normalise says: {'; '.join(named)}."

@@ -9,14 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rltrace.analysis.meters.distribution import (
-    LAG_VERSIONS,
-    RESPONSE_TOKENS,
-    STEP_S,
-    SYNC_S,
-    TRAJECTORY_S,
-    VERDICT_S,
-)
+from rltrace.analysis.meters import distribution
 
 COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
 
@@ -88,7 +81,7 @@ METRICS: dict[str, Metric] = {
             HISTOGRAM,
             ("run",),
             "Length of a completed step.",
-            STEP_S,
+            distribution.STEP_S,
         ),
         # stages
         Metric(
@@ -135,14 +128,14 @@ METRICS: dict[str, Metric] = {
             HISTOGRAM,
             ("run",),
             "From a trajectory's begin to its end.",
-            TRAJECTORY_S,
+            distribution.TRAJECTORY_S,
         ),
         Metric(
             "rltrace_response_tokens",
             HISTOGRAM,
             ("run",),
             "Response tokens of a trajectory that has ended.",
-            RESPONSE_TOKENS,
+            distribution.RESPONSE_TOKENS,
         ),
         # rewards
         Metric(
@@ -153,7 +146,7 @@ METRICS: dict[str, Metric] = {
             HISTOGRAM,
             ("run",),
             "Time that a verdict took, where it was timed.",
-            VERDICT_S,
+            distribution.VERDICT_S,
         ),
         # what was trained on
         Metric(
@@ -175,7 +168,7 @@ METRICS: dict[str, Metric] = {
             HISTOGRAM,
             ("run",),
             "Policy versions between a sample's first token and its training.",
-            LAG_VERSIONS,
+            distribution.LAG_VERSIONS,
         ),
         Metric(
             "rltrace_lag_unknown_samples_total",
@@ -198,7 +191,7 @@ METRICS: dict[str, Metric] = {
             HISTOGRAM,
             ("run", "part"),
             "One participant's part (source, relay, sink) in one weight update.",
-            SYNC_S,
+            distribution.SYNC_S,
         ),
         Metric(
             "rltrace_sync_bytes_total",

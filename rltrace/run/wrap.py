@@ -22,25 +22,13 @@ from rltrace.hooks.boot import DETACHED_VARIABLE, HOOKS_VARIABLE, MAIN_VARIABLE,
 from rltrace.hooks.hook import Hook, split_target, stage_code
 from rltrace.hooks.telling import describe
 from rltrace.hooks.wandb_rows import FILE
+from rltrace.run import closing, opening
 from rltrace.run.asked import OWN_VARIABLES, Asked
 from rltrace.run.child import run_child
-from rltrace.run.closing import (
-    close_run,
-    is_gone,
-    job_processes,
-    what_hooks_missed,
-)
 from rltrace.run.each_step import EachStep
 from rltrace.run.killed_agent import note_killed_agent
 from rltrace.run.lifetime import WatchedProcess
 from rltrace.run.location import RUNS_FOLDER, is_newest
-from rltrace.run.opening import (
-    Opened,
-    agent_lock,
-    open_or_join,
-    start_agent,
-    traced_environment,
-)
 from rltrace.run.shipping import waiting
 from rltrace.run.shipping.places import begin, check_ship, make_folder, shipped_to
 from rltrace.trace import ranks
@@ -80,7 +68,7 @@ def wrap(command: list[str], out: Path | None, asked: Asked) -> int:
     if outer and out is None:
         for sentence in asked.left_to_the_outer_run():
             _say(sentence)
-        joined = traced_environment(outer, asked.hooks) | asked.replaced()
+        joined = opening.traced_environment(outer, asked.hooks) | asked.replaced()
         return _run(program, command, joined, None)
     if asked.ship is not None:
         make_folder(asked.ship)
@@ -107,7 +95,7 @@ def wrap(command: list[str], out: Path | None, asked: Asked) -> int:
 class _Begun(NamedTuple):
     """A run that a command is about to be traced into."""
 
-    run: Opened
+    run: opening.Opened
     made_by: int | None
     environment: dict[str, str]
     steps: EachStep | None
@@ -122,8 +110,8 @@ def _begin(command: list[str], out: Path | None, asked: Asked) -> _Begun | None:
     run_dir = opened.path
     if opened.joined:  # what is done once a run is done by whoever made it
         asked = replace(asked, probe=None, live=False, log_steps=False)
-    start_agent(run_dir)
-    environment = traced_environment(str(run_dir), asked.hooks)
+    opening.start_agent(run_dir)
+    environment = opening.traced_environment(str(run_dir), asked.hooks)
     for name in OWN_VARIABLES:
         environment.pop(name, None)  # an outer run's
     environment |= asked.variables()
@@ -181,9 +169,9 @@ def _outer_run() -> str | None:
     return outer
 
 
-def _make_run(command: list[str], out: Path | None, asked: Asked) -> Opened | None:
+def _make_run(command: list[str], out: Path | None, asked: Asked) -> opening.Opened | None:
     try:
-        opened = open_or_join(command, out, **asked.settings())
+        opened = opening.open_or_join(command, out, **asked.settings())
     except OSError as error:
         where, why = out or RUNS_FOLDER, error.strerror or error
         without = " and without --sync" if asked.sync else ""
@@ -220,7 +208,7 @@ def _run(
     program: str,
     command: list[str],
     environment: dict[str, str],
-    run: Opened | None,
+    run: opening.Opened | None,
     steps: EachStep | None = None,
 ) -> int:
     made = run.path if run is not None and not run.joined else None
@@ -249,7 +237,7 @@ def _run(
 
 def _finish(begun: _Begun, code: int, shown: str, out: Path | None, hooks: Sequence[str]) -> None:
     run_dir, rank = begun.run.path, begun.run.rank
-    if is_gone(run_dir, begun.made_by):
+    if closing.is_gone(run_dir, begun.made_by):
         _say(f"{shown} was deleted while the job ran: there is no trace of it")
         return
     if rank is not None:
@@ -261,7 +249,7 @@ def _finish(begun: _Begun, code: int, shown: str, out: Path | None, hooks: Seque
     try:
         if killed := note_killed_agent(run_dir):  # before the run ends, and so the agent
             _say(killed)
-        left = close_run(run_dir, code)
+        left = closing.close_run(run_dir, code)
         if url:
             for sentence in waiting.what_is_left(run_dir, waiting.wait(run_dir, _say)):
                 _say(sentence)
@@ -269,10 +257,10 @@ def _finish(begun: _Begun, code: int, shown: str, out: Path | None, hooks: Seque
         if apart:  # what is here is a part of it
             _say(f"the trace is in {url}; next: rltrace report {shlex.quote(url)}")
             return
-        if not left and not job_processes(run_dir):
+        if not left and not closing.job_processes(run_dir):
             _say(f"no Python process was traced ({shown}): `rltrace doctor` tells what is needed")
             return
-        for sentence in what_hooks_missed(run_dir, hooks):
+        for sentence in closing.what_hooks_missed(run_dir, hooks):
             _say(sentence)
     except (OSError, RltraceError) as error:
         _say(f"{shown}/{RUN_FILE} could not be completed: {error}")
@@ -343,10 +331,10 @@ class AgentKeeper:
             if (
                 self._agent.is_alive()
                 or now < self._not_before
-                or is_gone(self._run_dir, os.getpid())
+                or closing.is_gone(self._run_dir, os.getpid())
             ):
                 return
             self._not_before = now + self._patience_s
             self._patience_s = min(2 * self._patience_s, _LONGEST_S)
-            os.unlink(agent_lock(self._run_dir))
-            start_agent(self._run_dir)
+            os.unlink(opening.agent_lock(self._run_dir))
+            opening.start_agent(self._run_dir)

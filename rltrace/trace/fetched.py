@@ -16,27 +16,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from rltrace.trace import run_dir
 from rltrace.trace.alone import alone
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.liveness import is_brought
 from rltrace.trace.own_files import MOST_TEXT_BYTES, read_own
 from rltrace.trace.packs import MOST_FILE_BYTES, MOST_PACKED_BYTES, NotAPack, apply, unpack
 from rltrace.trace.reach import SHIPPED
-from rltrace.trace.run_dir import (
-    DROPPED,
-    FETCHED_FILE,
-    FOLDERS,
-    NODES,
-    NOT_WHOLE,
-    PACK_LOST,
-    PARQUET,
-    PROBLEMS,
-    PROCESS,
-    RUN_FILE,
-    append_line,
-    folder_of_runs,
-    write_json,
-)
 from rltrace.trace.schema import TABLES
 from rltrace.trace.store import PACKS, PackName, Store, has_run, parse_pack_name, unreached
 from rltrace.trace.texts import parsed
@@ -50,7 +36,7 @@ _COMING_S = 60.0  # after its end, what a run has not shipped is on its way
 _WAIT_S, _WAIT_EVERY_S = 10.0, 1.0  # for that, which most often takes a few seconds
 _NAMED = 5  # processes of a node that is told of
 _MOST_PARQUET_BYTES = 16 << 30
-_PLAIN = (*FOLDERS, DROPPED, PARQUET)
+_PLAIN = (*run_dir.FOLDERS, run_dir.DROPPED, run_dir.PARQUET)
 
 Tell = Callable[[int, int], None]
 """Told how many bytes have come, and of how many."""
@@ -84,42 +70,42 @@ def brought_from(folder: Path) -> str | None:
     """The URL that a run's directory was brought from; None of one that was not."""
     if not is_brought(folder):
         return None
-    return str(_read_told(folder / FETCHED_FILE).get("url") or "a run at a URL")
+    return str(_read_told(folder / run_dir.FETCHED_FILE).get("url") or "a run at a URL")
 
 
 def _no_run(store: Store) -> str:
-    runs = [name for name in store.folders() if store.get(f"{name}/{RUN_FILE}") is not None]
-    return folder_of_runs(store.url, runs) if runs else f"{store.url} holds no run"
+    runs = [name for name in store.folders() if store.get(f"{name}/{run_dir.RUN_FILE}") is not None]
+    return run_dir.folder_of_runs(store.url, runs) if runs else f"{store.url} holds no run"
 
 
 def _bring(store: Store, folder: Path, tell: Tell) -> None:
-    for name in FOLDERS:
+    for name in run_dir.FOLDERS:
         (folder / name).mkdir(exist_ok=True)
-    known = _read_told(folder / FETCHED_FILE)
+    known = _read_told(folder / run_dir.FETCHED_FILE)
     known["url"] = store.url
     _bring_nodes(store, folder)  # first: what they say is there comes with the packs
     if packs := store.sizes(PACKS):
         problems = _bring_merging(store, folder, packs, known, tell)
     else:
         problems = _bring_files(store, folder, known, tell)
-    run = store.get_json(RUN_FILE)
+    run = store.get_json(run_dir.RUN_FILE)
     give_up = time.monotonic() + _WAIT_S
     while packs and _is_over(run) and _lacking(folder):  # the last of it comes after its end
         _bring_nodes(store, folder)
         problems = _bring_merging(store, folder, store.sizes(PACKS), known, tell)
-        run = store.get_json(RUN_FILE)
+        run = store.get_json(run_dir.RUN_FILE)
         if not _is_coming(run) or not _lacking(folder) or time.monotonic() > give_up:
             break
         time.sleep(_WAIT_EVERY_S)
     if run is None:
-        raise RltraceError(f"{store.url}/{RUN_FILE} is not a run's description")
-    told = folder / PROBLEMS / "(shipping).jsonl"
+        raise RltraceError(f"{store.url}/{run_dir.RUN_FILE} is not a run's description")
+    told = folder / run_dir.PROBLEMS / "(shipping).jsonl"
     told.unlink(missing_ok=True)
     if _is_over(run):
         problems += _not_whole(folder, known.get("whose", {}), run)
     for problem in problems:
-        append_line(str(told), problem)
-    write_json(f"{folder}/{RUN_FILE}", run)
+        run_dir.append_line(str(told), problem)
+    run_dir.write_json(f"{folder}/{run_dir.RUN_FILE}", run)
 
 
 def _bring_merging(
@@ -172,7 +158,7 @@ def _bring_packs(
                 raise NotAPack(f"it is longer than {MOST_PACKED_BYTES} bytes, or empty")
             pieces = unpack(data)
             apply(pieces, folder)
-            introduced = [p.path for p in pieces if p.path.startswith(f"{PROCESS}/")]
+            introduced = [p.path for p in pieces if p.path.startswith(f"{run_dir.PROCESS}/")]
             whose.update((Path(path).stem, pack.node) for path in introduced)
         except NotAPack as error:
             if pack.number == newest[pack.stream]:  # it is being written, or its writer was killed
@@ -184,16 +170,18 @@ def _bring_packs(
         if n % _SAVE_EVERY == 0:
             _write_known(folder, known)
     _write_known(folder, known)
-    return [{"what": PACK_LOST, "target": name, "detail": lacking[name]} for name in lacking]
+    return [
+        {"what": run_dir.PACK_LOST, "target": name, "detail": lacking[name]} for name in lacking
+    ]
 
 
 def _bring_nodes(store: Store, folder: Path) -> None:
     """Brings what the nodes say of themselves. What a node says is there is among the packs that
     are listed afterwards."""
-    for name in store.sizes(NODES):
-        told = store.get_json(f"{NODES}/{name}")
-        if told is not None and _is_plain(f"{NODES}/{name}"):
-            write_json(f"{folder}/{NODES}/{name}", told)
+    for name in store.sizes(run_dir.NODES):
+        told = store.get_json(f"{run_dir.NODES}/{name}")
+        if told is not None and _is_plain(f"{run_dir.NODES}/{name}"):
+            run_dir.write_json(f"{folder}/{run_dir.NODES}/{name}", told)
 
 
 def _is_over(run: Mapping[str, Any] | None) -> bool:
@@ -208,7 +196,7 @@ def _is_coming(run: Mapping[str, Any] | None) -> bool:
 
 def _lacking(folder: Path) -> list[Path]:
     """The files of the nodes whose agents have not said that all of theirs is there."""
-    files = sorted((folder / NODES).glob("*.json"))
+    files = sorted((folder / run_dir.NODES).glob("*.json"))
     return [path for path in files if _read_told(path).get(SHIPPED) is False]
 
 
@@ -239,14 +227,14 @@ def _bring_files(
 def _is_plain(name: str) -> bool:
     """Whether a run has such a file: in one of its folders, or in that of a compacted table."""
     *folders, file = name.split("/")
-    of_table = len(folders) == 2 and folders[0] == PARQUET and folders[1] in TABLES
+    of_table = len(folders) == 2 and folders[0] == run_dir.PARQUET and folders[1] in TABLES
     return not file.startswith(".") and (of_table or (len(folders) == 1 and folders[0] in _PLAIN))
 
 
 def _most_bytes(name: str) -> int:
     """How large a file is that is brought: one that is not read would only fill the disk here."""
     folder = name.partition("/")[0]
-    if folder == PARQUET:
+    if folder == run_dir.PARQUET:
         return _MOST_PARQUET_BYTES
     return MOST_FILE_BYTES if folder in TABLES else MOST_TEXT_BYTES
 
@@ -260,7 +248,7 @@ def _not_whole(
         node = _read_told(path)
         names = []
         for who in sorted(who for who, name in whose.items() if name == path.stem):
-            process = _read_told(folder / PROCESS / f"{who}.json")
+            process = _read_told(folder / run_dir.PROCESS / f"{who}.json")
             if process.get("role") != "agent":
                 names.append(f"{process.get('role') or 'a process'} (pid {process.get('pid')})")
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
@@ -270,7 +258,7 @@ def _not_whole(
             f"what {named}{more} recorded there may not all have come: {asked * _is_coming(run)}"
             f"the node was lost, or `rltrace ship {node.get('directory')}` there brings the rest"
         )
-        yield {"what": NOT_WHOLE, "target": str(node.get("host")), "detail": detail}
+        yield {"what": run_dir.NOT_WHOLE, "target": str(node.get("host")), "detail": detail}
 
 
 def _read_told(path: Path) -> dict[str, Any]:
@@ -283,4 +271,4 @@ def _read_told(path: Path) -> dict[str, Any]:
 
 
 def _write_known(folder: Path, known: dict[str, Any]) -> None:
-    write_json(f"{folder}/{FETCHED_FILE}", known)
+    run_dir.write_json(f"{folder}/{run_dir.FETCHED_FILE}", known)

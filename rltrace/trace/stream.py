@@ -15,16 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rltrace.trace.arrow_layout import (
-    PREFIX_BYTES,
-    RECORD_BATCH,
-    SCHEMA,
-    NotASegment,
-    batch_layout,
-    header,
-    message_bytes,
-    schema_kinds,
-)
+from rltrace.trace import arrow_layout
 from rltrace.trace.schema import WIDTH_BYTES, Table
 
 MOST_SEGMENT_BYTES = 1 << 30
@@ -77,18 +68,18 @@ class Stream:
         """The batches that are whole in the `size` bytes which the file has by now, and were not
         before. Errors: `NotASegment`, OSError."""
         if size > MOST_SEGMENT_BYTES:
-            raise NotASegment(f"larger than {MOST_SEGMENT_BYTES >> 30} GiB")
+            raise arrow_layout.NotASegment(f"larger than {MOST_SEGMENT_BYTES >> 30} GiB")
         while True:
-            prefix = os.pread(file, min(PREFIX_BYTES, size - self.end), self.end)
-            if len(prefix) < PREFIX_BYTES:
+            prefix = os.pread(file, min(arrow_layout.PREFIX_BYTES, size - self.end), self.end)
+            if len(prefix) < arrow_layout.PREFIX_BYTES:
                 self.is_cut = bool(prefix.strip(b"\0"))
                 return
-            length = message_bytes(prefix)
-            body = self.end + PREFIX_BYTES + length
+            length = arrow_layout.message_bytes(prefix)
+            body = self.end + arrow_layout.PREFIX_BYTES + length
             self.is_cut = body > size
             if not length or self.is_cut:
                 return
-            metadata = os.pread(file, length, self.end + PREFIX_BYTES)
+            metadata = os.pread(file, length, self.end + arrow_layout.PREFIX_BYTES)
             if metadata != self._message.metadata:  # batches of as many rows have the same
                 self._message = self._understood(metadata)
             message = self._message
@@ -100,13 +91,13 @@ class Stream:
                 yield Place(message.rows, tuple(o if o < 0 else body + o for o in message.offsets))
 
     def _understood(self, metadata: bytes) -> _Message:
-        kind, body_bytes, at = header(metadata)
-        if kind == SCHEMA and self._columns is None and not body_bytes:
-            self._kinds = schema_kinds(metadata, at)
+        kind, body_bytes, at = arrow_layout.header(metadata)
+        if kind == arrow_layout.SCHEMA and self._columns is None and not body_bytes:
+            self._kinds = arrow_layout.schema_kinds(metadata, at)
             self._columns = self._of_table()
             return _Message(metadata, 0)
-        if kind != RECORD_BATCH or self._columns is None:
-            raise NotASegment("a message that no segment has")
+        if kind != arrow_layout.RECORD_BATCH or self._columns is None:
+            raise arrow_layout.NotASegment("a message that no segment has")
         rows, offsets = self._batch(metadata, at, body_bytes)
         return _Message(metadata, body_bytes, rows, offsets)
 
@@ -115,17 +106,17 @@ class Stream:
         found = {name: i for i, (name, _) in enumerate(self._kinds)}
         places = [found.get(column.name, -1) for column in self.table.columns]
         if places[0] < 0:
-            raise NotASegment("not a segment of this table")
+            raise arrow_layout.NotASegment("not a segment of this table")
         for column, place in zip(self.table.columns, places, strict=True):
             if place >= 0 and self._kinds[place][1] != column.kind:
-                raise NotASegment(f"column {column.name} has another type")
+                raise arrow_layout.NotASegment(f"column {column.name} has another type")
         return places
 
     def _batch(self, metadata: bytes, at: int, body_bytes: int) -> tuple[int, tuple[int, ...]]:
         """The rows of a batch, and where in its body the columns of the table begin."""
-        layout = batch_layout(metadata, at, len(self._kinds))
+        layout = arrow_layout.batch_layout(metadata, at, len(self._kinds))
         if not 0 <= layout.rows <= MOST_BATCH_ROWS:
-            raise NotASegment(f"a batch of {layout.rows:,} rows")
+            raise arrow_layout.NotASegment(f"a batch of {layout.rows:,} rows")
         offsets = []
         for column, place in zip(self.table.columns, self._columns or (), strict=True):
             if place < 0:
@@ -134,9 +125,11 @@ class Stream:
             values_bytes = layout.rows * WIDTH_BYTES[column.kind]
             begin, length = layout.offsets[place], layout.lengths[place]
             if layout.nulls[place]:
-                raise NotASegment(f"column {column.name} has nulls")
+                raise arrow_layout.NotASegment(f"column {column.name} has nulls")
             if values_bytes > length or not 0 <= begin <= body_bytes - values_bytes:
-                raise NotASegment(f"a batch of {layout.rows:,} rows that are not there")
+                raise arrow_layout.NotASegment(
+                    f"a batch of {layout.rows:,} rows that are not there"
+                )
             offsets.append(begin)
         return layout.rows, tuple(offsets)
 

@@ -10,13 +10,7 @@ from __future__ import annotations
 
 import time
 
-from rltrace.adapters.agentlightning.store import (
-    attempt_updated,
-    handed_out,
-    resources_stored,
-    told,
-    waited_for,
-)
+from rltrace.adapters.agentlightning import store
 from rltrace.adapters.table import TableAdapter
 from rltrace.adapters.table.timers import timed_block
 from rltrace.adapters.verl.tables import LABELS as VERL_LABELS
@@ -81,11 +75,11 @@ class AgentLightning(TableAdapter):
             versions="<1",
         ),
         *(
-            Hook(f"{_STORE}.{method}", "sync", after=resources_stored, versions="<1")
+            Hook(f"{_STORE}.{method}", "sync", after=store.resources_stored, versions="<1")
             for method in ("update_resources", "add_resources")
         ),
         *(
-            Hook(f"{_STORE}.{method}", after=handed_out, versions="<1")
+            Hook(f"{_STORE}.{method}", after=store.handed_out, versions="<1")
             for method in (
                 "start_rollout",
                 "start_attempt",
@@ -93,11 +87,13 @@ class AgentLightning(TableAdapter):
                 "dequeue_many_rollouts",
             )
         ),
-        Hook(f"{_STORE}._post_add_spans", before=told, versions="<1"),
+        Hook(f"{_STORE}._post_add_spans", before=store.told, versions="<1"),
         Hook(
-            f"{_STORE}._unlocked_update_attempt_and_rollout", after=attempt_updated, versions="<1"
+            f"{_STORE}._unlocked_update_attempt_and_rollout",
+            after=store.attempt_updated,
+            versions="<1",
         ),
-        Hook(f"{_STORE}.wait_for_rollouts", after=waited_for, versions="<1"),
+        Hook(f"{_STORE}.wait_for_rollouts", after=store.waited_for, versions="<1"),
         Hook(f"{_TRAINER}:AgentLightningTrainer._train_step", before=step_begins, versions="<1"),
         Hook(f"{_TRAINER}:AgentLightningRayPPOTrainer._rollout", "wait", versions=">=1"),
         Hook(

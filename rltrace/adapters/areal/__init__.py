@@ -8,15 +8,7 @@ are made. A step lasts from that wait to the commit of its figures, which says i
 
 from __future__ import annotations
 
-from rltrace.adapters.areal.samples import (
-    judged,
-    passed_on,
-    rejected,
-    request_begins,
-    request_ends,
-    taken,
-    uses_are_of,
-)
+from rltrace.adapters.areal import samples
 from rltrace.adapters.table import TableAdapter
 from rltrace.adapters.table.logged import logged
 from rltrace.adapters.table.steps import step_begins, step_ends, step_is
@@ -83,7 +75,7 @@ def step_seen(call: Call) -> None:
 def committed(call: Call) -> None:
     """A step's figures are written: it is over, and this is its number."""
     step_is(call.recorder, int(call.argument("global_step")))
-    uses_are_of(call.recorder)
+    samples.uses_are_of(call.recorder)
     step_ends(call.recorder)
 
 
@@ -109,8 +101,8 @@ class AReaL(TableAdapter):
         Hook(
             f"{_ENGINE}.agenerate",
             "rollout",
-            before=request_begins,
-            after=request_ends,
+            before=samples.request_begins,
+            after=samples.request_ends,
             alternates=(f"{_ENGINE_BEFORE}.agenerate",),
         ),
         Hook(
@@ -118,21 +110,21 @@ class AReaL(TableAdapter):
             before=version_set,
             alternates=(f"{_ENGINE_BEFORE}.set_version",),
         ),
-        Hook("areal.api.reward_api:AsyncRewardWrapper.__call__", "reward", after=judged),
+        Hook("areal.api.reward_api:AsyncRewardWrapper.__call__", "reward", after=samples.judged),
         Hook(
             f"{_EXECUTOR}.wait_results",
-            after=taken,
+            after=samples.taken,
             alternates=(f"{_EXECUTOR_BEFORE}.wait_results",),
         ),
         Hook(
             f"{_EXECUTOR}.wait_for_task",
-            after=passed_on,
+            after=samples.passed_on,
             alternates=(f"{_EXECUTOR_BEFORE}.wait_for_task",),
             versions=">=0.5.3",
         ),
         Hook(
             f"{_STALENESS}.on_rollout_rejected",
-            before=rejected,
+            before=samples.rejected,
             alternates=(f"{_STALENESS_BEFORE}.on_rollout_rejected",),
         ),
         Hook(f"{_ACTOR}.ppo_update", "train", alternates=(f"{_ACTOR_BEFORE}.ppo_update",)),

@@ -13,14 +13,9 @@ import numpy as np
 
 from rltrace.analysis.composition import stated_placement
 from rltrace.analysis.devices import AGENT, Devices, count_devices
+from rltrace.analysis.live import roles
 from rltrace.analysis.live.gathered import Gathered
 from rltrace.analysis.live.job import job_of
-from rltrace.analysis.live.roles import (
-    dead_in_the_middle,
-    roles_now,
-    slowest,
-    stopped_recording,
-)
 from rltrace.analysis.live.snapshot import Job, Snapshot, StepNow, Window
 from rltrace.analysis.live.window import NEVER_NS, Recorded, window_of
 from rltrace.analysis.steps import Steps, steps_of
@@ -133,7 +128,7 @@ class LiveState:
             totals=self._gathered.counting.totals(
                 0 if self._steps.whole_run else len(self._steps.windows)
             ),
-            roles=roles_now(
+            roles=roles.roles_now(
                 follower.processes,
                 follower.recorded,
                 self._alive,
@@ -146,17 +141,17 @@ class LiveState:
             queue=self._queue(),
             in_flight=len(generating),
             waiting_for_first_token=int(waiting.sum()),
-            slowest=slowest(follower.processes, generating, now, _SLOWEST),
+            slowest=roles.slowest(follower.processes, generating, now, _SLOWEST),
             devices=self._devices,
             readings=self._gathered.readings.now(follower),
-            dead=dead_in_the_middle(
+            dead=roles.dead_in_the_middle(
                 follower, self._alive, self._unended("spans"), self._gathered.last_sign_ns, now
             ),
             processes=sum(process.role != AGENT for process in follower.processes),
             problems=len(follower.problems),
             only_some=only_some(follower.meta),
             dropped=follower.dropped,
-            stopped=stopped_recording(follower, until),
+            stopped=roles.stopped_recording(follower, until),
         )
 
     def _look_for_life(self) -> None:

@@ -10,18 +10,7 @@ import numpy as np
 
 from rltrace.analysis.activity import TABLE_OF, Activity, activity_of
 from rltrace.analysis.intervals import Ints, of_spans, union
-from rltrace.analysis.live.joined import (
-    Samples,
-    TrainedLags,
-    TrainedSamples,
-    fates_of,
-    lags_between,
-    regrouped,
-    samples_of,
-    trained_between,
-    trained_lags,
-    trained_samples,
-)
+from rltrace.analysis.live import joined
 from rltrace.analysis.live.snapshot import StageTime, StepDone, Updates, Window
 from rltrace.analysis.stages import Breakdown, break_down
 from rltrace.analysis.steps import Steps
@@ -95,10 +84,12 @@ def window_of(
     activity = recorded.activity(shown[0].start_ns)
     breakdown = break_down(activity, Steps(shown, steps.whole_run, (), 0))
     uses = recorded.tables["uses"]
-    samples = regrouped(samples_of(recorded.tables["trajectories"]), uses, _starts(steps))
-    fates = fates_of(uses, samples)
-    trained = trained_samples(samples, fates, recorded.tables["rewards"], recorded.weights)
-    lags = trained_lags(samples, uses)
+    samples = joined.regrouped(
+        joined.samples_of(recorded.tables["trajectories"]), uses, _starts(steps)
+    )
+    fates = joined.fates_of(uses, samples)
+    trained = joined.trained_samples(samples, fates, recorded.tables["rewards"], recorded.weights)
+    lags = joined.trained_lags(samples, uses)
     ended = (samples.end_ns >= since) & (samples.end_ns <= until)
     seconds = (samples.end_ns[ended] - samples.start_ns[ended]) / 1e9
     p50, p95 = np.quantile(seconds, (0.5, 0.95)) if len(seconds) else (math.nan, math.nan)
@@ -115,8 +106,8 @@ def window_of(
         generated_tokens=int(np.maximum(samples.tokens[ended], 0).sum()),
         latency_p50_s=float(p50),
         latency_p95_s=float(p95),
-        trained=trained_between(trained, since, until) if len(fates.time_ns) else None,
-        lags=lags_between(lags, since, until),
+        trained=joined.trained_between(trained, since, until) if len(fates.time_ns) else None,
+        lags=joined.lags_between(lags, since, until),
         updates=updates_between(recorded.tables["syncs"], since, until),
         recent=(
             ()
@@ -151,9 +142,9 @@ def _recent(
     shown: tuple[StepWindow, ...],
     next_begins_ns: int,
     breakdown: Breakdown,
-    samples: Samples,
-    trained: TrainedSamples,
-    trained_at: TrainedLags,
+    samples: joined.Samples,
+    trained: joined.TrainedSamples,
+    trained_at: joined.TrainedLags,
 ) -> tuple[StepDone, ...]:
     """A step has what was generated and trained on until the next one began."""
     begins = np.array([*(window.start_ns for window in shown), next_begins_ns], np.int64)

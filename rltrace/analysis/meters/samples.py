@@ -20,13 +20,7 @@ from numpy.typing import NDArray
 
 from rltrace.analysis.codes import named
 from rltrace.analysis.intervals import Bools
-from rltrace.analysis.meters.distribution import (
-    LAG_VERSIONS,
-    RESPONSE_TOKENS,
-    TRAJECTORY_S,
-    VERDICT_S,
-    Distribution,
-)
+from rltrace.analysis.meters import distribution
 from rltrace.trace.follow import Rows
 from rltrace.trace.vocabulary import Fate, Finish, Outcome
 
@@ -90,10 +84,10 @@ class SampleMeter:
         self.outcomes: Counter[str] = Counter()
         self.fates: Counter[str] = Counter()
         self.generated_tokens: Counter[int] = Counter()
-        self.trajectory_s = Distribution(TRAJECTORY_S)
-        self.response_tokens = Distribution(RESPONSE_TOKENS)
-        self.verdict_s = Distribution(VERDICT_S)
-        self.lag = Distribution(LAG_VERSIONS)
+        self.trajectory_s = distribution.Distribution(distribution.TRAJECTORY_S)
+        self.response_tokens = distribution.Distribution(distribution.RESPONSE_TOKENS)
+        self.verdict_s = distribution.Distribution(distribution.VERDICT_S)
+        self.lag = distribution.Distribution(distribution.LAG_VERSIONS)
         self.unknown_lags = 0
         self.trained_tokens = 0
         self.useful_tokens = 0

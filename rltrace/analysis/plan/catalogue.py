@@ -8,26 +8,18 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from rltrace.analysis.plan import placements
 from rltrace.analysis.plan.constants import packaged
-from rltrace.analysis.plan.placements import (
-    ASYNC,
-    COLOCATED,
-    DISAGGREGATED,
-    ONE_STEP_OFF,
-    PARTIAL,
-    THREE_POOLS,
-    TRAJECTORY,
-)
 from rltrace.analysis.plan.spec import Spec
 
 _MODES = {
-    COLOCATED: ("sync",),
-    PARTIAL: ("trajectory", "sync"),
-    DISAGGREGATED: ("sync", "one-step-off"),
-    ONE_STEP_OFF: ("one-step-off", "async"),
-    ASYNC: ("async", "trajectory"),
-    TRAJECTORY: ("trajectory", "async"),
-    THREE_POOLS: ("trajectory", "async"),
+    placements.COLOCATED: ("sync",),
+    placements.PARTIAL: ("trajectory", "sync"),
+    placements.DISAGGREGATED: ("sync", "one-step-off"),
+    placements.ONE_STEP_OFF: ("one-step-off", "async"),
+    placements.ASYNC: ("async", "trajectory"),
+    placements.TRAJECTORY: ("trajectory", "async"),
+    placements.THREE_POOLS: ("trajectory", "async"),
 }
 """What a framework has to run for a placement: the first best, the second will do."""
 
@@ -128,7 +120,7 @@ def _points(one: Framework, spec: Spec, placement: str, walls: tuple[str, ...]) 
             found[f"it is built against {wall}"] = 2 / (1 + place)
             break
     simple = spec.model.parameters <= 10e9 and spec.gpus <= spec.gpu.node
-    if simple and placement == COLOCATED and one.maturity == 3 and "hf" in one.stacks:
+    if simple and placement == placements.COLOCATED and one.maturity == 3 and "hf" in one.stacks:
         found["one node and a small model: little to set up"] = 3
     if spec.stack:
         near = spec.stack in one.stacks

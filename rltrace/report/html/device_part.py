@@ -9,17 +9,7 @@ import numpy as np
 from rltrace.analysis.device_load import DeviceLoad
 from rltrace.analysis.summary import Summary
 from rltrace.report import units
-from rltrace.report.html.drawing import (
-    WIDTH,
-    Axis,
-    box,
-    boxes,
-    drawing,
-    label,
-    line,
-    seconds_of,
-    ticks,
-)  # fmt: skip
+from rltrace.report.html import drawing as draw
 from rltrace.report.html.markup import tag
 from rltrace.report.html.material import TIME_PARTS, Material
 from rltrace.report.html.parts import Part, Picture, legend, missing, notes, part, picture
@@ -59,7 +49,7 @@ def _pools(summary: Summary) -> list[str]:
 def _strip(loads: tuple[DeviceLoad, ...], material: Material) -> Picture:
     length = (material.until_ns - material.since_ns) / 1e9
     row = 20.0 if len(loads) <= 16 else 12.0
-    left, right, top = 130.0, WIDTH - 70, 18.0
+    left, right, top = 130.0, draw.WIDTH - 70, 18.0
     bottom = top + row * len(loads)
     wide = (right - left) / TIME_PARTS
     cells: dict[int, list[tuple[float, float, float, float]]] = {}
@@ -77,9 +67,9 @@ def _strip(loads: tuple[DeviceLoad, ...], material: Material) -> Picture:
                 blank.append(place)
             elif degrees[a]:
                 cells.setdefault(int(min(degrees[a], _LEVELS)), []).append(place)
-        hits.append(box(0, y, WIDTH, row, "hit", data_row=n))
-    times = ticks(0, length)
-    axis, show = Axis(0, length, left, right), seconds_of(times)
+        hits.append(draw.box(0, y, draw.WIDTH, row, "hit", data_row=n))
+    times = draw.ticks(0, length)
+    axis, show = draw.Axis(0, length, left, right), draw.seconds_of(times)
     return Picture(
         key="gpu-strip",
         title="How busy each GPU was",
@@ -87,18 +77,18 @@ def _strip(loads: tuple[DeviceLoad, ...], material: Material) -> Picture:
         "the mean.",
         around=legend([*((f"heat d{d}", f"{10 * d} %") for d in (1, 4, 7, 10)),
                        *([("unknown", "no sample")] if blank else [])]),
-        drawing=drawing(
+        drawing=draw.drawing(
             bottom + 22,
-            *(label(left - 10, top + n * row + row / 2 + 4, name, "end",
+            *(draw.label(left - 10, top + n * row + row / 2 + 4, name, "end",
                     "name" if row > 14 else "tick") for n, name in enumerate(names)),
-            box(left, top, right - left, bottom - top, "empty"),
-            boxes(blank, "unknown"),
-            *(tag("g", boxes(places, "heat"), class_=f"d{degree}")
+            draw.box(left, top, right - left, bottom - top, "empty"),
+            draw.boxes(blank, "unknown"),
+            *(tag("g", draw.boxes(places, "heat"), class_=f"d{degree}")
               for degree, places in sorted(cells.items())),
-            *(label(right + 8, top + n * row + row / 2 + 4, units.share(load.busy_share),
+            *(draw.label(right + 8, top + n * row + row / 2 + 4, units.share(load.busy_share),
                     css="tick") for n, load in enumerate(loads)),
-            line(left, bottom, right, bottom, "base"),
-            *(label(axis(t), bottom + 16, show(t), "middle", "tick") for t in times),
+            draw.line(left, bottom, right, bottom, "base"),
+            *(draw.label(axis(t), bottom + 16, show(t), "middle", "tick") for t in times),
             tag("g", *hits, class_="hits"),
             title="Busy share of each GPU over time",
         ),

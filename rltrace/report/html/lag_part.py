@@ -9,6 +9,7 @@ from rltrace.analysis.lag_curve import LagPoint
 from rltrace.analysis.lag_history import LagHistory
 from rltrace.report import units
 from rltrace.report.freshness_section import curve_section, staleness_section
+from rltrace.report.html import parts
 from rltrace.report.html.drawing import (
     FEWEST_BARS,
     WIDTH,
@@ -24,40 +25,30 @@ from rltrace.report.html.drawing import (
 )  # fmt: skip
 from rltrace.report.html.markup import NOTHING, Html, join, tag
 from rltrace.report.html.material import Material
-from rltrace.report.html.parts import (
-    Part,
-    Picture,
-    legend,
-    missing,
-    of_section,
-    part,
-    picture,
-    under,
-)
 
 _LEVELS = 10
 _UNKNOWN = "unknown"
 
 
-def lag_part(material: Material) -> Part:
+def lag_part(material: Material) -> parts.Part:
     """Lags, their history, and their price."""
     summary = material.summary
     lags, fresh = summary.staleness, summary.freshness
     if not lags.trajectories:
         why = "Nobody recorded which samples the learner trained on, hence no lag is known."
-        return part("lag", "Staleness", "Staleness", missing(why))
+        return parts.part("lag", "Staleness", "Staleness", parts.missing(why))
     handed_only = summary.goodput is not None and summary.goodput.handed_only
     section = staleness_section(lags, fresh, handed_only)
-    shown = picture(_history(material.lags)) if material.lags else None
+    shown = parts.picture(_history(material.lags)) if material.lags else None
     if lags.largest_lag == 0:
-        return of_section(section, "lag", "Staleness", shown)
+        return parts.of_section(section, "lag", "Staleness", shown)
     points = [p for p in fresh.curve if p.lag is not None and p.enough]
-    curve = picture(_curve(points, fresh)) if len(points) > 1 else None
-    cost = under(curve_section(fresh), curve)
-    return of_section(section, "lag", "Staleness", shown, below=cost)
+    curve = parts.picture(_curve(points, fresh)) if len(points) > 1 else None
+    cost = parts.under(curve_section(fresh), curve)
+    return parts.of_section(section, "lag", "Staleness", shown, below=cost)
 
 
-def _history(history: LagHistory) -> Picture:
+def _history(history: LagHistory) -> parts.Picture:
     """A column for each step, stronger where more of its trajectories have that lag."""
     rows = [_range(low, high) for low, high in history.lags]
     has_unknown = any(step.unknown for step in history.steps)
@@ -78,12 +69,12 @@ def _history(history: LagHistory) -> Picture:
             cells.setdefault((kind, degree), []).append(place)
     every = max(1, len(history.steps) // 10)
     steps = [numbered([step.first, step.last]) for step in history.steps]
-    return Picture(
+    return parts.Picture(
         key="lags",
         title="Lag of what each step trained on",
         says="Stronger: more of the step's trajectories. Lag in policy versions, from the first "
         "token.",
-        around=legend([(f"heat d{d}", f"{10 * d} %") for d in (1, 4, 7, 10)]
+        around=parts.legend([(f"heat d{d}", f"{10 * d} %") for d in (1, 4, 7, 10)]
                       + ([("unknown", "unknown lag")] if has_unknown else [])),
         drawing=drawing(
             bottom + 34,
@@ -126,7 +117,7 @@ def _range(low: int, high: int) -> str:
     return str(low) if low == high else f"{low} to {high}"
 
 
-def _curve(points: list[LagPoint], fresh: Freshness) -> Picture:
+def _curve(points: list[LagPoint], fresh: Freshness) -> parts.Picture:
     """ESS and clip share at each lag, with their intervals and limits."""
     left, right, top, bottom, height = 62.0, WIDTH - 10, 10.0, 170.0, 206.0
     wide = (right - left) / len(points)
@@ -140,12 +131,14 @@ def _curve(points: list[LagPoint], fresh: Freshness) -> Picture:
         )
         drawn.append(label(x, bottom + 16, str(point.lag), "middle", "tick"))
     bound = fresh.bound
-    return Picture(
+    return parts.Picture(
         key="lag-cost",
         title="What counts at each lag",
         says=f"Dashed: the limits, ESS at least {units.share(bound.ess_limit)} and clipped at most "
         f"{units.share(bound.clip_limit)}. Lines are 95 % intervals.",
-        around=legend([("s-train", "ESS: part of the tokens that counts"), ("s-sync", "clipped")]),
+        around=parts.legend(
+            [("s-train", "ESS: part of the tokens that counts"), ("s-sync", "clipped")]
+        ),
         drawing=drawing(
             height,
             y_axis(y, left, right, (0, 0.25, 0.5, 0.75, 1), percent),

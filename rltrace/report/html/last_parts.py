@@ -11,19 +11,7 @@ from rltrace.analysis.summary import Summary
 from rltrace.report import units
 from rltrace.report.cascade_section import reward_section
 from rltrace.report.coverage_section import coverage_section
-from rltrace.report.html.drawing import (
-    WIDTH,
-    Axis,
-    drawing,
-    groups,
-    hits,
-    label,
-    line,
-    numbered,
-    polyline,
-    ticks,
-    y_axis,
-)  # fmt: skip
+from rltrace.report.html import drawing as draw
 from rltrace.report.html.markup import Child, tag
 from rltrace.report.html.material import MOST_BARS
 from rltrace.report.html.parts import Part, Picture, missing, of_section, part, picture
@@ -58,37 +46,37 @@ def reward_part(summary: Summary) -> Part:
 
 
 def _reward(reward: RewardCurve) -> Picture:
-    bars = groups(len(reward.points), MOST_BARS)
+    bars = draw.groups(len(reward.points), MOST_BARS)
     points = [[reward.points[i] for i in bar] for bar in bars]
     values = [
         float(np.average([p.reward for p in of], weights=[p.verdicts for p in of])) for of in points
     ]
     low, high = min([0.0, *values]), max(values)
-    left, right, top, bottom, height = 62.0, WIDTH - 10, 12.0, 150.0, 184.0
-    x = Axis(0, len(bars), left, right)
-    y = Axis(low, high + 0.05 * (high - low) if high > low else low + 1, bottom, top)
+    left, right, top, bottom, height = 62.0, draw.WIDTH - 10, 12.0, 150.0, 184.0
+    x = draw.Axis(0, len(bars), left, right)
+    y = draw.Axis(low, high + 0.05 * (high - low) if high > low else low + 1, bottom, top)
     wide = x(1) - left
     every = max(1, len(bars) // 10)
-    steps = [numbered([p.step for p in of]) for of in points]
+    steps = [draw.numbered([p.step for p in of]) for of in points]
     placed = [(x(n + 0.5), y(value)) for n, value in enumerate(values)]
-    shown = ticks(y.low, y.high, 4)
+    shown = draw.ticks(y.low, y.high, 4)
     return Picture(
         key="reward-curve",
         title="Reward by step",
         says="The mean of the verdicts that were reached in it.",
-        drawing=drawing(
+        drawing=draw.drawing(
             height,
-            y_axis(y, left, right, shown, lambda v: f"{v:.3g}"),
-            line(left, bottom, right, bottom, "base"),
-            polyline(placed, "curve"),
+            draw.y_axis(y, left, right, shown, lambda v: f"{v:.3g}"),
+            draw.line(left, bottom, right, bottom, "base"),
+            draw.polyline(placed, "curve"),
             *(
                 tag("circle", cx=px, cy=py, r=2.2, class_="dot") for px, py in placed
                 if len(placed) <= 60
             ),
-            *(label(placed[n][0], bottom + 16, steps[n], "middle", "tick")
+            *(draw.label(placed[n][0], bottom + 16, steps[n], "middle", "tick")
               for n in range(0, len(bars), every)),
-            label((left + right) / 2, height - 2, "step", "middle", "tick"),
-            hits(left, wide, len(bars), top, bottom),
+            draw.label((left + right) / 2, height - 2, "step", "middle", "tick"),
+            draw.hits(left, wide, len(bars), top, bottom),
             title="Mean reward of each step",
         ),
         columns=("step", "reward", "verdicts", f"{reward.device or 'device'}-hours until then"),

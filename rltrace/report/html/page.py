@@ -12,18 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from rltrace import dashboards
 from rltrace.analysis.summary import Summary
+from rltrace.report.html import last_parts
 from rltrace.report.html.advice import fixes_part, walls_part
 from rltrace.report.html.device_part import device_part
 from rltrace.report.html.goodput_part import goodput_part
 from rltrace.report.html.head import head_part
 from rltrace.report.html.lag_part import lag_part
-from rltrace.report.html.last_parts import (
-    checks_part,
-    coverage_part,
-    own_figures_part,
-    probe_part,
-    reward_part,
-)
 from rltrace.report.html.markup import Html, embedded_json, join, tag, text
 from rltrace.report.html.material import Material, gather
 from rltrace.report.html.packing import Columns, pack
@@ -71,17 +65,17 @@ def _parts(material: Material, own_figures: bool) -> tuple[list[Part], dict[str,
         fixes_part(summary.verdict),
         walls_part(summary.verdict),
         step_part(material),
-        probe_part(summary),
-        own_figures_part(summary) if own_figures else None,
+        last_parts.probe_part(summary),
+        last_parts.own_figures_part(summary) if own_figures else None,
         goodput_part(summary),
         tail_part(material),
         lag_part(material),
         sync_part(material),
         device_part(material),
-        reward_part(summary),
+        last_parts.reward_part(summary),
         timeline,
-        checks_part(summary),
-        coverage_part(summary),
+        last_parts.checks_part(summary),
+        last_parts.coverage_part(summary),
     ]
     found = [one for one in parts if one is not None]
     return found, {"timeline": about or None, "shapes": shapes}, columns | shape_columns

@@ -13,24 +13,7 @@ from rltrace.analysis.stages import StageRow
 from rltrace.analysis.step_shapes import PARTS, StepShapes
 from rltrace.analysis.summary import StepTimes, Summary
 from rltrace.report import units
-from rltrace.report.html.drawing import (
-    FEWEST_BARS,
-    WIDTH,
-    Axis,
-    box,
-    boxes,
-    drawing,
-    groups,
-    hits,
-    label,
-    line,
-    numbered,
-    percent,
-    seconds_of,
-    ticks,
-    x_axis,
-    y_axis,
-)  # fmt: skip
+from rltrace.report.html import drawing as draw
 from rltrace.report.html.markup import NOTHING, Child, Html, join, prose, tag
 from rltrace.report.html.material import MOST_BARS, Material
 from rltrace.report.html.packing import Columns
@@ -49,7 +32,7 @@ from rltrace.report.own_figures_section import pointer
 from rltrace.report.sections import stages_section
 from rltrace.trace.vocabulary import word
 
-_LEFT, _RIGHT = 100.0, WIDTH - 10
+_LEFT, _RIGHT = 100.0, draw.WIDTH - 10
 _ROW, _TOP = 24.0, 8.0
 LEVELS = 20
 """Degrees of how busy a stage was that a drawing tells apart."""
@@ -77,7 +60,7 @@ def _waterfall(shapes: StepShapes, summary: Summary) -> Picture:
     mean = _waterfall_rows(shapes)
     height = _TOP + _ROW * len(shapes.stages) + 44
     length = units.seconds(steps.step_s.mean)
-    axis = Axis(0, 1, _LEFT, _RIGHT)
+    axis = draw.Axis(0, 1, _LEFT, _RIGHT)
     rows = [
         (word(stage), *(units.share(float(v)) for v in tenths))
         for stage, tenths in zip(
@@ -92,9 +75,9 @@ def _waterfall(shapes: StepShapes, summary: Summary) -> Picture:
         says="The stronger, the more of that moment any process is in the stage."
         + (LAID_OUT if summary.run.laid_out else ""),
         around=_step_chooser(shapes, summary),
-        drawing=drawing(
+        drawing=draw.drawing(
             height,
-            x_axis(axis, height - 40, (0, 0.2, 0.4, 0.6, 0.8, 1), percent, _TOP),
+            draw.x_axis(axis, height - 40, (0, 0.2, 0.4, 0.6, 0.8, 1), draw.percent, _TOP),
             tag("g", *mean, id="waterfall-rows"),
             tag(
                 "text",
@@ -122,12 +105,12 @@ def _waterfall_rows(shapes: StepShapes) -> list[Html]:
         degrees = np.where(busy > 0, np.maximum(1, np.rint(busy * LEVELS)), 0).astype(int)
         cuts = [0, *(np.flatnonzero(np.diff(degrees)) + 1).tolist(), PARTS]
         shades = [
-            box(_LEFT + a * width, y + 3, (b - a) * width + _SEAM, _ROW - 6,
+            draw.box(_LEFT + a * width, y + 3, (b - a) * width + _SEAM, _ROW - 6,
                 f"{css(word(stage))} m{degrees[a]}")
             for a, b in itertools.pairwise(cuts)
             if degrees[a]
         ]  # fmt: skip
-        name = label(_LEFT - 8, y + _ROW / 2 + 4, word(stage), "end", "name")
+        name = draw.label(_LEFT - 8, y + _ROW / 2 + 4, word(stage), "end", "name")
         rows.append(tag("g", name, *shades, data_row=n))
     return rows
 
@@ -158,12 +141,15 @@ def _each_step(times: Sequence[StepTimes]) -> Picture:
         for name in COLOURED
         if name == UNATTRIBUTED or any(time.exposed_s.get(name) for time in times)
     ]
-    bars = groups(len(times), MOST_BARS)
+    bars = draw.groups(len(times), MOST_BARS)
     means = [_means([times[i] for i in bar], stages) for bar in bars]
     totals = [sum(values) for values in means]
     top = _height_of(totals, [not any(times[i].steady for i in bar) for bar in bars])
     height, bottom, left = 230.0, 196.0, 62.0
-    x, y = Axis(0, max(FEWEST_BARS, len(bars)), left, _RIGHT), Axis(0, top, bottom, 14)
+    x, y = (
+        draw.Axis(0, max(draw.FEWEST_BARS, len(bars)), left, _RIGHT),
+        draw.Axis(0, top, bottom, 14),
+    )
     gap = min(1.5, 0.15 * (x(1) - left))
     parts: dict[str, list[tuple[float, float, float, float]]] = {name: [] for name in stages}
     cut = []
@@ -176,8 +162,8 @@ def _each_step(times: Sequence[StepTimes]) -> Picture:
                 parts[name].append((at, y(high), wide, y(base) - y(high)))
             base += value
         if base > top * 1.0001:
-            cut.append(label(at + wide / 2, 10, "▲", "middle", "tick"))
-    seconds = ticks(0, top, 5)
+            cut.append(draw.label(at + wide / 2, 10, "▲", "middle", "tick"))
+    seconds = draw.ticks(0, top, 5)
     every = max(1, len(bars) // 10)
     slow = sum(time.warmup for time in times)
     grouped = f" Each bar is the mean of up to {len(bars[0])} steps." if len(bars[0]) > 1 else ""
@@ -190,25 +176,25 @@ def _each_step(times: Sequence[StepTimes]) -> Picture:
         says=f"Exposed time by stage; a bar's height is the step's length.{warm}{grouped}{above} "
         "Click on a step to see it above.",
         around=stage_legend(stages),
-        drawing=drawing(
+        drawing=draw.drawing(
             height,
-            y_axis(y, left, _RIGHT, seconds, seconds_of(seconds)),
-            *(boxes(parts[name], css(name)) for name in stages),
+            draw.y_axis(y, left, _RIGHT, seconds, draw.seconds_of(seconds)),
+            *(draw.boxes(parts[name], css(name)) for name in stages),
             *cut,
-            line(edge, 14, edge, bottom, "edge") if slow else None,
+            draw.line(edge, 14, edge, bottom, "edge") if slow else None,
             *(
-                label(x(n + 0.5), bottom + 16, numbered([times[i].step for i in bars[n]]),
+                draw.label(x(n + 0.5), bottom + 16, draw.numbered([times[i].step for i in bars[n]]),
                       "middle", "tick")
                 for n in range(0, len(bars), every)
             ),
-            label((left + _RIGHT) / 2, height - 2, "step", "middle", "tick"),
-            hits(left, x(1) - left, len(bars), 0, bottom),
+            draw.label((left + _RIGHT) / 2, height - 2, "step", "middle", "tick"),
+            draw.hits(left, x(1) - left, len(bars), 0, bottom),
             title="Length of each step by the stage that held it up",
         ),
         columns=("step", "seconds", *stages),
         rows=[
             (
-                numbered([times[i].step for i in bar]),
+                draw.numbered([times[i].step for i in bar]),
                 units.seconds(total),
                 *map(units.seconds, values),
             )
@@ -236,7 +222,7 @@ def _cells(summary: Summary) -> Cell:
     """Draws into the table of stages how much of each was exposed, and how much hidden."""
     step_s = summary.steps.step_s.mean
     longest = (row.tau_s.mean for row in summary.stages if row.tau_s.n)
-    axis = Axis(0, max([step_s, *longest]), 0, 160)
+    axis = draw.Axis(0, max([step_s, *longest]), 0, 160)
 
     def cell(row: int, column: int, said: str) -> Child:
         stages = summary.stages
@@ -252,14 +238,14 @@ def _cells(summary: Summary) -> Cell:
     return cell
 
 
-def _bar(row: StageRow, axis: Axis) -> Html:
+def _bar(row: StageRow, axis: draw.Axis) -> Html:
     exposed, tau = row.exposed_s.mean, row.tau_s.mean
     if math.isnan(exposed) or math.isnan(tau):
         return NOTHING
     return tag(
         "svg",
-        box(0, 5, axis.length(tau), 12, f"{css(row.name)} hidden-part"),
-        box(0, 5, axis.length(exposed), 12, css(row.name)) if exposed else None,
+        draw.box(0, 5, axis.length(tau), 12, f"{css(row.name)} hidden-part"),
+        draw.box(0, 5, axis.length(exposed), 12, css(row.name)) if exposed else None,
         viewBox="0 0 162 22", width="162", height="22", class_="in-cell", aria_hidden="true",
     )  # fmt: skip
 
@@ -284,6 +270,6 @@ def shapes_data(material: Material) -> tuple[dict[str, Any] | None, Columns]:
         "places": list(shapes.places),
         "steps": [time.step for time in shown],
         "lengths": [units.seconds(time.seconds) for time in shown],
-        "barSize": len(groups(len(times), MOST_BARS)[0]),
+        "barSize": len(draw.groups(len(times), MOST_BARS)[0]),
     }
     return about, {"shapes": degrees}

@@ -7,22 +7,7 @@ import numpy as np
 from rltrace.analysis.summary import Summary
 from rltrace.analysis.syncs import Syncs, Update
 from rltrace.report import units
-from rltrace.report.html.drawing import (
-    FEWEST_BARS,
-    WIDTH,
-    Axis,
-    box,
-    boxes,
-    drawing,
-    groups,
-    hits,
-    label,
-    line,
-    numbered,
-    seconds_of,
-    ticks,
-    y_axis,
-)  # fmt: skip
+from rltrace.report.html import drawing as draw
 from rltrace.report.html.material import MOST_BARS, Material
 from rltrace.report.html.parts import Part, Picture, legend, missing, of_section, part, picture
 from rltrace.report.sections import syncs_section
@@ -57,15 +42,15 @@ def _phases(syncs: Syncs) -> Picture:
     rest = whole - sum(mean for _, mean, _ in parts)
     if rest > _SMALL * whole:
         parts.append((_REST, rest, float("nan")))
-    axis = Axis(0, whole or 1, 0, WIDTH)
+    axis = draw.Axis(0, whole or 1, 0, draw.WIDTH)
     drawn, at = [], 0.0
     for n, (name, mean, _) in enumerate(parts):
         x, wide = axis(at), axis.length(mean)
-        drawn.append(box(x, 2, max(0.5, wide - 1), 30, f"p-{name.replace(' ', '-')}"))
+        drawn.append(draw.box(x, 2, max(0.5, wide - 1), 30, f"p-{name.replace(' ', '-')}"))
         said = f"{name} {units.seconds(mean)}"
         if wide > 6.6 * len(said):
-            drawn.append(label(x + 2, 50, said, css="tick"))
-        drawn.append(box(x, 0, wide, 54, "hit", data_row=n))
+            drawn.append(draw.label(x + 2, 50, said, css="tick"))
+        drawn.append(draw.box(x, 0, wide, 54, "hit", data_row=n))
         at += mean
     size = syncs.bytes_per_update
     bytes_ = f", {units.size(size.mean)} at {units.number(syncs.gb_per_s)} GB/s" if size.n else ""
@@ -75,7 +60,7 @@ def _phases(syncs: Syncs) -> Picture:
         says=f"The mean of {units.plural(syncs.updates, 'update')}: "
         f"{units.seconds(whole)}{bytes_}.",
         around=legend([(f"p-{name.replace(' ', '-')}", name) for name, _, _ in parts]),
-        drawing=drawing(56, *drawn, title="Phases of a weight update"),
+        drawing=draw.drawing(56, *drawn, title="Phases of a weight update"),
         columns=("phase", "mean", "share", "p95"),
         rows=[
             (name, units.seconds(mean), units.share(mean / whole), units.seconds(p95))
@@ -85,14 +70,17 @@ def _phases(syncs: Syncs) -> Picture:
 
 
 def _each(updates: tuple[Update, ...]) -> Picture:
-    bars = groups(len(updates), MOST_BARS)
+    bars = draw.groups(len(updates), MOST_BARS)
     means = [float(np.mean([updates[i].seconds for i in bar])) for bar in bars]
     top = min(max(means), 3 * float(np.quantile(means, 0.98))) * 1.05 or 1.0
-    left, right, high, bottom, height = 62.0, WIDTH - 10, 12.0, 120.0, 152.0
-    x, y = Axis(0, max(FEWEST_BARS, len(bars)), left, right), Axis(0, top, bottom, high)
+    left, right, high, bottom, height = 62.0, draw.WIDTH - 10, 12.0, 120.0, 152.0
+    x, y = (
+        draw.Axis(0, max(draw.FEWEST_BARS, len(bars)), left, right),
+        draw.Axis(0, top, bottom, high),
+    )
     wide = x(1) - left
     gap = min(1.5, 0.15 * wide)
-    seconds = ticks(0, top, 3)
+    seconds = draw.ticks(0, top, 3)
     every = max(1, len(bars) // 10)
     named = [_versions([updates[i] for i in bar]) for bar in bars]
     grouped = f" Each bar is the mean of up to {len(bars[0])}." if len(bars[0]) > 1 else ""
@@ -101,23 +89,23 @@ def _each(updates: tuple[Update, ...]) -> Picture:
         title="How long each update took",
         says=f"All {units.count(len(updates))} of the run; the time in which any process was at "
         f"work on it.{grouped}",
-        drawing=drawing(
+        drawing=draw.drawing(
             height,
-            y_axis(y, left, right, seconds, seconds_of(seconds)),
-            boxes(
+            draw.y_axis(y, left, right, seconds, draw.seconds_of(seconds)),
+            draw.boxes(
                 (
                     (x(n) + gap / 2, y(min(s, top)), wide - gap, bottom - y(min(s, top)))
                     for n, s in enumerate(means)
                 ),
                 "s-sync",
             ),
-            *(label(x(n) + wide / 2, 10, "▲", "middle", "tick")
+            *(draw.label(x(n) + wide / 2, 10, "▲", "middle", "tick")
               for n, s in enumerate(means) if s > top),
-            line(left, bottom, right, bottom, "base"),
-            *(label(x(n) + wide / 2, bottom + 15, named[n], "middle", "tick")
+            draw.line(left, bottom, right, bottom, "base"),
+            *(draw.label(x(n) + wide / 2, bottom + 15, named[n], "middle", "tick")
               for n in range(0, len(bars), every)),
-            label((left + right) / 2, height - 2, "policy version", "middle", "tick"),
-            hits(left, wide, len(bars), high, bottom),
+            draw.label((left + right) / 2, height - 2, "policy version", "middle", "tick"),
+            draw.hits(left, wide, len(bars), high, bottom),
             title="Seconds of each weight update",
         ),
         columns=("version", "seconds", "bytes", "GB/s"),
@@ -130,7 +118,7 @@ def _each(updates: tuple[Update, ...]) -> Picture:
 
 def _versions(updates: list[Update]) -> str:
     known = [one.version for one in updates if one.version >= 0]
-    return f"v{numbered(known)}" if known else "unknown"
+    return f"v{draw.numbered(known)}" if known else "unknown"
 
 
 def _moved(updates: list[Update]) -> tuple[str, str]:

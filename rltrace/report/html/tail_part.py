@@ -9,22 +9,7 @@ import numpy as np
 from rltrace.analysis.slots import Slots
 from rltrace.analysis.tail import SHARES, Distribution
 from rltrace.report import units
-from rltrace.report.html.drawing import (
-    WIDTH,
-    Axis,
-    LogAxis,
-    box,
-    drawing,
-    label,
-    line,
-    log_ticks,
-    percent,
-    polyline,
-    seconds_of,
-    ticks,
-    x_axis,
-    y_axis,
-)  # fmt: skip
+from rltrace.report.html import drawing as draw
 from rltrace.report.html.markup import Html, join, tag
 from rltrace.report.html.material import TIME_PARTS, Material
 from rltrace.report.html.parts import Part, Picture, missing, of_section, part, picture
@@ -52,7 +37,7 @@ def tail_part(material: Material) -> Part:
 
 def _distributions(found: tuple[Distribution, ...]) -> Picture:
     gap, height = 56.0, 226.0
-    wide = (WIDTH - gap * len(found)) / len(found)
+    wide = (draw.WIDTH - gap * len(found)) / len(found)
     panels = [
         _panel(one, gap + n * (wide + gap), wide, height - 34, n == 0)
         for n, one in enumerate(found)
@@ -62,7 +47,7 @@ def _distributions(found: tuple[Distribution, ...]) -> Picture:
         title="Distribution of lengths and latencies",
         says="The share of them that is at most so long. A step that waits for all waits for the "
         "right end.",
-        drawing=drawing(height, *panels, title="Cumulative distributions"),
+        drawing=draw.drawing(height, *panels, title="Cumulative distributions"),
         columns=("at most", *(f"{one.name} (n = {units.count(one.n)})" for one in found)),
         rows=[
             (units.share(share), *(_shown(one, one.values[i]) for one in found))
@@ -79,17 +64,17 @@ def _panel(of: Distribution, left: float, wide: float, bottom: float, first: boo
     low, high = of.values[0], of.values[-1]
     median = of.values[SHARES.index(0.5)]
     top = 40.0
-    y = Axis(0, 1, bottom, top)
+    y = draw.Axis(0, 1, bottom, top)
     logarithmic = median > 0 and high / median > _LOG_FROM
     if logarithmic:
         least = max(low, median / 1000)
-        x: Axis = LogAxis(least, high, left, left + wide - 14)
-        values = log_ticks(least, high)
+        x: draw.Axis = draw.LogAxis(least, high, left, left + wide - 14)
+        values = draw.log_ticks(least, high)
         values = values[:: max(1, -(-len(values) // 5))]
     else:
-        x = Axis(0, high or 1, left, left + wide - 14)
-        values = ticks(0, high or 1, 4)
-    show = seconds_of(values) if of.unit == "s" else units.count
+        x = draw.Axis(0, high or 1, left, left + wide - 14)
+        values = draw.ticks(0, high or 1, 4)
+    show = draw.seconds_of(values) if of.unit == "s" else units.count
     if of.unit == "s" and logarithmic:
         show = _round_seconds
     points = [(x(v), y(s)) for v, s in zip(of.values, SHARES, strict=True)]
@@ -101,24 +86,24 @@ def _panel(of: Distribution, left: float, wide: float, bottom: float, first: boo
     told = ", ".join(f"p{100 * s:.0f} {_shown(of, of.values[SHARES.index(s)])}" for s in _MARKED)
     edges = [left, *((a[0] + b[0]) / 2 for a, b in itertools.pairwise(points)), end]
     hits = [
-        box(a, top, max(0.0, b - a), bottom - top, "hit", data_row=n)
+        draw.box(a, top, max(0.0, b - a), bottom - top, "hit", data_row=n)
         for n, (a, b) in enumerate(itertools.pairwise(edges))
     ]
     return join(
-        label(left, 13, of.name, css="name"),
-        label(left, 29, told, css="tick"),
-        x_axis(x, bottom, values, show, top),
-        y_axis(y, left, end, (0, 0.25, 0.5, 0.75, 1), percent if first else lambda _: ""),
-        polyline(points, "curve"),
+        draw.label(left, 13, of.name, css="name"),
+        draw.label(left, 29, told, css="tick"),
+        draw.x_axis(x, bottom, values, show, top),
+        draw.y_axis(y, left, end, (0, 0.25, 0.5, 0.75, 1), draw.percent if first else lambda _: ""),
+        draw.polyline(points, "curve"),
         *marks,
         tag("g", *hits, class_="hits"),
-        label(end, bottom + 30, "logarithmic scale", "end", "tick") if logarithmic else None,
+        draw.label(end, bottom + 30, "logarithmic scale", "end", "tick") if logarithmic else None,
     )
 
 
 def _round_seconds(value: float) -> str:
     """A tick of a logarithmic scale, each in a unit of its own."""
-    return seconds_of([value])(value)
+    return draw.seconds_of([value])(value)
 
 
 def _draining(slots: Slots) -> Picture:
@@ -127,32 +112,32 @@ def _draining(slots: Slots) -> Picture:
     parts = len(spent)
     ends = np.cumsum(spent)
     drain_s = float(ends[-1])
-    left, right, bottom, top, height = 62.0, WIDTH - 10, 150.0, 12.0, 186.0
-    x, y = Axis(0, drain_s, left, right), Axis(0, 1, bottom, top)
+    left, right, bottom, top, height = 62.0, draw.WIDTH - 10, 150.0, 12.0, 186.0
+    x, y = draw.Axis(0, drain_s, left, right), draw.Axis(0, 1, bottom, top)
     used = [(parts - n - 0.5) / parts for n in range(parts)]
     begins = [0.0, *ends[:-1].tolist()]
     steps = [p for a, b, u in zip(begins, ends.tolist(), used, strict=True) if b > a
              for p in ((x(a), y(u)), (x(b), y(u)))]  # fmt: skip
     idle = "".join(f"L{px:.2f} {py:.2f}" for px, py in steps)
     hits = [
-        box(x(a), top, x(b) - x(a), bottom - top, "hit", data_row=n)
+        draw.box(x(a), top, x(b) - x(a), bottom - top, "hit", data_row=n)
         for n, (a, b) in enumerate(zip(begins, ends.tolist(), strict=True))
         if b > a
     ]
-    values = ticks(0, drain_s)
+    values = draw.ticks(0, drain_s)
     return Picture(
         key="draining",
         title="Slots in use while a batch drains",
         says=f"From the moment at which the last trajectory of a batch has begun, in the mean of "
         f"{units.plural(slots.batches, 'batch')} (each with {units.number(slots.slots.mean)} "
         "slots). The shaded part stands idle.",
-        drawing=drawing(
+        drawing=draw.drawing(
             height,
-            x_axis(x, bottom, values, seconds_of(values), top),
-            y_axis(y, left, right, (0, 0.25, 0.5, 0.75, 1), percent),
+            draw.x_axis(x, bottom, values, draw.seconds_of(values), top),
+            draw.y_axis(y, left, right, (0, 0.25, 0.5, 0.75, 1), draw.percent),
             tag("path", d=f"M{left} {top}{idle}L{right} {top}z", class_="lost"),
-            polyline(steps, "curve"),
-            label((left + right) / 2, height - 2, "since the last began", "middle", "tick"),
+            draw.polyline(steps, "curve"),
+            draw.label((left + right) / 2, height - 2, "since the last began", "middle", "tick"),
             tag("g", *hits, class_="hits"),
             title="Share of slots in use while a batch drains",
         ),
@@ -171,27 +156,27 @@ def _draining(slots: Slots) -> Picture:
 def _flying(material: Material) -> Picture:
     """Trajectories in flight over the run."""
     flying, length = material.flying, (material.until_ns - material.since_ns) / 1e9
-    left, right, bottom, top, height = 62.0, WIDTH - 10, 120.0, 12.0, 150.0
+    left, right, bottom, top, height = 62.0, draw.WIDTH - 10, 120.0, 12.0, 150.0
     most = float(flying.max()) or 1.0
-    x, y = Axis(0, length, left, right), Axis(0, most * 1.05, bottom, top)
+    x, y = draw.Axis(0, length, left, right), draw.Axis(0, most * 1.05, bottom, top)
     part_s = length / TIME_PARTS
     points = [(x((i + 0.5) * part_s), y(float(v))) for i, v in enumerate(flying)]
     area = "".join(f"L{px:.1f} {py:.1f}" for px, py in points)
-    times, counts = ticks(0, length), ticks(0, most, 3)
+    times, counts = draw.ticks(0, length), draw.ticks(0, most, 3)
     wide = (right - left) / TIME_PARTS
-    hits = [box(left + i * wide, top, wide, bottom - top, "hit", data_row=i)
+    hits = [draw.box(left + i * wide, top, wide, bottom - top, "hit", data_row=i)
             for i in range(TIME_PARTS)]  # fmt: skip
     return Picture(
         key="flying",
         title="Trajectories in flight",
         says=f"Over the whole run, the mean of each {units.seconds(part_s)}.",
-        drawing=drawing(
+        drawing=draw.drawing(
             height,
-            x_axis(x, bottom, times, seconds_of(times), top),
-            y_axis(y, left, right, counts, units.count),
+            draw.x_axis(x, bottom, times, draw.seconds_of(times), top),
+            draw.y_axis(y, left, right, counts, units.count),
             tag("path", d=f"M{left} {bottom}{area}L{right} {bottom}z", class_="area"),
-            polyline(points, "curve thin"),
-            line(left, bottom, right, bottom, "base"),
+            draw.polyline(points, "curve thin"),
+            draw.line(left, bottom, right, bottom, "base"),
             tag("g", *hits, class_="hits"),
             title="Number of trajectories in flight over the run",
         ),

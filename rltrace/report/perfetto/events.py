@@ -19,22 +19,10 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
     TrackEvent,
 )
 
+from rltrace.report.perfetto import wire
 from rltrace.report.perfetto.numbering import factor
 from rltrace.report.perfetto.scene import Note, Points, Slices
 from rltrace.report.perfetto.tracks import OPEN, Ints, outer_first
-from rltrace.report.perfetto.wire import (
-    Bytes,
-    Column,
-    Fixed64,
-    Part,
-    Record,
-    Varints,
-    fixed64,
-    fixed64s,
-    integer,
-    merge,
-    nested,
-)
 
 SEQUENCE = 1
 """Id of the one sequence that all packets belong to: what they intern is its state."""
@@ -42,7 +30,7 @@ SEQUENCE = 1
 _AT_ONCE = 1 << 17  # events: enough for numpy to be quick, few enough to need only megabytes
 
 
-def in_time_order(slices: Sequence[Slices], points: Points) -> Iterator[Bytes]:
+def in_time_order(slices: Sequence[Slices], points: Points) -> Iterator[wire.Bytes]:
     """All events as encoded packets; writing the chunks one after the other makes the trace. The
     timestamp of each says how long after the one before it, the first says 0."""
     shapes = _Shapes()
@@ -52,7 +40,7 @@ def in_time_order(slices: Sequence[Slices], points: Points) -> Iterator[Bytes]:
     time = time[order]
     time[1:] -= time[:-1].copy()
     time[:1] = 0
-    since = Varints(time)
+    since = wire.Varints(time)
     del time
     records = [_packet(event, since) for event in shapes.events]
     row_of = np.concatenate([e.row for e in events])
@@ -65,7 +53,7 @@ def in_time_order(slices: Sequence[Slices], points: Points) -> Iterator[Bytes]:
         together = np.argsort(shape, kind="stable")
         counts = np.bincount(shape, minlength=len(records))
         alike = np.split(together, np.cumsum(counts)[:-1])
-        yield merge(
+        yield wire.merge(
             [
                 (places, record.lay(row_of[chunk[places]], places + at))
                 for record, places in zip(records, alike, strict=True)
@@ -89,9 +77,9 @@ class _Shapes:
     """The shapes that events have: each is the fields of a TrackEvent."""
 
     def __init__(self) -> None:
-        self.events: list[list[Part]] = []
+        self.events: list[list[wire.Part]] = []
 
-    def add(self, event: list[Part]) -> int:
+    def add(self, event: list[wire.Part]) -> int:
         """The number of a new shape."""
         self.events.append(event)
         return len(self.events) - 1
@@ -130,15 +118,15 @@ class _Known:
 
     def __init__(self, slices: Slices) -> None:
         self._slices = slices
-        self._track = Varints(slices.track)
-        self._category = Varints(slices.category)
-        self._name = Varints(slices.name)
+        self._track = wire.Varints(slices.track)
+        self._category = wire.Varints(slices.category)
+        self._name = wire.Varints(slices.name)
         self._notes = [_values(note) for note in slices.notes]
 
-    def where(self, kind: int) -> list[Part]:
+    def where(self, kind: int) -> list[wire.Part]:
         """The fields of an end, which says only of which track."""
-        track = integer(TrackEvent, "track_uuid", self._track)
-        return [*integer(TrackEvent, "type", kind), *track]
+        track = wire.integer(TrackEvent, "track_uuid", self._track)
+        return [*wire.integer(TrackEvent, "type", kind), *track]
 
     def shapes(self, shapes: _Shapes, kind: int) -> NDArray[np.int32]:
         """The shape of the begin of each slice."""
@@ -152,46 +140,50 @@ class _Known:
         ]
         return np.array(numbers, np.int32)[pattern]
 
-    def _begin(self, kind: int, known: int, arrows: int) -> list[Part]:
+    def _begin(self, kind: int, known: int, arrows: int) -> list[wire.Part]:
         event = self.where(kind)
-        event += integer(TrackEvent, "category_iids", self._category)
-        event += integer(TrackEvent, "name_iid", self._name)
+        event += wire.integer(TrackEvent, "category_iids", self._category)
+        event += wire.integer(TrackEvent, "name_iid", self._name)
         for bit, (note, values) in enumerate(zip(self._slices.notes, self._notes, strict=True)):
             if known >> bit & 1:
-                event += nested(TrackEvent, "debug_annotations", _annotation(note, values))
+                event += wire.nested(TrackEvent, "debug_annotations", _annotation(note, values))
         flows = self._slices.flows
         if arrows and flows is not None:
-            event += fixed64s(TrackEvent, "flow_ids", flows.ids, flows.first, arrows)
+            event += wire.fixed64s(TrackEvent, "flow_ids", flows.ids, flows.first, arrows)
         return event
 
 
-def _values(note: Note) -> Column:
-    return Fixed64(note.values) if note.kind == "double" else Varints(note.values, note.known)
+def _values(note: Note) -> wire.Column:
+    return (
+        wire.Fixed64(note.values)
+        if note.kind == "double"
+        else wire.Varints(note.values, note.known)
+    )
 
 
 _VALUE_FIELDS = {"integer": "int_value", "word": "string_value_iid"}
 
 
-def _annotation(note: Note, values: Column) -> list[Part]:
-    title = integer(DebugAnnotation, "name_iid", note.title)
+def _annotation(note: Note, values: wire.Column) -> list[wire.Part]:
+    title = wire.integer(DebugAnnotation, "name_iid", note.title)
     if note.kind == "double":
-        return title + fixed64(DebugAnnotation, "double_value", values)
-    return title + integer(DebugAnnotation, _VALUE_FIELDS[note.kind], values)
+        return title + wire.fixed64(DebugAnnotation, "double_value", values)
+    return title + wire.integer(DebugAnnotation, _VALUE_FIELDS[note.kind], values)
 
 
-def _reading(points: Points) -> list[Part]:
+def _reading(points: Points) -> list[wire.Part]:
     return [
-        *integer(TrackEvent, "type", TrackEvent.TYPE_COUNTER),
-        *integer(TrackEvent, "track_uuid", Varints(points.track)),
-        *fixed64(TrackEvent, "double_counter_value", Fixed64(points.value)),
+        *wire.integer(TrackEvent, "type", TrackEvent.TYPE_COUNTER),
+        *wire.integer(TrackEvent, "track_uuid", wire.Varints(points.track)),
+        *wire.fixed64(TrackEvent, "double_counter_value", wire.Fixed64(points.value)),
     ]
 
 
-def _packet(event: Sequence[Part], since: Varints) -> Record:
+def _packet(event: Sequence[wire.Part], since: wire.Varints) -> wire.Record:
     packet = [
-        *integer(TracePacket, "trusted_packet_sequence_id", SEQUENCE),
-        *integer(TracePacket, "sequence_flags", TracePacket.SEQ_NEEDS_INCREMENTAL_STATE),
-        *integer(TracePacket, "timestamp", since),
-        *nested(TracePacket, "track_event", event),
+        *wire.integer(TracePacket, "trusted_packet_sequence_id", SEQUENCE),
+        *wire.integer(TracePacket, "sequence_flags", TracePacket.SEQ_NEEDS_INCREMENTAL_STATE),
+        *wire.integer(TracePacket, "timestamp", since),
+        *wire.nested(TracePacket, "track_event", event),
     ]
-    return Record(nested(Trace, "packet", packet), since)
+    return wire.Record(wire.nested(Trace, "packet", packet), since)

@@ -9,11 +9,8 @@ from rltrace.cli import (
     asking,
     completing,
     exporting,
-    exporting_metrics,
-    exporting_spans,
     gating,
     jobs,
-    live,
     looking,
     planning,
     querying,
@@ -38,14 +35,12 @@ def main() -> None:
     """
 
 
-exporting_metrics.export.add_command(exporting_spans.otlp)
-
 for _command in (
-    *(jobs.wrap, looking.report, live.top, querying.query),
+    *(jobs.wrap, looking.report, looking.top, querying.query),
     *(looking.info, looking.list_runs, looking.doctor),
     *(planning.plan, triaging.triage),
     *(asking.whatif, jobs.experiment, asking.compare, gating.gate, gating.baseline),
-    *(exporting.timeline, exporting_metrics.export, jobs.import_log, looking.compact),
+    *(exporting.timeline, exporting.export, jobs.import_log, looking.compact),
     *(jobs.ship, syncing.sync, completing.completion),
 ):
     main.add_command(_command)

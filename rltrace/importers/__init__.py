@@ -14,21 +14,21 @@ IMPORTERS = {
     "verl": "rltrace.importers.verl:read",
     "openrlhf": "rltrace.importers.openrlhf:read",
     "trl": "rltrace.importers.trl:read",
-    "slime": f"{_FIELD}:read_slime",
+    "slime": f"{_FIELD}:SLIME",
     "miles": "rltrace.importers.miles:read",
-    "relax": f"{_FIELD}:read_relax",
-    "nemo-rl": f"{_FIELD}:read_nemo_rl",
+    "relax": f"{_FIELD}:RELAX",
+    "nemo-rl": f"{_FIELD}:NEMO_RL",
     "areal": "rltrace.importers.areal:read",
-    "roll": f"{_FIELD}:read_roll",
-    "rlinf": f"{_FIELD}:read_rlinf",
-    "prime-rl": f"{_FIELD}:read_prime_rl",
-    "torchforge": f"{_FIELD}:read_torchforge",
-    "mindspeed-rl": f"{_FIELD}:read_mindspeed_rl",
+    "roll": f"{_FIELD}:ROLL",
+    "rlinf": f"{_FIELD}:RLINF",
+    "prime-rl": f"{_FIELD}:PRIME_RL",
+    "torchforge": f"{_FIELD}:TORCHFORGE",
+    "mindspeed-rl": f"{_FIELD}:MINDSPEED_RL",
     "torchtitan": "rltrace.importers.torchtitan:read",
     "chrome": "rltrace.importers.chrome:read",
     "otlp": "rltrace.importers.otlp:read",
 }
-"""Framework -> `module:function` (`module`: its `read`) that makes an `ImportedRun` of a path."""
+"""Framework -> `module:reader`, which makes an `ImportedRun` of a path."""
 
 MAPPED = ("chrome", "otlp")
 """Formats of anybody's traces: their readers take a file that says what the names in them mean."""

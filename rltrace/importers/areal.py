@@ -14,7 +14,7 @@ from typing import Any
 
 from rltrace.hooks.identity import identify
 from rltrace.importers import chrome
-from rltrace.importers.field import read_areal
+from rltrace.importers.field import AREAL
 from rltrace.importers.fitting import is_real_ns, ns, whole
 from rltrace.importers.json_text import read_objects
 from rltrace.importers.opening import start_of
@@ -75,7 +75,7 @@ def read(path: Path) -> ImportedRun:
             raise RltraceError(f"{said}one of {shown}", WRONG_USAGE)
         if traces:
             return read(traces[0])
-        return read_areal(path)
+        return AREAL(path)
     kind = _kind(path)
     if kind == "sessions":
         return _read_sessions(path, [path])
@@ -84,7 +84,7 @@ def read(path: Path) -> ImportedRun:
         events = [*objects.objects, *_steps(objects.objects)]
         names = Names({**NAMES.stages, "step": "step"}, "areal", "async", NAMES.steps)
         return chrome.lay_out(path, replace(objects, objects=events), names, "perf tracer")
-    return read_areal(path)
+    return AREAL(path)
 
 
 def _kind(path: Path) -> str:

@@ -6,12 +6,11 @@ Their timers' labels are those of their adapters, with the prefix or suffix that
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from statistics import median
 
 from rltrace.adapters import areal, nemo_rl, slime, torchforge
 from rltrace.importers.log import Record
-from rltrace.importers.scalars import Parts, Scheme, Told, read
+from rltrace.importers.scalars import Parts, Scheme, Told, has
 from rltrace.trace.vocabulary import Stage
 
 _SCORED = "verdicts are reached while it generates"
@@ -30,10 +29,6 @@ def _typical(records: list[Record], name: str) -> float:
     return median(found) if found else 0.0
 
 
-def _has(records: list[Record], *names: str) -> bool:
-    return any(name in record.metrics for record in records for name in names)
-
-
 # --- slime and its descendants
 
 _SLIME_TRAINING = _labelled(
@@ -49,7 +44,7 @@ _ROLLOUT, _WAIT = "perf/rollout_time", "perf/train_wait_time"
 def _slime(records: list[Record]) -> Told:
     """While its actors wait, the synchronous loop generates; the other one only waits for what is
     not ready yet, so that generation is as long as or longer than the wait and no part of it."""
-    if not _has(records, _ROLLOUT):
+    if not has(records, _ROLLOUT):
         return Told("train", "", Parts({_WAIT: "wait", **_SLIME_TRAINING}))
     if _typical(records, _ROLLOUT) <= _SLACK * _typical(records, _WAIT):
         inside = {_ROLLOUT: "rollout", _WAIT: "wait", **_SLIME_TRAINING}
@@ -86,7 +81,7 @@ _TRANSFER = _NEMO.format("prepare_for_generation/transfer_and_update_weights")
 
 def _nemo_rl(records: list[Record]) -> Told:
     waits = ("exposed_generation", "idle/buffer_starvation", "idle/refit_bubble")
-    is_async = _has(records, *(_NEMO.format(label) for label in waits))
+    is_async = has(records, *(_NEMO.format(label) for label in waits))
     total = _NEMO.format("prepare_for_generation/total")
     inside = {
         _NEMO.format("data_processing"): "data",
@@ -132,27 +127,20 @@ NEMO_RL = Scheme(
 
 # --- AReaL
 
-_AREAL = "timeperf/{}"
-
-
-def _areal(records: list[Record]) -> Told:
-    del records
-    inside = _labelled(
-        areal.LABELS,
-        _AREAL,
-        *("rollout", "critic_values", "ref_logp", "teacher_logp", "recompute_logp"),
-        *("compute_advantage", "train_step", "critic_train_step", "rollout_pause"),
-        *("update_weights", "rollout_resume", "save", "checkpoint_for_recover", "eval"),
-        "clear_batches",
-    )
-    return Told("PPOTrainer", "", Parts(inside))
-
+_AREAL_PARTS = _labelled(
+    areal.LABELS,
+    "timeperf/{}",
+    *("rollout", "critic_values", "ref_logp", "teacher_logp", "recompute_logp"),
+    *("compute_advantage", "train_step", "critic_train_step", "rollout_pause"),
+    *("update_weights", "rollout_resume", "save", "checkpoint_for_recover", "eval"),
+    "clear_batches",
+)
 
 AREAL = Scheme(
     framework="areal",
     name="AReaL",
     step="",
-    trainer=_areal,
+    trainer=Told("PPOTrainer", "", Parts(_AREAL_PARTS)),
     unknown=(
         (Stage.ROLLOUT, "timeperf/rollout is how long the trainer waited for samples"),
         (Stage.REWARD, "its session traces have it, its figures do not"),
@@ -167,7 +155,6 @@ _AGENTIC = "time/step_rollout"
 
 
 def _roll(records: list[Record]) -> Told:
-    is_agentic = _has(records, _AGENTIC)
     inside = {
         "time/step_stop_server": "wait",
         "time/step_model_update": "sync",
@@ -183,7 +170,7 @@ def _roll(records: list[Record]) -> Told:
         "time/step_adv": "other",
         "time/step_train": "train",
     }
-    return Told("agentic" if is_agentic else "rlvr", "", Parts(inside))
+    return Told("agentic" if has(records, _AGENTIC) else "rlvr", "", Parts(inside))
 
 
 ROLL = Scheme(
@@ -204,7 +191,7 @@ ROLL = Scheme(
 
 
 def _rlinf(records: list[Record]) -> Told:
-    if _has(records, "time/generate_rollouts"):
+    if has(records, "time/generate_rollouts"):
         inside = {
             "time/sync_weights": "sync",
             "time/generate_rollouts": "rollout",
@@ -233,7 +220,7 @@ RLINF = Scheme(
 
 
 def _prime_rl(records: list[Record]) -> Told:
-    if _has(records, "time/wait_for_policy"):
+    if has(records, "time/wait_for_policy"):
         inside = {
             "time/wait_for_policy": "wait",
             "time/pack": "data",
@@ -264,25 +251,17 @@ PRIME_RL = Scheme(
 
 # --- torchforge
 
-_FORGE = "{}/duration_avg_s"
-_FORGE_STEP = "main_perf/continuous_training/total_duration_avg_s"
-
-
-def _torchforge(records: list[Record]) -> Told:
-    del records
-    training = {
-        _FORGE.format(label): stage
-        for label, stage in torchforge.LABELS.items()
-        if label.startswith("main_perf/continuous_training/")
-    }
-    return Told("grpo", "async", Parts(training))
-
+_FORGE_TRAINING = {
+    f"{label}/duration_avg_s": stage
+    for label, stage in torchforge.LABELS.items()
+    if label.startswith("main_perf/continuous_training/")
+}
 
 TORCHFORGE = Scheme(
     framework="torchforge",
     name="torchforge",
-    step=_FORGE_STEP,
-    trainer=_torchforge,
+    step="main_perf/continuous_training/total_duration_avg_s",
+    trainer=Told("grpo", "async", Parts(_FORGE_TRAINING)),
     unknown=tuple(
         (stage, "the rollout loops run on their own: their means are counters, of no step")
         for stage in (Stage.ROLLOUT, Stage.REWARD, Stage.REFERENCE)
@@ -292,21 +271,20 @@ TORCHFORGE = Scheme(
 # --- MindSpeed-RL
 
 
-def _mindspeed_rl(records: list[Record]) -> Told:
-    del records
-    inside = {
-        "timing/resharding_to_infer": "sync",
-        "timing/rollout": "rollout",
-        "timing/old_log_p": "logprob",
-        "timing/reference_model": "reference",
-        "timing/rule_reward": "reward",
-        "timing/update": "train",
-    }
-    return Told("GRPO", "", Parts(inside))
-
+_MINDSPEED_PARTS = {
+    "timing/resharding_to_infer": "sync",
+    "timing/rollout": "rollout",
+    "timing/old_log_p": "logprob",
+    "timing/reference_model": "reference",
+    "timing/rule_reward": "reward",
+    "timing/update": "train",
+}
 
 MINDSPEED_RL = Scheme(
-    framework="mindspeed-rl", name="MindSpeed-RL", step="timing/all", trainer=_mindspeed_rl
+    framework="mindspeed-rl",
+    name="MindSpeed-RL",
+    step="timing/all",
+    trainer=Told("GRPO", "", Parts(_MINDSPEED_PARTS)),
 )
 
 SCHEMES: Mapping[str, Scheme] = {
@@ -315,16 +293,3 @@ SCHEMES: Mapping[str, Scheme] = {
         *(SLIME, MILES, RELAX, NEMO_RL, AREAL, ROLL, RLINF, PRIME_RL, TORCHFORGE, MINDSPEED_RL),
     )
 }
-
-(
-    read_slime,
-    read_miles,
-    read_relax,
-    read_nemo_rl,
-    read_areal,
-    read_roll,
-    read_rlinf,
-    read_prime_rl,
-    read_torchforge,
-    read_mindspeed_rl,
-) = (partial(read, scheme=scheme) for scheme in SCHEMES.values())

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rltrace.adapters.slime import LABELS
-from rltrace.importers.field import read_miles
+from rltrace.importers.field import MILES
 from rltrace.importers.fitting import ns, whole
 from rltrace.importers.json_text import read_objects
 from rltrace.importers.opening import start_of
@@ -33,7 +33,7 @@ def read(path: Path) -> ImportedRun:
     """Reads a file of phases, a dashboard's folder, or else a log of figures. Errors:
     `RltraceError` where there is nothing of miles' in it."""
     files = _phase_files(path)
-    return _read_phases(path, files) if files else read_miles(path)
+    return _read_phases(path, files) if files else MILES(path)
 
 
 def _phase_files(path: Path) -> list[Path]:

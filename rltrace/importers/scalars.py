@@ -7,7 +7,7 @@ log cannot tell is said to be unknown.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -49,23 +49,31 @@ class Scheme:
     """How a framework logs. `step` is the metric with a step's length, `""` where it has none: then
     a step is as long as its parts together. `previous`: that length is of the step before.
     `numbers` are metrics that state the step's number, where the log's own counts something else.
-    `trainer` tells the parts from the metrics that there are and their values. `unknown` says what
-    of which stage no log has; `figures` what a metric does not say by its name."""
+    `trainer` tells the parts, or which they are by the metrics that there are. `unknown` says what of
+    which stage no log has; `figures` what a metric does not say by its name."""
 
     framework: str
     name: str
     step: str
-    trainer: Callable[[list[Record]], Told]
+    trainer: Told | Callable[[list[Record]], Told]
     numbers: tuple[str, ...] = ()
     previous: bool = False
     unknown: tuple[tuple[Stage | None, str], ...] = ()
     figures: tuple[tuple[str, str], ...] = ()
     settings: Settings = field(default_factory=dict)
 
+    def __call__(self, path: Path) -> ImportedRun:
+        """Reads the framework's log. Errors: `RltraceError` when there is nothing of its in it."""
+        return lay_out(read_log(path, self.settings), self)
 
-def read(path: Path, scheme: Scheme) -> ImportedRun:
-    """Reads a framework's log. Errors: `RltraceError` when there is nothing of its in it."""
-    return lay_out(read_log(path, scheme.settings), scheme)
+    def told(self, records: list[Record]) -> Told:
+        """What a log of these records tells of its trainer."""
+        return self.trainer if isinstance(self.trainer, Told) else self.trainer(records)
+
+
+def has(records: Iterable[Record], *names: str) -> bool:
+    """Whether a log has one of these metrics."""
+    return any(name in record.metrics for record in records for name in names)
 
 
 def lay_out(log: Log, scheme: Scheme) -> ImportedRun:
@@ -75,7 +83,7 @@ def lay_out(log: Log, scheme: Scheme) -> ImportedRun:
         raise RltraceError(missing + log.what_was_skipped())
     check_framework(log, scheme.framework)
     records, _ = joined(_numbered(log.records, scheme.numbers))
-    told = scheme.trainer(records)
+    told = scheme.told(records)
     parts = told.parts
     timers = {**parts.inside, **parts.aside, **parts.after}
     names = {name for record in records for name in record.metrics}

@@ -35,7 +35,7 @@ from rltrace.importers.means import with_steps
 from rltrace.importers.opening import check_filled, is_text, readable, start_of
 from rltrace.importers.reading import read_log
 from rltrace.importers.run_writer import ImportedRun
-from rltrace.importers.scalars import Parts, Scheme, Told, lay_out
+from rltrace.importers.scalars import Parts, Scheme, Told, has, lay_out
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.given_files import read_given
 from rltrace.trace.vocabulary import Stage
@@ -82,7 +82,7 @@ def of_log(log: Log) -> ImportedRun:
     stated = log.settings.get(_LOGGING_STEPS)
     every = with_steps(_of_steps(log.records), _is_of_training, int(stated) if stated else None)
     records = tuple(_a_step(record) for record in every)
-    scheme = ASYNC if _has(records, *_ASYNC) else SYNC
+    scheme = ASYNC if has(records, *_ASYNC) else SYNC
     run = lay_out(replace(log, records=records), scheme)
     return run if scheme is ASYNC else replace(run, generating=_generating(records))
 
@@ -303,21 +303,12 @@ def _of_steps(records: tuple[Record, ...]) -> Iterator[Record]:
             yield Record(step, {**timed, **metrics}, record.real_ns, infinite)
 
 
-def _has(records: Iterable[Record], *names: str) -> bool:
-    return any(name in record.metrics for record in records for name in names)
-
-
 def _synchronous(records: list[Record]) -> Told:
     inside = {block: LABELS[block] for block in _BLOCKS}
-    if _has(records, "vLLM.generate"):
+    if has(records, "vLLM.generate"):
         return Told("with vLLM", "", Parts(inside))
-    colocated = _has(records, "transformers.generate", "transformers.generate_batch")
+    colocated = has(records, "transformers.generate", "transformers.generate_batch")
     return Told("", "colocated" if colocated else "", Parts(inside))
-
-
-def _asynchronous(records: list[Record]) -> Told:
-    del records
-    return Told("asynchronous", "async", Parts({name: LABELS[name] for name in _ASYNC}))
 
 
 _PASSES = "all forward passes are in one timed block, those of training among them"
@@ -345,7 +336,7 @@ ASYNC = Scheme(
     framework="trl",
     name="TRL",
     step="perf/step_s",
-    trainer=_asynchronous,
+    trainer=Told("asynchronous", "async", Parts({name: LABELS[name] for name in _ASYNC})),
     unknown=(
         (Stage.ROLLOUT, "it runs in a process of its own: rollout/duration_s is one conversation"),
         (Stage.REWARD, "it runs in that process, too: rollout/score_s is one group"),

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rltrace.trainer.config import TrainerConfig, TrainerError
-from rltrace.trainer.job_file import load_job
+from rltrace.trainer.config import TrainerConfig, TrainerError, load_job
 from rltrace.trainer.ledger import Ledger, StepRecord
 
 __all__ = ["Ledger", "StepRecord", "TrainerConfig", "TrainerError", "load_job", "train"]

@@ -10,7 +10,11 @@ import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+from rltrace.trace.given_files import text_given
+from rltrace.trace.texts import parsed_toml
 
 PLACEMENTS = ("colocated", "disaggregated", "one-step-off", "async")
 TASKS = ("sort", "reverse", "copy", "repeat", "expression", "lookup")
@@ -203,3 +207,27 @@ class TrainerConfig:
 def _require(holds: bool, rule: str, value: object) -> None:
     if not holds:
         raise TrainerError(f"{rule}, not {value!r}")
+
+
+# --- jobs as TOML files: `[job]` holds settings, `[without]` those that take a wall's cause away,
+# `[control]` those that relieve another stage; what is said of a wall stands above.
+
+_WALL = ("wall", "metric", "warm_up", "without", "control")
+
+
+def load_job(path: str | Path, without_cause: bool = False) -> dict[str, Any]:
+    """The settings in a file, by name. Errors: `TrainerError` where it cannot be read."""
+    try:
+        tables = parsed_toml(text_given(path))
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise TrainerError(f"cannot read settings from {path}: {why}") from None
+    for name in tables.keys() - {"job", *_WALL}:
+        raise TrainerError(f"{path} has no use for {name!r}: settings stand in [job] or [without]")
+    settings: dict[str, Any] = {}
+    for name in ("job", "without") if without_cause else ("job",):
+        table = tables.get(name)
+        if not isinstance(table, dict):
+            raise TrainerError(f"{path} has no [{name}] table with settings")
+        settings |= {key.replace("-", "_"): value for key, value in table.items()}
+    return settings

@@ -206,7 +206,7 @@ def imported_table() -> str:
 def _timed(name: str) -> str:
     found: set[str] = set()
     for records in ([], [Record(0, dict.fromkeys(_TELLING, 1.0))]):
-        parts = SCHEMES[name].trainer(records).parts
+        parts = SCHEMES[name].told(records).parts
         found |= {*parts.inside.values(), *parts.aside.values(), *parts.after.values()}
     return ", ".join(stage for stage in STAGES if stage in found)
 

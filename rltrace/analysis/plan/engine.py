@@ -18,7 +18,7 @@ import math
 from dataclasses import dataclass
 
 from rltrace.analysis.plan.constants import PlanConstants
-from rltrace.analysis.plan.hardware import Gpu, all_reduce_s
+from rltrace.analysis.plan.hardware import Gpu, all_reduce_s, powers_of_two
 from rltrace.analysis.plan.shapes import Shape
 from rltrace.trace.errors import ANSWER_IS_NO, RltraceError
 
@@ -70,7 +70,7 @@ def decoding(
 
     Errors: `RltraceError` with the number, where no engine holds the weights or a sequence.
     """
-    tried = [ways] if ways else _powers(pool)
+    tried = [ways] if ways else powers_of_two(pool)
     usable = gpu.memory_bytes * constants["engine_memory_share"]
     sequence = shape.kv_bytes * (context - prompt * (1 - 1 / share_prompt))
     limit = constants["engine_sequences"] if math.isnan(most) else most
@@ -135,7 +135,3 @@ def _iteration_s(
         size = 2 * running * shape.hidden
         hops = 2 * shape.layers * all_reduce_s(size, ways, gpu.link(ways), constants[kind])
     return constants["decode_overhead_s"] + weights + caches + hops
-
-
-def _powers(pool: int) -> list[int]:
-    return [2**i for i in range(pool.bit_length()) if 2**i <= pool]

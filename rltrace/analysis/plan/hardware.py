@@ -99,6 +99,11 @@ def _known() -> dict[str, Gpu]:
     return found
 
 
+def powers_of_two(most: int) -> list[int]:
+    """Into how many equal parts so many devices are split, at most."""
+    return [2**i for i in range(most.bit_length())]
+
+
 # --- between which values a figure makes sense; beyond them it is refused before anything is
 # computed with it.
 

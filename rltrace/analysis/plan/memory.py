@@ -8,6 +8,7 @@ import math
 from dataclasses import dataclass
 
 from rltrace.analysis.plan.constants import PlanConstants
+from rltrace.analysis.plan.hardware import powers_of_two
 from rltrace.analysis.plan.spec import Spec
 from rltrace.trace.errors import ANSWER_IS_NO, RltraceError
 
@@ -75,7 +76,7 @@ def training_memory(spec: Spec, devices: int, constants: PlanConstants) -> Train
     copied = model.weight_bytes / devices / (1e9 * _COPY_GB_PER_S)
     for stage, held in states.items():
         state = held + frozen
-        for ways in _splits(devices):
+        for ways in powers_of_two(devices):
             part = sequence / ways
             logits = min(part, _LOGITS) * _VOCABULARY * _LOGIT_BYTES
             for recompute in (False, True):
@@ -97,7 +98,3 @@ def training_memory(spec: Spec, devices: int, constants: PlanConstants) -> Train
         f"of {ways} (at least {needed} GPUs for the state alone)",
         ANSWER_IS_NO,
     )
-
-
-def _splits(devices: int) -> list[int]:
-    return [2**i for i in range(devices.bit_length()) if 2**i <= devices]

@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from functools import cache
 from typing import Any
 
-from rltrace.trace.errors import CANNOT_TELL, WRONG_USAGE, RltraceError
+from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
 from rltrace.trace.texts import adapter_settings
 
 PAIRS = "option=value"
@@ -104,7 +104,7 @@ def refuse_unknown(
         alike = get_close_matches(option.replace("-", "_"), sorted(known), cutoff=0.5)
         near = [shorter[option]] if option in shorter else alike
         hint = f": did you mean {' or '.join(near)}?" if near else ""
-        raise RltraceError(f"the job has no setting {option!r}{hint}", WRONG_USAGE)
+        raise WrongUsage(f"the job has no setting {option!r}{hint}")
 
 
 def elsewhere(form: CommandForm, command: Sequence[str], folder: str) -> dict[str, str]:

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from rltrace.dashboards import folder
-from rltrace.trace.errors import UNREADABLE, WRONG_USAGE, RltraceError
+from rltrace.trace.errors import UNREADABLE, RltraceError, WrongUsage
 from rltrace.trace.given_files import text_given
 
 _COMMENT = "-- "
@@ -46,7 +46,7 @@ def named_query(name: str) -> NamedQuery:
     near = begun[:3] or get_close_matches(asked, known, n=3)
     hint = f"did you mean {' or '.join(f'@{n}' for n in near)}? " if near else ""
     said = f"there is no query @{wanted}: {hint}`rltrace query --list` shows all"
-    raise RltraceError(said, WRONG_USAGE)
+    raise WrongUsage(said)
 
 
 def _read(path: Path) -> NamedQuery:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rltrace.analysis.steps import Window, steps_of
-from rltrace.trace.errors import CANNOT_TELL, WRONG_USAGE, RltraceError
+from rltrace.trace.errors import CANNOT_TELL, WRONG_USAGE, RltraceError, WrongUsage
 from rltrace.trace.narrowed import Range
 from rltrace.trace.real_times import EVER_NS
 
@@ -31,13 +31,11 @@ def asked_steps(text: str) -> Asked:
     """What `7`, `5..9`, `5..` and `..9` ask for. Errors: `RltraceError`."""
     found = _RANGE.fullmatch(text)
     if found is None or not (found[1] or found[2]):
-        raise RltraceError(
-            f"--steps {text}: give a step or a range of them, as 7, 5..9, 5.. or ..9", WRONG_USAGE
-        )
+        raise WrongUsage(f"--steps {text}: give a step or a range of them, as 7, 5..9, 5.. or ..9")
     first = int(found[1]) if found[1] else None
     last = int(found[2]) if found[2] else None if ".." in text else first
     if first is not None and last is not None and last < first:
-        raise RltraceError(f"--steps {text}: the last step comes before the first", WRONG_USAGE)
+        raise WrongUsage(f"--steps {text}: the last step comes before the first")
     return Asked(first, last)
 
 
@@ -66,7 +64,7 @@ def narrow(run: Run, asked: Asked) -> None:
         known = [window.step for window in windows] + [number for _, number in begun]
         said = f"{min(known)} to {max(known)}" if len(known) > 1 else str(known[0])
         said += _dropped(run)
-        raise RltraceError(f"{run.path} has none of these steps: it has {said}", WRONG_USAGE)
+        raise WrongUsage(f"{run.path} has none of these steps: it has {said}")
     since = windows[chosen[0]].start_ns if chosen else going[0]
     run.narrow(Range(since, _until(chosen, going, windows, begun, high), low, high))
 

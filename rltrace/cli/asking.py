@@ -11,7 +11,7 @@ import click
 from rltrace.cli import options
 from rltrace.cli.manual import command
 from rltrace.cli.output import console
-from rltrace.trace.errors import CANNOT_TELL, OK, WRONG_USAGE, RltraceError
+from rltrace.trace.errors import CANNOT_TELL, OK, RltraceError, WrongUsage
 
 if TYPE_CHECKING:
     from rltrace.analysis.alarm import Alarm
@@ -55,9 +55,9 @@ def whatif(
     from rltrace.report import to_json, whatif_section
 
     if stages is not None and run is not None:
-        raise RltraceError("give a run or --stages, not both", WRONG_USAGE)
+        raise WrongUsage("give a run or --stages, not both")
     if stages is not None and (steps is not None or last is not None):
-        raise RltraceError("--stages has no steps to choose from", WRONG_USAGE)
+        raise WrongUsage("--stages has no steps to choose from")
     pairs = levers.moves(moves)
     found_wrong, walls, source = _whatif_source(run, stages, steps, last)
     alarms = [alarm.says for alarm in found_wrong if alarm.forbids]

@@ -13,7 +13,7 @@ import click
 
 from rltrace.cli.manual import Command, command
 from rltrace.cli.options import JSON, RUN, beside_rows, print_json, reads_steps_of_a_run, say
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import WrongUsage
 from rltrace.trace.printable import visible_lines
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def timeline(
     from rltrace.report.perfetto import findings, serving, torch_profile
 
     if no_browser and not opens:
-        raise RltraceError("--no-browser goes with --open", WRONG_USAGE)
+        raise WrongUsage("--no-browser goes with --open")
     folder = serving.interface() if opens else None
     profiles = [torch_profile.read(f) for p in profiled for f in torch_profile.files_of(p)]
     path = output if output is not None else beside_rows(run, "timeline.pftrace.gz")
@@ -198,9 +198,9 @@ def otlp(
     from rltrace.run.otlp_sender import send
 
     if endpoint is not None and output is not None:
-        raise RltraceError("give -o or --endpoint, not both", WRONG_USAGE)
+        raise WrongUsage("give -o or --endpoint, not both")
     if headers and endpoint is None:
-        raise RltraceError("--header goes with --endpoint", WRONG_USAGE)
+        raise WrongUsage("--header goes with --endpoint")
     if endpoint is not None:
         where, exported = send(run, endpoint, dict(map(_header, headers)))
     else:
@@ -217,5 +217,5 @@ def otlp(
 def _header(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
-        raise RltraceError("--header is written as NAME=VALUE", WRONG_USAGE)  # it may be a secret
+        raise WrongUsage("--header is written as NAME=VALUE")  # it may be a secret
     return name.strip(), value

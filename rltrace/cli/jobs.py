@@ -13,7 +13,7 @@ from rltrace.cli import completing
 from rltrace.cli.manual import Command, command
 from rltrace.cli.options import JSON, RUN, NewFolder, print_json, reads_a_run, say
 from rltrace.cli.output import console
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import WrongUsage
 from rltrace.trace.printable import visible
 
 if TYPE_CHECKING:
@@ -110,12 +110,10 @@ def wrap(
     if probe is not None:
         design = design_of(probe, probe_budget, probe_seed)
     elif probe_budget is not None or probe_seed is not None:
-        raise RltraceError("--probe-budget and --probe-seed go with --probe", WRONG_USAGE)
+        raise WrongUsage("--probe-budget and --probe-seed go with --probe")
 
     if not command:
-        raise RltraceError(
-            "give the command to trace: `rltrace wrap -- python train.py`", WRONG_USAGE
-        )
+        raise WrongUsage("give the command to trace: `rltrace wrap -- python train.py`")
     asked = Asked(
         hooks=hooks,
         probe=design,
@@ -154,9 +152,7 @@ def ship(run: Path | None, url: str | None, yes: bool, as_json: bool) -> None:
     found = find_run(run)
     if url is None and not yes and (known := shipped_to(found)):  # which anybody may have written
         if not sys.stdin.isatty():
-            raise RltraceError(
-                f"{found} says that it is shipped to {known}: give that URL, or --yes", WRONG_USAGE
-            )
+            raise WrongUsage(f"{found} says that it is shipped to {known}: give that URL, or --yes")
         click.confirm(visible(f"{found} says that it is shipped to {known}: go on?"), abort=True)
     done = ship_(found, url, tell)
     if as_json:
@@ -267,9 +263,9 @@ def experiment(
     from rltrace.run import experiment as experiment_
 
     if number is not None and words:
-        raise RltraceError("give --fix or --set, not both", WRONG_USAGE)
+        raise WrongUsage("give --fix or --set, not both")
     if resume and out is None:
-        raise RltraceError("--resume goes on in a directory: name it with --out", WRONG_USAGE)
+        raise WrongUsage("--resume goes on in a directory: name it with --out")
     change_.refuse_what_takes_no_settings(run)
     unwell: tuple[str, ...] = ()
     if words:

@@ -12,7 +12,7 @@ import click
 from rltrace.cli import options
 from rltrace.cli.manual import command
 from rltrace.cli.output import console
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import WrongUsage
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
@@ -62,9 +62,7 @@ def report(
     options.one_form({"--json": as_json, "--markdown": markdown, **files})
     if price is not None and not _CHEAPEST <= price <= _DEAREST:
         limits = f"from {_CHEAPEST:g} to {_DEAREST:,.0f}"
-        raise RltraceError(
-            f"--price must be US$ for an hour of a device, {limits}, not {price:g}", WRONG_USAGE
-        )
+        raise WrongUsage(f"--price must be US$ for an hour of a device, {limits}, not {price:g}")
     budget = math.inf if lag_budget is None else lag_budget
     summary = summarize(run, price, budget, figures_of(run))
     if as_json:

@@ -14,7 +14,7 @@ import click
 
 import rltrace
 from rltrace.cli import completing
-from rltrace.trace.errors import UNREADABLE, WRONG_USAGE, RltraceError
+from rltrace.trace.errors import UNREADABLE, RltraceError, WrongUsage
 from rltrace.trace.printable import visible
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class NewFolder(click.Path):
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         """The path. Errors: `RltraceError` where it is empty."""
         if value == "":
-            raise RltraceError("--out is empty: name the run directory to make", WRONG_USAGE)
+            raise WrongUsage("--out is empty: name the run directory to make")
         return super().convert(value, param, ctx)
 
 
@@ -40,7 +40,7 @@ class RunFolder(click.Path):
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         """The path. Errors: `RltraceError` where it is empty, or the URL of no run."""
         if value == "":
-            raise RltraceError("the name of the run is empty: give it or leave it out", WRONG_USAGE)
+            raise WrongUsage("the name of the run is empty: give it or leave it out")
         if isinstance(value, str) and "://" in value:
             from rltrace.cli.bringing import place
 
@@ -106,7 +106,7 @@ def narrow_to(run: Run, steps: str | None, last: int | None) -> None:
     from rltrace.analysis.step_range import Asked, asked_steps, narrow
 
     if steps is not None and last is not None:
-        raise RltraceError("give one of --steps and --last", WRONG_USAGE)
+        raise WrongUsage("give one of --steps and --last")
     narrow(run, Asked(newest=last) if steps is None else asked_steps(steps))
 
 
@@ -126,7 +126,7 @@ def one_form(asked: dict[str, bool]) -> None:
     """Errors: `RltraceError` where an answer is asked for in two forms."""
     forms = [option for option, given in asked.items() if given]
     if len(forms) > 1:
-        raise RltraceError(f"give one of {' and '.join(forms)}", WRONG_USAGE)
+        raise WrongUsage(f"give one of {' and '.join(forms)}")
 
 
 def say(text: str, err: bool = False) -> None:

@@ -10,7 +10,7 @@ import click
 from rltrace.cli.manual import command
 from rltrace.cli.options import JSON, RunFolder, print_json
 from rltrace.cli.output import console
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import WrongUsage
 
 _WHOLE, _NUMBER = int, float
 
@@ -150,14 +150,14 @@ def _tables(flags: dict[str, Any]) -> dict[str, dict[str, Any]]:
         if value is None:
             continue
         if value == "" and name in ("model", "gpus"):
-            raise RltraceError(f"--{name} is empty", WRONG_USAGE)
+            raise WrongUsage(f"--{name} is empty")
         table, key = _FLAGS[name]
         if name.endswith("_latency"):
             found.setdefault(table, {})[key] = seconds(value, f"--{name.replace('_', '-')}")
         else:
             found.setdefault(table, {})[key] = value
     if "name" in found.get("model", {}) and "parameters" in found["model"]:
-        raise RltraceError("give --model or --params, not both", WRONG_USAGE)
+        raise WrongUsage("give --model or --params, not both")
     return found
 
 

@@ -16,7 +16,7 @@ from rltrace.cli import completing
 from rltrace.cli.manual import command
 from rltrace.cli.options import JSON, LAST, STEPS, narrow_to, one_form, print_json, say
 from rltrace.cli.output import console
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import WrongUsage
 from rltrace.trace.sampled import only_some
 
 if TYPE_CHECKING:
@@ -56,14 +56,12 @@ def query(
     one_form({"--json": as_json, "--csv": as_csv})
     sql, run = _told_apart(words)
     if wanted and as_csv:
-        raise RltraceError(f"--{wanted} has no CSV: leave out --csv", WRONG_USAGE)
+        raise WrongUsage(f"--{wanted} has no CSV: leave out --csv")
     if wanted == "list":
         _list(words, as_json)
     elif sql is None:
         of_run = f" of {run}" if run is not None else ""
-        raise RltraceError(
-            f"say what to ask{of_run}: a SELECT or @NAME (--list shows them)", WRONG_USAGE
-        )
+        raise WrongUsage(f"say what to ask{of_run}: a SELECT or @NAME (--list shows them)")
     elif wanted == "show":
         _show(_named(sql), as_json)
     else:
@@ -78,7 +76,7 @@ def query(
 def _told_apart(words: tuple[str, ...]) -> tuple[str | None, Path | None]:
     """The query and the run of a command line, in whichever order they stand."""
     if len(words) > _MOST_WORDS:
-        raise RltraceError(f"give one query and one run, not {len(words)} words", WRONG_USAGE)
+        raise WrongUsage(f"give one query and one run, not {len(words)} words")
     if len(words) < _MOST_WORDS:
         alone = next(iter(words), None)
         if alone is None or _reads_as_query(alone) or not _is_run(alone):
@@ -112,7 +110,7 @@ def _list(words: tuple[str, ...], as_json: bool) -> None:
     from rltrace.analysis.named_queries import named_queries
 
     if words:
-        raise RltraceError(f"--list lists all queries: leave out {words[0]!r}", WRONG_USAGE)
+        raise WrongUsage(f"--list lists all queries: leave out {words[0]!r}")
     listed = named_queries()
     if as_json:
         print_json([{"name": f"@{one.name}", "explains": one.explains} for one in listed])
@@ -136,13 +134,13 @@ def _one_statement(sql: str) -> None:
     try:
         sql.encode()
     except UnicodeEncodeError:
-        raise RltraceError("the query is no text in this locale's encoding", WRONG_USAGE) from None
+        raise WrongUsage("the query is no text in this locale's encoding") from None
     try:
         number = len(duckdb.extract_statements(sql))
     except duckdb.Error:  # whoever runs it says what is wrong with it
         return
     if number > 1:
-        raise RltraceError(f"one query at a time: these are {number} statements", WRONG_USAGE)
+        raise WrongUsage(f"one query at a time: these are {number} statements")
 
 
 def _opened(run: Path | None) -> Run:

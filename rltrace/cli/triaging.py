@@ -10,7 +10,7 @@ import click
 from rltrace.cli.manual import command
 from rltrace.cli.options import JSON, print_json
 from rltrace.cli.output import console
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import WrongUsage
 
 _SECONDS = click.FLOAT
 _MOST_SEQUENCES = 1024
@@ -66,7 +66,7 @@ def _seconds(known: dict[str, Any], as_json: bool) -> None:
     _refuse_impossible(known)
     side = known.get("reference_side", "learner")
     if side not in ("learner", "actor"):
-        raise RltraceError(f"--reference-side must be learner or actor, not {side!r}", WRONG_USAGE)
+        raise WrongUsage(f"--reference-side must be learner or actor, not {side!r}")
     found = triage_(Stages(**{"rollout": 0.0, **known}), placement)
     fix = first_fix(found)
     if as_json:
@@ -98,13 +98,12 @@ def _refuse_impossible(known: dict[str, Any]) -> None:
     if (size, tokens, learner, rollout) == (None, None, None, None):
         return
     if size is None or tokens is None or (learner is None and rollout is None):
-        raise RltraceError(
+        raise WrongUsage(
             "give --params and --tokens with --learner-gpus or --rollout-gpus: together they say "
-            "what cannot be",
-            WRONG_USAGE,
+            "what cannot be"
         )
     if not 0 < tokens < math.inf:
-        raise RltraceError(f"--tokens must be a number above 0, not {tokens:g}", WRONG_USAGE)
+        raise WrongUsage(f"--tokens must be a number above 0, not {tokens:g}")
     total = parameters(size)
     if learner is not None:
         count, kind = counted(learner)
@@ -125,12 +124,11 @@ def _design(known: dict[str, Any], as_json: bool) -> None:
     needed = ("params", "output", "environment", "staleness")
     missing = [f"--{name}" for name in needed if name not in known]
     if missing:
-        raise RltraceError(f"a design needs {', '.join(missing)}, too", WRONG_USAGE)
+        raise WrongUsage(f"a design needs {', '.join(missing)}, too")
     others = sorted(set(known) - {*needed, "stack"})
     if others:
-        raise RltraceError(
-            f"give seconds or words, not both: --{others[0].replace('_', '-')} is a figure",
-            WRONG_USAGE,
+        raise WrongUsage(
+            f"give seconds or words, not both: --{others[0].replace('_', '-')} is a figure"
         )
     found = select(
         parameters(known["params"]), known["output"], known["environment"], known["staleness"],

@@ -21,7 +21,7 @@ from rltrace.importers.opening import start_of
 from rltrace.importers.placed import Names, PlacedRow, PlacedSpan, Process
 from rltrace.importers.run_writer import ImportedRun
 from rltrace.importers.traced import traced_run
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import WrongUsage
 from rltrace.trace.vocabulary import Fate, Finish, Stage
 
 NAMES = Names(
@@ -72,7 +72,7 @@ def read(path: Path) -> ImportedRun:
         if len(traces) > 1:
             shown = ", ".join(file.name for file in traces[:5])
             said = f"{path} holds events of several processes, each with a clock of its own: name "
-            raise RltraceError(f"{said}one of {shown}", WRONG_USAGE)
+            raise WrongUsage(f"{said}one of {shown}")
         if traces:
             return read(traces[0])
         return AREAL(path)

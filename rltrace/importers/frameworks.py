@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from rltrace.importers.log import Log
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import WrongUsage
 
 NAMES: Mapping[str, str] = {
     "verl": "verl",
@@ -63,9 +63,8 @@ def check_framework(log: Log, framework: str) -> None:
     own = _LOGS_AS.get(framework, framework)
     other = whose(log, own)
     if other not in (own, None):
-        raise RltraceError(
+        raise WrongUsage(
             f"{log.path} looks like a log of {NAMES[str(other)]}, not of "
             f"{NAMES.get(framework, framework)}: "
-            f"rltrace import {other}",
-            WRONG_USAGE,
+            f"rltrace import {other}"
         )

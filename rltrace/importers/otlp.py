@@ -15,7 +15,7 @@ from rltrace.importers.json_text import Objects, read_objects
 from rltrace.importers.placed import Names, PlacedRow, PlacedSpan, Process, read_names
 from rltrace.importers.run_writer import ImportedRun
 from rltrace.importers.traced import traced_run
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import RltraceError, WrongUsage
 
 _Found = tuple[dict[str, Any], dict[str, Any]]
 """The attributes of what sent a span, and the span."""
@@ -71,9 +71,7 @@ def _own(path: Path, objects: Objects, found: list[_Found]) -> ImportedRun:
         frameworks.update(str(v) for k, v in about.items() if k == "rltrace.framework")
         placements.update(str(v) for k, v in about.items() if k == "rltrace.placement")
     if not spans:
-        raise RltraceError(
-            f"what the names in {path} mean has to be said: give a file with --map", WRONG_USAGE
-        )
+        raise WrongUsage(f"what the names in {path} mean has to be said: give a file with --map")
     ((framework, _),) = frameworks.most_common(1) or (("trace", 0),)
     return traced_run(
         path,

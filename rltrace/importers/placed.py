@@ -11,7 +11,7 @@ from typing import Any
 
 from rltrace.importers.fitting import whole
 from rltrace.importers.process_writer import ProcessWriter
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import WrongUsage
 from rltrace.trace.given_files import text_given
 from rltrace.trace.texts import parsed_toml
 from rltrace.trace.vocabulary import STEP_SPAN, Stage
@@ -118,17 +118,16 @@ def read_names(path: Path) -> Names:
     if unknown or not isinstance(stages, dict) or not stages:
         odd = ", ".join(sorted(unknown))
         what = f"has no {odd}" if unknown else "needs a table [stages]"
-        raise RltraceError(f"{path} is no mapping: a mapping {what}", WRONG_USAGE)
+        raise WrongUsage(f"{path} is no mapping: a mapping {what}")
     for name, kind, what in (("steps", list, "a list of names"), ("roles", dict, "a table")):
         if not isinstance(found.get(name, kind()), kind):
-            raise RltraceError(f"{path} is no mapping: {name} has to be {what}", WRONG_USAGE)
+            raise WrongUsage(f"{path} is no mapping: {name} has to be {what}")
     words = {member.name.lower() for member in Stage}
     for name, stage in stages.items():
         if not isinstance(stage, str) or stage not in words:
             known = ", ".join(sorted(words))
-            raise RltraceError(
-                f"{path} maps {name!r} to {stage!r}, which is no stage: there are {known}",
-                WRONG_USAGE,
+            raise WrongUsage(
+                f"{path} maps {name!r} to {stage!r}, which is no stage: there are {known}"
             )
     return Names(
         stages=stages,
@@ -184,6 +183,6 @@ def read_toml(path: Path) -> dict[str, Any]:
         return parsed_toml(text_given(path))
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is no text"
-        raise RltraceError(f"{path} cannot be read: {why}", WRONG_USAGE) from None
+        raise WrongUsage(f"{path} cannot be read: {why}") from None
     except ValueError as error:
-        raise RltraceError(f"{path} is no TOML: {error}", WRONG_USAGE) from None
+        raise WrongUsage(f"{path} is no TOML: {error}") from None

@@ -12,7 +12,7 @@ from rltrace.importers import console, event_files, json_lines, wandb_files
 from rltrace.importers.fitting import counted
 from rltrace.importers.log import LONGEST_LINE, Lines, Log, Record, joined, plausible
 from rltrace.importers.opening import check_filled, is_text, readable, start_of
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import RltraceError, WrongUsage
 
 Settings = Mapping[str, re.Pattern[str]]
 """Name -> pattern whose group 1 is what a framework's configuration says."""
@@ -95,9 +95,7 @@ def _check_one(path: Path, places: list[Path], what: str) -> None:
     if len(places) > 1:
         names = ", ".join(os.path.relpath(place, path) for place in places[:5])
         more = f" and {len(places) - 5} more" if len(places) > 5 else ""
-        raise RltraceError(
-            f"{path} holds {what} of several experiments: name one of {names}{more}", WRONG_USAGE
-        )
+        raise WrongUsage(f"{path} holds {what} of several experiments: name one of {names}{more}")
 
 
 def _read_event_files(path: Path, files: list[Path]) -> Log:

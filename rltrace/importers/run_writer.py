@@ -22,7 +22,7 @@ from rltrace.analysis.coverage import NOT_LOGGED
 from rltrace.importers.fitting import is_real_ns
 from rltrace.importers.placed import Placed, write_placed
 from rltrace.importers.process_writer import ProcessWriter
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.run_dir import (
     PROBLEMS,
     append_line,
@@ -103,7 +103,7 @@ def write_run(path: Path, run: ImportedRun, version: str) -> None:
     there is something already, or where it cannot be written."""
     try:
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise RltraceError(f"{path} is there already: name a new directory", WRONG_USAGE)
+            raise WrongUsage(f"{path} is there already: name a new directory")
         path.parent.mkdir(parents=True, exist_ok=True)
         # Made beside and named when it is whole: an import that was stopped leaves no run.
         made = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))

@@ -49,7 +49,7 @@ class Scheme:
     """How a framework logs. `step` is the metric with a step's length, `""` where it has none: then
     a step is as long as its parts together. `previous`: that length is of the step before.
     `numbers` are metrics that state the step's number, where the log's own counts something else.
-    `trainer` tells the parts, or which they are by the metrics that there are. `unknown` says what of
+    `trainer` tells the parts, or which they are by the metrics there are. `unknown` says what of
     which stage no log has; `figures` what a metric does not say by its name."""
 
     framework: str

@@ -14,7 +14,7 @@ from rltrace.analysis.plan.plan import Plan
 from rltrace.analysis.plan.sweep import Point
 from rltrace.dashboards import folder
 from rltrace.report.whole_file import write_file
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import RltraceError, WrongUsage
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,7 +31,7 @@ def draw_sweep(points: Sequence[Point], what: str, path: Path) -> None:
     _check(path)
     known = [(point.value, point.row) for point in points if point.row is not None]
     if not known:
-        raise RltraceError(f"nothing to draw: {points[0].refused}", WRONG_USAGE)
+        raise WrongUsage(f"nothing to draw: {points[0].refused}")
     ax = _axes()
     ax.plot([v for v, _ in known], [r.tokens_per_gpu_s for _, r in known], color="0.8", zorder=1)
     for name in dict.fromkeys(row.name for _, row in known):
@@ -53,7 +53,7 @@ def draw_split(found: Plan, path: Path) -> None:
     """
     _check(path)
     if not found.split_curve:
-        raise RltraceError("nothing to draw: no placement with pools of its own fits", WRONG_USAGE)
+        raise WrongUsage("nothing to draw: no placement with pools of its own fits")
     ax = _axes()
     x = [point.rollout for point in found.split_curve]
     ax.plot(x, [p.rollout_s for p in found.split_curve], color=colours()["rollout"], label="actors")
@@ -87,7 +87,7 @@ def _axes() -> Axes:
 
 def _check(path: Path) -> None:
     if path.suffix.lower() not in _KINDS:
-        raise RltraceError(f"--plot must end in {', '.join(_KINDS)}, not {path}", WRONG_USAGE)
+        raise WrongUsage(f"--plot must end in {', '.join(_KINDS)}, not {path}")
 
 
 def _save(ax: Axes, path: Path, title: str) -> None:

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rltrace.report.plain_table import GAP, print_lines
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import WrongUsage
 from rltrace.trace.printable import visible
 from rltrace.trace.refused import failed, first_line
 
@@ -144,7 +144,7 @@ def _fetch(relation: duckdb.DuckDBPyRelation, most: int | None) -> list[tuple[An
         rows: list[tuple[Any, ...]] = limited.fetchall()
         return rows
     except duckdb.Error as error:  # a cast or division that fails only while running
-        said = RltraceError(f"the query does not run: {first_line(error)}", WRONG_USAGE)
+        said = WrongUsage(f"the query does not run: {first_line(error)}")
         raise failed(error) or said from None
 
 

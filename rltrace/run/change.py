@@ -11,7 +11,7 @@ from rltrace.analysis.command_form import form_of
 from rltrace.analysis.trial import FRESHNESS, GOODPUT, STEP
 from rltrace.analysis.walls import wall
 from rltrace.analysis.whatif.predict import Estimate
-from rltrace.trace.errors import CANNOT_TELL, WRONG_USAGE, RltraceError
+from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
 
 if TYPE_CHECKING:
     from rltrace.analysis.fixes import Fix
@@ -34,7 +34,7 @@ def change_of_fix(fixes: Sequence[Fix], number: int | None) -> Change:
     first whose setting is known and whose gain is predicted. Errors: `RltraceError`."""
     if number is not None:
         if not 1 <= number <= len(fixes):
-            raise RltraceError(f"there are {len(fixes)} fixes, not {number}", WRONG_USAGE)
+            raise WrongUsage(f"there are {len(fixes)} fixes, not {number}")
         chosen = fixes[number - 1]
         if not chosen.setting:
             raise RltraceError(
@@ -69,7 +69,7 @@ def change_of_words(words: Sequence[str]) -> Change:
     for word in words:
         option, equals, value = word.partition("=")
         if not equals or not option:
-            raise RltraceError(f"--set {word!r} must be OPTION=VALUE", WRONG_USAGE)
+            raise WrongUsage(f"--set {word!r} must be OPTION=VALUE")
         settings[option] = _value(value)
     return Change(", ".join(words), settings)
 

@@ -30,7 +30,7 @@ from rltrace.analysis.trial import Pace, Trial, pace, trial
 from rltrace.run.change import Change, framework_of, same, stated_settings
 from rltrace.run.location import RUNS_FOLDER, new_run_path, whole_command
 from rltrace.run.reading import open_readable
-from rltrace.trace.errors import CANNOT_TELL, WRONG_USAGE, RltraceError
+from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
 from rltrace.trace.redacted import REDACTED
 
 if TYPE_CHECKING:
@@ -129,9 +129,7 @@ def plan(
     whole = asked or whole_command(run.path, run.meta)
     if whole is None:
         said = "a run keeps no values of its command that may be secret, and they are not here: "
-        raise RltraceError(
-            f"{said}give the command behind the options, as in {_GIVEN}", WRONG_USAGE
-        )
+        raise WrongUsage(f"{said}give the command behind the options, as in {_GIVEN}")
     framework = framework_of(run)
     form = form_of(framework)
     words = tuple(whole)
@@ -147,7 +145,7 @@ def plan(
     where = folder or new_run_path([f"experiment-{run.path.name}"], Path.cwd() / RUNS_FOLDER)
     if where.exists() and (not where.is_dir() or (not resume and any(where.iterdir()))):
         said = f"{where} is there already: name a new directory, or go on in it with --resume"
-        raise RltraceError(said, WRONG_USAGE)
+        raise WrongUsage(said)
     cwd = str(run.meta.get("cwd") or Path.cwd())
     most = max(pairs, most_pairs or pairs)
     return Plan(
@@ -197,7 +195,7 @@ def _is_there(plan: Plan, pair: int, variant: str) -> bool:
         return False
     meta = rltrace.open_run(path).meta
     if whole_command(path, meta) != plan.command(pair, variant):
-        raise RltraceError(f"{path} is a run of another command: name a new directory", WRONG_USAGE)
+        raise WrongUsage(f"{path} is a run of another command: name a new directory")
     if meta.get("exit_code") == 0:
         return True
     aside = (path.with_name(f"{path.name}-unfinished-{n}") for n in itertools.count(1))

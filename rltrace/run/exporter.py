@@ -20,7 +20,7 @@ from rltrace.report.loopback import BoundedServer, is_loopback, names_loopback
 from rltrace.report.prometheus import CONTENT_TYPE, Families, exposition, families
 from rltrace.run.reading import check_followed
 from rltrace.run.signals import ended_by_signal
-from rltrace.trace.errors import UNREADABLE, WRONG_USAGE, RltraceError
+from rltrace.trace.errors import UNREADABLE, RltraceError, WrongUsage
 
 PATH = "/metrics"
 _FRESH_S = 1.0
@@ -78,7 +78,7 @@ def serve(
     except (OSError, OverflowError) as error:
         said = error.strerror if isinstance(error, OSError) else str(error)
         message = f"cannot serve on {host} port {port}: {said}; give another --port"
-        raise RltraceError(message, WRONG_USAGE) from None
+        raise WrongUsage(message) from None
     with server, ended_by_signal() as ended:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()

@@ -24,7 +24,7 @@ from rltrace.analysis.gate.conditions import (
     conditions_of,
     parse_condition,
 )
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.given_files import text_given
 from rltrace.trace.texts import parsed_toml
 
@@ -59,13 +59,15 @@ class GateSettings:
         """With the condition that goes without saying. Errors: `RltraceError` (wrong usage) where
         there is nothing to hold a run to."""
         if not self.conditions and self.baseline is None:
-            raise _wrong("nothing to gate by: give --baseline FILE, or a limit such as --max")
+            raise WrongUsage("nothing to gate by: give --baseline FILE, or a limit such as --max")
         if not self.conditions:
             found = parse_condition(MAX_REGRESSION, DEFAULT)
             return GateSettings((found,), self.baseline, self.normalise)
         compared = [one for one in self.conditions if one.kind == MAX_REGRESSION]
         if compared and self.baseline is None:
-            raise _wrong(f"{compared[0].text} needs a baseline: --baseline FILE (rltrace baseline)")
+            raise WrongUsage(
+                f"{compared[0].text} needs a baseline: --baseline FILE (rltrace baseline)"
+            )
         return self
 
 
@@ -88,9 +90,9 @@ def from_table(table: Mapping[str, Any], folder: Path) -> GateSettings:
     values = {str(key).replace("_", "-"): value for key, value in table.items()}
     baseline, normalise = values.pop(_BASELINE, None), values.pop(_NORMALISE, None)
     if not isinstance(baseline, str | Path | None):
-        raise _wrong(f"{_BASELINE} takes the path of a file, and not {baseline!r}")
+        raise WrongUsage(f"{_BASELINE} takes the path of a file, and not {baseline!r}")
     if not isinstance(normalise, bool | None):
-        raise _wrong(f"{_NORMALISE} takes true or false, and not {normalise!r}")
+        raise WrongUsage(f"{_NORMALISE} takes true or false, and not {normalise!r}")
     path = None if baseline is None else folder / baseline
     return GateSettings(conditions_of(values), path, normalise)
 
@@ -118,18 +120,14 @@ def _table(path: Path, keys: tuple[str, ...]) -> Mapping[str, Any] | None:
     except OSError as error:
         raise RltraceError(f"{path} cannot be read: {error.strerror}") from None
     except ValueError as error:
-        raise _wrong(f"{path} is not TOML: {error}") from None
+        raise WrongUsage(f"{path} is not TOML: {error}") from None
     unknown = found.keys() - {keys[0]}
     if path.name == FILE and unknown:  # a limit that nobody reads is worse than none
-        raise _wrong(f"{path} has no use for {min(unknown)!r}: a gate's limits stand in [gate]")
+        raise WrongUsage(f"{path} has no use for {min(unknown)!r}: a gate's limits stand in [gate]")
     for key in keys:
         found = found.get(key) if isinstance(found, Mapping) else None
     if found is None:
         return None
     if not isinstance(found, Mapping):
-        raise _wrong(f"{path}: {'.'.join(keys)} must be a table")
+        raise WrongUsage(f"{path}: {'.'.join(keys)} must be a table")
     return found
-
-
-def _wrong(message: str) -> RltraceError:
-    return RltraceError(message, WRONG_USAGE)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rltrace.run.gate_settings import GateSettings
 from rltrace.run.reading import open_readable
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import WrongUsage
 
 if TYPE_CHECKING:
     from rltrace.analysis.gate.baseline import Baseline
@@ -33,7 +33,7 @@ def keep_baseline(runs: Sequence[Path], path: Path, *, anyway: bool = False) -> 
     from rltrace.analysis.gate.baseline import make_baseline, write_baseline
 
     if path.is_dir():
-        raise RltraceError(f"{path} is a directory: name the file to write", WRONG_USAGE)
+        raise WrongUsage(f"{path} is a directory: name the file to write")
     made = make_baseline([open_readable(run) for run in runs], anyway=anyway)
     write_baseline(made, path)
     return made

@@ -12,7 +12,7 @@ from rltrace.importers import IMPORTERS, MAPPED, NEEDS_MAPPING
 from rltrace.importers.mistaken import looks_like
 from rltrace.importers.run_writer import ImportedRun, write_run
 from rltrace.run.location import new_run_path
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.vocabulary import Stage, word
 
 
@@ -49,22 +49,22 @@ def import_log(
     if target is None:
         known = ", ".join(IMPORTERS)
         message = f"there is no importer for {framework!r}; there is one for {known}"
-        raise RltraceError(message, WRONG_USAGE)
+        raise WrongUsage(message)
     module, _, name = target.partition(":")
     read = getattr(import_module(module), name or "read")
     if mapping is not None and framework not in MAPPED:
         message = f"{framework} names its own stages: --map is for {' and '.join(MAPPED)}"
-        raise RltraceError(message, WRONG_USAGE)
+        raise WrongUsage(message)
     if mapping is None and framework in NEEDS_MAPPING:
         message = f"what the names in {log} mean has to be said: give a file with --map"
-        raise RltraceError(message, WRONG_USAGE)
+        raise WrongUsage(message)
     try:
         run: ImportedRun = read(log) if mapping is None else read(log, mapping)
     except RltraceError as error:
         hint = "" if "rltrace import" in str(error) else looks_like(log, framework)
         if not hint:
             raise
-        raise RltraceError(f"{error}; {hint}", WRONG_USAGE) from None
+        raise WrongUsage(f"{error}; {hint}") from None
     path = new_run_path([log.resolve().name]) if out is None else out
     write_run(path.absolute(), run, rltrace.__version__)
     return _told(path, run)

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rltrace.report.otlp import Exported, requests
-from rltrace.trace.errors import ANSWER_IS_NO, UNREADABLE, WRONG_USAGE, RltraceError
+from rltrace.trace.errors import ANSWER_IS_NO, UNREADABLE, RltraceError, WrongUsage
 from rltrace.trace.redacted import redacted_urls
 from rltrace.trace.run import Run
 from rltrace.trace.texts import parsed
@@ -61,10 +61,10 @@ class _Sender:
             parts = urlsplit("")
         if parts.scheme not in ("http", "https") or not parts.netloc:
             message = f"--endpoint {endpoint}: give a URL, e.g. http://127.0.0.1:4318"
-            raise RltraceError(message, WRONG_USAGE)
+            raise WrongUsage(message)
         if "@" in parts.netloc:
             said = "--endpoint holds credentials: give them with --header Authorization=..."
-            raise RltraceError(said, WRONG_USAGE)
+            raise WrongUsage(said)
         path = parts.path.rstrip("/")
         path = path if path.endswith(_PATH) else path + _PATH
         self._url = parts._replace(path=path).geturl()

@@ -6,7 +6,7 @@ import random
 from itertools import takewhile
 
 from rltrace.hooks.doses import DEFAULT_BUDGET, STAGES, Design
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import WrongUsage
 
 ALL = "all"
 """What `--probe` stands for where no stage is named."""
@@ -38,7 +38,7 @@ def design_of(stages: str, budget: str | None, seed: int | None) -> Design:
     try:
         return Design(named, DEFAULT_BUDGET if budget is None else _share(budget), drawn)
     except ValueError as error:
-        raise RltraceError(f"--probe: {error}", WRONG_USAGE) from None
+        raise WrongUsage(f"--probe: {error}") from None
 
 
 def _share(text: str) -> float:

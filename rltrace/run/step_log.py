@@ -16,7 +16,7 @@ from rltrace.report.damage_lines import dropped_lines
 from rltrace.report.event_file import EventFile
 from rltrace.report.live_line import scalars
 from rltrace.run.reading import check_followed
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import RltraceError, WrongUsage
 
 FOLDER = "rltrace"
 _EVERY_S = 2.0
@@ -37,10 +37,9 @@ def log_steps(
     written, or there is no run, or nothing of it can be read."""
     own = logdir / FOLDER
     if not any(own not in found.parents for found in logdir.rglob(f"*{MARK}*")):
-        raise RltraceError(
+        raise WrongUsage(
             f"{logdir} holds no TensorBoard log: give the folder that the job logs to, once it has "
-            "begun to",
-            WRONG_USAGE,
+            "begun to"
         )
     try:
         with EventFile(own) as file:

@@ -33,7 +33,7 @@ from rltrace.run.shipping import waiting
 from rltrace.run.shipping.places import begin, check_ship, make_folder, shipped_to
 from rltrace.trace import ranks
 from rltrace.trace.clock import node_id
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.printable import visible
 from rltrace.trace.run_dir import (
     NODES,
@@ -56,7 +56,7 @@ def wrap(command: list[str], out: Path | None, asked: Asked) -> int:
     no such command, 126 when it cannot be executed. `out` is the run directory to make, by default
     a new one in `rltrace-runs/`. Errors: `RltraceError` for wrong usage."""
     if not command:
-        raise RltraceError("give a command: `rltrace wrap -- python train.py`", WRONG_USAGE)
+        raise WrongUsage("give a command: `rltrace wrap -- python train.py`")
     for hook in asked.hooks:
         check_hook(hook)
     if asked.ship is not None:
@@ -136,7 +136,7 @@ def check_hook(text: str) -> None:
         stage_code(Hook(target, stage).stage_word)
     except ValueError as error:
         message = f"--hook {text}: {error}; write it as module:function=stage"
-        raise RltraceError(message, WRONG_USAGE) from None
+        raise WrongUsage(message) from None
 
 
 def _cannot_run(name: str) -> int:

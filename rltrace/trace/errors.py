@@ -21,3 +21,10 @@ class RltraceError(Exception):
     def __init__(self, message: str, exit_code: int = UNREADABLE) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+
+
+class WrongUsage(RltraceError):
+    """What was asked for cannot be asked so."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, WRONG_USAGE)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rltrace.trace.alone import alone
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.fetched import brought_from
 from rltrace.trace.liveness import Liveness, heard_of_s
 from rltrace.trace.manifest import (
@@ -226,7 +226,7 @@ def delete_segments(run: Path) -> None:
         if not manifest.settled or any(manifest.has_rest(run, table) for table in TABLES):
             said = f"{run} was still being recorded: its segments hold what has come since, or"
             said += " are of another run (`rltrace info`)"
-            raise RltraceError(said, WRONG_USAGE)
+            raise WrongUsage(said)
         for table in TABLES:
             for path in segment_files(run, table):
                 path.unlink()
@@ -237,10 +237,10 @@ def check_deletable(run: Run) -> None:
     one that goes on, or that was brought from a URL, from which more may come."""
     if (url := brought_from(run.path)) is not None:
         said = f"{run.path} is a copy of {url}, to which the next command adds what has come there"
-        raise RltraceError(f"{said}: compact it without --delete-segments", WRONG_USAGE)
+        raise WrongUsage(f"{said}: compact it without --delete-segments")
     if _is_being_recorded(run):
         said = f"{run.path} is still being recorded, into its segments: leave out --delete-segments"
-        raise RltraceError(f"{said}, or ask again once it has ended", WRONG_USAGE)
+        raise WrongUsage(f"{said}, or ask again once it has ended")
 
 
 def _is_being_recorded(run: Run) -> bool:

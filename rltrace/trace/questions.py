@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import RltraceError, WrongUsage
 
 _GAP = r"(?:\s|--[^\n]*(?:\n|\Z)|/\*(?:[^*]|\*(?!/))*\*/)*"
 """Blanks and comments, each in one way only, so that none of them takes for ever."""
@@ -30,7 +30,7 @@ def only_asks(query: str) -> None:
     if (bringing := _IMPORT.search(query)) is not None:
         raise _not_asking(bringing[1])
     if _LOGGING.search(query):
-        raise RltraceError("a query only reads: enable_logging changes settings", WRONG_USAGE)
+        raise WrongUsage("a query only reads: enable_logging changes settings")
     kinds = duckdb.StatementType
     asking = (kinds.SELECT, kinds.EXPLAIN, kinds.PRAGMA, kinds.CALL, kinds.MULTI)
     for statement in duckdb.extract_statements(query):
@@ -45,4 +45,4 @@ def only_asks(query: str) -> None:
 
 
 def _not_asking(word: str) -> RltraceError:
-    return RltraceError(f"a query only reads: give a SELECT, not {word.upper()}", WRONG_USAGE)
+    return WrongUsage(f"a query only reads: give a SELECT, not {word.upper()}")

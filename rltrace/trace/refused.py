@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from rltrace.trace.errors import INTERRUPTED, NO_MEMORY, WRONG_USAGE, RltraceError
+from rltrace.trace.errors import INTERRUPTED, NO_MEMORY, RltraceError, WrongUsage
 from rltrace.trace.views import BASES
 
 if TYPE_CHECKING:
@@ -67,13 +67,13 @@ def refused(error: duckdb.Error, query: str, database: duckdb.DuckDBPyConnection
     said = first_line(error)
     if (needed := _EXTENSION.search(said)) is not None:
         message = f"a query loads no extension, and this one needs {needed[1]!r}"
-        return RltraceError(message, WRONG_USAGE)
+        return WrongUsage(message)
     if (instead := failed(error)) is not None:
         return instead
     if isinstance(error, duckdb.PermissionException):
         said = said.partition(": ")[2].partition(" - ")[0]
         message = f"a query reads the tables of its run and nothing else: {said}"
-        return RltraceError(message, WRONG_USAGE)
+        return WrongUsage(message)
     missing, columns = _COLUMN.search(said), _columns(query, database)
     if isinstance(error, duckdb.BinderException) and missing and columns:
         name = missing[1] or missing[2]
@@ -81,7 +81,7 @@ def refused(error: duckdb.Error, query: str, database: duckdb.DuckDBPyConnection
         said = f"it finds no column {name!r} ({'; '.join(columns)}{quoted})"
     else:
         said = f"{said} (tables: {', '.join(_TABLES)})"
-    return RltraceError(f"the query does not run: {said}", WRONG_USAGE)
+    return WrongUsage(f"the query does not run: {said}")
 
 
 def _columns(query: str, database: duckdb.DuckDBPyConnection) -> list[str]:

@@ -20,7 +20,7 @@ from rltrace.trace import run_dir
 from rltrace.trace.alignment import NodeClock
 from rltrace.trace.dropped import Dropped
 from rltrace.trace.duration import OUTLIVED, command_s
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import WrongUsage
 from rltrace.trace.files import RunFiles
 from rltrace.trace.liveness import described_alive
 from rltrace.trace.lives import LIVES, VERDICTS
@@ -136,7 +136,7 @@ class Run:
         except duckdb.Error as error:
             raise refused(error, query, self._database) from None
         if relation is None:
-            raise RltraceError("the query returns no rows: give a SELECT", WRONG_USAGE)
+            raise WrongUsage("the query returns no rows: give a SELECT")
         return relation
 
     def ask(self, query: str) -> list[tuple[Any, ...]]:

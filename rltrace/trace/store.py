@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from typing import Any
 from urllib.parse import urlsplit
 
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.packs import MOST_PACKED_BYTES
 from rltrace.trace.run_dir import NODES, RUN_FILE
 from rltrace.trace.texts import parsed
@@ -60,12 +60,12 @@ def check_url(url: str) -> str:
     of a filesystem that nobody knows or that is not installed."""
     if not is_url(url):
         message = f"{url} is no URL: give one such as s3://bucket/runs or file:///mnt/runs"
-        raise RltraceError(message, WRONG_USAGE)
+        raise WrongUsage(message)
     refuse_credentials(url)
     parts = urlsplit(url)
     if not (parts.netloc or parts.path.strip("/")):
         message = f"{url} names no folder: give one such as s3://bucket/runs or file:///mnt/runs"
-        raise RltraceError(message, WRONG_USAGE)
+        raise WrongUsage(message)
     _check_installed(url, parts.scheme)
     return f"{parts.scheme}{url[len(parts.scheme) :]}".rstrip("/")  # fsspec knows none in capitals
 
@@ -77,10 +77,10 @@ def refuse_credentials(url: str) -> None:
     try:
         parts = urlsplit(url)
     except ValueError as error:
-        raise RltraceError(f"this is no URL: {error}", WRONG_USAGE) from None
+        raise WrongUsage(f"this is no URL: {error}") from None
     if parts.password or (parts.username and parts.scheme.startswith(("s3", "http"))):
         said = "the URL holds credentials, and it is kept with the run: leave them out"
-        raise RltraceError(f"{said}; {_CREDENTIALS}", WRONG_USAGE)
+        raise WrongUsage(f"{said}; {_CREDENTIALS}")
 
 
 def _check_installed(url: str, protocol: str) -> None:
@@ -97,7 +97,7 @@ def _check_installed(url: str, protocol: str) -> None:
             get_filesystem_class(protocol)
     except ValueError:
         message = f"{url}: no filesystem is known for {protocol}:// (fsspec has none of that name)"
-        raise RltraceError(message, WRONG_USAGE) from None
+        raise WrongUsage(message) from None
     except ImportError as error:
         named = dict.fromkeys(_NEEDED.findall(str(error)))
         needed = [name for name in named if find_spec(name) is None]
@@ -107,7 +107,7 @@ def _check_installed(url: str, protocol: str) -> None:
 
 def _not_installed(url: str, needs: str, install: str) -> RltraceError:
     message = f"{url} cannot be opened here: {needs}, which is not installed: {install}"
-    return RltraceError(message, WRONG_USAGE)
+    return WrongUsage(message)
 
 
 def unreached(url: str, error: OSError) -> RltraceError:
@@ -139,7 +139,7 @@ class Store:
                 self._files, root = fsspec.core.url_to_fs(self.url, use_listings_cache=False)
             except ImportError as error:
                 message = f"{self.url} cannot be opened here: {_first_line(error)}"
-                raise RltraceError(message, WRONG_USAGE) from None
+                raise WrongUsage(message) from None
         self._root = str(root).rstrip("/")
         self._has_folders = urlsplit(self.url).scheme not in _OBJECT_STORES
         self.is_local = is_local(self.url)

@@ -31,7 +31,7 @@ from rltrace.analysis.gate.workload import (
     hardware_of,
     settings_of,
 )
-from rltrace.trace.errors import CANNOT_TELL, WRONG_USAGE, RltraceError
+from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
 from rltrace.trace.given_files import text_given
 from rltrace.trace.written_files import written
 
@@ -64,14 +64,13 @@ def make_baseline(runs: Sequence[Run], *, anyway: bool = False) -> Baseline:
     (wrong usage) where they differ in it, are the same run or are too many, (cannot tell) where one
     has no complete step, (unreadable) where one is not well and `anyway` is not set."""
     if not 1 <= len(runs) <= MOST_RUNS:
-        raise RltraceError(f"a baseline is made of 1 to {MOST_RUNS} runs", WRONG_USAGE)
+        raise WrongUsage(f"a baseline is made of 1 to {MOST_RUNS} runs")
     of_first = _facts(runs[0])
     for other in runs[1:]:
         differs = facts_that_differ(of_first, _facts(other))
         if differs:
-            raise RltraceError(
-                f"{runs[0].path} and {other.path} are no runs of one baseline: {told(differs)}",
-                WRONG_USAGE,
+            raise WrongUsage(
+                f"{runs[0].path} and {other.path} are no runs of one baseline: {told(differs)}"
             )
     found = [series_of(run) for run in runs]
     for run, series in zip(runs, found, strict=True):
@@ -81,7 +80,7 @@ def make_baseline(runs: Sequence[Run], *, anyway: bool = False) -> Baseline:
         if why:
             raise RltraceError(f"{run.path} is not well, and no run to hold others to: {why}")
     if any(one.is_same(other) for one, other in combinations(found, 2)):
-        raise RltraceError("a run counts once in a baseline: the same was given twice", WRONG_USAGE)
+        raise WrongUsage("a run counts once in a baseline: the same was given twice")
     return Baseline(
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         rltrace_version=str(runs[0].meta.get("rltrace_version") or ""),

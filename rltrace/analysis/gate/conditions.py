@@ -14,7 +14,7 @@ from typing import Any
 
 from rltrace.analysis.gate.metrics import find_metric
 from rltrace.analysis.walls.wall import NAMES
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import WrongUsage
 
 MAX_REGRESSION, MINIMUM, MAXIMUM = "max-regression", "min", "max"
 WALL, FORBID = "wall", "forbid"
@@ -64,7 +64,7 @@ def parse_condition(kind: str, text: str) -> Condition:
     name, equals, value = text.partition("=")
     if not equals:
         example = "goodput=3%" if kind == MAX_REGRESSION else "lag.p99=4"
-        raise _wrong(f"--{kind} takes METRIC=LIMIT, as in {example}, and not {text!r}")
+        raise WrongUsage(f"--{kind} takes METRIC=LIMIT, as in {example}, and not {text!r}")
     metric = find_metric(name.strip())
     return Condition(kind, metric.name, _limit(kind, metric.name, value.strip()))
 
@@ -75,16 +75,16 @@ def conditions_of(table: Mapping[str, Any]) -> tuple[Condition, ...]:
     found = []
     for kind, value in table.items():
         if kind not in KINDS:
-            raise _wrong(f"{kind!r} is no condition of a gate: {', '.join(KINDS)}")
+            raise WrongUsage(f"{kind!r} is no condition of a gate: {', '.join(KINDS)}")
         if kind in (WALL, FORBID):
             texts = [value] if isinstance(value, str) else value
             if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-                raise _wrong(f"{kind} takes a name or a list of names, and not {value!r}")
+                raise WrongUsage(f"{kind} takes a name or a list of names, and not {value!r}")
             found += [parse_condition(kind, text) for text in texts]
         elif isinstance(value, Mapping):
             found += [parse_condition(kind, f"{name}={limit}") for name, limit in value.items()]
         else:
-            raise _wrong(f"{kind} takes a table of limits by metric, and not {value!r}")
+            raise WrongUsage(f"{kind} takes a table of limits by metric, and not {value!r}")
     return tuple(found)
 
 
@@ -95,15 +95,17 @@ def _limit(kind: str, name: str, text: str) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise _wrong(f"{text!r} is no number to limit {name} by")
+        raise WrongUsage(f"{text!r} is no number to limit {name} by")
     if kind != MAX_REGRESSION:
         if percent:
-            raise _wrong(f"--{kind} {name} takes a number in the metric's unit, and not {text!r}")
+            raise WrongUsage(
+                f"--{kind} {name} takes a number in the metric's unit, and not {text!r}"
+            )
         return value
     if not percent:
-        raise _wrong(f"--{kind} {name} takes a percentage, as in {name}=3%, and not {text!r}")
+        raise WrongUsage(f"--{kind} {name} takes a percentage, as in {name}=3%, and not {text!r}")
     if not 0 < value < 100:
-        raise _wrong(f"--{kind} {name} takes more than 0 and less than 100 %, and not {text!r}")
+        raise WrongUsage(f"--{kind} {name} takes more than 0 and less than 100 %, and not {text!r}")
     return value / 100
 
 
@@ -112,7 +114,7 @@ def _wall(text: str) -> str:
     found = [name for name in NAMES if name.lower() == plain]
     found = found or [name for name in NAMES if plain and name.lower().startswith(plain)]
     if len(found) != 1:
-        raise _wrong(f"{text!r} names no wall (or several): {', '.join(NAMES)}")
+        raise WrongUsage(f"{text!r} names no wall (or several): {', '.join(NAMES)}")
     return found[0]
 
 
@@ -123,8 +125,4 @@ def _anti_pattern(text: str) -> str:
     for short, name in ANTI_PATTERNS.items():
         if name == plain:
             return short
-    raise _wrong(f"{text!r} is no anti-pattern: {ANY}, {', '.join(ANTI_PATTERNS)}")
-
-
-def _wrong(message: str) -> RltraceError:
-    return RltraceError(message, WRONG_USAGE)
+    raise WrongUsage(f"{text!r} is no anti-pattern: {ANY}, {', '.join(ANTI_PATTERNS)}")

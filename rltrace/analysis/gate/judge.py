@@ -50,7 +50,7 @@ from rltrace.analysis.gate.regression import (
 from rltrace.analysis.gate.series import RunSeries, series_of
 from rltrace.analysis.gate.words import Judged, because_of, enough, without_ratio
 from rltrace.analysis.gate.workload import VERSIONS
-from rltrace.trace.errors import CANNOT_TELL, WRONG_USAGE, RltraceError
+from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
 from rltrace.trace.sampled import only_some
 
 if TYPE_CHECKING:
@@ -76,10 +76,10 @@ def judge(
     version of a framework may be what is judged: it is said, and not refused. A run that is not
     well is a regression."""
     if not runs or not conditions:
-        raise RltraceError("a gate needs a run and a condition to hold it to", WRONG_USAGE)
+        raise WrongUsage("a gate needs a run and a condition to hold it to")
     compared = [one for one in conditions if one.kind == MAX_REGRESSION]
     if compared and baseline is None:
-        raise RltraceError(f"{compared[0].text} needs a baseline to compare with", WRONG_USAGE)
+        raise WrongUsage(f"{compared[0].text} needs a baseline to compare with")
     found = () if baseline is None else _differences(runs, baseline)
     versions = tuple(one for one in found if one.name in VERSIONS)
     foreign = tuple(one for one in found if one not in versions)
@@ -98,7 +98,7 @@ def judge(
             )
     before = () if baseline is None else baseline.runs
     if any(one.is_same(two) for one in before for two in judged):
-        raise RltraceError("a run cannot be judged by a baseline that it is in", WRONG_USAGE)
+        raise WrongUsage("a run cannot be judged by a baseline that it is in")
     judgement = judge_series(judged, before, conditions, Verdicts(runs), alpha, foreign)
     return replace(
         judgement,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import WrongUsage
 from rltrace.trace.vocabulary import Stage, word
 
 LENGTH, STEPS, DEVICES = "length_s", "steps", "devices"
@@ -113,8 +113,8 @@ def find_metric(name: str) -> Metric:
         return Metric(
             name, "s", LOWER, column + stage, STEPS, says, quantile, work=GENERATED,
         )  # fmt: skip
-    raise RltraceError(
-        f"{name!r} is no metric: {', '.join(metric_names())} (X: {', '.join(_STAGES)})", WRONG_USAGE
+    raise WrongUsage(
+        f"{name!r} is no metric: {', '.join(metric_names())} (X: {', '.join(_STAGES)})"
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cache
 
 from rltrace.analysis.plan.constants import packaged
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import WrongUsage
 
 _COUNTED = re.compile(r"(\d+)\s*[x×]\s*(.+)", re.IGNORECASE)
 
@@ -51,10 +51,10 @@ def counted(text: str) -> tuple[int, Gpu]:
     """`32xH100` -> 32 and the GPU. Errors: `RltraceError`, one sentence, for anything else."""
     found = _COUNTED.fullmatch(text.strip())
     if not found:
-        raise RltraceError(f"--gpus must be like 32xH100, not {text!r}", WRONG_USAGE)
+        raise WrongUsage(f"--gpus must be like 32xH100, not {text!r}")
     count = int(found[1])
     if count < 1:
-        raise RltraceError(f"--gpus {text!r} are no GPUs: at least one is needed", WRONG_USAGE)
+        raise WrongUsage(f"--gpus {text!r} are no GPUs: at least one is needed")
     check_limits("gpus.count", count, "--gpus")
     return count, gpu(found[2])
 
@@ -64,9 +64,8 @@ def gpu(name: str) -> Gpu:
     found = _known().get(_key(name))
     if found is None:
         names = ", ".join(entry["name"] for entry in packaged("hardware")["gpu"])
-        raise RltraceError(
-            f"the GPU {name!r} is not in the table ({names}): state it in a workload file, [gpu]",
-            WRONG_USAGE,
+        raise WrongUsage(
+            f"the GPU {name!r} is not in the table ({names}): state it in a workload file, [gpu]"
         )
     return found
 
@@ -76,11 +75,11 @@ def changed(base: Gpu, values: dict[str, float]) -> Gpu:
     known = [field.name for field in fields(Gpu) if field.name != "name"]
     for key, value in values.items():
         if key not in known:
-            raise RltraceError(f"[gpu] has no {key}; known are {', '.join(known)}", WRONG_USAGE)
+            raise WrongUsage(f"[gpu] has no {key}; known are {', '.join(known)}")
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise RltraceError(f"[gpu] {key} must be a number, not {value!r}", WRONG_USAGE)
+            raise WrongUsage(f"[gpu] {key} must be a number, not {value!r}")
         if key == "node" and value != round(value):
-            raise RltraceError(f"[gpu] node must be a whole number, not {value!r}", WRONG_USAGE)
+            raise WrongUsage(f"[gpu] node must be a whole number, not {value!r}")
         check_limits(f"gpu.{key}", value)
     return replace(base, **values)  # type: ignore[arg-type]
 
@@ -119,10 +118,9 @@ def check_limits(figure: str, value: float, called: str = "", where: str = "") -
     limits = (tables.get(table, {}) if table else tables).get(key)
     if limits is None or limits[0] <= value <= limits[1]:
         return
-    raise RltraceError(
+    raise WrongUsage(
         f"{where and f'{where}: '}{called or figure} must be from {limits[0]:,} to {limits[1]:,}, "
-        f"and is {value:.12g}",
-        WRONG_USAGE,
+        f"and is {value:.12g}"
     )
 
 

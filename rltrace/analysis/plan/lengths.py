@@ -12,7 +12,7 @@ import numpy as np
 
 from rltrace.analysis import order_statistics as orders
 from rltrace.analysis.order_statistics import Floats
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import WrongUsage
 
 _NORMAL = NormalDist()
 _HALVINGS = 60
@@ -92,10 +92,9 @@ def lengths(mean: float, cap: float, s: float, within_share: float) -> Lengths:
     Errors: `RltraceError` where the cap is not above the mean.
     """
     if not 0 < mean < cap:
-        raise RltraceError(
+        raise WrongUsage(
             f"the cap of {cap:,.0f} tokens is not above the mean of {mean:,.0f}: no response could "
-            "be longer than the average",
-            WRONG_USAGE,
+            "be longer than the average"
         )
     low, high = mean, mean * _MOST_OVER_CAP
     if math.isinf(cap) or s == 0:

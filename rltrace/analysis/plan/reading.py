@@ -17,7 +17,7 @@ from rltrace.analysis.plan.spec import STALENESS, Environment, Spec
 from rltrace.analysis.plan.training import Layout
 from rltrace.analysis.prices import table_price
 from rltrace.analysis.whatif.physics import MECHANISMS
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.given_files import text_given
 from rltrace.trace.texts import parsed_toml
 
@@ -60,7 +60,7 @@ def read_workload(path: Path) -> Tables:
     except OSError as error:
         raise RltraceError(f"cannot read {path}: {error.strerror}") from None
     except ValueError as error:  # numbers of thousands of digits, too
-        raise RltraceError(f"{path} is no TOML file: {error}", WRONG_USAGE) from None
+        raise WrongUsage(f"{path} is no TOML file: {error}") from None
     found: Tables = {"": {}}
     for key, value in data.items():
         if isinstance(value, Mapping):
@@ -82,7 +82,7 @@ def seconds(text: str, what: str) -> float:
     """`8s`, `250ms`, `2min` -> seconds. Errors: `RltraceError` for what is no time."""
     found = _TIME.fullmatch(text.strip())
     if not found:
-        raise RltraceError(f"{what} must be a time like 8s or 250ms, not {text!r}", WRONG_USAGE)
+        raise WrongUsage(f"{what} must be a time like 8s or 250ms, not {text!r}")
     return float(found[1]) * _SECONDS[found[2]]
 
 
@@ -301,4 +301,4 @@ def _check(table: str, values: Mapping[str, Any], where: str) -> None:
 
 
 def _refuse(where: str, why: str) -> NoReturn:
-    raise RltraceError(f"{where}: {why}" if where else why, WRONG_USAGE)
+    raise WrongUsage(f"{where}: {why}" if where else why)

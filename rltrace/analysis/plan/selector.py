@@ -12,7 +12,7 @@ from rltrace.analysis.plan.placements import ASYNC, COLOCATED, ONE_STEP_OFF, THR
 from rltrace.analysis.plan.shapes import by_size
 from rltrace.analysis.plan.spec import STALENESS, Environment, Spec
 from rltrace.analysis.walls.wall import ENV_REWARD, ROLLOUT, TAIL, WEIGHTS
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import WrongUsage
 
 OUTPUTS = ("short", "cot", "agent")
 ENVIRONMENTS = ("low", "medium", "high")
@@ -49,9 +49,7 @@ def select(
         ("staleness", staleness, tuple(STALENESS)),
     ):
         if word not in known:
-            raise RltraceError(
-                f"--{what} must be one of {', '.join(known)}, not {word!r}", WRONG_USAGE
-            )
+            raise WrongUsage(f"--{what} must be one of {', '.join(known)}, not {word!r}")
     strict = staleness == "strict"
     aspects: list[Aspect] = []
     agentic = output == "agent" or environment == "high"

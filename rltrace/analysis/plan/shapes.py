@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rltrace.analysis.plan.constants import packaged
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.given_files import text_given
 
 _PARAMETERS = re.compile(r"([0-9]*\.?[0-9]+)\s*([KMBT]?)", re.IGNORECASE)
@@ -100,10 +100,9 @@ def by_name(name: str) -> Shape:
     if found is None:
         near = get_close_matches(_key(name), known, 3, 0.5)
         like = f" (near it: {', '.join(known[key].name for key in near)})" if near else ""
-        raise RltraceError(
+        raise WrongUsage(
             f"the model {name!r} is not in the table{like}: give --params, or the path of its "
-            "config.json",
-            WRONG_USAGE,
+            "config.json"
         )
     return found
 
@@ -142,9 +141,7 @@ def from_config(path: Path) -> Shape:
     try:
         return _of_config(config, str(path))
     except ValueError as error:
-        raise RltraceError(
-            f"{path} does not tell the model's shape: {error}", WRONG_USAGE
-        ) from None
+        raise WrongUsage(f"{path} does not tell the model's shape: {error}") from None
 
 
 def _of_config(config: dict[str, Any], path: str) -> Shape:
@@ -212,7 +209,7 @@ def parameters(text: str, what: str = "--params") -> float:
     found = _PARAMETERS.fullmatch(text.strip())
     value = float(found[1]) * _UNITS[found[2].upper()] if found else math.nan
     if not value >= 1e6:
-        raise RltraceError(f"{what} must be a number like 7B or 405B, not {text!r}", WRONG_USAGE)
+        raise WrongUsage(f"{what} must be a number like 7B or 405B, not {text!r}")
     return value
 
 

@@ -11,7 +11,7 @@ from rltrace.analysis.plan.hardware import check_limits
 from rltrace.analysis.plan.lengths import lengths
 from rltrace.analysis.plan.plan import Row, quick
 from rltrace.analysis.plan.spec import Spec
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import RltraceError, WrongUsage
 
 _POINTS = 12
 _MOST = 1000
@@ -83,9 +83,8 @@ def asked(text: str) -> tuple[str, list[float]]:
     `gpus=16,32,64` -> what, and its values. Errors: `RltraceError` for what makes no sense."""
     what, equals, given = text.partition("=")
     if not equals or what not in FIGURES:
-        raise RltraceError(
-            f"--sweep must be like gpus=16..256, of one of {', '.join(FIGURES)}, not {text!r}",
-            WRONG_USAGE,
+        raise WrongUsage(
+            f"--sweep must be like gpus=16..256, of one of {', '.join(FIGURES)}, not {text!r}"
         )
     whole = FIGURES[what].whole
     try:
@@ -102,10 +101,9 @@ def asked(text: str) -> tuple[str, list[float]]:
     least = 1 if whole else 0
     sensible = values and all(math.isfinite(v) and v >= least for v in values)
     if not sensible or len(values) > _MOST:
-        raise RltraceError(
+        raise WrongUsage(
             f"--sweep {text!r} names no values: give {what}=LOW..HIGH, {what}=LOW..HIGH:COUNT or a "
-            f"list, of at most {_MOST:,}",
-            WRONG_USAGE,
+            f"list, of at most {_MOST:,}"
         )
     for value in values:
         check_limits(FIGURES[what].limits, value, f"--sweep {what}")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from rltrace.analysis.plan.constants import PlanConstants
 from rltrace.analysis.plan.hardware import Gpu, all_gather_s, all_reduce_s
 from rltrace.analysis.plan.shapes import Shape
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import WrongUsage
 
 _MICRO_TOKENS = 16_384.0
 """Tokens of a micro-batch on a GPU, packed."""
@@ -143,11 +143,10 @@ def refuse_mfu(
     most = constants["highest_mfu"]
     mfu = flop / (seconds * devices * gpu.peak)
     if mfu > most:
-        raise RltraceError(
+        raise WrongUsage(
             f"{name} in {seconds:g} s is refused: {flop:.3g} FLOP on {devices:g} x {gpu.name} "
             f"would be {100 * mfu:.0f} % MFU; above {100 * most:.0f} % nothing runs, so it takes "
-            f"at least {mfu * seconds / most:.1f} s",
-            WRONG_USAGE,
+            f"at least {mfu * seconds / most:.1f} s"
         )
 
 
@@ -159,9 +158,8 @@ def refuse_bandwidth(
     read = shape.read_bytes(batch) + batch * context * shape.kv_bytes
     most = batch * devices * gpu.bandwidth / read
     if tokens_per_s > most:
-        raise RltraceError(
+        raise WrongUsage(
             f"{tokens_per_s:,.0f} tokens/s are refused: with {batch:g} sequences a token of each "
             f"reads {read / 1e9:,.1f} GB, and {devices:g} x {gpu.name} read "
-            f"{devices * gpu.memory_tb_per_s:,.1f} TB/s, so {most:,.0f} tokens/s are the most",
-            WRONG_USAGE,
+            f"{devices * gpu.memory_tb_per_s:,.1f} TB/s, so {most:,.0f} tokens/s are the most"
         )

@@ -20,7 +20,7 @@ from rltrace.analysis.walls.rank import BINDS
 from rltrace.analysis.walls.wall import TAIL
 from rltrace.analysis.whatif.predict import NO_GAIN, SLOWER, Prediction, predictor
 from rltrace.analysis.whatif.stated import stated
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.vocabulary import Stage, word
 
 PLACEMENTS = ("colocated", "one-step-off", "async")
@@ -56,15 +56,15 @@ class Stages:
             value = getattr(self, one.name)
             same = one.name == "throughput" and math.isnan(value)
             if not isinstance(value, str) and not (same or 0 <= value < math.inf):
-                _refuse(f"{one.name} must not be negative or infinite, and is {value:g}")
+                raise WrongUsage(f"{one.name} must not be negative or infinite, and is {value:g}")
             if not isinstance(value, str) and not same:
                 check_limits("triage.seconds", value, one.name)
         if not 0 <= self.overlap <= 1:
-            _refuse(f"overlap is a part of the update, 0 to 1, not {self.overlap:g}")
+            raise WrongUsage(f"overlap is a part of the update, 0 to 1, not {self.overlap:g}")
         if self.work_s > self.rollout:
-            _refuse("throughput is generation without its tail: it cannot exceed rollout")
+            raise WrongUsage("throughput is generation without its tail: it cannot exceed rollout")
         if self.rollout + self.train <= 0:
-            _refuse("give at least --rollout or --train, in seconds")
+            raise WrongUsage("give at least --rollout or --train, in seconds")
         return self
 
 
@@ -128,7 +128,7 @@ def triage(stages: Stages, placement: str = "colocated") -> Triage:
     """The answer. Errors: `RltraceError` for seconds or a placement that make no sense."""
     stages.checked()
     if placement not in PLACEMENTS:
-        _refuse(f"placement must be one of {', '.join(PLACEMENTS)}, not {placement!r}")
+        raise WrongUsage(f"placement must be one of {', '.join(PLACEMENTS)}, not {placement!r}")
     steps = tuple(composed(stages, one) for one in PLACEMENTS)
     return Triage(stages, placement, steps, _walls(stages, placement))
 
@@ -212,7 +212,3 @@ def first_fix(of: Triage) -> Fix | None:
         return best[1]
     other: Move | None = next((m for m in open_moves if not m.lever), None)
     return Fix(other.wall, other.move, "", None) if other else None
-
-
-def _refuse(why: str) -> None:
-    raise RltraceError(why, WRONG_USAGE)

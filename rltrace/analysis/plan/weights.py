@@ -12,7 +12,7 @@ from rltrace.analysis.plan.constants import PlanConstants
 from rltrace.analysis.plan.hardware import Gpu, broadcast_s
 from rltrace.analysis.plan.shapes import Shape
 from rltrace.analysis.whatif.physics import MECHANISMS
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import WrongUsage
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,7 @@ def movement(
         fixed, each = 0.0, 0.0
         rate = giga * constants["direct_gpu_gb_per_s"] * max(1.0, receivers)
     else:
-        raise RltraceError(
-            f"--sync must be one of {', '.join(MECHANISMS)}, not {mechanism!r}", WRONG_USAGE
-        )
+        raise WrongUsage(f"--sync must be one of {', '.join(MECHANISMS)}, not {mechanism!r}")
     hop_s = constants["hop_latency_far_s"] if mechanism == "relay" else 0.0
     moved_s = broadcast_s(size, 1 + receivers, rate, hop_s)
     seconds = fixed + each * shape.tensors + moved_s

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from rltrace.analysis.whatif.constants import Constants
 from rltrace.analysis.whatif.workload import Workload
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import WrongUsage
 from rltrace.trace.vocabulary import Stage
 
 
@@ -75,7 +75,7 @@ def number(name: str, text: str) -> float:
 def check(holds: bool, name: str, value: str, rule: str) -> None:
     """Errors: `RltraceError` for a value that breaks the rule."""
     if not holds:
-        raise RltraceError(f"{name} must be {rule}, not {value!r}", WRONG_USAGE)
+        raise WrongUsage(f"{name} must be {rule}, not {value!r}")
 
 
 def needs(holds: bool, why: str) -> None:

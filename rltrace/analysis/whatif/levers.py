@@ -11,7 +11,7 @@ from rltrace.analysis.whatif import sample_levers as samples
 from rltrace.analysis.whatif.lever import ON, Lever
 from rltrace.analysis.whatif.physics import MECHANISMS
 from rltrace.analysis.whatif.workload import PLACEMENTS
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import WrongUsage
 from rltrace.trace.vocabulary import Stage
 
 _NAMED = (
@@ -78,9 +78,7 @@ LEVERS: Mapping[str, Lever] = {
 def lever(name: str) -> Lever:
     """The lever of that name. Errors: `RltraceError` with the names there are."""
     if name not in LEVERS:
-        raise RltraceError(
-            f"there is no lever {name!r}; there are {', '.join(LEVERS)}", WRONG_USAGE
-        )
+        raise WrongUsage(f"there is no lever {name!r}; there are {', '.join(LEVERS)}")
     return LEVERS[name]
 
 
@@ -91,9 +89,9 @@ def moves(words: Sequence[str]) -> list[tuple[str, str]]:
     for word in words:
         name, equals, value = word.partition("=")
         if not equals and name in LEVERS and LEVERS[name].tries != ON:
-            raise RltraceError(f"--lever {word!r} must be {name}=VALUE", WRONG_USAGE)
+            raise WrongUsage(f"--lever {word!r} must be {name}=VALUE")
         lever(name)
         if name in found:
-            raise RltraceError(f"--lever {name} is there twice: give one value", WRONG_USAGE)
+            raise WrongUsage(f"--lever {name} is there twice: give one value")
         found[name] = value or (ON[0] if LEVERS[name].tries == ON else "")
     return list(found.items())

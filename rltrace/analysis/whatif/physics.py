@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from rltrace.analysis.whatif.constants import Constants
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import WrongUsage
 
 PEAK_TFLOPS = {"A100": 312.0, "H100": 989.0, "H200": 989.0, "H800": 989.0, "H20": 148.0}
 """Dense bf16 peak by device name: the vendors' data sheets."""
@@ -35,12 +35,11 @@ def refuse_impossible(
     most = Constants()["highest_mfu"]
     if mfu > most:
         least_s = mfu * seconds / most
-        raise RltraceError(
+        raise WrongUsage(
             f"a learner step of {seconds:g} s is refused: {tokens:,.0f} tokens through "
             f"{parameters / 1e9:g}B parameters on {devices:g} {device} would be "
             f"{100 * mfu:.0f} % MFU; above {100 * most:.0f} % nothing runs, so it takes at least "
-            f"{least_s:.1f} s",
-            WRONG_USAGE,
+            f"{least_s:.1f} s"
         )
 
 

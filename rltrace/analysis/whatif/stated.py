@@ -23,7 +23,7 @@ from rltrace.analysis.whatif.physics import (
 )
 from rltrace.analysis.whatif.replay import replay
 from rltrace.analysis.whatif.workload import PLACEMENTS, Batch, Engine, Sync, Workload
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.given_files import text_given
 from rltrace.trace.texts import parsed_toml
 from rltrace.trace.vocabulary import Stage
@@ -224,7 +224,7 @@ def read_stages(path: Path) -> Stated:
     except OSError as error:
         raise RltraceError(f"cannot read {path}: {error.strerror}") from None
     except ValueError as error:
-        raise RltraceError(f"{path} is no TOML file: {error}", WRONG_USAGE) from None
+        raise WrongUsage(f"{path} is no TOML file: {error}") from None
     return stated(tables, str(path))
 
 
@@ -299,4 +299,4 @@ def _check_sense(found: Stated, where: str) -> None:
 
 
 def _refuse(where: str, why: str) -> None:
-    raise RltraceError(f"{where}: {why}", WRONG_USAGE)
+    raise WrongUsage(f"{where}: {why}")

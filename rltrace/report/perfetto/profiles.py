@@ -12,7 +12,7 @@ from rltrace.report.perfetto.slices import PROFILES
 from rltrace.report.perfetto.torch_profile import Argument, Profile
 from rltrace.report.perfetto.tracks import Ints, nest
 from rltrace.trace.alignment import read_clock_files
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import WrongUsage
 from rltrace.trace.processes import Process
 from rltrace.trace.run import Run
 from rltrace.trace.run_dir import CLOCKS
@@ -108,10 +108,9 @@ def _check_time(run: Run, profile: Profile, slices: Slices) -> None:
     ended = run.meta.get("end_real_ns")
     end = ended if isinstance(ended, int) else int(slices.end.max())
     if int(slices.end.max()) < begin or int(slices.start.min()) > end:
-        raise RltraceError(
+        raise WrongUsage(
             f"{profile.path} was not recorded during this run: its times lie "
-            f"{_apart(int(slices.start.min()), begin, end)}",
-            WRONG_USAGE,
+            f"{_apart(int(slices.start.min()), begin, end)}"
         )
 
 

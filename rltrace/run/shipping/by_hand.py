@@ -15,7 +15,7 @@ from rltrace.run.shipping.places import check_ship, shipped_to, url_of_run
 from rltrace.run.shipping.shipper import Shipper
 from rltrace.trace.clock import node_id
 from rltrace.trace.dropped import read_dropped
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.manifest import read_manifest, segment_bytes
 from rltrace.trace.own_files import own_files, read_own
 from rltrace.trace.reach import SHIPPED
@@ -82,21 +82,20 @@ def _destination(run_dir: Path, runs_url: str | None) -> str:
     known = shipped_to(run_dir)
     if runs_url is None:
         if not known:
-            raise RltraceError(
+            raise WrongUsage(
                 f"{run_dir} was not shipped: say where to, e.g. "
-                f"`rltrace ship {run_dir} s3://bucket/runs`",
-                WRONG_USAGE,
+                f"`rltrace ship {run_dir} s3://bucket/runs`"
             )
         return known
     folder = check_ship(runs_url)
     if known == folder or known.rpartition("/")[0] == folder:
         return known
     if (run_dir / APART_FILE).exists():
-        raise RltraceError(f"this is a part of a run that is shipped to {known}", WRONG_USAGE)
+        raise WrongUsage(f"this is a part of a run that is shipped to {known}")
     dropped = read_dropped(run_dir, {})
     if dropped is not None and dropped.is_shipped:
         said = f"what was dropped here to keep the run small is at {known} only: copy that folder"
-        raise RltraceError(said, WRONG_USAGE)
+        raise WrongUsage(said)
     url = url_of_run(folder, run_dir.absolute().name)
     update_run_json(str(run_dir), shipped_to=url)
     return url

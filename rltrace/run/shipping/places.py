@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from rltrace.run.shipping.kept import Progress, write_progress
 from rltrace.trace.clock import node_id
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.run_dir import read_run_json, update_run_json
 from rltrace.trace.store import Store, check_url, child, is_local, refuse_credentials
 
@@ -32,14 +32,14 @@ def check_ship(url: str) -> str:
     """The URL of a folder of runs. Errors: `RltraceError` for what is none, or cannot be one."""
     refuse_credentials(url)  # first: what follows repeats the URL
     if url.startswith(_OWN_MEMORY):
-        raise RltraceError("what is shipped to memory:// ends with its process", WRONG_USAGE)
+        raise WrongUsage("what is shipped to memory:// ends with its process")
     protocol = urlsplit(url).scheme
     if protocol in _FOR_READING:
         said = f"{url} cannot be shipped to, {protocol}:// is for reading"
-        raise RltraceError(f"{said}: give a folder that can be written to, {_SUCH_AS}", WRONG_USAGE)
+        raise WrongUsage(f"{said}: give a folder that can be written to, {_SUCH_AS}")
     if protocol in _BEFORE_ANOTHER:
         said = f"{url} cannot be shipped to, {protocol}:// is no place of its own"
-        raise RltraceError(f"{said}: give a folder that can be written to, {_SUCH_AS}", WRONG_USAGE)
+        raise WrongUsage(f"{said}: give a folder that can be written to, {_SUCH_AS}")
     return check_url(url)
 
 
@@ -54,7 +54,7 @@ def make_folder(runs_url: str) -> None:
         if error.errno in _NEVER:
             said = f"{runs_url} cannot be shipped to ({error.strerror})"
             message = f"{said}: give a folder that can be written to, {_SUCH_AS}"
-            raise RltraceError(message, WRONG_USAGE) from None
+            raise WrongUsage(message) from None
 
 
 def url_of_run(runs_url: str, name: str) -> str:

@@ -114,9 +114,6 @@ class Trajectory(Span):
     def __exit__(self, *error: object) -> None:
         self._close(error[0])
 
-    async def __aexit__(self, *error: object) -> None:
-        self._close(error[0])
-
     def _close(self, error: object) -> None:
         try:
             if self._batch.columns[self._batch.places["end_ns"]][self._slot] != -1:
@@ -167,16 +164,10 @@ class Reward(Span):
         self.set(end_ns=-1)
         return self
 
-    async def __aenter__(self) -> Reward:
-        return self.__enter__()
-
     def __exit__(self, *error: object) -> None:
         if error[0] is not None:
             self.set(outcome=codes_of("Outcome")["error"])
         self.end()
-
-    async def __aexit__(self, *error: object) -> None:
-        self.__exit__(*error)
 
 
 @stays_out_of_graphs
@@ -257,9 +248,6 @@ class WeightUpdate(Span):
         recorder = _recorder._active
         if error[0] is None and recorder is not None:
             recorder.version = int(self._batch.columns[self._batch.places["version"]][self._slot])
-
-    async def __aexit__(self, *error: object) -> None:
-        self.__exit__(*error)
 
 
 @stays_out_of_graphs

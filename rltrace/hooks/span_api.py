@@ -70,9 +70,6 @@ class Step(Span):
             recorder.open_step = None
             recorder.step = -1
 
-    async def __aexit__(self, *error: object) -> None:
-        self.__exit__(*error)
-
 
 _active: Recorder | None = None
 """The process's recorder, kept here too: a global of this module is read 10 ns faster."""

@@ -82,10 +82,10 @@ class Span(Row):
                 raise
 
     async def __aenter__(self) -> Span:
-        return self
+        return self.__enter__()
 
-    async def __aexit__(self, *_: object) -> None:
-        self.end()
+    async def __aexit__(self, *error: Any) -> None:
+        self.__exit__(*error)
 
 
 def begin(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import rltrace
 from rltrace.importers import IMPORTERS, MAPPED, NEEDS_MAPPING
-from rltrace.importers.mistaken import looks_like
+from rltrace.importers.frameworks import looks_like
 from rltrace.importers.run_writer import ImportedRun, write_run
 from rltrace.run.location import new_run_path
 from rltrace.trace.errors import RltraceError, WrongUsage

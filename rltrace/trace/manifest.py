@@ -7,10 +7,14 @@ part before, and once more among the `carried` rows, which only who reads a rang
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.own_files import own_files, read_own
@@ -19,7 +23,6 @@ from rltrace.trace.run_dir import PARQUET
 from rltrace.trace.schema import CAPTURED_TOKENS, EVENT_TABLES, SCHEMA_VERSION, TABLES
 from rltrace.trace.segment import STREAM
 from rltrace.trace.stated import problem_of
-from rltrace.trace.taken import Taken
 from rltrace.trace.texts import parsed
 
 LOADING_PROBLEMS = ("torn-file", "no-process-file", "negative-values", "impossible-times")
@@ -239,3 +242,28 @@ def _size(path: Path) -> int:
 def segment_files(run: Path, table: str) -> list[Path]:
     """A table's segments."""
     return own_files(run / table, STREAM)[0]
+
+
+# --- what of a segment has been compacted, by the places of its rows
+# Of a job that goes on the rest is read from the segment, and no row is lost or comes twice.
+
+
+@dataclass(frozen=True)
+class Taken:
+    """The rows at the first `slots` places of a segment, but for those `left` (in order): they had
+    not ended. The file had so many bytes then."""
+
+    slots: int
+    left: tuple[int, ...]
+    bytes: int
+
+    def covers(self, first: int, rows: int) -> bool:
+        """Whether all of so many places from `first` on have been taken."""
+        if first + rows > self.slots:
+            return False
+        at = bisect_left(self.left, first)
+        return at == len(self.left) or self.left[at] >= first + rows
+
+    def has(self, places: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of these places have been taken."""
+        return (places < self.slots) & ~np.isin(places, self.left)

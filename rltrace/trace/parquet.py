@@ -40,8 +40,8 @@ from rltrace.trace.schema import SCHEMA_VERSION, TABLES
 
 if TYPE_CHECKING:
     from rltrace.trace.cuts import Ints
+    from rltrace.trace.manifest import Taken
     from rltrace.trace.run import Run
-    from rltrace.trace.taken import Taken
 
 
 _SILENT_S = 600.0

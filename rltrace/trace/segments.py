@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rltrace.trace.arrow_layout import NotASegment
+from rltrace.trace.manifest import Taken
 from rltrace.trace.own_files import NO_PLAIN_FILE, open_own, own_files
 from rltrace.trace.schema import Table
 from rltrace.trace.segment import NEW, STREAM
 from rltrace.trace.stream import Columns, CutError, Place, Stream, joined, unknown, values_at
-from rltrace.trace.taken import Taken
 
 _Seen = TypeVar("_Seen")
 

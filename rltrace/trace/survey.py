@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from rltrace.trace.cuts import Ints
 from rltrace.trace.growing import SETTLED_NS
+from rltrace.trace.manifest import Taken
 from rltrace.trace.schema import Table
 from rltrace.trace.segments import Batch, Batches, segments_in
 from rltrace.trace.stream import Columns
-from rltrace.trace.taken import Taken
 from rltrace.trace.vocabulary import Stage
 
 if TYPE_CHECKING:

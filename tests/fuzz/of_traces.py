@@ -17,12 +17,11 @@ from rltrace.trace.ends import read_ends
 from rltrace.trace.files import RunFiles
 from rltrace.trace.follow import Follower
 from rltrace.trace.growing import GrowingSegment
-from rltrace.trace.manifest import MANIFEST_FILE, read_manifest
+from rltrace.trace.manifest import MANIFEST_FILE, Taken, read_manifest
 from rltrace.trace.names import FollowedNames
 from rltrace.trace.run_dir import DROPPED, ENDS, PARQUET, read_described
 from rltrace.trace.schema import TABLES, WIDTH_BYTES, Table
 from rltrace.trace.segments import read_segments
-from rltrace.trace.taken import Taken
 from tests.fuzz.target import Target, costly, parts, put, together
 
 _TABLES = list(TABLES.values())

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from rltrace import dashboards
-from rltrace.report.html.stage_colours import COLOURED, UNATTRIBUTED
+from rltrace.report.html.parts import COLOURED, UNATTRIBUTED
 
 Colour = NDArray[np.float64]
 

@@ -13,8 +13,18 @@ from rltrace.report.cascade_section import cascade_section
 from rltrace.report.goodput_section import goodput_section
 from rltrace.report.html.drawing import WIDTH, Axis, box, drawing, label, line
 from rltrace.report.html.markup import Html, tag
-from rltrace.report.html.parts import Part, Picture, legend, missing, part, picture, told, under
-from rltrace.report.html.stage_colours import COLOURED, css
+from rltrace.report.html.parts import (
+    COLOURED,
+    Part,
+    Picture,
+    css,
+    legend,
+    missing,
+    part,
+    picture,
+    told,
+    under,
+)
 
 _PEAK = "peak rate"
 _KINDS = {USEFUL: "goodput"}

@@ -18,16 +18,19 @@ from rltrace.report.html.markup import NOTHING, Child, Html, join, prose, tag
 from rltrace.report.html.material import MOST_BARS, Material
 from rltrace.report.html.packing import Columns
 from rltrace.report.html.parts import (
+    COLOURED,
     LAID_OUT,
+    UNATTRIBUTED,
     Cell,
     Part,
     Picture,
+    css,
     missing,
     of_section,
     part,
     picture,
+    stage_legend,
 )
-from rltrace.report.html.stage_colours import COLOURED, UNATTRIBUTED, css, stage_legend
 from rltrace.report.own_figures_section import pointer
 from rltrace.report.sections import stages_section
 from rltrace.trace.vocabulary import word

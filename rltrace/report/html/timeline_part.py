@@ -18,9 +18,18 @@ from rltrace.report import units
 from rltrace.report.html.markup import tag
 from rltrace.report.html.material import Material
 from rltrace.report.html.packing import Columns, narrow
-from rltrace.report.html.parts import LAID_OUT, Part, Picture, missing, notes, part, picture
+from rltrace.report.html.parts import (
+    COLOURED,
+    LAID_OUT,
+    Part,
+    Picture,
+    missing,
+    notes,
+    part,
+    picture,
+    stage_legend,
+)
 from rltrace.report.html.slices import KINDS, SPAN, Ints, Slices, read_slices
-from rltrace.report.html.stage_colours import COLOURED, stage_legend
 from rltrace.trace.vocabulary import Stage, word
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import click
 
 from rltrace.cli import options
 from rltrace.cli.manual import command
-from rltrace.cli.output import console
+from rltrace.cli.output import show
 from rltrace.trace.errors import CANNOT_TELL, OK, RltraceError, WrongUsage
 
 if TYPE_CHECKING:
@@ -79,12 +79,10 @@ def whatif(
             }
         )
         sys.exit(CANNOT_TELL if alarms and not pairs else OK)
-    from rltrace.report import printed
-
     section = whatif_section.ranked(base, found, beside)
     if pairs:
         section = whatif_section.one(base, found[0], alarms, beside)
-    printed.show(section, console())
+    show([section])
 
 
 def _whatif_source(
@@ -130,8 +128,4 @@ def compare(before: Path, after: Path, as_json: bool) -> None:
         named = {"stage": stage and stage.name, "factor": factor and factor.name}
         options.print_json({**to_json.plain(found), **named})
         return
-    from rltrace.report import printed
-
-    page = console()
-    for section in compare_section.sections(found):
-        printed.show(section, page)
+    show(compare_section.sections(found))

@@ -12,7 +12,7 @@ import click
 
 from rltrace.cli.manual import command
 from rltrace.cli.options import JSON, RunFolder, one_form, print_json, say
-from rltrace.cli.output import console, discard
+from rltrace.cli.output import discard, show
 
 if TYPE_CHECKING:
     from rltrace.analysis.gate.findings import Judgement
@@ -106,11 +106,7 @@ def _print(found: Judgement, markdown: bool, as_json: bool) -> None:
     elif markdown:
         click.echo(gate_forms.to_markdown(found))
     else:
-        from rltrace.report import printed
-
-        page = console()
-        for section in gate_section.sections(found):
-            printed.show(section, page)
+        show(gate_section.sections(found))
 
 
 def _tell_github(found: Judgement, err: bool) -> None:

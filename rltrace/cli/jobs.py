@@ -12,7 +12,7 @@ import click
 from rltrace.cli import completing
 from rltrace.cli.manual import Command, command
 from rltrace.cli.options import JSON, RUN, NewFolder, print_json, reads_a_run, say
-from rltrace.cli.output import console
+from rltrace.cli.output import show
 from rltrace.trace.errors import WrongUsage
 from rltrace.trace.printable import visible
 
@@ -295,7 +295,5 @@ def experiment(
     if as_json:
         print_json({"change": change.name, **to_json.plain(found)})
     else:
-        from rltrace.report import printed
-
-        printed.show(experiment_section.section(change.name, found), console())
+        show([experiment_section.section(change.name, found)])
     sys.exit(experiment_section.EXIT_CODES[found.answer])

@@ -11,7 +11,11 @@ import sys
 from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rich.console import Console
+
+    from rltrace.report.layout import Section
 
 _PLAIN = dict(
     zip(
@@ -57,6 +61,15 @@ def console() -> Console:
             raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
     return Screen(file=cast("IO[str] | None", file))
+
+
+def show(sections: Iterable[Section]) -> None:
+    """Prints sections of a report."""
+    from rltrace.report import printed
+
+    page = console()
+    for section in sections:
+        printed.show(section, page)
 
 
 class _Uncommanding:

@@ -9,7 +9,7 @@ import click
 
 from rltrace.cli.manual import command
 from rltrace.cli.options import JSON, RunFolder, print_json
-from rltrace.cli.output import console
+from rltrace.cli.output import show
 from rltrace.trace.errors import WrongUsage
 
 _WHOLE, _NUMBER = int, float
@@ -105,11 +105,9 @@ def plan(
 
         print_json(plan_json(found, advice))
         return
-    from rltrace.report import plan_section, printed
+    from rltrace.report import plan_section
 
-    page = console()
-    for section in plan_section.sections(found, advice):
-        printed.show(section, page)
+    show(plan_section.sections(found, advice))
 
 
 def _measured(path: Path) -> Any:
@@ -134,11 +132,11 @@ def _sweep(spec: Any, text: str, plot: Path | None, as_json: bool) -> None:
 
         print_json({"swept": what, "points": to_json.plain(points)})
         return
-    from rltrace.report import plan_section, printed
+    from rltrace.report import plan_section
 
     shown = [(point.value, point.row, point.wall, point.refused) for point in points]
     least = f"{values[0]:g} to {values[-1]:g}"
-    printed.show(plan_section.swept(shown, what, least), console())
+    show([plan_section.swept(shown, what, least)])
 
 
 def _tables(flags: dict[str, Any]) -> dict[str, dict[str, Any]]:

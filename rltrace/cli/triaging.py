@@ -9,7 +9,7 @@ import click
 
 from rltrace.cli.manual import command
 from rltrace.cli.options import JSON, print_json
-from rltrace.cli.output import console
+from rltrace.cli.output import show
 from rltrace.trace.errors import WrongUsage
 
 _SECONDS = click.FLOAT
@@ -81,9 +81,9 @@ def _seconds(known: dict[str, Any], as_json: bool) -> None:
             }
         )
         return
-    from rltrace.report import printed, triage_section
+    from rltrace.report import triage_section
 
-    printed.show(triage_section.triaged(found, fix), console())
+    show([triage_section.triaged(found, fix)])
 
 
 def _refuse_impossible(known: dict[str, Any]) -> None:
@@ -139,8 +139,6 @@ def _design(known: dict[str, Any], as_json: bool) -> None:
 
         print_json(to_json.plain(found))
         return
-    from rltrace.report import printed, triage_section
+    from rltrace.report import triage_section
 
-    page = console()
-    for section in triage_section.designed(found):
-        printed.show(section, page)
+    show(triage_section.designed(found))

@@ -17,7 +17,7 @@ from rltrace.importers import chrome
 from rltrace.importers.field import AREAL
 from rltrace.importers.fitting import is_real_ns, ns, whole
 from rltrace.importers.json_text import read_objects
-from rltrace.importers.opening import start_of
+from rltrace.importers.log import start_of
 from rltrace.importers.placed import Names, PlacedRow, PlacedSpan, Process
 from rltrace.importers.run_writer import ImportedRun
 from rltrace.importers.traced import traced_run

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rltrace.importers.fitting import ns
-from rltrace.importers.log import Record
-from rltrace.importers.opening import is_text
+from rltrace.importers.log import Record, is_text
 from rltrace.importers.protobuf import fields
 
 MARK = "tfevents"

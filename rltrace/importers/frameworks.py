@@ -6,8 +6,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from rltrace.importers.log import Log
-from rltrace.importers.opening import start_of
+from rltrace.importers.log import Log, start_of
 from rltrace.importers.reading import read_log
 from rltrace.trace.errors import RltraceError, WrongUsage
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rltrace.importers.opening import check_filled, readable
+from rltrace.importers.log import check_filled, readable
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.given_files import open_given
 from rltrace.trace.texts import unpacked

@@ -15,7 +15,7 @@ from rltrace.adapters.slime import LABELS
 from rltrace.importers.field import MILES
 from rltrace.importers.fitting import ns, whole
 from rltrace.importers.json_text import read_objects
-from rltrace.importers.opening import start_of
+from rltrace.importers.log import start_of
 from rltrace.importers.placed import Names, PlacedSpan, Process
 from rltrace.importers.run_writer import ImportedRun
 from rltrace.importers.traced import traced_run

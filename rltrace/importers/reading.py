@@ -10,8 +10,18 @@ from pathlib import Path
 
 from rltrace.importers import console, event_files, json_lines, wandb_files
 from rltrace.importers.fitting import counted
-from rltrace.importers.log import LONGEST_LINE, Lines, Log, Record, joined, plausible
-from rltrace.importers.opening import check_filled, is_text, readable, start_of
+from rltrace.importers.log import (
+    LONGEST_LINE,
+    Lines,
+    Log,
+    Record,
+    check_filled,
+    is_text,
+    joined,
+    plausible,
+    readable,
+    start_of,
+)
 from rltrace.trace.errors import RltraceError, WrongUsage
 
 Settings = Mapping[str, re.Pattern[str]]

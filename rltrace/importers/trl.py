@@ -26,13 +26,16 @@ from rltrace.importers.log import (
     Lines,
     Log,
     Record,
+    check_filled,
+    is_text,
     joined,
     no_number,
     number,
     out_of_order,
+    readable,
+    start_of,
 )
 from rltrace.importers.means import with_steps
-from rltrace.importers.opening import check_filled, is_text, readable, start_of
 from rltrace.importers.reading import read_log
 from rltrace.importers.run_writer import ImportedRun
 from rltrace.importers.scalars import Parts, Scheme, Told, has, lay_out

@@ -14,10 +14,9 @@ from rltrace.report.freshness_section import curve_section, staleness_section
 from rltrace.report.goodput_section import goodput_section
 from rltrace.report.layout import Column, Grid, Section, listed
 from rltrace.report.own_figures_section import own_figures_section, pointer
-from rltrace.report.path_lines import path_lines
 from rltrace.report.probe_section import probe_section
 from rltrace.report.tail_section import has_tail, tail_section
-from rltrace.report.verdict import judged_steps
+from rltrace.report.verdict import judged_steps, path_lines
 from rltrace.report.walls_section import checks_section, fixes_section, walls_section
 
 _MOST_STEPS = 6

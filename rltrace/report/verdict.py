@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rltrace.analysis.binding import ALIKE, INSUFFICIENT, LIKELY, Binding
+from rltrace.analysis.critical_path import UNKNOWN, CriticalPath, PathShare
 from rltrace.analysis.summary import StepsSummary, Summary
 from rltrace.analysis.verdict import Verdict
 from rltrace.analysis.walls.cost import stages_of
 from rltrace.analysis.walls.wall import Wall
 from rltrace.report import units
 from rltrace.report.layout import labelled, listed
-from rltrace.report.path_lines import path_leader
 from rltrace.report.walls_section import (
     against,
     figure_words,
@@ -285,3 +285,42 @@ def _tie(summary: Summary) -> Iterator[str]:
             f"{binding.stage.name} minus {second.name}: {units.seconds(margin.mean)} in the mean "
             f"(95 % interval {units.seconds(margin.low)} to {units.seconds(margin.high)}, {says})"
         )
+
+
+# --- what the critical path adds to the table of stages: one line, where it says something else
+
+APART = 0.05
+"""Shares that differ by more than this are worth a line."""
+_SMALL = 0.005
+_TOO_LITTLE = 0.5  # explained: the path says less than the table
+
+
+def path_leader(path: CriticalPath | None) -> PathShare | None:
+    """The stage of which the path is made the most; None where it was not followed."""
+    if path is None or not _explains(path):
+        return None
+    return next((one for one in path.shares if one.stage not in (UNKNOWN, "wait")), None)
+
+
+def _explains(path: CriticalPath) -> bool:
+    return path.is_traced and path.unknown_share < _TOO_LITTLE
+
+
+def path_lines(path: CriticalPath | None) -> Iterator[str]:
+    """The shares on the path, where any differs much from the exposed share."""
+    if path is None or not _explains(path):
+        return
+    work = [one for one in path.shares if one.stage not in (UNKNOWN, "wait")]
+    if not any(abs(one.share - one.exposed_share) > APART for one in work):
+        return
+    shown = [f"{one.stage} {units.share(one.share)}" for one in work if one.share >= _SMALL]
+    apart = [
+        f"{one.stage} ({units.share(one.exposed_share)} exposed)"
+        for one in work
+        if abs(one.share - one.exposed_share) > APART
+    ]
+    rest = f", unexplained {units.share(path.unknown_share)}" if path.unknown_share else ""
+    yield (
+        "Followed from the end of the run back to what let each thing start, the critical path is "
+        f"{', '.join(shown)}{rest}. It differs from the table in {listed(apart)}."
+    )

@@ -39,9 +39,9 @@ from rltrace.trace.run_dir import PARQUET, write_json
 from rltrace.trace.schema import SCHEMA_VERSION, TABLES
 
 if TYPE_CHECKING:
-    from rltrace.trace.cuts import Ints
     from rltrace.trace.manifest import Taken
     from rltrace.trace.run import Run
+    from rltrace.trace.survey import Ints
 
 
 _SILENT_S = 600.0

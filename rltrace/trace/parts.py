@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 
 from rltrace.trace.counted import make_unknown
-from rltrace.trace.cuts import Ints, cuts
 from rltrace.trace.manifest import Part
 from rltrace.trace.parquet_writer import Writer
 from rltrace.trace.real_times import EVER_NS, end_what_was_left
@@ -22,7 +21,7 @@ from rltrace.trace.schema import SPANS, Table
 from rltrace.trace.segments import Batch
 from rltrace.trace.sources import PROCESS
 from rltrace.trace.stream import Columns, joined
-from rltrace.trace.survey import Survey, Surveyed, taken_slots
+from rltrace.trace.survey import Ints, Survey, Surveyed, cuts, taken_slots
 
 if TYPE_CHECKING:
     from rltrace.trace.files import RunFiles

@@ -22,6 +22,7 @@ import numpy as np
 from rltrace.analysis.activity import Activity
 from rltrace.analysis.chains import Seconds, summed
 from rltrace.analysis.followed import Followed, follow
+from rltrace.analysis.for_samples import MOST_SPANS, Stretch, stretches
 from rltrace.analysis.intervals import Ints, mapped
 from rltrace.analysis.lanes import Lane, Lanes
 from rltrace.analysis.path_events import Events, Known, events_of, read_updates
@@ -30,7 +31,6 @@ from rltrace.analysis.pieces import read_pieces
 from rltrace.analysis.spread import Spread, spread
 from rltrace.analysis.stages import Breakdown
 from rltrace.analysis.steps import Steps
-from rltrace.analysis.stretches import MOST_SPANS, Stretch, stretches
 from rltrace.trace.sampled import only_some
 from rltrace.trace.vocabulary import Stage, word
 

@@ -12,9 +12,8 @@ from rltrace.analysis.activity import read_activity
 from rltrace.analysis.bootstrap import UNKNOWN, Interval, mean_ratio, rate_ratio, ratio
 from rltrace.analysis.cut_short import whole_steps
 from rltrace.analysis.freshness import freshness
-from rltrace.analysis.goodput import goodput
+from rltrace.analysis.goodput import goodput, step_goodput
 from rltrace.analysis.staleness import staleness
-from rltrace.analysis.step_goodput import step_goodput
 from rltrace.analysis.steps import find_steps
 from rltrace.analysis.whatif.predict import Estimate
 

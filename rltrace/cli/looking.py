@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -99,7 +100,7 @@ def info(run: Run, as_json: bool) -> None:
 
     found = inventory.inventory(run)
     if as_json:
-        options.print_json(inventory.to_json(found))
+        options.print_json(asdict(found))
     else:
         inventory.render(found, console())
 
@@ -117,7 +118,7 @@ def list_runs(folder: str | None, as_json: bool) -> None:
     else:
         entries = listing.entries(list_runs_(Path(folder) if folder is not None else None))
     if as_json:
-        options.print_json(listing.to_json(entries))
+        options.print_json([asdict(entry) for entry in entries])
     else:
         listing.render(entries, console())
 
@@ -146,8 +147,6 @@ def compact(run: Run, delete_segments: bool, as_json: bool) -> None:
     """Turn a run into Parquet, for keeping: about a fifth of the size, and faster to read. Of a job
     that goes on what has ended is turned, and its files are left alone; of a run at a URL the copy
     here."""
-    from dataclasses import asdict
-
     from rich import filesize
 
     from rltrace.trace import parquet

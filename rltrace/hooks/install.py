@@ -15,7 +15,7 @@ from importlib import import_module
 from importlib.machinery import PathFinder
 from typing import Any
 
-from rltrace.hooks import observing, wrapping
+from rltrace.hooks import observing
 from rltrace.hooks import recorder as recording
 from rltrace.hooks.argv import Program
 from rltrace.hooks.boot import HOOKS_VARIABLE
@@ -24,6 +24,13 @@ from rltrace.hooks.hook import Adapter, Hook, split_target
 from rltrace.hooks.observing import Observer
 from rltrace.hooks.telling import describe
 from rltrace.hooks.versions import satisfies
+from rltrace.hooks.wrapping import (
+    Patch,
+    Unwrappable,
+    observers,
+    replacement,
+    static_attribute,
+)
 from rltrace.trace.outside import from_outside
 
 MAIN = "__main__"
@@ -36,7 +43,7 @@ class Installation:
     def __init__(self, finder: Finder, running: Program) -> None:
         self.finder = finder
         self._running = running
-        self.patches: list[wrapping.Patch] = []
+        self.patches: list[Patch] = []
         self.adapters: list[Adapter] = []
         self.hooks: list[Hook] = []
         self._resolved: set[int] = set()
@@ -120,13 +127,13 @@ class Installation:
     def patch(self, owner: Any, name: str, hook: Hook) -> None:
         """Hooks `owner.name`, unless this hook is there already. Errors: `AttributeError`."""
         self._resolved.add(id(hook))
-        present, _ = wrapping.static_attribute(owner, name)
+        present, _ = static_attribute(owner, name)
         if is_on(present, hook):
             return
         try:
-            self.patches.append(wrapping.Patch(owner, name, Observer(hook)))
+            self.patches.append(Patch(owner, name, Observer(hook)))
             self._placed(hook)
-        except wrapping.Unwrappable as error:
+        except Unwrappable as error:
             self.refused(hook, str(error))
         except (AttributeError, TypeError) as error:
             if from_outside(error):
@@ -138,8 +145,8 @@ class Installation:
         if is_remote(function) or is_on(function, hook):
             return function
         try:
-            hooked = wrapping.replacement(function, Observer(hook))
-        except wrapping.Unwrappable as error:
+            hooked = replacement(function, Observer(hook))
+        except Unwrappable as error:
             self.refused(hook, str(error))
             return function
         self._placed(hook)
@@ -202,7 +209,7 @@ class Installation:
                         self.missing(hook, f"{leaf} in {looked_for}")
                     return
             looked_for = f"{leaf} in {looked_for}"
-            raw, _ = wrapping.static_attribute(owner, leaf)
+            raw, _ = static_attribute(owner, leaf)
         except AttributeError as error:
             if from_outside(error):
                 raise
@@ -270,7 +277,7 @@ def _is_there(module_name: str, qualname: str) -> bool:
 
 def is_on(function: Any, hook: Hook) -> bool:
     """Whether a function's calls are recorded by this hook already."""
-    return any(observer.hook is hook and observer.on for observer in wrapping.observers(function))
+    return any(observer.hook is hook and observer.on for observer in observers(function))
 
 
 def is_remote(value: Any) -> bool:

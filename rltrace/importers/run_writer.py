@@ -20,8 +20,7 @@ from typing import Any
 
 from rltrace.analysis.coverage import NOT_LOGGED
 from rltrace.importers.fitting import is_real_ns
-from rltrace.importers.placed import Placed, write_placed
-from rltrace.importers.process_writer import ProcessWriter
+from rltrace.importers.placed import Placed, ProcessWriter, write_placed
 from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.run_dir import (
     PROBLEMS,

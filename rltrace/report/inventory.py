@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -105,11 +105,6 @@ def _bytes(folder: Path) -> int:
 
 def _integer(value: object) -> int | None:
     return value if isinstance(value, int) else None
-
-
-def to_json(found: Inventory) -> dict[str, Any]:
-    """The inventory as a dict."""
-    return asdict(found)
 
 
 def render(found: Inventory, console: Console) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,11 +64,6 @@ def entries_at(url: str) -> list[Entry]:
     except OSError as error:
         raise unreached(url, error) from None
     return sorted(listed, key=lambda entry: (entry.start_real_ns or 0, entry.path))
-
-
-def to_json(listed: list[Entry]) -> list[dict[str, Any]]:
-    """The entries as dicts."""
-    return [asdict(entry) for entry in listed]
 
 
 def render(listed: list[Entry], console: Console) -> None:

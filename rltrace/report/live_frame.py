@@ -11,8 +11,7 @@ from rich.text import Text
 from rltrace.analysis.live.snapshot import ENDED, RUNNING, STARTING, Snapshot, Stopped
 from rltrace.report import units
 from rltrace.report.damage_lines import dropped_lines
-from rltrace.report.live_blocks import dead, devices, last_steps, roles, slowest, stages
-from rltrace.report.live_drawing import Block
+from rltrace.report.live_blocks import Block, dead, devices, last_steps, roles, slowest, stages
 from rltrace.report.live_numbers import figures, step_line
 from rltrace.trace.printable import visible
 

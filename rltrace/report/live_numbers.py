@@ -8,7 +8,7 @@ from rich.text import Text
 
 from rltrace.analysis.live.snapshot import Snapshot, StepNow, Window
 from rltrace.report import units
-from rltrace.report.live_drawing import Block, bar, sparks
+from rltrace.report.live_blocks import Block, bar, sparks
 
 _SEPARATOR = " · "
 _LATE = 1.5  # a step that lasts this many times the usual one is told

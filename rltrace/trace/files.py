@@ -21,8 +21,7 @@ from rltrace.trace.dropped import read_dropped
 from rltrace.trace.manifest import Manifest, check_readable, read_manifest
 from rltrace.trace.names import name_of
 from rltrace.trace.own_files import NO_PLAIN_FILE, lines_of, own_files, read_own
-from rltrace.trace.parents import roles_of_parents
-from rltrace.trace.processes import Process, described
+from rltrace.trace.processes import Process, described, roles_of_parents
 from rltrace.trace.real_times import end_what_was_left, of_real_times
 from rltrace.trace.sampled import only_some
 from rltrace.trace.schema import SPANS, TABLES

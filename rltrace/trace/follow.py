@@ -34,8 +34,7 @@ from rltrace.trace.growing import GrowingSegment
 from rltrace.trace.manifest import Manifest, check_readable, read_manifest, segment_bytes
 from rltrace.trace.names import FollowedNames
 from rltrace.trace.own_files import follows_links, read_own
-from rltrace.trace.parents import roles_of_parents
-from rltrace.trace.processes import Process, described
+from rltrace.trace.processes import Process, described, roles_of_parents
 from rltrace.trace.reach import Reach, read_reach
 from rltrace.trace.real_times import of_real_times
 from rltrace.trace.sampled import only_some

@@ -10,8 +10,7 @@ import pytest
 import rltrace
 from benchmarks.make_trace import Workload, make
 from rltrace.analysis.activity import read_activity
-from rltrace.analysis.device_load import device_load
-from rltrace.analysis.in_flight import in_flight
+from rltrace.analysis.device_load import device_load, in_flight
 from rltrace.analysis.lag_history import lag_history
 from rltrace.analysis.step_shapes import PARTS, step_shapes
 from rltrace.analysis.steps import find_steps

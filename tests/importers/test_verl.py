@@ -233,7 +233,7 @@ def test_an_import_that_is_interrupted_leaves_no_run(
     def stopped(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rltrace.importers.process_writer.write_json", stopped)
+    monkeypatch.setattr("rltrace.importers.placed.write_json", stopped)
     log = json_lines(tmp_path / "log", (1, metrics()))
     with pytest.raises(KeyboardInterrupt):
         import_log("verl", log, tmp_path / "runs" / "run")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rltrace.trace.parents import roles_of_parents
+from rltrace.trace.processes import roles_of_parents
 
 
 def process(pid: int, ppid: int, start_ns: int, role: str | None = None, **more: Any) -> Any:

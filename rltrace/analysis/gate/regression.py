@@ -42,11 +42,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from rltrace.analysis.gate.contrast import Contrast, contrast
+from rltrace.analysis.gate.contrast import Contrast, contrast, quantile
 from rltrace.analysis.gate.findings import PASS, REGRESSION, UNSURE
 from rltrace.analysis.gate.metrics import HIGHER, Metric
 from rltrace.analysis.gate.panel import FEWEST, Panel
-from rltrace.analysis.gate.student import quantile
 
 MISS = 0.1
 _FOR_USUAL = 0.8  # of alpha; the rest is for the run with its stalls

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from rltrace.analysis.activity import Activity, read_activity
 from rltrace.analysis.cut_short import whole_steps
-from rltrace.analysis.device_load import DeviceLoad, device_load
-from rltrace.analysis.in_flight import in_flight
+from rltrace.analysis.device_load import DeviceLoad, device_load, in_flight
 from rltrace.analysis.lag_history import LagHistory, lag_history
 from rltrace.analysis.step_shapes import StepShapes, step_shapes
 from rltrace.analysis.steps import Steps, find_steps

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from rltrace.analysis.activity import read_activity
 from rltrace.analysis.critical_path import PathSegment, find_path
 from rltrace.analysis.cut_short import whole_steps
+from rltrace.analysis.goodput import step_goodput
 from rltrace.analysis.stages import break_down
-from rltrace.analysis.step_goodput import step_goodput
 from rltrace.analysis.steps import find_steps
 from rltrace.analysis.summary import Summary, summarize
 from rltrace.report.perfetto.scene import Note, Scene

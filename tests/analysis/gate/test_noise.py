@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
+from rltrace.analysis.gate.contrast import quantile, tail
 from rltrace.analysis.gate.panel import warmup_steps, without_stalls
 from rltrace.analysis.gate.resampling import drawn_counts, mean_block
-from rltrace.analysis.gate.student import quantile, tail
 from tests.analysis.gate.simulated import correlated
 
 

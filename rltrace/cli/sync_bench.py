@@ -14,7 +14,7 @@ import click
 from rltrace.cli.manual import command
 from rltrace.cli.options import JSON, print_json
 from rltrace.cli.output import console
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import WrongUsage
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -96,7 +96,7 @@ def _progress() -> Callable[[str, bool], None]:
 def _counts(text: str) -> list[int]:
     counts = [int(part) if part.isdecimal() else 0 for part in text.split(",")]
     if not all(0 < count <= 1024 for count in counts):
-        raise RltraceError(f"--receivers {text} is no list of numbers: 1,2,4,8", WRONG_USAGE)
+        raise WrongUsage(f"--receivers {text} is no list of numbers: 1,2,4,8")
     return counts
 
 

@@ -11,7 +11,7 @@ import click
 from rltrace.cli.manual import Command
 from rltrace.cli.options import JSON, print_json
 from rltrace.cli.sync_bench import bench
-from rltrace.trace.errors import ANSWER_IS_NO, WRONG_USAGE, RltraceError
+from rltrace.trace.errors import ANSWER_IS_NO, RltraceError, WrongUsage
 
 if TYPE_CHECKING:
     from rltrace.sync.holders import Held
@@ -104,12 +104,11 @@ def serve(
     """
     from rltrace.run.signals import ended_by_signal
     from rltrace.sync.following import Received
-    from rltrace.sync.reaching import Reach
-    from rltrace.sync.relay import Relay
+    from rltrace.sync.relay import Reach, Relay
 
     host, colon, port = listen.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > 65535:
-        raise RltraceError(f"--listen {listen} is no HOST:PORT", WRONG_USAGE)
+        raise WrongUsage(f"--listen {listen} is no HOST:PORT")
     host = host.strip("[]") or "0.0.0.0"
 
     def tell(received: Received) -> None:

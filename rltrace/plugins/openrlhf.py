@@ -20,7 +20,7 @@ from typing import Any
 from rltrace.hooks import moved
 from rltrace.hooks.phases import Phases
 from rltrace.hooks.versions import satisfies
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import WrongUsage
 
 NAMED = "rltrace.sync "
 """How the name of what is no tensor begins. Then comes what is to be done: "stage" with place,
@@ -44,7 +44,7 @@ def send_whole(module: Any) -> None:
 
     version = version_of("openrlhf")
     if not satisfies(version, VERSIONS):
-        raise RltraceError(f"OpenRLHF {version} is none of {VERSIONS}", WRONG_USAGE)
+        raise WrongUsage(f"OpenRLHF {version} is none of {VERSIONS}")
     trainer, senders = module.ActorPPOTrainer, _Senders(module)
     original: Callable[[Any], None] = trainer.broadcast_to_vllm
 
@@ -212,7 +212,7 @@ class _Part:
         where, wanted = place if lies_here(place) else address, Version.parse(version)
         if not where:
             said = f"{place} does not lie on this host, and nobody serves it: Ray had one node only"
-            raise RltraceError(said, WRONG_USAGE)
+            raise WrongUsage(said)
         self.abort(worker)
         with Phases() as phases:
             phases.begin("wait", "the policy's weights")
@@ -226,7 +226,7 @@ class _Part:
     def commit(self, worker: Any) -> None:
         """Loads what is held into the worker's model."""
         if self._held is None:
-            raise RltraceError("no version is held that could be loaded", WRONG_USAGE)
+            raise WrongUsage("no version is held that could be loaded")
         views, manifest = self._held, self._held.manifest
         with Phases() as phases:
             number, size = manifest.number, manifest.bytes

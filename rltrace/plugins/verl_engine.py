@@ -21,7 +21,7 @@ from rltrace.sync.recording import columns_of
 from rltrace.sync.subscriber import Subscriber
 from rltrace.sync.version import Version
 from rltrace.sync.views import Views
-from rltrace.trace.errors import CANNOT_TELL, WRONG_USAGE, RltraceError
+from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
 
 _POLL_S = 0.0005
 
@@ -80,7 +80,7 @@ class RltraceCheckpointEngine(CheckpointEngineWithCache):  # type: ignore[misc]
         if not self._where:
             said = f"{where} is not in the memory that this worker sees (another host or container)"
             how = "checkpoint_engine.engine_kwargs.rltrace.address=tcp://host:port/..."
-            raise RltraceError(f"{said}, and nobody serves it: name a relay, {how}", WRONG_USAGE)
+            raise WrongUsage(f"{said}, and nobody serves it: name a relay, {how}")
 
     async def send_weights(
         self, weights: Iterator[tuple[str, Any]], global_steps: int | None = None
@@ -122,7 +122,7 @@ class RltraceCheckpointEngine(CheckpointEngineWithCache):  # type: ignore[misc]
         """The latest version that was published, whole, at any time; a tensor is good until the
         next is asked for, and must only be read. Errors: `RltraceError` before the first update."""
         if not self._where:
-            raise RltraceError("no weights have been sent yet", WRONG_USAGE)
+            raise WrongUsage("no weights have been sent yet")
         subscriber = await self._connected()
         with subscriber.lease() as views:
             manifest = views.manifest

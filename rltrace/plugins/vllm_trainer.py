@@ -18,7 +18,7 @@ from rltrace.plugins.streaming import PATIENCE_S, fresh_place
 from rltrace.plugins.vllm_backend import NAME
 from rltrace.sync.layout import layout_of
 from rltrace.sync.publisher import Publisher
-from rltrace.trace.errors import CANNOT_TELL, WRONG_USAGE, RltraceError
+from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
 
 
 @dataclass
@@ -48,7 +48,7 @@ class RltraceTrainerWeightTransferEngine(TrainerWeightTransferEngine):  # type: 
         """Takes the memory of all weights, from what `source` says of them, and tells vLLM where.
         Errors: `RltraceError` where there is too little memory, or no `source`."""
         if source is None:
-            raise RltraceError("what is to be published takes a WeightSource", WRONG_USAGE)
+            raise WrongUsage("what is to be published takes a WeightSource")
         if init_info.is_sender:
             where = init_info.where or fresh_place("vllm")
             metas = ((m.name, m.dtype, m.shape) for m in source.metadata())

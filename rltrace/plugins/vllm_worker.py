@@ -27,7 +27,7 @@ from rltrace.sync.recording import moved
 from rltrace.sync.subscriber import Subscriber
 from rltrace.sync.version import NO_ROOT, Version
 from rltrace.sync.views import Views
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import WrongUsage
 
 
 @dataclass
@@ -90,7 +90,7 @@ class RltraceWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
         here = None if self._taken is None else str(self._taken.manifest.version)
         if self._taken is None or here != update_info.version:
             said = "init_weight_transfer_engine has to be called with it first"
-            raise RltraceError(f"{update_info.version} is not here, {here} is: {said}", WRONG_USAGE)
+            raise WrongUsage(f"{update_info.version} is not here, {here} is: {said}")
         with Phases() as phases:
             loading = phases.begin("sync", "load", "load")
             manifest = self._taken.manifest

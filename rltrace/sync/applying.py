@@ -30,7 +30,7 @@ from rltrace.sync.tensors import (
     reach_of,
     share_memory,
 )
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.outside import from_outside
 
 
@@ -251,4 +251,4 @@ def _told(shape: tuple[int, ...], shard: Shard | None) -> str:
 
 
 def _refused(why: str) -> RltraceError:
-    return RltraceError(f"these weights do not fit: {why}", WRONG_USAGE)
+    return WrongUsage(f"these weights do not fit: {why}")

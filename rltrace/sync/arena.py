@@ -18,7 +18,6 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from weakref import finalize
 
 import numpy as np
@@ -39,7 +38,7 @@ from rltrace.sync.slots import (
     slot_path,
 )
 from rltrace.sync.version import NO_ROOT, Behind, Manifest, Version
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import RltraceError, WrongUsage
 
 SILENCE_S = 2.0
 """A side that says nothing for so long is gone; whoever has nothing to say says so more often."""
@@ -79,7 +78,7 @@ class Arena:
         """
         if not 2 <= slots <= slots + spare <= MOST_SLOTS:
             said = f"{slots} slots and {spare} spare: it takes 2 to {MOST_SLOTS} in all"
-            raise RltraceError(said, WRONG_USAGE)
+            raise WrongUsage(said)
         folder = folder_of(where)
         make_folder(folder)
         reclaim(folder.parent, but=folder)
@@ -207,7 +206,7 @@ class Arena:
         spare one; None where there is no more room: leave this version out."""
         if self._writer is None or self._writer.fd < 0:
             said = f"{self.folder.name} is not written by this process, or it was forked since"
-            raise RltraceError(said, WRONG_USAGE)
+            raise WrongUsage(said)
         if self.control.replaced or not (self.folder / CONTROL).exists():
             said = f"{self.folder} was removed while it was in use: open the publisher again"
             raise RltraceError(said)
@@ -331,12 +330,7 @@ class Lease:
     def __enter__(self) -> Lease:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
 

@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 
 from rltrace.sync.subscriber import PoisonedError
 from rltrace.sync.version import Manifest, Version
-from rltrace.trace.errors import CANNOT_TELL, WRONG_USAGE, RltraceError
+from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
 from rltrace.trace.outside import from_outside
 
 _Answer = TypeVar("_Answer")
@@ -44,7 +44,7 @@ def commit_together(ranks: Sequence[Rank], version: Version, attempts: int = 2) 
     committed.
     """
     if not ranks:
-        raise RltraceError("there is no rank that could take a version on", WRONG_USAGE)
+        raise WrongUsage("there is no rank that could take a version on")
     staged, failed = _ask_all(ranks, lambda rank: rank.stage(version))
     found = {(m.version, m.layout_id, m.root) for m in staged.values()}
     if failed or len(found) != 1 or {m.version for m in staged.values()} != {version}:

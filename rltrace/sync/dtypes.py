@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import WrongUsage
 
 _TYPES = {
     "float64": ("F64", 8),
@@ -54,7 +54,7 @@ def code_of(dtype: Any, what: str = "weights") -> str:
     code = _CODES.get(name, name)
     if code not in ITEM_BYTES:
         said = f"{what} of type {name} cannot be published: make it one of {', '.join(_CODES)}"
-        raise RltraceError(said, WRONG_USAGE)
+        raise WrongUsage(said)
     return code
 
 
@@ -70,7 +70,7 @@ def cast_of(dtype: Any) -> str | None:
     code = _CODES.get(name, name)
     if code not in FLOATS:
         said = f"weights are cast to one of {_CASTS} as they are published, not to {name}"
-        raise RltraceError(f"{said}: give tensors that are of that type already", WRONG_USAGE)
+        raise WrongUsage(f"{said}: give tensors that are of that type already")
     return code
 
 

@@ -29,7 +29,7 @@ from rltrace.sync.tensors import (
     store,
     torch_view,
 )
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import RltraceError, WrongUsage
 
 
 class Filler:
@@ -207,7 +207,7 @@ def _check(name: str, entry: Entry, tensor: Any, shard: Shard | None) -> None:
 
 
 def _refused(why: str) -> RltraceError:
-    return RltraceError(f"these weights were not published: {why}", WRONG_USAGE)
+    return WrongUsage(f"these weights were not published: {why}")
 
 
 def _base(data: NDArray[np.uint8]) -> int:

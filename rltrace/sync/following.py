@@ -22,7 +22,7 @@ from rltrace.sync.serving import Node
 from rltrace.sync.shelf import GoneError, Held, Shelf
 from rltrace.sync.version import Behind, Manifest, Version
 from rltrace.sync.wire import HEARTBEAT_S, Address, Connection, LinkError, RefusedError
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import RltraceError, WrongUsage
 
 _AGAIN_S = 0.1
 
@@ -205,7 +205,7 @@ class Follower(threading.Thread):
         if served is not None:
             there = Address(parent.host, parent.port, str(served))
             said = f"{parent} is not there: it serves the policy {served}, so follow {there}"
-            raise RltraceError(f"{said} (the name is the publisher's on every node)", WRONG_USAGE)
+            raise WrongUsage(f"{said} (the name is the publisher's on every node)")
         try:
             if answer.get("redirect"):
                 raise _Elsewhere([_address(each) for each in answer["redirect"]])

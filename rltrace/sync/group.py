@@ -29,7 +29,7 @@ from rltrace.sync.tensors import torch_view
 from rltrace.sync.verifying import DamagedError
 from rltrace.sync.version import NO_ROOT, Manifest, Version
 from rltrace.sync.wire import Address, LinkError
-from rltrace.trace.errors import CANNOT_TELL, WRONG_USAGE, RltraceError
+from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
 
 BUCKET_BYTES = 64 * BLOCK_BYTES
 """What one broadcast carries; the next is under way while its blocks are checked."""
@@ -57,7 +57,7 @@ class Group:
         the others. See `join`."""
         if backend not in BACKENDS or not 0 <= rank < size or size < 2:
             said = f"rank {rank} of {size} by {backend}: it takes two or more, by gloo or nccl"
-            raise RltraceError(said, WRONG_USAGE)
+            raise WrongUsage(said)
         self.where, self.rank, self.size = where, rank, size
         self.backend, self.timeout_s = backend, timeout_s
         self._talk = Talk(store, timeout_s)
@@ -162,7 +162,7 @@ class Group:
         if lease.manifest.root == NO_ROOT:
             lease.release()
             said = f"{self.where} is published without digests, so nobody could check it"
-            raise RltraceError(said, WRONG_USAGE)
+            raise WrongUsage(said)
         return lease, self._arena.layout
 
     def _follow(self) -> Version:

@@ -13,7 +13,7 @@ from rltrace.sync.joined_files import sweep
 from rltrace.sync.leftovers import PRESENT, WRITER, enter, leave
 from rltrace.sync.locks import Lock
 from rltrace.sync.place import JOINED, folder_of, shared_memory
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import RltraceError, WrongUsage
 
 _PROC = Path("/proc")
 
@@ -51,7 +51,7 @@ def policies(*places: str) -> list[Held]:
     known = {where: folder_of(where) for where in places}
     for where, folder in known.items():
         if not (folder / PRESENT).exists() and not (folder / CONTROL).exists():
-            raise RltraceError(f"there is no policy at {where}", WRONG_USAGE)
+            raise WrongUsage(f"there is no policy at {where}")
     root = shared_memory()
     if not places:
         known = {f"shm://{path.parent.name}": path.parent for path in root.glob(f"*/{PRESENT}")}

@@ -20,8 +20,7 @@ from weakref import finalize
 
 from rltrace.sync.arena import Arena
 from rltrace.sync.joined_files import JoinedFiles, sweep
-from rltrace.sync.reaching import why_nothing
-from rltrace.sync.relay import Relay
+from rltrace.sync.relay import Relay, why_nothing
 from rltrace.sync.wire import TOKEN, Address
 from rltrace.trace.errors import CANNOT_TELL, OK, RltraceError
 from rltrace.trace.outside import from_outside

@@ -21,7 +21,7 @@ from typing import Any
 import xxhash
 
 from rltrace.sync.dtypes import FLOATS, ITEM_BYTES, cast_of, code_of
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.texts import parsed
 
 ALIGNMENT_BYTES = 256
@@ -160,9 +160,7 @@ def layout_of(weights: Any, dtype: Any = None, keep: str | Iterable[str] = ()) -
         _check_name(name)
         if name in found or name in aliases:
             said = f"two tensors are called {name}: publish parts of one tensor under names of"
-            raise RltraceError(
-                f"{said} their own, or each rank's in a policy of its own", WRONG_USAGE
-            )
+            raise WrongUsage(f"{said} their own, or each rank's in a policy of its own")
         home = name
         if isinstance(weights, dict):
             home = homes.setdefault(memory_of(tensor), name)
@@ -177,7 +175,7 @@ def layout_of(weights: Any, dtype: Any = None, keep: str | Iterable[str] = ()) -
     for pattern in patterns:
         if pattern not in matched:
             said = f"no tensor is called as keep={pattern!r} says: correct the pattern, or drop it"
-            raise RltraceError(said, WRONG_USAGE)
+            raise WrongUsage(said)
     if cast is not None:
         for name, (code, shape, shard) in found.items():
             if code in FLOATS and name not in kept:
@@ -195,7 +193,7 @@ def named_tensors(weights: Any) -> Iterator[tuple[str, Any, Shard | None]]:
     for item in weights.items() if isinstance(weights, dict) else weights:
         if not isinstance(item, tuple | list) or len(item) not in (2, 3):
             said = f"each of the weights is (name, tensor) or (name, tensor, Shard), {_not(item)}"
-            raise RltraceError(said, WRONG_USAGE)
+            raise WrongUsage(said)
         name, tensor, *spec = item
         check_tensor(name, tensor)
         yield name, tensor, _part(name, spec[0] if spec else None, tuple(tensor.shape))
@@ -204,13 +202,13 @@ def named_tensors(weights: Any) -> Iterator[tuple[str, Any, Shard | None]]:
 def check_tensor(name: Any, tensor: Any) -> None:
     """Errors: `RltraceError` for a name that is no str, or what is no dense tensor."""
     if not isinstance(name, str):
-        raise RltraceError(f"the name of a tensor is a str, {_not(name)}", WRONG_USAGE)
+        raise WrongUsage(f"the name of a tensor is a str, {_not(name)}")
     if not hasattr(tensor, "data_ptr") and not hasattr(tensor, "__array_interface__"):
         said = f"{name} is to be a tensor of torch's or NumPy's, {_not(tensor)}: leave it out"
-        raise RltraceError(said, WRONG_USAGE)
+        raise WrongUsage(said)
     if hasattr(tensor, "data_ptr") and (str(tensor.layout) != "torch.strided" or tensor.is_nested):
         said = f"{name} is a sparse or nested tensor, which cannot travel: make it a dense one"
-        raise RltraceError(said, WRONG_USAGE)
+        raise WrongUsage(said)
 
 
 def held(weights: Any) -> Any:
@@ -227,7 +225,7 @@ def held(weights: Any) -> Any:
     is_tensor = hasattr(weights, "data_ptr") or hasattr(weights, "__array_interface__")
     if is_tensor or isinstance(weights, str | bytes) or not isinstance(weights, Iterable):
         said = "weights are a model, a mapping name -> tensor or pairs (name, tensor)"
-        raise RltraceError(f"{said}, {_not(weights)}", WRONG_USAGE)
+        raise WrongUsage(f"{said}, {_not(weights)}")
     return weights
 
 
@@ -248,16 +246,16 @@ def _part(name: str, shard: Any, shape: tuple[int, ...]) -> Shard | None:
         )
     except (AttributeError, TypeError) as error:
         said = f"the part that {name} is takes a Shard(offset, global_shape) of whole numbers"
-        raise RltraceError(f"{said}, not {shard!r:.80}", WRONG_USAGE) from error
+        raise WrongUsage(f"{said}, not {shard!r:.80}") from error
     here = f"{name} has shape {list(shape)}"
     if not len(part.offset) == len(part.global_shape) == len(shape):
         said = f"{here}, so the offset and global_shape of its Shard take {len(shape)} numbers each"
-        raise RltraceError(f"{said}: {shard!r:.80}", WRONG_USAGE)
+        raise WrongUsage(f"{said}: {shard!r:.80}")
     ends = zip(part.offset, shape, part.global_shape, strict=True)
     if any(not 0 <= at <= at + size <= whole for at, size, whole in ends):
         said = f"{here}, which at {list(part.offset)} does not lie in its whole of"
         said += f" {list(part.global_shape)}: correct its Shard(offset, global_shape)"
-        raise RltraceError(said, WRONG_USAGE)
+        raise WrongUsage(said)
     return part
 
 
@@ -267,7 +265,7 @@ def _patterns(keep: str | Iterable[str]) -> tuple[str, ...]:
     for pattern in patterns:
         if not isinstance(pattern, str):
             said = f'keep takes patterns of names such as "*.router.weight", {_not(pattern)}'
-            raise RltraceError(said, WRONG_USAGE)
+            raise WrongUsage(said)
     return patterns
 
 
@@ -275,12 +273,12 @@ def _check_name(name: str) -> None:
     """Errors: `RltraceError` for a name that the header of a safetensors file cannot have."""
     if name == "__metadata__":
         said = "no tensor may be called __metadata__, which safetensors files use: rename it"
-        raise RltraceError(said, WRONG_USAGE)
+        raise WrongUsage(said)
     try:
         name.encode()
     except UnicodeEncodeError as error:
         said = f"the name {name!r} cannot be written in UTF-8: rename that tensor"
-        raise RltraceError(said, WRONG_USAGE) from error
+        raise WrongUsage(said) from error
 
 
 def _placed(found: Mapping[str, tuple[str, tuple[int, ...], Shard | None]]) -> tuple[Entry, ...]:

@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import RltraceError, WrongUsage
 
 _SCHEME = "shm://"
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
@@ -38,10 +38,10 @@ def folder_of(where: str) -> Path:
         _check_length(folder)
         if folder in (shared_memory() / JOINED, shared_memory() / TOKEN_FILE):
             said = f"{where} is where rltrace keeps files of its own: give the policy another name"
-            raise RltraceError(said, WRONG_USAGE)
+            raise WrongUsage(said)
         return folder
     said = f"{where!r:.200} says no place for weights: shm://NAME (letters, digits, - _ .) or"
-    raise RltraceError(f"{said} shm:///DIR", WRONG_USAGE)
+    raise WrongUsage(f"{said} shm:///DIR")
 
 
 def make_folder(folder: Path) -> None:
@@ -86,7 +86,7 @@ def _check_length(folder: Path) -> None:
     if longest > _MOST_NAME_BYTES or len(os.fsencode(folder)) > _MOST_PATH_BYTES:
         said = f"the place for weights that begins with {str(folder)[:60]} has too long a name"
         most = f"at most {_MOST_NAME_BYTES} bytes, and {_MOST_PATH_BYTES} with all folders above"
-        raise RltraceError(f"{said}: {most}", WRONG_USAGE)
+        raise WrongUsage(f"{said}: {most}")
 
 
 def _no_room(folder: Path, size_bytes: int, free: int, why: str = "") -> RltraceError:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from operator import index
 from time import monotonic_ns
 from typing import Any
 
 from rltrace.hooks.phases import Phases
 from rltrace.hooks.span_api import span
 from rltrace.sync.arena import Arena
-from rltrace.sync.arguments import check_opening, learner_step, whole_number
 from rltrace.sync.copying import Workers
 from rltrace.sync.filling import Filler
 from rltrace.sync.layout import Layout
 from rltrace.sync.recording import moved, publishes_here
-from rltrace.sync.version import Version
+from rltrace.sync.version import RUN, Version
+from rltrace.trace.errors import WrongUsage
 from rltrace.trace.segment import Row
+
+_MOST_STEP = (1 << 63) - 1  # it is stored in 8 bytes
 
 
 class Publisher:
@@ -58,9 +61,9 @@ class Publisher:
         Errors: `RltraceError` where there is a live publisher or too little memory, and for an
         argument that is none.
         """
-        check_opening(layout, run)
-        slots, spare = whole_number("slots", slots), whole_number("spare", spare)
-        threads = None if threads is None else whole_number("threads", threads)
+        _check_opening(layout, run)
+        slots, spare = _whole_number("slots", slots), _whole_number("spare", spare)
+        threads = None if threads is None else _whole_number("threads", threads)
         arena = Arena.create(where, layout, slots, spare, run)
         publishes_here()
         return Publisher(arena, hashing, threads, patience_s)
@@ -76,7 +79,7 @@ class Publisher:
         Errors: `RltraceError` that names a tensor that does not fit the layout; what an iterable
         raises. Then the version before stays the latest.
         """
-        step = learner_step(step)
+        step = _learner_step(step)
         self.gate()
         return self._publish(weights, step, inline=True).version
 
@@ -84,7 +87,7 @@ class Publisher:
         """As `publish`, in a thread, behind what the learner does next. The weights must not change
         before `gate()` has returned: call it right before the next optimizer step, or let
         `gate_before(optimizer)` do that. One that is still under way is waited for first."""
-        step = learner_step(step)
+        step = _learner_step(step)
         self.gate()
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="rltrace.sync")
@@ -170,3 +173,32 @@ class Publisher:
 class _Done:
     version: Version | None
     row: Row | None  # what is left to complete in the trace
+
+
+def _whole_number(name: str, value: Any) -> int:
+    """As Python's own; NumPy's and torch's integers are taken, too. Errors: `RltraceError`."""
+    try:
+        return index(value)
+    except TypeError as error:
+        said = f"{name} takes a whole number, not {value!r:.80}"
+        raise WrongUsage(said) from error
+
+
+def _learner_step(value: Any) -> int:
+    """What a learner calls its step; -1: not told. Errors: `RltraceError`."""
+    step = _whole_number("step", value)
+    if not -1 <= step <= _MOST_STEP:
+        said = f"step takes a number from 0 to {_MOST_STEP}, or -1 for none, not {step}"
+        raise WrongUsage(said)
+    return step
+
+
+def _check_opening(layout: Any, run: Any) -> None:
+    """Errors: `RltraceError` for what is no layout, or no name of a run."""
+    if not isinstance(layout, Layout):
+        given = type(layout).__name__
+        said = f"a publisher takes layout_of(weights), not an object of type {given}"
+        raise WrongUsage(said)
+    if run is not None and not (isinstance(run, str) and RUN.fullmatch(run)):
+        said = f"run takes 16 hexadecimal digits in lower case, not {run!r:.80}"
+        raise WrongUsage(f"{said}: secrets.token_hex(8) makes such")

@@ -15,7 +15,7 @@ from rltrace.sync.arena import Arena, Lease, ReplacedError, lies_here
 from rltrace.sync.delta import BlockEncoder, widths_of
 from rltrace.sync.shelf import Held, Shelf
 from rltrace.sync.version import NO_ROOT, Behind, Version
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import RltraceError, WrongUsage
 
 _POLL_S = 0.002
 _AGAIN_S = 1.0
@@ -87,7 +87,7 @@ class Source(threading.Thread):
         if lease.manifest.root == NO_ROOT:
             lease.release()
             said = "a policy that is published without hashing cannot be served to other hosts"
-            raise RltraceError(said, WRONG_USAGE)
+            raise WrongUsage(said)
         fresh = Held(
             *(lease.manifest, arena.layout, lease.digests, lease.data),
             is_whole=True,

@@ -19,7 +19,7 @@ from rltrace.sync.recording import moved
 from rltrace.sync.verifying import DamagedError, damaged, digests_to_check, verify_all
 from rltrace.sync.version import NO_ROOT, Behind, Manifest, Version
 from rltrace.sync.views import Views
-from rltrace.trace.errors import CANNOT_TELL, WRONG_USAGE, RltraceError
+from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
 from rltrace.trace.outside import from_outside
 
 _Answer = TypeVar("_Answer")
@@ -220,7 +220,7 @@ class Subscriber:
         """
         staged = self._staged
         if staged is None:
-            raise RltraceError("nothing is staged to be committed", WRONG_USAGE)
+            raise WrongUsage("nothing is staged to be committed")
         began_ns = monotonic_ns()
         self._apply(staged.lease, None, staged.target)
         self.abort()

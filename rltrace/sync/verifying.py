@@ -7,7 +7,7 @@ from rltrace.sync.blocks import BLOCK_BYTES, Digests, root_of
 from rltrace.sync.copying import Workers, wrong_blocks
 from rltrace.sync.slots import header_stands
 from rltrace.sync.version import NO_ROOT
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import RltraceError, WrongUsage
 
 
 class DamagedError(RltraceError):
@@ -26,7 +26,7 @@ def digests_to_check(arena: Arena, lease: Lease, verify: bool | None) -> Digests
         return None
     if lease.manifest.root == NO_ROOT:
         said = f"version {version} was published without digests, so nobody can verify it"
-        raise RltraceError(said, WRONG_USAGE)
+        raise WrongUsage(said)
     digests = lease.digests
     if root_of(digests) != lease.manifest.root:
         raise DamagedError(f"the digests of version {version} are damaged; {NEXT}")

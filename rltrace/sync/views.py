@@ -12,7 +12,7 @@ from rltrace.sync.arena import Lease
 from rltrace.sync.layout import Layout
 from rltrace.sync.tensors import numpy_view, torch_view
 from rltrace.sync.version import Manifest
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import WrongUsage
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -64,5 +64,5 @@ class Views(Mapping[str, NDArray[Any]]):
 
     def _held(self) -> Lease:
         if self._lease is None:
-            raise RltraceError("this lease has been released", WRONG_USAGE)
+            raise WrongUsage("this lease has been released")
         return self._lease

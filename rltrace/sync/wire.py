@@ -26,7 +26,7 @@ from xxhash import xxh3_64_intdigest
 
 from rltrace.sync.arena import SILENCE_S
 from rltrace.sync.place import TOKEN_FILE, make_folder, shared_memory
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.outside import from_outside
 from rltrace.trace.texts import parsed
 
@@ -73,7 +73,7 @@ class Address:
         """Errors: `RltraceError` for anything else."""
         found = _ADDRESS.fullmatch(text)
         if not found or int(found[2]) > 65535:
-            raise RltraceError(f"{text!r} is no tcp://HOST:PORT/POLICY", WRONG_USAGE)
+            raise WrongUsage(f"{text!r} is no tcp://HOST:PORT/POLICY")
         return Address(found[1].strip("[]"), int(found[2]), found[3])
 
     def seen_from(self, peer: str) -> Address:
@@ -117,9 +117,8 @@ def token_of(host: str, given: str | None = None) -> bytes:
     if said:
         return said.encode()
     if not is_loopback(host):
-        raise RltraceError(
-            f"{host} can be reached from elsewhere: set {TOKEN} to the same secret on all nodes",
-            WRONG_USAGE,
+        raise WrongUsage(
+            f"{host} can be reached from elsewhere: set {TOKEN} to the same secret on all nodes"
         )
     make_folder(shared_memory())
     path = shared_memory() / TOKEN_FILE

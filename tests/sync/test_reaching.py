@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.sync import reaching
-from rltrace.sync.reaching import Reach
-from rltrace.sync.relay import Relay, Status
+from rltrace.sync import relay as reaching
+from rltrace.sync.relay import Reach, Relay, Status
 from rltrace.sync.version import Behind
 from rltrace.sync.wire import Address
 from tests.sync.proxy import Proxy, until

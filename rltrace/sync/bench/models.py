@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import xxhash
 
 from rltrace.sync.dtypes import ITEM_BYTES, code_of, torch_name
-from rltrace.trace.errors import UNREADABLE, WRONG_USAGE, RltraceError
+from rltrace.trace.errors import UNREADABLE, RltraceError, WrongUsage
 from rltrace.trace.given_files import open_given
 
 if sys.version_info >= (3, 11):
@@ -72,7 +72,7 @@ def model_of(name: str, megabytes: float = 0.0) -> Model:
         return _scaled(name, known[name], megabytes)
     if not Path(name).exists():
         said = f"{name} is no model that is known ({', '.join(known)}), nor a safetensors file"
-        raise RltraceError(said, WRONG_USAGE)
+        raise WrongUsage(said)
     return _of_file(Path(name))
 
 

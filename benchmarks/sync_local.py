@@ -25,13 +25,13 @@ import torch
 from benchmarks.measuring import Check, Result, spread
 from benchmarks.sync_verl import measured_elsewhere
 from rltrace.sync import Publisher, layout_of
-from rltrace.sync.bench.measuring import OWN, PEERS, Row, learner_threads, measure
+from rltrace.sync.bench.measuring import OWN, PEERS, Row, measure
 from rltrace.sync.bench.memory import Memory, seconds
 from rltrace.sync.bench.models import Model, Weights, model_of
 from rltrace.sync.bench.own import Slots
 from rltrace.sync.bench.verl_peer import VerlBuckets
 from rltrace.sync.blocks import block_count
-from rltrace.sync.copying import Workers
+from rltrace.sync.copying import Workers, default_threads
 from rltrace.sync.filling import Filler
 from rltrace.trace.errors import RltraceError
 
@@ -175,7 +175,7 @@ def main(megabytes: float, counts: str, rounds: int, peers: bool, as_json: bool)
     ways = (*OWN, *(PEERS if peers else ()))
     result = Result(
         f"one host, {model.bytes / 1e6:,.0f} MB in {len(model.tensors)} tensors,"
-        f" {learner_threads()} threads",
+        f" {default_threads()} threads",
         unit="ms",
     )
     try:

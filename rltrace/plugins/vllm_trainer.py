@@ -35,11 +35,10 @@ class RltraceTrainerWeightTransferEngine(TrainerWeightTransferEngine):  # type: 
     """vLLM's interface of trainer engines, for full updates of a `WeightSource`."""
 
     init_info_cls = RltraceTrainerInitInfo
-    _where = ""
 
-    def __init__(self, *, publisher: Publisher | None, **more: Any) -> None:
+    def __init__(self, *, publisher: Publisher | None, where: str, **more: Any) -> None:
         super().__init__(**more)
-        self._publisher = publisher
+        self._publisher, self._where = publisher, where
 
     @classmethod
     def trainer_init(
@@ -49,6 +48,7 @@ class RltraceTrainerWeightTransferEngine(TrainerWeightTransferEngine):  # type: 
         Errors: `RltraceError` where there is too little memory, or no `source`."""
         if source is None:
             raise WrongUsage("what is to be published takes a WeightSource")
+        publisher, where = None, ""
         if init_info.is_sender:
             where = init_info.where or fresh_place("vllm")
             metas = ((m.name, m.dtype, m.shape) for m in source.metadata())
@@ -56,11 +56,10 @@ class RltraceTrainerWeightTransferEngine(TrainerWeightTransferEngine):  # type: 
                 [(n, torch.empty(shape, dtype=dtype, device="meta")) for n, dtype, shape in metas]
             )
             publisher = Publisher.open(layout, where, patience_s=PATIENCE_S)
-            client.init_weight_transfer_engine({"where": init_info.address or where})
-            engine = cls(publisher=publisher, client=client, source=source, is_sender=True)
-            engine._where = init_info.address or where
-            return engine
-        return cls(publisher=None, client=client, source=source, is_sender=False)
+            where = init_info.address or where
+            client.init_weight_transfer_engine({"where": where})
+        more = {"client": client, "source": source, "is_sender": init_info.is_sender}
+        return cls(publisher=publisher, where=where, **more)
 
     def send_weights(self) -> None:
         """Publishes, then has vLLM load; every rank calls it. Errors: `RltraceError` that names a

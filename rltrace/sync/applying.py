@@ -106,7 +106,7 @@ class Applier:
         """Copies it all, unless blocks are not as their `digests` say: those are returned, and some
         of the others are copied. Errors: whatever the copy to a device raises: then a part is."""
         pieces, total, view = self._pieces, len(data), data.data
-        here, there = pieces.offset + _address(data), pieces.lie_at(plan.addresses)
+        here, there = pieces.offset + data.ctypes.data, pieces.lie_at(plan.addresses)
         wrong: list[int] = []
 
         def copy(block: int) -> None:
@@ -223,11 +223,9 @@ def _check_own(model: Any, given: Any) -> None:
         if places is None:
             places = {_storage(tensor) for tensor in own}
         if _storage(tensor) not in places:
-            said = f"{name} of its state_dict() is a copy (FSDP, offloading and hooks that convert"
-            said += (
-                " make such), and what is written to it is lost: give the tensors themselves, as"
-            )
-            raise _refused(f"{said} a dict name -> tensor or (name, tensor, Shard)")
+            said = f"{name} of its state_dict() is a copy (as of FSDP, offloading or a hook), and"
+            said += " what is written to it is lost: give the tensors themselves, as a dict"
+            raise _refused(f"{said} name -> tensor or (name, tensor, Shard)")
 
 
 def _storage(tensor: Any) -> int:
@@ -237,10 +235,6 @@ def _storage(tensor: Any) -> int:
         if from_outside(error):
             raise
         return int(tensor.data_ptr())
-
-
-def _address(data: NDArray[np.uint8]) -> int:
-    return int(data.__array_interface__["data"][0])
 
 
 def _told(shape: tuple[int, ...], shard: Shard | None) -> str:

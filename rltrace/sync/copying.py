@@ -110,12 +110,17 @@ class Pieces:
                 copy_bytes(there, here, length)
 
 
+def default_threads() -> int:
+    """As many as there are cores, at most four."""
+    return min(_MOST_THREADS, len(os.sched_getaffinity(0)))
+
+
 class Workers:
     """Threads that go through the blocks of a layout together; the caller is one of them."""
 
     def __init__(self, threads: int | None = None) -> None:
         """`threads`: None for as many as the process has cores, but at most four."""
-        self.threads = threads or min(_MOST_THREADS, len(os.sched_getaffinity(0)))
+        self.threads = threads or default_threads()
         self._pool: ThreadPoolExecutor | None = None
         self._pid = os.getpid()
 

@@ -107,7 +107,7 @@ class Filler:
         workers: Workers,
     ) -> None:
         pieces, hashing, view, total = self._pieces, self.hashing, data.data, len(data)
-        here, there = pieces.offset + _base(data), pieces.lie_at(addresses)
+        here, there = pieces.offset + data.ctypes.data, pieces.lie_at(addresses)
         copy_bytes, copy_hashed = self._copy_bytes, self._copy_hashed
 
         def copy(block: int) -> None:
@@ -136,7 +136,7 @@ class Filler:
 
     def _fill_stream(self, given: Any, data: NDArray[np.uint8], digests: Digests) -> None:
         """A block is hashed when its last byte is in."""
-        total, view, base = len(data), data.data, _base(data)
+        total, view, base = len(data), data.data, data.ctypes.data
         ranges = [block_range(block, total) for block in range(len(self._pieces.first) - 1)]
         missing = [end - start for start, end in ranges]
         names: set[str] = set()
@@ -208,7 +208,3 @@ def _check(name: str, entry: Entry, tensor: Any, shard: Shard | None) -> None:
 
 def _refused(why: str) -> RltraceError:
     return WrongUsage(f"these weights were not published: {why}")
-
-
-def _base(data: NDArray[np.uint8]) -> int:
-    return int(data.__array_interface__["data"][0])

@@ -95,10 +95,8 @@ class Subscriber:
         folder = self._arena.folder
         if self._joined is None:
             return f"{self.where} is of this host: weights are copied from shared memory ({folder})"
-        return (
-            f"{self.where} is served over TCP: one relay of this host, which its workers share,"
-            f" brings weights into shared memory ({folder}), and they are copied from there"
-        )
+        said = f"{self.where} is served over TCP: one relay of this host, which its workers share,"
+        return f"{said} brings weights to shared memory ({folder}), and they are copied from there"
 
     @property
     def behind_s(self) -> float:

@@ -25,6 +25,7 @@ from rltrace.sync.bench.peers import GlooFlat, GlooPerTensor, Saved
 from rltrace.sync.bench.ray_peers import ObjectStore
 from rltrace.sync.bench.verl_peer import VerlBuckets
 from rltrace.sync.bench.ways import Crowd, Receivers, Sender, Setting, Way
+from rltrace.sync.copying import default_threads
 from rltrace.sync.place import check_room, shared_memory
 from rltrace.trace.errors import ANSWER_IS_NO, CANNOT_TELL, RltraceError
 
@@ -44,7 +45,6 @@ WARM_UPS = 3
 SEED = 0
 """Of the order in which ways take their turns, which is another one in each round."""
 
-_MOST_THREADS = 4
 _COPIES = 3  # of the weights at the learner: two states, and the probe's
 _PROCESS_BYTES = 250 << 20  # of a receiver, before it has weights
 _ENDINGS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -143,11 +143,6 @@ def measure(
     return [row for found in table for _, row in found]
 
 
-def learner_threads() -> int:
-    """As many as there are cores, at most four: what a side may use."""
-    return min(_MOST_THREADS, len(os.sched_getaffinity(0)))
-
-
 def _row(way: Way, model: Model, count: int) -> Row:
     between = way.between_bytes(model.bytes, count)
     return Row(way.name, count, between, way.missing(count))
@@ -183,7 +178,7 @@ class _Sides:
 
         self._model, self._count, self._folder = model, count, folder
         self._memory, self._wanted, self._opened = memory, wanted, opened
-        self._threads = learner_threads()
+        self._threads = default_threads()
         torch.set_num_threads(self._threads)
         self._each = max(1, self._threads // count)
         self._crowd = opened.enter_context(closing(Crowd(model, count, self._each)))
@@ -194,7 +189,7 @@ class _Sides:
         """Makes both sides of a way ready."""
         place = tempfile.mkdtemp(prefix="way-", dir=self._folder)
         self._opened.callback(shutil.rmtree, place, ignore_errors=True)
-        setting = Setting(self._model, self._count, place, self._threads, self._each)
+        setting = Setting(self._model, self._count, place, self._each)
         receivers = way.receivers(setting, self._crowd)
         self._opened.callback(receivers.close)
         receivers.begin()

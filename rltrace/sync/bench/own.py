@@ -33,7 +33,6 @@ class Slots(Way):
             _place(setting),
             spare=0,
             hashing=self.digests,
-            threads=setting.learner_threads,
             patience_s=1.0,
         )
         return _Publishing(publisher)

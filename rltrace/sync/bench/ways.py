@@ -27,12 +27,11 @@ Receive = Callable[[Any], None]
 @dataclass(frozen=True)
 class Setting:
     """One learner and so many receivers. `folder` is in shared memory, and the way's own.
-    `threads` is how many a receiver may use; the learner has `learner_threads`."""
+    `threads` is how many a receiver may use; the learner has `default_threads`."""
 
     model: Model
     receivers: int
     folder: str
-    learner_threads: int
     threads: int
 
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from rltrace.analysis import side_by_side
+from rltrace.analysis import intervals
 from rltrace.analysis.intervals import mapped
 
 
 @pytest.fixture(params=[1, 2, 8], ids=["one core", "two cores", "eight cores"])
 def _cores(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(side_by_side.os, "cpu_count", lambda: request.param)
+    monkeypatch.setattr(intervals.os, "cpu_count", lambda: request.param)
 
 
 @pytest.mark.usefixtures("_cores")
@@ -56,7 +56,7 @@ def test_what_makes_the_parts_may_raise() -> None:
 
 
 def test_nothing_goes_on_once_nobody_asks_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(side_by_side.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(intervals.os, "cpu_count", lambda: 2)
     before = threading.active_count()
     answers = mapped(abs, iter(range(1_000_000_000)))
     assert [next(answers), next(answers)] == [0, 1]
@@ -65,6 +65,6 @@ def test_nothing_goes_on_once_nobody_asks_any_more(monkeypatch: pytest.MonkeyPat
 
 
 def test_two_parts_are_worked_on_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(side_by_side.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(intervals.os, "cpu_count", lambda: 2)
     both = threading.Barrier(2, timeout=60)  # which one alone never passes
     assert len(list(mapped(lambda _: both.wait(), range(4)))) == 4

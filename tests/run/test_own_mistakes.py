@@ -19,11 +19,11 @@ def _wrong(*_: object) -> None:
     raise KeyError("a mistake")
 
 
-@pytest.mark.parametrize("part", ["start_agent", "_make_run", "_each_step", "_finish"])
+@pytest.mark.parametrize("part", ["opening.start_agent", "_make_run", "_each_step", "_finish"])
 def test_the_job_runs_and_ends_as_it_would(
     part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(wrapping, part, _wrong)
+    monkeypatch.setattr(f"rltrace.run.wrap.{part}", _wrong)
     ran = tmp_path / "ran"
     code = wrapping.wrap([sys.executable, "-c", JOB, str(ran)], tmp_path / "run", Asked())
     assert (code, ran.exists()) == (7, True)

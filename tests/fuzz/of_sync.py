@@ -214,7 +214,7 @@ def _answers() -> list[bytes]:
     manifest, digests = _HELD.manifest, _HELD.digests
     above = {"id": "a", "address": "tcp://10.0.0.1:7/policy"}
     said = {"id": "b", "line": [above], "manifest": manifest.to_json()}
-    said["layout"] = _LAYOUT.to_json()
+    said["layout"] = _LAYOUT.text
     table = digests.astype("<u8").tobytes()
     encoding, payload = Encoder(_BYTES).encode(_BASE_DATA, _DATA, 2)
     noise = np.random.default_rng(1).integers(0, 256, _BYTES).astype(np.uint8)
@@ -226,6 +226,8 @@ def _answers() -> list[bytes]:
     ]
     found = [together(json.dumps({"redirect": ["tcp://10.0.0.2:7/policy"]}).encode())]
     found.append(together(json.dumps({"serves": "other"}).encode()))
+    newest = {"newest": str(manifest.version), "behind_s": 0.5, "why": "no learner is there now"}
+    found.append(together(json.dumps({"id": "b", "line": [above], **newest}).encode()))
     found.append(_AS_IT_IS + wire._GREETING + bytes(32) + b"+" + bytes(32))
     for encoded, base in ways:
         bucket = b"".join(frames.pack(manifest, base, 0, [encoded], digests, _DATA))
@@ -236,8 +238,8 @@ def _answers() -> list[bytes]:
 
 
 def _read_layout(data: bytes, folder: Path) -> None:
-    layout = Layout.from_json(data.decode("utf-8", "replace"))
-    assert Layout.from_json(layout.to_json()).id == layout.id
+    layout = Layout.parse(data.decode("utf-8", "replace"))
+    assert Layout.parse(layout.text).id == layout.id
 
 
 _S = "rltrace.sync."
@@ -249,5 +251,5 @@ TARGETS = (
         _answers,
         tuple(_S + m for m in ("following", "wire", "frames", "fetching", "encodings", "layout")),
     ),
-    Target("sync-layout", _read_layout, lambda: [_LAYOUT.to_json().encode()], (_S + "layout",)),
+    Target("sync-layout", _read_layout, lambda: [_LAYOUT.text.encode()], (_S + "layout",)),
 )

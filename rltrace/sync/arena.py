@@ -205,7 +205,7 @@ class Arena:
         """A free slot to fill. Where readers hold all but the latest, waits that long, then makes a
         spare one; None where there is no more room: leave this version out."""
         if self._writer is None or self._writer.fd < 0:
-            said = f"{self.folder.name} is not written by this process, or it was forked since"
+            said = f"{self.folder.name} is not written by this process: it was closed, or forked"
             raise WrongUsage(said)
         if self.control.replaced or not (self.folder / CONTROL).exists():
             said = f"{self.folder} was removed while it was in use: open the publisher again"
@@ -232,6 +232,11 @@ class Arena:
         except RltraceError:  # there is no memory for it now
             return None
         return self.write(patience_s)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has not been closed."""
+        return self._let_go.alive
 
     def close(self) -> None:
         """Lets go. The last one out removes the policy: its memory is free again."""

@@ -19,7 +19,7 @@ from rltrace.sync.landing import Landing, Wishes
 from rltrace.sync.layout import Layout
 from rltrace.sync.recording import moved
 from rltrace.sync.serving import Node
-from rltrace.sync.shelf import GoneError, Held, Shelf
+from rltrace.sync.shelf import GoneError, Shelf
 from rltrace.sync.version import Behind, Manifest, Version
 from rltrace.sync.wire import HEARTBEAT_S, Address, Connection, LinkError, RefusedError
 from rltrace.trace.errors import RltraceError, WrongUsage
@@ -92,9 +92,10 @@ class Follower(threading.Thread):
         """How far what is here is behind the learner."""
         seconds = time.monotonic() - self._seen_s
         why = why_not(self.troubles) or self._lacks
-        if why or seconds > SILENCE_S:
-            return Behind(seconds, why or f"{self.line[0].address} has fallen silent")
-        return Behind()
+        if not why and seconds > SILENCE_S:
+            comes = self._landing.arriving is not None
+            why = "a version is on its way" if comes else f"{self.line[0].address} is silent"
+        return Behind(seconds, why) if why else Behind()
 
     def run(self) -> None:
         """Until `stop`, or an error that somebody has to look at."""
@@ -172,31 +173,33 @@ class Follower(threading.Thread):
                 tried.clear()
                 self.troubles, self._failed = {}, {}
                 self.is_parent_empty = done is None and "manifest" not in answer
+                answered_s = time.monotonic()
                 if "manifest" in answer:
-                    self._lacks = "a version is on its way"
                     try:
                         self._bring(parent, answer, table)
                     except GoneError:
                         self._landing.abandon()
-                else:
-                    self._see(parent, answer, done)
+                self._see(parent, answer, answered_s)
         finally:
             connection.abort()
 
-    def _see(self, parent: Address, answer: dict[str, Any], done: Held | None) -> None:
-        """The parent has nothing newer."""
+    def _see(self, parent: Address, answer: dict[str, Any], answered_s: float) -> None:
+        """Notes how far what is here was behind, where the parent had nothing newer then."""
         try:
             behind = Behind(float(answer["behind_s"]), str(answer["why"]))
             newest = answer["newest"] and Version.parse(str(answer["newest"]))
         except (KeyError, TypeError, ValueError, RltraceError) as error:
             raise LinkError("it said what makes no sense") from error
+        done = self._landing.newest()
         here = done.manifest.version if done is not None else None
+        if newest and (here is None or here < newest):
+            return
         if newest and here and newest.epoch < here.epoch:
             self._lacks = f"{parent} has {newest}, of a learner that began before that of {here}"
             self._lacks += " (was a clock set back?)"
             return
         self._lacks = f"{parent}: {behind.why}" if behind.why else ""
-        self._seen_s = time.monotonic() - behind.seconds
+        self._seen_s = answered_s - behind.seconds
         if self.arena is not None:
             self.arena.control.see(self._seen_s, is_relay=True)
 

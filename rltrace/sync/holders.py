@@ -107,6 +107,6 @@ def _opened() -> dict[str, set[int]]:
 
 def _command(pid: int) -> str:
     with suppress(OSError):
-        said = (_PROC / str(pid) / "cmdline").read_bytes()
-        return said.replace(b"\0", b" ").decode(errors="replace").strip()
+        said = (_PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ")
+        return " ".join(said.decode(errors="replace").split())
     return ""

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Integral
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -125,6 +126,8 @@ class Subscriber:
 
         Errors: `RltraceError` where there is none in time, which says what keeps it.
         """
+        if not isinstance(at_least, Version | Integral | None):
+            raise WrongUsage(f"at_least takes a version or a counter, not {at_least!r:.80}")
         deadline = time.monotonic() + timeout_s
         latest = self._reached(at_least, newer)
         if latest is not None:
@@ -327,6 +330,8 @@ class Subscriber:
     def _current(self, ask: Callable[[Arena], _Answer]) -> _Answer:
         """Asks the arena; where the policy has got another layout, the one that it has now."""
         while True:
+            if not self._arena.is_open:
+                raise WrongUsage(f"{self.where} was closed here: connect again")
             try:
                 return ask(self._arena)
             except ReplacedError:

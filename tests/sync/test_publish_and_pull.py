@@ -429,6 +429,23 @@ def test_weights_larger_than_the_caches_arrive_bit_for_bit(
     test_a_model_arrives_bit_for_bit(where, threads=2, verify=True)
 
 
+def test_what_is_no_version_is_refused_and_so_is_a_pull_after_the_end(where: str) -> None:
+    state = {"w": np.zeros(9)}
+    with Publisher.open(layout_of(state), where) as publisher:
+        version = publisher.publish(state)
+        worker = Subscriber.connect(where)
+        assert worker.pull_into(state, at_least=np.int64(1)) == version
+        given: Any
+        for given in ("1", 1.5):
+            with pytest.raises(RltraceError, match="takes a version or a counter"):
+                worker.pull_into(state, at_least=given)
+        worker.close()
+        with pytest.raises(RltraceError, match="was closed here"):
+            worker.pull_into(state)
+    with pytest.raises(RltraceError, match="it was closed"):
+        publisher.publish(state)
+
+
 def test_the_next_version_can_be_waited_for(where: str) -> None:
     state = {"w": np.zeros(9)}
     with Publisher.open(layout_of(state), where) as publisher, Subscriber.connect(where) as worker:

@@ -45,7 +45,7 @@ def send_whole(module: Any) -> None:
     version = version_of("openrlhf")
     if not satisfies(version, VERSIONS):
         raise WrongUsage(f"OpenRLHF {version} is none of {VERSIONS}")
-    trainer, senders = module.ActorPPOTrainer, _Senders(module)
+    trainer = module.ActorPPOTrainer
     original: Callable[[Any], None] = trainer.broadcast_to_vllm
 
     @functools.wraps(original)
@@ -53,7 +53,7 @@ def send_whole(module: Any) -> None:
         if self.vllm_engines is None or self.use_cuda_ipc:  # shared devices: no host in between
             original(self)
         else:
-            senders.of(self).send(self)
+            self.__dict__.setdefault("_rltrace_sender", _Sender(module)).send(self)
 
     trainer.broadcast_to_vllm = broadcast_to_vllm
 
@@ -75,19 +75,6 @@ def take_whole(module: Any) -> None:
         getattr(part, what)(self, *told)
 
     worker.update_weight = update_weight
-
-
-class _Senders:
-    """The sender of each trainer of this process: there is one."""
-
-    def __init__(self, module: Any) -> None:
-        self._module = module
-        self._known: dict[int, _Sender] = {}
-
-    def of(self, trainer: Any) -> _Sender:
-        if id(trainer) not in self._known:
-            self._known[id(trainer)] = _Sender(self._module)
-        return self._known[id(trainer)]
 
 
 class _Sender:

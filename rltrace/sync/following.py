@@ -23,6 +23,7 @@ from rltrace.sync.shelf import GoneError, Shelf
 from rltrace.sync.version import Behind, Manifest, Version
 from rltrace.sync.wire import HEARTBEAT_S, Address, Connection, LinkError, RefusedError
 from rltrace.trace.errors import RltraceError, WrongUsage
+from rltrace.trace.texts import NONSENSE
 
 _AGAIN_S = 0.1
 
@@ -188,7 +189,7 @@ class Follower(threading.Thread):
         try:
             behind = Behind(float(answer["behind_s"]), str(answer["why"]))
             newest = answer["newest"] and Version.parse(str(answer["newest"]))
-        except (KeyError, TypeError, ValueError, RltraceError) as error:
+        except (*NONSENSE, RltraceError) as error:
             raise LinkError("it said what makes no sense") from error
         done = self._landing.newest()
         here = done.manifest.version if done is not None else None
@@ -214,7 +215,7 @@ class Follower(threading.Thread):
                 raise _Elsewhere([_address(each) for each in answer["redirect"]])
             above = [Node(str(each["id"]), _address(each["address"])) for each in answer["line"]]
             line = [Node(str(answer["id"]), str(parent)), *above]
-        except (KeyError, TypeError, RltraceError) as error:
+        except (*NONSENSE, RltraceError) as error:
             raise LinkError("it said what makes no sense") from error
         if self._me.id in [node.id for node in line]:
             raise LinkError("it follows this node itself")

@@ -22,7 +22,7 @@ import xxhash
 
 from rltrace.sync.dtypes import FLOATS, ITEM_BYTES, cast_of, code_of
 from rltrace.trace.errors import RltraceError, WrongUsage
-from rltrace.trace.texts import parsed
+from rltrace.trace.texts import NONSENSE, parsed
 
 ALIGNMENT_BYTES = 256
 
@@ -129,7 +129,7 @@ class Layout:
                 end += entry.bytes
             if len(layout.by_name) != len(entries) + len(layout.aliases):
                 raise ValueError("a name stands twice")
-        except (ValueError, TypeError, LookupError, AttributeError, RltraceError) as error:
+        except (*NONSENSE, RltraceError) as error:
             raise RltraceError(f"this is no layout of weights: {error}") from error
         return layout
 

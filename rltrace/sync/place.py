@@ -55,6 +55,12 @@ def make_folder(folder: Path) -> None:
         raise RltraceError(f"cannot make {folder} for weights: {error.strerror}") from error
 
 
+def available_bytes() -> int:
+    """Memory that this machine can still give."""
+    known = dict(line.split()[:2] for line in Path("/proc/meminfo").read_text().splitlines())
+    return int(known.get("MemAvailable:", known["MemFree:"])) << 10
+
+
 def check_room(folder: Path, size_bytes: int) -> None:
     """Errors: `RltraceError` where fewer bytes than that are free; it says both."""
     free = _free_bytes(folder)
@@ -102,11 +108,7 @@ def _free_bytes(folder: Path) -> int:
     than the machine has."""
     room = os.statvfs(folder)
     free = room.f_bavail * room.f_frsize
-    if _in_memory(folder):
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                free = min(free, int(line.split()[1]) << 10)
-    return free
+    return min(free, available_bytes()) if _in_memory(folder) else free
 
 
 def _in_memory(folder: Path) -> bool:

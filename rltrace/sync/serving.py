@@ -22,6 +22,7 @@ from rltrace.sync.shelf import GoneError, Held, Shelf
 from rltrace.sync.version import Behind, Version
 from rltrace.sync.wire import HEARTBEAT_S, Address, Connection, LinkError, Pace, RefusedError
 from rltrace.trace.errors import RltraceError
+from rltrace.trace.texts import NONSENSE
 
 _MOST_WAIT_S = 30.0
 _MOST_STRANGERS = 64
@@ -142,7 +143,7 @@ class Server:
                     self._get(connection, message)
                 else:
                     return
-        except (LinkError, KeyError, TypeError, ValueError, OverflowError, RltraceError):
+        except (*NONSENSE, LinkError, RltraceError):
             pass  # the child hears of it by the end of its connection, and asks again
         finally:
             connection.abort()

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
-from rltrace.trace.texts import parsed
+from rltrace.trace.texts import NONSENSE, parsed
 
 _MOST = 1 << 63  # a number takes one word in memory and on the wire
 NO_ROOT = "0" * 32
@@ -109,8 +109,5 @@ class Manifest:
                 int(said["bytes"]),
                 str(said["root"]),
             )
-        except (
-            *(ValueError, TypeError, LookupError, AttributeError, OverflowError),
-            RltraceError,
-        ) as error:
+        except (*NONSENSE, RltraceError) as error:
             raise RltraceError(f"this is no manifest of a version of weights: {error}") from error

@@ -15,6 +15,9 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+NONSENSE = (ValueError, TypeError, LookupError, AttributeError, OverflowError)
+"""What it may raise to take what comes from elsewhere for what it should be."""
+
 MOST_UNPACKED_BYTES = 1 << 30
 """Of a packed file: a thousandth of it on disk can unpack to all of a machine's memory."""
 

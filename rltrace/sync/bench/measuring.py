@@ -26,7 +26,7 @@ from rltrace.sync.bench.ray_peers import ObjectStore
 from rltrace.sync.bench.verl_peer import VerlBuckets
 from rltrace.sync.bench.ways import Crowd, Receivers, Sender, Setting, Way
 from rltrace.sync.copying import default_threads
-from rltrace.sync.place import check_room, shared_memory
+from rltrace.sync.place import available_bytes, check_room, shared_memory
 from rltrace.trace.errors import ANSWER_IS_NO, CANNOT_TELL, RltraceError
 
 OWN: tuple[Way, ...] = (Slots(), Slots(digests=False))
@@ -219,9 +219,7 @@ class _Sides:
 def _leave_out(found: list[tuple[Way, Row]], model: Model, count: int) -> None:
     """Notes the ways for which there is no memory beside those before them. Errors: `RltraceError`
     where there is none for rltrace.sync."""
-    with open("/proc/meminfo", encoding="ascii") as file:
-        free = next(int(line.split()[1]) << 10 for line in file if line.startswith("MemAvailable:"))
-    needed = (_COPIES + count) * model.bytes + count * _PROCESS_BYTES
+    free, needed = available_bytes(), (_COPIES + count) * model.bytes + count * _PROCESS_BYTES
     for way, row in found:
         takes = way.copies(count) * model.bytes
         takes += count * _PROCESS_BYTES if isinstance(way, ObjectStore) else 0

@@ -56,6 +56,7 @@ class Subscriber:
         self._applier = Applier(arena.layout, workers)
         self._staged: _Staged | None = None
         self._told_behind = False
+        _log.info("%s", self.explain())
 
     @staticmethod
     def connect(
@@ -73,14 +74,12 @@ class Subscriber:
         Errors: `RltraceError` where there is none in time.
         """
         if not str(where).startswith("tcp://"):
-            arena = Arena.attach(where, timeout_s)
-            return Subscriber(where, arena, Workers(threads))._told()
+            return Subscriber(where, Arena.attach(where, timeout_s), Workers(threads))
         from rltrace.sync.joining import Joined
 
         joined = Joined(where, token, changes)
         try:
-            arena = joined.attach(timeout_s)
-            return Subscriber(where, arena, Workers(threads), joined)._told()
+            return Subscriber(where, joined.attach(timeout_s), Workers(threads), joined)
         except BaseException:
             joined.close()
             raise
@@ -247,10 +246,6 @@ class Subscriber:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _told(self) -> Subscriber:
-        _log.info("%s", self.explain())
-        return self
 
     def _apply(self, lease: Lease, digests: Digests | None, target: _Target) -> None:
         with span("sync", "load", "load", version=lease.manifest.number, bytes=self.layout.bytes):

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
-RowNumbers = NDArray[np.int32]
 
 OPEN = np.iinfo(np.int64).max
 """The end of a slice that never ended."""

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import resource
+import signal
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +23,7 @@ from torch.distributed.tensor import distribute_tensor
 from rltrace.sync import Publisher, Shard, Subscriber, copying, layout_of
 from rltrace.sync.blocks import BLOCK_BYTES, digest
 from rltrace.trace.errors import RltraceError
+from tests.patience import PATIENCE_S
 from tests.sync.compiling import the_kernel
 
 
@@ -485,3 +490,38 @@ def test_a_worker_says_what_it_waits_for_and_moves_to_the_next_learner(where: st
         assert (worker.behind_s, worker.error) == (0.0, None)
         assert held["w"][0] == 2
     worker.close()
+
+
+PULLER = """
+import sys
+import numpy as np
+from rltrace.sync import Subscriber
+held = {"w": np.zeros(1 << 22, np.int32)}
+worker = Subscriber.connect(sys.argv[1], threads=1)
+while True:
+    worker.pull_into(held)
+    print("pulled", flush=True)
+"""
+
+
+def test_a_worker_that_is_stopped_while_it_checks_holds_up_nobody(where: str) -> None:
+    """As a debugger stops one, or a freezer, at any place of its pulls."""
+    state, held = ({"w": np.zeros(1 << 22, np.int32)} for _ in range(2))
+    words = [sys.executable, "-c", PULLER, where]
+    with (
+        Publisher.open(layout_of(state), where) as publisher,
+        Subscriber.connect(where) as worker,
+    ):
+        publisher.publish(state)
+        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as other:
+            assert other.stdout is not None
+            for number in range(1, 20):
+                assert other.stdout.readline() == "pulled\n"
+                time.sleep(number % 7 / 1000)
+                other.send_signal(signal.SIGSTOP)
+                state["w"][:] = number
+                assert publisher.publish(state) is not None
+                worker.pull_into(held, newer=True, timeout_s=PATIENCE_S)
+                assert (held["w"] == number).all()
+                other.send_signal(signal.SIGCONT)
+            other.kill()

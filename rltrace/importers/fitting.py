@@ -5,13 +5,7 @@ A log is whatever somebody's program has written: JSON knows NaN and whole numbe
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from rltrace.importers.log import Record
-
+from collections.abc import Mapping
 
 _MOST = 1 << 31
 _MOST_NS = 1 << 62  # so that two of them can be added
@@ -46,16 +40,6 @@ _MOST_NAMED = 5
 def is_time(value: float) -> bool:
     """Whether a clock can have shown so many seconds."""
     return 0 <= value < LONGEST_S
-
-
-def impossible(records: Iterable[Record], is_timer: Callable[[str], bool]) -> Counter[str]:
-    """How often each timer shows what no clock can have shown."""
-    return Counter(
-        name
-        for record in records
-        for name, value in record.metrics.items()
-        if not is_time(value) and is_timer(name)
-    )
 
 
 def counted(names: Mapping[str, int]) -> str:

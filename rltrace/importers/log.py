@@ -5,13 +5,14 @@ from __future__ import annotations
 import codecs
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TextIO
 
-from rltrace.importers.fitting import is_real_ns, whole
+from rltrace.importers.fitting import is_real_ns, is_time, whole
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.given_files import open_given
 
@@ -205,3 +206,13 @@ def start_of(path: Path) -> bytes:
 def is_text(start: bytes) -> bool:
     """Whether a file that begins with these bytes may be one of lines."""
     return b"\0" not in start
+
+
+def impossible(records: Iterable[Record], is_timer: Callable[[str], bool]) -> Counter[str]:
+    """How often each timer shows what no clock can have shown."""
+    return Counter(
+        name
+        for record in records
+        for name, value in record.metrics.items()
+        if not is_time(value) and is_timer(name)
+    )

@@ -14,9 +14,9 @@ from itertools import pairwise
 from pathlib import Path
 
 from rltrace.adapters.openrlhf.tables import LABELS
-from rltrace.importers.fitting import counted, impossible, is_time, whole
+from rltrace.importers.fitting import counted, is_time, whole
 from rltrace.importers.frameworks import check_framework
-from rltrace.importers.log import Log, Record, joined, out_of_order
+from rltrace.importers.log import Log, Record, impossible, joined, out_of_order
 from rltrace.importers.reading import read_log
 from rltrace.importers.run_writer import NEVER_LOGGED, ImportedRun, ImportedStep, Timed
 from rltrace.trace.errors import RltraceError

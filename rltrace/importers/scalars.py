@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from rltrace.importers.fitting import counted, impossible, is_time, whole
+from rltrace.importers.fitting import counted, is_time, whole
 from rltrace.importers.frameworks import check_framework
-from rltrace.importers.log import Log, Record, joined, out_of_order
+from rltrace.importers.log import Log, Record, impossible, joined, out_of_order
 from rltrace.importers.means import repeated, usual_steps, with_readings_between
 from rltrace.importers.reading import Settings, read_log
 from rltrace.importers.run_writer import NEVER_LOGGED, ImportedRun, ImportedStep, Timed

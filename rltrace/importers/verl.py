@@ -15,9 +15,9 @@ from pathlib import Path
 from statistics import median
 
 from rltrace.adapters.verl.tables import LABELS
-from rltrace.importers.fitting import counted, impossible, is_time
+from rltrace.importers.fitting import counted, is_time
 from rltrace.importers.frameworks import check_framework
-from rltrace.importers.log import Log, Record, out_of_order
+from rltrace.importers.log import Log, Record, impossible, out_of_order
 from rltrace.importers.reading import read_log
 from rltrace.importers.run_writer import NEVER_LOGGED, ImportedRun, ImportedStep, Timed
 from rltrace.trace.errors import RltraceError

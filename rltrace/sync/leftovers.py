@@ -52,10 +52,10 @@ def leave(folder: Path) -> bool:
     if present is None:
         return False
     with present:
-        for path in folder.glob(SLOT_FILES):
+        if not present.is_of(folder / PRESENT):
+            return False  # another has removed it, and somebody made it anew
+        for path in (*folder.glob(SLOT_FILES), *(folder / name for name in _OURS)):
             path.unlink(missing_ok=True)
-        for name in _OURS:
-            (folder / name).unlink(missing_ok=True)
     try:
         folder.rmdir()
     except OSError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from click.testing import CliRunner
 from rltrace.cli import main
 from rltrace.sync import Publisher, Subscriber, holders, joined_files, layout_of, place
 from rltrace.sync.control import CONTROL
-from rltrace.sync.leftovers import PRESENT
+from rltrace.sync.leftovers import PRESENT, enter, leave
 from rltrace.sync.locks import Lock
 from tests.sync.proxy import until
 
@@ -150,3 +151,27 @@ def test_what_is_no_policy_is_not_touched(root: Path) -> None:
     with Publisher.open(layout_of(WEIGHTS), "shm://mine"):
         pass
     assert (mine / "notes").read_text() == "mine"
+
+
+def test_a_policy_that_is_opened_anew_while_another_is_being_removed_stays(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = place.folder_of(where)
+    folder.mkdir()
+    enter(folder).release()  # as a killed process leaves it
+    take, opened = Lock.take, []
+
+    def slow(path: Path, *more: Any) -> Lock | None:
+        lock = take(path, *more)  # of the file that was there
+        monkeypatch.undo()
+        shutil.rmtree(folder)  # by a third process
+        opened.append(Publisher.open(layout_of(WEIGHTS), where))
+        return lock
+
+    monkeypatch.setattr(Lock, "take", staticmethod(slow))
+    assert not leave(folder)
+    version = opened[0].publish(WEIGHTS)
+    with Subscriber.connect(where) as reader:
+        assert reader.pull_into({"w": WEIGHTS["w"].copy()}) == version
+    opened[0].close()
+    assert not folder.exists()

@@ -208,7 +208,8 @@ def rm(context: click.Context, places: tuple[str, ...], as_json: bool) -> None:
 
 def _holders(held: Held) -> list[str]:
     seen = [
-        f"{each.pid}, which {'publishes' if each.publishes else 'reads'}: {each.command:.80}"
+        f"{each.pid}, which {'publishes' if each.publishes else 'reads'}"
+        f"{' and is stopped' * each.is_stopped}: {each.command:.80}"
         for each in held.holders
     ]
     return seen or ["processes that cannot be seen from here"] * held.is_held

@@ -20,11 +20,13 @@ _PROC = Path("/proc")
 
 @dataclass(frozen=True)
 class Holder:
-    """A process that has a policy open, to publish it (a learner, or a relay) or to read it."""
+    """A process that has a policy open, to publish it (a learner, or a relay) or to read it; and
+    whether it stands still (a debugger, SIGSTOP)."""
 
     pid: int
     command: str
     publishes: bool
+    is_stopped: bool
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ def _held(where: str, folder: Path, opened: dict[str, set[int]]) -> Held:
         with suppress(FileNotFoundError):
             memory += path.stat().st_blocks * 512
     is_held = bool(pids) or any(Lock.is_held(path) for path in (folder / PRESENT, users))
-    holders = tuple(Holder(pid, _command(pid), pid in writers) for pid in sorted(pids))
+    holders = tuple(_holder(pid, pid in writers) for pid in sorted(pids))
     return Held(where, version, step, size, memory, is_held, holders, trouble)
 
 
@@ -105,8 +107,10 @@ def _opened() -> dict[str, set[int]]:
     return found
 
 
-def _command(pid: int) -> str:
-    with suppress(OSError):
-        said = (_PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ")
-        return " ".join(said.decode(errors="replace").split())
-    return ""
+def _holder(pid: int, publishes: bool) -> Holder:
+    words, state = b"", ""
+    with suppress(OSError):  # it has ended since
+        words = (_PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ")
+        state = (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(") ")[2][:1]
+    command = " ".join(words.decode(errors="replace").split())
+    return Holder(pid, command, publishes, state in ("T", "t"))

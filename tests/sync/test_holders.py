@@ -120,7 +120,8 @@ def test_a_stopped_process_that_keeps_others_out_is_named(
         stopped.stdout.readline()
         stopped.send_signal(signal.SIGSTOP)
         code, said = run("rm", "shm://policy")
-        assert (code, said["kept"][0]["holders"][0]["pid"]) == (1, stopped.pid)
+        (holder,) = said["kept"][0]["holders"]
+        assert (code, holder["pid"], holder["is_stopped"]) == (1, stopped.pid, True)
         stopped.kill()
     until(lambda: not Lock.is_held(root / "policy" / PRESENT), "the lock to be free")
     assert run("rm", "shm://policy")[0] == 0

@@ -26,8 +26,7 @@ from benchmarks.measuring import Check, Result, spread
 from benchmarks.sync_verl import measured_elsewhere
 from rltrace.sync import Publisher, layout_of
 from rltrace.sync.bench.measuring import OWN, PEERS, Row, measure
-from rltrace.sync.bench.memory import Memory, seconds
-from rltrace.sync.bench.models import Model, Weights, model_of
+from rltrace.sync.bench.models import Memory, Model, Weights, model_of, seconds
 from rltrace.sync.bench.own import Slots
 from rltrace.sync.bench.verl_peer import VerlBuckets
 from rltrace.sync.blocks import block_count

@@ -17,10 +17,10 @@ from rltrace.hooks import moved
 from rltrace.hooks.phases import Phases
 from rltrace.hooks.span_api import span
 from rltrace.plugins.streaming import StreamPublisher, fresh_place, is_seen
+from rltrace.sync.arena import Views
 from rltrace.sync.recording import columns_of
 from rltrace.sync.subscriber import Subscriber
 from rltrace.sync.version import Version
-from rltrace.sync.views import Views
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
 
 _POLL_S = 0.0005

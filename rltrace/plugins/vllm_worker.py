@@ -22,11 +22,11 @@ from vllm.distributed.weight_transfer.base import (
 
 from rltrace.hooks.phases import Phases
 from rltrace.hooks.span_api import span
+from rltrace.sync.arena import Views
 from rltrace.sync.blocks import block_count
 from rltrace.sync.recording import moved
 from rltrace.sync.subscriber import Subscriber
 from rltrace.sync.version import NO_ROOT, Version
-from rltrace.sync.views import Views
 from rltrace.trace.errors import WrongUsage
 
 

@@ -15,9 +15,11 @@ from __future__ import annotations
 import os
 import secrets
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from weakref import finalize
 
 import numpy as np
@@ -37,8 +39,12 @@ from rltrace.sync.slots import (
     slot_bytes,
     slot_path,
 )
+from rltrace.sync.tensors import numpy_view, torch_view
 from rltrace.sync.version import NO_ROOT, Behind, Manifest, Version
 from rltrace.trace.errors import RltraceError, WrongUsage
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 SILENCE_S = 2.0
 """A side that says nothing for so long is gone; whoever has nothing to say says so more often."""
@@ -66,7 +72,12 @@ class Arena:
 
     @staticmethod
     def create(
-        where: str, layout: Layout, slots: int = 2, spare: int = 1, run: str | None = None
+        where: str,
+        layout: Layout,
+        slots: int = 2,
+        spare: int = 1,
+        run: str | None = None,
+        is_relay: bool = False,
     ) -> Arena:
         """Opens a policy for writing, and takes its memory now: `slots` times the layout's bytes.
         Up to `spare` further ones are made when readers are slow. A policy that stands there is
@@ -89,7 +100,7 @@ class Arena:
             raise RltraceError(f"{where} has a publisher already: give each policy its own name")
         try:
             control = _take_over(folder, layout, run)
-            control.see(time.monotonic())
+            control.see(time.monotonic(), is_relay)
             arena = Arena(folder, control, present, writer)
             arena._most_slots = slots + spare
             slots = max(slots, control.slots)
@@ -148,17 +159,12 @@ class Arena:
                     raise self._damaged()
                 return manifest
 
-    @property
-    def is_written(self) -> bool:
-        """Whether some process has it open for writing: nothing new comes where none has."""
-        return Lock.is_held(self.folder / WRITER)
-
     def behind(self) -> Behind:
         """Whether newer weights can come, and for how long they have not been able to."""
         seconds = max(0.0, time.monotonic() - self.control.seen_s)
         if not (self.folder / CONTROL).exists():
             return Behind(seconds, f"{self.folder} was removed while it was in use")
-        if not self.is_written:
+        if not Lock.is_held(self.folder / WRITER):
             return Behind(seconds, "no learner is there now")
         if self.control.is_fed and seconds > SILENCE_S:
             return Behind(seconds, "the relay that brings them here has not heard of the learner")
@@ -337,6 +343,56 @@ class Lease:
 
     def __exit__(self, *_: object) -> None:
         self.release()
+
+
+class Views(Mapping[str, NDArray[Any]]):
+    """The tensors of a leased version by name, tied names included: read-only arrays in shared
+    memory, those of types that NumPy lacks as unsigned integers of the same width. A context
+    manager: until `release()` the version stays as it is, and after it no array may be read."""
+
+    def __init__(self, layout: Layout, lease: Lease) -> None:
+        self._layout = layout
+        self._lease: Lease | None = lease
+
+    @property
+    def manifest(self) -> Manifest:
+        """Version, learner's step and digest."""
+        return self._held().manifest
+
+    @property
+    def path(self) -> Path:
+        """A safetensors file of the version, for engines that load from one."""
+        return self._held().path
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return numpy_view(self._held().data, self._layout.by_name[name])
+
+    def torch(self, name: str) -> Tensor:
+        """As a tensor of torch's. It must not be written to: that ends the process."""
+        return torch_view(self._held().data, self._layout.by_name[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._layout.by_name)
+
+    def __len__(self) -> int:
+        return len(self._layout.by_name)
+
+    def release(self) -> None:
+        """Ends the lease; once is enough."""
+        if self._lease is not None:
+            self._lease.release()
+            self._lease = None
+
+    def __enter__(self) -> Views:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def _held(self) -> Lease:
+        if self._lease is None:
+            raise WrongUsage("this lease has been released")
+        return self._lease
 
 
 def lies_here(where: str) -> bool:

@@ -26,6 +26,7 @@ from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.texts import NONSENSE
 
 _AGAIN_S = 0.1
+_POLL_S = 0.002
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class Follower(threading.Thread):
         self._failed: dict[str, str] = {}  # of this round, as `troubles`
         self._seen_s = time.monotonic()  # when what is here was the learner's latest
         self._lacks = ""  # what the parent lacks to bring more
-        self._first = parent
+        self._first, self._shelf = parent, shelf
         self._landing = Landing(where, shelf, token, wishes)
         self._token = token
         self._me = me
@@ -156,6 +157,9 @@ class Follower(threading.Thread):
         self._control = connection = Connection.open(parent, self._token)
         try:
             while not self._ended.is_set():
+                if self._shelf.is_awaited:
+                    self._ended.wait(_POLL_S)
+                    continue
                 done, known = self._landing.newest(), self._landing.layout
                 connection.send(
                     {

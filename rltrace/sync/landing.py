@@ -135,7 +135,8 @@ class Landing:
             self._shelf.remove(held)
         if self.arena is not None:
             self.arena.close()
-        self.arena = Arena.create(self._where, layout, slots=self._wishes.keep + 1)
+        slots = self._wishes.keep + 1
+        self.arena = Arena.create(self._where, layout, slots, is_relay=True)
         self.layout = layout
         lease = self.arena.lease()
         if lease is None:

@@ -150,8 +150,10 @@ class Server:
             with self._lock:
                 self._connections.discard(connection)
                 self._children.pop(connection, None)
+            self._shelf.forget_child(connection)
 
     def _watch(self, connection: Connection, message: dict[str, Any]) -> None:
+        self._shelf.forget_child(connection)
         serves = Address.parse(str(message["serves"])).seen_from(connection.peer)
         elsewhere = self._redirect(connection, str(serves), message["tried"])
         if elsewhere:
@@ -159,10 +161,8 @@ class Server:
             return
         self.wants_changes |= bool(message["changes"])
         after = None if message["after"] is None else Version.parse(str(message["after"]))
-        wait_s = min(
-            _MOST_WAIT_S, float(message["wait_s"])
-        )  # in this order NaN is no wait for ever
-        held = self._shelf.newer(after, wait_s)
+        wait_s = min(_MOST_WAIT_S, float(message["wait_s"]))  # in this order NaN is no long wait
+        held = self._shelf.newer(after, wait_s, connection)
         line = [{"id": node.id, "address": node.address} for node in self._line()]
         behind = self._behind()
         newest = held if held is not None else self._shelf.newer(None, 0)

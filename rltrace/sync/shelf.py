@@ -23,6 +23,10 @@ _MOST_KEPT = 0.25
 """The share of a version's bytes that its changes may take in memory beside it."""
 
 
+_AWAITED_S = 0.5
+"""How long a child has to come for the version that it was told of, before another is shown."""
+
+
 class GoneError(Exception):
     """A version that is no longer held here, or will not become whole."""
 
@@ -143,7 +147,20 @@ class Shelf:
 
     def __init__(self) -> None:
         self._held: list[Held] = []
+        self._awaited: dict[object, float] = {}
         self._changed = threading.Condition()
+
+    def forget_child(self, child: object) -> None:
+        """It has what it heard of (see `newer`), or has gone."""
+        with self._changed:
+            self._awaited.pop(child, None)
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether some child is on its way. Who shows the next version waits for that to end, as a
+        slow child may else find none of those that it hears of."""
+        with self._changed:
+            return any(until_s > time.monotonic() for until_s in self._awaited.values())
 
     def add(self, held: Held) -> None:
         """Shows a version to everyone who waits for one."""
@@ -171,14 +188,16 @@ class Shelf:
                     return held
         return None
 
-    def newer(self, after: Version | None, timeout_s: float) -> Held | None:
+    def newer(self, after: Version | None, timeout_s: float, child: object = None) -> Held | None:
         """The newest version, arriving or whole, once it is newer than `after`; None where there is
-        none in time."""
+        none in time. `child` is who will come for it, and is awaited until it is forgotten."""
         deadline = time.monotonic() + timeout_s
         with self._changed:
             while True:
                 newest = self._held[-1] if self._held else None
                 if newest is not None and (after is None or newest.manifest.version > after):
+                    if child is not None:
+                        self._awaited[child] = time.monotonic() + _AWAITED_S
                     return newest
                 left = deadline - time.monotonic()
                 if left <= 0:

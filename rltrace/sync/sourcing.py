@@ -65,6 +65,8 @@ class Source(threading.Thread):
     def _look(self) -> str:
         """Puts the latest version on the shelf; what keeps it from there, until a next one may."""
         newest = self._shelf.whole()[-1:]
+        if self._shelf.is_awaited:
+            return self._trouble
         try:
             if self.arena is None:
                 if not lies_here(self._where):

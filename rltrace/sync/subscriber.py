@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rltrace.hooks.span_api import span
 from rltrace.sync.applying import Applier, Plan
-from rltrace.sync.arena import SILENCE_S, Arena, Lease, ReplacedError
+from rltrace.sync.arena import SILENCE_S, Arena, Lease, ReplacedError, Views
 from rltrace.sync.blocks import Digests
 from rltrace.sync.copying import Workers
 from rltrace.sync.layout import Layout
 from rltrace.sync.recording import moved
 from rltrace.sync.verifying import DamagedError, damaged, digests_to_check, verify_all
 from rltrace.sync.version import NO_ROOT, Behind, Manifest, Version
-from rltrace.sync.views import Views
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
 from rltrace.trace.outside import from_outside
 
@@ -32,6 +31,7 @@ _log = logging.getLogger("rltrace.sync")
 
 _POLL_S = 0.0005
 _AGAIN_S = 1.0
+_PlanOf = Callable[[Applier], Plan]  # anew each time: a tensor may have got other memory
 
 
 class PoisonedError(RltraceError):
@@ -180,7 +180,7 @@ class Subscriber:
             try:
                 whole.set(version=lease.manifest.number, bytes=self.layout.bytes)
                 digests = digests_to_check(self._arena, lease, verify)
-                self._apply(lease, digests, _Target(weights, partial, cast))
+                self._apply(lease, digests, lambda to: to.plan(weights, partial, cast))
             finally:
                 lease.release()
         self._record(lease.manifest, started_ns, monotonic_ns() - started_ns)
@@ -201,15 +201,16 @@ class Subscriber:
         Errors: those of `pull_into`, and `RltraceError` for a version that is no longer there.
         """
         self.abort()
-        started_ns, target = monotonic_ns(), _Target(weights, partial, cast)
+        started_ns = monotonic_ns()
         with span("sync", "stage"):
             lease = self._checked(version, verify)
             try:
-                self._applier.check_equal(lease.data, target.plan(self._applier))
+                plan = self._applier.plan(weights, partial, cast)
+                self._applier.check_equal(lease.data, plan)
             except BaseException:
                 lease.release()
                 raise
-        self._staged = _Staged(lease, target, started_ns)
+        self._staged = _Staged(lease, lambda to: to.plan(weights, partial, cast), started_ns)
         return lease.manifest
 
     def commit(self) -> Manifest:
@@ -222,7 +223,7 @@ class Subscriber:
         if staged is None:
             raise WrongUsage("nothing is staged to be committed")
         began_ns = monotonic_ns()
-        self._apply(staged.lease, None, staged.target)
+        self._apply(staged.lease, None, staged.plan_of)
         self.abort()
         self._record(staged.lease.manifest, staged.started_ns, monotonic_ns() - began_ns)
         return staged.lease.manifest
@@ -247,9 +248,9 @@ class Subscriber:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _apply(self, lease: Lease, digests: Digests | None, target: _Target) -> None:
+    def _apply(self, lease: Lease, digests: Digests | None, plan_of: _PlanOf) -> None:
         with span("sync", "load", "load", version=lease.manifest.number, bytes=self.layout.bytes):
-            plan = target.plan(self._applier)
+            plan = plan_of(self._applier)
             self._applier.check_equal(lease.data, plan)
             was_poisoned, self.poisoned = self.poisoned, True
             try:
@@ -258,7 +259,7 @@ class Subscriber:
                 if from_outside(error):
                     raise
                 try:  # the version is still there, on this host
-                    wrong = self._applier.apply(lease.data, digests, target.plan(self._applier))
+                    wrong = self._applier.apply(lease.data, digests, plan_of(self._applier))
                 except Exception as again:
                     if from_outside(again):
                         raise
@@ -267,7 +268,7 @@ class Subscriber:
                         " must not be used before a version is applied whole"
                     ) from again
             if wrong:
-                self.poisoned = was_poisoned or not self._put_back(target)
+                self.poisoned = was_poisoned or not self._put_back(plan_of)
                 then = "; this model must not be used before a version is applied whole"
                 if not self.poisoned and self.applied is not None:
                     then = f"; version {self.applied.version} was put back"
@@ -279,13 +280,13 @@ class Subscriber:
             _log.warning("%s", behind.error(self.where))
         self._told_behind = behind.seconds > SILENCE_S
 
-    def _put_back(self, target: _Target) -> bool:
+    def _put_back(self, plan_of: _PlanOf) -> bool:
         """Applies again what was applied before; whether it could."""
         lease = self._arena.lease(self.applied.version) if self.applied is not None else None
         if lease is None:
             return False
         with lease:
-            plan = target.plan(self._applier)
+            plan = plan_of(self._applier)
             digests = digests_to_check(self._arena, lease, None)
             return not self._applier.apply(lease.data, digests, plan)
 
@@ -341,18 +342,8 @@ class Subscriber:
         moved("sink", started_ns, manifest.number, size, size, blocks, root, stall_ns)
 
 
-@dataclass(frozen=True)
-class _Target:
-    weights: Any
-    partial: bool
-    cast: bool
-
-    def plan(self, applier: Applier) -> Plan:
-        return applier.plan(self.weights, self.partial, self.cast)
-
-
 @dataclass
 class _Staged:
     lease: Lease
-    target: _Target
+    plan_of: _PlanOf
     started_ns: int

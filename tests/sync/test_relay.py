@@ -20,6 +20,7 @@ from rltrace.sync.landing import Wishes
 from rltrace.sync.serving import Node
 from rltrace.sync.shelf import Shelf
 from rltrace.sync.wire import Address
+from tests.patience import PATIENCE_S
 from tests.sync.proxy import Proxy, until
 from tests.sync.relays import job, nudge
 
@@ -306,6 +307,35 @@ def test_when_the_learner_restarts_its_nodes_go_on(memory: Path) -> None:
         assert after > before
         assert node.wait(after) == after
         assert j.holds("node", after)
+
+
+def test_a_version_stays_for_a_slow_child_that_was_told_of_it(memory: Path) -> None:
+    """Else one on a busy host finds none of the versions that it hears of."""
+    with job(memory) as j:
+        root = j.root()
+        first = j.publish()
+        root.wait(first)
+        told = root._shelf.newer(None, PATIENCE_S, child="slow")
+        assert told is not None
+        nudge(j.state, 1)
+        second = j.publish()
+        assert root._shelf.find(first) is told
+        told.unuse()
+        root._shelf.forget_child("slow")
+        assert root.wait(second) == second
+        root._shelf.newer(None, PATIENCE_S, child="never comes")
+        nudge(j.state, 1)
+        assert root.wait(j.publish())
+
+
+def test_a_node_is_known_to_be_fed_from_its_first_slot_on(memory: Path) -> None:
+    """So its workers hear of it where nothing follows the first version."""
+    with job(memory) as j:
+        j.follow(j.root().address, "node")
+        version = j.publish()
+        with Subscriber.connect(j.place("node"), PATIENCE_S) as worker:
+            assert worker._arena.control.is_fed
+            assert worker.wait(version, PATIENCE_S) == version
 
 
 def test_a_node_outlives_damage_at_the_learner_and_says_what_is_wrong(memory: Path) -> None:

@@ -18,8 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from rltrace.sync.bench.memory import Memory
-from rltrace.sync.bench.models import Model, Weights, digest
+from rltrace.sync.bench.models import Memory, Model, Weights, digest
 from rltrace.sync.bench.own import Slots
 from rltrace.sync.bench.peers import GlooFlat, GlooPerTensor, Saved
 from rltrace.sync.bench.ray_peers import ObjectStore
@@ -49,6 +48,7 @@ _COPIES = 3  # of the weights at the learner: two states, and the probe's
 _PROCESS_BYTES = 250 << 20  # of a receiver, before it has weights
 _ENDINGS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _MARK = "RLTRACE_SYNC_BENCH"
+_SWEEPS, _SWEEP_S = 10, 0.02
 
 Tell = Callable[[str, bool], None]
 """Is given what is being measured, and whether it is another number of receivers than before."""
@@ -245,9 +245,11 @@ def _ended_well() -> Iterator[tuple[Path, Path]]:
     short = Path(tempfile.mkdtemp(prefix="rltb-", dir="/tmp"))
 
     def clean() -> None:
-        for process in _marked(mark):
-            with suppress(OSError):
-                os.kill(process, signal.SIGKILL)
+        for _ in range(_SWEEPS):  # one of them may be starting another
+            for process in _marked(mark):
+                with suppress(OSError):
+                    os.kill(process, signal.SIGKILL)
+            time.sleep(_SWEEP_S)
         for place in (folder, short):
             shutil.rmtree(place, ignore_errors=True)
 

@@ -235,7 +235,7 @@ class Arena:
             return None
         try:
             self._make_slot(self.control.slots)
-        except RltraceError:  # there is no memory for it now
+        except (RltraceError, FileNotFoundError):  # there is no memory for it now, or no folder
             return None
         return self.write(patience_s)
 

@@ -50,18 +50,15 @@ def slot_bytes(layout: Layout) -> int:
 
 def map_slot(path: Path, layout: Layout, writable: bool) -> NDArray[np.uint8]:
     """The data of a slot, in place. It is mapped whole at once, so that no copy stops at a page for
-    the first time; a reader's is read-only. Errors: `OSError`; `RltraceError` for a short file."""
+    the first time; a reader's is read-only. Errors: `OSError`; `RltraceError`: short, or gone."""
     start = len(layout.header)
-    fd = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
+    fd = _opened(path, os.O_RDWR if writable else os.O_RDONLY)
     try:
         if os.fstat(fd).st_size < start + layout.bytes:
-            raise RltraceError(
-                f"{path} was cut: its weights are gone until the next publisher opens"
-            )
+            raise RltraceError(f"{path} was cut: its weights are gone until a publisher opens anew")
         protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
-        mapped = mmap.mmap(
-            fd, start + layout.bytes, mmap.MAP_SHARED | mmap.MAP_POPULATE, protection
-        )
+        kind = mmap.MAP_SHARED | mmap.MAP_POPULATE
+        mapped = mmap.mmap(fd, start + layout.bytes, kind, protection)
     finally:
         os.close(fd)
     return np.frombuffer(mapped, dtype=np.uint8)[start:]
@@ -69,5 +66,12 @@ def map_slot(path: Path, layout: Layout, writable: bool) -> NDArray[np.uint8]:
 
 def header_stands(path: Path, layout: Layout) -> bool:
     """Whether a slot's file begins as it was made, so that whoever reads it finds its tensors."""
-    with open(path, "rb") as file:
+    with open(_opened(path, os.O_RDONLY), "rb") as file:
         return file.read(len(layout.header)) == layout.header
+
+
+def _opened(path: Path, flags: int) -> int:
+    try:
+        return os.open(path, flags | os.O_CLOEXEC)
+    except FileNotFoundError as error:
+        raise RltraceError(f"{path} was removed while it was in use") from error

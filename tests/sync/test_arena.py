@@ -270,6 +270,24 @@ def test_a_publisher_whose_memory_was_removed_says_so(where: str, memory: Path) 
             publisher.publish(filled(2))
 
 
+def test_a_slot_that_is_removed_under_a_pull_is_told(
+    where: str, memory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Publisher.open(LAYOUT, where) as publisher, Subscriber.connect(where) as subscriber:
+        publisher.publish(filled(1))
+        lease = Arena.lease
+
+        def slow(self: Arena, *given: Any) -> Any:
+            leased = lease(self, *given)
+            shutil.rmtree(memory / "policy")
+            return leased
+
+        monkeypatch.setattr(Arena, "lease", slow)
+        with pytest.raises(RltraceError, match="was removed while it was in use"):
+            subscriber.pull_into(filled(0))
+        assert not subscriber.poisoned
+
+
 def test_what_was_not_hashed_cannot_be_verified(where: str) -> None:
     with (
         Publisher.open(LAYOUT, where, hashing=False) as publisher,

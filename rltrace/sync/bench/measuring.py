@@ -48,7 +48,6 @@ _COPIES = 3  # of the weights at the learner: two states, and the probe's
 _PROCESS_BYTES = 250 << 20  # of a receiver, before it has weights
 _ENDINGS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _MARK = "RLTRACE_SYNC_BENCH"
-_SWEEPS, _SWEEP_S = 10, 0.02
 
 Tell = Callable[[str, bool], None]
 """Is given what is being measured, and whether it is another number of receivers than before."""
@@ -245,11 +244,11 @@ def _ended_well() -> Iterator[tuple[Path, Path]]:
     short = Path(tempfile.mkdtemp(prefix="rltb-", dir="/tmp"))
 
     def clean() -> None:
-        for _ in range(_SWEEPS):  # one of them may be starting another
+        for _ in range(10):  # one of them may be starting another
             for process in _marked(mark):
                 with suppress(OSError):
                     os.kill(process, signal.SIGKILL)
-            time.sleep(_SWEEP_S)
+            time.sleep(0.02)
         for place in (folder, short):
             shutil.rmtree(place, ignore_errors=True)
 

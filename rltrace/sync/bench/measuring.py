@@ -12,7 +12,7 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -240,12 +240,13 @@ def _ended_well() -> Iterator[tuple[Path, Path]]:
     is_main = threading.current_thread() is threading.main_thread()
     before = {number: signal.getsignal(number) for number in _ENDINGS} if is_main else {}
     os.environ[_MARK] = mark = secrets.token_hex(8)
+    others = _started(mark)
     folder = Path(tempfile.mkdtemp(prefix="rltrace-bench-", dir=shared_memory().parent))
     short = Path(tempfile.mkdtemp(prefix="rltb-", dir="/tmp"))
 
     def clean() -> None:
         for _ in range(10):  # one of them may be starting another
-            for process in _marked(mark):
+            for process in _started(mark, others):
                 with suppress(OSError):
                     os.kill(process, signal.SIGKILL)
             time.sleep(0.02)
@@ -267,11 +268,16 @@ def _ended_well() -> Iterator[tuple[Path, Path]]:
             signal.signal(number, handler)
 
 
-def _marked(mark: str) -> list[int]:
-    """The processes that were started here and are still there."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/environ"):
+def _started(mark: str, before: Collection[int] = ()) -> list[int]:
+    """The processes below this one, and those that bear the mark (it is lost where one names itself
+    anew, as Ray's do), but for those that were there `before`."""
+    parents, found = dict[int, int](), [os.getpid()]
+    for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if f"{_MARK}={mark}".encode() in path.read_bytes().split(b"\0"):
-                found.append(int(path.parent.name))
-    return [process for process in found if process != os.getpid()]
+            said = (path / "stat").read_text(errors="replace").rpartition(") ")[2]
+            parents[int(path.name)] = int(said.split()[1])
+            if mark.encode() in (path / "environ").read_bytes():
+                found.append(int(path.name))
+    for process in found:
+        found += [p for p, parent in parents.items() if parent == process and p not in found]
+    return [process for process in found if process != os.getpid() and process not in before]

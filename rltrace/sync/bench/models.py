@@ -81,7 +81,6 @@ def model_of(name: str, megabytes: float = 0.0) -> Model:
 
 
 def digest(weights: Weights) -> str:
-    """Of every byte."""
     import torch
 
     whole = xxhash.xxh3_128()
@@ -126,7 +125,6 @@ def _of_file(path: Path) -> Model:
 
 
 def seconds(do: Callable[[], object]) -> float:
-    """Wall time of a call."""
     start = time.perf_counter()
     do()
     return time.perf_counter() - start
@@ -158,7 +156,6 @@ class Memory:
         return seconds(both)
 
     def close(self) -> None:
-        """Ends the second thread."""
         self._second.shutdown()
 
     def _copy(self, part: int, parts: int) -> None:

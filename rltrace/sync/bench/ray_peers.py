@@ -72,7 +72,6 @@ class ObjectStore(Way):
             ray.shutdown()
 
     def receivers(self, setting: Setting, crowd: Crowd) -> Receivers:
-        """Actors."""
         return _Actors(setting, self.flat)
 
     def sender(self, setting: Setting) -> Sender:
@@ -102,7 +101,6 @@ class Receiver:
         return time.monotonic()
 
     def digest(self) -> str:
-        """Of what it holds."""
         return digest(self.weights)
 
 

@@ -133,11 +133,9 @@ class Crowd:
         self.answers()
 
     def of(self, way: Way, setting: Setting) -> Receivers:
-        """The processes as the receivers of one way."""
         return _OfCrowd(self, way, setting)
 
     def turn(self) -> int:
-        """As `Receivers.turn`, whoever asks."""
         self._turn = 1 - self._turn
         return self._turn
 
@@ -165,7 +163,6 @@ class Crowd:
         return found
 
     def close(self) -> None:
-        """Ends them."""
         for pipe in self._pipes:
             with suppress(OSError):
                 pipe.send(("end", "", None))

@@ -19,7 +19,7 @@ from rltrace.trace.parquet import compact, delete_segments
 from rltrace.trace.run_dir import read_run_json, update_run_json
 from tests.conftest import Record
 from tests.patience import PATIENCE_S
-from tests.trace.test_run import FIXTURE
+from tests.trace.test_run import old_copy
 
 _SECRET = "what-is-told-outside"
 
@@ -100,7 +100,7 @@ def test_nothing_but_plain_files_of_the_run_is_read(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.write_text(f'[0, "{_SECRET}"]\n{{"what": "{_SECRET}"}}\n')
     whole = tmp_path / "whole"
-    shutil.copytree(FIXTURE, whole)
+    old_copy(whole)
     for folder in ("clocks", "problems"):
         (whole / folder / "node.jsonl").write_text("{}\n")
     compacted = tmp_path / "compacted"
@@ -150,7 +150,7 @@ def test_links_are_followed_where_that_is_asked_for(
 def test_a_compacted_table_that_is_a_link_is_not_read(tmp_path: Path) -> None:
     mine, others = tmp_path / "mine", tmp_path / "others"
     for path in (mine, others):
-        shutil.copytree(FIXTURE, path)
+        old_copy(path)
         compact(rltrace.open_run(path))
         delete_segments(path)
     table = compacted_file(mine, "spans")
@@ -162,7 +162,7 @@ def test_a_compacted_table_that_is_a_link_is_not_read(tmp_path: Path) -> None:
 
 def test_compacting_deletes_nothing_where_a_link_leads(tmp_path: Path) -> None:
     run, outside = tmp_path / "run", tmp_path / "outside"
-    shutil.copytree(FIXTURE, run)
+    old_copy(run)
     (outside / "deeper").mkdir(parents=True)
     (outside / "deeper" / "kept").write_text("kept")
     (run / "parquet").symlink_to(outside)
@@ -179,7 +179,7 @@ def test_compacting_deletes_nothing_where_a_link_leads(tmp_path: Path) -> None:
 def test_a_file_is_replaced_through_no_link(tmp_path: Path) -> None:
     """What is written first has a name that anybody can guess."""
     run, outside = tmp_path / "run", tmp_path / "outside"
-    shutil.copytree(FIXTURE, run)
+    old_copy(run)
     outside.write_text("mine")
     (run / f"run.json.{os.getpid()}.tmp").symlink_to(outside)
     with pytest.raises(OSError, match="symbolic links"):
@@ -191,7 +191,7 @@ def test_a_file_is_replaced_through_no_link(tmp_path: Path) -> None:
 
 def test_compacting_waits_for_no_pipe(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    shutil.copytree(FIXTURE, run)
+    old_copy(run)
     os.mkfifo(run / "fetched.json")
     words = [sys.executable, "-m", "rltrace", "compact", str(run)]
     subprocess.run(words, capture_output=True, timeout=PATIENCE_S, check=True)
@@ -199,7 +199,7 @@ def test_compacting_waits_for_no_pipe(tmp_path: Path) -> None:
 
 def test_a_compacted_table_that_is_none_is_said_in_a_sentence(tmp_path: Path) -> None:
     whole = tmp_path / "whole"
-    shutil.copytree(FIXTURE, whole)
+    old_copy(whole)
     compact(rltrace.open_run(whole))
     delete_segments(whole)
     for number, (table, other) in enumerate(

@@ -15,29 +15,18 @@ from typing import Any
 
 import click
 
-from benchmarks.synthetic.files import write
 from benchmarks.synthetic.job import Job
 from benchmarks.synthetic.job_trace import make_job
-from benchmarks.synthetic.timeline import play
-from benchmarks.synthetic.truth import StepTruth, Truth, tell
-from benchmarks.synthetic.workload import PLACEMENTS, Workload
+from rltrace.testing.run_files import write
+from rltrace.testing.timeline import play
+from rltrace.testing.truth import StepTruth, Truth, make
+from rltrace.testing.workload import PLACEMENTS, Workload
 from rltrace.trace.schema import TABLES
 
 __all__ = ["Job", "StepTruth", "Truth", "Workload", "make", "make_job", "make_long"]
 
 _PLAYED_STEPS = 10  # of a long run; they come again until it is long enough
 _INNER_SPANS = 8  # of each generation
-
-
-def make(path: Path, load: Workload) -> Truth:
-    """Write the run of `load` into the new directory `path`; returns (and stores) its truth.
-
-    Errors: FileExistsError when `path` holds a run already.
-    """
-    timeline = play(load)
-    truth = tell(load, timeline, write(path, load, timeline))
-    (path / "truth.json").write_text(json.dumps(asdict(truth), indent=1))
-    return truth
 
 
 def make_long(path: Path, rows: int, processes: int = 2_000) -> int:

@@ -23,8 +23,8 @@ import click
 import rltrace
 from benchmarks.make_trace import make
 from benchmarks.measuring import Check, Result, cpu_ns_each, spread, take_turns
-from benchmarks.synthetic.workload import Workload
 from rltrace.hooks import recorder
+from rltrace.testing.workload import Workload
 from rltrace.trace.parquet import compact
 from rltrace.trace.run_dir import create_run
 from rltrace.trace.schema import SPANS

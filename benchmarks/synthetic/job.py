@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from benchmarks.synthetic.events import Activity, Server, Simulation, Then
-from benchmarks.synthetic.played import SECOND, START_NS
-from benchmarks.synthetic.workload import PLACEMENTS
+from rltrace.testing.played import SECOND, START_NS
+from rltrace.testing.workload import PLACEMENTS
 from rltrace.trace.vocabulary import Stage
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.synthetic.events import Activity, path_to
-from benchmarks.synthetic.files import write
 from benchmarks.synthetic.job import Job, Played, Update, play_job
-from benchmarks.synthetic.played import SECOND, WEIGHTS_LANE, Process, StepPlan, Timeline
-from benchmarks.synthetic.timeline import ids
-from benchmarks.synthetic.workload import Workload
+from rltrace.testing.played import SECOND, WEIGHTS_LANE, Process, StepPlan, Timeline
+from rltrace.testing.run_files import write
+from rltrace.testing.timeline import ids
+from rltrace.testing.workload import Workload
 from rltrace.trace.vocabulary import Fate, Finish, Outcome, Stage, SyncRole, Transport, word
 
 UNKNOWN = "unknown"

@@ -8,8 +8,8 @@ import numpy as np
 
 from rltrace.analysis.summary import Summary, summarize
 from rltrace.hooks.doses import Design
+from rltrace.testing.made import process, rows, run_of
 from rltrace.trace.vocabulary import Stage
-from tests.analysis.handmade import process, rows, run_of
 
 STEPS = 60
 BUDGET = 0.1

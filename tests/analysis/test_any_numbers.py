@@ -13,9 +13,9 @@ from rich.console import Console
 
 from rltrace.analysis.summary import summarize
 from rltrace.report import html, markdown, terminal, to_json
+from rltrace.testing.made import at, process, run_of
 from rltrace.trace.run import Run
 from rltrace.trace.schema import TABLES, Column, Table
-from tests.analysis.handmade import at, process, run_of
 
 
 def random_column(rng: np.random.Generator, column: Column, n: int) -> Any:

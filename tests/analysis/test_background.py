@@ -9,8 +9,8 @@ import pytest
 
 from rltrace.analysis.activity import read_activity
 from rltrace.analysis.background import Background
+from rltrace.testing.made import process, rows, run_of
 from rltrace.trace.vocabulary import Stage
-from tests.analysis.handmade import process, rows, run_of
 from tests.analysis.walls.walled import STEPS, job, samples
 
 PER_STEP = 2

@@ -9,8 +9,8 @@ import pytest
 
 from rltrace.analysis.binding import Binding
 from rltrace.analysis.summary import summarize
+from rltrace.testing.made import process, run_of
 from rltrace.trace.vocabulary import Stage
-from tests.analysis.handmade import process, run_of
 
 
 def binding_of(path: Path, *steps: tuple[float, float]) -> Binding:

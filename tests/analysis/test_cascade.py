@@ -12,9 +12,9 @@ import pytest
 import rltrace
 from rltrace.analysis.cascade import Cascade
 from rltrace.analysis.summary import Summary, summarize
+from rltrace.testing.made import at, process, rows, run_of
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Fate, Stage
-from tests.analysis.handmade import at, process, rows, run_of
 
 WORKLOADS: list[dict[str, Any]] = [
     {},

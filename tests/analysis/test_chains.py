@@ -9,8 +9,8 @@ import pytest
 
 from rltrace.analysis.composition import Composition
 from rltrace.analysis.summary import summarize
+from rltrace.testing.made import process, run_of
 from rltrace.trace.vocabulary import Stage
-from tests.analysis.handmade import process, run_of
 
 ROLLOUT, REWARD, REFERENCE, TRAIN = Stage.ROLLOUT, Stage.REWARD, Stage.REFERENCE, Stage.TRAIN
 

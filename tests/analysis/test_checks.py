@@ -10,8 +10,8 @@ import pytest
 from rltrace.analysis.lint import Lint
 from rltrace.analysis.readiness import Control
 from rltrace.analysis.summary import Summary
+from rltrace.testing.made import process, rows
 from rltrace.trace.vocabulary import Finish, Outcome, Stage
-from tests.analysis.handmade import process, rows
 from tests.analysis.walls.walled import STEPS, job, samples, summary_of, uses, verdicts
 
 EACH = 40

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.synthetic.played import Process
 from rltrace.analysis.lanes import Lane
 from rltrace.analysis.summary import summarize
+from rltrace.testing.made import between, process, rows, run_of
+from rltrace.testing.played import Process
 from rltrace.trace.vocabulary import Stage
-from tests.analysis.handmade import between, process, rows, run_of
 from tests.analysis.paths import path_of, segments_of
 
 STEPS = 4

@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.synthetic.job import Job, play_job
 from benchmarks.synthetic.job_trace import path_truth
-from benchmarks.synthetic.workload import PLACEMENTS
+from rltrace.testing.workload import PLACEMENTS
 from rltrace.trace.vocabulary import Stage, word
 from tests.analysis.paths import (
     largest_error,

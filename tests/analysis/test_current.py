@@ -13,9 +13,9 @@ from rltrace.analysis.current import current_settings
 from rltrace.analysis.fixes import Fix
 from rltrace.analysis.playbook import WRAP_SYNC
 from rltrace.analysis.summary import summarize
+from rltrace.testing.made import process, run_of, turns
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage
-from tests.analysis.handmade import process, run_of, turns
 from tests.analysis.walls import walled
 
 ROLLOUT = "actor_rollout_ref.rollout"

@@ -22,11 +22,11 @@ from rltrace.analysis.whatif.constants import Constants
 from rltrace.analysis.whatif.of_run import workload_of
 from rltrace.report import html, run_lines, verdict
 from rltrace.report.perfetto import findings
+from rltrace.testing.made import at, process, run_of
 from rltrace.trace.parquet import compact, delete_segments
 from rltrace.trace.run import Run
 from rltrace.trace.run_dir import PROBLEMS
 from rltrace.trace.vocabulary import Stage
-from tests.analysis.handmade import at, process, run_of
 
 Copy = Callable[[int], Path]
 NUMBER = re.compile(r"\d+\.\d+(e[+-]\d+)?")

@@ -12,8 +12,8 @@ import rltrace
 from rltrace.analysis.probe import Doses, work_crosses_steps
 from rltrace.analysis.steps import find_steps
 from rltrace.hooks.recorder import Recorder
+from rltrace.testing.made import process, run_of
 from rltrace.trace.vocabulary import Stage
-from tests.analysis.handmade import process, run_of
 
 
 def written(recorder: Recorder, *readings: dict[str, float]) -> Doses:

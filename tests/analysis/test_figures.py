@@ -21,10 +21,10 @@ from rltrace.analysis.summary import Summary, summarize
 from rltrace.analysis.syncs import syncs
 from rltrace.analysis.tail import tail
 from rltrace.analysis.waits import waits
+from rltrace.testing.made import at, process, rows, run_of, turns
 from rltrace.trace.parquet import compact
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Finish, Outcome, Phase, Stage, SyncRole, Transport
-from tests.analysis.handmade import at, process, rows, run_of, turns
 
 
 def test_a_spread_has_quantiles_and_an_interval_of_its_mean() -> None:

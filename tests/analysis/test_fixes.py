@@ -18,8 +18,8 @@ from rltrace.report import markdown, terminal
 from rltrace.report.html.advice import fixes_part
 from rltrace.report.verdict import evidence
 from rltrace.report.walls_section import fixes_section, gain_words
+from rltrace.testing.made import process, rows, run_of
 from rltrace.trace.vocabulary import Stage
-from tests.analysis.handmade import process, rows, run_of
 from tests.analysis.walls.walled import STEPS, job, samples, summary_of, uses, verdicts
 
 

@@ -14,9 +14,9 @@ from rltrace.analysis.freshness import Freshness, freshness, lag_bound
 from rltrace.analysis.lag_curve import LagPoint, RatioSums
 from rltrace.analysis.lag_curve import point as point_of
 from rltrace.analysis.staleness import staleness
+from rltrace.testing.made import process, rows, run_of
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Fate
-from tests.analysis.handmade import process, rows, run_of
 
 
 def fresh(run: Run) -> Freshness:

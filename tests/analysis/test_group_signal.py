@@ -18,9 +18,9 @@ from rltrace.analysis.named_queries import named_query
 from rltrace.analysis.steps import find_steps
 from rltrace.analysis.summary import summarize
 from rltrace.analysis.walls.wall import CANNOT_TELL, SPARSE_REWARD
+from rltrace.testing.made import process, rows, run_of, turns
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Fate
-from tests.analysis.handmade import process, rows, run_of, turns
 
 
 def test_a_group_needs_two_verdicts_and_a_difference(tmp_path: Path) -> None:

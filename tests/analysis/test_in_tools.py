@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from benchmarks.synthetic.played import Process
 from rltrace.analysis.activity import read_activity
 from rltrace.analysis.stages import break_down
 from rltrace.analysis.steps import find_steps
 from rltrace.analysis.walls.wall import ENV_REWARD, ROLLOUT
+from rltrace.testing.made import process, rows, run_of
+from rltrace.testing.played import Process
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Finish, Stage
-from tests.analysis.handmade import process, rows, run_of
 from tests.analysis.walls.walled import STEPS, summary_of, walls_of
 
 SAMPLES = 4

@@ -12,8 +12,8 @@ from rltrace.analysis.summary import summarize
 from rltrace.analysis.walls.wall import CANNOT_TELL, LEARNER, ROLLOUT
 from rltrace.report import perfetto
 from rltrace.report.verdict import evidence, headline
+from rltrace.testing.made import process, rows, run_of
 from rltrace.trace.vocabulary import Fate, Stage
-from tests.analysis.handmade import process, rows, run_of
 from tests.analysis.walls.walled import job, samples, summary_of, uses
 
 LATENCIES_S = [6.0, 3.0, 2.0, 1.0]

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.synthetic.played import Process
 from rltrace.analysis.own_figures import ComparedFigure
 from rltrace.analysis.summary import summarize
 from rltrace.hooks.hook import OwnFigure
+from rltrace.testing.made import process, rows, run_of, turns
+from rltrace.testing.played import Process
 from rltrace.trace.vocabulary import Stage, SyncRole
-from tests.analysis.handmade import process, rows, run_of, turns
 
 GEN = OwnFigure(("time/gen",), ("rollout",), "a poll ends it")
 

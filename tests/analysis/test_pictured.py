@@ -17,9 +17,9 @@ from rltrace.analysis.steps import find_steps
 from rltrace.analysis.summary import Summary, summarize
 from rltrace.analysis.syncs import updates_of
 from rltrace.analysis.tail import SHARES, distributions
+from rltrace.testing.made import at, process, run_of, turns
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage, word
-from tests.analysis.handmade import at, process, run_of, turns
 
 LOAD = Workload(placement="async", steps=25, prompts=8, group=4, unknown_versions=0.1, nodes=2)
 

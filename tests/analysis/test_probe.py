@@ -20,8 +20,8 @@ from rltrace.analysis.probe_regression import Regression, regress, usable_steps
 from rltrace.analysis.regression import UNKNOWN, Estimate, Floats, fit
 from rltrace.analysis.summary import Summary, summarize
 from rltrace.hooks.doses import Design
+from rltrace.testing.made import process, rows, run_of, turns
 from rltrace.trace.vocabulary import Stage
-from tests.analysis.handmade import process, rows, run_of, turns
 from tests.analysis.probed import probed
 from tests.hooks.conftest import WRAP, clean_environment
 

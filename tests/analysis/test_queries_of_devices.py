@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rltrace.testing.made import process, rows, run_of
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Phase, Stage, SyncRole, Transport
 from tests.analysis.asking import ask, columns
-from tests.analysis.handmade import process, rows, run_of
 
 MS = 1_000_000
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from rltrace.testing.made import process, rows, run_of, stating
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Fate, Finish, Outcome
 from tests.analysis.asking import ask, columns
-from tests.analysis.handmade import process, rows, run_of, stating
 
 
 def trained(path: Path) -> Run:

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from rltrace.analysis.summary import summarize
+from rltrace.testing.made import at, process, rows, run_of
 from rltrace.trace.narrowed import Range
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Fate, Finish, Stage, SyncRole
 from tests.analysis.asking import ask, columns
-from tests.analysis.handmade import at, process, rows, run_of
 
 MS = 1_000_000
 

@@ -14,11 +14,11 @@ from rltrace.analysis.live.state import LiveState
 from rltrace.analysis.meters.of_run import RunMeters
 from rltrace.analysis.summary import summarize
 from rltrace.analysis.walls.wall import SPARSE_REWARD
+from rltrace.testing.made import process, rows, run_of, stating, turns
 from rltrace.trace.parquet import compact, delete_segments
 from rltrace.trace.run import Run, open_run
 from rltrace.trace.vocabulary import Fate, Outcome
 from tests.analysis.asking import ask
-from tests.analysis.handmade import process, rows, run_of, stating, turns
 
 Given = dict[str, list[float | None]]
 """What each component gave the samples of a group; None: it did not apply."""

@@ -13,9 +13,9 @@ from rltrace.analysis.freshness import freshness
 from rltrace.analysis.goodput import Goodput, goodput
 from rltrace.analysis.staleness import staleness
 from rltrace.analysis.steps import find_steps
+from rltrace.testing.made import at, process, rows, run_of
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Fate, Finish, Stage
-from tests.analysis.handmade import at, process, rows, run_of
 
 WORKLOADS = [
     {},

@@ -13,10 +13,10 @@ from rltrace.analysis.staleness import LagBar, staleness
 from rltrace.analysis.steps import find_steps
 from rltrace.analysis.summary import summarize
 from rltrace.report.freshness_section import staleness_section
+from rltrace.testing.made import at, process, rows, run_of
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Fate, Stage
 from tests.analysis.asking import ask, columns
-from tests.analysis.handmade import at, process, rows, run_of
 
 LAST = 100
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.synthetic.played import Process
 from rltrace.analysis.steps import Steps, find_steps
+from rltrace.testing.made import at, process, rows, run_of
+from rltrace.testing.played import Process
 from rltrace.trace.vocabulary import Stage
-from tests.analysis.handmade import at, process, rows, run_of
 
 
 def steps_of(path: Path, *processes: list[tuple[int, float, float]]) -> Steps:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.synthetic.played import Process
 from rltrace.analysis import sync_phases
 from rltrace.analysis.steps import find_steps
 from rltrace.analysis.syncs import Syncs, syncs
+from rltrace.testing.made import at, between, process, rows, run_of
+from rltrace.testing.played import Process
 from rltrace.trace.vocabulary import Phase, Stage, SyncRole
-from tests.analysis.handmade import at, between, process, rows, run_of
 
 
 @pytest.fixture(autouse=True, params=["all at once", "as few as can be"])

@@ -11,9 +11,9 @@ import pytest
 
 from rltrace.analysis.steps import find_steps
 from rltrace.analysis.tail import Tail, tail
+from rltrace.testing.made import at, process, rows, run_of
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Finish
-from tests.analysis.handmade import at, process, rows, run_of
 
 USUAL, SLOW = 190, 10
 N = USUAL + SLOW

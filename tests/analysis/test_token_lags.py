@@ -13,8 +13,8 @@ from rltrace.analysis.staleness import Staleness, UnknownTokens, staleness
 from rltrace.analysis.summary import summarize
 from rltrace.analysis.token_lags import TokenLags
 from rltrace.report.freshness_section import staleness_section
+from rltrace.testing.made import process, rows, run_of
 from rltrace.trace.vocabulary import Fate
-from tests.analysis.handmade import process, rows, run_of
 
 
 def lags_of(path: Path, *samples: tuple[int, int, int, int]) -> TokenLags:

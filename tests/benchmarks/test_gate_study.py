@@ -16,9 +16,9 @@ from benchmarks.gate_pools import BINDING, BUSY, HIDDEN, IDLE, LOADS, PLANTED, U
 from rltrace.analysis.gate.baseline import Baseline, write_baseline
 from rltrace.analysis.gate.findings import PASS
 from rltrace.analysis.gate.series import RunSeries
+from rltrace.testing.made import process, run_of, turns
 from rltrace.trace.errors import RltraceError
 from rltrace.trainer import load_job
-from tests.analysis.handmade import process, run_of, turns
 
 STEPS, RUNS = gate_pools.STEPS, 8
 

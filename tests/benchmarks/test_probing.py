@@ -14,8 +14,8 @@ from rltrace.analysis.binding import RESOURCE_OF
 from rltrace.analysis.probe import Probe, ProbedStage
 from rltrace.analysis.regression import UNKNOWN, Estimate
 from rltrace.analysis.summary import summarize
+from rltrace.testing.made import process, run_of, turns
 from rltrace.trace.vocabulary import Stage
-from tests.analysis.handmade import process, run_of, turns
 
 PART = Estimate(0.9, 0.8, 1.0)
 STAGE = ProbedStage(

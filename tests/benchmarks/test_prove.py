@@ -15,7 +15,7 @@ from rltrace.analysis.playbook import frameworks
 from rltrace.analysis.trial import Pace, trial
 from rltrace.analysis.walls import wall as walls
 from rltrace.analysis.whatif.predict import Estimate
-from tests.analysis.handmade import process, run_of, turns
+from rltrace.testing.made import process, run_of, turns
 from tests.run.test_experiment import GAIN, FakeFix
 
 

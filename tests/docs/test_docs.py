@@ -13,9 +13,9 @@ import pytest
 
 import rltrace
 from benchmarks.make_trace import make
-from benchmarks.synthetic.workload import Workload
 from rltrace.hooks.boot import ADAPTERS_VARIABLE, SITE
 from rltrace.hooks.hook import Hook
+from rltrace.testing.workload import Workload
 from rltrace.trace import vocabulary
 from rltrace.trace.parquet import compact
 from rltrace.trace.run_dir import RUN_VARIABLE, create_run

@@ -13,10 +13,10 @@ from textwrap import dedent
 import pytest
 
 import rltrace
+from rltrace.testing.clocks import ahead
 from rltrace.trace.clock import node_id
 from rltrace.trace.fetched import CACHE_VARIABLE, fetch
 from rltrace.trace.run_dir import read_run_json
-from tests.clocks import ahead
 from tests.faults.counted import until
 from tests.hooks.conftest import WRAP, clean_environment
 from tests.run.shipped import UNTIL_SHIPPED, interrupted

@@ -16,8 +16,8 @@ from rltrace.analysis.health import Health
 from rltrace.analysis.summary import Summary, summarize
 from rltrace.report import terminal, to_json
 from rltrace.report.goodput_section import goodput_section
+from rltrace.testing.made import at, process, rows, run_of, turns
 from rltrace.trace.vocabulary import Stage
-from tests.analysis.handmade import at, process, rows, run_of, turns
 from tests.analysis.walls.walled import job, samples, summary_of, verdicts
 from tests.report.summaries import Summaries
 

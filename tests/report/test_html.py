@@ -20,10 +20,10 @@ from rltrace.report import html, units
 from rltrace.report.html import timeline_part
 from rltrace.report.html.slices import read_slices
 from rltrace.report.html.timeline_part import thinned
+from rltrace.testing.made import at, between, process, rows, run_of
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage
-from tests.analysis.handmade import at, between, process, rows, run_of
 from tests.report.pages import Element, data_of, parse
 from tests.report.summaries import KINDS, run_of_kind
 

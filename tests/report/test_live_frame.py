@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from benchmarks.make_trace import Workload, make
-from benchmarks.synthetic.played import SECOND
 from rltrace.analysis.live.job import job_of
 from rltrace.analysis.live.snapshot import (
     Dead,
@@ -26,6 +25,7 @@ from rltrace.analysis.live.snapshot import (
 from rltrace.analysis.live.state import LiveState
 from rltrace.report import live_json, live_line
 from rltrace.report.live_frame import frame
+from rltrace.testing.played import SECOND
 
 RUNNING = {"state": "running", "sentence": "running"}
 KILLED = {"state": "killed", "sentence": "killed by SIGKILL (kill -9)"}

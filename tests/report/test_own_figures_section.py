@@ -15,7 +15,7 @@ from rltrace.analysis.own_figures import ComparedFigure
 from rltrace.analysis.summary import Summary, summarize
 from rltrace.report import markdown, terminal, to_json
 from rltrace.report.own_figures_section import figures_of
-from tests.analysis.handmade import process, run_of, turns
+from rltrace.testing.made import process, run_of, turns
 from tests.report.summaries import Summaries
 
 NAN = float("nan")

@@ -13,10 +13,10 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
 import rltrace
 from benchmarks.make_trace import make
-from benchmarks.synthetic.workload import Workload
 from rltrace.analysis.summary import summarize
 from rltrace.report.perfetto import write
 from rltrace.report.perfetto.findings import find
+from rltrace.testing.workload import Workload
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.run import Run
 from rltrace.trace.run_dir import create_run

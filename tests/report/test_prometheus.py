@@ -12,8 +12,8 @@ from rltrace import dashboards
 from rltrace.analysis.meters.of_run import RunMeters
 from rltrace.report.prometheus import exposition, families, to_json
 from rltrace.report.prometheus_metrics import COUNTER, GAUGE, HISTOGRAM, METRICS
+from rltrace.testing.made import at, process, run_of
 from rltrace.trace.vocabulary import Stage
-from tests.analysis.handmade import at, process, run_of
 from tests.report.everything import STEPS, everything
 
 DOCS = Path(__file__).parents[2] / "docs/dashboards.md"

@@ -17,9 +17,9 @@ import rltrace
 from rltrace.analysis.summary import Summary, summarize
 from rltrace.report import printed, terminal, units
 from rltrace.report.layout import Column, Grid, Section
+from rltrace.testing.made import at, process, rows, run_of, turns
 from rltrace.trace.run_dir import PROBLEMS
 from rltrace.trace.vocabulary import Stage
-from tests.analysis.handmade import at, process, rows, run_of, turns
 from tests.report.summaries import KINDS, Summaries
 
 

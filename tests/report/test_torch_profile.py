@@ -15,10 +15,10 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
 import rltrace
 from benchmarks.make_trace import make
-from benchmarks.synthetic.workload import Workload
 from rltrace.hooks.recorder import Recorder
 from rltrace.report.perfetto import write
 from rltrace.report.perfetto.torch_profile import files_of, read
+from rltrace.testing.workload import Workload
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.run import Run
 from rltrace.trace.run_dir import create_run

@@ -9,8 +9,8 @@ from rltrace.analysis.summary import Summary, summarize
 from rltrace.report.run_lines import warnings
 from rltrace.report.sections import sections
 from rltrace.report.verdict import evidence, headline
+from rltrace.testing.made import at, between, process, rows, run_of
 from rltrace.trace.vocabulary import Fate, Stage
-from tests.analysis.handmade import at, between, process, rows, run_of
 
 
 def summary_of(path: Path, *others: tuple[str, float, float, int]) -> Summary:

@@ -21,9 +21,9 @@ from rltrace.hooks.boot import RUN_VARIABLE, SITE
 from rltrace.run.doctor import examine
 from rltrace.run.exchange import Server, measure, own_addresses
 from rltrace.run.memory import COUNTER, MemoryFloor
+from rltrace.testing.clocks import A_DAY_S, ahead
 from rltrace.trace.clock import node_id
 from rltrace.trace.run_dir import publishes_file
-from tests.clocks import A_DAY_S, ahead
 from tests.hooks.conftest import WRAP, clean_environment, untraced, wrapped
 from tests.patience import PATIENCE_S
 from tests.run.test_wrap import until

@@ -30,12 +30,12 @@ from rltrace.run.change import Change, change_of_fix, change_of_words, stated_se
 from rltrace.run.experiment import Plan
 from rltrace.run.location import keep_command, whole_command
 from rltrace.run.opening import make_run
+from rltrace.testing.made import process, run_of
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.redacted import redacted
 from rltrace.trace.run_dir import read_run_json
 from rltrace.trace.vocabulary import Stage
 from rltrace.trainer.config import TrainerConfig
-from tests.analysis.handmade import process, run_of
 from tests.patience import PATIENCE_S
 
 TRAIN = Path(__file__).parents[2] / "examples" / "train.py"

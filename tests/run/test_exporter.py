@@ -25,9 +25,9 @@ from rltrace.cli import main
 from rltrace.report import loopback
 from rltrace.run import exporter as exporting
 from rltrace.run.exporter import Exporter, serve
+from rltrace.testing.made import at, process, run_of
 from rltrace.trace.errors import UNREADABLE, WRONG_USAGE, RltraceError
 from rltrace.trace.vocabulary import Stage
-from tests.analysis.handmade import at, process, run_of
 from tests.patience import PATIENCE_S
 
 

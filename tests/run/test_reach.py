@@ -17,6 +17,7 @@ from rltrace.analysis.summary import Summary, summarize
 from rltrace.hooks.recorder import Recorder
 from rltrace.report.run_lines import warnings
 from rltrace.run.shipping.courier import Courier
+from rltrace.testing.clocks import UP_FOR_DAYS, up_for_days
 from rltrace.trace import fetched, liveness
 from rltrace.trace.clock import monotonic_ns, node_id
 from rltrace.trace.fetched import fetch
@@ -25,7 +26,6 @@ from rltrace.trace.reach import ALL_LOOKED, LOOKED, SHIPPED
 from rltrace.trace.run_dir import NODES, RUN_FILE, read_run_json, update_run_json, write_json
 from rltrace.trace.store import Store
 from rltrace.trace.vocabulary import Stage
-from tests.clocks import UP_FOR_DAYS, up_for_days
 from tests.run.shipped import opened, recorded, shipper, spans
 
 pytestmark = pytest.mark.usefixtures("cache")

@@ -10,8 +10,8 @@ import pytest
 
 import rltrace
 from benchmarks.make_trace import make
-from benchmarks.synthetic.workload import Workload
 from rltrace.report import perfetto
+from rltrace.testing.workload import Workload
 from tests.system.prometheus import Prometheus, promtool
 from tests.system.terminal import Terminal
 from tests.system.trace_processor import opened

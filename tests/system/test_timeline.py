@@ -12,7 +12,6 @@ import pytest
 
 import rltrace
 from benchmarks.make_trace import make
-from benchmarks.synthetic.workload import Workload
 from rltrace.hooks.identity import identify
 from rltrace.report.perfetto import TimelineCounts, write
 from rltrace.report.perfetto.counters import (
@@ -24,6 +23,7 @@ from rltrace.report.perfetto.counters import (
     WAITING,
 )
 from rltrace.report.perfetto.findings import find
+from rltrace.testing.workload import Workload
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage
 from tests.report.timelines import DURATIONS, US, VERSIONS, awkward

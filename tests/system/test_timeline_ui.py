@@ -16,7 +16,7 @@ import pytest
 
 import rltrace
 from benchmarks.make_trace import make
-from benchmarks.synthetic.workload import Workload
+from rltrace.testing.workload import Workload
 from rltrace.trace.run import Run
 
 if TYPE_CHECKING:

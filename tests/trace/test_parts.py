@@ -17,6 +17,7 @@ import rltrace
 from benchmarks.make_trace import Workload, make
 from rltrace.analysis.step_range import asked_steps, narrow
 from rltrace.analysis.summary import summarize
+from rltrace.testing.made import process, run_of
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.manifest import Manifest, read_manifest
 from rltrace.trace.parquet import compact, delete_segments
@@ -25,7 +26,6 @@ from rltrace.trace.schema import TABLES
 from rltrace.trace.signals import GIVEN_NAN
 from rltrace.trace.survey import cuts
 from rltrace.trace.vocabulary import Stage
-from tests.analysis.handmade import process, run_of
 from tests.conftest import MadeOnce, recorded
 from tests.trace.following import read
 

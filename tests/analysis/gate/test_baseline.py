@@ -19,10 +19,10 @@ from rltrace.analysis.gate.baseline import (
     write_baseline,
 )
 from rltrace.analysis.gate.series import MOST_STEPS, series_of
+from rltrace.testing.made import process, run_of, turns
 from rltrace.trace.errors import CANNOT_TELL, UNREADABLE, WRONG_USAGE, RltraceError
 from rltrace.trace.run import Run
 from tests.analysis.conftest import Made
-from tests.analysis.handmade import process, run_of, turns
 
 Synthetic = Callable[..., Made]
 

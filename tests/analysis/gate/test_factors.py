@@ -13,8 +13,8 @@ from rltrace.analysis.gate.absolute import Verdicts
 from rltrace.analysis.gate.conditions import MAX_REGRESSION, parse_condition
 from rltrace.analysis.gate.judge import judge_series
 from rltrace.analysis.gate.series import RunSeries, series_of
+from rltrace.testing.made import process, rows, run_of
 from rltrace.trace.vocabulary import Fate, Stage
-from tests.analysis.handmade import process, rows, run_of
 
 STEPS, SAMPLES, TOKENS, LENGTH_S = 12, 4, 100, 10.0
 

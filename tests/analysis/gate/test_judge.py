@@ -25,6 +25,7 @@ from rltrace.analysis.gate.conditions import (
 from rltrace.analysis.gate.findings import PASS, REGRESSION, UNSURE, Finding, Judgement
 from rltrace.analysis.gate.judge import judge, judge_series
 from rltrace.analysis.gate.series import RunSeries
+from rltrace.testing.made import process, run_of
 from rltrace.trace.errors import (
     ANSWER_IS_NO,
     CANNOT_TELL,
@@ -36,7 +37,6 @@ from rltrace.trace.errors import (
 from rltrace.trace.vocabulary import Stage
 from tests.analysis.conftest import Made
 from tests.analysis.gate.simulated import Job, runs_of
-from tests.analysis.handmade import process, run_of
 
 Synthetic = Callable[..., Made]
 

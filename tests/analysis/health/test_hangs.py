@@ -9,8 +9,8 @@ import pytest
 
 from rltrace.analysis.alarm import ALARM
 from rltrace.analysis.summary import summarize
+from rltrace.testing.made import at, process, run_of
 from rltrace.trace.vocabulary import Stage
-from tests.analysis.handmade import at, process, run_of
 from tests.analysis.health.jobs import health_of, kinds, steps
 
 

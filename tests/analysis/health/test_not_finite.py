@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from rltrace.analysis.alarm import ALARM, NOTE
+from rltrace.testing.made import process, rows, run_of
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Fate, Outcome
-from tests.analysis.handmade import process, rows, run_of
 from tests.analysis.health.jobs import health_of, kinds, steps
 
 

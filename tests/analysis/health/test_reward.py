@@ -10,9 +10,9 @@ import pytest
 from rltrace.analysis.alarm import ALARM
 from rltrace.analysis.summary import summarize
 from rltrace.report.cascade_section import reward_section
+from rltrace.testing.made import process, rows, run_of
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Outcome
-from tests.analysis.handmade import process, rows, run_of
 from tests.analysis.health.jobs import health_of, kinds, steps
 
 

@@ -19,9 +19,9 @@ from rltrace.analysis.whatif.of_run import workload_of
 from rltrace.cli import main
 from rltrace.report.run_lines import warnings
 from rltrace.report.verdict import evidence, headline
+from rltrace.testing.made import at, process, run_of
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage
-from tests.analysis.handmade import at, process, run_of
 from tests.analysis.health.jobs import health_of, kinds, steps
 
 

@@ -12,11 +12,11 @@ import rltrace
 from rltrace.analysis.live.state import LiveState
 from rltrace.analysis.summary import summarize
 from rltrace.hooks.recorder import Recorder
+from rltrace.testing.clocks import up_for_days
 from rltrace.trace import segment
 from rltrace.trace.run_dir import create_run
 from rltrace.trace.vocabulary import Fate, Stage
 from tests.analysis.live.test_figures import ALL, assert_agrees, assert_samples_agree, near
-from tests.clocks import up_for_days
 
 SECOND = 10**9
 STEPS = 8

@@ -18,8 +18,8 @@ from rltrace.analysis.live.snapshot import Window
 from rltrace.analysis.live.state import LiveState
 from rltrace.analysis.samples import TRAINED_USES
 from rltrace.analysis.summary import Summary, summarize
+from rltrace.testing.made import at, process, run_of, stating, turns
 from rltrace.trace.run import Run
-from tests.analysis.handmade import at, process, run_of, stating, turns
 from tests.analysis.test_any_numbers import random_run
 from tests.hooks.conftest import WRAP, clean_environment
 

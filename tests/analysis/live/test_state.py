@@ -16,6 +16,7 @@ from rltrace.analysis.live.job import SILENT_NS, job_of
 from rltrace.analysis.live.snapshot import Snapshot
 from rltrace.analysis.live.state import LiveState
 from rltrace.hooks.recorder import Recorder
+from rltrace.testing.clocks import UP_FOR_DAYS, up_for_days
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.reach import AGAIN, LOOKED, SHIPPED
 from rltrace.trace.run_dir import (
@@ -26,7 +27,6 @@ from rltrace.trace.run_dir import (
     write_json,
 )
 from rltrace.trace.vocabulary import Fate, Stage
-from tests.clocks import UP_FOR_DAYS, up_for_days
 
 SECOND = 10**9
 IN_THE_MIDDLE = """

@@ -19,10 +19,10 @@ import numpy as np
 
 import rltrace
 from benchmarks.synthetic.events import Activity, Simulation, Then
-from benchmarks.synthetic.played import SECOND, START_NS, Interval, Process
+from rltrace.testing.made import rows, run_of
+from rltrace.testing.played import SECOND, START_NS, Interval, Process
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Fate, Finish, Outcome, Stage, SyncRole
-from tests.analysis.handmade import rows, run_of
 
 FILLING = 8
 """Steps in which the queues may still fill up."""

@@ -12,8 +12,8 @@ import pytest
 
 from rltrace.analysis.summary import Summary
 from rltrace.analysis.walls.wall import ENV_REWARD, LIKELY, ROLLOUT, TAIL
+from rltrace.testing.made import process, rows
 from rltrace.trace.vocabulary import Fate, Finish, Stage
-from tests.analysis.handmade import process, rows
 from tests.analysis.walls.walled import summary_of, walls_of
 
 STEPS = 12

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from benchmarks.synthetic.played import Process
 from rltrace.analysis.summary import Summary, summarize
 from rltrace.analysis.walls.wall import (
     ENV_REWARD,
@@ -28,9 +27,10 @@ from rltrace.analysis.whatif.of_run import workload_of
 from rltrace.analysis.whatif.predict import ranked
 from rltrace.report import terminal
 from rltrace.report.to_json import plain
+from rltrace.testing.made import at, process, rows, run_of
+from rltrace.testing.played import Process
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.vocabulary import Stage
-from tests.analysis.handmade import at, process, rows, run_of
 from tests.analysis.walls.walled import STEPS, job, samples, summary_of, uses, verdicts, walls_of
 
 

@@ -11,8 +11,8 @@ from rltrace.analysis.summary import Summary, summarize
 from rltrace.analysis.walls.held_up import Measured
 from rltrace.analysis.walls.wall import LEARNER, ROLLOUT
 from rltrace.report.verdict import evidence, headline
+from rltrace.testing.made import process, run_of
 from rltrace.trace.vocabulary import Stage
-from tests.analysis.handmade import process, run_of
 from tests.analysis.probed import probed
 
 

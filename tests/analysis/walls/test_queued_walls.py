@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.synthetic.played import Process
 from rltrace.analysis.summary import Summary, summarize
 from rltrace.analysis.walls.wall import ENV_REWARD, LEARNER, ROLLOUT, WEIGHTS
 from rltrace.report.verdict import evidence
+from rltrace.testing.made import rows
+from rltrace.testing.played import Process
 from rltrace.trace.vocabulary import Stage, SyncRole
-from tests.analysis.handmade import rows
 from tests.analysis.walls.queued import Queued, cost, of_own_loop, processes
 from tests.analysis.walls.walled import summary_of, walls_of
 

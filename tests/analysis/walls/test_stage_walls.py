@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from rltrace.analysis.walls.wall import ENV_REWARD, LEARNER, ROLLOUT, TAIL, WEIGHTS
+from rltrace.testing.made import process, rows
 from rltrace.trace.vocabulary import Fate, Stage
-from tests.analysis.handmade import process, rows
 from tests.analysis.walls.walled import (
     STEP_S,
     STEPS,

@@ -12,8 +12,8 @@ from rich.console import Console
 from rltrace.analysis.summary import Summary
 from rltrace.analysis.walls.wall import FRESHNESS, LEARNER, OBSERVABILITY, SPARSE_REWARD
 from rltrace.report import terminal
+from rltrace.testing.made import between, process
 from rltrace.trace.vocabulary import Stage
-from tests.analysis.handmade import between, process
 from tests.analysis.walls.walled import (
     STEP_S,
     STEPS,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from benchmarks.synthetic.played import Process
 from rltrace.analysis.summary import Summary, summarize
 from rltrace.analysis.walls.wall import Wall
+from rltrace.testing.made import process, rows, run_of
+from rltrace.testing.played import Process
 from rltrace.trace.vocabulary import Fate, Finish, Stage
-from tests.analysis.handmade import process, rows, run_of
 
 STEPS = 6
 STEP_S = 10.0

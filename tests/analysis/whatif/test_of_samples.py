@@ -17,10 +17,10 @@ from rltrace.analysis.whatif.of_run import workload_of
 from rltrace.analysis.whatif.places import room_of
 from rltrace.analysis.whatif.predict import predict
 from rltrace.analysis.whatif.replay import replay
+from rltrace.testing.made import process, rows, run_of, turns
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage
-from tests.analysis.handmade import process, rows, run_of, turns
 from tests.analysis.whatif.played import of
 from tests.analysis.whatif.tooled import Tooled, gain, traced
 

@@ -11,10 +11,10 @@ from rltrace.analysis.whatif.of_run import workload_of
 from rltrace.analysis.whatif.predict import baseline, predict, ranked
 from rltrace.analysis.whatif.replay import replay
 from rltrace.analysis.whatif.trust import OffTheRun
+from rltrace.testing.made import process, run_of, turns
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage
-from tests.analysis.handmade import process, run_of, turns
 from tests.analysis.whatif.played import of
 
 

@@ -23,9 +23,9 @@ from rltrace.analysis.whatif.predict import Estimate, predict, ranked
 from rltrace.analysis.whatif.trust import MOST_ERROR, OffTheRun, replay_error
 from rltrace.cli import main
 from rltrace.report.walls_section import fixes_section
+from rltrace.testing.made import process, rows, run_of, turns
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage
-from tests.analysis.handmade import process, rows, run_of, turns
 
 Made = Callable[..., tuple[Run, Any]]
 

@@ -14,8 +14,8 @@ import rltrace
 from rltrace.analysis.alarms import alarms
 from rltrace.analysis.summary import summarize
 from rltrace.cli import main
+from rltrace.testing.made import at, process, run_of, turns
 from rltrace.trace.run_dir import update_run_json
-from tests.analysis.handmade import at, process, run_of, turns
 
 CRASHED: dict[str, Any] = {"exit_code": 1, "end_real_ns": at(60)}
 SAYS = "the job failed (exit code 1) after 6 complete steps"

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.synthetic.events import Activity, Server, Simulation
-from benchmarks.synthetic.played import SECOND, START_NS
+from rltrace.testing.made import process, rows, run_of
+from rltrace.testing.played import SECOND, START_NS
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Fate, Finish, Outcome, Stage
-from tests.analysis.handmade import process, rows, run_of
 
 FILLING = 8
 """Steps in which queues may still fill up."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from benchmarks.synthetic.played import (
+from rltrace.testing.played import (
     MAIN_LANE,
     SECOND,
     START_NS,
@@ -20,7 +20,7 @@ from benchmarks.synthetic.played import (
     Timeline,
     period_ns,
 )
-from benchmarks.synthetic.workload import Workload
+from rltrace.testing.workload import Workload
 from rltrace.trace.vocabulary import Fate, Finish, Outcome, Phase, Stage, SyncRole, Transport, word
 
 

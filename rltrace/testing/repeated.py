@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.synthetic.played import START_NS, WEIGHTS_LANE, Timeline, period_ns
-from benchmarks.synthetic.workload import Workload
+from rltrace.testing.played import START_NS, WEIGHTS_LANE, Timeline, period_ns
+from rltrace.testing.workload import Workload
 from rltrace.trace.schema import Table
 
 Columns = dict[str, NDArray[Any]]

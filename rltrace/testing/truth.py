@@ -6,14 +6,21 @@ every boundary, look at which stages run in each piece), so that the fast form c
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from benchmarks.synthetic.played import SECOND, Batch, Interval, StepPlan, Timeline
-from benchmarks.synthetic.workload import Workload
+import rltrace
+from rltrace.report.notebook import Run
+from rltrace.testing.played import SECOND, Batch, Interval, StepPlan, Timeline
+from rltrace.testing.run_files import write
+from rltrace.testing.timeline import play
+from rltrace.testing.workload import Workload
 from rltrace.trace.vocabulary import Fate, Stage, word
 
 ACTORS = {Stage.ROLLOUT, Stage.ENV, Stage.REWARD}
@@ -57,6 +64,27 @@ class Truth:
     steady_s: float
     steady_useful_tokens: int
     goodput_tokens_per_gpu_s: float
+
+
+def known_job(path: Path, **knobs: Any) -> tuple[Run, Truth]:
+    """A job of known truth: a run with these knobs (fields of `Workload`), written to `path`, and
+    what a right analysis of it must find. Equal knobs give equal files.
+
+    Errors: `FileExistsError` where a run is, `TypeError` for a knob that there is not.
+    """
+    truth = make(path, Workload(**knobs))
+    return rltrace.open_run(path), truth
+
+
+def make(path: Path, load: Workload) -> Truth:
+    """Write the run of `load` into the new directory `path`; returns (and stores) its truth.
+
+    Errors: FileExistsError when `path` holds a run already.
+    """
+    timeline = play(load)
+    truth = tell(load, timeline, write(path, load, timeline))
+    (path / "truth.json").write_text(json.dumps(asdict(truth), indent=1))
+    return truth
 
 
 def tell(load: Workload, timeline: Timeline, spans: int) -> Truth:
@@ -183,9 +211,9 @@ def expose(pieces: list[tuple[int, frozenset[Stage]]], window: int) -> dict[Stag
     for length, running in pieces:
         if not running:
             continue
-        chains = sorted({chain(s) for s in running}, key=order.index)
-        longest = max(chains, key=lambda c: chain_alone[c])
-        if "learner" in chains and chain_alone[longest] < 0.02 * window:
+        there = sorted({chain(s) for s in running}, key=order.index)
+        longest = max(there, key=lambda c: chain_alone[c])
+        if "learner" in there and chain_alone[longest] < 0.02 * window:
             longest = "learner"
         among = sorted(s for s in running if chain(s) == longest)
         exposed[max(among, key=lambda s: alone[s])] += length

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.synthetic.played import MAIN_LANE, SECOND, START_NS, Interval, Process, Timeline
-from benchmarks.synthetic.repeated import Columns, Repeats
-from benchmarks.synthetic.workload import Workload
+from rltrace.testing.played import MAIN_LANE, SECOND, START_NS, Interval, Process, Timeline
+from rltrace.testing.repeated import Columns, Repeats
+from rltrace.testing.workload import Workload
 from rltrace.trace.run_dir import (
     CLOCKS,
     NAMES,
@@ -30,7 +30,13 @@ from rltrace.trace.schema import TABLES, Table
 from rltrace.trace.vocabulary import Stage
 
 ARROW = {"b": pa.int8(), "i": pa.int32(), "q": pa.int64(), "f": pa.float32(), "d": pa.float64()}
-DTYPE = {"b": np.int8, "i": np.int32, "q": np.int64, "f": np.float32, "d": np.float64}
+DTYPE: dict[str, Any] = {
+    "b": np.int8,
+    "i": np.int32,
+    "q": np.int64,
+    "f": np.float32,
+    "d": np.float64,
+}
 BATCH_ROWS = 8192
 SEGMENT_ROWS = 1_200_000
 RTT_NS = 80_000
@@ -238,7 +244,7 @@ class _ProcessFiles:
             if column.is_time:
                 values = np.where(values < 0, -1, values - self.clock.zero_ns)
             if pad:
-                empty = np.frombuffer(b"\xff" * EMPTY_ROWS * dtype().itemsize, dtype)
+                empty = np.frombuffer(b"\xff" * EMPTY_ROWS * np.dtype(dtype).itemsize, dtype)
                 is_marker = column is table.columns[0]
                 values = np.concatenate([values, np.zeros_like(empty) if is_marker else empty])
             arrays.append(pa.array(values, ARROW[column.kind]))

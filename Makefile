@@ -40,7 +40,7 @@ SYSTEM := .venvs/system-$(shell cat pins/system.* tests/system/install.sh | sha2
 FUZZ_PINS := pins/fuzz.txt
 FUZZ := .venvs/fuzz-$(shell sha256sum < $(FUZZ_PINS) | cut -c1-12)
 
-.PHONY: demo test test-fresh-boot test-verl test-openrlhf test-trl test-parts test-s3 frameworks test-system test-packaging fuzz lint types check bench bench-scale bench-sync prove gate-study gate-self clean
+.PHONY: demo test test-all test-fresh-boot test-verl test-openrlhf test-trl test-parts test-s3 frameworks test-system test-packaging fuzz lint types check bench bench-scale bench-sync prove gate-study gate-self clean
 
 demo: $(READY)
 	$(BIN)/rltrace wrap -- $(BIN)/python examples/train.py
@@ -50,13 +50,20 @@ demo: $(READY)
 # cluster of half a dozen processes, so more than four are for machines with much memory. WORKERS=1:
 # one after the other. A worker that was lost is not made anew: it would begin with what it was lost by.
 WORKERS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n : 4)))
-test: $(READY) $(RAY_DEFAULT)/.ready
-	RAY_DEFAULT_PACKAGES=$(RAY_DEFAULT) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile \
-		--max-worker-restart 0
+SUITE := RAY_DEFAULT_PACKAGES=$(RAY_DEFAULT) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile \
+	--max-worker-restart 0
 
-# The same as on a machine that started a minute ago: nothing may count on having been up for longer.
+# All that waits for nothing, and one real thread of each capability: eight minutes on two cores.
+test: $(READY) $(RAY_DEFAULT)/.ready
+	$(SUITE) -m "not slow"
+
+# The rest: what is marked `slow`.
+test-all: $(READY) $(RAY_DEFAULT)/.ready
+	$(SUITE) -m slow
+
+# Both as on a machine that started a minute ago: nothing may count on having been up for longer.
 test-fresh-boot: $(READY) $(RAY_DEFAULT)/.ready
-	.ci/fresh-boot $(MAKE) test
+	.ci/fresh-boot $(MAKE) test test-all
 
 # Real runs of verl without a GPU, about a quarter of an hour; QUICK=1: one way to run it only.
 test-verl: $(VERL)/.ready
@@ -102,7 +109,7 @@ lint: $(READY)
 types: $(READY)
 	$(BIN)/mypy
 
-check: lint types test
+check: lint types test test-all
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks

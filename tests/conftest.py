@@ -31,6 +31,17 @@ recorder.start(os.environ["RECORD_INTO"])
 """
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What needs another environment is no test here: it is not collected, and not skipped."""
+    there: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
+    for item in items:
+        lacks = any(mark.args[0] for mark in item.iter_markers("elsewhere"))
+        (left_out if lacks else there).append(item)
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = there
+
+
 @pytest.fixture(autouse=True)
 def _as_fast_as_before() -> Iterator[None]:
     """A test leaves the process that runs it, and with it all tests and jobs after it, its share of

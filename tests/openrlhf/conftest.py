@@ -12,14 +12,15 @@ import pytest
 
 from tests.openrlhf.jobs import JOBS, QUICK, Finished, make_assets, train
 
+collect_ignore_glob = [] if importlib.util.find_spec("openrlhf") else ["test_[!w]*.py"]
+"""They run by `make test-openrlhf`; `test_whole_updates` needs no OpenRLHF."""
+
 ASKED = QUICK if os.environ.get("QUICK") else tuple(JOBS)
 
 
 @pytest.fixture(scope="session")
 def assets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Model, tokenizer and prompts."""
-    if importlib.util.find_spec("openrlhf") is None:
-        pytest.skip("OpenRLHF is not installed here: make test-openrlhf")
     return make_assets(tmp_path_factory.mktemp("assets") / "sums")
 
 

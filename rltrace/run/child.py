@@ -137,7 +137,7 @@ _PING, _ANSWER = signal.SIGRTMAX, 0
 """Answered last: waiting signals are taken in the order of their numbers. One that others send is
 told by its number."""
 
-_GRACE_S = 0.05
+GRACE_S = 0.05
 """How much later the group may get a signal that we got: `timeout` sends to both, one by one."""
 
 _ANSWER_S = 1.0
@@ -170,7 +170,7 @@ class Canary:
         """Whether a signal that we have just received went to the group; `None` when the canary
         does not answer. What we get of it from the group meanwhile counts as the same signal."""
         try:
-            self._listen(number, _GRACE_S)
+            self._listen(number, GRACE_S)
             while number in self._heard and signal.sigtimedwait({number}, 0) is not None:
                 pass
             self._heard.discard(_ANSWER)

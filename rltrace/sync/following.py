@@ -39,7 +39,7 @@ class Received:
     progress: Progress
 
 
-class _Elsewhere(Exception):
+class Elsewhere(Exception):
     """The parent has children enough; they would take this one."""
 
     def __init__(self, addresses: list[str]) -> None:
@@ -119,7 +119,7 @@ class Follower(threading.Thread):
                     continue
                 try:
                     self._follow(Address.parse(address), tried)
-                except _Elsewhere as elsewhere:
+                except Elsewhere as elsewhere:
                     candidates = [*elsewhere.addresses, address]
                     if address in sent_on:  # they may send it round in circles for ever
                         self._ended.wait(_AGAIN_S)
@@ -216,7 +216,7 @@ class Follower(threading.Thread):
             raise WrongUsage(f"{said} (the name is the publisher's on every node)")
         try:
             if answer.get("redirect"):
-                raise _Elsewhere([_address(each) for each in answer["redirect"]])
+                raise Elsewhere([_address(each) for each in answer["redirect"]])
             above = [Node(str(each["id"]), _address(each["address"])) for each in answer["line"]]
             line = [Node(str(answer["id"]), str(parent)), *above]
         except (*NONSENSE, RltraceError) as error:

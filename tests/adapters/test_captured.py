@@ -181,6 +181,7 @@ train(TrainerConfig.of(dict(steps=3, layers=1, heads=2, placement="disaggregated
 """
 
 
+@pytest.mark.slow
 def test_of_a_job_of_the_built_in_trainer(tmp_path: Path) -> None:
     """On Ray, with tools, whose answers are in between."""
     (tmp_path / "job.py").write_text(TRAINING)

@@ -15,6 +15,8 @@ from rltrace.analysis.lag_curve import ess_by_step, ratio_sums
 from rltrace.analysis.staleness import staleness
 from tests.adapters.conftest import JOBS, Traced
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(params=JOBS)
 def job(request: pytest.FixtureRequest, traced_job: Callable[[str], Traced]) -> Traced:

@@ -32,9 +32,7 @@ FOUND = settings_file("openrlhf")
 SETTINGS: list[dict[str, Any]] = FOUND["setting"]
 BEFORE: dict[str, str] = FOUND["before_0_10_2"]
 
-needs_sources = pytest.mark.skipif(
-    not SOURCES, reason="RLTRACE_OPENRLHF_SOURCES names no folder with sources: make test-openrlhf"
-)
+needs_sources = pytest.mark.elsewhere(not SOURCES)
 each_version = pytest.mark.parametrize("version", VERSIONS)
 
 

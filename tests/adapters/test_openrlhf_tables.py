@@ -32,10 +32,7 @@ from tests.adapters.sources import Sources
 VERSIONS = ("0.9.1", "0.9.6", "0.9.9", "0.10.1", "0.10.2", "0.11.2")
 SOURCES = Sources(os.environ.get("RLTRACE_OPENRLHF_SOURCES", ""), OpenRLHF, VERSIONS)
 
-needs_sources = pytest.mark.skipif(
-    not SOURCES.folder,
-    reason="RLTRACE_OPENRLHF_SOURCES names no folder with its sources: make test-openrlhf",
-)
+needs_sources = pytest.mark.elsewhere(not SOURCES.folder)
 of_every_version = pytest.mark.parametrize("version", VERSIONS)
 
 READS: dict[object, tuple[str, ...]] = {

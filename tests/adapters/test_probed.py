@@ -6,11 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import rltrace
 from rltrace.analysis.summary import summarize
 from rltrace.hooks.doses import Design
 from tests.adapters.conftest import SMALL, TRAIN
 from tests.hooks.conftest import WRAP, clean_environment
+
+pytestmark = pytest.mark.slow
 
 STEPS = 10
 SEED = 4

@@ -17,6 +17,7 @@ from tests.adapters.conftest import JOBS, SMALL, Traced, train
 TracedJob = Callable[[str], Traced]
 
 
+@pytest.mark.slow
 def test_the_job_does_the_same_with_and_without_a_trace(
     traced_job: TracedJob, tmp_path: Path
 ) -> None:

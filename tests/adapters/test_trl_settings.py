@@ -44,10 +44,8 @@ INHERITED = {
 }  # fmt: skip
 """Fields of transformers' own."""
 
-needs_sources = pytest.mark.skipif(
-    not SOURCES, reason="RLTRACE_TRL_SOURCES names no folder with sources: make test-trl"
-)
-needs_trl = pytest.mark.skipif(find_spec("trl") is None, reason="TRL is not installed here")
+needs_sources = pytest.mark.elsewhere(not SOURCES)
+needs_trl = pytest.mark.elsewhere(find_spec("trl") is None)
 each_version = pytest.mark.parametrize("version", VERSIONS)
 
 

@@ -35,10 +35,8 @@ from tests.adapters.sources import Sources
 VERSIONS = ("0.28.0", "1.0.0", "1.6.0", "1.9.0", "1.16.0")
 SOURCES = Sources(os.environ.get("RLTRACE_TRL_SOURCES", ""), TRL, VERSIONS)
 
-needs_sources = pytest.mark.skipif(
-    not SOURCES.folder, reason="RLTRACE_TRL_SOURCES names no folder with its sources: make test-trl"
-)
-needs_trl = pytest.mark.skipif(find_spec("trl") is None, reason="TRL is not installed here")
+needs_sources = pytest.mark.elsewhere(not SOURCES.folder)
+needs_trl = pytest.mark.elsewhere(find_spec("trl") is None)
 of_every_version = pytest.mark.parametrize("version", VERSIONS)
 
 READS: dict[object, tuple[str, ...]] = {

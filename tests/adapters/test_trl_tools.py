@@ -27,9 +27,7 @@ from tests.adapters.trl_shapes import Taken, hook_loop, hooked, message, no_prob
 VERSIONS = ("0.28.0", "1.0.0", "1.6.0", "1.9.0", "1.16.0")
 SOURCES = Sources(os.environ.get("RLTRACE_TRL_SOURCES", ""), TRL, VERSIONS)
 
-needs_sources = pytest.mark.skipif(
-    not SOURCES.folder, reason="RLTRACE_TRL_SOURCES names no folder with its sources: make test-trl"
-)
+needs_sources = pytest.mark.elsewhere(not SOURCES.folder)
 MERGED = 1000
 END = ord(".")
 ROLES = {"user": "U", "assistant": "A", "tool": "T"}

@@ -26,9 +26,7 @@ VERSIONS = ("0.6.1", "0.7.1", "0.8.0", "0.9.1")
 SOURCES = os.environ.get("RLTRACE_VERL_SOURCES", "")
 SETTINGS: list[dict[str, Any]] = settings_file("verl")["setting"]
 
-needs_sources = pytest.mark.skipif(
-    not SOURCES, reason="RLTRACE_VERL_SOURCES names no folder with verl's sources: make test-verl"
-)
+needs_sources = pytest.mark.elsewhere(not SOURCES)
 each_version = pytest.mark.parametrize("version", VERSIONS)
 MISSING = object()
 PLUG_INS = {"rltrace": "verl.plugins"}

@@ -30,10 +30,7 @@ from tests.adapters.sources import Sources, parameters
 VERSIONS = ("0.6.1", "0.7.1", "0.8.0", "0.9.1")
 SOURCES = Sources(os.environ.get("RLTRACE_VERL_SOURCES", ""), Verl, VERSIONS)
 
-needs_sources = pytest.mark.skipif(
-    not SOURCES.folder,
-    reason="RLTRACE_VERL_SOURCES names no folder with verl's sources: make test-verl",
-)
+needs_sources = pytest.mark.elsewhere(not SOURCES.folder)
 
 READS: dict[object, tuple[str, ...]] = {
     controller.timer_stage: ("name",),

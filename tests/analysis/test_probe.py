@@ -289,6 +289,7 @@ def agrees(found: Estimate, truth: float) -> bool:
     return found.known and abs(found.value - truth) <= 2 * found.half_width
 
 
+@pytest.mark.slow
 def test_every_second_of_a_stage_counts_in_a_real_job(in_turns: Trained) -> None:
     probe = in_turns[0].probe
     stages = named(probe)
@@ -302,11 +303,13 @@ def test_every_second_of_a_stage_counts_in_a_real_job(in_turns: Trained) -> None
     assert probe.spent.low <= probe.budget
 
 
+@pytest.mark.slow
 def test_a_probe_changes_no_result(in_turns: Trained, trained: Callable[..., Trained]) -> None:
     _, plain = trained(placement="colocated", steps=28, decode_floor=0.004, update_floor=0.05)
     assert plain == in_turns[1]
 
 
+@pytest.mark.slow
 def test_a_stage_under_a_longer_one_is_hidden_really(
     trained: Callable[..., Trained],
 ) -> None:

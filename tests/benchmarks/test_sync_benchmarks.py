@@ -19,6 +19,7 @@ def test_pulls_under_versions_without_a_pause_are_whole_and_updates_allocate_not
         assert found[what].holds
 
 
+@pytest.mark.slow
 def test_no_worker_stays_with_old_weights_in_silence_whatever_is_restarted() -> None:
     """Once each kind. `python -m benchmarks.sync_restarts` makes two hundred."""
     found = sync_restarts.measure(restarts=len(sync_restarts.KINDS), seed=1)

@@ -18,6 +18,8 @@ from rltrace.trainer.cluster import ray_session
 from rltrace.trainer.task import task_of
 from tests.trainer.forked_workers import forked_workers
 
+pytestmark = pytest.mark.slow
+
 PATHS = sorted(FILES.glob("*.toml"))
 
 

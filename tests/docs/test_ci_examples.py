@@ -16,6 +16,8 @@ import yaml
 
 from rltrace.trainer import TrainerConfig, load_job
 
+pytestmark = pytest.mark.slow
+
 CI = Path(__file__).parents[2] / "examples" / "ci"
 
 JOB = """

@@ -21,6 +21,8 @@ from tests.faults.counted import until
 from tests.hooks.conftest import WRAP, clean_environment
 from tests.run.shipped import UNTIL_SHIPPED, interrupted
 
+pytestmark = pytest.mark.slow
+
 NODES, ROWS = 8, 400
 
 HERE = dedent("""

@@ -45,6 +45,7 @@ def test_whoever_is_killed_the_workers_rows_are_there(tmp_path: Path, who: str) 
     assert job.wrong() == {}
 
 
+@pytest.mark.slow
 def test_a_job_that_is_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
     """Workers, the command and the agent, as a scheduler or a debugger stops them."""
     job = CountedJob(tmp_path, rows=3000, workers=2, pause_s=0.003, hold_at=100)

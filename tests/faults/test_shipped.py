@@ -30,6 +30,8 @@ from tests.patience import PATIENCE_S
 from tests.run.shipped import interrupted
 from tests.run.test_agent import alive
 
+pytestmark = pytest.mark.slow
+
 RLTRACE = [*WRAP[:-1]]
 
 

@@ -21,7 +21,7 @@ from rltrace.sync.blocks import digests_of, root_of
 from rltrace.sync.delta import DENSE, Encoded
 from rltrace.sync.encodings import Encoder
 from rltrace.sync.fetching import Fetch
-from rltrace.sync.following import Follower, _Elsewhere, checked
+from rltrace.sync.following import Elsewhere, Follower, checked
 from rltrace.sync.frames import Kind
 from rltrace.sync.landing import Wishes
 from rltrace.sync.layout import Layout, layout_of
@@ -153,7 +153,7 @@ def _questions() -> list[bytes]:
 
 def _follow(data: bytes, folder: Path) -> None:
     """What a relay reads of its parent: as it is, or an answer with its block table and buckets."""
-    with suppress(LinkError, RefusedError, GoneError, _Elsewhere):
+    with suppress(LinkError, RefusedError, GoneError, Elsewhere):
         if data.startswith(_AS_IT_IS):
             Connection(cast(Any, _Peer(data[1:])))._prove(_TOKEN, _PARENT)
             return

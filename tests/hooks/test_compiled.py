@@ -11,6 +11,8 @@ import pytest
 from rltrace.hooks.idle import INSIDE
 from tests.hooks.conftest import RunJob, untraced
 
+pytestmark = pytest.mark.slow
+
 PY = sys.executable
 
 COMPILED = """

@@ -9,10 +9,14 @@ import tempfile
 from pathlib import Path
 from textwrap import dedent
 
+import pytest
+
 import rltrace
 from tests.hooks.clusters import ENVIRONMENT
 from tests.hooks.conftest import WRAP, clean_environment
 from tests.patience import PATIENCE_S
+
+pytestmark = pytest.mark.slow
 
 NODES, STEPS, KILLED_AFTER = 8, 4, 2
 

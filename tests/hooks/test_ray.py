@@ -153,6 +153,7 @@ HELPERS = """
 """
 
 
+@pytest.mark.slow
 def test_what_actors_and_tasks_call_in_the_drivers_script(job: RunJob) -> None:
     """Functions and classes that no worker loads by name: they come along in somebody's closure."""
     hooks = ("gen=rollout", "agen=rollout", "items=data", "Sampler.sample=rollout")
@@ -197,6 +198,7 @@ ON_EVERY_NODE = """
 """
 
 
+@pytest.mark.slow
 def test_three_nodes_in_one_run(job: RunJob) -> None:
     done = job(
         PY,
@@ -243,6 +245,7 @@ def _join(job: RunJob, cluster: dict[str, str], arguments: str) -> Job:
     return done
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "mine"),
     [
@@ -282,6 +285,7 @@ NESTED = """
 """
 
 
+@pytest.mark.slow
 def test_actors_of_actors_and_their_processes_on_a_cluster_that_was_there_before(
     job: RunJob, cluster: dict[str, str]
 ) -> None:
@@ -296,12 +300,14 @@ def test_actors_of_actors_and_their_processes_on_a_cluster_that_was_there_before
     assert not done.problems
 
 
+@pytest.mark.slow
 def test_the_users_job_config_is_kept(job: RunJob, cluster: dict[str, str]) -> None:
     config = "ray.job_config.JobConfig(runtime_env={'env_vars': {'MINE': 'config'}})"
     done = _join(job, cluster, f"job_config={config}")
     assert done.out.startswith("[('config', ")
 
 
+@pytest.mark.slow
 def test_the_users_runtime_environment_hook_is_called(
     job: RunJob, cluster: dict[str, str], tmp_path: Path
 ) -> None:
@@ -313,6 +319,7 @@ def test_the_users_runtime_environment_hook_is_called(
     assert sum(p.get("role") == "Engine" for p in done.processes) == 2
 
 
+@pytest.mark.slow
 def test_a_submitted_job(job: RunJob, cluster: dict[str, str]) -> None:
     if not can_submit():
         pytest.skip("`ray job submit` needs the packages of ray[default], which are not installed")
@@ -329,6 +336,7 @@ def test_a_submitted_job(job: RunJob, cluster: dict[str, str]) -> None:
     assert scripts == [[PY, str(done.run_path.parent / "script.py")]]
 
 
+@pytest.mark.slow
 def test_a_submitted_job_that_nobody_waits_for(job: RunJob, cluster: dict[str, str]) -> None:
     """It starts, and is traced, after the command that submitted it has ended."""
     if not can_submit():

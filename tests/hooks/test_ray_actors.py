@@ -14,6 +14,8 @@ import rltrace
 from tests.hooks.conftest import Job, RunJob, untraced
 from tests.hooks.test_ray import ENVIRONMENT, PY
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("ray", reason="Ray is of the [trainer] extra and is not installed")
 
 FRAMEWORK = {

@@ -18,6 +18,8 @@ from tests.hooks.conftest import Job, untraced
 from tests.hooks.test_ray import ENVIRONMENT, PY
 from tests.patience import PATIENCE_S
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("ray", reason="Ray is of the [trainer] extra and is not installed")
 
 JOB = dedent("""

@@ -236,6 +236,7 @@ def _environment() -> dict[str, str]:
     return kept | {"RAY_memory_monitor_refresh_ms": "0"}
 
 
+@pytest.mark.slow
 def test_a_real_experiment(traced: Path, tmp_path: Path) -> None:
     out = tmp_path / "experiment"
     books = traced.parent / "ledger.json"
@@ -430,6 +431,7 @@ def failed(traced: Path) -> tuple[Path, subprocess.CompletedProcess[str]]:
     return folder, rltrace_([*words, "--pairs", "1"])
 
 
+@pytest.mark.slow
 def test_a_failing_job_says_where_its_log_is(
     failed: tuple[Path, subprocess.CompletedProcess[str]],
 ) -> None:

@@ -27,6 +27,8 @@ from tests.run.shipped import UNTIL_SHIPPED, interrupted
 from tests.run.test_agent import alive
 from tests.run.test_wrap import until
 
+pytestmark = pytest.mark.slow
+
 PY = sys.executable
 RLTRACE = [*WRAP[:-1]]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.run.child import _GRACE_S
+from rltrace.run.child import GRACE_S
 from tests.hooks.conftest import WRAP, clean_environment
 from tests.patience import PATIENCE_S
 from tests.run.test_wrap import until
@@ -62,7 +62,7 @@ def start(cwd: Path, *words: str, due: int = 1) -> tuple[subprocess.Popen[str], 
 def test_a_signal_arrives_once(tmp_path: Path, number: signal.Signals, to: str) -> None:
     """`both` is what `timeout` does, one right after the other."""
     took_s = float("inf")
-    while took_s > _GRACE_S / 2:  # else somebody had the machine in between: not what it does
+    while took_s > GRACE_S / 2:  # else somebody had the machine in between: not what it does
         process, group, _ = start(tmp_path)
         begin = time.monotonic()
         if to != "group":

@@ -28,6 +28,8 @@ from rltrace.trace.errors import RltraceError
 from tests.patience import PATIENCE_S
 from tests.sync.proxy import until
 
+pytestmark = pytest.mark.slow
+
 SMALL = model_of("qwen2.5-0.5b", 1)
 
 

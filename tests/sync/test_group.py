@@ -23,6 +23,8 @@ from rltrace.sync.group import BUCKET_BYTES
 from rltrace.trace.errors import RltraceError
 from tests.patience import PATIENCE_S
 
+pytestmark = pytest.mark.slow
+
 SIZE = BUCKET_BYTES + 700_001  # two buckets, of which the second is short
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from rltrace.sync import Publisher, Subscriber, layout_of
 from rltrace.sync.blocks import BLOCK_BYTES
-from rltrace.sync.following import Follower, _Elsewhere
+from rltrace.sync.following import Elsewhere, Follower
 from rltrace.sync.landing import Wishes
 from rltrace.sync.serving import Node
 from rltrace.sync.shelf import Shelf
@@ -118,7 +118,7 @@ def test_who_is_sent_round_in_circles_takes_its_time(monkeypatch: pytest.MonkeyP
 
     def follow(asked: Address, tried: list[str]) -> None:
         happened.append(str(asked.port))
-        raise _Elsewhere([str(other if asked == parent else parent)])
+        raise Elsewhere([str(other if asked == parent else parent)])
 
     def wait(seconds: float) -> bool:
         happened.append("waits")

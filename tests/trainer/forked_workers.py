@@ -139,10 +139,7 @@ if __name__ == "__main__":
     import torch._dynamo  # noqa: F401
     import yaml  # noqa: F401
 
-    import rltrace.trainer.grpo
-    import rltrace.trainer.objective
-    import rltrace.trainer.policy
-    import rltrace.trainer.reward  # noqa: F401
+    from rltrace.trainer import grpo, objective, policy, reward  # noqa: F401
 
     assert "ray" not in sys.modules
     serve(socket.socket(fileno=int(sys.argv[1])))

@@ -25,6 +25,8 @@ from tests.hooks.conftest import clean_environment
 from tests.patience import PATIENCE_S
 from tests.trainer.conftest import SMALL
 
+pytestmark = pytest.mark.slow
+
 PY = sys.executable
 EXAMPLE = str(Path(__file__).parents[2] / "examples" / "train.py")
 SMALL_EXAMPLE = [EXAMPLE, "--prompts", "4", "--samples", "4", "--layers", "2", "--heads", "2",

@@ -23,6 +23,8 @@ from tests.hooks.conftest import clean_environment
 from tests.patience import PATIENCE_S
 from tests.trainer.test_faults import SMALL_EXAMPLE
 
+pytestmark = pytest.mark.slow
+
 PY = sys.executable
 ENVIRONMENT = {
     "RAY_AUTH_MODE": "disabled",

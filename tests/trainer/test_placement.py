@@ -25,6 +25,8 @@ from rltrace.trainer.trajectory import Reward
 from tests.trainer.conftest import SMALL
 from tests.trainer.local import train_locally
 
+pytestmark = pytest.mark.slow
+
 STRICT = ("colocated", "disaggregated")
 
 

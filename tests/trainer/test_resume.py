@@ -26,6 +26,8 @@ from tests.trainer.conftest import SMALL
 from tests.trainer.test_faults import folders
 from tests.trainer.test_learner import same, samples, weights
 
+pytestmark = pytest.mark.slow
+
 PY = sys.executable
 EXAMPLE = str(Path(__file__).parents[2] / "examples" / "train.py")
 

@@ -15,7 +15,7 @@ from tests.trainer.conftest import SMALL
 from tests.trainer.test_faults import SLOW, check, killing
 from tests.trainer.test_placement import adds_up, training
 
-pytestmark = pytest.mark.usefixtures("cluster")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("cluster")]
 
 
 def nothing_is_left() -> None:

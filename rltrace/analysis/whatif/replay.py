@@ -69,10 +69,10 @@ def forget() -> None:
 
 @lru_cache(maxsize=128)
 def _replayed(job: Played) -> Replay:
-    return _Play(job.load).result()
+    return Play(job.load).result()
 
 
-class _Play:
+class Play:
     def __init__(self, workload: Workload) -> None:
         self.load = workload
         self.lag_bound = min(workload.lag_bound, _FURTHEST)

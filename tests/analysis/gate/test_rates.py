@@ -13,6 +13,8 @@ from rltrace.analysis.gate.panel import panel_of
 from rltrace.analysis.gate.regression import change_of
 from tests.analysis.gate.simulated import Job, runs_of
 
+pytestmark = pytest.mark.slow
+
 GATES = 100
 LIMIT = 0.03
 ALPHA = 0.05

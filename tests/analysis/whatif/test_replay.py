@@ -10,7 +10,7 @@ import pytest
 
 from rltrace.analysis.whatif.bound import walls
 from rltrace.analysis.whatif.events import draft_speed
-from rltrace.analysis.whatif.replay import _Play, replay
+from rltrace.analysis.whatif.replay import Play, replay
 from rltrace.analysis.whatif.tally import Tally
 from rltrace.analysis.whatif.workload import Engine, Sync
 from rltrace.trace.vocabulary import Stage
@@ -234,7 +234,7 @@ def test_what_comes_again_is_counted_as_if_it_had_been_played(
 ) -> None:
     batches = [batch([3, 9, 5, 4], verdict_s=0.5), batch([2, 7, 7, 6], verdict_s=0.5)]
     load = workload(*batches, train_s=train_s, **more)
-    short, long = _Play(load), _Play(load)
+    short, long = Play(load), Play(load)
     found = short.result()
     monkeypatch.setattr(Tally, "_repeats", lambda tally: False)
     expected = long.result()

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from rltrace.analysis.whatif.replay import NOT_PLAYED, _Play, played, replay
+from rltrace.analysis.whatif.replay import NOT_PLAYED, Play, played, replay
 from rltrace.analysis.whatif.workload import PLACEMENTS, Sync, Workload
 from tests.analysis.whatif.played import batch, workload
 
@@ -56,6 +56,6 @@ def test_a_job_with_anything_else_in_it_is_played_anew(change: dict[str, Any]) -
 def test_what_does_not_tell_workloads_apart_is_never_read(placement: str, keeps: bool) -> None:
     kept = keeps and placement in ("colocated", "disaggregated")
     load = Read(job(placement=placement, keeps_unfinished=kept, drops_stale=True))
-    _Play(cast(Workload, load)).result()
+    Play(cast(Workload, load)).result()
     assert "batches" in load.names
     assert not load.names & NOT_PLAYED

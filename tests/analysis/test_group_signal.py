@@ -19,6 +19,7 @@ from rltrace.analysis.steps import find_steps
 from rltrace.analysis.summary import summarize
 from rltrace.analysis.walls.wall import CANNOT_TELL, SPARSE_REWARD
 from rltrace.testing.made import process, rows, run_of, turns
+from rltrace.trace import run as run_module
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Fate
 
@@ -178,7 +179,7 @@ def test_a_question_that_was_interrupted_can_be_asked_again(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("rltrace.trace.run.regrouped", pressed)
+        patched.setattr(run_module, "regrouped", pressed)
         with pytest.raises(KeyboardInterrupt):
             run.sql("FROM grouped_trajectories")
     assert len(run.sql("FROM grouped_trajectories").fetchall()) == 24

@@ -20,6 +20,7 @@ import pytest
 import rltrace
 from rltrace.analysis.summary import summarize
 from rltrace.report import run_lines
+from rltrace.trace import manifest
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.parquet import compact
 from rltrace.trace.run import Run
@@ -84,7 +85,7 @@ def test_an_upgrade_while_a_run_is_recorded(tmp_path: Path) -> None:
 def test_the_compacted_tables_of_the_first_version_are_read_by_later_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rltrace.trace.manifest.SCHEMA_VERSION", 2)
+    monkeypatch.setattr(manifest, "SCHEMA_VERSION", 2)
     answers = expected("run-schema-1-wrapped")
     assert answers_of(rltrace.open_run(FIXTURES / "run-schema-1-compacted"), [*answers]) == answers
 

@@ -8,14 +8,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import rltrace
+from rltrace.analysis.gate import baseline as baseline_module
+from rltrace.analysis.gate import conditions as conditions_module
 from rltrace.analysis.gate.baseline import read_baseline
+from rltrace.analysis.plan import hardware as hardware_module
+from rltrace.analysis.plan import reading as reading_module
+from rltrace.analysis.plan import shapes as shapes_module
 from rltrace.analysis.plan.plan import plan
 from rltrace.analysis.plan.reading import read_workload, spec_of
 from rltrace.analysis.plan.shapes import from_config
+from rltrace.analysis.whatif import stated as stated_module
 from rltrace.analysis.whatif.constants import Constants
 from rltrace.analysis.whatif.stated import read_stages
 from rltrace.report.perfetto import torch_profile
+from rltrace.report.perfetto import torch_profile as torch_profile_module
+from rltrace.run import gate_settings as gate_settings_module
 from rltrace.run.gate_settings import FILE, read_settings
+from rltrace.trace import questions as questions_module
 from rltrace.trace.questions import only_asks
 from tests.fuzz.target import Target, costly, put
 
@@ -211,26 +220,26 @@ def _queries() -> list[bytes]:
 
 
 TARGETS = (
-    Target("baseline", _read_baseline, _baselines, ("rltrace.analysis.gate.baseline",)),
+    Target("baseline", _read_baseline, _baselines, (baseline_module.__name__,)),
     Target(
         "gate-settings",
         _read_settings,
         lambda: [_SETTINGS],
-        ("rltrace.run.gate_settings", "rltrace.analysis.gate.conditions"),
+        (gate_settings_module.__name__, conditions_module.__name__),
     ),
     Target(
         "workload",
         _read_workload,
         _workloads,
-        tuple(f"rltrace.analysis.plan.{m}" for m in ("reading", "hardware", "shapes", "limits")),
+        tuple(m.__name__ for m in (reading_module, hardware_module, shapes_module)),
     ),
-    Target("stages", _read_stages, _stages, ("rltrace.analysis.whatif.stated",)),
+    Target("stages", _read_stages, _stages, (stated_module.__name__,)),
     Target(
         "model-config",
         _read_config,
         _configs,
-        ("rltrace.analysis.plan.shapes",),
+        (shapes_module.__name__,),
     ),
-    Target("torch-profile", _read_profile, _profiles, ("rltrace.report.perfetto.torch_profile",)),
-    Target("query", _ask, _queries, ("rltrace.trace.questions",)),
+    Target("torch-profile", _read_profile, _profiles, (torch_profile_module.__name__,)),
+    Target("query", _ask, _queries, (questions_module.__name__,)),
 )

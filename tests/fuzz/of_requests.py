@@ -7,8 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+from rltrace.report import loopback as loopback_module
 from rltrace.report.perfetto import serving
+from rltrace.report.perfetto import serving as serving_module
 from rltrace.run import exporter, otlp_sender
+from rltrace.run import exporter as exporter_module
+from rltrace.run import otlp_sender as otlp_sender_module
 from tests.fuzz.target import Target, put
 
 _SECRET = b"what nobody is to be shown"
@@ -94,13 +98,13 @@ TARGETS = (
         "metrics-request",
         _ask_metrics,
         _requests,
-        ("rltrace.run.exporter", "rltrace.report.loopback"),
+        (exporter_module.__name__, loopback_module.__name__),
     ),
     Target(
         "timeline-request",
         _ask_timeline,
         _requests,
-        ("rltrace.report.perfetto.serving", "rltrace.report.loopback"),
+        (serving_module.__name__, loopback_module.__name__),
     ),
-    Target("collector", _read_answer, lambda: [*_ANSWERS], ("rltrace.run.otlp_sender",)),
+    Target("collector", _read_answer, lambda: [*_ANSWERS], (otlp_sender_module.__name__,)),
 )

@@ -10,7 +10,11 @@ from pathlib import Path
 from unittest.mock import patch
 
 from rltrace.run.shipping import kept
+from rltrace.run.shipping import kept as kept_module
+from rltrace.trace import fetched as fetched_module
 from rltrace.trace import packs
+from rltrace.trace import packs as packs_module
+from rltrace.trace import store as store_module
 from rltrace.trace.fetched import CACHE_VARIABLE, fetch
 from rltrace.trace.files import RunFiles
 from rltrace.trace.packs import Piece, apply, pack, unpack
@@ -113,7 +117,7 @@ def _kept() -> list[bytes]:
 
 
 TARGETS = (
-    Target("pack", _unpack, _bodies, ("rltrace.trace.packs",)),
-    Target("shipped-run", _fetch, _folders, ("rltrace.trace.fetched", "rltrace.trace.store")),
-    Target("shipping", _read_kept, _kept, ("rltrace.run.shipping.kept",)),
+    Target("pack", _unpack, _bodies, (packs_module.__name__,)),
+    Target("shipped-run", _fetch, _folders, (fetched_module.__name__, store_module.__name__)),
+    Target("shipping", _read_kept, _kept, (kept_module.__name__,)),
 )

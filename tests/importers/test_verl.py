@@ -16,6 +16,7 @@ import rltrace
 from rltrace.adapters.verl.tables import LABELS
 from rltrace.analysis.summary import Summary, summarize
 from rltrace.cli import main
+from rltrace.importers import placed
 from rltrace.importers.verl import AFTER, INSIDE, read
 from rltrace.report import terminal
 from rltrace.run.importing import Imported, import_log
@@ -233,7 +234,7 @@ def test_an_import_that_is_interrupted_leaves_no_run(
     def stopped(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rltrace.importers.placed.write_json", stopped)
+    monkeypatch.setattr(placed, "write_json", stopped)
     log = json_lines(tmp_path / "log", (1, metrics()))
     with pytest.raises(KeyboardInterrupt):
         import_log("verl", log, tmp_path / "runs" / "run")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rltrace.cli import main
+from rltrace.run import gate_settings
 from rltrace.run import wrap as wrapping
 from rltrace.run.asked import Asked
 from tests.cli.conftest import invoke
@@ -23,7 +24,7 @@ def _wrong(*_: object) -> None:
 def test_the_job_runs_and_ends_as_it_would(
     part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(f"rltrace.run.wrap.{part}", _wrong)
+    monkeypatch.setattr(f"{wrapping.__name__}.{part}", _wrong)
     ran = tmp_path / "ran"
     code = wrapping.wrap([sys.executable, "-c", JOB, str(ran)], tmp_path / "run", Asked())
     assert (code, ran.exists()) == (7, True)
@@ -33,7 +34,7 @@ def test_the_job_runs_and_ends_as_it_would(
 
 
 def test_a_mistake_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rltrace.run.gate_settings.read_settings", _wrong)
+    monkeypatch.setattr(gate_settings, "read_settings", _wrong)
     found = invoke("gate", tmp_path)
     assert found.exit_code == 70
     assert found.output.startswith("rltrace: this is a mistake in rltrace ")

@@ -46,7 +46,7 @@ class InProcess:
 
 
 class LocalPool:
-    """As `rltrace.trainer.crew.Pool`: a synchronous actor does one thing at a time."""
+    """As the trainer's `Pool`: a synchronous actor does one thing at a time."""
 
     def __init__(self, members: Sequence[Any]) -> None:
         self.members = members

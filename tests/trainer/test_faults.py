@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from rltrace.trainer import Ledger, StepRecord, TrainerConfig, train
+from rltrace.trainer import Ledger, StepRecord, TrainerConfig, crew, train
 from rltrace.trainer.config import RunFailed
 from rltrace.trainer.trajectory import Trajectory
 from tests.hooks.conftest import clean_environment
@@ -188,9 +188,7 @@ def test_a_role_that_never_starts_ends_the_run_with_a_sentence(
     def breaks(*_: Any) -> None:
         raise OSError("no such device")
 
-    monkeypatch.setattr(
-        "rltrace.trainer.crew.RewardWorker", type("Broken", (), {"__init__": breaks})
-    )
+    monkeypatch.setattr(crew, "RewardWorker", type("Broken", (), {"__init__": breaks}))
     with pytest.raises(RunFailed, match=r"^no reward worker is left and none could be started$"):
         train(SLOW)
 

@@ -100,7 +100,7 @@ NODES = dedent("""
 RUN = dedent("""
     import json, sys
     from pathlib import Path
-    import rltrace.trainer.crew as crew
+    from rltrace.trainer import crew
     from rltrace.trainer import TrainerConfig, TrainerError, train
 
     def after(record):

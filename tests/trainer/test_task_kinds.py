@@ -11,6 +11,7 @@ import pytest
 
 from rltrace.trainer.config import TrainerConfig, TrainerError
 from rltrace.trainer.task import ASK, END, FIRST_SYMBOL, Task, task_of
+from rltrace.trainer.tasks import expression as expression_task
 from rltrace.trainer.tasks.repeat import Repeat, lognormal_ladder
 
 A, B, C, D = range(FIRST_SYMBOL, FIRST_SYMBOL + 4)
@@ -142,7 +143,7 @@ def test_the_verdict_is_that_of_the_program(stand_in: Callable[[str], Task]) -> 
 def test_a_verifier_that_hangs_gives_no_verdict(
     stand_in: Callable[[str], Task], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rltrace.trainer.tasks.expression.VERIFIER_LIMIT_SECONDS", 0.2)
+    monkeypatch.setattr(expression_task, "VERIFIER_LIMIT_SECONDS", 0.2)
     task = stand_in("exec /bin/sleep 60")
     with pytest.raises(subprocess.TimeoutExpired):
         task.grade(task.tokenize("17="), task.tokenize("16+1."))

@@ -26,8 +26,8 @@ import numpy as np
 
 import rltrace
 from benchmarks.measuring import Check, Result, child_cpu_ms, interval, spread, take_turns
-from rltrace.hooks.boot import SITE
-from rltrace.trace.run_dir import RUN_VARIABLE
+from rltrace.testing.inside.hooks import SITE
+from rltrace.testing.inside.trace import RUN_VARIABLE
 
 BARE = "no rltrace installed"
 NO_RUN = "wheel installed, no run"

@@ -17,11 +17,8 @@ import torch
 
 import rltrace
 from benchmarks.measuring import Check, Result, cpu_ns_each, spread, take_turns
-from rltrace.hooks import recorder
-from rltrace.hooks.hook import Hook
-from rltrace.hooks.observing import Observer
-from rltrace.hooks.wrapping import wrap
-from rltrace.trace.run_dir import create_run
+from rltrace.testing.inside.hooks import Hook, Observer, recorder, wrap
+from rltrace.testing.inside.trace import create_run
 
 LAYERS, CALLS = 8, 300
 LIMIT = 1.02

@@ -26,8 +26,9 @@ import click
 
 import rltrace
 from benchmarks.walls import ROOT
-from rltrace.analysis.gate.baseline import Baseline, make_baseline, read_baseline, write_baseline
-from rltrace.trace.errors import RltraceError
+from rltrace.testing.inside.analysis import baseline_Baseline as Baseline
+from rltrace.testing.inside.analysis import make_baseline, read_baseline, write_baseline
+from rltrace.testing.inside.trace import RltraceError
 from rltrace.trainer import load_job
 
 JOB = ROOT / "examples" / "ci" / "job.toml"

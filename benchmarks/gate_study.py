@@ -37,13 +37,20 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.gate_pools import BINDING, HIDDEN, LOADS, STAGE, UNCHANGED, fill, read
-from rltrace.analysis.gate import metrics as m
-from rltrace.analysis.gate.absolute import Verdicts
-from rltrace.analysis.gate.baseline import Baseline
-from rltrace.analysis.gate.conditions import MAX_REGRESSION, Condition, parse_condition
-from rltrace.analysis.gate.findings import PASS, REGRESSION, UNSURE, Finding
-from rltrace.analysis.gate.judge import judge_series
-from rltrace.analysis.gate.series import HOST
+from rltrace.testing.inside.analysis import (
+    HOST,
+    MAX_REGRESSION,
+    PASS,
+    REGRESSION,
+    UNSURE,
+    Condition,
+    Finding,
+    Verdicts,
+    judge_series,
+    parse_condition,
+)
+from rltrace.testing.inside.analysis import baseline_Baseline as Baseline
+from rltrace.testing.inside.analysis import metrics as m
 
 GOODPUT = parse_condition(MAX_REGRESSION, "goodput=3%")
 OF_STAGE = parse_condition(MAX_REGRESSION, f"stage.{STAGE[HIDDEN]}=3%")

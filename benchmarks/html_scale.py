@@ -19,8 +19,8 @@ import click
 import rltrace
 from benchmarks.make_trace import Workload, make
 from benchmarks.measuring import Check, Result, spread, take_turns
-from rltrace.analysis.summary import summarize
-from rltrace.report import html
+from rltrace.testing.inside.analysis import summarize
+from rltrace.testing.inside.report import html
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -27,9 +27,8 @@ from pyarrow import ipc
 import rltrace
 from benchmarks.killed_process import THREADS
 from benchmarks.measuring import Check, Result, Spread
-from rltrace.hooks.identity import identify
-from rltrace.trace.run_dir import create_run
-from rltrace.trace.schema import TABLES
+from rltrace.testing.inside.hooks import identify
+from rltrace.testing.inside.trace import TABLES, create_run
 
 LONGEST_LIFE_S = 0.1
 OPENING_S = 0.0006  # from the first file's directory entry to the first rows of all tables

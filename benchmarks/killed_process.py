@@ -14,7 +14,7 @@ import sys
 import threading
 
 import rltrace
-from rltrace.hooks import recorder
+from rltrace.testing.inside.hooks import recorder
 
 THREADS = 2
 

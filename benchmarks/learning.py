@@ -14,9 +14,9 @@ from dataclasses import replace
 import click
 
 from benchmarks.measuring import Check, Result, spread
+from rltrace.testing.inside.trainer import config_PLACEMENTS as PLACEMENTS
+from rltrace.testing.inside.trainer import ray_session
 from rltrace.trainer import Ledger, TrainerConfig, TrainerError, train
-from rltrace.trainer.cluster import ray_session
-from rltrace.trainer.config import PLACEMENTS
 
 LEAST_RISE = 0.3  # of a reward that is at most 1
 MOST_RISE_WITHOUT_LEARNING = 0.1

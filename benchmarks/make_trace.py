@@ -17,11 +17,11 @@ import click
 
 from benchmarks.synthetic.job import Job
 from benchmarks.synthetic.job_trace import make_job
+from rltrace.testing.inside.trace import TABLES
 from rltrace.testing.run_files import write
 from rltrace.testing.timeline import play
 from rltrace.testing.truth import StepTruth, Truth, make
 from rltrace.testing.workload import PLACEMENTS, Workload
-from rltrace.trace.schema import TABLES
 
 __all__ = ["Job", "StepTruth", "Truth", "Workload", "make", "make_job", "make_long"]
 

@@ -33,8 +33,7 @@ from benchmarks.stage_truth import (
     in_turn,
     part_of_allowed,
 )
-from rltrace.analysis.summary import summarize
-from rltrace.analysis.walls.wall import ENV_REWARD
+from rltrace.testing.inside.analysis import ENV_REWARD, summarize
 from tests.openrlhf.jobs import JOBS, Finished, make_assets, train
 
 DELAY_S = 0.3

@@ -25,17 +25,26 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.measuring import Spread, spread
-from rltrace.analysis.order_statistics import longest_of_lognormal
-from rltrace.analysis.plan import shapes
-from rltrace.analysis.plan.advice import advise
-from rltrace.analysis.plan.constants import PlanConstants, constant
-from rltrace.analysis.plan.costed_walls import costed
-from rltrace.analysis.plan.placements import KINDS, Placed, Pools, place
-from rltrace.analysis.plan.plan import plan
-from rltrace.analysis.plan.reading import Tables, merged, spec_of
-from rltrace.analysis.plan.sweep import asked, sweep
-from rltrace.analysis.plan.weights import movement
-from rltrace.analysis.whatif.replay import forget
+from rltrace.testing.inside.analysis import (
+    KINDS,
+    Placed,
+    PlanConstants,
+    Pools,
+    Tables,
+    advise,
+    asked,
+    constant,
+    costed,
+    forget,
+    longest_of_lognormal,
+    merged,
+    movement,
+    place,
+    plan,
+    shapes,
+    spec_of,
+    sweep,
+)
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -23,8 +23,7 @@ import click
 import rltrace
 from benchmarks.measuring import Check, Result
 from benchmarks.walls import FILES, ROOT, ended_well
-from rltrace.analysis.probe import HALF_WIDTH, Probe, ProbedStage
-from rltrace.analysis.summary import Summary, summarize
+from rltrace.testing.inside.analysis import HALF_WIDTH, Probe, ProbedStage, Summary, summarize
 
 STAGE_OF: Mapping[str, str] = {
     "rollout": "rollout",

@@ -38,12 +38,9 @@ from rich.table import Table
 import rltrace
 from benchmarks.probing import STAGE_OF, probe_wall
 from benchmarks.walls import FILES, ROOT, Wall, ended_well
-from rltrace.analysis.fixes import Fix
-from rltrace.analysis.summary import Summary, summarize
-from rltrace.analysis.trial import CONFIRMED, Trial
-from rltrace.run import experiment
-from rltrace.run.change import change_of_fix
-from rltrace.trace.errors import RltraceError
+from rltrace.testing.inside.analysis import CONFIRMED, Fix, Summary, Trial, summarize
+from rltrace.testing.inside.run import change_of_fix, experiment
+from rltrace.testing.inside.trace import RltraceError
 
 RUN_LIMIT_SECONDS = 600
 LEAST_STEPS = 16

@@ -24,9 +24,10 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from rltrace.analysis.whatif.constants import table
-from rltrace.analysis.whatif.predict import baseline, predict
-from rltrace.analysis.whatif.stated import stated
+from rltrace.testing.inside.analysis import predict
+from rltrace.testing.inside.analysis import predict_baseline as baseline
+from rltrace.testing.inside.analysis import stated_stated as stated
+from rltrace.testing.inside.analysis import whatif_constants_table as table
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -23,12 +23,9 @@ import click
 import rltrace
 from benchmarks.make_trace import make
 from benchmarks.measuring import Check, Result, cpu_ns_each, spread, take_turns
-from rltrace.hooks import recorder
+from rltrace.testing.inside.hooks import recorder
+from rltrace.testing.inside.trace import LARGEST_BATCH_ROWS, SPANS, compact, create_run
 from rltrace.testing.workload import Workload
-from rltrace.trace.parquet import compact
-from rltrace.trace.run_dir import create_run
-from rltrace.trace.schema import SPANS
-from rltrace.trace.segment import LARGEST_BATCH_ROWS
 
 SPANS_A_ROUND = 20_000
 OTHERS_A_ROUND = 2_000  # a span of OpenTelemetry takes twenty times as long

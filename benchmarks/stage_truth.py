@@ -10,10 +10,8 @@ import numpy as np
 
 from benchmarks.measuring import Check, Result, interval, middle_means, spread
 from benchmarks.overhead import costs_s
-from rltrace.analysis.activity import read_activity
-from rltrace.analysis.stages import break_down
-from rltrace.analysis.steps import find_steps
-from rltrace.trace.vocabulary import Stage
+from rltrace.testing.inside.analysis import break_down, find_steps, read_activity
+from rltrace.testing.inside.trace import Stage
 from tests.framework_jobs import Ended
 
 SHARE, LEAST_S = 0.05, 0.005

@@ -21,7 +21,7 @@ import torch
 
 from benchmarks.measuring import Check, Result, spread, take_turns
 from rltrace.sync import Publisher, Subscriber, layout_of
-from rltrace.trace.errors import RltraceError
+from rltrace.testing.inside.trace import RltraceError
 
 TENSORS, SHAPE = 46_080, (32, 32)  # the experts' of 60 layers
 LOOPS_LIMIT = 1.5

@@ -33,12 +33,18 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from benchmarks.measuring import Check, Result, spread
-from rltrace.sync import changes
-from rltrace.sync.blocks import BLOCK_BYTES, block_count, digests_of
-from rltrace.sync.changes import Bytes
-from rltrace.sync.delta import Delta, apply, encode
-from rltrace.sync.encodings import Encoding
-from rltrace.sync.kernel import compiled
+from rltrace.testing.inside.sync import (
+    BLOCK_BYTES,
+    Bytes,
+    Delta,
+    Encoding,
+    apply,
+    block_count,
+    changes,
+    compiled,
+    digests_of,
+    encode,
+)
 
 WIDTH, DEPTH, HEADS, CONTEXT = 256, 6, 4, 128
 WARM_STEPS = 25  # Adam's first steps are larger: stated apart

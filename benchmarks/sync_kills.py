@@ -28,8 +28,8 @@ import numpy as np
 
 from benchmarks.measuring import Check, Result, in_memory, spread
 from rltrace.sync import Publisher, Relay, Subscriber, layout_of
-from rltrace.sync.wire import LinkError
-from rltrace.trace.errors import RltraceError
+from rltrace.testing.inside.sync import LinkError
+from rltrace.testing.inside.trace import RltraceError
 
 LIMIT_S = 2.0
 PATIENCE_S = 60.0

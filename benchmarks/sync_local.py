@@ -25,14 +25,24 @@ import torch
 from benchmarks.measuring import Check, Result, spread
 from benchmarks.sync_verl import measured_elsewhere
 from rltrace.sync import Publisher, layout_of
-from rltrace.sync.bench.measuring import OWN, PEERS, Row, measure
-from rltrace.sync.bench.models import Memory, Model, Weights, model_of, seconds
-from rltrace.sync.bench.own import Slots
-from rltrace.sync.bench.verl_peer import VerlBuckets
-from rltrace.sync.blocks import block_count
-from rltrace.sync.copying import Workers, default_threads
-from rltrace.sync.filling import Filler
-from rltrace.trace.errors import RltraceError
+from rltrace.testing.inside.sync import (
+    OWN,
+    PEERS,
+    Filler,
+    Memory,
+    Model,
+    Row,
+    Slots,
+    VerlBuckets,
+    Weights,
+    Workers,
+    block_count,
+    default_threads,
+    measure,
+    model_of,
+    seconds,
+)
+from rltrace.testing.inside.trace import RltraceError
 
 STALL_LIMIT = {True: 1.2, False: 1.1}  # by whether the blocks are hashed
 BEHIND_LIMIT = 0.2

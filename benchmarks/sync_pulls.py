@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from benchmarks.measuring import Check, Result, in_memory, spread
 from rltrace.sync import Publisher, Subscriber, layout_of
-from rltrace.trace.errors import RltraceError
+from rltrace.testing.inside.trace import RltraceError
 
 WORKERS = 2
 WARM, UPDATES = 3, 20

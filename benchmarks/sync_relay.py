@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from benchmarks.measuring import Check, Result, spread
 from rltrace.sync import Publisher, layout_of
-from rltrace.sync.relay import Relay
+from rltrace.testing.inside.sync import Relay
 
 FANOUT = {"star": 0, "tree of two": 2, "chain": 1}
 SERVE = [sys.executable, "-c", "from rltrace.cli import main; main()", "sync", "serve"]

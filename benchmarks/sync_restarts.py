@@ -33,7 +33,7 @@ import numpy as np
 from benchmarks.measuring import Check, Result, spread
 from benchmarks.sync_kills import free_port
 from rltrace.sync import Publisher, Relay, Subscriber, layout_of
-from rltrace.trace.errors import RltraceError
+from rltrace.testing.inside.trace import RltraceError
 
 ELEMENTS = 300_000
 WORKERS = 4  # on the learner's host, on two others, and by the relay that a host shares

@@ -16,9 +16,7 @@ from dataclasses import asdict
 import click
 
 from benchmarks.environments import ROOT, python_of
-from rltrace.sync.bench.measuring import Round, Row, measure
-from rltrace.sync.bench.models import model_of
-from rltrace.sync.bench.verl_peer import VerlBuckets
+from rltrace.testing.inside.sync import Round, Row, VerlBuckets, measure, model_of
 
 MODEL = "qwen2.5-0.5b"
 PATIENCE_S = 1800.0

@@ -22,7 +22,7 @@ Row = tuple[int, int, int, str, str, list[tuple[str, Any]], list[int], float]
 def export(run: Path, target: Path) -> tuple[float, str]:
     """The whole export, from the files of the run; CPU seconds and what it held."""
     import rltrace
-    from rltrace.report import perfetto
+    from rltrace.testing.inside.report import perfetto
 
     # The first question to a run imports DuckDB and pyarrow, which is not what is measured.
     rltrace.open_run(run).sql("SELECT count(*) FROM raw_samples").fetchnumpy()

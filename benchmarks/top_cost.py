@@ -26,9 +26,9 @@ import click
 from rich.console import Console, Group
 
 from benchmarks.measuring import Check, Result, spread
-from rltrace.analysis.live.state import LiveState
-from rltrace.report.live_frame import frame
-from rltrace.run.top import INTERVAL_S
+from rltrace.testing.inside.analysis import LiveState
+from rltrace.testing.inside.report import frame
+from rltrace.testing.inside.run import INTERVAL_S
 
 LIMIT_PERCENT = 5.0
 ROUND_S = 10.0

@@ -34,7 +34,7 @@ from benchmarks.stage_truth import (
     part_of_allowed,
     stage_errors,
 )
-from rltrace.trace.vocabulary import Stage
+from rltrace.testing.inside.trace import Stage
 from tests.trl.jobs import JOBS, Finished, Job, make_assets, train
 
 STAMPED = {

@@ -36,7 +36,7 @@ from benchmarks.stage_truth import (
     part_of_allowed,
     stage_errors,
 )
-from rltrace.trace.vocabulary import Stage
+from rltrace.testing.inside.trace import Stage
 from tests.verl.jobs import JOBS, Finished, make_assets, train
 
 STAMPED = {"generate": Stage.ROLLOUT, "reward": Stage.REWARD, "weights": Stage.SYNC}

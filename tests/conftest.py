@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.hooks import recorder as recording
 from rltrace.hooks.capturing import start as start_capturing
-from rltrace.trace.run_dir import create_run
+from rltrace.testing.inside.hooks import recorder as recording
+from rltrace.testing.inside.trace import create_run
 from tests.patience import PATIENCE_S
 
 Record = Callable[..., subprocess.CompletedProcess[str]]
@@ -26,7 +26,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _PREAMBLE = """
 import os, sys, rltrace
-from rltrace.hooks import recorder
+from rltrace.testing.inside.hooks import recorder
 recorder.start(os.environ["RECORD_INTO"])
 """
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import rltrace
-from rltrace.trace.run import Run
+from rltrace.testing.inside.trace import Run
 from tests.hooks.conftest import clean_environment
 
 ROOT = Path(__file__).parents[1]

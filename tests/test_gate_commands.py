@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 
 from benchmarks.make_trace import Workload, make
 from rltrace.cli import main
-from rltrace.trace.run_dir import update_run_json
+from rltrace.testing.inside.trace import update_run_json
 
 # Steps that are all but alike: what is at stake here is the answer and not the statistics.
 JOB = Workload(

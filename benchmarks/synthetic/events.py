@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 
-from rltrace.trace.vocabulary import Stage
+from rltrace.testing.inside.trace import Stage
 
 Then = Callable[[], None]
 

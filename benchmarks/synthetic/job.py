@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from benchmarks.synthetic.events import Activity, Server, Simulation, Then
+from rltrace.testing.inside.trace import Stage
 from rltrace.testing.played import SECOND, START_NS
 from rltrace.testing.workload import PLACEMENTS
-from rltrace.trace.vocabulary import Stage
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 
 import rltrace
-from rltrace.adapters.openrlhf import agents, controller, engine, fates, training
-from rltrace.trace.run import Run
+from rltrace.testing.inside.adapters import agents, engine, training
+from rltrace.testing.inside.adapters import openrlhf_controller as controller
+from rltrace.testing.inside.adapters import openrlhf_fates as fates
+from rltrace.testing.inside.trace import Run
 from tests.conftest import MadeOnce
 from tests.hooks.conftest import WRAP, clean_environment
 

@@ -10,10 +10,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import rltrace
-from rltrace.adapters.openrlhf import agents, engine, rollout
-from rltrace.hooks.hook import Hook
-from rltrace.hooks.observing import Observer
-from rltrace.hooks.wrapping import wrap
+from rltrace.testing.inside.adapters import agents, engine
+from rltrace.testing.inside.adapters import openrlhf_rollout as rollout
+from rltrace.testing.inside.hooks import Hook, Observer, wrap
 
 
 def hooked(function: Any, stage: Any = None, **readers: Any) -> Any:

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
-from rltrace.hooks.hook import Adapter
+from rltrace.testing.inside.hooks import Adapter
 from tests.adapters.sources import Function, definitions
 
 FOLDER = Path(__file__).with_name("symbols")

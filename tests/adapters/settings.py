@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import rltrace
-from rltrace.analysis.walls.wall import NAMES, OBSERVABILITY
-from rltrace.hooks.versions import satisfies
+from rltrace.testing.inside.analysis import NAMES, OBSERVABILITY
+from rltrace.testing.inside.hooks import satisfies
 
 if sys.version_info >= (3, 11):
     import tomllib

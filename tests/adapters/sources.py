@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from rltrace.hooks.hook import Adapter, Hook, split_target
-from rltrace.hooks.versions import satisfies
+from rltrace.testing.inside.hooks import Adapter, Hook, satisfies, split_target
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Definition = Function | ast.ClassDef

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
-from rltrace.hooks.hook import Hook
+from rltrace.testing.inside.hooks import Hook
 
 FOLDER = Path(__file__).with_name("symbols")
 

@@ -13,8 +13,7 @@ import pytest
 import rltrace
 from rltrace.adapters.agentlightning import rollout_built
 from rltrace.adapters.agentlightning.store import _Calls
-from rltrace.hooks.hook import Call
-from rltrace.hooks.recorder import Recorder
+from rltrace.testing.inside.hooks import Call, Recorder
 
 WEAVE = "agentlightning.operation.output"
 PROXY = "llm.hosted_vllm"

@@ -13,10 +13,7 @@ import torch
 
 import rltrace
 from rltrace.adapters.areal import samples
-from rltrace.hooks.hook import Hook
-from rltrace.hooks.observing import Observer
-from rltrace.hooks.recorder import Recorder
-from rltrace.hooks.wrapping import replacement
+from rltrace.testing.inside.hooks import Hook, Observer, Recorder, replacement
 
 
 class Use:

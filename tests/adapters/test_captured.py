@@ -14,10 +14,8 @@ import pytest
 import torch
 
 import rltrace
-from rltrace.adapters.trl import pairs, rollouts
-from rltrace.hooks.hook import Call
-from rltrace.hooks.identity import identify
-from rltrace.hooks.recorder import Recorder
+from rltrace.testing.inside.adapters import pairs, rollouts
+from rltrace.testing.inside.hooks import Call, Recorder, identify
 from tests.adapters import openrlhf_shapes, trl_shapes, verl_shapes
 from tests.adapters.test_openrlhf_tokens import Agent
 from tests.adapters.test_trl_generation import Trainer
@@ -160,8 +158,8 @@ def test_a_response_that_says_nothing_of_its_tokens_has_none(
 
 TRAINING = """
 import json, os
-from rltrace.trainer import TrainerConfig, crew, train
-from rltrace.trainer.rollout import RolloutWorker
+from rltrace.trainer import TrainerConfig, train; from rltrace.testing.inside.trainer import crew
+from rltrace.testing.inside.trainer import RolloutWorker
 
 class Telling(RolloutWorker):
     '''Writes down what it generated.'''

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from rltrace.analysis.playbook import frameworks
-from rltrace.hooks.versions import satisfies
 from rltrace.importers import IMPORTERS
+from rltrace.testing.inside.analysis import frameworks
+from rltrace.testing.inside.hooks import satisfies
 from tests.adapters.record_options import FOLDER, named
 from tests.adapters.settings import (
     check_every_wall_has_a_move,

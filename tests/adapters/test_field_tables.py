@@ -24,10 +24,8 @@ from rltrace.adapters.table import TableAdapter
 from rltrace.adapters.table.logged import logged
 from rltrace.adapters.table.weights import Sending
 from rltrace.adapters.torchforge import Torchforge
-from rltrace.adapters.transfer_queue import TransferQueue
-from rltrace.hooks.hook import Hook, stage_code
-from rltrace.hooks.observing import Observer
-from rltrace.hooks.versions import satisfies
+from rltrace.testing.inside.adapters import TransferQueue
+from rltrace.testing.inside.hooks import Hook, Observer, satisfies, stage_code
 from tests.adapters.symbols import found_at, reads, symbols, versions
 
 TABLES: tuple[type[TableAdapter], ...] = (

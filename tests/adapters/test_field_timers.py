@@ -12,10 +12,9 @@ import pytest
 
 import rltrace
 from rltrace.adapters.table.timers import stage_of, start_stop, timed_block
-from rltrace.hooks import recorder as recording
-from rltrace.hooks.observing import Observer
-from rltrace.hooks.wrapping import wrap
-from rltrace.trace.run_dir import create_run
+from rltrace.testing.inside.hooks import Observer, wrap
+from rltrace.testing.inside.hooks import recorder as recording
+from rltrace.testing.inside.trace import create_run
 
 LABELS = {"total": "step", "gen": "rollout", "idle/": "wait", "quiet": ""}
 

@@ -8,11 +8,14 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from rltrace.adapters.ray_trainer import RayTrainer
-from rltrace.analysis.freshness import freshness
-from rltrace.analysis.group_signal import group_signal
-from rltrace.analysis.lag_curve import ess_by_step, ratio_sums
-from rltrace.analysis.staleness import staleness
+from rltrace.testing.inside.adapters import RayTrainer
+from rltrace.testing.inside.analysis import (
+    ess_by_step,
+    freshness,
+    group_signal,
+    ratio_sums,
+    staleness,
+)
 from tests.adapters.conftest import JOBS, Traced
 
 pytestmark = pytest.mark.slow

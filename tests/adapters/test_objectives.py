@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from rltrace.adapters.openrlhf import objective as openrlhf
-from rltrace.adapters.verl import objective as verl
-from rltrace.analysis.lag_priors import prior_for
+from rltrace.testing.inside.adapters import objective as verl
+from rltrace.testing.inside.analysis import prior_for
 
 DEFAULTS = {
     "data.train_batch_size": 64,

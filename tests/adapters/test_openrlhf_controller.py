@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 import rltrace
-from rltrace.adapters.openrlhf import controller, fates, rollout
-from rltrace.hooks import recorder as recording
+from rltrace.testing.inside.adapters import openrlhf_controller as controller
+from rltrace.testing.inside.adapters import openrlhf_fates as fates
+from rltrace.testing.inside.adapters import openrlhf_rollout as rollout
+from rltrace.testing.inside.hooks import recorder as recording
 from tests.adapters.openrlhf_shapes import Tensor, hooked, problems, rows
 
 pytestmark = pytest.mark.usefixtures("fresh_openrlhf")

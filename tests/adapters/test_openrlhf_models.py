@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rltrace.adapters.openrlhf import training
-from rltrace.hooks import recorder as recording
+from rltrace.testing.inside.adapters import training
+from rltrace.testing.inside.hooks import recorder as recording
 from tests.adapters.openrlhf_shapes import Engine, Tensor, hooked, problems, rows
 
 pytestmark = pytest.mark.usefixtures("fresh_openrlhf")

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from rltrace.adapters.openrlhf import agents, rollout, verdicts
-from rltrace.hooks import recorder as recording
-from rltrace.trace.signals import GIVEN_NAN
-from rltrace.trace.vocabulary import Outcome
+from rltrace.testing.inside.adapters import agents
+from rltrace.testing.inside.adapters import openrlhf_rollout as rollout
+from rltrace.testing.inside.adapters import openrlhf_verdicts as verdicts
+from rltrace.testing.inside.hooks import recorder as recording
+from rltrace.testing.inside.trace import GIVEN_NAN, Outcome
 from tests.adapters.openrlhf_shapes import Answer, Engine, hooked, problems, rows
 
 pytestmark = pytest.mark.usefixtures("fresh_openrlhf")

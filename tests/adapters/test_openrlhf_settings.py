@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from rltrace.analysis.playbook import WRAP_SYNC
-from rltrace.hooks.versions import satisfies
-from rltrace.plugins.openrlhf import VERSIONS as WITH_SYNC
+from rltrace.testing.inside.analysis import WRAP_SYNC
+from rltrace.testing.inside.hooks import satisfies
+from rltrace.testing.inside.plugins import VERSIONS as WITH_SYNC
 from tests.adapters.settings import (
     check_every_wall_has_a_move,
     check_whole,

@@ -12,21 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.adapters.openrlhf import (
-    LABELS,
-    ROLES,
-    OpenRLHF,
-    agents,
-    controller,
-    engine,
-    fates,
-    rollout,
-    training,
-    verdicts,
-)
+from rltrace.adapters.openrlhf import LABELS, ROLES, OpenRLHF
 from rltrace.adapters.openrlhf.hooks import HOOKS
-from rltrace.hooks.hook import split_target, stage_code
-from rltrace.hooks.versions import satisfies
+from rltrace.testing.inside.adapters import agents, engine, training
+from rltrace.testing.inside.adapters import openrlhf_controller as controller
+from rltrace.testing.inside.adapters import openrlhf_fates as fates
+from rltrace.testing.inside.adapters import openrlhf_rollout as rollout
+from rltrace.testing.inside.adapters import openrlhf_verdicts as verdicts
+from rltrace.testing.inside.hooks import satisfies, split_target, stage_code
 from tests.adapters.sources import Sources
 
 VERSIONS = ("0.9.1", "0.9.6", "0.9.9", "0.10.1", "0.10.2", "0.11.2")

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rltrace.adapters.openrlhf import rollout
-from rltrace.hooks import recorder as recording
+from rltrace.testing.inside.adapters import openrlhf_rollout as rollout
+from rltrace.testing.inside.hooks import recorder as recording
 from tests.adapters.openrlhf_shapes import Answer, Engine, problems, rows
 
 pytestmark = pytest.mark.usefixtures("fresh_openrlhf")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import rltrace
-from rltrace.analysis.summary import summarize
-from rltrace.hooks.doses import Design
+from rltrace.testing.inside.analysis import summarize
+from rltrace.testing.inside.hooks import Design
 from tests.adapters.conftest import SMALL, TRAIN
 from tests.hooks.conftest import WRAP, clean_environment
 

@@ -11,7 +11,7 @@ import pytest
 
 from rltrace.adapters import ray_trainer
 from rltrace.adapters.ray_trainer import RayTrainer
-from rltrace.analysis.summary import summarize
+from rltrace.testing.inside.analysis import summarize
 from tests.adapters.conftest import JOBS, SMALL, Traced, train
 
 TracedJob = Callable[[str], Traced]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import rltrace
-from rltrace.trainer.config import TrainerConfig
+from rltrace.testing.inside.trainer import TrainerConfig
 from tests.adapters.settings import check_whole, name, settings_file, sources_of
 
 SETTINGS: list[dict[str, Any]] = settings_file("ray_trainer", "rltrace.trainer")["setting"]

@@ -11,9 +11,8 @@ import pytest
 
 from rltrace.adapters import transfer_queue
 from rltrace.adapters.transfer_queue import AGE, LYING, TransferQueue
-from rltrace.hooks import recorder as recording
-from rltrace.hooks.observing import Observer
-from rltrace.hooks.wrapping import wrap
+from rltrace.testing.inside.hooks import Observer, wrap
+from rltrace.testing.inside.hooks import recorder as recording
 from tests.adapters.trl_shapes import no_problems, rows
 
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from rltrace.adapters.trl import generation, pairs, verdicts
-from rltrace.adapters.trl.buffer import buffer
-from rltrace.hooks import recorder as recording
+from rltrace.testing.inside.adapters import buffer_buffer as buffer
+from rltrace.testing.inside.adapters import generation, pairs
+from rltrace.testing.inside.adapters import trl_verdicts as verdicts
+from rltrace.testing.inside.hooks import recorder as recording
 from tests.adapters.trl_shapes import END, hooked, message, no_problems, rows
 
 

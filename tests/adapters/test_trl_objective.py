@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from rltrace.adapters.trl import objective
-from rltrace.analysis.lag_priors import prior_for
-from rltrace.trace.redacted import REDACTED, redacted_facts
+from rltrace.testing.inside.analysis import prior_for
+from rltrace.testing.inside.trace import REDACTED, redacted_facts
 
 
 @pytest.mark.parametrize(

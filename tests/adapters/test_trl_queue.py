@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from rltrace.adapters.trl import queued
-from rltrace.adapters.trl.loop import loop
-from rltrace.adapters.trl.rollouts import Ids, lengths
-from rltrace.hooks import recorder as recording
+from rltrace.testing.inside.adapters import Ids, lengths, queued
+from rltrace.testing.inside.adapters import loop_loop as loop
+from rltrace.testing.inside.hooks import recorder as recording
 from tests.adapters.trl_shapes import Array, Taken, hooked, no_problems, rows
 
 

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from rltrace.adapters.trl import rollouts
-from rltrace.adapters.trl.rollouts import Ids
-from rltrace.hooks import recorder as recording
+from rltrace.testing.inside.adapters import Ids, rollouts
+from rltrace.testing.inside.hooks import recorder as recording
 from tests.adapters.trl_shapes import END, Taken, hook_loop, message, no_problems, rows
 
 

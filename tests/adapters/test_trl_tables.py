@@ -12,24 +12,14 @@ from importlib.util import find_spec
 
 import pytest
 
-from rltrace.adapters.trl import (
-    LABELS,
-    TRL,
-    buffer,
-    generation,
-    kept,
-    loop,
-    pairs,
-    passes,
-    queued,
-    rollouts,
-    verdicts,
-    weights,
-)
+from rltrace.adapters.trl import LABELS, TRL, passes
 from rltrace.adapters.trl.hooks import HOOKS
-from rltrace.hooks.hook import split_target, stage_code
-from rltrace.hooks.observing import Observer
-from rltrace.hooks.versions import satisfies
+from rltrace.testing.inside.adapters import generation, kept, pairs, queued, rollouts
+from rltrace.testing.inside.adapters import trl_buffer as buffer
+from rltrace.testing.inside.adapters import trl_loop as loop
+from rltrace.testing.inside.adapters import trl_verdicts as verdicts
+from rltrace.testing.inside.adapters import trl_weights as weights
+from rltrace.testing.inside.hooks import Observer, satisfies, split_target, stage_code
 from tests.adapters.sources import Sources
 
 VERSIONS = ("0.28.0", "1.0.0", "1.6.0", "1.9.0", "1.16.0")

@@ -18,9 +18,10 @@ from typing import Any
 
 import pytest
 
-from rltrace.adapters.trl import TRL, generation, kept
-from rltrace.hooks import recorder as recording
-from rltrace.hooks.versions import satisfies
+from rltrace.adapters.trl import TRL
+from rltrace.testing.inside.adapters import generation, kept
+from rltrace.testing.inside.hooks import recorder as recording
+from rltrace.testing.inside.hooks import satisfies
 from tests.adapters.sources import Sources
 from tests.adapters.trl_shapes import Taken, hook_loop, hooked, message, no_problems, rows
 

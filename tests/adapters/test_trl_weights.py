@@ -6,8 +6,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from rltrace.adapters.trl import weights
-from rltrace.hooks import recorder as recording
+from rltrace.testing.inside.adapters import trl_weights as weights
+from rltrace.testing.inside.hooks import recorder as recording
 from tests.adapters.trl_shapes import hooked, no_problems, rows
 
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from rltrace.adapters.verl import fates, rollout
-from rltrace.hooks import recorder as recording
+from rltrace.testing.inside.adapters import verl_fates as fates
+from rltrace.testing.inside.adapters import verl_rollout as rollout
+from rltrace.testing.inside.hooks import recorder as recording
 from tests.adapters.verl_shapes import Batch, Worker, answer, hooked, rows
 
 PROMPTS, SAMPLES, WORKERS = 3, 4, 2  # the second prompt's samples run in both workers

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.hooks import recorder as recording
-from rltrace.trace.signals import GIVEN_NAN
-from rltrace.trace.vocabulary import Outcome
+from rltrace.testing.inside.hooks import recorder as recording
+from rltrace.testing.inside.trace import GIVEN_NAN, Outcome
 from tests.adapters.verl_shapes import Worker, answer, rows
 
 

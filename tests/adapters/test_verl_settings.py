@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rltrace.hooks.versions import satisfies
+from rltrace.testing.inside.hooks import satisfies
 from tests.adapters.settings import (
     check_every_wall_has_a_move,
     check_whole,

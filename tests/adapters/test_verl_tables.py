@@ -12,19 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.adapters.verl import (
-    LABELS,
-    ROLES,
-    Verl,
-    controller,
-    fates,
-    forerunner,
-    learner,
-    objective,
-    rollout,
-    weights,
-)
-from rltrace.hooks.hook import stage_code
+from rltrace.adapters.verl import LABELS, ROLES, Verl, forerunner
+from rltrace.testing.inside.adapters import learner, objective
+from rltrace.testing.inside.adapters import verl_controller as controller
+from rltrace.testing.inside.adapters import verl_fates as fates
+from rltrace.testing.inside.adapters import verl_rollout as rollout
+from rltrace.testing.inside.adapters import verl_weights as weights
+from rltrace.testing.inside.hooks import stage_code
 from tests.adapters.sources import Sources, parameters
 
 VERSIONS = ("0.6.1", "0.7.1", "0.8.0", "0.9.1")

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rltrace.adapters.verl import rollout
-from rltrace.hooks import recorder as recording
+from rltrace.testing.inside.adapters import verl_rollout as rollout
+from rltrace.testing.inside.hooks import recorder as recording
 from tests.adapters.verl_shapes import Worker, hooked, output, rows
 
 A, B, AB, TOOL, END = 1, 2, 3, 8, 9

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rltrace.adapters.verl import controller, learner, weights
-from rltrace.hooks import recorder as recording
+from rltrace.testing.inside.adapters import learner
+from rltrace.testing.inside.adapters import verl_controller as controller
+from rltrace.testing.inside.adapters import verl_weights as weights
+from rltrace.testing.inside.hooks import recorder as recording
 from tests.adapters.verl_shapes import Batch, hooked, rows
 
 

@@ -6,10 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import rltrace
-from rltrace.adapters.trl import rollouts
-from rltrace.hooks.hook import Hook
-from rltrace.hooks.observing import Observer
-from rltrace.hooks.wrapping import wrap
+from rltrace.testing.inside.adapters import rollouts
+from rltrace.testing.inside.hooks import Hook, Observer, wrap
 
 END = 9
 """The token after which a sample is complete."""

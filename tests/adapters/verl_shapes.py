@@ -8,10 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import rltrace
-from rltrace.adapters.verl import rollout
-from rltrace.hooks.hook import Hook
-from rltrace.hooks.observing import Observer
-from rltrace.hooks.wrapping import wrap
+from rltrace.testing.inside.adapters import verl_rollout as rollout
+from rltrace.testing.inside.hooks import Hook, Observer, wrap
 
 
 def hooked(function: Any, stage: Any = None, **readers: Any) -> Any:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rltrace.analysis.named_queries import named_query
-from rltrace.trace.run import Run
+from rltrace.testing.inside.analysis import named_query
+from rltrace.testing.inside.trace import Run
 
 
 def ask(run: Run, name: str) -> list[dict[str, Any]]:

@@ -9,12 +9,17 @@ from pathlib import Path
 import rltrace
 from benchmarks.synthetic.job import Job
 from benchmarks.synthetic.job_trace import PathTruth, make_job
-from rltrace.analysis.activity import read_activity
-from rltrace.analysis.critical_path import CriticalPath, PathSegment, critical_path, find_path
 from rltrace.analysis.for_samples import MOST_SPANS, Stretch, stretches
-from rltrace.analysis.stages import break_down
-from rltrace.analysis.steps import find_steps
-from rltrace.trace.run import Run
+from rltrace.testing.inside.analysis import (
+    CriticalPath,
+    PathSegment,
+    break_down,
+    critical_path,
+    find_path,
+    find_steps,
+    read_activity,
+)
+from rltrace.testing.inside.trace import Run
 
 
 def path_of(run: Run) -> CriticalPath | None:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from rltrace.analysis.summary import Summary, summarize
-from rltrace.hooks.doses import Design
+from rltrace.testing.inside.analysis import Summary, summarize
+from rltrace.testing.inside.hooks import Design
+from rltrace.testing.inside.trace import Stage
 from rltrace.testing.made import process, rows, run_of
-from rltrace.trace.vocabulary import Stage
 
 STEPS = 60
 BUDGET = 0.1

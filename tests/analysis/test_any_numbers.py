@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from rltrace.analysis.summary import summarize
-from rltrace.report import html, markdown, terminal, to_json
+from rltrace.testing.inside.analysis import summarize
+from rltrace.testing.inside.report import html, markdown, terminal, to_json
+from rltrace.testing.inside.trace import TABLES, Column, Run, Table
 from rltrace.testing.made import at, process, run_of
-from rltrace.trace.run import Run
-from rltrace.trace.schema import TABLES, Column, Table
 
 
 def random_column(rng: np.random.Generator, column: Column, n: int) -> Any:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from rltrace.analysis.activity import read_activity
 from rltrace.analysis.background import Background
+from rltrace.testing.inside.analysis import read_activity
+from rltrace.testing.inside.trace import Stage
 from rltrace.testing.made import process, rows, run_of
-from rltrace.trace.vocabulary import Stage
 from tests.analysis.walls.walled import STEPS, job, samples
 
 PER_STEP = 2

@@ -11,10 +11,9 @@ import pytest
 
 import rltrace
 from rltrace.analysis.cascade import Cascade
-from rltrace.analysis.summary import Summary, summarize
+from rltrace.testing.inside.analysis import Summary, summarize
+from rltrace.testing.inside.trace import Fate, Run, Stage
 from rltrace.testing.made import at, process, rows, run_of
-from rltrace.trace.run import Run
-from rltrace.trace.vocabulary import Fate, Stage
 
 WORKLOADS: list[dict[str, Any]] = [
     {},

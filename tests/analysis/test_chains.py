@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from rltrace.analysis.composition import Composition
-from rltrace.analysis.summary import summarize
+from rltrace.testing.inside.analysis import summarize
+from rltrace.testing.inside.trace import Stage
 from rltrace.testing.made import process, run_of
-from rltrace.trace.vocabulary import Stage
 
 ROLLOUT, REWARD, REFERENCE, TRAIN = Stage.ROLLOUT, Stage.REWARD, Stage.REFERENCE, Stage.TRAIN
 

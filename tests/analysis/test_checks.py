@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from rltrace.analysis.lint import Lint
 from rltrace.analysis.readiness import Control
-from rltrace.analysis.summary import Summary
+from rltrace.testing.inside.analysis import Lint, Summary
+from rltrace.testing.inside.trace import Finish, Outcome, Stage
 from rltrace.testing.made import process, rows
-from rltrace.trace.vocabulary import Finish, Outcome, Stage
 from tests.analysis.walls.walled import STEPS, job, samples, summary_of, uses, verdicts
 
 EACH = 40

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rltrace.analysis.command_form import elsewhere, form_of, given, with_settings
-from rltrace.trace.errors import RltraceError
+from rltrace.testing.inside.trace import RltraceError
 
 TRAIN = ["python", "examples/train.py", "--steps", "6", "--retokenize", "--lr=0.1"]
 VERL = ["python", "-m", "verl.trainer.main_ppo", "a.b=1", "+c.d=2", "trainer.x=3"]

@@ -14,9 +14,8 @@ import rltrace
 from benchmarks.make_trace import Truth, Workload, make
 from rltrace.analysis.compare import Comparison, compare
 from rltrace.report import compare_section
+from rltrace.testing.inside.trace import RltraceError, update_run_json
 from rltrace.testing.made import at, process, run_of, turns
-from rltrace.trace.errors import RltraceError
-from rltrace.trace.run_dir import update_run_json
 
 LOAD = Workload(steps=24, prompts=8, group=4)
 

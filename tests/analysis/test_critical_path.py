@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from rltrace.analysis.lanes import Lane
-from rltrace.analysis.summary import summarize
+from rltrace.testing.inside.analysis import summarize
+from rltrace.testing.inside.trace import Stage
 from rltrace.testing.made import between, process, rows, run_of
 from rltrace.testing.played import Process
-from rltrace.trace.vocabulary import Stage
 from tests.analysis.paths import path_of, segments_of
 
 STEPS = 4

@@ -13,8 +13,8 @@ import pytest
 
 from benchmarks.synthetic.job import Job, play_job
 from benchmarks.synthetic.job_trace import path_truth
+from rltrace.testing.inside.trace import Stage, word
 from rltrace.testing.workload import PLACEMENTS
-from rltrace.trace.vocabulary import Stage, word
 from tests.analysis.paths import (
     largest_error,
     made,

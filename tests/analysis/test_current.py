@@ -10,12 +10,9 @@ import pytest
 
 import rltrace
 from rltrace.analysis.current import current_settings
-from rltrace.analysis.fixes import Fix
-from rltrace.analysis.playbook import WRAP_SYNC
-from rltrace.analysis.summary import summarize
+from rltrace.testing.inside.analysis import WRAP_SYNC, Fix, summarize
+from rltrace.testing.inside.trace import Run, Stage
 from rltrace.testing.made import process, run_of, turns
-from rltrace.trace.run import Run
-from rltrace.trace.vocabulary import Stage
 from tests.analysis.walls import walled
 
 ROLLOUT = "actor_rollout_ref.rollout"

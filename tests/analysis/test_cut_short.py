@@ -12,21 +12,21 @@ from typing import Any
 import pytest
 
 import rltrace
-from rltrace.analysis.alarms import alarms
-from rltrace.analysis.compare import compare
 from rltrace.analysis.cut_short import whole_steps
-from rltrace.analysis.gate.series import series_of
-from rltrace.analysis.step_range import Asked, narrow
-from rltrace.analysis.summary import Summary, summarize
-from rltrace.analysis.whatif.constants import Constants
-from rltrace.analysis.whatif.of_run import workload_of
-from rltrace.report import html, run_lines, verdict
-from rltrace.report.perfetto import findings
+from rltrace.testing.inside.analysis import (
+    Asked,
+    Constants,
+    Summary,
+    alarms,
+    compare,
+    narrow,
+    series_of,
+    summarize,
+    workload_of,
+)
+from rltrace.testing.inside.report import findings, html, run_lines, verdict
+from rltrace.testing.inside.trace import PROBLEMS, Run, Stage, compact, delete_segments
 from rltrace.testing.made import at, process, run_of
-from rltrace.trace.parquet import compact, delete_segments
-from rltrace.trace.run import Run
-from rltrace.trace.run_dir import PROBLEMS
-from rltrace.trace.vocabulary import Stage
 
 Copy = Callable[[int], Path]
 NUMBER = re.compile(r"\d+\.\d+(e[+-]\d+)?")

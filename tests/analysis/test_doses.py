@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 import rltrace
-from rltrace.analysis.probe import Doses, work_crosses_steps
-from rltrace.analysis.steps import find_steps
-from rltrace.hooks.recorder import Recorder
+from rltrace.testing.inside.analysis import Doses, find_steps, work_crosses_steps
+from rltrace.testing.inside.hooks import Recorder
+from rltrace.testing.inside.trace import Stage
 from rltrace.testing.made import process, run_of
-from rltrace.trace.vocabulary import Stage
 
 
 def written(recorder: Recorder, *readings: dict[str, float]) -> Doses:

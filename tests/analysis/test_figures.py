@@ -12,19 +12,29 @@ import numpy as np
 import pytest
 
 import rltrace
-from rltrace.analysis.activity import read_activity
-from rltrace.analysis.binding import Binding
 from rltrace.analysis.own_cost import DEFAULT_COSTS_NS, own_cost
 from rltrace.analysis.spread import spread, spread_of
-from rltrace.analysis.steps import find_steps
-from rltrace.analysis.summary import Summary, summarize
-from rltrace.analysis.syncs import syncs
-from rltrace.analysis.tail import tail
 from rltrace.analysis.waits import waits
+from rltrace.testing.inside.analysis import (
+    Binding,
+    Summary,
+    find_steps,
+    read_activity,
+    summarize,
+    syncs,
+    tail,
+)
+from rltrace.testing.inside.trace import (
+    Finish,
+    Outcome,
+    Phase,
+    Run,
+    Stage,
+    SyncRole,
+    Transport,
+    compact,
+)
 from rltrace.testing.made import at, process, rows, run_of, turns
-from rltrace.trace.parquet import compact
-from rltrace.trace.run import Run
-from rltrace.trace.vocabulary import Finish, Outcome, Phase, Stage, SyncRole, Transport
 
 
 def test_a_spread_has_quantiles_and_an_interval_of_its_mean() -> None:

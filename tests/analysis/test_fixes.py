@@ -10,16 +10,24 @@ import pytest
 from rich.console import Console
 
 from rltrace.analysis.fixes import not_yet
-from rltrace.analysis.playbook import WRAP_SYNC, Setting, moves, settings_for
-from rltrace.analysis.summary import Summary, summarize
-from rltrace.analysis.walls.wall import ENV_REWARD, LEARNER, ROLLOUT, TAIL, Figure
-from rltrace.analysis.whatif.predict import Estimate
-from rltrace.report import markdown, terminal
 from rltrace.report.html.advice import fixes_part
-from rltrace.report.verdict import evidence
-from rltrace.report.walls_section import fixes_section, gain_words
+from rltrace.testing.inside.analysis import (
+    ENV_REWARD,
+    LEARNER,
+    ROLLOUT,
+    TAIL,
+    WRAP_SYNC,
+    Figure,
+    Setting,
+    Summary,
+    settings_for,
+    summarize,
+)
+from rltrace.testing.inside.analysis import playbook_moves as moves
+from rltrace.testing.inside.analysis import predict_Estimate as Estimate
+from rltrace.testing.inside.report import evidence, fixes_section, gain_words, markdown, terminal
+from rltrace.testing.inside.trace import Stage
 from rltrace.testing.made import process, rows, run_of
-from rltrace.trace.vocabulary import Stage
 from tests.analysis.walls.walled import STEPS, job, samples, summary_of, uses, verdicts
 
 

@@ -11,12 +11,10 @@ import numpy as np
 import pytest
 
 from rltrace.analysis.freshness import Freshness, freshness, lag_bound
-from rltrace.analysis.lag_curve import LagPoint, RatioSums
-from rltrace.analysis.lag_curve import point as point_of
-from rltrace.analysis.staleness import staleness
+from rltrace.testing.inside.analysis import LagPoint, RatioSums, staleness
+from rltrace.testing.inside.analysis import point as point_of
+from rltrace.testing.inside.trace import Fate, Run
 from rltrace.testing.made import process, rows, run_of
-from rltrace.trace.run import Run
-from rltrace.trace.vocabulary import Fate
 
 
 def fresh(run: Run) -> Freshness:

@@ -10,18 +10,20 @@ import pytest
 
 from rltrace.analysis.followed import follow
 from rltrace.analysis.generated import read_generated
-from rltrace.analysis.goodput import trained_in
 from rltrace.analysis.group_signal import group_signal
-from rltrace.analysis.live.state import LiveState
-from rltrace.analysis.meters.of_run import RunMeters
-from rltrace.analysis.named_queries import named_query
-from rltrace.analysis.steps import find_steps
-from rltrace.analysis.summary import summarize
-from rltrace.analysis.walls.wall import CANNOT_TELL, SPARSE_REWARD
+from rltrace.testing.inside.analysis import (
+    CANNOT_TELL,
+    SPARSE_REWARD,
+    LiveState,
+    RunMeters,
+    find_steps,
+    named_query,
+    summarize,
+    trained_in,
+)
+from rltrace.testing.inside.trace import Fate, Run
+from rltrace.testing.inside.trace import run as run_module
 from rltrace.testing.made import process, rows, run_of, turns
-from rltrace.trace import run as run_module
-from rltrace.trace.run import Run
-from rltrace.trace.vocabulary import Fate
 
 
 def test_a_group_needs_two_verdicts_and_a_difference(tmp_path: Path) -> None:

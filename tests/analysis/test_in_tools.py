@@ -7,14 +7,16 @@ from typing import Any
 
 import pytest
 
-from rltrace.analysis.activity import read_activity
-from rltrace.analysis.stages import break_down
-from rltrace.analysis.steps import find_steps
-from rltrace.analysis.walls.wall import ENV_REWARD, ROLLOUT
+from rltrace.testing.inside.analysis import (
+    ENV_REWARD,
+    ROLLOUT,
+    break_down,
+    find_steps,
+    read_activity,
+)
+from rltrace.testing.inside.trace import Finish, Run, Stage
 from rltrace.testing.made import process, rows, run_of
 from rltrace.testing.played import Process
-from rltrace.trace.run import Run
-from rltrace.trace.vocabulary import Finish, Stage
 from tests.analysis.walls.walled import STEPS, summary_of, walls_of
 
 SAMPLES = 4

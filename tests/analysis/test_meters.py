@@ -10,19 +10,12 @@ import pytest
 
 import rltrace
 from benchmarks.make_trace import make
-from rltrace.analysis.activity import read_activity
-from rltrace.analysis.goodput import trained_in
-from rltrace.analysis.intervals import union
-from rltrace.analysis.live.state import LiveState
 from rltrace.analysis.meters.distribution import Distribution
-from rltrace.analysis.meters.of_run import RunMeters
 from rltrace.analysis.meters.stage_time import StageTime
+from rltrace.testing.inside.analysis import LiveState, RunMeters, read_activity, trained_in, union
+from rltrace.testing.inside.trace import Fate, Rows, Run, Stage, compact, delete_segments, word
 from rltrace.testing.made import at, process, rows, run_of
 from rltrace.testing.workload import Workload
-from rltrace.trace.follow import Rows
-from rltrace.trace.parquet import compact, delete_segments
-from rltrace.trace.run import Run
-from rltrace.trace.vocabulary import Fate, Stage, word
 from tests.analysis.driven import Job
 
 _ALWAYS = 1 << 62

@@ -11,10 +11,7 @@ import pytest
 
 import rltrace
 from rltrace.analysis.named_queries import named_queries, named_query
-from rltrace.trace.errors import RltraceError
-from rltrace.trace.parquet import compact
-from rltrace.trace.run import Run
-from rltrace.trace.run_dir import create_run
+from rltrace.testing.inside.trace import RltraceError, Run, compact, create_run
 from tests.analysis.asking import ask
 from tests.trace.test_run import FIXTURE, old_copy
 

@@ -6,14 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.analysis.alarm import ALARM, NOTE
-from rltrace.analysis.gate.baseline import wrong_with
-from rltrace.analysis.summary import summarize
-from rltrace.analysis.walls.wall import CANNOT_TELL, LEARNER, ROLLOUT
-from rltrace.report import perfetto
-from rltrace.report.verdict import evidence, headline
+from rltrace.testing.inside.analysis import (
+    ALARM,
+    CANNOT_TELL,
+    LEARNER,
+    NOTE,
+    ROLLOUT,
+    summarize,
+    wrong_with,
+)
+from rltrace.testing.inside.report import evidence, headline, perfetto
+from rltrace.testing.inside.trace import Fate, Stage
 from rltrace.testing.made import process, rows, run_of
-from rltrace.trace.vocabulary import Fate, Stage
 from tests.analysis.walls.walled import job, samples, summary_of, uses
 
 LATENCIES_S = [6.0, 3.0, 2.0, 1.0]

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from rltrace.analysis.own_figures import ComparedFigure
-from rltrace.analysis.summary import summarize
-from rltrace.hooks.hook import OwnFigure
+from rltrace.testing.inside.analysis import summarize
+from rltrace.testing.inside.hooks import OwnFigure
+from rltrace.testing.inside.trace import Stage, SyncRole
 from rltrace.testing.made import process, rows, run_of, turns
 from rltrace.testing.played import Process
-from rltrace.trace.vocabulary import Stage, SyncRole
 
 GEN = OwnFigure(("time/gen",), ("rollout",), "a poll ends it")
 

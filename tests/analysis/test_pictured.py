@@ -9,17 +9,20 @@ import pytest
 
 import rltrace
 from benchmarks.make_trace import Workload, make
-from rltrace.analysis.activity import read_activity
 from rltrace.analysis.device_load import device_load, in_flight
-from rltrace.analysis.lag_history import lag_history
 from rltrace.analysis.step_shapes import PARTS, step_shapes
-from rltrace.analysis.steps import find_steps
-from rltrace.analysis.summary import Summary, summarize
-from rltrace.analysis.syncs import updates_of
-from rltrace.analysis.tail import SHARES, distributions
+from rltrace.testing.inside.analysis import (
+    SHARES,
+    Summary,
+    distributions,
+    find_steps,
+    lag_history,
+    read_activity,
+    summarize,
+    updates_of,
+)
+from rltrace.testing.inside.trace import Run, Stage, word
 from rltrace.testing.made import at, process, run_of, turns
-from rltrace.trace.run import Run
-from rltrace.trace.vocabulary import Stage, word
 
 LOAD = Workload(placement="async", steps=25, prompts=8, group=4, unknown_versions=0.1, nodes=2)
 

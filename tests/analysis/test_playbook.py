@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rltrace.analysis.playbook import frameworks, moves, settings_for
-from rltrace.analysis.walls.wall import NAMES
-from rltrace.analysis.whatif.levers import LEVERS
+from rltrace.testing.inside.analysis import LEVERS, NAMES
 
 
 def test_every_wall_has_a_move() -> None:

@@ -17,11 +17,12 @@ import pytest
 import rltrace
 from rltrace.analysis.probe import Probe, ProbedStage
 from rltrace.analysis.probe_regression import Regression, regress, usable_steps
-from rltrace.analysis.regression import UNKNOWN, Estimate, Floats, fit
-from rltrace.analysis.summary import Summary, summarize
-from rltrace.hooks.doses import Design
+from rltrace.testing.inside.analysis import Floats, Summary, fit, summarize
+from rltrace.testing.inside.analysis import regression_Estimate as Estimate
+from rltrace.testing.inside.analysis import regression_UNKNOWN as UNKNOWN
+from rltrace.testing.inside.hooks import Design
+from rltrace.testing.inside.trace import Stage
 from rltrace.testing.made import process, rows, run_of, turns
-from rltrace.trace.vocabulary import Stage
 from tests.analysis.probed import probed
 from tests.hooks.conftest import WRAP, clean_environment
 
@@ -226,7 +227,7 @@ LOCAL = """
 import json, sys
 import torch
 import rltrace.trainer
-from rltrace.trainer.config import TrainerConfig
+from rltrace.testing.inside.trainer import TrainerConfig
 from tests.trainer.local import train_locally
 
 torch.set_num_threads(1)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rltrace.testing.inside.trace import Phase, Run, Stage, SyncRole, Transport
 from rltrace.testing.made import process, rows, run_of
-from rltrace.trace.run import Run
-from rltrace.trace.vocabulary import Phase, Stage, SyncRole, Transport
 from tests.analysis.asking import ask, columns
 
 MS = 1_000_000

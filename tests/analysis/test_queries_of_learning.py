@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
+from rltrace.testing.inside.trace import Fate, Finish, Outcome, Run
 from rltrace.testing.made import process, rows, run_of, stating
-from rltrace.trace.run import Run
-from rltrace.trace.vocabulary import Fate, Finish, Outcome
 from tests.analysis.asking import ask, columns
 
 

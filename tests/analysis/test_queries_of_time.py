@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.analysis.summary import summarize
+from rltrace.testing.inside.analysis import summarize
+from rltrace.testing.inside.trace import Fate, Finish, Run, Stage, SyncRole
 from rltrace.testing.made import at, process, rows, run_of
 from rltrace.trace.narrowed import Range
-from rltrace.trace.run import Run
-from rltrace.trace.vocabulary import Fate, Finish, Stage, SyncRole
 from tests.analysis.asking import ask, columns
 
 MS = 1_000_000

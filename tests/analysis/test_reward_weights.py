@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from rltrace.analysis.goodput import trained_in
-from rltrace.analysis.group_signal import group_signal
-from rltrace.analysis.live.state import LiveState
-from rltrace.analysis.meters.of_run import RunMeters
-from rltrace.analysis.summary import summarize
-from rltrace.analysis.walls.wall import SPARSE_REWARD
+from rltrace.testing.inside.analysis import (
+    SPARSE_REWARD,
+    LiveState,
+    RunMeters,
+    group_signal,
+    summarize,
+    trained_in,
+)
+from rltrace.testing.inside.trace import Fate, Outcome, Run, compact, delete_segments, open_run
 from rltrace.testing.made import process, rows, run_of, stating, turns
-from rltrace.trace.parquet import compact, delete_segments
-from rltrace.trace.run import Run, open_run
-from rltrace.trace.vocabulary import Fate, Outcome
 from tests.analysis.asking import ask
 
 Given = dict[str, list[float | None]]

@@ -9,13 +9,9 @@ from typing import Any
 import pytest
 
 from rltrace.analysis.devices import count_devices
-from rltrace.analysis.freshness import freshness
-from rltrace.analysis.goodput import Goodput, goodput
-from rltrace.analysis.staleness import staleness
-from rltrace.analysis.steps import find_steps
+from rltrace.testing.inside.analysis import Goodput, find_steps, freshness, goodput, staleness
+from rltrace.testing.inside.trace import Fate, Finish, Run, Stage
 from rltrace.testing.made import at, process, rows, run_of
-from rltrace.trace.run import Run
-from rltrace.trace.vocabulary import Fate, Finish, Stage
 
 WORKLOADS = [
     {},

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rltrace.analysis import intervals
-from rltrace.analysis.intervals import mapped
+from rltrace.testing.inside.analysis import intervals, mapped
 
 
 @pytest.fixture(params=[1, 2, 8], ids=["one core", "two cores", "eight cores"])

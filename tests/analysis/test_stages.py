@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from rltrace.analysis.activity import read_activity
 from rltrace.analysis.stages import Breakdown, break_down, stage_rows
-from rltrace.analysis.steps import find_steps
+from rltrace.testing.inside.analysis import find_steps, read_activity
+from rltrace.testing.inside.trace import Stage, word
 from rltrace.testing.made import at, process, rows, run_of
-from rltrace.trace.vocabulary import Stage, word
 
 ROLLOUT, REWARD, ENV, TRAIN = Stage.ROLLOUT, Stage.REWARD, Stage.ENV, Stage.TRAIN
 SYNC, WAIT, OTHER = Stage.SYNC, Stage.WAIT, Stage.OTHER

@@ -6,16 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.analysis.goodput import goodput
-from rltrace.analysis.lag_history import lag_history
-from rltrace.analysis.live.state import LiveState
 from rltrace.analysis.staleness import LagBar, staleness
-from rltrace.analysis.steps import find_steps
-from rltrace.analysis.summary import summarize
-from rltrace.report.freshness_section import staleness_section
+from rltrace.testing.inside.analysis import LiveState, find_steps, goodput, lag_history, summarize
+from rltrace.testing.inside.report import staleness_section
+from rltrace.testing.inside.trace import Fate, Run, Stage
 from rltrace.testing.made import at, process, rows, run_of
-from rltrace.trace.run import Run
-from rltrace.trace.vocabulary import Fate, Stage
 from tests.analysis.asking import ask, columns
 
 LAST = 100

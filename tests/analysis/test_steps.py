@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from rltrace.analysis.steps import Steps, find_steps
+from rltrace.testing.inside.trace import Stage
 from rltrace.testing.made import at, process, rows, run_of
 from rltrace.testing.played import Process
-from rltrace.trace.vocabulary import Stage
 
 
 def steps_of(path: Path, *processes: list[tuple[int, float, float]]) -> Steps:

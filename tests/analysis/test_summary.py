@@ -12,10 +12,8 @@ import pytest
 import rltrace
 from benchmarks.make_trace import Workload, make
 from rltrace.analysis.summary import summarize
+from rltrace.testing.inside.trace import PROBLEMS, Stage, compact, delete_segments
 from rltrace.testing.made import at, process, rows, run_of, turns
-from rltrace.trace.parquet import compact, delete_segments
-from rltrace.trace.run_dir import PROBLEMS
-from rltrace.trace.vocabulary import Stage
 
 
 def test_an_empty_run_is_summarized(tmp_path: Path) -> None:

@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from rltrace.analysis import sync_phases
-from rltrace.analysis.steps import find_steps
-from rltrace.analysis.syncs import Syncs, syncs
+from rltrace.testing.inside.analysis import Syncs, find_steps, syncs
+from rltrace.testing.inside.trace import Phase, Stage, SyncRole
 from rltrace.testing.made import at, between, process, rows, run_of
 from rltrace.testing.played import Process
-from rltrace.trace.vocabulary import Phase, Stage, SyncRole
 
 
 @pytest.fixture(autouse=True, params=["all at once", "as few as can be"])

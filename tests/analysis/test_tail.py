@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rltrace.analysis.steps import find_steps
 from rltrace.analysis.tail import Tail, tail
+from rltrace.testing.inside.analysis import find_steps
+from rltrace.testing.inside.trace import Finish, Run
 from rltrace.testing.made import at, process, rows, run_of
-from rltrace.trace.run import Run
-from rltrace.trace.vocabulary import Finish
 
 USUAL, SLOW = 190, 10
 N = USUAL + SLOW

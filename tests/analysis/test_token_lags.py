@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 import rltrace
-from rltrace.analysis.staleness import Staleness, UnknownTokens, staleness
-from rltrace.analysis.summary import summarize
 from rltrace.analysis.token_lags import TokenLags
-from rltrace.report.freshness_section import staleness_section
+from rltrace.testing.inside.analysis import Staleness, UnknownTokens, staleness, summarize
+from rltrace.testing.inside.report import staleness_section
+from rltrace.testing.inside.trace import Fate
 from rltrace.testing.made import process, rows, run_of
-from rltrace.trace.vocabulary import Fate
 
 
 def lags_of(path: Path, *samples: tuple[int, int, int, int]) -> TokenLags:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rltrace.analysis.untold_stages import untold_stages, why_untold
-from rltrace.trace.vocabulary import Stage
+from rltrace.testing.inside.trace import Stage
 
 ENV, ROLLOUT, REWARD, TRAIN = Stage.ENV, Stage.ROLLOUT, Stage.REWARD, Stage.TRAIN
 TRAINER, ENGINE, TOOLS = 0, 1, 2

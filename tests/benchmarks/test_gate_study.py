@@ -13,11 +13,10 @@ from click import ClickException
 
 from benchmarks import gate_pools, gate_study
 from benchmarks.gate_pools import BINDING, BUSY, HIDDEN, IDLE, LOADS, PLANTED, UNCHANGED
-from rltrace.analysis.gate.baseline import Baseline, write_baseline
-from rltrace.analysis.gate.findings import PASS
-from rltrace.analysis.gate.series import RunSeries
+from rltrace.testing.inside.analysis import PASS, RunSeries, write_baseline
+from rltrace.testing.inside.analysis import baseline_Baseline as Baseline
+from rltrace.testing.inside.trace import RltraceError
 from rltrace.testing.made import process, run_of, turns
-from rltrace.trace.errors import RltraceError
 from rltrace.trainer import load_job
 
 STEPS, RUNS = gate_pools.STEPS, 8

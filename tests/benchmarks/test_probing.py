@@ -10,12 +10,11 @@ import pytest
 
 from benchmarks.probing import STAGE_OF, STEPS, Probed, probed
 from benchmarks.walls import FILES, Wall
-from rltrace.analysis.binding import RESOURCE_OF
-from rltrace.analysis.probe import Probe, ProbedStage
-from rltrace.analysis.regression import UNKNOWN, Estimate
-from rltrace.analysis.summary import summarize
+from rltrace.testing.inside.analysis import RESOURCE_OF, Probe, ProbedStage, summarize
+from rltrace.testing.inside.analysis import regression_Estimate as Estimate
+from rltrace.testing.inside.analysis import regression_UNKNOWN as UNKNOWN
+from rltrace.testing.inside.trace import Stage
 from rltrace.testing.made import process, run_of, turns
-from rltrace.trace.vocabulary import Stage
 
 PART = Estimate(0.9, 0.8, 1.0)
 STAGE = ProbedStage(

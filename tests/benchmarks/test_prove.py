@@ -11,10 +11,9 @@ import pytest
 from benchmarks.probing import STAGE_OF
 from benchmarks.prove import EXACTLY, NAMES, Evidence, Row, load, recommended
 from benchmarks.walls import FILES, Wall
-from rltrace.analysis.playbook import frameworks
-from rltrace.analysis.trial import Pace, trial
-from rltrace.analysis.walls import wall as walls
-from rltrace.analysis.whatif.predict import Estimate
+from rltrace.testing.inside.analysis import Pace, frameworks, trial
+from rltrace.testing.inside.analysis import predict_Estimate as Estimate
+from rltrace.testing.inside.analysis import wall as walls
 from rltrace.testing.made import process, run_of, turns
 from tests.run.test_experiment import GAIN, FakeFix
 
@@ -81,7 +80,7 @@ def test_asynchronous_settings_bound_the_lag_as_the_replay_does() -> None:
 
 
 def test_ids_that_the_ledger_does_not_confirm_are_no_proof(tmp_path: Path) -> None:
-    from rltrace.analysis.summary import summarize
+    from rltrace.testing.inside.analysis import summarize
 
     summary = summarize(run_of(tmp_path, process("driver", *turns(4, 5, 4, 5))))
     assert not EXACTLY["observability"](summary, {"config": {"retokenize": True}}).holds

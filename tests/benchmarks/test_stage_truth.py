@@ -10,8 +10,8 @@ import pytest
 
 from benchmarks.measuring import Result
 from benchmarks.stage_truth import errors, stage_errors
+from rltrace.testing.inside.trace import Stage
 from rltrace.testing.made import at, process, run_of, turns
-from rltrace.trace.vocabulary import Stage
 from tests.framework_jobs import Ended
 
 STAMPED = {"generate": Stage.ROLLOUT, "reward": Stage.REWARD}

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks import environments, sync_pulls, sync_restarts, sync_verl
-from rltrace.sync.bench.measuring import Row
-from rltrace.sync.bench.verl_peer import VerlBuckets
+from rltrace.testing.inside.sync import Row, VerlBuckets
 
 
 def test_pulls_under_versions_without_a_pause_are_whole_and_updates_allocate_nothing() -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from benchmarks import sync_openrlhf, sync_updates
 from benchmarks.measuring import Result
+from rltrace.testing.inside.trace import Stage, SyncRole
 from rltrace.testing.made import between, process, rows, run_of
-from rltrace.trace.vocabulary import Stage, SyncRole
 from tests.openrlhf.jobs import JOBS, Finished
 
 

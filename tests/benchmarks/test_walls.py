@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from benchmarks.walls import FILES, VARIANTS, Finding, Wall, write
-from rltrace.analysis.walls.wall import NAMES
+from rltrace.testing.inside.analysis import NAMES
+from rltrace.testing.inside.trainer import ray_session, task_of
 from rltrace.trainer import TrainerConfig, load_job, train
-from rltrace.trainer.cluster import ray_session
-from rltrace.trainer.task import task_of
 from tests.trainer.forked_workers import forked_workers
 
 pytestmark = pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rltrace.cli import main
-from rltrace.trace.run_dir import create_run
+from rltrace.testing.inside.trace import create_run
 from tests.conftest import recorded
 
 PROGRAM = """

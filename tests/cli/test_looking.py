@@ -11,10 +11,8 @@ from pathlib import Path
 import pytest
 from rich import filesize
 
+from rltrace.testing.inside.trace import CANNOT_TELL, node_id, update_run_json
 from rltrace.testing.made import process, run_of, turns
-from rltrace.trace.clock import node_id
-from rltrace.trace.errors import CANNOT_TELL
-from rltrace.trace.run_dir import update_run_json
 from tests.cli.conftest import invoke
 
 

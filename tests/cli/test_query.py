@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import rltrace
-from rltrace.hooks.identity import identify
-from rltrace.trace.errors import RltraceError
+from rltrace.testing.inside.hooks import identify
+from rltrace.testing.inside.trace import RltraceError
 from tests.cli.conftest import invoke
 
 

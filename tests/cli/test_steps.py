@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from rltrace.testing.inside.trace import CANNOT_TELL, WRONG_USAGE, Stage
 from rltrace.testing.made import process, run_of
-from rltrace.trace.errors import CANNOT_TELL, WRONG_USAGE
-from rltrace.trace.vocabulary import Stage
 from tests.cli.conftest import invoke
 
 

@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.trace import store
-from rltrace.trace.errors import UNREADABLE, WRONG_USAGE
-from rltrace.trace.store import unreached
+from rltrace.testing.inside.trace import UNREADABLE, WRONG_USAGE, store, unreached
 from tests.cli.conftest import invoke
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from rltrace.report.whole_file import whole_file
-from rltrace.trace.errors import RltraceError
+from rltrace.testing.inside.trace import RltraceError
 from rltrace.trace.written_files import written
 from tests.cli.conftest import invoke
 

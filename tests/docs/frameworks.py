@@ -13,12 +13,11 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from rltrace.adapters.table import TableAdapter
-from rltrace.hooks.hook import Adapter, Hook
-from rltrace.hooks.versions import satisfies
 from rltrace.importers import IMPORTERS, MAPPED
 from rltrace.importers.field import SCHEMES
-from rltrace.importers.log import Record
-from rltrace.trace.schema import TABLES
+from rltrace.testing.inside.hooks import Adapter, Hook, satisfies
+from rltrace.testing.inside.importers import Record
+from rltrace.testing.inside.trace import TABLES
 from tests.adapters.symbols import found_at, versions
 
 if sys.version_info >= (3, 11):

@@ -13,14 +13,19 @@ import pytest
 
 import rltrace
 from benchmarks.make_trace import make
-from rltrace.hooks.boot import ADAPTERS_VARIABLE, SITE
-from rltrace.hooks.hook import Hook
+from rltrace.testing.inside.hooks import ADAPTERS_VARIABLE, SITE, Hook
+from rltrace.testing.inside.trace import (
+    RUN_VARIABLE,
+    SCHEMA_VERSION,
+    TABLES,
+    Column,
+    Table,
+    compact,
+    create_run,
+    vocabulary,
+    word,
+)
 from rltrace.testing.workload import Workload
-from rltrace.trace import vocabulary
-from rltrace.trace.parquet import compact
-from rltrace.trace.run_dir import RUN_VARIABLE, create_run
-from rltrace.trace.schema import SCHEMA_VERSION, TABLES, Column, Table
-from rltrace.trace.vocabulary import word
 from tests.patience import PATIENCE_S
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from rltrace.hooks.hook import stage_code
-from rltrace.importers.placed import read_names
+from rltrace.testing.inside.hooks import stage_code
+from rltrace.testing.inside.importers import read_names
 from tests.docs.frameworks import (
     BEGIN,
     END,

@@ -135,7 +135,7 @@ def steps():
             act(line.rstrip("\\n"))
 """
 ADAPTER = """
-from rltrace.hooks.hook import Adapter, Hook
+from rltrace.testing.inside.hooks import Adapter, Hook
 
 def read(call):
     exec(compile(f"raise NameError({call.argument('text')!r})", call.argument("text"), "exec"))

@@ -17,7 +17,7 @@ import sys
 import time
 
 import rltrace
-from rltrace.hooks import recorder
+from rltrace.testing.inside.hooks import recorder
 
 
 def work(counters: str, worker: int, rows: int, pause_s: float) -> int:

@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 
 import rltrace
-from rltrace.analysis.summary import summarize
-from rltrace.hooks.identity import identify
-from rltrace.report import html, markdown, run_lines, to_json
 from rltrace.report.coverage_section import coverage_section
-from rltrace.run.shipping import by_hand
-from rltrace.trace.fetched import CACHE_VARIABLE, fetch
-from rltrace.trace.parquet import compact, delete_segments
+from rltrace.testing.inside.analysis import summarize
+from rltrace.testing.inside.hooks import identify
+from rltrace.testing.inside.report import html, markdown, run_lines, to_json
+from rltrace.testing.inside.run import by_hand
+from rltrace.testing.inside.trace import CACHE_VARIABLE, compact, delete_segments, fetch
 from tests.cli.conftest import invoke
 from tests.hooks.conftest import untraced, wrapped
 
@@ -85,7 +84,7 @@ def recorded(folder: Path, *options: str, job: str = JOB) -> Path:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """In many segments, since they are small; not to be written into."""
-    small = "from rltrace.trace import segment; segment.SEGMENT_BYTES = 64 << 10\n"
+    small = "from rltrace.testing.inside.trace import segment; segment.SEGMENT_BYTES = 64 << 10\n"
     return recorded(tmp_path_factory.mktemp("captured"), job=small + JOB)
 
 

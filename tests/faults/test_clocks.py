@@ -15,11 +15,9 @@ from typing import Any
 import pytest
 
 import rltrace
-from rltrace.analysis.live.state import LiveState
-from rltrace.analysis.summary import summarize
+from rltrace.testing.inside.analysis import LiveState, summarize
+from rltrace.testing.inside.trace import EVENT_TABLES, compact
 from rltrace.trace.duration import command_s
-from rltrace.trace.parquet import compact
-from rltrace.trace.schema import EVENT_TABLES
 from tests.faults.counted import CountedJob, said_by_us, until
 from tests.patience import PATIENCE_S
 
@@ -68,8 +66,8 @@ def monotonic_ns(*_):
 time.monotonic_ns, time.time_ns = monotonic_ns, lambda: 1_790_000_000 * 10**9 + passed_ns
 
 import rltrace
-from rltrace.hooks import recorder
-from rltrace.trace.run_dir import create_run, update_run_json
+from rltrace.testing.inside.hooks import recorder
+from rltrace.testing.inside.trace import create_run, update_run_json
 create_run(sys.argv[1], ["job"], {}, "0")
 recorder.start(sys.argv[1])
 for n in range(40):

@@ -12,11 +12,16 @@ from pathlib import Path
 import pytest
 
 import rltrace
-from rltrace.analysis.live.state import LiveState
-from rltrace.analysis.summary import summarize
-from rltrace.trace.fetched import CACHE_VARIABLE, fetch
-from rltrace.trace.parquet import compact, delete_segments
-from rltrace.trace.run_dir import RECORDING_STOPPED, holds_run, read_run_json
+from rltrace.testing.inside.analysis import LiveState, summarize
+from rltrace.testing.inside.trace import (
+    CACHE_VARIABLE,
+    RECORDING_STOPPED,
+    compact,
+    delete_segments,
+    fetch,
+    holds_run,
+    read_run_json,
+)
 from tests.faults.counted import CountedJob, said_by_us, until
 from tests.faults.means import cannot_be_made
 from tests.hooks.conftest import wrapped

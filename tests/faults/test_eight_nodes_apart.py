@@ -14,9 +14,7 @@ import pytest
 
 import rltrace
 from rltrace.testing.clocks import ahead
-from rltrace.trace.clock import node_id
-from rltrace.trace.fetched import CACHE_VARIABLE, fetch
-from rltrace.trace.run_dir import read_run_json
+from rltrace.testing.inside.trace import CACHE_VARIABLE, fetch, node_id, read_run_json
 from tests.faults.counted import until
 from tests.hooks.conftest import WRAP, clean_environment
 from tests.run.shipped import UNTIL_SHIPPED, interrupted

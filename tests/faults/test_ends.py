@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 import rltrace
-from rltrace.analysis.activity import read_activity
-from rltrace.analysis.progress import killed, lost
-from rltrace.trace.ends import End, read_ends
+from rltrace.testing.inside.analysis import killed, lost, read_activity
+from rltrace.testing.inside.trace import End, read_ends
 from tests.hooks.conftest import RunJob, job  # noqa: F401
 
 BY_SUBPROCESS = """

@@ -18,9 +18,8 @@ from click.testing import CliRunner
 
 import rltrace
 from rltrace.cli import main
-from rltrace.hooks.identity import identify
-from rltrace.trace.parquet import compact, delete_segments
-from rltrace.trace.redacted import REDACTED
+from rltrace.testing.inside.hooks import identify
+from rltrace.testing.inside.trace import REDACTED, compact, delete_segments
 from tests.faults import drawn
 from tests.hooks.conftest import untraced, wrapped
 

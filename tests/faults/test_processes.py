@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import rltrace
-from rltrace.trace.run_dir import read_run_json
+from rltrace.testing.inside.trace import read_run_json
 from tests.conftest import Record
 from tests.faults.counted import CountedJob, said_by_us, stop, until
 from tests.patience import PATIENCE_S

@@ -20,10 +20,16 @@ import pytest
 import rltrace
 from rltrace.run.lifetime import Lifetime
 from rltrace.testing.clocks import ahead
-from rltrace.trace.clock import node_id
-from rltrace.trace.fetched import CACHE_VARIABLE, fetch
-from rltrace.trace.run_dir import create_run, read_run_json, update_run_json
-from rltrace.trace.store import PACKS, Store
+from rltrace.testing.inside.trace import (
+    CACHE_VARIABLE,
+    PACKS,
+    Store,
+    create_run,
+    fetch,
+    node_id,
+    read_run_json,
+    update_run_json,
+)
 from tests.faults.counted import CountedJob, said_by_us, stop, until
 from tests.hooks.conftest import WRAP, clean_environment
 from tests.patience import PATIENCE_S

@@ -18,13 +18,9 @@ import duckdb
 import pytest
 
 import rltrace
-from rltrace.analysis.summary import summarize
-from rltrace.report import run_lines
-from rltrace.trace import manifest
-from rltrace.trace.errors import RltraceError
-from rltrace.trace.parquet import compact
-from rltrace.trace.run import Run
-from rltrace.trace.run_dir import update_run_json
+from rltrace.testing.inside.analysis import summarize
+from rltrace.testing.inside.report import run_lines
+from rltrace.testing.inside.trace import RltraceError, Run, compact, manifest, update_run_json
 from tests.cli.conftest import invoke
 from tests.conftest import recorded
 

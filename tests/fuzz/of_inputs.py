@@ -8,22 +8,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import rltrace
-from rltrace.analysis.gate import baseline as baseline_module
-from rltrace.analysis.gate import conditions as conditions_module
-from rltrace.analysis.gate.baseline import read_baseline
-from rltrace.analysis.plan import hardware as hardware_module
-from rltrace.analysis.plan import reading as reading_module
-from rltrace.analysis.plan import shapes as shapes_module
-from rltrace.analysis.plan.plan import plan
-from rltrace.analysis.plan.reading import read_workload, spec_of
-from rltrace.analysis.plan.shapes import from_config
-from rltrace.analysis.whatif import stated as stated_module
-from rltrace.analysis.whatif.constants import Constants
-from rltrace.analysis.whatif.stated import read_stages
-from rltrace.report.perfetto import torch_profile
-from rltrace.report.perfetto import torch_profile as torch_profile_module
-from rltrace.run import gate_settings as gate_settings_module
-from rltrace.run.gate_settings import FILE, read_settings
+from rltrace.testing.inside.analysis import (
+    Constants,
+    from_config,
+    plan,
+    read_baseline,
+    read_stages,
+    read_workload,
+    spec_of,
+)
+from rltrace.testing.inside.analysis import conditions as conditions_module
+from rltrace.testing.inside.analysis import gate_baseline as baseline_module
+from rltrace.testing.inside.analysis import hardware as hardware_module
+from rltrace.testing.inside.analysis import reading as reading_module
+from rltrace.testing.inside.analysis import shapes as shapes_module
+from rltrace.testing.inside.analysis import whatif_stated as stated_module
+from rltrace.testing.inside.report import torch_profile
+from rltrace.testing.inside.report import torch_profile as torch_profile_module
+from rltrace.testing.inside.run import FILE, read_settings
+from rltrace.testing.inside.run import gate_settings as gate_settings_module
 from rltrace.trace import questions as questions_module
 from rltrace.trace.questions import only_asks
 from tests.fuzz.target import Target, costly, put
@@ -36,7 +39,7 @@ _PLANNED = 16  # of so many inputs, one that is a workload is planned for
 
 
 def _read_baseline(data: bytes, folder: Path) -> None:
-    from rltrace.analysis.gate.baseline import write_baseline
+    from rltrace.testing.inside.analysis import write_baseline
 
     found = read_baseline(put(folder / "baseline.json", data))
     write_baseline(found, folder / "again.json")
@@ -205,7 +208,7 @@ def _ask(data: bytes, folder: Path) -> None:
 
 
 def _queries() -> list[bytes]:
-    from rltrace.analysis.named_queries import named_queries
+    from rltrace.testing.inside.analysis import named_queries
 
     attacks = (
         "COPY (SELECT 1) TO '/dev/shm/rltrace-fuzz-out'",

@@ -11,13 +11,15 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 
-from rltrace.importers import IMPORTERS, MAPPED, event_files
-from rltrace.importers.placed import read_names
-from rltrace.importers.reading import read_log
-from rltrace.importers.run_writer import ImportedRun, write_run
-from rltrace.trace.files import RunFiles
-from rltrace.trace.run_dir import read_described
-from rltrace.trace.schema import TABLES
+from rltrace.importers import IMPORTERS, MAPPED
+from rltrace.testing.inside.importers import (
+    ImportedRun,
+    event_files,
+    read_log,
+    read_names,
+    write_run,
+)
+from rltrace.testing.inside.trace import TABLES, RunFiles, read_described
 from tests.fuzz.target import Target, costly, parts, put, together
 
 _FIXTURES = Path(__file__).parent.parent / "importers" / "fixtures"

@@ -7,12 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from rltrace.report import loopback as loopback_module
-from rltrace.report.perfetto import serving
-from rltrace.report.perfetto import serving as serving_module
-from rltrace.run import exporter, otlp_sender
-from rltrace.run import exporter as exporter_module
-from rltrace.run import otlp_sender as otlp_sender_module
+from rltrace.testing.inside.report import loopback as loopback_module
+from rltrace.testing.inside.report import serving
+from rltrace.testing.inside.report import serving as serving_module
+from rltrace.testing.inside.run import exporter, otlp_sender
+from rltrace.testing.inside.run import exporter as exporter_module
+from rltrace.testing.inside.run import otlp_sender as otlp_sender_module
 from tests.fuzz.target import Target, put
 
 _SECRET = b"what nobody is to be shown"

@@ -11,16 +11,24 @@ from unittest.mock import patch
 
 from rltrace.run.shipping import kept
 from rltrace.run.shipping import kept as kept_module
-from rltrace.trace import fetched as fetched_module
-from rltrace.trace import packs
-from rltrace.trace import packs as packs_module
-from rltrace.trace import store as store_module
-from rltrace.trace.fetched import CACHE_VARIABLE, fetch
-from rltrace.trace.files import RunFiles
-from rltrace.trace.packs import Piece, apply, pack, unpack
-from rltrace.trace.run_dir import read_described
-from rltrace.trace.schema import SPANS
-from rltrace.trace.store import PACKS, Store, parse_pack_name
+from rltrace.testing.inside.trace import (
+    CACHE_VARIABLE,
+    PACKS,
+    SPANS,
+    Piece,
+    RunFiles,
+    Store,
+    apply,
+    fetch,
+    pack,
+    packs,
+    parse_pack_name,
+    read_described,
+    unpack,
+)
+from rltrace.testing.inside.trace import fetched as fetched_module
+from rltrace.testing.inside.trace import packs as packs_module
+from rltrace.testing.inside.trace import store as store_module
 from tests.fuzz.of_traces import _META, segment
 from tests.fuzz.target import Target, costly, parts, put, together
 

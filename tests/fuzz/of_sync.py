@@ -15,21 +15,36 @@ from typing import Any, cast
 import numpy as np
 from xxhash import xxh3_64_intdigest
 
-from rltrace.hooks.span_api import span
-from rltrace.sync import frames, wire
-from rltrace.sync.blocks import digests_of, root_of
-from rltrace.sync.delta import DENSE, Encoded
-from rltrace.sync.encodings import Encoder
+from rltrace.sync import frames
 from rltrace.sync.fetching import Fetch
-from rltrace.sync.following import Elsewhere, Follower, checked
 from rltrace.sync.frames import Kind
-from rltrace.sync.landing import Wishes
-from rltrace.sync.layout import Layout, layout_of
-from rltrace.sync.serving import Node, Server
-from rltrace.sync.shelf import GoneError, Held, Shelf
-from rltrace.sync.version import Manifest, Version
-from rltrace.sync.wire import Address, Connection, LinkError, RefusedError
-from rltrace.trace.errors import RltraceError
+from rltrace.testing.inside.hooks import span
+from rltrace.testing.inside.sync import (
+    DENSE,
+    Address,
+    Connection,
+    Elsewhere,
+    Encoded,
+    Encoder,
+    Follower,
+    GoneError,
+    Held,
+    Layout,
+    LinkError,
+    Node,
+    RefusedError,
+    Server,
+    Shelf,
+    Version,
+    Wishes,
+    checked,
+    digests_of,
+    root_of,
+    wire,
+)
+from rltrace.testing.inside.sync import layout_layout_of as layout_of
+from rltrace.testing.inside.sync import version_Manifest as Manifest
+from rltrace.testing.inside.trace import RltraceError
 from tests.fuzz.target import Target, parts, together
 
 _TOKEN = b"token"

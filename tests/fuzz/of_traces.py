@@ -10,18 +10,29 @@ from pathlib import Path
 import numpy as np
 
 import rltrace
-from rltrace.report.inventory import inventory
-from rltrace.trace.alignment import align, read_clock_files
-from rltrace.trace.arrow_header import batch_message, schema_message
-from rltrace.trace.ends import read_ends
-from rltrace.trace.files import RunFiles
-from rltrace.trace.follow import Follower
-from rltrace.trace.growing import GrowingSegment
-from rltrace.trace.manifest import MANIFEST_FILE, Taken, read_manifest
+from rltrace.testing.inside.report import inventory
+from rltrace.testing.inside.trace import (
+    DROPPED,
+    ENDS,
+    MANIFEST_FILE,
+    PARQUET,
+    TABLES,
+    WIDTH_BYTES,
+    Follower,
+    GrowingSegment,
+    RunFiles,
+    Table,
+    Taken,
+    align,
+    batch_message,
+    read_clock_files,
+    read_described,
+    read_ends,
+    read_manifest,
+    read_segments,
+    schema_message,
+)
 from rltrace.trace.names import FollowedNames
-from rltrace.trace.run_dir import DROPPED, ENDS, PARQUET, read_described
-from rltrace.trace.schema import TABLES, WIDTH_BYTES, Table
-from rltrace.trace.segments import read_segments
 from tests.fuzz.target import Target, costly, parts, put, together
 
 _TABLES = list(TABLES.values())
@@ -212,7 +223,7 @@ def _endings() -> list[bytes]:
 
 
 def _read_run_json(data: bytes, folder: Path) -> None:
-    from rltrace.report.listing import entries
+    from rltrace.testing.inside.report import entries
 
     _prepare(folder)
     put(folder / "run.json", data)

@@ -14,12 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rltrace.importers.chrome import read as read_chrome
-from rltrace.report.perfetto import torch_profile
-from rltrace.trace import texts
-from rltrace.trace.errors import RltraceError
-from rltrace.trace.growing import GrowingSegment
-from rltrace.trace.schema import SPANS
-from rltrace.trace.segments import read_segments
+from rltrace.testing.inside.report import torch_profile
+from rltrace.testing.inside.trace import SPANS, GrowingSegment, RltraceError, read_segments, texts
 from tests.fuzz.mutations import mutated
 from tests.fuzz.of_logs import MAPPING
 from tests.fuzz.of_traces import batch, schema_message

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 import rltrace
-from rltrace.analysis.summary import summarize
-from rltrace.hooks.identity import identify
-from rltrace.hooks.recorder import MOST_PROBLEMS
+from rltrace.testing.inside.analysis import summarize
+from rltrace.testing.inside.hooks import MOST_PROBLEMS, identify
 from tests.conftest import Record
 from tests.patience import PATIENCE_S
 

@@ -12,10 +12,8 @@ from typing import Any
 import pytest
 
 import rltrace
-from rltrace.hooks import recorder as recording
-from rltrace.hooks.hook import Call, Hook
-from rltrace.hooks.observing import Observer
-from rltrace.hooks.wrapping import Patch, observers
+from rltrace.testing.inside.hooks import Call, Hook, Observer, Patch, observers
+from rltrace.testing.inside.hooks import recorder as recording
 
 
 def auto_await(function: Callable[..., Any]) -> Callable[..., Any]:

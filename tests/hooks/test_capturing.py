@@ -14,8 +14,7 @@ import pytest
 import torch
 
 import rltrace
-from rltrace.hooks.identity import identify
-from rltrace.hooks.recorder import Recorder
+from rltrace.testing.inside.hooks import Recorder, identify
 
 
 def captured(run_path: Path) -> dict[int, Any]:

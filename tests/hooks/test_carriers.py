@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.hooks.boot import SITE
+from rltrace.testing.inside.hooks import SITE
 from tests.hooks.conftest import RunJob, untraced
 from tests.pythons import find_python
 

@@ -13,12 +13,10 @@ from typing import Any
 import pytest
 
 import rltrace
-from rltrace.hooks import recorder as recording
 from rltrace.hooks.argv import Program, program, shown
-from rltrace.hooks.finder import Finder
-from rltrace.hooks.hook import Adapter, Hook
 from rltrace.hooks.install import Installation
-from rltrace.hooks.versions import satisfies
+from rltrace.testing.inside.hooks import Adapter, Finder, Hook, satisfies
+from rltrace.testing.inside.hooks import recorder as recording
 
 FRAMEWORK = {
     "__init__.py": "__version__ = '0.7.2rc1'",

@@ -11,7 +11,7 @@ from textwrap import dedent
 
 import pytest
 
-from rltrace.hooks.boot import SITE
+from rltrace.testing.inside.hooks import SITE
 from tests.hooks.conftest import Job, RunJob, untraced
 
 PY = sys.executable
@@ -153,7 +153,7 @@ def test_an_adapters_hooks_reach_the_module_that_is_run(run_path: Path, tmp_path
     (package / "__init__.py").write_text("")
     (package / "main.py").write_text("def train(): print('trained')\ntrain()")
     (tmp_path / "rlt_adapter.py").write_text(
-        "from rltrace.hooks.hook import Adapter, Hook\n"
+        "from rltrace.testing.inside.hooks import Adapter, Hook\n"
         "class Ours(Adapter):\n"
         "    framework = 'rlt_fw'\n"
         "    hooks = (Hook('rlt_fw.main:train', 'train'),)\n"

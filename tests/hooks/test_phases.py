@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import rltrace
-from rltrace.hooks import recorder as recording
 from rltrace.hooks.phases import Phases
-from rltrace.hooks.recorder import Recorder
+from rltrace.testing.inside.hooks import Recorder
+from rltrace.testing.inside.hooks import recorder as recording
 
 NAMES = ("set up", "send", "the others")
 

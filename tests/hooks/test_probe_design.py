@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.hooks.delaying import StepFile
-from rltrace.hooks.doses import BLOCK, DEFAULT_STAGES, STAGES, Design
-from rltrace.trace.vocabulary import Stage
+from rltrace.testing.inside.hooks import BLOCK, DEFAULT_STAGES, STAGES, Design, StepFile
+from rltrace.testing.inside.trace import Stage
 
 
 def dosed_steps(design: Design, stage: str, count: int) -> list[int]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import rltrace
-from rltrace.hooks.doses import Design
+from rltrace.testing.inside.hooks import Design
 from tests.hooks.conftest import WRAP, clean_environment
 from tests.hooks.test_probe_design import dosed_steps
 from tests.patience import PATIENCE_S

@@ -12,13 +12,17 @@ from typing import Any
 import pytest
 
 import rltrace
-from rltrace.hooks import decorate, observing, probing, span_api
-from rltrace.hooks.delaying import Delays
-from rltrace.hooks.doses import Design
-from rltrace.hooks.hook import Hook
-from rltrace.hooks.observing import Observer
-from rltrace.hooks.recorder import Recorder
-from rltrace.hooks.wrapping import Patch
+from rltrace.hooks import decorate, probing
+from rltrace.testing.inside.hooks import (
+    Delays,
+    Design,
+    Hook,
+    Observer,
+    Patch,
+    Recorder,
+    observing,
+    span_api,
+)
 
 WORK_S = 0.02
 EARLIER_NS = 3600 * 10**9

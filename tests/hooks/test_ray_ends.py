@@ -10,10 +10,9 @@ from textwrap import dedent
 import pytest
 
 import rltrace
-from rltrace.analysis.activity import read_activity
-from rltrace.analysis.progress import killed, lost
 from rltrace.hooks import ray_ends
-from rltrace.trace.ends import End, read_ends
+from rltrace.testing.inside.analysis import killed, lost, read_activity
+from rltrace.testing.inside.trace import End, read_ends
 from tests.hooks.conftest import Job, untraced
 from tests.hooks.test_ray import ENVIRONMENT, PY
 from tests.patience import PATIENCE_S

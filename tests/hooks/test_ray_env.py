@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from rltrace.hooks.boot import CARRIED, SITE
 from rltrace.hooks.ray_env import merged, patch_actor_options, patch_init
+from rltrace.testing.inside.hooks import CARRIED, SITE
 
 
 @pytest.fixture(autouse=True)

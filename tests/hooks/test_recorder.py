@@ -12,7 +12,7 @@ import pytest
 import rltrace
 from rltrace.hooks import recorder as recording
 from rltrace.hooks.recorder import Recorder
-from rltrace.trace.run_dir import create_run
+from rltrace.testing.inside.trace import create_run
 from tests.conftest import Record
 
 
@@ -218,7 +218,7 @@ def test_a_signal_that_comes_while_another_is_told_of_costs_no_row(
     what tells it being half imported, the next signal comes."""
     record("""
 import builtins, signal
-from rltrace.trace import segment
+from rltrace.testing.inside.trace import segment
 def handler(*_):
     with rltrace.span("other", "in a handler"): pass
 signal.signal(signal.SIGUSR1, handler)

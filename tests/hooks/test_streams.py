@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 
 import rltrace
-from rltrace.hooks import recorder as recording
-from rltrace.hooks.hook import Call, Hook
-from rltrace.hooks.observing import Observer
-from rltrace.hooks.wrapping import Patch
+from rltrace.testing.inside.hooks import Call, Hook, Observer, Patch
+from rltrace.testing.inside.hooks import recorder as recording
 
 
 class Engine:

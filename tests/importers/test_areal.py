@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import rltrace
-from rltrace.analysis.framework import is_laid_out
 from rltrace.importers.areal import NAMES
-from rltrace.run.importing import import_log
-from rltrace.trace.vocabulary import Stage
+from rltrace.testing.inside.analysis import is_laid_out
+from rltrace.testing.inside.run import import_log
+from rltrace.testing.inside.trace import Stage
 from tests.importers.logs import FIXTURES
 
 AREAL = FIXTURES / "areal"

@@ -10,14 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.importers import event_files
-from rltrace.importers.event_files import crc32c
-from rltrace.importers.log import LONGEST_LINE, Log, Record, joined, out_of_order
-from rltrace.importers.reading import read_log
-from rltrace.importers.trl import read as read_trl
-from rltrace.importers.verl import SETTINGS
-from rltrace.importers.verl import read as read_verl
-from rltrace.trace.errors import UNREADABLE, WRONG_USAGE, RltraceError
+from rltrace.testing.inside.importers import (
+    LONGEST_LINE,
+    SETTINGS,
+    Log,
+    Record,
+    crc32c,
+    event_files,
+    joined,
+    out_of_order,
+    read_log,
+)
+from rltrace.testing.inside.importers import trl_read as read_trl
+from rltrace.testing.inside.importers import verl_read as read_verl
+from rltrace.testing.inside.trace import UNREADABLE, WRONG_USAGE, RltraceError
 from tests.importers.logs import FIXTURES, json_lines
 
 EVENTS = "separate_async/events.out.tfevents.1760000000.imported.0"

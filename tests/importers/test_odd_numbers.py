@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 import rltrace
-from rltrace.importers.event_files import checksum
 from rltrace.importers.fitting import ns, whole
-from rltrace.run.importing import Imported, import_log
-from rltrace.trace.errors import RltraceError
+from rltrace.testing.inside.importers import checksum
+from rltrace.testing.inside.run import Imported, import_log
+from rltrace.testing.inside.trace import RltraceError
 
 ODD: tuple[Any, ...] = (
     float("nan"), float("inf"), 1e300, -5, 10**30, 2**63, True, None, "²", "x", [1], {"a": 1},

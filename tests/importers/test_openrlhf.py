@@ -11,14 +11,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 import rltrace
-from rltrace.analysis.summary import Summary, summarize
 from rltrace.cli import main
-from rltrace.importers.log import Log, Record
 from rltrace.importers.openrlhf import BROADCAST, GENERATION, PARTS, STEP, lay_out, read
-from rltrace.report.verdict import evidence, headline
-from rltrace.run.importing import Imported, import_log
-from rltrace.trace.errors import UNREADABLE, WRONG_USAGE, RltraceError
-from rltrace.trace.vocabulary import Stage
+from rltrace.testing.inside.analysis import Summary, summarize
+from rltrace.testing.inside.importers import Log, Record
+from rltrace.testing.inside.report import evidence, headline
+from rltrace.testing.inside.run import Imported, import_log
+from rltrace.testing.inside.trace import UNREADABLE, WRONG_USAGE, RltraceError, Stage
 from tests.importers.logs import FIXTURES
 
 WANDB = FIXTURES / "openrlhf.wandb"

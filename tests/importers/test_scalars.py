@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 import rltrace
-from rltrace.analysis.framework import is_laid_out
 from rltrace.importers import IMPORTERS, MAPPED
-from rltrace.run.importing import Imported, import_log
-from rltrace.trace.errors import UNREADABLE, RltraceError
+from rltrace.testing.inside.analysis import is_laid_out
+from rltrace.testing.inside.run import Imported, import_log
+from rltrace.testing.inside.trace import UNREADABLE, RltraceError
 
 Steps = list[dict[str, float]]
 

@@ -14,10 +14,10 @@ import pytest
 from click.testing import CliRunner
 
 import rltrace
-from rltrace.analysis.framework import is_laid_out
 from rltrace.cli import main
-from rltrace.run.importing import import_log
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.testing.inside.analysis import is_laid_out
+from rltrace.testing.inside.run import import_log
+from rltrace.testing.inside.trace import WRONG_USAGE, RltraceError
 
 BASE_NS = 1_800_000_000_000_000_000
 MAPPING = """

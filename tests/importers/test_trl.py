@@ -10,14 +10,11 @@ import pytest
 from click.testing import CliRunner
 
 import rltrace
-from rltrace.analysis.summary import summarize
 from rltrace.cli import main
-from rltrace.importers.log import Log, Record
-from rltrace.importers.run_writer import write_run
 from rltrace.importers.trl import of_log, read
-from rltrace.trace.errors import UNREADABLE, WRONG_USAGE, RltraceError
-from rltrace.trace.run import Run
-from rltrace.trace.vocabulary import Stage
+from rltrace.testing.inside.analysis import summarize
+from rltrace.testing.inside.importers import Log, Record, write_run
+from rltrace.testing.inside.trace import UNREADABLE, WRONG_USAGE, RltraceError, Run, Stage
 
 FIXTURES = Path(__file__).parent / "fixtures"
 STATE, CONSOLE = FIXTURES / "trl_async_state.json", FIXTURES / "trl_console.log"

@@ -10,9 +10,8 @@ from click.testing import CliRunner
 
 import rltrace
 from rltrace.cli import main
-from rltrace.importers.log import Log, Record
-from rltrace.importers.run_writer import ImportedRun, write_run
-from rltrace.importers.trl import of_log, read
+from rltrace.testing.inside.importers import ImportedRun, Log, Record, of_log, write_run
+from rltrace.testing.inside.importers import trl_read as read
 
 S = 1_000_000_000
 

@@ -14,14 +14,13 @@ from rich.console import Console
 
 import rltrace
 from rltrace.adapters.verl.tables import LABELS
-from rltrace.analysis.summary import Summary, summarize
 from rltrace.cli import main
-from rltrace.importers import placed
 from rltrace.importers.verl import AFTER, INSIDE, read
-from rltrace.report import terminal
-from rltrace.run.importing import Imported, import_log
-from rltrace.trace.errors import UNREADABLE, WRONG_USAGE, RltraceError
-from rltrace.trace.vocabulary import Stage
+from rltrace.testing.inside.analysis import Summary, summarize
+from rltrace.testing.inside.importers import placed
+from rltrace.testing.inside.report import terminal
+from rltrace.testing.inside.run import Imported, import_log
+from rltrace.testing.inside.trace import UNREADABLE, WRONG_USAGE, RltraceError, Stage
 from tests.importers.logs import FIXTURES, json_lines, metrics
 
 

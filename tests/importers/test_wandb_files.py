@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.importers import verl, wandb_files
-from rltrace.importers.reading import read_log
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.importers import wandb_files
+from rltrace.testing.inside.importers import read_log, verl
+from rltrace.testing.inside.trace import WRONG_USAGE, RltraceError
 from tests.importers.logs import FIXTURES
 
 OPENRLHF = FIXTURES / "openrlhf.wandb"

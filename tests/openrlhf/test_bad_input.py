@@ -177,7 +177,7 @@ def test_what_the_engine_did_and_had_begun_is_there(killed: tuple[Finished, Fini
 
 USERS = {
     "users.py": """
-        from rltrace.hooks.hook import Adapter, Hook
+        from rltrace.testing.inside.hooks import Adapter, Hook
 
         def throws(call):
             raise RuntimeError("a reader of the user's")

@@ -15,9 +15,7 @@ from typing import Any
 
 import pytest
 
-from rltrace.analysis.activity import read_activity
-from rltrace.analysis.stages import break_down
-from rltrace.analysis.steps import find_steps
+from rltrace.testing.inside.analysis import break_down, find_steps, read_activity
 from tests.openrlhf.conftest import ASKED
 from tests.openrlhf.jobs import (
     JOBS,

@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.analysis.activity import read_activity
-from rltrace.analysis.steps import find_steps
-from rltrace.analysis.syncs import syncs
+from rltrace.testing.inside.analysis import find_steps, read_activity, syncs
 from tests.openrlhf.jobs import JOBS, SYNC_BYTES, TENSORS, Finished, train
 from tests.sync.explaining import explained
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from rltrace.sync import DamagedError
-from rltrace.trace.errors import RltraceError
+from rltrace.testing.inside.trace import RltraceError
 
 TRANSFER = pytest.importorskip("vllm.distributed.weight_transfer", reason="make test-openrlhf")
 SIZES = (8, 6, 3)

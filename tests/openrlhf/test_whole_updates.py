@@ -20,11 +20,11 @@ import torch
 
 import rltrace
 from rltrace.hooks import moved
-from rltrace.hooks.recorder import Recorder
-from rltrace.plugins import openrlhf
-from rltrace.plugins.streaming import StreamPublisher
-from rltrace.sync import DamagedError, arena
-from rltrace.trace.errors import RltraceError
+from rltrace.sync import DamagedError
+from rltrace.testing.inside.hooks import Recorder
+from rltrace.testing.inside.plugins import StreamPublisher, openrlhf
+from rltrace.testing.inside.sync import arena
+from rltrace.testing.inside.trace import RltraceError
 from tests.hooks.conftest import WRAP, clean_environment
 
 

@@ -12,9 +12,8 @@ import pytest
 
 import rltrace
 from rltrace.adapters.agentlightning import AgentLightning
-from rltrace.hooks import recorder as recording
-from rltrace.hooks.observing import Observer
-from rltrace.hooks.wrapping import replacement
+from rltrace.testing.inside.hooks import Observer, replacement
+from rltrace.testing.inside.hooks import recorder as recording
 
 agentlightning = pytest.importorskip("agentlightning", reason="make test-parts")
 MODULE = "agentlightning.store.collection_based"

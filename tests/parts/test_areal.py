@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.hooks.identity import identify
+from rltrace.testing.inside.hooks import identify
 from tests.parts.jobs import Finished
 
 STEPS = 4

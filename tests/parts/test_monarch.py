@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rltrace.hooks.identity import identify
+from rltrace.testing.inside.hooks import identify
 from tests.parts.jobs import Finished
 
 STEPS = 4

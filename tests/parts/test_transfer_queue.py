@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rltrace.adapters.transfer_queue import AGE, LAG, LYING
+from rltrace.testing.inside.adapters import AGE, LAG, LYING
 from tests.parts.jobs import Finished
 
 STEPS = 4

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rltrace.analysis.summary import Summary
+from rltrace.testing.inside.analysis import Summary
 from tests.report.summaries import summary_of
 
 

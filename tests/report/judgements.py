@@ -5,19 +5,20 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from rltrace.analysis.bootstrap import UNKNOWN, Interval
 from rltrace.analysis.differing import Difference
-from rltrace.analysis.gate.conditions import parse_condition
-from rltrace.analysis.gate.findings import (
+from rltrace.testing.inside.analysis import (
     PASS,
     REGRESSION,
     UNSURE,
     Drift,
     FactorChange,
     Finding,
+    Interval,
     Judgement,
     StageChange,
+    parse_condition,
 )
+from rltrace.testing.inside.analysis import bootstrap_UNKNOWN as UNKNOWN
 
 ROLLOUT = StageChange("rollout", 0.5, 0.55, Interval(0.08, 0.06, 0.1), Interval(1.1, 1.08, 1.12))
 PEAK = FactorChange("peak rate", 1200.0, 1100.0, Interval(0.92, 0.9, 0.94))

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import rltrace
 from benchmarks.make_trace import Workload, make
-from rltrace.analysis.summary import Summary, summarize
+from rltrace.testing.inside.analysis import Summary, summarize
+from rltrace.testing.inside.trace import Run, Stage
 from rltrace.testing.made import at, process, run_of
-from rltrace.trace.run import Run
-from rltrace.trace.vocabulary import Stage
 
 SYNTHETIC = {
     "colocated": Workload(steps=10, prompts=8, group=4),

@@ -10,9 +10,9 @@ import pytest
 from rich.console import Console
 
 import rltrace
-from rltrace.analysis.summary import summarize
-from rltrace.report import run_lines, terminal
-from rltrace.run.doctor import examine
+from rltrace.testing.inside.analysis import summarize
+from rltrace.testing.inside.report import run_lines, terminal
+from rltrace.testing.inside.run import examine
 from tests.conftest import Record
 
 LOOP = """

@@ -10,14 +10,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from rltrace.analysis.alarm import ALARM, Alarm
-from rltrace.analysis.freshness import LagBound
-from rltrace.analysis.health import Health
-from rltrace.analysis.summary import Summary, summarize
-from rltrace.report import terminal, to_json
 from rltrace.report.goodput_section import goodput_section
+from rltrace.testing.inside.analysis import ALARM, Alarm, Health, LagBound, Summary, summarize
+from rltrace.testing.inside.report import terminal, to_json
+from rltrace.testing.inside.trace import Stage
 from rltrace.testing.made import at, process, rows, run_of, turns
-from rltrace.trace.vocabulary import Stage
 from tests.analysis.walls.walled import job, samples, summary_of, verdicts
 from tests.report.summaries import Summaries
 

@@ -11,8 +11,9 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console
 
-from rltrace.report import gate_forms, gate_section, printed
-from rltrace.trace.errors import RltraceError
+from rltrace.report import gate_forms, gate_section
+from rltrace.testing.inside.report import printed
+from rltrace.testing.inside.trace import RltraceError
 from tests.report.judgements import ALL, HOLDS, UNCLEAR, WORSE, only
 
 

@@ -13,17 +13,15 @@ from click.testing import CliRunner
 
 import rltrace
 from benchmarks.make_trace import Workload, make
-from rltrace.analysis.critical_path import PathSegment
-from rltrace.analysis.summary import Summary, summarize
 from rltrace.cli import main
-from rltrace.report import html, units
+from rltrace.report import html
 from rltrace.report.html import timeline_part
 from rltrace.report.html.slices import read_slices
 from rltrace.report.html.timeline_part import thinned
+from rltrace.testing.inside.analysis import PathSegment, Summary, summarize
+from rltrace.testing.inside.report import units
+from rltrace.testing.inside.trace import RltraceError, Run, Stage
 from rltrace.testing.made import at, between, process, rows, run_of
-from rltrace.trace.errors import RltraceError
-from rltrace.trace.run import Run
-from rltrace.trace.vocabulary import Stage
 from tests.report.pages import Element, data_of, parse
 from tests.report.summaries import KINDS, run_of_kind
 

@@ -11,20 +11,20 @@ from pathlib import Path
 import pytest
 
 from benchmarks.make_trace import Workload, make
-from rltrace.analysis.live.job import job_of
-from rltrace.analysis.live.snapshot import (
+from rltrace.report.live_frame import frame
+from rltrace.testing.inside.analysis import (
     Dead,
     InFlight,
     Job,
+    LiveState,
     RoleNow,
     Snapshot,
     StepDone,
     StepNow,
     Stopped,
+    job_of,
 )
-from rltrace.analysis.live.state import LiveState
-from rltrace.report import live_json, live_line
-from rltrace.report.live_frame import frame
+from rltrace.testing.inside.report import live_json, live_line
 from rltrace.testing.played import SECOND
 
 RUNNING = {"state": "running", "sentence": "running"}

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from rltrace.report import markdown
-from rltrace.report.layout import Column, Grid, Section
-from rltrace.trace.printable import visible
+from rltrace.testing.inside.report import Column, Grid, Section
+from rltrace.testing.inside.trace import visible
 from tests.report.summaries import KINDS, Summaries
 
 

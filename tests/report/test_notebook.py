@@ -12,7 +12,7 @@ import rltrace
 from benchmarks.make_trace import Workload, make
 from rltrace.report.notebook import Run
 from rltrace.report.plan_plot import colours
-from rltrace.trace.vocabulary import Stage, word
+from rltrace.testing.inside.trace import Stage, word
 
 
 @pytest.fixture(scope="module")

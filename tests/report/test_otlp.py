@@ -19,11 +19,8 @@ from click.testing import CliRunner
 import rltrace
 from rltrace.cli import main
 from rltrace.report.otlp import Exported, requests, write
-from rltrace.run.importing import import_log
-from rltrace.run.otlp_sender import send
-from rltrace.trace.errors import ANSWER_IS_NO, RltraceError
-from rltrace.trace.run import Run
-from rltrace.trace.schema import TABLES
+from rltrace.testing.inside.run import import_log, send
+from rltrace.testing.inside.trace import ANSWER_IS_NO, TABLES, RltraceError, Run
 from tests.report.everything import everything
 
 KINDS = ("spans", "trajectories", "rewards", "uses", "syncs")

@@ -11,10 +11,9 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from rltrace.adapters.verl import Verl
-from rltrace.analysis.own_figures import ComparedFigure
-from rltrace.analysis.summary import Summary, summarize
-from rltrace.report import markdown, terminal, to_json
 from rltrace.report.own_figures_section import figures_of
+from rltrace.testing.inside.analysis import ComparedFigure, Summary, summarize
+from rltrace.testing.inside.report import markdown, terminal, to_json
 from rltrace.testing.made import process, run_of, turns
 from tests.report.summaries import Summaries
 

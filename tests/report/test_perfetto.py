@@ -13,13 +13,11 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
 import rltrace
 from benchmarks.make_trace import make
-from rltrace.analysis.summary import summarize
 from rltrace.report.perfetto import write
-from rltrace.report.perfetto.findings import find
+from rltrace.testing.inside.analysis import summarize
+from rltrace.testing.inside.report import find
+from rltrace.testing.inside.trace import RltraceError, Run, create_run
 from rltrace.testing.workload import Workload
-from rltrace.trace.errors import RltraceError
-from rltrace.trace.run import Run
-from rltrace.trace.run_dir import create_run
 from tests.report.timelines import DURATIONS, VERSIONS, awkward, events
 
 

@@ -9,12 +9,9 @@ from time import monotonic_ns
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
 import rltrace
-from rltrace.hooks.identity import identify
-from rltrace.hooks.recorder import Recorder
 from rltrace.report.perfetto import write
-from rltrace.trace.run import Run
-from rltrace.trace.run_dir import create_run
-from rltrace.trace.vocabulary import Fate, SyncRole
+from rltrace.testing.inside.hooks import Recorder, identify
+from rltrace.testing.inside.trace import Fate, Run, SyncRole, create_run
 from tests.report.timelines import events
 
 US = 1000

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from rltrace.analysis.probe import Probe, ProbedStage
-from rltrace.analysis.regression import UNKNOWN, Estimate
 from rltrace.report.probe_section import probe_section
-from rltrace.trace.vocabulary import Stage
+from rltrace.testing.inside.analysis import Probe, ProbedStage
+from rltrace.testing.inside.analysis import regression_Estimate as Estimate
+from rltrace.testing.inside.analysis import regression_UNKNOWN as UNKNOWN
+from rltrace.testing.inside.trace import Stage
 
 
 def estimate(value: float, half_width: float) -> Estimate:

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from rltrace import dashboards
-from rltrace.analysis.meters.of_run import RunMeters
 from rltrace.report.prometheus import exposition, families, to_json
-from rltrace.report.prometheus_metrics import COUNTER, GAUGE, HISTOGRAM, METRICS
+from rltrace.testing.inside.analysis import RunMeters
+from rltrace.testing.inside.report import COUNTER, GAUGE, HISTOGRAM, METRICS
+from rltrace.testing.inside.trace import Stage
 from rltrace.testing.made import at, process, run_of
-from rltrace.trace.vocabulary import Stage
 from tests.report.everything import STEPS, everything
 
 DOCS = Path(__file__).parents[2] / "docs/dashboards.md"

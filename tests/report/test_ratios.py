@@ -6,8 +6,9 @@ import math
 
 import pytest
 
-from rltrace.analysis.bootstrap import Interval
-from rltrace.report import ratios, units
+from rltrace.report import ratios
+from rltrace.testing.inside.analysis import Interval
+from rltrace.testing.inside.report import units
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from rltrace.analysis.live.snapshot import StepDone
-from rltrace.report.live_line import scalars
+from rltrace.testing.inside.analysis import StepDone
+from rltrace.testing.inside.report import scalars
 
 
 def step(seconds: float, samples: int = 4, lag: float = 1.5) -> StepDone:

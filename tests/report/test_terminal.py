@@ -14,12 +14,11 @@ from rich.cells import cell_len
 from rich.console import Console
 
 import rltrace
-from rltrace.analysis.summary import Summary, summarize
-from rltrace.report import printed, terminal, units
-from rltrace.report.layout import Column, Grid, Section
+from rltrace.report import terminal
+from rltrace.testing.inside.analysis import Summary, summarize
+from rltrace.testing.inside.report import Column, Grid, Section, printed, units
+from rltrace.testing.inside.trace import PROBLEMS, Stage
 from rltrace.testing.made import at, process, rows, run_of, turns
-from rltrace.trace.run_dir import PROBLEMS
-from rltrace.trace.vocabulary import Stage
 from tests.report.summaries import KINDS, Summaries
 
 

@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rltrace.cli import main
-from rltrace.report.perfetto import serving
-from rltrace.trace.errors import RltraceError
+from rltrace.testing.inside.report import serving
+from rltrace.testing.inside.trace import RltraceError
 from tests.report.timelines import awkward
 
 

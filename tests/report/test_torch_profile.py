@@ -15,13 +15,11 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
 import rltrace
 from benchmarks.make_trace import make
-from rltrace.hooks.recorder import Recorder
 from rltrace.report.perfetto import write
 from rltrace.report.perfetto.torch_profile import files_of, read
+from rltrace.testing.inside.hooks import Recorder
+from rltrace.testing.inside.trace import RltraceError, Run, create_run
 from rltrace.testing.workload import Workload
-from rltrace.trace.errors import RltraceError
-from rltrace.trace.run import Run
-from rltrace.trace.run_dir import create_run
 from tests.report.timelines import events
 
 torch = pytest.importorskip("torch")

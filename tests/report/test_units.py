@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from rltrace.report import units
-from rltrace.report.layout import bar
+from rltrace.testing.inside.report import bar
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rltrace.analysis.summary import Summary, summarize
-from rltrace.report.run_lines import warnings
 from rltrace.report.sections import sections
 from rltrace.report.verdict import evidence, headline
+from rltrace.testing.inside.analysis import Summary, summarize
+from rltrace.testing.inside.report import warnings
+from rltrace.testing.inside.trace import Fate, Stage
 from rltrace.testing.made import at, between, process, rows, run_of
-from rltrace.trace.vocabulary import Fate, Stage
 
 
 def summary_of(path: Path, *others: tuple[str, float, float, int]) -> Summary:

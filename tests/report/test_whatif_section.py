@@ -6,8 +6,10 @@ import math
 
 import pytest
 
-from rltrace.analysis.whatif.predict import Baseline, Estimate, Prediction
 from rltrace.report import whatif_section
+from rltrace.testing.inside.analysis import Prediction
+from rltrace.testing.inside.analysis import predict_Baseline as Baseline
+from rltrace.testing.inside.analysis import predict_Estimate as Estimate
 
 SAME = Estimate(1.0, 1.0, 1.0)
 UNKNOWN = Estimate(math.nan, math.nan, math.nan)

@@ -9,11 +9,17 @@ from time import monotonic_ns
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
 import rltrace
-from rltrace.hooks.identity import identify
-from rltrace.hooks.recorder import Recorder
-from rltrace.trace.run import Run
-from rltrace.trace.run_dir import create_run
-from rltrace.trace.vocabulary import Fate, Finish, Phase, Stage, SyncRole, Transport
+from rltrace.testing.inside.hooks import Recorder, identify
+from rltrace.testing.inside.trace import (
+    Fate,
+    Finish,
+    Phase,
+    Run,
+    Stage,
+    SyncRole,
+    Transport,
+    create_run,
+)
 
 US = 1000
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.trace.fetched import CACHE_VARIABLE
+from rltrace.testing.inside.trace import CACHE_VARIABLE
 
 
 @pytest.fixture

@@ -6,18 +6,23 @@ import signal
 import subprocess
 from pathlib import Path
 
-from rltrace.hooks.recorder import Recorder
-from rltrace.run.shipping.courier import everything
 from rltrace.run.shipping.shipper import Shipper
-from rltrace.trace.clock import monotonic_ns
-from rltrace.trace.run_dir import APART_FILE, RUN_FILE, create_run
-from rltrace.trace.schema import TABLES
-from rltrace.trace.store import PACKS, Store
+from rltrace.testing.inside.hooks import Recorder
+from rltrace.testing.inside.run import everything
+from rltrace.testing.inside.trace import (
+    APART_FILE,
+    PACKS,
+    RUN_FILE,
+    TABLES,
+    Store,
+    create_run,
+    monotonic_ns,
+)
 from tests.hooks.conftest import WRAP, clean_environment
 
 UNTIL_SHIPPED = """
 import os, time, rltrace
-from rltrace.trace.errors import RltraceError
+from rltrace.testing.inside.trace import RltraceError
 def until_shipped(rows, condition):
     run, url = os.environ["RLTRACE_RUN"], os.environ["RLTRACE_SHIP"].split(" ", 2)[2]
     os.environ["RLTRACE_CACHE"] = f"{run}-seen"

@@ -17,13 +17,11 @@ from pathlib import Path
 import pytest
 
 import rltrace
-from rltrace.hooks.boot import RUN_VARIABLE, SITE
-from rltrace.run.doctor import examine
 from rltrace.run.exchange import Server, measure, own_addresses
-from rltrace.run.memory import COUNTER, MemoryFloor
 from rltrace.testing.clocks import A_DAY_S, ahead
-from rltrace.trace.clock import node_id
-from rltrace.trace.run_dir import publishes_file
+from rltrace.testing.inside.hooks import RUN_VARIABLE, SITE
+from rltrace.testing.inside.run import COUNTER, MemoryFloor, examine
+from rltrace.testing.inside.trace import node_id, publishes_file
 from tests.hooks.conftest import WRAP, clean_environment, untraced, wrapped
 from tests.patience import PATIENCE_S
 from tests.run.test_wrap import until
@@ -291,7 +289,7 @@ def test_strangers_take_few_threads_and_none_for_long() -> None:
 def test_a_clock_is_told_again_once_descriptors_are_free() -> None:
     program = """
 import os, resource, socket, sys, time
-from rltrace.run.doctor import examine
+from rltrace.testing.inside.run import examine
 from rltrace.run.exchange import Server, measure
 server = Server()
 measure(["127.0.0.1"], server.port, server.token, samples=1)

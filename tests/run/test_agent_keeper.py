@@ -10,10 +10,8 @@ from pathlib import Path
 import pytest
 
 import rltrace
-from rltrace.run.closing import close_run
-from rltrace.run.opening import agent_lock, make_run, start_agent
-from rltrace.run.wrap import AgentKeeper
-from rltrace.trace.run_dir import update_run_json
+from rltrace.testing.inside.run import AgentKeeper, agent_lock, close_run, make_run, start_agent
+from rltrace.testing.inside.trace import update_run_json
 from tests.patience import PATIENCE_S
 from tests.run.test_agent import agent_pid, alive, start_wrap, until_there
 from tests.run.test_wrap import until

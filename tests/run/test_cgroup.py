@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.run.agent import memory_room_bytes
+from rltrace.testing.inside.run import memory_room_bytes
 
 NEW = ("memory.max", "memory.current", "inactive_file")
 OLD = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")

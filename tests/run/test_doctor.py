@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from rltrace.hooks.hook import Adapter, Hook
 from rltrace.run import doctor
 from rltrace.run.source_check import NO, UNKNOWN, YES, module_file, resolves, source_version
+from rltrace.testing.inside.hooks import Adapter, Hook
+from rltrace.testing.inside.trace import RltraceError, Stage
 from rltrace.testing.made import at, process, run_of, turns
-from rltrace.trace.errors import RltraceError
-from rltrace.trace.vocabulary import Stage
 
 SOURCES = {
     "rlt_src/__init__.py": "__version__ = '1.4'\nraise RuntimeError('never imported')",

@@ -18,24 +18,23 @@ import pytest
 from click.testing import CliRunner
 
 import rltrace
-from rltrace.analysis.bootstrap import Interval
-from rltrace.analysis.compare import compare
-from rltrace.analysis.playbook import WRAP_SYNC
-from rltrace.analysis.trial import Pace, trial
-from rltrace.analysis.whatif.predict import Estimate
 from rltrace.cli import main
 from rltrace.report.experiment_section import section
 from rltrace.run import experiment
-from rltrace.run.change import Change, change_of_fix, change_of_words, stated_settings
 from rltrace.run.experiment import Plan
 from rltrace.run.location import keep_command, whole_command
-from rltrace.run.opening import make_run
+from rltrace.testing.inside.analysis import WRAP_SYNC, Interval, Pace, compare, trial
+from rltrace.testing.inside.analysis import predict_Estimate as Estimate
+from rltrace.testing.inside.run import (
+    Change,
+    change_of_fix,
+    change_of_words,
+    make_run,
+    stated_settings,
+)
+from rltrace.testing.inside.trace import RltraceError, Stage, read_run_json, redacted
+from rltrace.testing.inside.trainer import TrainerConfig
 from rltrace.testing.made import process, run_of
-from rltrace.trace.errors import RltraceError
-from rltrace.trace.redacted import redacted
-from rltrace.trace.run_dir import read_run_json
-from rltrace.trace.vocabulary import Stage
-from rltrace.trainer.config import TrainerConfig
 from tests.patience import PATIENCE_S
 
 TRAIN = Path(__file__).parents[2] / "examples" / "train.py"

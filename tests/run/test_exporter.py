@@ -22,12 +22,11 @@ import pytest
 from click.testing import CliRunner
 
 from rltrace.cli import main
-from rltrace.report import loopback
 from rltrace.run import exporter as exporting
 from rltrace.run.exporter import Exporter, serve
+from rltrace.testing.inside.report import loopback
+from rltrace.testing.inside.trace import UNREADABLE, WRONG_USAGE, RltraceError, Stage
 from rltrace.testing.made import at, process, run_of
-from rltrace.trace.errors import UNREADABLE, WRONG_USAGE, RltraceError
-from rltrace.trace.vocabulary import Stage
 from tests.patience import PATIENCE_S
 
 

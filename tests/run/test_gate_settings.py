@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rltrace.run.gate_settings import GateSettings, from_table, read_settings, stated
-from rltrace.trace.errors import RltraceError
+from rltrace.testing.inside.trace import RltraceError
 
 LIMITS = """
 baseline = "ci/baseline.json"

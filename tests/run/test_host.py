@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 
-from rltrace.run.agent import NO_DEVICE, read_host
+from rltrace.testing.inside.run import NO_DEVICE, read_host
 from tests.patience import PATIENCE_S
 
 

@@ -10,8 +10,7 @@ import pytest
 
 import rltrace
 from rltrace.run.shipping.merging import TOGETHER
-from rltrace.trace.fetched import fetch
-from rltrace.trace.store import Store
+from rltrace.testing.inside.trace import Store, fetch
 from tests.run.shipped import contents, opened, packs, recorded, shipper, spans
 
 pytestmark = pytest.mark.usefixtures("cache")

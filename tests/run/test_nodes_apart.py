@@ -19,8 +19,7 @@ import pytest
 
 import rltrace
 from rltrace.testing.clocks import A_DAY_S, ahead
-from rltrace.trace.clock import node_id
-from rltrace.trace.fetched import CACHE_VARIABLE
+from rltrace.testing.inside.trace import CACHE_VARIABLE, node_id
 from tests.hooks.conftest import WRAP, clean_environment, wrapped
 from tests.patience import PATIENCE_S
 from tests.run.shipped import UNTIL_SHIPPED, interrupted

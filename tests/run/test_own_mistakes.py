@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from rltrace.cli import main
-from rltrace.run import gate_settings
-from rltrace.run import wrap as wrapping
 from rltrace.run.asked import Asked
+from rltrace.testing.inside.run import gate_settings
+from rltrace.testing.inside.run import wrap as wrapping
 from tests.cli.conftest import invoke
 
 JOB = "import pathlib, sys; pathlib.Path(sys.argv[1]).touch(); raise SystemExit(7)"

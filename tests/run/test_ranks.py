@@ -12,7 +12,7 @@ from textwrap import dedent
 import pytest
 
 from rltrace.hooks.launch import launch
-from rltrace.trace.run import open_run
+from rltrace.testing.inside.trace import open_run
 from tests.hooks.conftest import WRAP, clean_environment
 from tests.patience import PATIENCE_S
 from tests.run.test_wrap import runs, until

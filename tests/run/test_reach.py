@@ -13,19 +13,29 @@ from pathlib import Path
 import pytest
 
 import rltrace
-from rltrace.analysis.summary import Summary, summarize
-from rltrace.hooks.recorder import Recorder
-from rltrace.report.run_lines import warnings
-from rltrace.run.shipping.courier import Courier
 from rltrace.testing.clocks import UP_FOR_DAYS, up_for_days
-from rltrace.trace import fetched, liveness
-from rltrace.trace.clock import monotonic_ns, node_id
-from rltrace.trace.fetched import fetch
-from rltrace.trace.liveness import Liveness
-from rltrace.trace.reach import ALL_LOOKED, LOOKED, SHIPPED
-from rltrace.trace.run_dir import NODES, RUN_FILE, read_run_json, update_run_json, write_json
-from rltrace.trace.store import Store
-from rltrace.trace.vocabulary import Stage
+from rltrace.testing.inside.analysis import Summary, summarize
+from rltrace.testing.inside.hooks import Recorder
+from rltrace.testing.inside.report import warnings
+from rltrace.testing.inside.run import Courier
+from rltrace.testing.inside.trace import (
+    ALL_LOOKED,
+    LOOKED,
+    NODES,
+    RUN_FILE,
+    SHIPPED,
+    Liveness,
+    Stage,
+    Store,
+    fetch,
+    fetched,
+    liveness,
+    monotonic_ns,
+    node_id,
+    read_run_json,
+    update_run_json,
+    write_json,
+)
 from tests.run.shipped import opened, recorded, shipper, spans
 
 pytestmark = pytest.mark.usefixtures("cache")

@@ -16,14 +16,23 @@ import pytest
 from fsspec.registry import known_implementations
 
 import rltrace
-from rltrace.run.shipping import by_hand
 from rltrace.run.shipping.places import check_ship, make_folder
-from rltrace.trace.errors import RltraceError
-from rltrace.trace.fetched import fetch
-from rltrace.trace.packs import MOST_PACKED_BYTES, NotAPack, Piece, pack, unpack
-from rltrace.trace.parquet import compact, delete_segments
-from rltrace.trace.run_dir import update_run_json
-from rltrace.trace.store import PACKS, Store, check_url
+from rltrace.testing.inside.run import by_hand
+from rltrace.testing.inside.trace import (
+    MOST_PACKED_BYTES,
+    PACKS,
+    NotAPack,
+    Piece,
+    RltraceError,
+    Store,
+    check_url,
+    compact,
+    delete_segments,
+    fetch,
+    pack,
+    unpack,
+    update_run_json,
+)
 from tests.cli.conftest import invoke
 from tests.hooks.conftest import clean_environment
 from tests.patience import PATIENCE_S
@@ -243,8 +252,8 @@ def test_packs_that_are_missing_or_damaged_are_told(tmp_path: Path) -> None:
 
 WRITER = dedent("""
     import sys
-    from rltrace.hooks.recorder import Recorder
-    from rltrace.trace.clock import monotonic_ns
+    from rltrace.testing.inside.hooks import Recorder
+    from rltrace.testing.inside.trace import monotonic_ns
     recorder = Recorder(sys.argv[1], role="learner")
     sys.stdin.readline()
     n = 0

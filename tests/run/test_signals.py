@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.run.child import GRACE_S
+from rltrace.testing.inside.run import GRACE_S
 from tests.hooks.conftest import WRAP, clean_environment
 from tests.patience import PATIENCE_S
 from tests.run.test_wrap import until

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from benchmarks.make_trace import Workload, make
 from rltrace.cli import main
-from rltrace.trace.run_dir import create_run
+from rltrace.testing.inside.trace import create_run
 from tests.hooks.conftest import WRAP, clean_environment
 from tests.patience import PATIENCE_S
 

@@ -15,7 +15,7 @@ import pytest
 
 import rltrace
 from rltrace.cli import main
-from rltrace.trace.run import open_run
+from rltrace.testing.inside.trace import open_run
 from tests.cli.conftest import invoke
 from tests.hooks.conftest import WRAP, clean_environment
 from tests.patience import PATIENCE_S

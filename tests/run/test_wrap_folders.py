@@ -14,9 +14,9 @@ from textwrap import dedent
 
 import pytest
 
-from rltrace.hooks.boot import SITE
-from rltrace.run.closing import job_processes
-from rltrace.trace.run_dir import RunExistsError, create_run, read_run_json
+from rltrace.testing.inside.hooks import SITE
+from rltrace.testing.inside.run import job_processes
+from rltrace.testing.inside.trace import RunExistsError, create_run, read_run_json
 from tests.faults.means import cannot_be_made
 from tests.hooks.conftest import WRAP, clean_environment
 from tests.patience import PATIENCE_S

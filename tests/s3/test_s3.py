@@ -15,10 +15,8 @@ from textwrap import dedent
 import pytest
 
 import rltrace
-from rltrace.run.shipping.merging import TOGETHER
-from rltrace.trace.fetched import CACHE_VARIABLE, fetch
-from rltrace.trace.run_dir import read_run_json
-from rltrace.trace.store import Store
+from rltrace.testing.inside.run import TOGETHER
+from rltrace.testing.inside.trace import CACHE_VARIABLE, Store, fetch, read_run_json
 from tests.hooks.conftest import WRAP, clean_environment
 from tests.run.shipped import contents, interrupted, opened, recorded, shipper, spans
 from tests.run.shipped import packs as shipped_packs

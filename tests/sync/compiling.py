@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from rltrace.sync.kernel import compiled
+from rltrace.testing.inside.sync import compiled
 
 
 def the_kernel() -> ctypes.CDLL:

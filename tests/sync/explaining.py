@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rltrace.trace.run import Run
+from rltrace.testing.inside.trace import Run
 
 
 def explained(run: Run, name: str) -> float:

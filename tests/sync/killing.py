@@ -28,7 +28,7 @@ from rltrace.sync import (
     commit_together,
     layout_of,
 )
-from rltrace.trace.errors import RltraceError
+from rltrace.testing.inside.trace import RltraceError
 
 SHAPES = {"first": (300_000,), "second": (701,), "third": (100_000,)}
 

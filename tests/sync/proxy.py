@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from rltrace.sync.wire import Address
+from rltrace.testing.inside.sync import Address
 
 
 class Proxy:

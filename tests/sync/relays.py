@@ -14,9 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rltrace.sync import Publisher, Subscriber, Version, layout_of
-from rltrace.sync.blocks import BLOCK_BYTES
-from rltrace.sync.following import Received
-from rltrace.sync.relay import Relay
+from rltrace.testing.inside.sync import BLOCK_BYTES, Received, Relay
 from tests.sync.proxy import until
 
 COMMAND = [sys.executable, "-c", "from rltrace.cli import main; main()", "sync", "serve"]

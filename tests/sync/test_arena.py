@@ -16,9 +16,8 @@ import torch
 
 from rltrace.sync import DamagedError, Publisher, Subscriber, Version, layout_of
 from rltrace.sync.arena import Arena
-from rltrace.sync.control import CONTROL, Control
-from rltrace.sync.place import folder_of, shared_memory
-from rltrace.trace.errors import RltraceError
+from rltrace.testing.inside.sync import CONTROL, Control, folder_of, shared_memory
+from rltrace.testing.inside.trace import RltraceError
 from tests.patience import PATIENCE_S
 
 WEIGHTS = {"w": np.arange(300_000, dtype=np.float32), "odd": np.arange(5, dtype=np.uint8)}

@@ -18,13 +18,11 @@ from click.testing import CliRunner
 from safetensors.numpy import save_file
 
 from rltrace.cli import main
-from rltrace.sync.bench import measuring
-from rltrace.sync.bench.measuring import OWN, PEERS, Round, Row, measure
-from rltrace.sync.bench.models import digest, model_of
-from rltrace.sync.bench.own import Slots
 from rltrace.sync.bench.peers import GlooPerTensor, Saved
 from rltrace.sync.bench.ways import Crowd, Setting
-from rltrace.trace.errors import RltraceError
+from rltrace.testing.inside.sync import OWN, PEERS, Round, Row, Slots, measure, measuring, model_of
+from rltrace.testing.inside.sync import models_digest as digest
+from rltrace.testing.inside.trace import RltraceError
 from tests.patience import PATIENCE_S
 from tests.sync.proxy import until
 
@@ -151,7 +149,7 @@ BENCH = """
 import sys
 from pathlib import Path
 from rltrace.cli import main
-from rltrace.sync.bench import measuring
+from rltrace.testing.inside.sync import measuring
 ours = Path(sys.argv.pop(1))
 measuring.shared_memory = lambda: ours
 main()

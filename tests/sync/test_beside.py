@@ -12,9 +12,8 @@ import pytest
 
 from rltrace.sync import Publisher, layout_of
 from rltrace.sync.beside import Beside
-from rltrace.sync.relay import Relay
-from rltrace.sync.wire import Address
-from rltrace.trace.errors import RltraceError
+from rltrace.testing.inside.sync import Address, Relay
+from rltrace.testing.inside.trace import RltraceError
 from tests.sync.proxy import until
 from tests.sync.relays import job
 

@@ -17,8 +17,8 @@ from rltrace.sync import (
     commit_together,
     layout_of,
 )
-from rltrace.sync.version import Manifest
-from rltrace.trace.errors import RltraceError
+from rltrace.testing.inside.sync import version_Manifest as Manifest
+from rltrace.testing.inside.trace import RltraceError
 
 LAYOUT = layout_of({"w": np.zeros(300_000, dtype=np.float32), "b": np.zeros(3)})
 

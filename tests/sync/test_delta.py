@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from rltrace.sync.blocks import BLOCK_BYTES, digests_of
-from rltrace.sync.changes import Bytes
 from rltrace.sync.delta import BadBlocks, BlockEncoder, Delta, apply, encode, widths_of
-from rltrace.sync.encodings import Encoding
-from rltrace.sync.layout import layout_of
+from rltrace.testing.inside.sync import BLOCK_BYTES, Bytes, Encoding, digests_of
+from rltrace.testing.inside.sync import layout_layout_of as layout_of
 
 BYTES = 3 * BLOCK_BYTES + 1000
 

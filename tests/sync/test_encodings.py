@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from xxhash import xxh3_64_intdigest
 
-from rltrace.sync import changes, encodings
-from rltrace.sync.changes import Bytes, Finder
+from rltrace.sync import encodings
 from rltrace.sync.encodings import BadBlock, Decoder, Encoder, Encoding
+from rltrace.testing.inside.sync import Bytes, Finder, changes
 from tests.sync.compiling import the_kernel
 
 BLOCK = 64 << 10

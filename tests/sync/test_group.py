@@ -20,7 +20,7 @@ import torch.distributed as dist
 
 from rltrace.sync import Group, Publisher, Subscriber, layout_of
 from rltrace.sync.group import BUCKET_BYTES
-from rltrace.trace.errors import RltraceError
+from rltrace.testing.inside.trace import RltraceError
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow

@@ -17,10 +17,9 @@ import pytest
 from click.testing import CliRunner
 
 from rltrace.cli import main
-from rltrace.sync import Publisher, Subscriber, holders, joined_files, layout_of, place
-from rltrace.sync.control import CONTROL
+from rltrace.sync import Publisher, Subscriber, holders, layout_of
 from rltrace.sync.leftovers import PRESENT, enter, leave
-from rltrace.sync.locks import Lock
+from rltrace.testing.inside.sync import CONTROL, Lock, joined_files, place
 from tests.sync.proxy import until
 
 WEIGHTS = {"w": np.ones(100_000, np.float32)}
@@ -112,7 +111,9 @@ def test_a_stopped_process_that_keeps_others_out_is_named(
 ) -> None:
     learner.kill()
     learner.wait()
-    held = "import sys, time; from pathlib import Path; from rltrace.sync.locks import Lock"
+    held = (
+        "import sys, time; from pathlib import Path; from rltrace.testing.inside.sync import Lock"
+    )
     held += "; lock = Lock.take(Path(sys.argv[1])); print(1, flush=True); time.sleep(3600)"
     words = [sys.executable, "-c", held, str(root / "policy" / PRESENT)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as stopped:

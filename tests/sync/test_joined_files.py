@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rltrace.sync.joined_files import JoinedFiles, sweep
-from rltrace.sync.locks import Lock
+from rltrace.testing.inside.sync import Lock
 from tests.sync.proxy import until
 
 

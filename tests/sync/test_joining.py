@@ -15,12 +15,9 @@ import numpy as np
 import pytest
 
 from rltrace.sync import Subscriber
-from rltrace.sync.joined_files import JoinedFiles
 from rltrace.sync.joining import Joined, _Started, place_of
-from rltrace.sync.place import folder_of
-from rltrace.sync.relay import Relay
-from rltrace.sync.wire import Address
-from rltrace.trace.errors import CANNOT_TELL, RltraceError
+from rltrace.testing.inside.sync import Address, JoinedFiles, Relay, folder_of
+from rltrace.testing.inside.trace import CANNOT_TELL, RltraceError
 from tests.sync.proxy import until
 from tests.sync.relays import Job, job, nudge
 

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from rltrace.sync.layout import ALIGNMENT_BYTES, Layout, Shard, layout_of
-from rltrace.sync.version import Manifest, Version
-from rltrace.trace.errors import RltraceError
+from rltrace.testing.inside.sync import Version
+from rltrace.testing.inside.sync import version_Manifest as Manifest
+from rltrace.testing.inside.trace import RltraceError
 
 
 class Tied(torch.nn.Module):

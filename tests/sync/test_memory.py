@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from rltrace.sync import Publisher, Shard, Subscriber, layout_of
-from rltrace.trace.errors import RltraceError
+from rltrace.testing.inside.trace import RltraceError
 
 PARAMETERS = {f"layers.{i}.w": torch.full((64, 64), float(i)) for i in range(4)}
 

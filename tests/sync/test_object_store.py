@@ -11,12 +11,16 @@ import pytest
 import ray
 import torch
 
-from rltrace.sync.interface import Manifest, Publisher, Subscriber
 from rltrace.sync.object_store import ObjectStorePublisher, ObjectStoreSubscriber
-from rltrace.trainer.cluster import ray_session
-from rltrace.trainer.config import TrainerConfig
-from rltrace.trainer.policy import initial_weights, policy_of
-from rltrace.trainer.rollout import RolloutWorker
+from rltrace.testing.inside.sync import Publisher, Subscriber
+from rltrace.testing.inside.sync import interface_Manifest as Manifest
+from rltrace.testing.inside.trainer import (
+    RolloutWorker,
+    TrainerConfig,
+    initial_weights,
+    policy_of,
+    ray_session,
+)
 
 CONFIG = TrainerConfig(model_size=0.024, layers=2, heads=2)
 

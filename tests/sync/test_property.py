@@ -30,10 +30,9 @@ from rltrace.sync import (
     Version,
     layout_of,
 )
-from rltrace.sync.control import CONTROL
 from rltrace.sync.dtypes import FLOATS, code_of
-from rltrace.sync.place import folder_of
-from rltrace.trace.errors import RltraceError
+from rltrace.testing.inside.sync import CONTROL, folder_of
+from rltrace.testing.inside.trace import RltraceError
 
 EXAMPLES = int(os.environ.get("RLTRACE_TEST_SYNC_EXAMPLES", "150"))
 DTYPES = [

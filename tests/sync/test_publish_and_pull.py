@@ -20,9 +20,10 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard as Rows
 from torch.distributed.tensor import distribute_tensor
 
-from rltrace.sync import Publisher, Shard, Subscriber, copying, layout_of
-from rltrace.sync.blocks import BLOCK_BYTES, digest
-from rltrace.trace.errors import RltraceError
+from rltrace.sync import Publisher, Shard, Subscriber, layout_of
+from rltrace.testing.inside.sync import BLOCK_BYTES, copying
+from rltrace.testing.inside.sync import blocks_digest as digest
+from rltrace.testing.inside.trace import RltraceError
 from tests.patience import PATIENCE_S
 from tests.sync.compiling import the_kernel
 

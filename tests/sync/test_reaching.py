@@ -10,10 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.sync import relay as reaching
-from rltrace.sync.relay import Reach, Relay, Status
-from rltrace.sync.version import Behind
-from rltrace.sync.wire import Address
+from rltrace.testing.inside.sync import Address, Behind, Reach, Relay, Status
+from rltrace.testing.inside.sync import relay as reaching
 from tests.sync.proxy import Proxy, until
 from tests.sync.relays import COMMAND, job
 

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from rltrace import counter, open_run
-from rltrace.hooks.recorder import Recorder
-from rltrace.run.memory import COUNTER, memory_bytes_per_s
 from rltrace.sync import Publisher, Subscriber, layout_of
-from rltrace.trace.clock import node_id
-from rltrace.trace.run_dir import NODES, publishes_file
+from rltrace.testing.inside.hooks import Recorder
+from rltrace.testing.inside.run import COUNTER, memory_bytes_per_s
+from rltrace.testing.inside.trace import NODES, node_id, publishes_file
 
 WEIGHTS = {"w": np.ones(300_000, dtype=np.float32)}
 LAYOUT = layout_of(WEIGHTS)

@@ -14,12 +14,15 @@ import numpy as np
 import pytest
 
 from rltrace.sync import Publisher, Subscriber, layout_of
-from rltrace.sync.blocks import BLOCK_BYTES
-from rltrace.sync.following import Elsewhere, Follower
-from rltrace.sync.landing import Wishes
-from rltrace.sync.serving import Node
-from rltrace.sync.shelf import Shelf
-from rltrace.sync.wire import Address
+from rltrace.testing.inside.sync import (
+    BLOCK_BYTES,
+    Address,
+    Elsewhere,
+    Follower,
+    Node,
+    Shelf,
+    Wishes,
+)
 from tests.patience import PATIENCE_S
 from tests.sync.proxy import Proxy, until
 from tests.sync.relays import job, nudge

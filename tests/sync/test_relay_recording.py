@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rltrace import open_run
-from rltrace.hooks.recorder import Recorder
+from rltrace.testing.inside.hooks import Recorder
 from tests.sync.relays import job, nudge
 
 

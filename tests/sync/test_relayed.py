@@ -9,12 +9,10 @@ from multiprocessing.process import BaseProcess
 import pytest
 import torch
 
-from rltrace.sync import Publisher, Relay, Subscriber, interface, layout_of
-from rltrace.sync.joined_files import JoinedFiles
-from rltrace.sync.joining import place_of
-from rltrace.sync.place import folder_of
+from rltrace.sync import Publisher, Relay, Subscriber, layout_of
 from rltrace.sync.relayed import RelayedPublisher, RelayedSubscriber
-from rltrace.trace.errors import RltraceError
+from rltrace.testing.inside.sync import JoinedFiles, folder_of, interface, place_of
+from rltrace.testing.inside.trace import RltraceError
 from tests.sync.proxy import until
 from tests.sync.test_shared_memory import model, same
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rltrace.sync.interface import Publisher, Subscriber
 from rltrace.sync.shared_memory import SharedMemoryPublisher, SharedMemorySubscriber
-from rltrace.trace.errors import RltraceError
+from rltrace.testing.inside.sync import Publisher, Subscriber
+from rltrace.testing.inside.trace import RltraceError
 
 
 def model(seed: int) -> dict[str, torch.Tensor]:

@@ -16,9 +16,9 @@ from click.testing import CliRunner
 
 from rltrace.cli import main
 from rltrace.sync import Publisher, layout_of
-from rltrace.sync.relay import Relay
 from rltrace.sync.wire import TOKEN, Address, Connection, LinkError, RefusedError, token_of
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.testing.inside.sync import Relay
+from rltrace.testing.inside.trace import WRONG_USAGE, RltraceError
 from tests.run.test_agent import threads_until_hung_up
 from tests.sync.proxy import Proxy, until
 from tests.sync.relays import COMMAND, job, nudge

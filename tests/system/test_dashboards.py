@@ -23,7 +23,7 @@ import yaml
 
 import rltrace
 from rltrace import dashboards
-from rltrace.report.prometheus_metrics import METRICS
+from rltrace.testing.inside.report import METRICS
 from tests.report.everything import everything
 from tests.report.test_prometheus import ABSENT_WHERE_NOTHING_IS_LOST
 from tests.system.prometheus import Prometheus, promtool

@@ -10,9 +10,9 @@ import pytest
 
 import rltrace
 from benchmarks.make_trace import Workload, make
-from rltrace.analysis.summary import summarize
-from rltrace.report import html
-from rltrace.trace.vocabulary import Stage
+from rltrace.testing.inside.analysis import summarize
+from rltrace.testing.inside.report import html
+from rltrace.testing.inside.trace import Stage
 from tests.report.hostile import MARKUP, hostile_run
 from tests.report.summaries import run_of_kind
 

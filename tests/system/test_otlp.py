@@ -11,7 +11,7 @@ from google.protobuf import json_format
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 import rltrace
-from rltrace.report.otlp import Exported, requests
+from rltrace.testing.inside.report import Exported, requests
 from tests.report.everything import everything
 
 _IDS = ("traceId", "spanId", "parentSpanId")

@@ -10,7 +10,7 @@ import pytest
 
 import rltrace
 from benchmarks.make_trace import make
-from rltrace.report import perfetto
+from rltrace.testing.inside.report import perfetto
 from rltrace.testing.workload import Workload
 from tests.system.prometheus import Prometheus, promtool
 from tests.system.terminal import Terminal

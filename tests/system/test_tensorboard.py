@@ -9,7 +9,7 @@ from tensorboard.backend.event_processing.event_multiplexer import EventMultiple
 from torch.utils.tensorboard import SummaryWriter
 
 import rltrace
-from rltrace.run.step_log import log_steps
+from rltrace.testing.inside.run import log_steps
 from tests.report.everything import STEPS, everything
 
 

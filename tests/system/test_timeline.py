@@ -12,7 +12,6 @@ import pytest
 
 import rltrace
 from benchmarks.make_trace import make
-from rltrace.hooks.identity import identify
 from rltrace.report.perfetto import TimelineCounts, write
 from rltrace.report.perfetto.counters import (
     IN_FLIGHT,
@@ -22,10 +21,10 @@ from rltrace.report.perfetto.counters import (
     RATE,
     WAITING,
 )
-from rltrace.report.perfetto.findings import find
+from rltrace.testing.inside.hooks import identify
+from rltrace.testing.inside.report import find
+from rltrace.testing.inside.trace import Run, Stage
 from rltrace.testing.workload import Workload
-from rltrace.trace.run import Run
-from rltrace.trace.vocabulary import Stage
 from tests.report.timelines import DURATIONS, US, VERSIONS, awkward
 from tests.system.trace_processor import Trace, opened
 

@@ -16,8 +16,8 @@ import pytest
 
 import rltrace
 from benchmarks.make_trace import make
+from rltrace.testing.inside.trace import Run
 from rltrace.testing.workload import Workload
-from rltrace.trace.run import Run
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 import rltrace
-from rltrace.importers.reading import read_log
+from rltrace.testing.inside.importers import read_log
 from tests.hooks.conftest import WRAP, clean_environment
 
 STEPS = 6
 JOB = f"""
 import json, os, sys, time
 import rltrace
-from rltrace.hooks.wandb_rows import FILE
+from rltrace.testing.inside.hooks import FILE
 logs, told = "logs" in sys.argv, "told" in sys.argv
 def is_known(step):
     try:

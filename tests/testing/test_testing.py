@@ -18,7 +18,7 @@ from rltrace.testing import (
     run_of,
     turns,
 )
-from rltrace.trace.errors import RltraceError
+from rltrace.testing.inside.trace import RltraceError
 
 
 def test_a_run_from_arrays_holds_them(tmp_path: Path) -> None:

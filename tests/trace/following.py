@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import rltrace
-from rltrace.trace.follow import Follower, Rows
-from rltrace.trace.schema import EVENT_TABLES, Table
+from rltrace.testing.inside.trace import EVENT_TABLES, Follower, Rows, Table
 
 Row = tuple[Any, ...]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from rltrace.testing.inside.trace import dumps
 from rltrace.trace.alignment import UNKNOWN_BOUND_NS, Exchange, align, read_clock_files
-from rltrace.trace.run_dir import dumps
 
 DAY_NS = 86_400 * 10**9
 REAL_NS = 1_760_000_000 * 10**9

@@ -16,16 +16,21 @@ import pytest
 
 import rltrace
 from benchmarks.make_trace import Workload, make
-from rltrace.hooks.recorder import Recorder
-from rltrace.trace import growing, parquet, segment
-from rltrace.trace.errors import RltraceError
+from rltrace.testing.inside.hooks import Recorder
+from rltrace.testing.inside.trace import (
+    SPANS,
+    TABLES,
+    GrowingSegment,
+    RltraceError,
+    Stage,
+    TableWriter,
+    create_run,
+    growing,
+    open_own,
+    parquet,
+    segment,
+)
 from rltrace.trace.follow import Follower, Rows
-from rltrace.trace.growing import GrowingSegment
-from rltrace.trace.own_files import open_own
-from rltrace.trace.run_dir import create_run
-from rltrace.trace.schema import SPANS, TABLES
-from rltrace.trace.segment import TableWriter
-from rltrace.trace.vocabulary import Stage
 from tests.trace.following import assert_same, follow_to_the_end
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "run-schema-1"
@@ -34,7 +39,7 @@ SMALL = {"steps": 4, "prompts": 4, "group": 2}
 
 WRITER = """
 import sys, threading, random
-from rltrace.hooks.recorder import Recorder
+from rltrace.testing.inside.hooks import Recorder
 recorder = Recorder(sys.argv[1], role="writer")
 def work(seed):
     draw = random.Random(seed)
@@ -263,7 +268,7 @@ def test_torn_and_foreign_files_are_named_and_the_rest_is_followed(tmp_path: Pat
 
 
 def _stream_of_another_table() -> bytes:
-    from rltrace.trace.arrow_header import schema_message
+    from rltrace.testing.inside.trace import schema_message
 
     return schema_message(TABLES["rewards"])
 

@@ -12,11 +12,15 @@ from pathlib import Path
 import pytest
 
 import rltrace
-from rltrace.trace.errors import RltraceError
-from rltrace.trace.follow import Follower
-from rltrace.trace.own_files import FOLLOW_VARIABLE
-from rltrace.trace.parquet import compact, delete_segments
-from rltrace.trace.run_dir import read_run_json, update_run_json
+from rltrace.testing.inside.trace import (
+    FOLLOW_VARIABLE,
+    Follower,
+    RltraceError,
+    compact,
+    delete_segments,
+    read_run_json,
+    update_run_json,
+)
 from tests.conftest import Record
 from tests.patience import PATIENCE_S
 from tests.trace.test_run import old_copy
@@ -28,10 +32,10 @@ import resource, signal, sys
 from pathlib import Path
 resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
 import rltrace
-from rltrace.report.inventory import inventory
-from rltrace.report.listing import entries
-from rltrace.trace.errors import RltraceError
-from rltrace.trace.follow import Follower
+from rltrace.testing.inside.report import inventory
+from rltrace.testing.inside.report import entries
+from rltrace.testing.inside.trace import RltraceError
+from rltrace.testing.inside.trace import Follower
 
 def looks(path):
     entries([path])

@@ -13,11 +13,14 @@ import pytest
 from pyarrow import parquet
 
 import rltrace
-from rltrace.trace.errors import RltraceError
-from rltrace.trace.follow import Follower
-from rltrace.trace.parquet import compact, delete_segments
-from rltrace.trace.run import Run
-from rltrace.trace.run_dir import create_run
+from rltrace.testing.inside.trace import (
+    Follower,
+    RltraceError,
+    Run,
+    compact,
+    create_run,
+    delete_segments,
+)
 from rltrace.trace.sources import MOST_SMALL_ROWS, check_stated
 from tests.conftest import recorded
 

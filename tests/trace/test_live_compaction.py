@@ -17,18 +17,21 @@ from pathlib import Path
 import pytest
 
 import rltrace
-from rltrace.trace import liveness
-from rltrace.trace.errors import RltraceError
-from rltrace.trace.manifest import read_manifest
-from rltrace.trace.parquet import compact, delete_segments
-from rltrace.trace.run_dir import create_run
-from rltrace.trace.schema import TABLES
+from rltrace.testing.inside.trace import (
+    TABLES,
+    RltraceError,
+    compact,
+    create_run,
+    delete_segments,
+    liveness,
+    read_manifest,
+)
 from tests.faults.counted import stop, until
 from tests.trace.following import read
 
 WRITER = """
 import sys, threading, time, random
-from rltrace.hooks.recorder import Recorder
+from rltrace.testing.inside.hooks import Recorder
 recorder = Recorder(sys.argv[1], role="writer")
 stopping = threading.Event()
 threading.Thread(target=lambda: (sys.stdin.read(), stopping.set())).start()

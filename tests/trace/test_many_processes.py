@@ -7,10 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rltrace.trace.run_dir import create_run, update_run_json
-from rltrace.trace.schema import SAMPLES, SPANS
-from rltrace.trace.segment import TableWriter
-from rltrace.trace.vocabulary import Stage
+from rltrace.testing.inside.trace import (
+    SAMPLES,
+    SPANS,
+    Stage,
+    TableWriter,
+    create_run,
+    update_run_json,
+)
 
 PROCESSES = 2_000
 OPEN_FILES = 64
@@ -21,8 +25,8 @@ from pathlib import Path
 _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[2]), hard))
 import rltrace
-from rltrace.trace.follow import Follower
-from rltrace.trace.parquet import compact, delete_segments
+from rltrace.testing.inside.trace import Follower
+from rltrace.testing.inside.trace import compact, delete_segments
 
 path = Path(sys.argv[1])
 ask = "SELECT count(*), count(DISTINCT who), count(DISTINCT name) FROM spans"

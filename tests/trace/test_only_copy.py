@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 import rltrace
-from rltrace.trace.errors import UNREADABLE, RltraceError
-from rltrace.trace.parquet import compact, delete_segments
+from rltrace.testing.inside.trace import UNREADABLE, RltraceError, compact, delete_segments
 from tests.cli.conftest import invoke
 from tests.trace.test_run import old_copy
 

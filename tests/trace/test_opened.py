@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.hooks import recorder as recording
+from rltrace.testing.inside.hooks import recorder as recording
+from rltrace.testing.inside.trace import open_run
 from rltrace.trace.opened import opened
-from rltrace.trace.run import open_run
 from tests.hooks.conftest import WRAP, clean_environment
 from tests.patience import PATIENCE_S
 

@@ -15,17 +15,20 @@ import pytest
 
 import rltrace
 from benchmarks.make_trace import Workload, make
-from rltrace.analysis.step_range import asked_steps, narrow
-from rltrace.analysis.summary import summarize
+from rltrace.testing.inside.analysis import asked_steps, narrow, summarize
+from rltrace.testing.inside.trace import (
+    GIVEN_NAN,
+    TABLES,
+    Manifest,
+    RltraceError,
+    Stage,
+    compact,
+    create_run,
+    delete_segments,
+    read_manifest,
+)
 from rltrace.testing.made import process, run_of
-from rltrace.trace.errors import RltraceError
-from rltrace.trace.manifest import Manifest, read_manifest
-from rltrace.trace.parquet import compact, delete_segments
-from rltrace.trace.run_dir import create_run
-from rltrace.trace.schema import TABLES
-from rltrace.trace.signals import GIVEN_NAN
 from rltrace.trace.survey import cuts
-from rltrace.trace.vocabulary import Stage
 from tests.conftest import MadeOnce, recorded
 from tests.trace.following import read
 

@@ -8,12 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.analysis import lag_priors
-from rltrace.analysis.command_form import forms, given, with_settings
-from rltrace.analysis.playbook import WRAP_SYNC, frameworks
+from rltrace.testing.inside.analysis import (
+    WRAP_SYNC,
+    forms,
+    frameworks,
+    given,
+    lag_priors,
+    with_settings,
+)
+from rltrace.testing.inside.trainer import OBJECTIVES, TASKS, TrainerConfig
+from rltrace.testing.inside.trainer import placement_PLACEMENTS as PLACEMENTS
 from rltrace.trace.redacted import REDACTED, redacted, redacted_facts, redacted_urls
-from rltrace.trainer.config import OBJECTIVES, TASKS, TrainerConfig
-from rltrace.trainer.placement import PLACEMENTS
 from tests.faults import drawn
 
 R = REDACTED

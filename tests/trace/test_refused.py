@@ -10,11 +10,17 @@ import duckdb
 import pytest
 
 import rltrace
-from rltrace.report import rows
-from rltrace.trace.errors import INTERRUPTED, UNREADABLE, WRONG_USAGE, RltraceError
-from rltrace.trace.parquet import compact, delete_segments
+from rltrace.testing.inside.report import rows
+from rltrace.testing.inside.trace import (
+    INTERRUPTED,
+    UNREADABLE,
+    WRONG_USAGE,
+    RltraceError,
+    Run,
+    compact,
+    delete_segments,
+)
 from rltrace.trace.refused import failed
-from rltrace.trace.run import Run
 from tests.cli.conftest import invoke, run, small_run
 
 __all__ = ["run", "small_run"]  # fixtures

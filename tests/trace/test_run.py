@@ -15,10 +15,15 @@ from pathlib import Path
 import pytest
 
 import rltrace
-from rltrace.trace.errors import UNREADABLE, WRONG_USAGE, RltraceError
-from rltrace.trace.follow import Follower
-from rltrace.trace.parquet import compact, delete_segments
-from rltrace.trace.run_dir import update_run_json
+from rltrace.testing.inside.trace import (
+    UNREADABLE,
+    WRONG_USAGE,
+    Follower,
+    RltraceError,
+    compact,
+    delete_segments,
+    update_run_json,
+)
 from tests.conftest import Record
 
 FIXTURE = Path(__file__).parent.parent / "fixtures" / "run-schema-1"

@@ -13,15 +13,21 @@ import pyarrow as pa
 import pytest
 from pyarrow import ipc
 
-from rltrace.trace.arrow_header import batch_message, schema_message
-from rltrace.trace.schema import SAMPLES, SPANS, TABLES, Table
+from rltrace.testing.inside.trace import (
+    SAMPLES,
+    SPANS,
+    TABLES,
+    Table,
+    batch_message,
+    read_segments,
+    schema_message,
+)
 from rltrace.trace.segment import (
     FIRST_BATCH_ROWS,
     LARGEST_BATCH_ROWS,
     TableWriter,
     release_maps,
 )
-from rltrace.trace.segments import read_segments
 
 ARROW_TYPES = {
     "b": pa.int8(),
@@ -207,7 +213,7 @@ def test_no_descriptor_is_kept_by_the_writer(tmp_path: Path) -> None:
     it, even if the writer goes on."""
     program = f"""
 import os
-from rltrace.trace.schema import SPANS
+from rltrace.testing.inside.trace import SPANS
 from rltrace.trace.segment import TableWriter
 writer = TableWriter(SPANS, {str(tmp_path)!r}, "who")
 for i in range(1, 40): writer.append(start_ns=i)
@@ -226,7 +232,7 @@ def test_no_space_is_an_error_before_anything_is_mapped(tmp_path: Path) -> None:
     """With a limit on the file size every allocation past it fails, as on a full disk."""
     program = f"""
 import resource
-from rltrace.trace.schema import SPANS
+from rltrace.testing.inside.trace import SPANS
 from rltrace.trace.segment import TableWriter
 resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
 writer = TableWriter(SPANS, {str(tmp_path)!r}, "who")

@@ -9,10 +9,14 @@ from pathlib import Path
 import pytest
 
 import rltrace
-from rltrace.trace.errors import RltraceError
-from rltrace.trace.follow import Follower
-from rltrace.trace.parquet import compact, delete_segments
-from rltrace.trace.run_dir import create_run, update_run_json
+from rltrace.testing.inside.trace import (
+    Follower,
+    RltraceError,
+    compact,
+    create_run,
+    delete_segments,
+    update_run_json,
+)
 from tests.cli.conftest import invoke
 from tests.conftest import recorded
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rltrace.trainer.cluster import ray_session
-from rltrace.trainer.config import TrainerConfig
+from rltrace.testing.inside.trainer import TrainerConfig, ray_session
 from tests.trainer.forked_workers import forked_workers
 
 SMALL = TrainerConfig(

@@ -139,8 +139,6 @@ if __name__ == "__main__":
     import torch._dynamo  # noqa: F401
     import yaml  # noqa: F401
 
-    from rltrace.trainer import grpo, objective, policy, reward  # noqa: F401
-
     assert "ray" not in sys.modules
     serve(socket.socket(fileno=int(sys.argv[1])))
     runpy.run_path(sys.argv[0], run_name="__main__")

@@ -15,16 +15,23 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rltrace.sync.flat import layout_of, pack
-from rltrace.sync.interface import Manifest
-from rltrace.trainer.checkpoint import Checkpoint
-from rltrace.trainer.config import TrainerConfig
-from rltrace.trainer.crew import Crew, Pool
-from rltrace.trainer.learner import Learner, Reference
-from rltrace.trainer.ledger import Ledger, StepRecord
-from rltrace.trainer.policy import initial_weights, policy_of
-from rltrace.trainer.reward import RewardWorker
-from rltrace.trainer.rollout import RolloutWorker
+from rltrace.testing.inside.sync import flat_layout_of as layout_of
+from rltrace.testing.inside.sync import interface_Manifest as Manifest
+from rltrace.testing.inside.sync import pack
+from rltrace.testing.inside.trainer import (
+    Checkpoint,
+    Crew,
+    Learner,
+    Ledger,
+    Pool,
+    Reference,
+    RewardWorker,
+    RolloutWorker,
+    StepRecord,
+    TrainerConfig,
+    initial_weights,
+    policy_of,
+)
 from rltrace.trainer.run import _train
 from tests.patience import PATIENCE_S
 

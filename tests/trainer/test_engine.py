@@ -10,12 +10,17 @@ import numpy as np
 import pytest
 import torch
 
+from rltrace.testing.inside.trainer import (
+    ASK,
+    END,
+    ModelShape,
+    Request,
+    Trajectory,
+    Transformer,
+    response_log_probs,
+)
 from rltrace.trainer.engine import Engine
 from rltrace.trainer.engine import Sequence as Sample
-from rltrace.trainer.grpo import response_log_probs
-from rltrace.trainer.model import ModelShape, Transformer
-from rltrace.trainer.task import ASK, END
-from rltrace.trainer.trajectory import Request, Trajectory
 
 LONGEST_RESPONSE = 9
 SHAPE = ModelShape(vocabulary=6, context=6 + LONGEST_RESPONSE, width=32, layers=2, heads=2)

@@ -18,9 +18,8 @@ from typing import Any
 
 import pytest
 
-from rltrace.trainer import Ledger, StepRecord, TrainerConfig, crew, train
-from rltrace.trainer.config import RunFailed
-from rltrace.trainer.trajectory import Trajectory
+from rltrace.testing.inside.trainer import RunFailed, Trajectory, crew
+from rltrace.trainer import Ledger, StepRecord, TrainerConfig, train
 from tests.hooks.conftest import clean_environment
 from tests.patience import PATIENCE_S
 from tests.trainer.conftest import SMALL

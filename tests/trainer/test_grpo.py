@@ -10,8 +10,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from rltrace.testing.inside.trainer import ModelShape, Transformer
 from rltrace.trainer import grpo
-from rltrace.trainer.model import ModelShape, Transformer
 
 
 @dataclass(frozen=True)

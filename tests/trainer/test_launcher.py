@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from rltrace.testing.inside.trainer import RunFailed, Unreadable
 from rltrace.trainer import Ledger, TrainerConfig, TrainerError
-from rltrace.trainer.config import RunFailed, Unreadable
 
 PATH = Path(__file__).parents[2] / "examples" / "train.py"
 SETTINGS = dataclasses.fields(TrainerConfig)

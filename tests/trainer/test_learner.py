@@ -13,13 +13,18 @@ import numpy as np
 import pytest
 import torch
 
-from rltrace.trainer.config import OBJECTIVES, TrainerConfig
-from rltrace.trainer.grpo import response_log_probs
+from rltrace.testing.inside.trainer import (
+    OBJECTIVES,
+    Request,
+    RolloutWorker,
+    Sample,
+    TrainerConfig,
+    Trajectory,
+    initial_weights,
+    response_log_probs,
+    task_of,
+)
 from rltrace.trainer.learner import Learner, Reference
-from rltrace.trainer.policy import initial_weights
-from rltrace.trainer.rollout import RolloutWorker
-from rltrace.trainer.task import task_of
-from rltrace.trainer.trajectory import Request, Sample, Trajectory
 
 
 def trajectories(config: TrainerConfig, count: int) -> list[Trajectory]:

@@ -9,9 +9,15 @@ import math
 import numpy as np
 import pytest
 
-from rltrace.trainer.config import TrainerConfig
+from rltrace.testing.inside.trainer import (
+    Request,
+    Sample,
+    TrainerConfig,
+    TrainReport,
+    Trajectory,
+    use_of,
+)
 from rltrace.trainer.ledger import Ledger, RatioRecord
-from rltrace.trainer.trajectory import Request, Sample, TrainReport, Trajectory, use_of
 
 RATIOS = {"mean_log_ratio": 0.0, "clip_share": 0.5, "sum_w": 3.0, "sum_w_squared": 3.0}
 

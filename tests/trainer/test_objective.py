@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rltrace.trainer.config import OBJECTIVES
+from rltrace.testing.inside.trainer import OBJECTIVES
 from rltrace.trainer.objective import objective
 
 UP, DOWN = torch.tensor([1.0]), torch.tensor([-1.0])

@@ -9,9 +9,9 @@ import pytest
 import ray
 from ray.util import placement_group_table
 
-from rltrace.sync.place import shared_memory
-from rltrace.trainer import Ledger, TrainerError, crew, train
-from rltrace.trainer.reward import RewardWorker
+from rltrace.testing.inside.sync import shared_memory
+from rltrace.testing.inside.trainer import RewardWorker, crew
+from rltrace.trainer import Ledger, TrainerError, train
 from tests.trainer.conftest import SMALL
 from tests.trainer.test_placement import adds_up, lags, training
 

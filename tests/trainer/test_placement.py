@@ -14,14 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rltrace.testing.inside.trainer import Reward, RewardWorker, policy_of, task_of
+from rltrace.testing.inside.trainer import config_PLACEMENTS as PLACEMENTS
 from rltrace.trainer import Ledger, StepRecord, TrainerConfig
 from rltrace.trainer import placement as placement_module
-from rltrace.trainer.config import PLACEMENTS
 from rltrace.trainer.placement import Async
-from rltrace.trainer.policy import policy_of
-from rltrace.trainer.reward import RewardWorker
-from rltrace.trainer.task import task_of
-from rltrace.trainer.trajectory import Reward
 from tests.trainer.conftest import SMALL
 from tests.trainer.local import train_locally
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rltrace.testing.inside.trainer import Request, Sample, Trajectory
 from rltrace.trainer.queue import TrajectoryQueue
-from rltrace.trainer.trajectory import Request, Sample, Trajectory
 
 BATCH = 3
 

@@ -15,11 +15,8 @@ from typing import Any
 import pytest
 import torch
 
+from rltrace.testing.inside.trainer import Checkpoint, Learner, Unreadable, initial_weights
 from rltrace.trainer import Ledger, StepRecord, TrainerConfig, TrainerError, train
-from rltrace.trainer.checkpoint import Checkpoint
-from rltrace.trainer.config import Unreadable
-from rltrace.trainer.learner import Learner
-from rltrace.trainer.policy import initial_weights
 from tests.hooks.conftest import clean_environment
 from tests.patience import PATIENCE_S
 from tests.trainer.conftest import SMALL

@@ -10,10 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from rltrace.trainer.config import TrainerConfig
+from rltrace.testing.inside.trainer import END, Request, TrainerConfig, Trajectory, task_of
 from rltrace.trainer.reward import RewardWorker
-from rltrace.trainer.task import END, task_of
-from rltrace.trainer.trajectory import Request, Trajectory
 
 SORT = TrainerConfig(task="sort")
 

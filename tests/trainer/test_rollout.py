@@ -12,15 +12,19 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from rltrace.sync.interface import Manifest
-from rltrace.trainer.config import TrainerConfig
+from rltrace.testing.inside.sync import interface_Manifest as Manifest
+from rltrace.testing.inside.trainer import (
+    Request,
+    TrainerConfig,
+    Trajectory,
+    Transformer,
+    initial_weights,
+    policy_of,
+    response_log_probs,
+    task_of,
+)
 from rltrace.trainer.environment import Environment, ToolFailed
-from rltrace.trainer.grpo import response_log_probs
-from rltrace.trainer.model import Transformer
-from rltrace.trainer.policy import initial_weights, policy_of
 from rltrace.trainer.rollout import RolloutWorker
-from rltrace.trainer.task import task_of
-from rltrace.trainer.trajectory import Request, Trajectory
 from tests.trainer.local import InProcess
 
 T = TypeVar("T")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from rltrace.trainer.config import TASKS, TrainerConfig, TrainerError
+from rltrace.testing.inside.trainer import TASKS, TrainerConfig, TrainerError
 from rltrace.trainer.task import ASK, END, FIRST_SYMBOL, Task, similarity, task_of
 
 A, B, C, D, E, F = range(FIRST_SYMBOL, FIRST_SYMBOL + 6)

@@ -9,8 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.trainer.config import TrainerConfig, TrainerError
-from rltrace.trainer.task import ASK, END, FIRST_SYMBOL, Task, task_of
+from rltrace.testing.inside.trainer import (
+    ASK,
+    END,
+    FIRST_SYMBOL,
+    Task,
+    TrainerConfig,
+    TrainerError,
+    task_of,
+)
 from rltrace.trainer.tasks import expression as expression_task
 from rltrace.trainer.tasks.repeat import Repeat, lognormal_ladder
 

@@ -7,10 +7,15 @@ import dataclasses
 import pytest
 import torch
 
-from rltrace.trainer.config import TrainerConfig
-from rltrace.trainer.model import ModelShape, Transformer
-from rltrace.trainer.policy import warm_start
-from rltrace.trainer.task import END, Task, task_of
+from rltrace.testing.inside.trainer import (
+    END,
+    ModelShape,
+    Task,
+    TrainerConfig,
+    Transformer,
+    task_of,
+    warm_start,
+)
 
 COPY = TrainerConfig(task="copy", symbols=3, shortest=2, longest=2, max_response=6)
 

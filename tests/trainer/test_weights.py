@@ -8,7 +8,7 @@ import time
 import pytest
 from ray.util import placement_group_table
 
-from rltrace.sync.place import shared_memory
+from rltrace.testing.inside.sync import shared_memory
 from rltrace.trainer import train
 from tests.patience import PATIENCE_S
 from tests.trainer.conftest import SMALL

@@ -53,7 +53,7 @@ USERS = {
     "users.py": """
         import os
 
-        from rltrace.hooks.hook import Adapter, Hook
+        from rltrace.testing.inside.hooks import Adapter, Hook
 
         FOLDER = os.path.dirname(__file__)
 

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from rltrace.sync import DamagedError, Publisher, Relay, Subscriber, layout_of
-from rltrace.trace.errors import RltraceError
+from rltrace.testing.inside.trace import RltraceError
 
 BASE = pytest.importorskip("verl.checkpoint_engine.base", reason="make test-verl installs verl")
 verl_engine = pytest.importorskip("rltrace.plugins.verl_engine")
@@ -163,7 +163,7 @@ def test_workers_of_another_host_need_an_address() -> None:
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may mount memory of its own")
 def test_a_container_with_memory_of_its_own_is_another_host() -> None:
     place = f"shm://verl-{uuid.uuid4().hex[:8]}"
-    asks = f"from rltrace.plugins.streaming import is_seen; print(is_seen({place!r}))"
+    asks = f"from rltrace.testing.inside.plugins import is_seen; print(is_seen({place!r}))"
     own = f'mount -t tmpfs tmpfs /dev/shm && exec {sys.executable} -c "{asks}"'
     group = Group(where=place)
     group.prepare()

@@ -11,10 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.analysis.activity import read_activity
-from rltrace.analysis.steps import find_steps
-from rltrace.analysis.summary import summarize
-from rltrace.report.run_lines import warnings
+from rltrace.testing.inside.analysis import find_steps, read_activity, summarize
+from rltrace.testing.inside.report import warnings
 from tests.framework_jobs import ended_when
 from tests.verl.jobs import JOBS, SYNC_BYTES, Finished, Job, train
 from tests.verl.test_runs import BATCH

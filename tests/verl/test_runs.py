@@ -14,11 +14,8 @@ from typing import Any
 
 import pytest
 
-from rltrace.analysis.activity import read_activity
-from rltrace.analysis.stages import break_down
-from rltrace.analysis.steps import find_steps
-from rltrace.analysis.summary import summarize
-from rltrace.report.own_figures_section import figures_of
+from rltrace.testing.inside.analysis import break_down, find_steps, read_activity, summarize
+from rltrace.testing.inside.report import figures_of
 from tests.verl.conftest import ASKED
 from tests.verl.jobs import JOBS, SYNC_BYTES, Finished
 

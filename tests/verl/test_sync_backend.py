@@ -13,9 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.analysis.activity import read_activity
-from rltrace.analysis.steps import find_steps
-from rltrace.analysis.syncs import syncs, updates_of
+from rltrace.testing.inside.analysis import find_steps, read_activity, syncs, updates_of
 from tests.sync.explaining import explained
 from tests.verl.conftest import ASKED
 from tests.verl.jobs import JOBS, SYNC_BYTES, Finished, by_rltrace_sync, train

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rltrace.analysis.gate import metrics as m
-from rltrace.analysis.gate.series import RunSeries
+from rltrace.testing.inside.analysis import RunSeries
+from rltrace.testing.inside.analysis import metrics as m
 
 Floats = NDArray[np.float64]
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rltrace.analysis.gate import metrics as m
 from rltrace.analysis.gate.baseline import (
     Baseline,
     differences,
@@ -18,10 +17,10 @@ from rltrace.analysis.gate.baseline import (
     read_baseline,
     write_baseline,
 )
-from rltrace.analysis.gate.series import MOST_STEPS, series_of
+from rltrace.testing.inside.analysis import MOST_STEPS, series_of
+from rltrace.testing.inside.analysis import metrics as m
+from rltrace.testing.inside.trace import CANNOT_TELL, UNREADABLE, WRONG_USAGE, RltraceError, Run
 from rltrace.testing.made import process, run_of, turns
-from rltrace.trace.errors import CANNOT_TELL, UNREADABLE, WRONG_USAGE, RltraceError
-from rltrace.trace.run import Run
 from tests.analysis.conftest import Made
 
 Synthetic = Callable[..., Made]
@@ -167,7 +166,7 @@ def test_a_run_counts_once(synthetic: Synthetic) -> None:
 
 
 def test_a_run_without_a_step_makes_no_baseline(tmp_path: Path) -> None:
-    from rltrace.trace.vocabulary import Stage
+    from rltrace.testing.inside.trace import Stage
 
     run = run_of(tmp_path, process("learner", (Stage.TRAIN, 0, 3)))
     with pytest.raises(RltraceError, match="no complete step") as error:

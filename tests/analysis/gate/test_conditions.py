@@ -19,9 +19,8 @@ from rltrace.analysis.gate.conditions import (
     conditions_of,
     parse_condition,
 )
-from rltrace.analysis.gate.metrics import find_metric
-from rltrace.analysis.lint import lint
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
+from rltrace.testing.inside.analysis import find_metric, lint
+from rltrace.testing.inside.trace import WRONG_USAGE, RltraceError
 
 
 @pytest.mark.parametrize(

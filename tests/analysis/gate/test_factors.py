@@ -8,13 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rltrace.analysis.gate import metrics as m
-from rltrace.analysis.gate.absolute import Verdicts
-from rltrace.analysis.gate.conditions import MAX_REGRESSION, parse_condition
-from rltrace.analysis.gate.judge import judge_series
-from rltrace.analysis.gate.series import RunSeries, series_of
+from rltrace.testing.inside.analysis import (
+    MAX_REGRESSION,
+    RunSeries,
+    Verdicts,
+    judge_series,
+    parse_condition,
+    series_of,
+)
+from rltrace.testing.inside.analysis import metrics as m
+from rltrace.testing.inside.trace import Fate, Stage
 from rltrace.testing.made import process, rows, run_of
-from rltrace.trace.vocabulary import Fate, Stage
 
 STEPS, SAMPLES, TOKENS, LENGTH_S = 12, 4, 100, 10.0
 

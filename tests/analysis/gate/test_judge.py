@@ -10,31 +10,38 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rltrace.analysis.gate import metrics as m
-from rltrace.analysis.gate.absolute import Verdicts
-from rltrace.analysis.gate.baseline import Baseline, make_baseline, read_baseline, write_baseline
-from rltrace.analysis.gate.conditions import (
+from rltrace.analysis.gate.judge import judge, judge_series
+from rltrace.testing.inside.analysis import (
     FORBID,
     MAX_REGRESSION,
     MAXIMUM,
     MINIMUM,
+    PASS,
+    REGRESSION,
+    UNSURE,
     WALL,
     Condition,
+    Finding,
+    Judgement,
+    RunSeries,
+    Verdicts,
+    make_baseline,
     parse_condition,
+    read_baseline,
+    write_baseline,
 )
-from rltrace.analysis.gate.findings import PASS, REGRESSION, UNSURE, Finding, Judgement
-from rltrace.analysis.gate.judge import judge, judge_series
-from rltrace.analysis.gate.series import RunSeries
-from rltrace.testing.made import process, run_of
-from rltrace.trace.errors import (
+from rltrace.testing.inside.analysis import baseline_Baseline as Baseline
+from rltrace.testing.inside.analysis import metrics as m
+from rltrace.testing.inside.trace import (
     ANSWER_IS_NO,
     CANNOT_TELL,
     OK,
     UNREADABLE,
     WRONG_USAGE,
     RltraceError,
+    Stage,
 )
-from rltrace.trace.vocabulary import Stage
+from rltrace.testing.made import process, run_of
 from tests.analysis.conftest import Made
 from tests.analysis.gate.simulated import Job, runs_of
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from rltrace.analysis.gate.contrast import quantile, tail
-from rltrace.analysis.gate.panel import warmup_steps, without_stalls
 from rltrace.analysis.gate.resampling import drawn_counts, mean_block
+from rltrace.testing.inside.analysis import warmup_steps, without_stalls
 from tests.analysis.gate.simulated import correlated
 
 

@@ -7,10 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from rltrace.analysis.gate.findings import PASS, REGRESSION, UNSURE
-from rltrace.analysis.gate.metrics import find_metric
-from rltrace.analysis.gate.panel import panel_of
 from rltrace.analysis.gate.regression import change_of
+from rltrace.testing.inside.analysis import PASS, REGRESSION, UNSURE, find_metric, panel_of
 from tests.analysis.gate.simulated import Job, runs_of
 
 pytestmark = pytest.mark.slow

@@ -12,8 +12,8 @@ from rltrace.analysis.gate.workload import (
     hardware_of,
     settings_of,
 )
+from rltrace.testing.inside.trace import Run
 from rltrace.testing.made import process, run_of, turns
-from rltrace.trace.run import Run
 
 
 def run_with(path: Path, **settings: object) -> Run:

@@ -6,10 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from rltrace.analysis.health import Health
-from rltrace.analysis.summary import summarize
-from rltrace.trace.run import Run
-from rltrace.trace.vocabulary import Stage
+from rltrace.testing.inside.analysis import Health, summarize
+from rltrace.testing.inside.trace import Run, Stage
 
 
 def health_of(run: Run) -> Health:

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from rltrace.analysis.alarm import ALARM
-from rltrace.analysis.summary import summarize
+from rltrace.testing.inside.analysis import ALARM, summarize
+from rltrace.testing.inside.trace import Stage
 from rltrace.testing.made import at, process, run_of
-from rltrace.trace.vocabulary import Stage
 from tests.analysis.health.jobs import health_of, kinds, steps
 
 

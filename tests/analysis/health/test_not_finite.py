@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rltrace.analysis.alarm import ALARM, NOTE
+from rltrace.testing.inside.analysis import ALARM, NOTE
+from rltrace.testing.inside.trace import Fate, Outcome, Run
 from rltrace.testing.made import process, rows, run_of
-from rltrace.trace.run import Run
-from rltrace.trace.vocabulary import Fate, Outcome
 from tests.analysis.health.jobs import health_of, kinds, steps
 
 

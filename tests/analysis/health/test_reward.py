@@ -7,12 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rltrace.analysis.alarm import ALARM
-from rltrace.analysis.summary import summarize
 from rltrace.report.cascade_section import reward_section
+from rltrace.testing.inside.analysis import ALARM, summarize
+from rltrace.testing.inside.trace import Outcome, Run
 from rltrace.testing.made import process, rows, run_of
-from rltrace.trace.run import Run
-from rltrace.trace.vocabulary import Outcome
 from tests.analysis.health.jobs import health_of, kinds, steps
 
 

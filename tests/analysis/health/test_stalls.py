@@ -10,18 +10,21 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from rltrace.analysis.alarm import ALARM, NOTE
-from rltrace.analysis.alarms import alarms
-from rltrace.analysis.summary import Summary, summarize
-from rltrace.analysis.walls.wall import LIKELY, ROLLOUT
-from rltrace.analysis.whatif.constants import Constants
-from rltrace.analysis.whatif.of_run import workload_of
 from rltrace.cli import main
-from rltrace.report.run_lines import warnings
-from rltrace.report.verdict import evidence, headline
+from rltrace.testing.inside.analysis import (
+    ALARM,
+    LIKELY,
+    NOTE,
+    ROLLOUT,
+    Constants,
+    Summary,
+    alarms,
+    summarize,
+    workload_of,
+)
+from rltrace.testing.inside.report import evidence, headline, warnings
+from rltrace.testing.inside.trace import Run, Stage
 from rltrace.testing.made import at, process, run_of
-from rltrace.trace.run import Run
-from rltrace.trace.vocabulary import Stage
 from tests.analysis.health.jobs import health_of, kinds, steps
 
 

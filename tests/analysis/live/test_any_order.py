@@ -9,13 +9,10 @@ import numpy as np
 import pytest
 
 import rltrace
-from rltrace.analysis.live.state import LiveState
-from rltrace.analysis.summary import summarize
-from rltrace.hooks.recorder import Recorder
 from rltrace.testing.clocks import up_for_days
-from rltrace.trace import segment
-from rltrace.trace.run_dir import create_run
-from rltrace.trace.vocabulary import Fate, Stage
+from rltrace.testing.inside.analysis import LiveState, summarize
+from rltrace.testing.inside.hooks import Recorder
+from rltrace.testing.inside.trace import Fate, Stage, create_run, segment
 from tests.analysis.live.test_figures import ALL, assert_agrees, assert_samples_agree, near
 
 SECOND = 10**9

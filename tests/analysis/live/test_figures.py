@@ -13,13 +13,10 @@ import numpy as np
 import pytest
 
 import rltrace
-from rltrace.analysis.goodput import trained_in
-from rltrace.analysis.live.snapshot import Window
-from rltrace.analysis.live.state import LiveState
 from rltrace.analysis.samples import TRAINED_USES
-from rltrace.analysis.summary import Summary, summarize
+from rltrace.testing.inside.analysis import LiveState, Summary, Window, summarize, trained_in
+from rltrace.testing.inside.trace import Run
 from rltrace.testing.made import at, process, run_of, stating, turns
-from rltrace.trace.run import Run
 from tests.analysis.test_any_numbers import random_run
 from tests.hooks.conftest import WRAP, clean_environment
 
@@ -184,8 +181,7 @@ def test_rows_of_any_kind(tmp_path: Path, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_impossible_numbers_have_a_snapshot(tmp_path: Path, seed: int) -> None:
-    from rltrace.report import live_json
-    from rltrace.report.live_frame import frame
+    from rltrace.testing.inside.report import frame, live_json
 
     shown = LiveState(random_run(tmp_path, seed).path).snapshot()
     assert live_json.render(shown)["schema"] == live_json.SCHEMA

@@ -12,26 +12,28 @@ from typing import Any
 
 import pytest
 
-from rltrace.analysis.live.job import SILENT_NS, job_of
-from rltrace.analysis.live.snapshot import Snapshot
 from rltrace.analysis.live.state import LiveState
-from rltrace.hooks.recorder import Recorder
 from rltrace.testing.clocks import UP_FOR_DAYS, up_for_days
-from rltrace.trace.errors import RltraceError
-from rltrace.trace.reach import AGAIN, LOOKED, SHIPPED
-from rltrace.trace.run_dir import (
+from rltrace.testing.inside.analysis import SILENT_NS, Snapshot, job_of
+from rltrace.testing.inside.hooks import Recorder
+from rltrace.testing.inside.trace import (
+    AGAIN,
     FETCHED_FILE,
+    LOOKED,
     NODES,
+    SHIPPED,
+    Fate,
+    RltraceError,
+    Stage,
     create_run,
     update_run_json,
     write_json,
 )
-from rltrace.trace.vocabulary import Fate, Stage
 
 SECOND = 10**9
 IN_THE_MIDDLE = """
 import os, signal, sys
-from rltrace.hooks.recorder import Recorder
+from rltrace.testing.inside.hooks import Recorder
 recorder = Recorder(sys.argv[1], role="rollout", rank=1)
 recorder.begin(recorder.name("Engine.generate"), 0)
 recorder.begin(recorder.name("Engine.prefill"), 0)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rltrace.analysis.plan.reading import Tables, merged, spec_of
-from rltrace.analysis.plan.spec import Spec
+from rltrace.testing.inside.analysis import Spec, Tables, merged, spec_of
 
 SHORT: Tables = {
     "model": {"name": "Qwen2.5-7B"},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from rltrace.analysis.plan.advice import advise
-from rltrace.analysis.plan.plan import plan
+from rltrace.testing.inside.analysis import plan
 from tests.analysis.plan.made import spec
 
 

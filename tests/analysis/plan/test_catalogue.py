@@ -6,13 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.analysis.plan.advice import advise
 from rltrace.analysis.plan.catalogue import catalogue
-from rltrace.analysis.plan.constants import packaged
-from rltrace.analysis.plan.plan import plan
-from rltrace.analysis.plan.reading import STACKS, read_workload, spec_of
-from rltrace.analysis.playbook import frameworks
-from rltrace.analysis.walls.wall import NAMES
+from rltrace.testing.inside.analysis import (
+    NAMES,
+    STACKS,
+    advise,
+    frameworks,
+    packaged,
+    plan,
+    read_workload,
+    spec_of,
+)
 
 WORKLOADS = Path(__file__).parents[3] / "examples" / "workloads"
 NAMED = {

@@ -7,18 +7,22 @@ from dataclasses import replace
 
 import pytest
 
-from rltrace.analysis.plan import shapes
-from rltrace.analysis.plan.constants import PlanConstants
 from rltrace.analysis.plan.costs import env_seconds, learner, rollout
 from rltrace.analysis.plan.engine import decoding
-from rltrace.analysis.plan.hardware import all_gather_s, all_reduce_s, broadcast_s, gpu
 from rltrace.analysis.plan.memory import activation_bytes, training_memory, zero_bytes
-from rltrace.analysis.plan.spec import Environment
 from rltrace.analysis.plan.training import Layout, refuse_bandwidth, refuse_mfu, training
-from rltrace.analysis.plan.weights import movement
-from rltrace.analysis.whatif.physics import MECHANISMS
-from rltrace.trace.errors import RltraceError
-from rltrace.trace.vocabulary import Stage
+from rltrace.testing.inside.analysis import (
+    MECHANISMS,
+    Environment,
+    PlanConstants,
+    all_gather_s,
+    all_reduce_s,
+    broadcast_s,
+    gpu,
+    movement,
+    shapes,
+)
+from rltrace.testing.inside.trace import RltraceError, Stage
 from tests.analysis.plan.made import spec
 
 H100 = gpu("H100")

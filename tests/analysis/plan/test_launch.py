@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from rltrace.analysis.plan.catalogue import Framework, catalogue
 from rltrace.analysis.plan.launch import Launch, figures, launch
-from rltrace.analysis.plan.plan import Plan, plan
-from rltrace.analysis.playbook import frameworks
+from rltrace.testing.inside.analysis import Framework, Plan, catalogue, frameworks, plan
 from tests.analysis.plan.made import spec
 
 NAMED = {entry.name: entry for entry in catalogue()}

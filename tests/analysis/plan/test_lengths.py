@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from rltrace.analysis.order_statistics import log_deviation
 from rltrace.analysis.plan.lengths import lengths
-from rltrace.trace.errors import RltraceError
+from rltrace.testing.inside.analysis import log_deviation
+from rltrace.testing.inside.trace import RltraceError
 
 EXACT = {
     (2, 0.5): 1.26, (4, 0.5): 1.54, (8, 0.5): 1.83, (16, 0.5): 2.13, (32, 0.5): 2.45,

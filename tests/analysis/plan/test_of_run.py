@@ -6,13 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from rltrace.analysis.plan.constants import PlanConstants
-from rltrace.analysis.plan.costs import learner, rollout
-from rltrace.analysis.plan.hardware import gpu
 from rltrace.analysis.plan.of_run import Measured, calibrated, measured_tables
-from rltrace.analysis.plan.plan import plan
-from rltrace.analysis.plan.reading import merged, spec_of
-from rltrace.trace.vocabulary import Stage
+from rltrace.testing.inside.analysis import (
+    PlanConstants,
+    gpu,
+    learner,
+    merged,
+    plan,
+    rollout,
+    spec_of,
+)
+from rltrace.testing.inside.trace import Stage
 
 RUN = Measured(
     mean_tokens=800, longest_tokens=4000, variation=1.0, within_share=0.3, prompts=64, group=8,

@@ -9,23 +9,29 @@ from typing import Any
 
 import pytest
 
-from rltrace.analysis.plan.constants import PlanConstants
-from rltrace.analysis.plan.placements import (
+from rltrace.analysis.plan.plan import Plan, plan, quick
+from rltrace.testing.inside.analysis import (
     ASYNC,
     COLOCATED,
+    ENV_REWARD,
     KINDS,
+    LEARNER,
+    NAMES,
     PARTIAL,
+    ROLLOUT,
+    TAIL,
     THREE_POOLS,
     Kind,
+    PlanConstants,
     Pools,
+    merged,
     parts_of,
     place,
+    replay,
+    seconds,
+    spec_of,
 )
-from rltrace.analysis.plan.plan import Plan, plan, quick
-from rltrace.analysis.plan.reading import merged, seconds, spec_of
-from rltrace.analysis.walls.wall import ENV_REWARD, LEARNER, NAMES, ROLLOUT, TAIL
-from rltrace.analysis.whatif.replay import replay
-from rltrace.trace.errors import RltraceError
+from rltrace.testing.inside.trace import RltraceError
 from tests.analysis.plan.made import SHORT, spec
 
 KIND = {kind.name: kind for kind in KINDS}

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.analysis.plan import hardware, shapes
-from rltrace.analysis.plan.constants import packaged, table
-from rltrace.analysis.whatif.physics import MEMORY_TB_PER_S, PEAK_TFLOPS
-from rltrace.trace.errors import RltraceError
+from rltrace.analysis.plan import shapes
+from rltrace.testing.inside.analysis import MEMORY_TB_PER_S, PEAK_TFLOPS, hardware, packaged
+from rltrace.testing.inside.analysis import plan_constants_table as table
+from rltrace.testing.inside.trace import RltraceError
 
 QWEN_7B = {
     "hidden_size": 3584,

@@ -7,10 +7,9 @@ import math
 import pytest
 
 from rltrace.analysis.plan.selector import OUTPUTS, select
-from rltrace.analysis.plan.spec import STALENESS
 from rltrace.analysis.plan.triage import Stages, composed, first_fix, triage
-from rltrace.analysis.walls.wall import ENV_REWARD, LEARNER, ROLLOUT, TAIL, WEIGHTS
-from rltrace.trace.errors import RltraceError
+from rltrace.testing.inside.analysis import ENV_REWARD, LEARNER, ROLLOUT, STALENESS, TAIL, WEIGHTS
+from rltrace.testing.inside.trace import RltraceError
 
 WIDGET = Stages(rollout=360, reward=80, train=120, sync=35)
 """The defaults of the published triage widget."""

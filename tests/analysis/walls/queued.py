@@ -19,10 +19,9 @@ import numpy as np
 
 import rltrace
 from benchmarks.synthetic.events import Activity, Simulation, Then
+from rltrace.testing.inside.trace import Fate, Finish, Outcome, Run, Stage, SyncRole
 from rltrace.testing.made import rows, run_of
 from rltrace.testing.played import SECOND, START_NS, Interval, Process
-from rltrace.trace.run import Run
-from rltrace.trace.vocabulary import Fate, Finish, Outcome, Stage, SyncRole
 
 FILLING = 8
 """Steps in which the queues may still fill up."""

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rltrace.analysis.summary import Summary
-from rltrace.analysis.walls.wall import ENV_REWARD, LIKELY, ROLLOUT, TAIL
+from rltrace.testing.inside.analysis import ENV_REWARD, LIKELY, ROLLOUT, TAIL, Summary
+from rltrace.testing.inside.trace import Fate, Finish, Stage
 from rltrace.testing.made import process, rows
-from rltrace.trace.vocabulary import Fate, Finish, Stage
 from tests.analysis.walls.walled import summary_of, walls_of
 
 STEPS = 12

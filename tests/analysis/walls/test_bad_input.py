@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from rltrace.analysis.summary import Summary, summarize
-from rltrace.analysis.walls.wall import (
+from rltrace.testing.inside.analysis import (
     ENV_REWARD,
     FRESHNESS,
     LEARNER,
@@ -22,15 +21,15 @@ from rltrace.analysis.walls.wall import (
     SPARSE_REWARD,
     TAIL,
     WEIGHTS,
+    Summary,
+    ranked,
+    summarize,
+    workload_of,
 )
-from rltrace.analysis.whatif.of_run import workload_of
-from rltrace.analysis.whatif.predict import ranked
-from rltrace.report import terminal
-from rltrace.report.to_json import plain
+from rltrace.testing.inside.report import plain, terminal
+from rltrace.testing.inside.trace import RltraceError, Stage
 from rltrace.testing.made import at, process, rows, run_of
 from rltrace.testing.played import Process
-from rltrace.trace.errors import RltraceError
-from rltrace.trace.vocabulary import Stage
 from tests.analysis.walls.walled import STEPS, job, samples, summary_of, uses, verdicts, walls_of
 
 

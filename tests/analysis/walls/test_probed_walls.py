@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from rltrace.analysis.summary import Summary, summarize
 from rltrace.analysis.walls.held_up import Measured
-from rltrace.analysis.walls.wall import LEARNER, ROLLOUT
-from rltrace.report.verdict import evidence, headline
+from rltrace.testing.inside.analysis import LEARNER, ROLLOUT, Summary, summarize
+from rltrace.testing.inside.report import evidence, headline
+from rltrace.testing.inside.trace import Stage
 from rltrace.testing.made import process, run_of
-from rltrace.trace.vocabulary import Stage
 from tests.analysis.probed import probed
 
 

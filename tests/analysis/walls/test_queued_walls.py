@@ -8,12 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.analysis.summary import Summary, summarize
-from rltrace.analysis.walls.wall import ENV_REWARD, LEARNER, ROLLOUT, WEIGHTS
-from rltrace.report.verdict import evidence
+from rltrace.testing.inside.analysis import (
+    ENV_REWARD,
+    LEARNER,
+    ROLLOUT,
+    WEIGHTS,
+    Summary,
+    summarize,
+)
+from rltrace.testing.inside.report import evidence
+from rltrace.testing.inside.trace import Stage, SyncRole
 from rltrace.testing.made import rows
 from rltrace.testing.played import Process
-from rltrace.trace.vocabulary import Stage, SyncRole
 from tests.analysis.walls.queued import Queued, cost, of_own_loop, processes
 from tests.analysis.walls.walled import summary_of, walls_of
 

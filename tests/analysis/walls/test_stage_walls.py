@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from rltrace.analysis.walls.wall import ENV_REWARD, LEARNER, ROLLOUT, TAIL, WEIGHTS
+from rltrace.testing.inside.analysis import ENV_REWARD, LEARNER, ROLLOUT, TAIL, WEIGHTS
+from rltrace.testing.inside.trace import Fate, Stage
 from rltrace.testing.made import process, rows
-from rltrace.trace.vocabulary import Fate, Stage
 from tests.analysis.walls.walled import (
     STEP_S,
     STEPS,

@@ -9,11 +9,16 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from rltrace.analysis.summary import Summary
-from rltrace.analysis.walls.wall import FRESHNESS, LEARNER, OBSERVABILITY, SPARSE_REWARD
-from rltrace.report import terminal
+from rltrace.testing.inside.analysis import (
+    FRESHNESS,
+    LEARNER,
+    OBSERVABILITY,
+    SPARSE_REWARD,
+    Summary,
+)
+from rltrace.testing.inside.report import terminal
+from rltrace.testing.inside.trace import Stage
 from rltrace.testing.made import between, process
-from rltrace.trace.vocabulary import Stage
 from tests.analysis.walls.walled import (
     STEP_S,
     STEPS,

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rltrace.analysis.summary import Summary, summarize
-from rltrace.analysis.walls.wall import Wall
+from rltrace.testing.inside.analysis import Summary, Wall, summarize
+from rltrace.testing.inside.trace import Fate, Finish, Stage
 from rltrace.testing.made import process, rows, run_of
 from rltrace.testing.played import Process
-from rltrace.trace.vocabulary import Fate, Finish, Stage
 
 STEPS = 6
 STEP_S = 10.0

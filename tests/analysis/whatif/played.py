@@ -8,12 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from rltrace.analysis.whatif.constants import Constants
-from rltrace.analysis.whatif.of_run import workload_of
-from rltrace.analysis.whatif.stated import Stated, stated
-from rltrace.analysis.whatif.workload import Batch, Engine, Workload
-from rltrace.trace.run import Run
-from rltrace.trace.vocabulary import Stage
+from rltrace.testing.inside.analysis import Batch, Constants, Engine, Stated, Workload, workload_of
+from rltrace.testing.inside.analysis import stated_stated as stated
+from rltrace.testing.inside.trace import Run, Stage
 
 ALIKE = {"tail_share": 0.0, "log_deviation": 0.0, "own_devices": 1.0, "train_exponent": 1.0,
          "rollout_exponent": 1.0, "rest_kept": 1.0, "sync_latency_s": 0.0}  # fmt: skip

@@ -8,7 +8,7 @@ from operator import attrgetter
 import pytest
 
 from rltrace.analysis.whatif.events import Clock, LeastBusy, Meter, Worker
-from rltrace.analysis.whatif.workload import Engine
+from rltrace.testing.inside.analysis import Engine
 
 
 @pytest.mark.parametrize("count", [1, 3, 200])

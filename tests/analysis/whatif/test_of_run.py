@@ -8,13 +8,10 @@ from typing import Any
 
 import pytest
 
-from rltrace.analysis.whatif.constants import Constants
-from rltrace.analysis.whatif.levers import LEVERS
 from rltrace.analysis.whatif.of_run import workload_of
-from rltrace.analysis.whatif.predict import baseline, predict, ranked
-from rltrace.analysis.whatif.replay import replay
-from rltrace.trace.run import Run
-from rltrace.trace.vocabulary import Stage
+from rltrace.testing.inside.analysis import LEVERS, Constants, predict, ranked, replay
+from rltrace.testing.inside.analysis import predict_baseline as baseline
+from rltrace.testing.inside.trace import Run, Stage
 from tests.analysis.whatif.played import of
 
 Made = Callable[..., tuple[Run, Any]]

@@ -11,16 +11,10 @@ import numpy as np
 import pytest
 
 import rltrace
-from rltrace.analysis.whatif.constants import Constants
-from rltrace.analysis.whatif.levers import moves
-from rltrace.analysis.whatif.of_run import workload_of
-from rltrace.analysis.whatif.places import room_of
-from rltrace.analysis.whatif.predict import predict
-from rltrace.analysis.whatif.replay import replay
+from rltrace.testing.inside.analysis import Constants, predict, replay, room_of, workload_of
+from rltrace.testing.inside.analysis import levers_moves as moves
+from rltrace.testing.inside.trace import RltraceError, Run, Stage
 from rltrace.testing.made import process, rows, run_of, turns
-from rltrace.trace.errors import RltraceError
-from rltrace.trace.run import Run
-from rltrace.trace.vocabulary import Stage
 from tests.analysis.whatif.played import of
 from tests.analysis.whatif.tooled import Tooled, gain, traced
 

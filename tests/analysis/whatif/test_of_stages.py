@@ -7,14 +7,10 @@ from typing import Any
 
 import pytest
 
-from rltrace.analysis.whatif.of_run import workload_of
-from rltrace.analysis.whatif.predict import baseline, predict, ranked
-from rltrace.analysis.whatif.replay import replay
-from rltrace.analysis.whatif.trust import OffTheRun
+from rltrace.testing.inside.analysis import OffTheRun, predict, ranked, replay, workload_of
+from rltrace.testing.inside.analysis import predict_baseline as baseline
+from rltrace.testing.inside.trace import CANNOT_TELL, RltraceError, Run, Stage
 from rltrace.testing.made import process, run_of, turns
-from rltrace.trace.errors import CANNOT_TELL, RltraceError
-from rltrace.trace.run import Run
-from rltrace.trace.vocabulary import Stage
 from tests.analysis.whatif.played import of
 
 

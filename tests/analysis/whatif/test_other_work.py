@@ -9,7 +9,7 @@ import pytest
 
 from rltrace.analysis.whatif.other_work import one_more
 from rltrace.analysis.whatif.parts import parts_of
-from rltrace.trace.run import Run
+from rltrace.testing.inside.trace import Run
 from tests.analysis.whatif.played import of
 
 Made = Callable[..., tuple[Run, Any]]

@@ -11,15 +11,11 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks.published import MEDIAN_ERROR, WORST_ERROR, rows
-from rltrace.analysis.whatif.constants import Constants
 from rltrace.analysis.whatif.lever import NotApplicable
-from rltrace.analysis.whatif.levers import LEVERS
 from rltrace.analysis.whatif.predict import Estimate, Source, predict, ranked
-from rltrace.analysis.whatif.replay import replay
-from rltrace.analysis.whatif.workload import Engine, Sync
 from rltrace.cli import main
-from rltrace.trace.errors import WRONG_USAGE, RltraceError
-from rltrace.trace.vocabulary import Stage
+from rltrace.testing.inside.analysis import LEVERS, Constants, Engine, Sync, replay
+from rltrace.testing.inside.trace import WRONG_USAGE, RltraceError, Stage
 from tests.analysis.whatif.played import ALIKE, batch, told, workload
 
 

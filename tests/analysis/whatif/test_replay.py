@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 
-from rltrace.analysis.whatif.bound import walls
-from rltrace.analysis.whatif.events import draft_speed
 from rltrace.analysis.whatif.replay import Play, replay
 from rltrace.analysis.whatif.tally import Tally
-from rltrace.analysis.whatif.workload import Engine, Sync
-from rltrace.trace.vocabulary import Stage
+from rltrace.testing.inside.analysis import Engine, Sync, draft_speed, walls
+from rltrace.testing.inside.trace import Stage
 from tests.analysis.whatif.played import batch, workload
 
 ROLLOUT, LEARNER, REWARD = "rollout decode", "learner FLOPs + memory", "env/reward latency"

@@ -7,8 +7,15 @@ from typing import Any, cast
 
 import pytest
 
-from rltrace.analysis.whatif.replay import NOT_PLAYED, Play, played, replay
-from rltrace.analysis.whatif.workload import PLACEMENTS, Sync, Workload
+from rltrace.testing.inside.analysis import (
+    NOT_PLAYED,
+    PLACEMENTS,
+    Play,
+    Sync,
+    Workload,
+    played,
+    replay,
+)
 from tests.analysis.whatif.played import batch, workload
 
 LENGTHS = [3.0, 5.0, 2.0, 9.0]

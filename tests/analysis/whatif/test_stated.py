@@ -8,13 +8,18 @@ from typing import Any
 import pytest
 
 from benchmarks.published import reshard_bytes
-from rltrace.analysis.whatif.bound import walls
-from rltrace.analysis.whatif.constants import Constants, table
-from rltrace.analysis.whatif.physics import train_mfu, weight_bytes
-from rltrace.analysis.whatif.predict import baseline, predict
-from rltrace.analysis.whatif.replay import replay
 from rltrace.analysis.whatif.stated import read_stages
-from rltrace.trace.errors import RltraceError
+from rltrace.testing.inside.analysis import (
+    Constants,
+    predict,
+    replay,
+    train_mfu,
+    walls,
+    weight_bytes,
+)
+from rltrace.testing.inside.analysis import predict_baseline as baseline
+from rltrace.testing.inside.analysis import whatif_constants_table as table
+from rltrace.testing.inside.trace import RltraceError
 from tests.analysis.whatif.played import ALIKE, told
 
 WIDGET = {"rollout": 360, "reward": 80, "train": 120, "sync": 35}

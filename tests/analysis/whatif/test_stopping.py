@@ -9,10 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.analysis.whatif.constants import Constants
-from rltrace.analysis.whatif.of_run import workload_of
-from rltrace.analysis.whatif.predict import predict
-from rltrace.analysis.whatif.workload import AT_ONCE, GOES_ON
+from rltrace.testing.inside.analysis import AT_ONCE, GOES_ON, Constants, predict, workload_of
 from tests.analysis.walls.queued import Queued, of_own_loop, processes, step_s
 
 TOLD = Queued(generate_s=1.5, sync_s=3, at_once=2)

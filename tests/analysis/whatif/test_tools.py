@@ -9,13 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rltrace.analysis.whatif.constants import Constants
-from rltrace.analysis.whatif.of_run import workload_of
-from rltrace.analysis.whatif.places import places_of
-from rltrace.analysis.whatif.predict import Prediction, predict
-from rltrace.analysis.whatif.trust import OffTheRun
-from rltrace.analysis.whatif.workload import Engine
-from rltrace.trace.errors import RltraceError
+from rltrace.testing.inside.analysis import (
+    Constants,
+    Engine,
+    OffTheRun,
+    Prediction,
+    places_of,
+    predict,
+    workload_of,
+)
+from rltrace.testing.inside.trace import RltraceError
 from tests.analysis.whatif.played import batch, workload
 from tests.analysis.whatif.tooled import Tooled, gain, traced
 

@@ -14,18 +14,21 @@ import pytest
 from click.testing import CliRunner
 
 from rltrace.analysis.ceiling import NO_MORE, held, most_gain
-from rltrace.analysis.summary import summarize
 from rltrace.analysis.walls.cost import stages_of
-from rltrace.analysis.whatif.constants import Constants
-from rltrace.analysis.whatif.levers import LEVERS
-from rltrace.analysis.whatif.of_run import workload_of
-from rltrace.analysis.whatif.predict import Estimate, predict, ranked
 from rltrace.analysis.whatif.trust import MOST_ERROR, OffTheRun, replay_error
 from rltrace.cli import main
-from rltrace.report.walls_section import fixes_section
+from rltrace.testing.inside.analysis import (
+    LEVERS,
+    Constants,
+    predict,
+    ranked,
+    summarize,
+    workload_of,
+)
+from rltrace.testing.inside.analysis import predict_Estimate as Estimate
+from rltrace.testing.inside.report import fixes_section
+from rltrace.testing.inside.trace import Run, Stage
 from rltrace.testing.made import process, rows, run_of, turns
-from rltrace.trace.run import Run
-from rltrace.trace.vocabulary import Stage
 
 Made = Callable[..., tuple[Run, Any]]
 

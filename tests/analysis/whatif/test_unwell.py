@@ -11,11 +11,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 import rltrace
-from rltrace.analysis.alarms import alarms
-from rltrace.analysis.summary import summarize
 from rltrace.cli import main
+from rltrace.testing.inside.analysis import alarms, summarize
+from rltrace.testing.inside.trace import update_run_json
 from rltrace.testing.made import at, process, run_of, turns
-from rltrace.trace.run_dir import update_run_json
 
 CRASHED: dict[str, Any] = {"exit_code": 1, "end_real_ns": at(60)}
 SAYS = "the job failed (exit code 1) after 6 complete steps"

@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.synthetic.events import Activity, Server, Simulation
+from rltrace.testing.inside.trace import Fate, Finish, Outcome, Run, Stage
 from rltrace.testing.made import process, rows, run_of
 from rltrace.testing.played import SECOND, START_NS
-from rltrace.trace.run import Run
-from rltrace.trace.vocabulary import Fate, Finish, Outcome, Stage
 
 FILLING = 8
 """Steps in which queues may still fill up."""

@@ -1,0 +1,158 @@
+"""What tests ask of `rltrace.analysis`."""
+
+from rltrace.analysis import intervals, lag_priors
+from rltrace.analysis.activity import read_activity
+from rltrace.analysis.alarm import ALARM, NOTE, Alarm
+from rltrace.analysis.alarms import alarms
+from rltrace.analysis.binding import RESOURCE_OF, Binding
+from rltrace.analysis.bootstrap import UNKNOWN as bootstrap_UNKNOWN
+from rltrace.analysis.bootstrap import Interval
+from rltrace.analysis.command_form import forms, given, with_settings
+from rltrace.analysis.compare import compare
+from rltrace.analysis.critical_path import CriticalPath, PathSegment, critical_path, find_path
+from rltrace.analysis.fixes import Fix
+from rltrace.analysis.framework import is_laid_out
+from rltrace.analysis.freshness import LagBound, freshness
+from rltrace.analysis.gate import baseline as gate_baseline
+from rltrace.analysis.gate import conditions, metrics
+from rltrace.analysis.gate.absolute import Verdicts
+from rltrace.analysis.gate.baseline import Baseline as baseline_Baseline
+from rltrace.analysis.gate.baseline import make_baseline, read_baseline, write_baseline, wrong_with
+from rltrace.analysis.gate.conditions import (
+    FORBID,
+    MAX_REGRESSION,
+    MAXIMUM,
+    MINIMUM,
+    WALL,
+    Condition,
+    parse_condition,
+)
+from rltrace.analysis.gate.findings import (
+    PASS,
+    REGRESSION,
+    UNSURE,
+    Drift,
+    FactorChange,
+    Finding,
+    Judgement,
+    StageChange,
+)
+from rltrace.analysis.gate.judge import judge_series
+from rltrace.analysis.gate.metrics import find_metric
+from rltrace.analysis.gate.panel import panel_of, warmup_steps, without_stalls
+from rltrace.analysis.gate.series import HOST, MOST_STEPS, RunSeries, series_of
+from rltrace.analysis.goodput import Goodput, goodput, trained_in
+from rltrace.analysis.group_signal import group_signal
+from rltrace.analysis.health import Health
+from rltrace.analysis.intervals import mapped, union
+from rltrace.analysis.lag_curve import LagPoint, RatioSums, ess_by_step, point, ratio_sums
+from rltrace.analysis.lag_history import lag_history
+from rltrace.analysis.lag_priors import prior_for
+from rltrace.analysis.lint import Lint, lint
+from rltrace.analysis.live.job import SILENT_NS, job_of
+from rltrace.analysis.live.snapshot import (
+    Dead,
+    InFlight,
+    Job,
+    RoleNow,
+    Snapshot,
+    StepDone,
+    StepNow,
+    Stopped,
+    Window,
+)
+from rltrace.analysis.live.state import LiveState
+from rltrace.analysis.meters.of_run import RunMeters
+from rltrace.analysis.named_queries import named_queries, named_query
+from rltrace.analysis.order_statistics import log_deviation, longest_of_lognormal
+from rltrace.analysis.own_figures import ComparedFigure
+from rltrace.analysis.plan import hardware, reading, shapes
+from rltrace.analysis.plan.advice import advise
+from rltrace.analysis.plan.catalogue import Framework, catalogue
+from rltrace.analysis.plan.constants import PlanConstants, constant, packaged
+from rltrace.analysis.plan.constants import table as plan_constants_table
+from rltrace.analysis.plan.costed_walls import costed
+from rltrace.analysis.plan.costs import learner, rollout
+from rltrace.analysis.plan.hardware import all_gather_s, all_reduce_s, broadcast_s, gpu
+from rltrace.analysis.plan.placements import (
+    ASYNC,
+    COLOCATED,
+    KINDS,
+    PARTIAL,
+    THREE_POOLS,
+    Kind,
+    Placed,
+    Pools,
+    parts_of,
+    place,
+)
+from rltrace.analysis.plan.plan import Plan, plan
+from rltrace.analysis.plan.reading import STACKS, Tables, merged, read_workload, seconds, spec_of
+from rltrace.analysis.plan.shapes import from_config
+from rltrace.analysis.plan.spec import STALENESS, Environment, Spec
+from rltrace.analysis.plan.sweep import asked, sweep
+from rltrace.analysis.plan.weights import movement
+from rltrace.analysis.playbook import WRAP_SYNC, Setting, frameworks, settings_for
+from rltrace.analysis.playbook import moves as playbook_moves
+from rltrace.analysis.probe import HALF_WIDTH, Doses, Probe, ProbedStage, work_crosses_steps
+from rltrace.analysis.progress import killed, lost
+from rltrace.analysis.regression import UNKNOWN as regression_UNKNOWN
+from rltrace.analysis.regression import Estimate as regression_Estimate
+from rltrace.analysis.regression import Floats, fit
+from rltrace.analysis.stages import break_down
+from rltrace.analysis.staleness import Staleness, UnknownTokens, staleness
+from rltrace.analysis.step_range import Asked, asked_steps, narrow
+from rltrace.analysis.steps import find_steps
+from rltrace.analysis.summary import Summary, summarize
+from rltrace.analysis.syncs import Syncs, syncs, updates_of
+from rltrace.analysis.tail import SHARES, distributions, tail
+from rltrace.analysis.trial import CONFIRMED, Pace, Trial, trial
+from rltrace.analysis.walls import wall
+from rltrace.analysis.walls.wall import (
+    CANNOT_TELL,
+    ENV_REWARD,
+    FRESHNESS,
+    LEARNER,
+    LIKELY,
+    NAMES,
+    OBSERVABILITY,
+    ROLLOUT,
+    SPARSE_REWARD,
+    TAIL,
+    WEIGHTS,
+    Figure,
+    Wall,
+)
+from rltrace.analysis.whatif import stated as whatif_stated
+from rltrace.analysis.whatif.bound import walls
+from rltrace.analysis.whatif.constants import Constants
+from rltrace.analysis.whatif.constants import table as whatif_constants_table
+from rltrace.analysis.whatif.events import draft_speed
+from rltrace.analysis.whatif.levers import LEVERS
+from rltrace.analysis.whatif.levers import moves as levers_moves
+from rltrace.analysis.whatif.of_run import workload_of
+from rltrace.analysis.whatif.physics import (
+    MECHANISMS,
+    MEMORY_TB_PER_S,
+    PEAK_TFLOPS,
+    train_mfu,
+    weight_bytes,
+)
+from rltrace.analysis.whatif.places import places_of, room_of
+from rltrace.analysis.whatif.predict import Baseline as predict_Baseline
+from rltrace.analysis.whatif.predict import Estimate as predict_Estimate
+from rltrace.analysis.whatif.predict import Prediction, predict, ranked
+from rltrace.analysis.whatif.predict import baseline as predict_baseline
+from rltrace.analysis.whatif.replay import NOT_PLAYED, Play, forget, played, replay
+from rltrace.analysis.whatif.stated import Stated, read_stages
+from rltrace.analysis.whatif.stated import stated as stated_stated
+from rltrace.analysis.whatif.trust import OffTheRun
+from rltrace.analysis.whatif.workload import (
+    AT_ONCE,
+    GOES_ON,
+    PLACEMENTS,
+    Batch,
+    Engine,
+    Sync,
+    Workload,
+)

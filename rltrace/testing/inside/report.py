@@ -1,0 +1,32 @@
+"""What tests ask of `rltrace.report`."""
+
+from rltrace.report import (
+    html,
+    live_json,
+    live_line,
+    loopback,
+    markdown,
+    perfetto,
+    printed,
+    rows,
+    run_lines,
+    terminal,
+    to_json,
+    units,
+    verdict,
+)
+from rltrace.report.freshness_section import staleness_section
+from rltrace.report.inventory import inventory
+from rltrace.report.layout import Column, Grid, Section, bar
+from rltrace.report.listing import entries
+from rltrace.report.live_frame import frame
+from rltrace.report.live_line import scalars
+from rltrace.report.otlp import Exported, requests
+from rltrace.report.own_figures_section import figures_of
+from rltrace.report.perfetto import findings, serving, torch_profile
+from rltrace.report.perfetto.findings import find
+from rltrace.report.prometheus_metrics import COUNTER, GAUGE, HISTOGRAM, METRICS
+from rltrace.report.run_lines import warnings
+from rltrace.report.to_json import plain
+from rltrace.report.verdict import evidence, headline
+from rltrace.report.walls_section import fixes_section, gain_words

@@ -1,4 +1,4 @@
-"""A place in shared memory for each test, removed after it."""
+"""A place in shared memory for each test, and a job in it, removed after it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.sync.relays import Job, job
 
 
 @pytest.fixture
@@ -22,3 +24,10 @@ def memory() -> Iterator[Path]:
 def where(memory: Path) -> str:
     """A place for a policy, where there is none yet."""
     return f"shm://{memory}/policy"
+
+
+@pytest.fixture
+def j(memory: Path, request: pytest.FixtureRequest) -> Iterator[Job]:
+    """A job of a learner; `parametrize("j", [BLOCKS], indirect=True)` says how large it is."""
+    with job(memory, getattr(request, "param", 6)) as made:
+        yield made

@@ -50,6 +50,7 @@ class Job:
         self.publisher = Publisher.open(layout_of(self.state), self.place("policy"))
         self.received: list[Received] = []
         self._relays: list[Relay] = []
+        self._names: dict[Relay, str] = {}
         self._processes: list[subprocess.Popen[str]] = []
 
     def place(self, name: str) -> str:
@@ -62,6 +63,11 @@ class Job:
         assert version is not None
         return version
 
+    def next(self, seed: int = 1) -> Version:
+        """Publishes the state with a few changes."""
+        nudge(self.state, seed)
+        return self.publish()
+
     def root(self, fanout: int = 0) -> Relay:
         """Serves what the learner publishes."""
         relay = Relay.serve(self.place("policy"), fanout=fanout)
@@ -70,12 +76,11 @@ class Job:
 
     def follow(self, parent: str, name: str = "", **wishes: object) -> Relay:
         """A node that follows another."""
-        relay = Relay.follow(
-            *(parent, self.place(name or f"node-{secrets.token_hex(4)}")),
-            on_received=self.received.append,
-            **wishes,  # type: ignore[arg-type]
-        )
+        name = name or f"node-{secrets.token_hex(4)}"
+        wishes = {"on_received": self.received.append, **wishes}
+        relay = Relay.follow(parent, self.place(name), **wishes)  # type: ignore[arg-type]
         self._relays.append(relay)
+        self._names[relay] = name
         return relay
 
     def command(self, name: str, parent: str | None = None) -> tuple[subprocess.Popen[str], str]:
@@ -93,11 +98,22 @@ class Job:
         until(lambda: len(self.received) >= count, f"{count} versions to be told of")
         return self.received
 
+    def arrives(self, node: Relay, version: Version | None = None) -> Version:
+        """Checks that a node gets a version (else the state as it is), and its workers the bits."""
+        version = version or self.publish()
+        assert node.wait(version) == version
+        assert self.holds(self._names[node], version)
+        return version
+
     def holds(self, name: str, at_least: Version) -> bool:
-        """Whether a node's workers get the published bits: they pull, checked."""
-        target = {key: np.zeros_like(value) for key, value in self.state.items()}
+        """Whether a node's workers get the published bits."""
         with Subscriber.connect(self.place(name)) as subscriber:
-            subscriber.pull_into(target, at_least, verify=True)
+            return self.pulls(subscriber, at_least)
+
+    def pulls(self, subscriber: Subscriber, at_least: Version | int) -> bool:
+        """Whether what it pulls, checked, is what was published."""
+        target = {key: np.zeros_like(value) for key, value in self.state.items()}
+        subscriber.pull_into(target, at_least, verify=True)
         return all((target[key] == self.state[key]).all() for key in target)
 
     def close(self) -> None:

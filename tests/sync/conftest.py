@@ -6,10 +6,12 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.sync.relays import Job, job
+if TYPE_CHECKING:
+    from tests.sync.relays import Job
 
 
 @pytest.fixture
@@ -29,5 +31,7 @@ def where(memory: Path) -> str:
 @pytest.fixture
 def j(memory: Path, request: pytest.FixtureRequest) -> Iterator[Job]:
     """A job of a learner; `parametrize("j", [BLOCKS], indirect=True)` says how large it is."""
+    from tests.sync.relays import job
+
     with job(memory, getattr(request, "param", 6)) as made:
         yield made

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,40 +15,36 @@ from tests.sync.proxy import until
 
 
 @pytest.fixture
-def files(memory: Path) -> Iterator[JoinedFiles]:
-    """Those of a place that no other test has."""
-    made = JoinedFiles(f"shm://{memory.name}")
-    yield made
-    for path in (made.log, made.relay, made.users):
-        path.unlink(missing_ok=True)
+def files(alone: Path) -> JoinedFiles:
+    return JoinedFiles("shm://place")
+
+
+def there(files: JoinedFiles) -> list[bool]:
+    return [path.exists() for path in (files.users, files.relay)]
 
 
 def test_they_stay_while_somebody_is_there_and_go_then(files: JoinedFiles) -> None:
     first, second = files.enter(), files.enter()
     files.log.touch()
-    (log := files.log.with_name(f"{files.log.name}.a_b1c2d3")).touch()
+    files.log.with_name(f"{files.log.name}.a_b1c2d3").touch()
     first.release()
     files.remove()
     sweep()
-    assert files.users.exists()
-    assert files.relay.exists()
+    assert there(files) == [True, True]
     second.release()
     files.remove()
-    assert not any(path.exists() for path in (files.users, files.relay, files.log, log))
+    assert list(files.log.parent.iterdir()) == []
 
 
 def test_a_relay_that_runs_keeps_them_until_it_removes_them_itself(files: JoinedFiles) -> None:
     files.enter().release()
     relay = files.claim()
-    assert relay is not None
     files.remove()
     sweep()
-    assert files.users.exists()
-    assert files.relay.exists()
+    assert there(files) == [True, True]
     files.remove(relay)
     relay.release()
-    assert not files.users.exists()
-    assert not files.relay.exists()
+    assert there(files) == [False, False]
     assert files.claim() is None
 
 
@@ -59,14 +55,19 @@ def test_what_a_killed_remover_has_left_is_removed(files: JoinedFiles) -> None:
     assert not files.users.exists()
 
 
+def opened(path: Path) -> int:
+    """How often this process has the file open."""
+    links = [os.readlink(fd) for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink()]
+    return links.count(str(path))
+
+
 def test_who_comes_in_while_they_are_removed_makes_others(files: JoinedFiles) -> None:
     files.enter().release()
     remover = Lock.take(files.users)
-    assert remover is not None
     came: list[Lock] = []
     coming = threading.Thread(target=lambda: came.append(files.enter()))
     coming.start()
-    until(lambda: _holders(files.users) == 2, "it to wait for the lock")
+    until(lambda: opened(files.users) == 2, "it to wait for the lock")
     files.relay.unlink()
     files.users.unlink()
     remover.release()
@@ -81,7 +82,6 @@ def test_a_lock_of_a_relay_whose_file_was_removed_is_none(
 ) -> None:
     files.enter().release()
     locked = Lock.take(files.relay)
-    assert locked is not None
     files.relay.unlink()  # between its being opened and its being locked
     monkeypatch.setattr(Lock, "take", lambda *_: locked)
     assert files.claim() is None
@@ -93,7 +93,6 @@ def test_who_has_locked_what_is_gone_removes_nothing(
 ) -> None:
     files.enter().release()
     late = Lock.take(files.users)
-    assert late is not None
     files.users.unlink()  # by another remover, between its being opened and its being locked
     using = files.enter()
     with monkeypatch.context() as patched:
@@ -105,8 +104,7 @@ def test_who_has_locked_what_is_gone_removes_nothing(
 
 
 def test_of_many_that_come_and_go_nobody_loses_its_files(files: JoinedFiles) -> None:
-    lost: list[int] = []
-    removed: list[int] = []
+    lost, removed = [], []
 
     def come_and_go(who: int) -> None:
         for turn in range(300):
@@ -120,18 +118,9 @@ def test_of_many_that_come_and_go_nobody_loses_its_files(files: JoinedFiles) -> 
                 removed.append(not relay.is_of(files.relay))
                 relay.release()
 
-    threads = [threading.Thread(target=come_and_go, args=(who,)) for who in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(come_and_go, range(6)))
     assert not lost
     assert any(removed)
     files.remove()
     assert not files.users.exists()
-
-
-def _holders(path: Path) -> int:
-    """How often this process has the file open."""
-    links = [os.readlink(fd) for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink()]
-    return links.count(str(path))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -118,8 +117,11 @@ def test_of_many_that_come_and_go_nobody_loses_its_files(files: JoinedFiles) -> 
                 removed.append(not relay.is_of(files.relay))
                 relay.release()
 
-    with ThreadPoolExecutor(6) as pool:
-        list(pool.map(come_and_go, range(6)))
+    threads = [threading.Thread(target=come_and_go, args=(who,)) for who in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     assert not lost
     assert any(removed)
     files.remove()

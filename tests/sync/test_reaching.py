@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import socket
 import subprocess
 from contextlib import closing
@@ -15,7 +14,7 @@ from rltrace.sync.relay import Reach, Relay, Status
 from rltrace.sync.version import Behind
 from rltrace.sync.wire import Address
 from tests.sync.proxy import Proxy, until
-from tests.sync.relays import COMMAND, job
+from tests.sync.relays import COMMAND, Job
 
 
 def status(**troubles: str) -> Status:
@@ -23,75 +22,64 @@ def status(**troubles: str) -> Status:
     return Status(None, "tcp://a:1/p", 0, 0, 0, troubles, False, Behind())
 
 
-def refused(node: Relay) -> set[str]:
-    """The addresses where nothing listens any more."""
-    return {address for address, why in node.status.troubles.items() if "refused" in why}
-
-
-def test_each_reason_is_told_once_until_a_parent_is_reached(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("patience_s", [0.0, 60.0])
+def test_each_reason_is_told_once_until_a_parent_is_reached_and_not_if_it_is_soon_over(
+    monkeypatch: pytest.MonkeyPatch, patience_s: float
 ) -> None:
-    monkeypatch.setattr(reaching, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(reaching, "_PATIENCE_S", patience_s)
     reach = Reach()
-    assert reach.news(status()) is None
-    assert reach.news(status(a="refused")) == "cannot reach a: refused; trying again"
-    assert reach.news(status(a="refused")) is None
-    said = "cannot reach a: refused; b: silent; trying again"
-    assert reach.news(status(a="refused", b="silent")) == said
-    assert reach.news(status(a="refused")) is None
-    assert reach.news(status()) == "reached tcp://a:1/p"
-    assert reach.news(status()) is None
-    assert reach.news(status(a="refused")) == "cannot reach a: refused; trying again"
+    one, two = {"a": "refused"}, {"a": "refused", "b": "silent"}
+    news = [reach.news(status(**troubles)) for troubles in ({}, one, one, two, one, {}, {}, one)]
+    told = [
+        None if said is None else [word for word in ("a: ", "b: ", "reached") if word in said]
+        for said in news
+    ]
+    expected = [None, ["a: "], None, ["a: ", "b: "], None, ["reached"], None, ["a: "]]
+    assert told == (expected if patience_s == 0.0 else [None] * 8)
 
 
-def test_trouble_that_is_soon_over_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reaching, "_PATIENCE_S", 60.0)
-    reach = Reach()
-    assert reach.news(status(a="refused")) is None
-    assert reach.news(status()) is None
-
-
-def test_the_command_says_why_it_waits_and_when_it_need_not(memory: Path, tmp_path: Path) -> None:
+def test_the_command_says_why_it_waits_and_when_it_need_not(j: Job, tmp_path: Path) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = taken.getsockname()[1]
-    with job(memory) as j, (tmp_path / "said").open("w+") as said:
-        words = [*COMMAND, j.place("node"), "--follow", f"tcp://127.0.0.1:{port}/policy"]
-        with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=said) as node:
-            lines = (tmp_path / "said").read_text
-            until(lambda: "refused" in lines(), "it to say why")
-            with Relay.serve(j.place("policy"), port=port) as root:
-                until(lambda: root.status.children == 1, "it to follow")
-                until(lambda: "reached" in lines(), "it to say so")
-            until(lambda: lines().count("refused") == 2, "the root to be missed")
-            node.send_signal(signal.SIGTERM)
-            assert node.wait(30) == 0
-        refused = (
-            f"cannot reach tcp://127.0.0.1:{port}/policy: connection refused: nothing listens there"
-            f" (is it up, and {port} its port?); trying again"
-        )
-        reached = f"reached tcp://127.0.0.1:{port}/policy"
-        assert lines().splitlines() == [refused, reached, refused]
+    told = tmp_path / "said"
+    words = [*COMMAND, j.place("node"), "--follow", f"tcp://127.0.0.1:{port}/policy"]
+    with (
+        told.open("w") as said,
+        subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=said) as node,
+    ):
+        until(lambda: "refused" in told.read_text(), "it to say why")
+        with Relay.serve(j.place("policy"), port=port) as root:
+            until(lambda: root.status.children == 1, "it to follow")
+            until(lambda: "reached" in told.read_text(), "it to say so")
+        until(lambda: told.read_text().count("refused") == 2, "the root to be missed")
+        node.terminate()
+        assert node.wait(30) == 0
+    first, reached, again = told.read_text().splitlines()
+    assert first == again
+    assert reached == f"reached tcp://127.0.0.1:{port}/policy"
 
 
-def test_all_that_could_be_followed_are_named(memory: Path) -> None:
-    with job(memory) as j:
-        root = j.root()
-        link = Proxy(root.address)
-        first = j.follow(link.address)
-        node = j.follow(first.address, "node")
-        node.wait(j.publish())
-        until(lambda: root.status.children == 1, "the line to be known")
-        link.close()
-        first.close()
-        both = {first.address, link.address}
-        until(lambda: refused(node) == both, "both to refuse")
-        assert node.status.parent == first.address
+def test_all_that_could_be_followed_are_named(j: Job) -> None:
+    root = j.root()
+    link = Proxy(root.address)
+    first = j.follow(link.address)
+    node = j.follow(first.address)
+    node.wait(j.publish())
+    until(lambda: root.status.children == 1, "the line to be known")
+    link.close()
+    first.close()
+
+    def refused() -> set[str]:
+        return {address for address, why in node.status.troubles.items() if "refused" in why}
+
+    until(lambda: refused() == {first.address, link.address}, "both to refuse")
+    assert node.status.parent == first.address
 
 
-def test_a_name_that_cannot_be_one_is_told_as_well(memory: Path) -> None:
-    address = Address("a" * 70 + ".invalid", 7400, "policy")
-    with job(memory) as j, Relay.follow(str(address), j.place("node"), token="secret") as node:
-        until(lambda: bool(node.status.troubles), "it to be missed")
-        assert "does not resolve" in node.status.troubles[str(address)]
-        assert node.ended_by is None
-        assert "does not resolve" in str(node.error)
+def test_a_name_that_cannot_be_one_is_told_as_well(j: Job) -> None:
+    address = str(Address("a" * 70 + ".invalid", 7400, "policy"))
+    node = j.follow(address, token="secret")
+    until(lambda: bool(node.status.troubles), "it to be missed")
+    assert "does not resolve" in node.status.troubles[address]
+    assert node.ended_by is None
+    assert "does not resolve" in str(node.error)

@@ -4,57 +4,53 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from rltrace import open_run
 from rltrace.hooks.recorder import Recorder
-from tests.sync.relays import job, nudge
+from rltrace.sync.following import Received
+from tests.sync.relays import Job
 
 
 def test_each_version_that_a_node_takes_on_is_a_relays_row(
-    memory: Path, recorder: Recorder, run_path: Path
+    j: Job, recorder: Recorder, run_path: Path
 ) -> None:
-    with job(memory) as j:
-        node = j.follow(j.root().address)
-        node.wait(j.publish())
-        nudge(j.state, 1)
-        node.wait(j.publish())
-        # Arrived is not yet written down: the next version is watched for after that.
-        size = j.publisher.layout.bytes
-        wire = [received.progress.wire_bytes for received in j.received]
-        buckets = [received.progress.buckets for received in j.received]
-        checksums = [int(r.manifest.root, 16) & (1 << 63) - 1 for r in j.received]
-    found = (
-        open_run(run_path)
-        .sql(
-            "select version, transport, bytes, wire_bytes, buckets, checksum, stall_ns"
-            " from syncs where role = 'relay' order by start_ns"
-        )
-        .fetchall()
+    node = j.follow(j.root().address)
+    node.wait(j.publish())
+    node.wait(j.next())
+    first, second = j.all_received(2)
+    j.close()  # arrived is not yet written down
+    rows = open_run(run_path).sql(
+        "select version, transport, bytes, wire_bytes, buckets, checksum, stall_ns"
+        " from syncs where role = 'relay' order by start_ns"
     )
-    assert found == [
-        (1, "tcp", size, wire[0], buckets[0], checksums[0], 0),
-        (2, "tcp", size, wire[1], buckets[1], checksums[1], 0),
+    size = j.publisher.layout.bytes
+    assert rows.fetchall() == [
+        (n, "tcp", size, r.progress.wire_bytes, r.progress.buckets, checksum_of(r), 0)
+        for n, r in ((1, first), (2, second))
     ]
-    assert wire[0] == size
-    assert wire[1] < 0.01 * size
+    assert first.progress.wire_bytes == size
+    assert second.progress.wire_bytes < 0.01 * size
 
 
+def checksum_of(received: Received) -> int:
+    return int(received.manifest.root, 16) & (1 << 63) - 1
+
+
+@pytest.mark.parametrize("j", [20], indirect=True)
 def test_the_bytes_of_the_phases_add_up_on_both_sides_of_a_hop(
-    memory: Path, recorder: Recorder, run_path: Path
+    j: Job, recorder: Recorder, run_path: Path
 ) -> None:
-    with job(memory, blocks=20) as j:
-        node = j.follow(j.root().address, streams=3)
-        node.wait(j.publish())
-        size = j.publisher.layout.bytes
-    run = open_run(run_path)
-    found = dict(
-        run.sql(
-            "select name, sum(bytes) from spans where stage = 'sync' and phase = 'transfer'"
-            " and name in ('send', 'receive') group by name"
-        ).fetchall()
+    j.follow(j.root().address, streams=3).wait(j.publish())
+    j.close()
+    size, run = j.publisher.layout.bytes, open_run(run_path)
+    found = run.sql(
+        "select name, sum(bytes) from spans where stage = 'sync' and phase = 'transfer'"
+        " and name in ('send', 'receive') group by name order by name"
     )
-    assert found == {"send": size, "receive": size}
+    assert found.fetchall() == [("receive", size), ("send", size)]
     within = run.sql(
         "select count(*) from spans w join spans s on w.name = 'relay' and s.name = 'receive'"
         " and s.start_ns >= w.start_ns and s.end_ns <= w.end_ns and s.end_ns > s.start_ns"
-    ).fetchall()
-    assert within == [(3,)]
+    )
+    assert within.fetchall() == [(3,)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rltrace.sync.interface import Publisher, Subscriber
 from rltrace.sync.shared_memory import SharedMemoryPublisher, SharedMemorySubscriber
 from rltrace.trace.errors import RltraceError
 
@@ -20,8 +19,7 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 
 
 def test_a_model_gets_the_bits_and_the_number_of_what_was_published(where: str) -> None:
-    publisher: Publisher = SharedMemoryPublisher(where)
-    subscriber: Subscriber = SharedMemorySubscriber()
+    publisher, subscriber = SharedMemoryPublisher(where), SharedMemorySubscriber()
     learner, rollout = model(0), model(1)
     manifest = publisher.publish(41, learner)
     published = {name: tensor.clone() for name, tensor in learner.items()}

@@ -40,31 +40,23 @@ def test_tensors_lie_without_gaps_and_aligned_to_their_elements() -> None:
         "odd halves": torch.zeros(7, dtype=torch.bfloat16),
         "wide": np.zeros(256, dtype=np.int64),
     }
-    layout = layout_of(weights)
-    end = 0
+    layout, end = layout_of(weights), 0
     for entry in layout.entries:
         assert entry.offset == end
-        assert (
-            entry.offset % (1 if "bytes" in entry.name else 2 if "halves" in entry.name else 4) == 0
-        )
+        width = 1 if "bytes" in entry.name else 2 if "halves" in entry.name else 4
+        assert entry.offset % width == 0
         end += entry.bytes
     assert end == layout.bytes
     for name in ("even", "nothing", "wide"):
         assert layout.by_name[name].offset % ALIGNMENT_BYTES == 0
 
 
-def test_floats_are_cast_but_for_those_to_keep_and_integers_never() -> None:
-    weights = {
-        "a.weight": torch.zeros(4),
-        "a.router": torch.zeros(4),
-        "steps": torch.zeros(1).long(),
-    }
-    layout = layout_of(weights, dtype=torch.bfloat16, keep=["*.router"])
-    assert {e.name: e.dtype for e in layout.entries} == {
-        "a.weight": "BF16",
-        "a.router": "F32",
-        "steps": "I64",
-    }
+@pytest.mark.parametrize("keep", ["*.router", ["*.router"]])
+def test_floats_are_cast_but_for_those_to_keep_and_integers_never(keep: Any) -> None:
+    weights = {name: torch.zeros(4) for name in ("a.weight", "a.router", "router")}
+    layout = layout_of({**weights, "n": torch.zeros(1).long()}, dtype=torch.bfloat16, keep=keep)
+    found = {name: entry.dtype for name, entry in layout.by_name.items()}
+    assert found == {"a.weight": "BF16", "a.router": "F32", "router": "BF16", "n": "I64"}
 
 
 @pytest.mark.parametrize(
@@ -73,14 +65,6 @@ def test_floats_are_cast_but_for_those_to_keep_and_integers_never() -> None:
 def test_a_type_that_nothing_is_cast_to_is_refused(dtype: Any) -> None:
     with pytest.raises(RltraceError, match=r"cast to one of float64, .*bfloat16 .* not to \w+"):
         layout_of({"w": torch.zeros(4)}, dtype=dtype)
-
-
-def test_one_pattern_may_be_given_as_it_is() -> None:
-    weights = {name: torch.zeros(4) for name in ("a.router", "a.weight", "router")}
-    layout = layout_of(weights, dtype="bfloat16", keep="*.router")
-    assert layout == layout_of(weights, dtype="bfloat16", keep=["*.router"])
-    assert layout.by_name["a.router"].dtype == "F32"
-    assert layout.by_name["router"].dtype == "BF16"
 
 
 def test_a_pattern_keeps_a_tied_tensor_by_any_of_its_names() -> None:
@@ -119,8 +103,8 @@ def test_tensors_that_an_iterable_makes_one_by_one_are_not_taken_for_tied() -> N
         (Shard((-1, 0), (8, 6)), "does not lie in its whole"),
         (Shard((0,), (8, 6)), "take 2 numbers each"),
         (Shard((0, 0, 0), (8, 6, 1)), "take 2 numbers each"),
-        (Shard((0.5, 0), (8, 6)), "of whole numbers"),  # type: ignore[arg-type]
-        (Shard("00", (8, 6)), "of whole numbers"),  # type: ignore[arg-type]
+        (Shard((0.5, 0), (8, 6)), "of whole numbers"),
+        (Shard("00", (8, 6)), "of whole numbers"),
         (((0, 0), (8, 6)), "of whole numbers"),
     ],
 )
@@ -129,30 +113,33 @@ def test_a_part_that_its_whole_does_not_hold_is_refused(shard: Any, said: str) -
         layout_of([("w", torch.zeros(4, 6), shard)])
 
 
-def test_the_numbers_of_a_shard_may_be_of_any_kind() -> None:
-    given: Any = Shard(list(np.array([4, 0])), torch.Size([8, 6]))  # type: ignore[arg-type]
-    layout = layout_of([("w", torch.zeros(4, 6), given)])
-    assert layout == layout_of([("w", torch.zeros(4, 6), Shard((4, 0), (8, 6)))])
-    assert Layout.parse(layout.text) == layout
+def test_the_numbers_of_a_shard_may_be_of_any_kind_and_survive_the_layouts_text() -> None:
+    shard = Shard(list(np.array([4, 0])), torch.Size([8, 6]))
+    layout = layout_of([("w", torch.zeros(4, 6), shard), ("b", torch.zeros(4))])
+    again = Layout.parse(layout.text)
+    assert (again, again.id) == (layout, layout.id)
+    assert again.by_name["w"].shard == Shard((4, 0), (8, 6))
 
 
 @pytest.mark.parametrize(
     ("weights", "said"),
     [
-        ("model.safetensors", "weights are a model, .* of type str"),
-        (None, "weights are a model, .* not None"),
-        (7, "weights are a model, .* of type int"),
-        (torch.zeros(3, 4), "weights are a model, .* of type Tensor"),
-        (np.zeros((3, 4)), "weights are a model, .* of type ndarray"),
-        (Tied, "weights are a model, .* of type type"),
+        ("model.safetensors", "of type str"),
+        (None, "not None"),
+        (7, "of type int"),
+        (torch.zeros(3, 4), "of type Tensor"),
+        (np.zeros((3, 4)), "of type ndarray"),
+        (Tied, "of type type"),
         ({"a": 1}, "a is to be a tensor .* of type int"),
         ({1: torch.zeros(1)}, "name of a tensor is a str, .* of type int"),
-        ([torch.zeros(2)], r"each of the weights is \(name, tensor\) .* of type Tensor"),
-        (["a"], r"each of the weights is \(name, tensor\) .* of type str"),
-        ({"a": torch.zeros(4, 4).to_sparse()}, "a is a sparse or nested tensor"),
-        ({"a": torch.zeros(4, 4).to_mkldnn()}, "a is a sparse or nested tensor"),
-        ({"__metadata__": torch.zeros(1)}, "no tensor may be called __metadata__"),
-        ({"a\ud800": torch.zeros(1)}, r"a\\ud800' cannot be written in UTF-8"),
+        ([torch.zeros(2)], r"\(name, tensor\) .* of type Tensor"),
+        (["a"], r"\(name, tensor\) .* of type str"),
+        ({"a": torch.zeros(4, 4).to_sparse()}, "a is a sparse"),
+        ({"a": torch.zeros(4, 4).to_mkldnn()}, "a is a sparse"),
+        ({"__metadata__": torch.zeros(1)}, "__metadata__"),
+        ({"a\ud800": torch.zeros(1)}, "UTF-8"),
+        ([("a", torch.zeros(1)), ("a", torch.zeros(1))], "two tensors are called a"),
+        ({"a": torch.zeros(1, dtype=torch.complex128)}, "complex128 .*: .* complex64"),
     ],
 )
 def test_what_are_no_weights_is_refused_in_one_sentence(weights: Any, said: str) -> None:
@@ -165,15 +152,6 @@ def test_every_source_of_the_same_tensors_has_the_same_id() -> None:
     ids = {layout_of(w).id for w in (model, model.state_dict(), dict(model.state_dict()))}
     assert len(ids) == 1
     assert layout_of(model, dtype="bfloat16").id not in ids
-
-
-def test_a_layout_survives_its_own_text() -> None:
-    shard = Shard(offset=(8, 0), global_shape=(16, 4))
-    layout = layout_of([("w", torch.zeros(8, 4), shard), ("b", torch.zeros(4))])
-    again = Layout.parse(layout.text)
-    assert again == layout
-    assert again.id == layout.id
-    assert again.by_name["w"].shard == shard
 
 
 @pytest.mark.parametrize(
@@ -194,15 +172,6 @@ def test_a_text_that_is_no_layout_is_refused_in_one_sentence(change) -> None:  #
     change(said)
     with pytest.raises(RltraceError, match="no layout of weights"):
         Layout.parse(json.dumps(said))
-
-
-def test_names_that_stand_twice_and_types_that_cannot_travel_are_refused() -> None:
-    with pytest.raises(RltraceError, match="two tensors are called a"):
-        layout_of([("a", torch.zeros(1)), ("a", torch.zeros(1))])
-    with pytest.raises(
-        RltraceError, match=r"a of type complex128 cannot be published: .* complex64"
-    ):
-        layout_of({"a": torch.zeros(1, dtype=torch.complex128)})
 
 
 def test_versions_are_ordered_by_when_their_learner_began_also_between_runs() -> None:

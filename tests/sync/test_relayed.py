@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import multiprocessing
-import multiprocessing.connection
-from multiprocessing.process import BaseProcess
+from typing import Any
 
 import pytest
 import torch
 
-from rltrace.sync import Publisher, Relay, Subscriber, interface, layout_of
+from rltrace.sync import Publisher, Relay, Subscriber, layout_of
 from rltrace.sync.joined_files import JoinedFiles
 from rltrace.sync.joining import place_of
+from rltrace.sync.locks import Lock
 from rltrace.sync.place import folder_of
 from rltrace.sync.relayed import RelayedPublisher, RelayedSubscriber
 from rltrace.trace.errors import RltraceError
@@ -37,15 +37,13 @@ def test_a_subscriber_says_which_way_its_weights_take(
 @pytest.mark.parametrize("changes", [False, True])
 def test_models_get_each_version_and_a_learner_that_dies_says_so(where: str, changes: bool) -> None:
     publisher = RelayedPublisher(where, "127.0.0.1")
-    relayed = RelayedSubscriber(changes)
-    subscriber: interface.Subscriber = relayed
-    learner: interface.Publisher = publisher
+    subscriber = RelayedSubscriber(changes)
     rollout = model(9)
     state = {"w": torch.randn(300_000).bfloat16(), "b": torch.zeros(3)}
     target = {name: torch.zeros_like(tensor) for name, tensor in state.items()}
     for number in (41, 42):
         state["b"] += 1.0
-        manifest = learner.publish(number, state)
+        manifest = publisher.publish(number, state)
         kept = {name: tensor.clone() for name, tensor in state.items()}
         assert subscriber.fetch(manifest) is None
         assert subscriber.load(None, manifest, target) == number
@@ -53,10 +51,8 @@ def test_models_get_each_version_and_a_learner_that_dies_says_so(where: str, cha
     with pytest.raises(ValueError, match="do not fit"):
         subscriber.load(None, manifest, rollout)
     # Its process ends, and with it what nobody had fetched.
-    relay = publisher._relay
-    assert relay is not None
-    relay.close()
-    lost = learner.publish(43, state)
+    publisher._relay.close()
+    lost = publisher.publish(43, state)
     with pytest.raises(RltraceError, match="is gone with its learner's end"):
         subscriber.fetch(lost)
     # Another learner in its place has another address; numbers go on.
@@ -64,13 +60,11 @@ def test_models_get_each_version_and_a_learner_that_dies_says_so(where: str, cha
     manifest = second.publish(44, state)
     subscriber.fetch(manifest)
     assert subscriber.load(None, manifest, target) == 44
-    relayed.close()
-    for one in (publisher, second):
-        if one._relay is not None:
-            one._relay.close()
+    subscriber.close()
+    second._relay.close()
 
 
-def learn(where: str, control: multiprocessing.connection.Connection) -> None:
+def learn(where: str, control: Any) -> None:
     """A learner's process: publishes the weights of each version that it is asked for."""
     publisher = RelayedPublisher(where, "127.0.0.1")
     while True:
@@ -84,14 +78,12 @@ class Learner:
     def __init__(self, where: str) -> None:
         spawning = multiprocessing.get_context("spawn")
         self._control, theirs = spawning.Pipe()
-        self._process: BaseProcess = spawning.Process(target=learn, args=(where, theirs))
+        self._process = spawning.Process(target=learn, args=(where, theirs))
         self._process.start()
 
-    def publish(self, number: int) -> interface.Manifest:
+    def publish(self, number: int) -> Any:
         self._control.send(number)
-        manifest = self._control.recv()
-        assert isinstance(manifest, interface.Manifest)
-        return manifest
+        return self._control.recv()
 
     def kill(self) -> None:
         self._process.kill()
@@ -100,12 +92,8 @@ class Learner:
 
 
 def has_relay(place: str) -> bool:
-    """Whether a process of this host holds the lock of the place's relay."""
     files = JoinedFiles(place)
-    lock = files.claim()
-    if lock is not None:
-        lock.release()
-    return lock is None and files.relay.exists()
+    return files.relay.exists() and Lock.is_held(files.relay)
 
 
 def test_a_dead_learners_relay_and_slots_go_once_all_workers_have_weights_of_the_next(

@@ -43,17 +43,12 @@ def pulled(subscriber: Subscriber) -> float:
     return float(value)
 
 
-def test_a_policy_has_one_publisher_at_a_time(where: str) -> None:
-    with Publisher.open(LAYOUT, where) as first:
+def test_a_policy_has_one_publisher_and_the_last_one_out_frees_the_memory(
+    where: str, memory: Path
+) -> None:
+    with Publisher.open(LAYOUT, where) as publisher:
         with pytest.raises(RltraceError, match="has a publisher already"):
             Publisher.open(LAYOUT, where)
-        assert first.publish(filled(1)) is not None
-    with Publisher.open(LAYOUT, where):
-        pass
-
-
-def test_the_last_one_out_frees_the_memory(where: str, memory: Path) -> None:
-    with Publisher.open(LAYOUT, where) as publisher:
         subscriber = Subscriber.connect(where)
         publisher.publish(filled(1))
     assert pulled(subscriber) == 1
@@ -303,27 +298,22 @@ def test_a_forked_child_reads_and_does_not_publish_and_nothing_is_left(
 
 
 @pytest.mark.parametrize(
-    "place",
-    ["policy", "tcp://host", "shm://", "shm://a b", "shm://../x", "shm:///a\0b", Path("/a"), None],
-)
-def test_a_place_that_is_none_is_refused(place: Any) -> None:
-    with pytest.raises(RltraceError, match="says no place for weights"):
-        folder_of(place)
-
-
-@pytest.mark.parametrize(
     ("place", "told"),
     [
-        (None, "no place"),
-        ("policy", "no place"),
+        *((p, "no place") for p in ("policy", "tcp://host", "shm://", "shm://a b", "shm://../x")),
+        *((p, "no place") for p in ("shm:///a\0b", Path("/a"), None)),
         ("shm://" + "x" * 300, "at most 255 bytes, and 3840"),
         ("shm:///a/" + "é" * 128, "at most 255 bytes, and 3840"),
         ("shm://" + 2000 * "/x", "at most 255 bytes, and 3840"),
+        ("shm://rltrace-joined", "another name"),
+        (f"shm://{shared_memory()}/sync-token", "another name"),
     ],
 )
 def test_nobody_connects_to_what_is_no_place(place: Any, told: str) -> None:
     with pytest.raises(RltraceError, match=told):
         Subscriber.connect(place, timeout_s=0)
+    assert folder_of("shm://rltrace-joined-1") == shared_memory() / "rltrace-joined-1"
+    assert folder_of("shm:///mnt/ram/policy") == Path("/mnt/ram/policy")
 
 
 @pytest.mark.parametrize(
@@ -331,9 +321,7 @@ def test_nobody_connects_to_what_is_no_place(place: Any, told: str) -> None:
     [
         ({"layout": WEIGHTS}, r"takes layout_of\(weights\), .* dict"),
         ({"run": "zz"}, "16 hexadecimal digits"),
-        ({"run": "A" * 16}, "16 hexadecimal digits"),
         ({"run": 7}, "16 hexadecimal digits"),
-        ({"slots": "2"}, "slots takes a whole number, not '2'"),
         ({"slots": 2.5}, "slots takes a whole number, not 2.5"),
         ({"spare": None}, "spare takes a whole number, not None"),
         ({"threads": "2"}, "threads takes a whole number, not '2'"),
@@ -352,15 +340,6 @@ def test_weights_that_no_machine_can_hold_are_told_at_open(where: str, memory: P
     with pytest.raises(RltraceError, match=r"8,00\d,\d{3},\d{3}\.\d MB more are needed"):
         Publisher.open(huge, where)
     assert list(memory.iterdir()) == []
-
-
-@pytest.mark.parametrize("name", ["rltrace-joined", "sync-token"])
-def test_a_place_where_rltrace_keeps_files_of_its_own_is_refused(name: str) -> None:
-    for place in (f"shm://{name}", f"shm://{shared_memory() / name}"):
-        with pytest.raises(RltraceError, match="give the policy another name"):
-            folder_of(place)
-    assert folder_of(f"shm://{name}-1") == shared_memory() / f"{name}-1"
-    assert folder_of("shm:///mnt/ram/policy") == Path("/mnt/ram/policy")
 
 
 @pytest.fixture

@@ -65,10 +65,6 @@ def test_damaged_blocks_and_those_of_another_base_are_named_and_the_others_are_r
             assert (out[part] == new[part]).all()
 
 
-def test_incompressible_versions_take_their_own_bytes() -> None:
-    assert encode(version(0), version(7), [2] * 4).wire_bytes == BYTES
-
-
 def test_a_block_is_read_in_elements_of_most_of_it() -> None:
     weights = {
         "a": torch.zeros(BLOCK_BYTES // 2 + 128, dtype=torch.bfloat16),

@@ -45,13 +45,6 @@ def test_tensors_start_aligned_and_do_not_overlap() -> None:
         assert before.offset + before.bytes <= after.offset
 
 
-def test_the_buffer_is_a_copy() -> None:
-    source = {"w": torch.ones(3)}
-    buffer = pack(source, layout_of(source))
-    source["w"].zero_()
-    assert buffer.view("float32").tolist() == [1, 1, 1]
-
-
 @pytest.mark.parametrize(
     ("other", "missing"),
     [

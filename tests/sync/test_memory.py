@@ -100,26 +100,6 @@ def test_places_that_overlap_are_refused(where: str, here: Any, said: str) -> No
     assert all(torch.equal(tensor, weights[name]) for name, tensor in target.items())
 
 
-class Copying(nn.Linear):
-    """A module that hands out copies, as FSDP's full state dict, offloading and quantised ones do.
-    The real ones take several processes or devices."""
-
-    def __init__(self) -> None:
-        super().__init__(4, 4)
-        self._register_state_dict_hook(
-            lambda module, state, *_: {k: v.detach().clone() for k, v in state.items()}
-        )
-
-
-def test_a_model_whose_state_is_a_copy_is_refused_by_name(where: str) -> None:
-    learner, rollout = Copying(), Copying()
-    with published(where, learner) as subscriber:
-        with pytest.raises(RltraceError, match="weight of its state_dict"):
-            subscriber.pull_into(rollout)
-        subscriber.pull_into(dict(rollout.named_parameters()))
-    assert torch.equal(learner.weight, rollout.weight)
-
-
 class Viewing(nn.Module):
     def __init__(self, value: float) -> None:
         super().__init__()

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import socket
-from contextlib import suppress
-from ipaddress import ip_address
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -21,25 +16,32 @@ from rltrace.sync.shelf import Shelf
 from rltrace.sync.wire import Address
 from tests.patience import PATIENCE_S
 from tests.sync.proxy import Proxy, until
-from tests.sync.relays import Job, job
+from tests.sync.relays import Job
 
 
-def test_versions_arrive_bit_for_bit_at_the_end_of_a_chain_and_later_ones_as_what_changed(
-    j: Job,
+def test_versions_arrive_bit_for_bit_at_the_end_of_a_chain_and_nothing_is_left_of_it(
+    j: Job, memory: Path
 ) -> None:
-    first = j.follow(j.root().address)
+    root = j.root()
+    first = j.follow(root.address, "first")
     last = j.follow(first.address)
     version = j.publish(step=7)
     j.arrives(last, version)
     assert last.status.manifest.step == 7
     j.arrives(first, version)
     for step in range(3):
-        j.arrives(last, j.next(step))
+        j.arrives(last, version := j.next(step))
     whole, *changes = [r for r in j.all_received(8) if r.parent == first.address]
     assert whole.progress.wire_bytes == whole.manifest.bytes
     assert [r.manifest.version.counter for r in changes] == [2, 3, 4]
     for received in changes:
         assert received.progress.wire_bytes < 0.01 * received.manifest.bytes
+    sent = root.status.sent_bytes
+    j.arrives(j.follow(first.address), version)  # late, from the node that it asks
+    assert root.status.sent_bytes == sent
+    assert {"policy", "first"} <= {path.name for path in memory.iterdir()}
+    j.close()
+    assert not any(path.is_dir() for path in memory.iterdir())
 
 
 def test_versions_can_be_had_whole_only(j: Job) -> None:
@@ -48,17 +50,6 @@ def test_versions_can_be_had_whole_only(j: Job) -> None:
         node.wait(j.next(step))
     received = j.all_received(2)
     assert [r.progress.wire_bytes for r in received] == [received[0].manifest.bytes] * 2
-
-
-def test_one_that_comes_late_gets_the_latest_from_the_node_that_it_asks(j: Job) -> None:
-    root = j.root()
-    first = j.follow(root.address)
-    for step in range(3):
-        version = j.next(step)
-    first.wait(version)
-    sent = root.status.sent_bytes
-    j.arrives(j.follow(first.address), version)
-    assert root.status.sent_bytes == sent
 
 
 @pytest.mark.parametrize("j", [24], indirect=True)
@@ -339,25 +330,3 @@ def test_no_pull_is_torn_or_goes_back_under_back_to_back_publishing(j: Job) -> N
             assert found == {seen[-1].counter} or (len(found) == 1 and j.publisher.skipped)
     assert seen == sorted(seen, key=lambda version: version.counter)
     assert len(set(seen)) > 1
-
-
-def test_nothing_is_left_in_shared_memory(memory: Path) -> None:
-    with job(memory) as j:
-        last = j.follow(j.follow(j.root().address, "first").address, "last")
-        last.wait(j.publish())
-        assert {"policy", "first", "last"} <= set(os.listdir(memory))
-    assert not any(path.is_dir() for path in memory.iterdir())
-
-
-def test_a_web_page_that_reaches_a_relay_gets_nothing_of_the_weights(j: Job) -> None:
-    """It listens on this machine only unless told otherwise, and speaks to who has the token."""
-    j.publish()
-    address = urlsplit(j.root().address)
-    assert ip_address(str(address.hostname)).is_loopback
-    with socket.create_connection((address.hostname, address.port), timeout=30) as page:
-        page.sendall(b"GET / HTTP/1.1\r\nHost: evil.example\r\n" + b"X: y\r\n" * 20 + b"\r\n")
-        said = b""
-        with suppress(ConnectionError):
-            while part := page.recv(1 << 16):
-                said += part
-    assert len(said) < 100

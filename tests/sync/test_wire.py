@@ -9,16 +9,15 @@ import subprocess
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from ipaddress import ip_address
 from pathlib import Path
 
-import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from rltrace.cli import main
-from rltrace.sync import Publisher, layout_of
 from rltrace.sync.relay import Relay
-from rltrace.sync.wire import TOKEN, Address, Connection, LinkError, RefusedError, token_of
+from rltrace.sync.wire import TOKEN, Address, Connection, LinkError, token_of
 from rltrace.trace.errors import WRONG_USAGE, RltraceError
 from tests.run.test_agent import threads_until_hung_up
 from tests.sync.proxy import Proxy, until
@@ -31,12 +30,12 @@ def pair() -> tuple[socket.socket, socket.socket]:
         return one, listener.accept()[0]
 
 
-def connected(ours: bytes, theirs: bytes) -> tuple[Connection, Connection]:
+def connected() -> tuple[Connection, Connection]:
     one, other = pair()
     with ThreadPoolExecutor(1) as pool:
-        accepted = pool.submit(Connection.accept, other, theirs)
+        accepted = pool.submit(Connection.accept, other, b"secret")
         client = Connection(one)
-        client._prove(ours, Address("here", 1, "policy"))
+        client._prove(b"secret", Address("here", 1, "policy"))
     return client, accepted.result()
 
 
@@ -45,14 +44,9 @@ def asking(address: str) -> Connection:
 
 
 def test_messages_arrive_as_they_were_sent() -> None:
-    client, server = connected(b"secret", b"secret")
+    client, server = connected()
     client.send({"ask": "ü", "n": [1, None]}, b"\0\xff" * 1000)
     assert server.receive() == ({"ask": "ü", "n": [1, None]}, b"\0\xff" * 1000)
-
-
-def test_another_token_is_refused_by_both_sides() -> None:
-    with pytest.raises(RefusedError, match="another token"):
-        connected(b"secret", b"other")
 
 
 def test_a_side_that_ends_without_a_verdict_has_not_refused() -> None:
@@ -100,6 +94,7 @@ def test_without_the_token_nothing_is_told(j: Job) -> None:
     j.publish()
     root = j.root()
     address = Address.parse(root.address)
+    assert ip_address(address.host).is_loopback  # unless told otherwise
     with socket.create_connection((address.host, address.port), timeout=10) as stranger:
         assert len(stranger.recv(1000)) == 48  # its greeting
         stranger.sendall(b"\0" * 64)
@@ -179,16 +174,6 @@ def test_a_host_without_a_route_is_told_by_its_name(monkeypatch: pytest.MonkeyPa
     for host in ("0.0.0.0", "::"):
         told = Address(host, 7000, "policy").told
         assert told == Address(socket.gethostname(), 7000, "policy")
-
-
-def test_a_policy_without_digests_is_not_served(memory: Path) -> None:
-    state = {"w": np.zeros(10, np.float32)}
-    where = f"shm://{memory}/plain"
-    publisher = Publisher.open(layout_of(state), where, hashing=False)
-    with publisher, Relay.serve(where) as root:
-        publisher.publish(state)
-        with pytest.raises(RltraceError, match="without hashing"):
-            root.wait(1)
 
 
 def test_two_nodes_that_follow_each_other_do_not_run_in_circles(j: Job) -> None:

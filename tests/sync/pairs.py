@@ -1,14 +1,19 @@
-"""A publisher and a subscriber of one policy, and programs that are processes of their own."""
+"""A publisher and a subscriber of one policy, programs that are processes, the compiled kernel."""
 
 from __future__ import annotations
 
+import ctypes
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
+
 from rltrace.sync import Publisher, Subscriber, layout_of
+from rltrace.sync.kernel import compiled
 from tests.patience import PATIENCE_S
 
 Pair = tuple[Publisher, Subscriber]
@@ -55,3 +60,13 @@ def said(code: str, *words: str) -> list[str]:
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
+
+
+def the_kernel() -> ctypes.CDLL:
+    """The compiled kernel. Where there is a compiler it has to compile; only a machine without one
+    skips the test."""
+    library = compiled()
+    if library is None:
+        assert shutil.which("cc") is None, "the kernel does not compile here"
+        pytest.skip("this machine has no C compiler, and rltrace then uses numpy")
+    return library

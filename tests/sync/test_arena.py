@@ -300,7 +300,7 @@ def test_a_forked_child_reads_and_does_not_publish_and_nothing_is_left(
 @pytest.mark.parametrize(
     ("place", "told"),
     [
-        *((p, "no place") for p in ("policy", "tcp://host", "shm://", "shm://a b", "shm://../x")),
+        *((p, "no place") for p in ("policy", "shm://", "shm://a b", "shm://../x")),
         *((p, "no place") for p in ("shm:///a\0b", Path("/a"), None)),
         ("shm://" + "x" * 300, "at most 255 bytes, and 3840"),
         ("shm:///a/" + "é" * 128, "at most 255 bytes, and 3840"),
@@ -312,6 +312,8 @@ def test_a_forked_child_reads_and_does_not_publish_and_nothing_is_left(
 def test_nobody_connects_to_what_is_no_place(place: Any, told: str) -> None:
     with pytest.raises(RltraceError, match=told):
         Subscriber.connect(place, timeout_s=0)
+    with pytest.raises(RltraceError, match="no place"):
+        folder_of("tcp://host")
     assert folder_of("shm://rltrace-joined-1") == shared_memory() / "rltrace-joined-1"
     assert folder_of("shm:///mnt/ram/policy") == Path("/mnt/ram/policy")
 

@@ -28,7 +28,7 @@ from rltrace.sync.bench.peers import GlooPerTensor, Saved
 from rltrace.sync.bench.ways import Crowd, Setting
 from rltrace.trace.errors import RltraceError
 from tests.patience import PATIENCE_S
-from tests.sync.proxy import until
+from tests.sync.relays import until
 
 SMALL = model_of("qwen2.5-0.5b", 1)
 

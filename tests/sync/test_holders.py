@@ -22,7 +22,7 @@ from rltrace.sync.leftovers import PRESENT, enter, leave
 from rltrace.sync.locks import Lock
 from rltrace.sync.place import folder_of
 from tests.sync.pairs import line, running
-from tests.sync.proxy import until
+from tests.sync.relays import until
 
 WEIGHTS = {"w": np.ones(100_000, np.float32)}
 SIZE = WEIGHTS["w"].nbytes

@@ -23,8 +23,7 @@ from rltrace.sync.blocks import BLOCK_BYTES, digest
 from rltrace.trace.errors import RltraceError
 from tests.patience import PATIENCE_S
 from tests.sync import pairs
-from tests.sync.compiling import the_kernel
-from tests.sync.pairs import Pair, line, published, running
+from tests.sync.pairs import Pair, line, published, running, the_kernel
 
 
 class Model(torch.nn.Module):
@@ -201,7 +200,7 @@ def test_weights_that_do_not_fit_are_neither_published_nor_written_to(pair: Pair
 def test_a_tensor_without_a_place_for_each_element_is_not_touched(where: str, tensor: Any) -> None:
     first = torch.zeros(5)
     with published(where, {"first": torch.ones(5), "w": torch.ones(3, 4)}) as subscriber:
-        with pytest.raises(RltraceError, match="w .*share their memory"):
+        with pytest.raises(RltraceError, match=r"w .*share their memory"):
             subscriber.pull_into({"first": first, "w": tensor})
         assert not first.any()
         assert not subscriber.poisoned

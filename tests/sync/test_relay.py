@@ -15,8 +15,7 @@ from rltrace.sync.serving import Node
 from rltrace.sync.shelf import Shelf
 from rltrace.sync.wire import Address
 from tests.patience import PATIENCE_S
-from tests.sync.proxy import Proxy, until
-from tests.sync.relays import Job
+from tests.sync.relays import Job, Proxy, until
 
 
 def test_versions_arrive_bit_for_bit_at_the_end_of_a_chain_and_nothing_is_left_of_it(

@@ -43,7 +43,7 @@ def pulled(subscriber: Subscriber) -> float:
     return float(value)
 
 
-def test_a_policy_has_one_publisher_and_the_last_one_out_frees_the_memory(
+def test_there_is_one_publisher_and_the_last_one_out_frees_the_memory(
     where: str, memory: Path
 ) -> None:
     with Publisher.open(LAYOUT, where) as publisher:
@@ -99,9 +99,7 @@ def test_a_layout_that_changed_sends_subscribers_to_the_new_one(where: str, memo
     assert list(memory.iterdir()) == []
 
 
-def test_a_slow_reader_makes_the_publisher_use_a_spare_slot_then_leave_versions_out(
-    where: str,
-) -> None:
+def test_behind_slow_readers_a_spare_slot_is_used_then_versions_are_left_out(where: str) -> None:
     with Publisher.open(LAYOUT, where, slots=2, spare=1, patience_s=0.01) as publisher:
         readers, held = [Subscriber.connect(where) for _ in range(3)], []
         for n, reader in enumerate(readers):
@@ -156,7 +154,7 @@ FOUND = "damaged in 1 of 3 blocks, first in w;"
 
 
 @pytest.mark.parametrize("has_applied", [True, False])
-def test_what_was_applied_before_a_damaged_version_is_put_back_or_the_model_is_poisoned(
+def test_what_held_before_damage_is_put_back_or_the_model_is_poisoned(
     pair: Pair, has_applied: bool
 ) -> None:
     publisher, subscriber = pair
@@ -239,7 +237,7 @@ def test_a_publisher_whose_memory_was_removed_says_so(where: str, memory: Path) 
             publisher.publish(filled(2))
 
 
-def test_a_slot_that_is_removed_under_a_pull_is_told(
+def test_a_slot_removed_under_a_pull_is_told(
     where: str, memory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lease = Arena.lease
@@ -287,9 +285,7 @@ print(publisher.publish(weights).counter)
 """
 
 
-def test_a_forked_child_reads_and_does_not_publish_and_nothing_is_left(
-    where: str, memory: Path
-) -> None:
+def test_a_forked_child_reads_and_does_not_publish(where: str, memory: Path) -> None:
     """Not either where what is open is not closed before a process ends well."""
     refused, *others = said(FORKS, where)
     assert "not written by this process" in refused
@@ -329,7 +325,7 @@ def test_nobody_connects_to_what_is_no_place(place: Any, told: str) -> None:
         ({"threads": "2"}, "threads takes a whole number, not '2'"),
     ],
 )
-def test_an_argument_that_is_none_is_told_at_open_and_leaves_nothing(
+def test_a_bad_argument_leaves_nothing(
     where: str, memory: Path, given: dict[str, Any], told: str
 ) -> None:
     with pytest.raises(RltraceError, match=told):
@@ -356,9 +352,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(folder)], check=True)
 
 
-def test_too_little_shared_memory_is_told_at_open_or_leaves_versions_out(
-    small: Path,
-) -> None:
+def test_too_little_memory_is_told_at_open_or_leaves_versions_out(small: Path) -> None:
     where = f"shm://{small}/policy"
     large = layout_of({"w": np.zeros(3 << 20, dtype=np.uint8)})
     with pytest.raises(RltraceError, match=r"6\.3 MB more are needed and 4\.2 MB are free"):
@@ -394,6 +388,6 @@ except Exception as error:
 """
 
 
-def test_a_limit_on_file_sizes_is_told_at_open_and_leaves_nothing(where: str, memory: Path) -> None:
+def test_a_limit_on_file_sizes_is_told_and_leaves_nothing(where: str, memory: Path) -> None:
     assert "(File too large)" in said(LIMITED, where)[0]
     assert list(memory.iterdir()) == []

@@ -44,9 +44,7 @@ def test_the_model_is_the_published_one_or_about_as_large_as_asked() -> None:
     assert model_of("qwen2.5-0.5b", 494).bytes == pytest.approx(494e6, rel=0.01)
 
 
-def test_a_cut_keeps_a_layer_and_the_table_says_that_it_does(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_cut_keeps_a_layer_and_the_table_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     layer = 2 * 14_912_384
     assert layer < model_of("qwen2.5-0.5b", 20).bytes < layer + 20e6
     monkeypatch.setattr(measuring, "measure", lambda *_: [])
@@ -75,9 +73,7 @@ def test_what_is_no_model_is_refused(tmp_path: Path, text: str) -> None:
         model_of(str(path))
 
 
-def test_every_way_brings_the_weights_to_the_receivers(
-    memory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_way_brings_the_weights(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Digests are compared by `measure` itself: it raises where they differ."""
     monkeypatch.setattr(measuring, "shared_memory", lambda: memory / "ours")  # others bench, too
     rows = measure(SMALL, (*OWN, *PEERS), [1], 2)
@@ -159,9 +155,7 @@ main()
     ("number", "after_s"),
     [(signal.SIGTERM, -1), (signal.SIGTERM, 2.5), (signal.SIGHUP, 5.0), (signal.SIGINT, 9.0)],
 )
-def test_one_that_is_ended_leaves_nothing(
-    memory: Path, number: signal.Signals, after_s: float
-) -> None:
+def test_what_is_ended_leaves_nothing(memory: Path, number: signal.Signals, after_s: float) -> None:
     """Wherever it is then: as it starts, as receivers or Ray start, between rounds."""
     mark = f"RLTRACE_TEST_MARK={memory}"
     options = ["--megabytes=1", "--receivers=1", "--rounds=100000", "--peers"]

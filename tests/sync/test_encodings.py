@@ -118,7 +118,7 @@ def test_changes_far_apart_and_at_both_ends_arrive() -> None:
 @pytest.mark.parametrize("kernel", ["compiled"], indirect=True)
 @pytest.mark.parametrize("width", [1, 2, 4, 8])
 @pytest.mark.parametrize("share", [0, 0.01, 0.5])
-def test_the_compiled_kernel_and_numpy_write_the_same_bytes(
+def test_the_kernel_and_numpy_write_the_same(
     width: int, share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = block()

@@ -187,7 +187,7 @@ def listens_at(port: int) -> set[str]:
     return {end.split(":")[0] for end in ends if end.endswith(f":{port:04X}")}
 
 
-def test_members_meet_at_an_address_that_others_cannot_reach_where_it_is_this_hosts(
+def test_members_of_one_host_meet_where_others_cannot_reach(
     memory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
@@ -329,9 +329,7 @@ def test_a_rank_that_died_is_told_by_what_its_pipe_gives(
         commit_together([], version)
 
 
-def test_a_rank_whose_copy_fails_applies_again_from_its_own_host(
-    publisher: Publisher, ranks: list[Rank]
-) -> None:
+def test_a_rank_whose_copy_fails_applies_again(publisher: Publisher, ranks: list[Rank]) -> None:
     for failures in (1, 2, 3):
         ranks[2].loses_its_device(failures)
         commit_together(ranks, publish(publisher, failures))
@@ -339,9 +337,7 @@ def test_a_rank_whose_copy_fails_applies_again_from_its_own_host(
         assert not any(rank.subscriber.poisoned for rank in ranks)
 
 
-def test_a_rank_that_cannot_apply_is_poisoned_until_a_version_is_applied(
-    publisher: Publisher, ranks: list[Rank]
-) -> None:
+def test_a_rank_that_cannot_apply_is_poisoned(publisher: Publisher, ranks: list[Rank]) -> None:
     ranks[0].loses_its_device(100)
     with pytest.raises(PoisonedError, match=r"2 of 3 ranks: rank 0: .*the device is lost"):
         commit_together(ranks, publish(publisher, 1))

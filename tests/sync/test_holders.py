@@ -75,9 +75,7 @@ def test_who_holds_a_policy_and_what_it_takes_is_listed(learner: subprocess.Pope
     assert run("ls", "shm://policy")[1]["policies"][0]["holders"][0]["pid"] == learner.pid
 
 
-def test_what_is_held_stays_and_what_a_killed_one_left_goes(
-    learner: subprocess.Popen[str], alone: Path
-) -> None:
+def test_what_is_held_stays_and_leftovers_go(learner: subprocess.Popen[str], alone: Path) -> None:
     code, said = run("rm", "shm://policy")
     assert (code, said["removed"]) == (1, [])
     assert said["kept"][0]["holders"][0]["pid"] == learner.pid
@@ -148,7 +146,7 @@ def test_what_is_no_policy_is_not_touched(alone: Path) -> None:
     assert (mine / "notes").read_text() == "mine"
 
 
-def test_a_policy_that_is_opened_anew_while_another_is_being_removed_stays(
+def test_a_policy_opened_anew_while_another_is_removed_stays(
     where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = folder_of(where)

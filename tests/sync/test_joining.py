@@ -1,4 +1,4 @@
-"""A subscriber of another host's policy pulls as from one of its own, by a relay that its whole host
+"""A subscriber of another host's policy pulls as from one of its own, by a relay that its host
 shares, of a relay beside the publishing process. What they share goes with the last one."""
 
 from __future__ import annotations
@@ -272,7 +272,7 @@ def test_who_comes_in_while_they_are_removed_makes_others(files: JoinedFiles) ->
     came[0].release()
 
 
-def test_a_lock_of_a_relay_whose_file_was_removed_is_none(
+def test_a_relays_lock_of_a_removed_file_is_none(
     files: JoinedFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files.enter().release()
@@ -283,7 +283,7 @@ def test_a_lock_of_a_relay_whose_file_was_removed_is_none(
     assert locked.fd < 0
 
 
-def test_who_has_locked_what_is_gone_removes_nothing(
+def test_who_locked_what_is_gone_removes_nothing(
     files: JoinedFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files.enter().release()

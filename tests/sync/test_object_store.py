@@ -71,7 +71,7 @@ def test_a_manifest_counts_the_bytes_that_a_subscriber_reads() -> None:
 
 @pytest.mark.usefixtures("cluster")
 @pytest.mark.parametrize(("gbps", "seconds"), [(0.0, 0.0), (0.001, 8.0), (10.0, 0.0008)])
-def test_a_paced_link_takes_as_long_as_its_bits_need(
+def test_a_paced_link_takes_what_its_bits_need(
     monkeypatch: pytest.MonkeyPatch, gbps: float, seconds: float
 ) -> None:
     slept: list[float] = [0.0]
@@ -126,7 +126,7 @@ def test_tensors_start_aligned_and_do_not_overlap() -> None:
         ({"w": torch.zeros(3)}, 1),
     ],
 )
-def test_a_model_that_differs_and_a_buffer_that_was_cut_are_refused_untouched(
+def test_another_model_or_a_cut_buffer_is_refused_untouched(
     other: dict[str, torch.Tensor], missing: int
 ) -> None:
     source = {"w": torch.ones(3)}

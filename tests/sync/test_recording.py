@@ -18,6 +18,8 @@ from rltrace.trace.run_dir import NODES, publishes_file
 from tests.sync.pairs import pair, published
 from tests.sync.relays import Job
 
+pytestmark = pytest.mark.usefixtures("recorder")
+
 WEIGHTS = {"w": np.ones(300_000, dtype=np.float32)}
 LAYOUT = layout_of(WEIGHTS)
 DOCS = Path(__file__).parents[2] / "docs" / "sync.md"
@@ -52,9 +54,7 @@ def test_a_publication_and_a_pull_are_a_source_and_a_sink(
 
 
 @pytest.mark.parametrize("can_ask", [True, False])
-def test_a_publisher_asks_for_the_rate_of_memory_and_publishes_if_it_cannot(
-    where: str, recorder: Recorder, run_path: Path, can_ask: bool
-) -> None:
+def test_a_publisher_asks_for_the_rate_of_memory(where: str, run_path: Path, can_ask: bool) -> None:
     asked = Path(publishes_file(str(run_path), node_id()))
     assert not asked.exists()
     if not can_ask:
@@ -67,9 +67,7 @@ def test_a_publisher_asks_for_the_rate_of_memory_and_publishes_if_it_cannot(
     assert targets == ([] if can_ask else [str(asked)])
 
 
-def test_phases_carry_bytes_and_lie_within_the_whole(
-    where: str, recorder: Recorder, run_path: Path
-) -> None:
+def test_phases_carry_bytes_and_lie_within_the_whole(where: str, run_path: Path) -> None:
     with published(where, WEIGHTS) as subscriber:
         subscriber.pull_into({"w": np.zeros_like(WEIGHTS["w"])}, verify=True)
     found = rows(
@@ -90,9 +88,7 @@ LARGE = {"w": np.ones(48 << 20, dtype=np.uint8)}
 """Large enough that what lies between two spans is nothing beside it."""
 
 
-def test_the_phases_explain_an_updates_time_and_bytes_and_its_floor_is_known(
-    where: str, recorder: Recorder, run_path: Path
-) -> None:
+def test_phases_explain_an_update_and_its_floor_is_known(where: str, run_path: Path) -> None:
     with pair(where, LARGE) as (publisher, subscriber):
         target = {"w": np.zeros_like(LARGE["w"])}
         for _ in range(9):
@@ -135,9 +131,7 @@ def test_a_version_that_was_left_out_is_no_update(
     assert rows(run_path, waits) == [(3,)]
 
 
-def test_each_version_that_a_node_takes_on_is_a_relays_row(
-    j: Job, recorder: Recorder, run_path: Path
-) -> None:
+def test_each_version_that_a_node_takes_on_is_a_relays_row(j: Job, run_path: Path) -> None:
     node = j.follow(j.root().address)
     node.wait(j.publish())
     node.wait(j.next())
@@ -161,9 +155,7 @@ def checksum_of(received: Received) -> int:
 
 
 @pytest.mark.parametrize("j", [20], indirect=True)
-def test_the_bytes_of_the_phases_add_up_on_both_sides_of_a_hop(
-    j: Job, recorder: Recorder, run_path: Path
-) -> None:
+def test_the_bytes_of_the_phases_add_up_on_both_sides_of_a_hop(j: Job, run_path: Path) -> None:
     j.follow(j.root().address, streams=3).wait(j.publish())
     j.close()
     size, run = j.publisher.layout.bytes, open_run(run_path)

@@ -18,9 +18,7 @@ from tests.patience import PATIENCE_S
 from tests.sync.relays import Job, Proxy, until
 
 
-def test_versions_arrive_bit_for_bit_at_the_end_of_a_chain_and_nothing_is_left_of_it(
-    j: Job, memory: Path
-) -> None:
+def test_versions_arrive_bit_for_bit_at_the_end_of_a_chain(j: Job, memory: Path) -> None:
     root = j.root()
     first = j.follow(root.address, "first")
     last = j.follow(first.address)
@@ -240,9 +238,7 @@ def test_changes_that_are_not_worth_their_memory_are_passed_on_as_blocks(j: Job)
 
 
 @pytest.mark.parametrize("more", [{}, {"adapter": np.ones((16, 3), np.float32)}])
-def test_when_the_learner_restarts_its_nodes_go_on_whatever_its_layout_is_then(
-    j: Job, more: dict[str, np.ndarray]
-) -> None:
+def test_when_the_learner_restarts_its_nodes_go_on(j: Job, more: dict[str, np.ndarray]) -> None:
     node = j.follow(j.root().address)
     before = j.publish()
     node.wait(before)
@@ -267,9 +263,7 @@ def test_a_version_stays_for_a_slow_child_that_was_told_of_it(j: Job) -> None:
     assert root.wait(j.next())
 
 
-def test_a_node_is_known_to_be_fed_from_its_first_slot_on(
-    j: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_node_is_fed_from_its_first_slot_on(j: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """So its workers hear of it where nothing follows the first version."""
     monkeypatch.setattr(Follower, "_see", lambda *_: None)  # what its parent says later
     j.follow(j.root().address, "node")

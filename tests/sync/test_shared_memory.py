@@ -58,9 +58,7 @@ def test_a_learner_that_takes_over_goes_on_with_its_own_numbers(where: str) -> N
     assert same(rollout, model(8))
 
 
-def test_a_subscriber_says_which_way_its_weights_take(
-    where: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_subscriber_says_which_way_it_takes(where: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", logger="rltrace.sync")
     with Publisher.open(layout_of(model(0)), where) as publisher:
         publisher.publish(model(0))
@@ -135,9 +133,7 @@ def has_relay(place: str) -> bool:
     return files.relay.exists() and Lock.is_held(files.relay)
 
 
-def test_a_dead_learners_relay_and_slots_go_once_all_workers_have_weights_of_the_next(
-    where: str,
-) -> None:
+def test_a_dead_learners_relay_goes_once_all_workers_have_the_next(where: str) -> None:
     workers = [RelayedSubscriber(changes=True) for _ in range(2)]
     state = {"w": torch.zeros(1000)}
     learner = Learner(where)

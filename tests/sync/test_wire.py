@@ -7,11 +7,10 @@ import os
 import socket
 import subprocess
 import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -32,23 +31,8 @@ def pair() -> tuple[socket.socket, socket.socket]:
         return one, listener.accept()[0]
 
 
-def connected() -> tuple[Connection, Connection]:
-    one, other = pair()
-    with ThreadPoolExecutor(1) as pool:
-        accepted = pool.submit(Connection.accept, other, b"secret")
-        client = Connection(one)
-        client._prove(b"secret", Address("here", 1, "policy"))
-    return client, accepted.result()
-
-
 def asking(address: str) -> Connection:
     return Connection.open(Address.parse(address), token_of("127.0.0.1"))
-
-
-def test_messages_arrive_as_they_were_sent() -> None:
-    client, server = connected()
-    client.send({"ask": "ü", "n": [1, None]}, b"\0\xff" * 1000)
-    assert server.receive() == ({"ask": "ü", "n": [1, None]}, b"\0\xff" * 1000)
 
 
 def test_a_side_that_ends_without_a_verdict_has_not_refused() -> None:
@@ -62,9 +46,7 @@ def test_a_side_that_ends_without_a_verdict_has_not_refused() -> None:
 @pytest.mark.parametrize(
     "damage", [lambda b: b[:10], lambda b: b"X" + b[1:], lambda b: b[:-1] + b"?", lambda _: b""]
 )
-def test_a_message_that_is_damaged_or_cut_short_is_an_error(
-    damage: Callable[[bytes], bytes],
-) -> None:
+def test_a_damaged_message_is_an_error(damage: Any) -> None:
     one, other = pair()
     sender, receiver = Connection(one), Connection(other)
     kept: list[bytes] = []
@@ -272,7 +254,7 @@ def status(**troubles: str) -> Status:
 
 
 @pytest.mark.parametrize("patience_s", [0.0, 60.0])
-def test_each_reason_is_told_once_until_a_parent_is_reached_and_not_if_it_is_soon_over(
+def test_each_reason_is_told_once_and_not_if_soon_over(
     monkeypatch: pytest.MonkeyPatch, patience_s: float
 ) -> None:
     monkeypatch.setattr(reaching, "_PATIENCE_S", patience_s)

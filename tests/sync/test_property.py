@@ -124,7 +124,7 @@ class Learner:
 
     def given(self) -> Any:
         """The tensors, from one of many kinds of sources."""
-        kinds: list[Callable[[], Any]] = [lambda: dict(self.tensors), self._listed, self._lazy]
+        kinds: list[Callable[[], Any]] = [lambda: dict(self.tensors), self._listed]
         if self.torch_only:
             kinds += [lambda: module_of(self.tensors), self._reused]
         return self.rand.choice(kinds)()
@@ -133,15 +133,6 @@ class Learner:
         items = list(self.tensors.items())
         self.rand.shuffle(items)
         return items
-
-    def _lazy(self) -> Any:
-        learner = self
-
-        class Lazy(dict[str, Any]):
-            def items(self) -> Any:
-                return learner._reused() if learner.torch_only else learner.tensors.items()
-
-        return Lazy(dict.fromkeys(self.tensors))
 
     def _reused(self) -> Iterator[tuple[str, torch.Tensor]]:
         buffers: dict[Any, torch.Tensor] = {}
@@ -156,6 +147,7 @@ class Here:
     def __init__(self, rand: Random, truth: dict[str, torch.Tensor], casts: set[str]) -> None:
         self.rand, self.casts, self.is_copy = rand, casts, False
         self.buffers: list[torch.Tensor] = []
+        self.around: list[torch.Tensor] = []
         self.partial, self.cast = rand.random() < 0.3, rand.random() < 0.3
         names = [name for name in truth if not self.partial or rand.random() < 0.6]
         self.items = [(name, *self._place(truth[name])) for name in names]
@@ -187,14 +179,13 @@ class Here:
             shape = (end - begin, *shape[1:])
         kind, count = self.rand.randrange(3), int(np.prod(shape))
         if kind == 0:  # every second element
-            buffer = drawn(self.rand, dtype, (count, 2))
-            tensor = buffer[:, 1].reshape(shape) if count <= 1 else buffer[:, 1].view(shape)
-            if count == 1:
-                tensor = torch.as_strided(buffer, shape, [1] * len(shape), 1)
+            buffer = drawn(self.rand, dtype, (*shape, 2))
+            tensor, around = buffer[..., 1], [buffer[..., 0]]
         else:
             buffer = drawn(self.rand, dtype, (count + 16,))
-            tensor = buffer[8 : 8 + count].view(shape)
+            tensor, around = buffer[8 : 8 + count].view(shape), [buffer[:8], buffer[-8:]]
         self.buffers.append(buffer)
+        self.around += around
         return (tensor.numpy() if kind == 2 and dtype not in NOT_NUMPY else tensor), shard
 
     def memory(self) -> list[Bits]:
@@ -202,11 +193,7 @@ class Here:
         return [bits(buffer) for buffer in self.buffers]
 
     def outside(self) -> list[Bits]:
-        """The bytes around the tensors."""
-        return [
-            bits(buffer[:, 0]) if buffer.dim() == 2 else bits(buffer[:8]) + bits(buffer[-8:])
-            for buffer in self.buffers
-        ]
+        return [bits(part) for part in self.around]
 
     def wrong(self, truth: dict[str, torch.Tensor]) -> list[str]:
         """The names whose tensors are not what they are to be."""

@@ -82,7 +82,7 @@ class Job:
         """A node that follows another."""
         name = name or f"node-{secrets.token_hex(4)}"
         wishes = {"on_received": self.received.append, **wishes}
-        relay = Relay.follow(parent, self.place(name), **wishes)  # type: ignore[arg-type]
+        relay = Relay.follow(parent, self.place(name), **wishes)
         self._relays.append(relay)
         self._names[relay] = name
         return relay

@@ -3,7 +3,6 @@ bytes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 
@@ -16,7 +15,7 @@ from xxhash import xxh3_64_intdigest
 from rltrace.sync import changes, encodings
 from rltrace.sync.blocks import BLOCK_BYTES, digests_of
 from rltrace.sync.changes import Bytes, Finder
-from rltrace.sync.delta import BadBlocks, BlockEncoder, Delta, apply, encode, widths_of
+from rltrace.sync.delta import BadBlocks, apply, encode, widths_of
 from rltrace.sync.encodings import BadBlock, Decoder, Encoder, Encoding
 from rltrace.sync.layout import layout_of
 from tests.sync.pairs import the_kernel
@@ -241,37 +240,3 @@ def test_a_block_is_read_in_elements_of_most_of_it() -> None:
         "c": torch.zeros(300, dtype=torch.uint8),
     }
     assert widths_of(layout_of(weights)) == [2, 4, 1]
-
-
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    """Threads that share busy cores wait for each other in each of many small steps."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.mark.usefixtures("one_thread")
-def test_a_thousand_steps_of_adamw_arrive_bit_for_bit() -> None:
-    draws = torch.Generator().manual_seed(0)
-    master = torch.nn.Parameter(0.02 * torch.randn(12_000, generator=draws))
-    optimizer = torch.optim.AdamW([master], lr=3e-6, fused=True)
-
-    def cast() -> Bytes:
-        return master.detach().to(torch.bfloat16).view(torch.uint8).numpy()
-
-    encoder, held = BlockEncoder(), cast()
-    wire_bytes = changed = 0
-    for _ in range(1000):
-        master.grad = torch.randn(12_000, generator=draws)
-        optimizer.step()
-        new, out = cast(), np.empty_like(held)
-        delta = Delta((encoder.encode(held, new, 0, 2),), len(new))
-        apply(delta, held, out, digests_of(new), dense=new)
-        assert (out == new).all()
-        changed += not (out == held).all()
-        held = out
-        wire_bytes += delta.wire_bytes
-    assert changed == 1000
-    assert wire_bytes < 0.05 * 1000 * len(held)

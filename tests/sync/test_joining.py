@@ -80,13 +80,6 @@ def test_subscribers_of_a_host_share_one_relay_that_is_replaced_and_ends(j: Job)
     until(lambda: not folder_of(place).exists(), "its memory to be free")
 
 
-def test_an_address_where_the_policy_is_not_served_is_an_error(j: Job) -> None:
-    other = j.root().address.replace("/policy", "/critic")
-    with pytest.raises(RltraceError, match="it serves the policy policy"):
-        Subscriber.connect(other)
-    assert left_of(place_of(other)) == []
-
-
 def test_where_nothing_listens_the_error_says_so_in_time(memory: Path) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = taken.getsockname()[1]
@@ -184,6 +177,9 @@ def test_a_complaint_is_that_of_ones_own_relay_whoever_starts_another(j: Job) ->
         until(lambda: not silent.runs, "another one to end")
         with pytest.raises(RltraceError, match="it serves the policy policy"):
             made.attach(0.0)
+    with pytest.raises(RltraceError, match="it serves the policy policy"):
+        Subscriber.connect(other)
+    assert left_of(place_of(other)) == []
 
 
 def test_a_relay_that_is_killed_at_its_start_is_no_complaint(memory: Path) -> None:

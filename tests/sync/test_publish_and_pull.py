@@ -246,7 +246,7 @@ def test_a_step_is_a_whole_number_of_any_kind(pair: Pair) -> None:
     publisher, subscriber = pair
     good = None
     for step in (5, np.int64(5), torch.tensor(5)):
-        good = publisher.publish(Model(1), step)  # type: ignore[arg-type]
+        good = publisher.publish(Model(1), step)
         with subscriber.lease() as views:
             assert views.manifest.step == 5
     bad: Any

@@ -50,7 +50,7 @@ def test_a_damaged_message_is_an_error(damage: Any) -> None:
     one, other = pair()
     sender, receiver = Connection(one), Connection(other)
     kept: list[bytes] = []
-    sender.write = lambda parts: kept.extend(map(bytes, parts))  # type: ignore[method-assign]
+    sender.write = lambda parts: kept.extend(map(bytes, parts))
     sender.send({"ask": "watch"})
     one.sendall(damage(b"".join(kept)))
     one.close()
@@ -63,15 +63,6 @@ def test_an_enormous_message_is_not_waited_for() -> None:
     one.sendall(b"RLTm" + b"\xff" * 16)
     with pytest.raises(LinkError, match="no message"):
         Connection(other).receive()
-
-
-def test_a_wait_can_be_aborted() -> None:
-    one, other = pair()
-    waiting = Connection(other, silence_s=60)
-    threading.Timer(0.1, waiting.abort).start()
-    with pytest.raises(LinkError):
-        waiting.read(1)
-    one.close()
 
 
 def test_without_the_token_nothing_is_told(j: Job) -> None:
@@ -183,11 +174,8 @@ def test_two_nodes_that_follow_each_other_do_not_run_in_circles(j: Job) -> None:
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(RltraceError, match="is no tcp://"):
         Address.parse(text)
-
-
-@pytest.mark.parametrize("text", ["tcp://a.b:7000/policy", "tcp://[::1]:7000/critic-1"])
-def test_an_address_is_its_text(text: str) -> None:
-    assert str(Address.parse(text)) == text
+    for good in ("tcp://a.b:7000/policy", "tcp://[::1]:7000/critic-1"):
+        assert str(Address.parse(good)) == good
 
 
 def test_what_others_can_reach_takes_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,23 +276,6 @@ def test_the_command_says_why_it_waits_and_when_it_need_not(j: Job, tmp_path: Pa
     first, reached, again = told.read_text().splitlines()
     assert first == again
     assert reached == f"reached tcp://127.0.0.1:{port}/policy"
-
-
-def test_all_that_could_be_followed_are_named(j: Job) -> None:
-    root = j.root()
-    link = Proxy(root.address)
-    first = j.follow(link.address)
-    node = j.follow(first.address)
-    node.wait(j.publish())
-    until(lambda: root.status.children == 1, "the line to be known")
-    link.close()
-    first.close()
-
-    def refused() -> set[str]:
-        return {address for address, why in node.status.troubles.items() if "refused" in why}
-
-    until(lambda: refused() == {first.address, link.address}, "both to refuse")
-    assert node.status.parent == first.address
 
 
 def test_a_name_that_cannot_be_one_is_told_as_well(j: Job) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import subprocess
 import threading
@@ -187,20 +186,6 @@ def test_what_others_can_reach_takes_a_token(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv(TOKEN, "secret")
     assert token_of("0.0.0.0") == b"secret"
     assert token_of("127.0.0.1", "given") == b"given"
-
-
-def test_the_command_says_what_others_follow(memory: Path) -> None:
-    words = [*COMMAND, f"shm://{memory}/elsewhere", "--listen", ":0"]
-    words += ["--follow", "tcp://127.0.0.1:9/policy"]
-    with subprocess.Popen(
-        words, stdout=subprocess.PIPE, text=True, env=os.environ | {TOKEN: "secret"}
-    ) as node:
-        said = node.stdout.readline()
-        node.terminate()
-    followed = Address.parse(said.split()[2])
-    assert not followed.on_all_networks
-    assert followed.policy == "policy"
-    assert "on all networks" in said
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,6 @@ def running(code: str, *words: str) -> Iterator[subprocess.Popen[str]]:
 
 def line(process: subprocess.Popen[str]) -> str:
     """What it prints next."""
-    assert process.stdout is not None
     return process.stdout.readline().strip()
 
 

@@ -63,9 +63,7 @@ class Job:
 
     def publish(self, step: int = -1) -> Version:
         """Publishes the state as it is."""
-        version = self.publisher.publish(self.state, step)
-        assert version is not None
-        return version
+        return self.publisher.publish(self.state, step)
 
     def next(self, seed: int = 1) -> Version:
         """Publishes the state with a few changes."""
@@ -93,7 +91,6 @@ class Job:
         words += ["--follow", parent] if parent else []
         process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
         self._processes.append(process)
-        assert process.stdout is not None
         return process, json.loads(process.stdout.readline())["address"]
 
     def all_received(self, count: int) -> list[Received]:

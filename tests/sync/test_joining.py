@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
@@ -309,11 +310,8 @@ def test_of_many_that_come_and_go_nobody_loses_its_files(files: JoinedFiles) -> 
                 removed.append(not relay.is_of(files.relay))
                 relay.release()
 
-    threads = [threading.Thread(target=come_and_go, args=(who,)) for who in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(6) as threads:
+        list(threads.map(come_and_go, range(6)))
     assert not lost
     assert any(removed)
     files.remove()

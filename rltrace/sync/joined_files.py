@@ -11,6 +11,7 @@ processes have left goes when any address is joined.
 from __future__ import annotations
 
 import os
+import time
 from contextlib import suppress
 
 from rltrace.sync.locks import Lock
@@ -34,10 +35,11 @@ class JoinedFiles:
 
     def enter(self) -> Lock:
         """Uses the relay: until the lock is released the relay stays, and so do the files."""
+        deadline = time.monotonic() + _PATIENCE_S
         while True:
             self.users.touch(mode=0o600)
             lock = Lock.take(self.users, shared=True, wait_s=_PATIENCE_S)
-            if lock is None and self.users.exists():
+            if lock is None and time.monotonic() >= deadline:
                 said = f"a process that does not go on holds {self.users}"
                 raise RltraceError(f"{said}: end it (`rltrace sync ls` names it)", CANNOT_TELL)
             if lock is None:

@@ -19,22 +19,26 @@ the run where they are written (`_s`).
 
 from __future__ import annotations
 
-from rltrace.testing.clocks import FakeClock, ahead, up_for_days
-from rltrace.testing.made import (
-    at,
-    between,
-    process,
-    report_of,
-    rows,
-    run_from_arrays,
-    run_of,
-    stating,
-    turns,
-)
-from rltrace.testing.played import SECOND, START_NS, Process
-from rltrace.testing.scratch import recording
-from rltrace.testing.truth import StepTruth, Truth, known_job, make
-from rltrace.testing.workload import PLACEMENTS, Workload
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rltrace.testing.clocks import FakeClock, ahead, up_for_days
+    from rltrace.testing.made import (
+        at,
+        between,
+        process,
+        report_of,
+        rows,
+        run_from_arrays,
+        run_of,
+        stating,
+        turns,
+    )
+    from rltrace.testing.played import SECOND, START_NS, Process
+    from rltrace.testing.scratch import recording
+    from rltrace.testing.truth import StepTruth, Truth, known_job, make
+    from rltrace.testing.workload import PLACEMENTS, Workload
 
 __all__ = [
     "PLACEMENTS",
@@ -60,3 +64,30 @@ __all__ = [
     "turns",
     "up_for_days",
 ]
+
+_HOMES = {
+    "clocks": ("FakeClock", "ahead", "up_for_days"),
+    "made": (
+        "at",
+        "between",
+        "process",
+        "report_of",
+        "rows",
+        "run_from_arrays",
+        "run_of",
+        "stating",
+        "turns",
+    ),
+    "played": ("SECOND", "START_NS", "Process"),
+    "scratch": ("recording",),
+    "truth": ("StepTruth", "Truth", "known_job", "make"),
+    "workload": ("PLACEMENTS", "Workload"),
+}
+
+
+def __getattr__(name: str) -> object:
+    """Loads what is asked for: a process that only records loads neither NumPy nor DuckDB."""
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"rltrace.testing.{home}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

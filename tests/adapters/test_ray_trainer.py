@@ -14,10 +14,11 @@ from rltrace.adapters.ray_trainer import RayTrainer
 from rltrace.testing.inside.analysis import summarize
 from tests.adapters.conftest import JOBS, SMALL, Traced, train
 
+pytestmark = pytest.mark.slow
+
 TracedJob = Callable[[str], Traced]
 
 
-@pytest.mark.slow
 def test_the_job_does_the_same_with_and_without_a_trace(
     traced_job: TracedJob, tmp_path: Path
 ) -> None:

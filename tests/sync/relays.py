@@ -1,21 +1,24 @@
-"""A learner and the nodes that follow it, for tests: everything in one process, or as commands."""
+"""A learner and the nodes that follow it, everything in one process or as commands, and a link that
+can be made bad: it damages, cuts or holds back what a parent sends."""
 
 from __future__ import annotations
 
 import json
 import secrets
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rltrace.sync import Publisher, Subscriber, Version, layout_of
-from rltrace.testing.inside.sync import BLOCK_BYTES, Received, Relay
-from tests.sync.proxy import until
+from rltrace.testing.inside.sync import BLOCK_BYTES, Address, Received, Relay
 
 COMMAND = [sys.executable, "-c", "from rltrace.cli import main; main()", "sync", "serve"]
 Weights = dict[str, NDArray[np.generic]]
@@ -48,6 +51,7 @@ class Job:
         self.publisher = Publisher.open(layout_of(self.state), self.place("policy"))
         self.received: list[Received] = []
         self._relays: list[Relay] = []
+        self._names: dict[Relay, str] = {}
         self._processes: list[subprocess.Popen[str]] = []
 
     def place(self, name: str) -> str:
@@ -56,9 +60,12 @@ class Job:
 
     def publish(self, step: int = -1) -> Version:
         """Publishes the state as it is."""
-        version = self.publisher.publish(self.state, step)
-        assert version is not None
-        return version
+        return self.publisher.publish(self.state, step)
+
+    def next(self, seed: int = 1) -> Version:
+        """Publishes the state with a few changes."""
+        nudge(self.state, seed)
+        return self.publish()
 
     def root(self, fanout: int = 0) -> Relay:
         """Serves what the learner publishes."""
@@ -68,12 +75,11 @@ class Job:
 
     def follow(self, parent: str, name: str = "", **wishes: object) -> Relay:
         """A node that follows another."""
-        relay = Relay.follow(
-            *(parent, self.place(name or f"node-{secrets.token_hex(4)}")),
-            on_received=self.received.append,
-            **wishes,  # type: ignore[arg-type]
-        )
+        name = name or f"node-{secrets.token_hex(4)}"
+        wishes = {"on_received": self.received.append, **wishes}
+        relay = Relay.follow(parent, self.place(name), **wishes)
         self._relays.append(relay)
+        self._names[relay] = name
         return relay
 
     def command(self, name: str, parent: str | None = None) -> tuple[subprocess.Popen[str], str]:
@@ -82,7 +88,6 @@ class Job:
         words += ["--follow", parent] if parent else []
         process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
         self._processes.append(process)
-        assert process.stdout is not None
         return process, json.loads(process.stdout.readline())["address"]
 
     def all_received(self, count: int) -> list[Received]:
@@ -91,11 +96,22 @@ class Job:
         until(lambda: len(self.received) >= count, f"{count} versions to be told of")
         return self.received
 
+    def arrives(self, node: Relay, version: Version | None = None) -> Version:
+        """Checks that a node gets a version (else the state as it is), and its workers the bits."""
+        version = version or self.publish()
+        assert node.wait(version) == version
+        assert self.holds(self._names[node], version)
+        return version
+
     def holds(self, name: str, at_least: Version) -> bool:
-        """Whether a node's workers get the published bits: they pull, checked."""
-        target = {key: np.zeros_like(value) for key, value in self.state.items()}
+        """Whether a node's workers get the published bits."""
         with Subscriber.connect(self.place(name)) as subscriber:
-            subscriber.pull_into(target, at_least, verify=True)
+            return self.pulls(subscriber, at_least)
+
+    def pulls(self, subscriber: Subscriber, at_least: Version | int) -> bool:
+        """Whether what it pulls, checked, is what was published."""
+        target = {key: np.zeros_like(value) for key, value in self.state.items()}
+        subscriber.pull_into(target, at_least, verify=True)
         return all((target[key] == self.state[key]).all() for key in target)
 
     def close(self) -> None:
@@ -118,3 +134,84 @@ def job(folder: Path, blocks: int = 6) -> Iterator[Job]:
         yield made
     finally:
         made.close()
+
+
+class Proxy:
+    """Stands between a child and its parent. What is set applies to connections made later.
+
+    `damage` gets each piece that the parent sends and its offset in that connection, and may change
+    it. After `cut_after` bytes a connection breaks; beyond `gate_after` nothing passes while `gate`
+    is unset (the connection stays). `passed` counts what the parent sent, over all connections.
+    """
+
+    def __init__(self, parent: str) -> None:
+        self._parent = Address.parse(parent)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = str(Address("127.0.0.1", self._listener.getsockname()[1], "policy"))
+        self.damage: Callable[[bytearray, int], None] = lambda *_: None
+        self.cut_after: int | None = None
+        self.gate_after: int | None = None
+        self.gate = threading.Event()
+        self.passed = 0
+        self.connections = 0
+        self._sockets: list[socket.socket] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        """Breaks every connection, and takes no further ones."""
+        for each in [self._listener, *self._sockets]:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                child, _ = self._listener.accept()
+            except OSError:
+                return
+            self.connections += 1
+            try:
+                parent = socket.create_connection((self._parent.host, self._parent.port))
+            except OSError:
+                child.close()
+                continue
+            self._sockets += [child, parent]
+            threading.Thread(target=self._up, args=(child, parent), daemon=True).start()
+            threading.Thread(target=self._down, args=(parent, child), daemon=True).start()
+
+    def _up(self, child: socket.socket, parent: socket.socket) -> None:
+        with suppress(OSError):
+            while data := child.recv(65536):
+                parent.sendall(data)
+        _end(child, parent)
+
+    def _down(self, parent: socket.socket, child: socket.socket) -> None:
+        offset = 0
+        with suppress(OSError):
+            while data := bytearray(parent.recv(65536)):
+                if self.cut_after is not None and offset + len(data) > self.cut_after:
+                    child.sendall(data[: self.cut_after - offset])
+                    break
+                if self.gate_after is not None and offset > self.gate_after:
+                    self.gate.wait(30)
+                self.damage(data, offset)
+                child.sendall(data)
+                offset += len(data)
+                self.passed += len(data)
+        _end(child, parent)
+
+
+def _end(*sockets: socket.socket) -> None:
+    for each in sockets:
+        with suppress(OSError):
+            each.shutdown(socket.SHUT_RDWR)
+
+
+def until(holds: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
+    """Waits for something to become true. Errors: `TimeoutError`."""
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        if time.monotonic() > deadline:
+            raise TimeoutError(what)
+        time.sleep(0.005)

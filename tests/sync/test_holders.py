@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,9 @@ from click.testing import CliRunner
 from rltrace.cli import main
 from rltrace.sync import Publisher, Subscriber, holders, layout_of
 from rltrace.sync.leftovers import PRESENT, enter, leave
-from rltrace.testing.inside.sync import CONTROL, Lock, joined_files, place
-from tests.sync.proxy import until
+from rltrace.testing.inside.sync import CONTROL, Lock, folder_of
+from tests.sync.pairs import line, running
+from tests.sync.relays import until
 
 WEIGHTS = {"w": np.ones(100_000, np.float32)}
 SIZE = WEIGHTS["w"].nbytes
@@ -30,7 +30,7 @@ import sys, time
 import numpy as np
 from rltrace.sync import Publisher, layout_of
 weights = {"w": np.ones(100_000, np.float32)}
-publisher = Publisher.open(layout_of(weights), sys.argv[1])
+publisher = Publisher.open(layout_of(weights), "shm://policy")
 publisher.publish(weights, 7)
 print("published", flush=True)
 time.sleep(3600)
@@ -38,23 +38,19 @@ time.sleep(3600)
 
 
 @pytest.fixture
-def root(memory: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Shared memory with nobody else's policies."""
-    for module in (place, holders, joined_files):
-        monkeypatch.setattr(module, "shared_memory", lambda: memory / "ours")
-    (memory / "ours").mkdir()
-    return memory / "ours"
+def learner(alone: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that has published step 7 of `shm://policy`."""
+    with running(LEARNER) as process:
+        assert line(process) == "published"
+        yield process
 
 
 @pytest.fixture
-def learner(root: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process that has published step 7 of `shm://policy`."""
-    words = [sys.executable, "-c", LEARNER, f"shm://{root}/policy"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "published\n"
-        yield process
-        process.kill()
+def left(learner: subprocess.Popen[str], alone: Path) -> Path:
+    """What such a learner has left, which was killed."""
+    learner.kill()
+    learner.wait()
+    return alone / "policy"
 
 
 def run(*words: str) -> tuple[int, Any]:
@@ -77,9 +73,7 @@ def test_who_holds_a_policy_and_what_it_takes_is_listed(learner: subprocess.Pope
     assert run("ls", "shm://policy")[1]["policies"][0]["holders"][0]["pid"] == learner.pid
 
 
-def test_what_is_held_stays_and_what_a_killed_one_left_goes(
-    learner: subprocess.Popen[str], root: Path
-) -> None:
+def test_what_is_held_stays_and_leftovers_go(learner: subprocess.Popen[str], alone: Path) -> None:
     code, said = run("rm", "shm://policy")
     assert (code, said["removed"]) == (1, [])
     assert said["kept"][0]["holders"][0]["pid"] == learner.pid
@@ -87,12 +81,12 @@ def test_what_is_held_stays_and_what_a_killed_one_left_goes(
     assert (code, said["removed"]) == (0, [])
     learner.kill()
     learner.wait()
-    with Publisher.open(layout_of(WEIGHTS), f"shm://{root.parent}/elsewhere/other"):
+    with Publisher.open(layout_of(WEIGHTS), f"shm://{alone.parent}/elsewhere/other"):
         code, said = run("rm")
     assert (code, [held["where"] for held in said["removed"]]) == (0, ["shm://policy"])
     assert said["removed"][0]["memory_bytes"] > 2 * SIZE
     assert run("ls") == (0, {"policies": []})
-    assert not list(root.iterdir())
+    assert not list(alone.iterdir())
 
 
 def test_who_cannot_be_seen_holds_it_all_the_same(
@@ -106,44 +100,39 @@ def test_who_cannot_be_seen_holds_it_all_the_same(
     assert learner.poll() is None
 
 
-def test_a_stopped_process_that_keeps_others_out_is_named(
-    learner: subprocess.Popen[str], root: Path
-) -> None:
-    learner.kill()
-    learner.wait()
-    held = (
-        "import sys, time; from pathlib import Path; from rltrace.testing.inside.sync import Lock"
-    )
-    held += "; lock = Lock.take(Path(sys.argv[1])); print(1, flush=True); time.sleep(3600)"
-    words = [sys.executable, "-c", held, str(root / "policy" / PRESENT)]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as stopped:
-        assert stopped.stdout is not None
-        stopped.stdout.readline()
+LOCKS = """
+import sys, time
+from pathlib import Path
+from rltrace.testing.inside.sync import Lock
+lock = Lock.take(Path(sys.argv[1]))
+print(1, flush=True)
+time.sleep(3600)
+"""
+
+
+def test_a_stopped_process_that_keeps_others_out_is_named(left: Path) -> None:
+    with running(LOCKS, str(left / PRESENT)) as stopped:
+        line(stopped)
         stopped.send_signal(signal.SIGSTOP)
         code, said = run("rm", "shm://policy")
         (holder,) = said["kept"][0]["holders"]
         assert (code, holder["pid"], holder["is_stopped"]) == (1, stopped.pid, True)
-        stopped.kill()
-    until(lambda: not Lock.is_held(root / "policy" / PRESENT), "the lock to be free")
+    until(lambda: not Lock.is_held(left / PRESENT), "the lock to be free")
     assert run("rm", "shm://policy")[0] == 0
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff" * 8192])
-def test_one_that_cannot_be_read_is_listed_and_can_be_removed(
-    learner: subprocess.Popen[str], root: Path, content: bytes
-) -> None:
-    learner.kill()
-    learner.wait()
-    (root / "policy" / CONTROL).write_bytes(content)
+def test_one_that_cannot_be_read_is_listed_and_can_be_removed(left: Path, content: bytes) -> None:
+    (left / CONTROL).write_bytes(content)
     policy = run("ls")[1]["policies"][0]
     assert policy["trouble"]
     assert (policy["version"], policy["is_held"]) == ("", False)
     assert run("rm", "shm://policy")[0] == 0
-    assert not (root / "policy").exists()
+    assert not left.exists()
 
 
-def test_what_is_no_policy_is_not_touched(root: Path) -> None:
-    mine = root / "mine"
+def test_what_is_no_policy_is_not_touched(alone: Path) -> None:
+    mine = alone / "mine"
     mine.mkdir()
     (mine / "notes").write_text("mine")
     assert run("ls") == (0, {"policies": []})
@@ -155,10 +144,10 @@ def test_what_is_no_policy_is_not_touched(root: Path) -> None:
     assert (mine / "notes").read_text() == "mine"
 
 
-def test_a_policy_that_is_opened_anew_while_another_is_being_removed_stays(
+def test_a_policy_opened_anew_while_another_is_removed_stays(
     where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = place.folder_of(where)
+    folder = folder_of(where)
     folder.mkdir()
     enter(folder).release()  # as a killed process leaves it
     take, opened = Lock.take, []

@@ -1,4 +1,5 @@
-"""A subscriber of another host's policy pulls as from one of its own."""
+"""A subscriber of another host's policy pulls as from one of its own, by a relay that its host
+shares, of a relay beside the publishing process. What they share goes with the last one."""
 
 from __future__ import annotations
 
@@ -8,25 +9,21 @@ import socket
 import subprocess
 import sys
 import threading
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from rltrace.sync import Subscriber
+from rltrace.sync import Publisher, Subscriber, layout_of
+from rltrace.sync.beside import Beside
 from rltrace.sync.joining import Joined, _Started, place_of
-from rltrace.testing.inside.sync import Address, JoinedFiles, Relay, folder_of
+from rltrace.testing.inside.sync import Address, JoinedFiles, Lock, Relay, folder_of, sweep
 from rltrace.testing.inside.trace import CANNOT_TELL, RltraceError
-from tests.sync.proxy import until
-from tests.sync.relays import Job, job, nudge
-
-
-def pulled(subscriber: Subscriber, j: Job, at_least: int) -> bool:
-    """Whether what it pulls is what was published."""
-    target = {key: np.zeros_like(value) for key, value in j.state.items()}
-    subscriber.pull_into(target, at_least, verify=True)
-    return all((target[key] == j.state[key]).all() for key in target)
+from tests.sync.pairs import line, running
+from tests.sync.relays import Job, until
 
 
 def relay_of(place: str) -> int:
@@ -41,19 +38,58 @@ def relay_of(place: str) -> int:
     return 0
 
 
+@contextmanager
+def joined(address: str, token: str | None = None) -> Iterator[Joined]:
+    with closing(Joined(address, token)) as made:
+        yield made
+
+
 def why_not(address: str, token: str | None = None) -> str:
     """The reason that a subscriber of an address is given, once its relay has found one."""
-    joined = Joined(address, token)
-    try:
-        until(lambda: joined._files.told() != "", "a reason")
+    with joined(address, token) as made:
+        until(lambda: made._files.told() != "", "a reason")
         with pytest.raises(RltraceError, match="nothing came from") as caught:
-            joined.attach(0.0)
-        assert caught.value.exit_code == CANNOT_TELL
-        said = str(caught.value)
-        assert said.startswith(f"nothing came from {address} within 0 s: ")
-        return said.partition(" within 0 s: ")[2]
-    finally:
-        joined.close()
+            made.attach(0.0)
+    assert caught.value.exit_code == CANNOT_TELL
+    return str(caught.value).partition(" within 0 s: ")[2]
+
+
+def left_of(place: str) -> list[str]:
+    """The names of the files by which subscribers share the relay of a place."""
+    files = JoinedFiles(place)
+    return sorted(path.name for path in files.log.parent.glob(f"{files.log.stem}.*"))
+
+
+def test_subscribers_of_a_host_share_one_relay_that_is_replaced_and_ends(j: Job) -> None:
+    root = j.root()
+    j.publish()
+    place = place_of(root.address)
+    with Subscriber.connect(root.address) as first, Subscriber.connect(root.address) as second:
+        assert j.pulls(first, 1)
+        assert j.pulls(second, 1)
+        assert root.status.children == 1
+        os.kill(relay_of(place), signal.SIGKILL)
+        assert j.pulls(first, 1)  # nobody needs it for what is there
+        j.next()
+        assert j.pulls(first, 2)
+        assert j.pulls(second, 2)
+    until(lambda: left_of(place) == [], "the relay to end, and its files to be gone")
+    until(lambda: not folder_of(place).exists(), "its memory to be free")
+
+
+def test_where_nothing_listens_the_error_says_so_in_time(memory: Path) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        port = taken.getsockname()[1]
+    address = f"tcp://127.0.0.1:{port}/{memory.name}"
+    told = why_not(address)
+    assert told.startswith("connection refused")
+    assert str(port) in told
+    until(lambda: left_of(place_of(address)) == [], "nothing to be left of it")
+
+
+def test_a_name_that_does_not_resolve_is_named(memory: Path) -> None:
+    told = why_not(f"tcp://nohost.invalid:7400/{memory.name}", token="secret")
+    assert "nohost.invalid does not resolve" in told
 
 
 def greet(listener: socket.socket) -> None:
@@ -65,179 +101,260 @@ def greet(listener: socket.socket) -> None:
             connected.close()
 
 
-def left_of(place: str) -> list[str]:
-    """The names of the files by which subscribers share the relay of a place."""
-    files = JoinedFiles(place)
-    return sorted(path.name for path in files.log.parent.glob(f"{files.log.stem}.*"))
+def test_what_answers_as_no_relay_does_is_told_from_what_says_nothing(memory: Path) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        address = f"tcp://127.0.0.1:{listener.getsockname()[1]}/{memory.name}"
+        assert "silent" in why_not(address)
+        threading.Thread(target=greet, args=(listener,), daemon=True).start()
+        assert "no relay of rltrace" in why_not(address)
 
 
-def test_subscribers_of_a_host_share_one_relay_that_is_replaced_and_ends(memory: Path) -> None:
-    with job(memory) as j:
-        root = j.root()
-        j.publish()
-        place = place_of(root.address)
-        first, second = (Subscriber.connect(root.address) for _ in range(2))
-        assert pulled(first, j, 1)
-        assert pulled(second, j, 1)
-        assert root.status.children == 1
-
-        os.kill(relay_of(place), signal.SIGKILL)
-        assert pulled(first, j, 1)  # nobody needs it for what is there
-        nudge(j.state, 1)
-        j.publish()
-        assert pulled(first, j, 2)
-        assert pulled(second, j, 2)
-
-        first.close()
-        second.close()
-        until(lambda: left_of(place) == [], "the relay to end, and its files to be gone")
-        until(lambda: not folder_of(place).exists(), "its memory to be free")
-
-
-def test_an_address_where_the_policy_is_not_served_is_an_error(memory: Path) -> None:
-    with job(memory) as j:
-        other = j.root().address.replace("/policy", "/critic")
-        with pytest.raises(RltraceError, match="it serves the policy policy"):
-            Subscriber.connect(other)
-        assert left_of(place_of(other)) == []
-
-
-def test_where_nothing_listens_the_error_says_so_in_time(memory: Path) -> None:
-    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
-        port = taken.getsockname()[1]
-    address = f"tcp://127.0.0.1:{port}/{memory.name}"
-    assert why_not(address) == (
-        f"connection refused: nothing listens there (is it up, and {port} its port?)"
-    )
-    until(lambda: left_of(place_of(address)) == [], "nothing to be left of it")
-
-
-def test_a_name_that_does_not_resolve_is_named(memory: Path) -> None:
-    said = "the name nohost.invalid does not resolve on this host (is it spelled right?)"
-    assert why_not(f"tcp://nohost.invalid:7400/{memory.name}", token="secret") == said
-
-
-def test_what_answers_as_no_relay_does_is_told(memory: Path) -> None:
-    with closing(socket.create_server(("127.0.0.1", 0))) as page:
-        threading.Thread(target=greet, args=(page,), daemon=True).start()
-        said = why_not(f"tcp://127.0.0.1:{page.getsockname()[1]}/{memory.name}")
-    assert said == "what answers there is no relay of rltrace: is the port right?"
-
-
-def test_what_listens_and_says_nothing_is_told(memory: Path) -> None:
-    with closing(socket.create_server(("127.0.0.1", 0))) as silent:
-        address = f"tcp://127.0.0.1:{silent.getsockname()[1]}/{memory.name}"
-        assert why_not(address) == "the other side has fallen silent"
-
-
-def test_a_relay_that_has_nothing_yet_is_told_from_none_at_all(memory: Path) -> None:
-    with job(memory) as j:
-        said = "it answers, but no version of the policy policy is published there yet"
-        assert why_not(j.root().address) == said
+def test_a_relay_that_has_nothing_yet_is_told_from_none_at_all(j: Job) -> None:
+    assert "no version of the policy policy" in why_not(j.root().address)
 
 
 def test_a_subscriber_that_started_no_relay_hears_the_reason_too(memory: Path) -> None:
     address = f"tcp://127.0.0.1:9/{memory.name}"
-    with closing(Joined(address)) as first:
+    with joined(address) as first:
         until(lambda: "refused" in first._files.told(), "a reason")
-        with closing(Joined(address)) as second:
+        with joined(address) as second:
             assert second._started is None
-            with pytest.raises(RltraceError, match=r"within 0 s: connection refused"):
+            with pytest.raises(RltraceError, match="refused"):
                 second.attach(0.0)
 
 
-def test_another_token_is_told_as_soon_as_it_is_refused(memory: Path) -> None:
-    with job(memory) as j, pytest.raises(RltraceError, match="has another token: set RLTRACE_SYNC"):
+def test_another_token_is_told_as_soon_as_it_is_refused(j: Job) -> None:
+    with pytest.raises(RltraceError, match="has another token: set RLTRACE_SYNC"):
         Subscriber.connect(j.root().address, token="another")
 
 
-def test_a_relay_that_comes_up_while_it_is_waited_for_is_followed(memory: Path) -> None:
-    with job(memory) as j:
-        root = j.root()
-        address = Address.parse(root.address)
-        root.close()
-        joined = Joined(root.address)
-        until(lambda: "refused" in joined._files.told(), "it to be missed")
-        with Relay.serve(j.place("policy"), port=address.port):
+def test_a_relay_that_comes_up_while_it_is_waited_for_is_followed(j: Job) -> None:
+    root = j.root()
+    root.close()
+    with joined(root.address) as made:
+        until(lambda: "refused" in made._files.told(), "it to be missed")
+        with Relay.serve(j.place("policy"), port=Address.parse(root.address).port):
             j.publish()
             with Subscriber.connect(root.address) as subscriber:
-                assert pulled(subscriber, j, 1)
-                until(lambda: joined._files.told() == "", "the trouble to be over")
-        joined.close()
+                assert j.pulls(subscriber, 1)
+                until(lambda: made._files.told() == "", "the trouble to be over")
 
 
-def test_what_killed_processes_have_left_goes_when_another_address_is_joined(memory: Path) -> None:
-    left, other = (f"tcp://127.0.0.1:9/{memory.name}-{name}" for name in ("left", "other"))
-    program = f"""
-import time
+JOINS = """
+import sys, time
 from rltrace.sync.joining import Joined
-joined = Joined({left!r})
+joined = Joined(sys.argv[1])
 print(joined._started._process.pid, flush=True)
 time.sleep(600)
 """
-    with subprocess.Popen(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True
-    ) as worker:
-        assert worker.stdout is not None
-        relay = int(worker.stdout.readline())
+
+
+@pytest.mark.usefixtures("alone")
+def test_what_killed_processes_have_left_goes_when_another_address_is_joined() -> None:
+    left, other = (f"tcp://127.0.0.1:9/{name}" for name in ("left", "other"))
+    with running(JOINS, left) as worker:
+        relay = int(line(worker))
         until(lambda: relay_of(place_of(left)) == relay, "its relay to be there")
-        joined = Joined(other)
-        assert len(left_of(place_of(left))) == 3  # somebody uses them
-        joined.close()
+        with joined(other):
+            assert len(left_of(place_of(left))) == 3  # somebody uses them
         for process in (worker.pid, relay):
             os.kill(process, signal.SIGKILL)
     until(lambda: not Path(f"/proc/{relay}/fd").exists(), "its relay to be gone")
     assert len(left_of(place_of(left))) == 3
-    joined = Joined(other)
-    assert left_of(place_of(left)) == []
-    joined.close()
+    with joined(other):
+        assert left_of(place_of(left)) == []
 
 
-def test_a_complaint_is_that_of_ones_own_relay_whoever_starts_another(memory: Path) -> None:
-    with job(memory) as j:
-        other = j.root().address.replace("/policy", "/critic")
-        joined = Joined(other)
-        try:
-            own = joined._started
-            assert own is not None
-            until(lambda: not own.runs, "its relay to fail")
-            silent = _Started(
-                other, [sys.executable, "-c", ""], dict(os.environ), joined._files.log
-            )
-            until(lambda: not silent.runs, "another one to end")
-            with pytest.raises(RltraceError, match="it serves the policy policy"):
-                joined.attach(0.0)
-        finally:
-            joined.close()
+def test_a_complaint_is_that_of_ones_own_relay_whoever_starts_another(j: Job) -> None:
+    other = j.root().address.replace("/policy", "/critic")
+    with joined(other) as made:
+        own = made._started
+        until(lambda: not own.runs, "its relay to fail")
+        silent = _Started(other, [sys.executable, "-c", ""], dict(os.environ), made._files.log)
+        until(lambda: not silent.runs, "another one to end")
+        with pytest.raises(RltraceError, match="it serves the policy policy"):
+            made.attach(0.0)
+    with pytest.raises(RltraceError, match="it serves the policy policy"):
+        Subscriber.connect(other)
+    assert left_of(place_of(other)) == []
 
 
 def test_a_relay_that_is_killed_at_its_start_is_no_complaint(memory: Path) -> None:
-    joined = Joined(f"tcp://127.0.0.1:9/{memory.name}")  # no other test has a relay there
-    try:
-        assert joined._started is not None
-        joined._started._process.kill()
-        joined._started._process.wait()
+    with joined(f"tcp://127.0.0.1:9/{memory.name}") as made:  # no other test has a relay there
+        made._started._process.kill()
+        made._started._process.wait()
         with pytest.raises(RltraceError, match="nothing came from"):
-            joined.attach(0.0)
-    finally:
-        joined.close()
+            made.attach(0.0)
 
 
 def test_a_relay_that_cannot_be_started_now_is_started_later(
     memory: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    joined = Joined(f"tcp://127.0.0.1:9/{memory.name}")
-    try:
-        first = joined._started
-        assert first is not None
+    def full(*_: object, **__: object) -> None:
+        raise OSError("no process to spare")
+
+    with joined(f"tcp://127.0.0.1:9/{memory.name}") as made:
+        first = made._started
         with monkeypatch.context() as patched:
             patched.setattr(subprocess, "Popen", full)
             first._process.kill()
             until(lambda: "no process to spare" in caplog.text, "it to be missed")
-        until(lambda: joined._started is not first, "another one")
-    finally:
-        joined.close()
+        until(lambda: made._started is not first, "another one")
 
 
-def full(*_: object, **__: object) -> None:
-    raise OSError("no process to spare")
+@pytest.fixture
+def files(alone: Path) -> JoinedFiles:
+    return JoinedFiles("shm://place")
+
+
+def there(files: JoinedFiles) -> list[bool]:
+    return [path.exists() for path in (files.users, files.relay)]
+
+
+def test_they_stay_while_somebody_is_there_and_go_then(files: JoinedFiles) -> None:
+    first, second = files.enter(), files.enter()
+    files.log.touch()
+    files.log.with_name(f"{files.log.name}.a_b1c2d3").touch()
+    first.release()
+    files.remove()
+    sweep()
+    assert there(files) == [True, True]
+    second.release()
+    files.remove()
+    assert list(files.log.parent.iterdir()) == []
+
+
+def test_a_relay_that_runs_keeps_them_until_it_removes_them_itself(files: JoinedFiles) -> None:
+    files.enter().release()
+    relay = files.claim()
+    files.remove()
+    sweep()
+    assert there(files) == [True, True]
+    files.remove(relay)
+    relay.release()
+    assert there(files) == [False, False]
+    assert files.claim() is None
+
+
+def test_what_a_killed_remover_has_left_is_removed(files: JoinedFiles) -> None:
+    files.enter().release()
+    files.relay.unlink()
+    sweep()
+    assert not files.users.exists()
+
+
+def opened(path: Path) -> int:
+    """How often this process has the file open."""
+    links = [os.readlink(fd) for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink()]
+    return links.count(str(path))
+
+
+def test_who_comes_in_while_they_are_removed_makes_others(files: JoinedFiles) -> None:
+    files.enter().release()
+    remover = Lock.take(files.users)
+    came: list[Lock] = []
+    coming = threading.Thread(target=lambda: came.append(files.enter()))
+    coming.start()
+    until(lambda: opened(files.users) == 2, "it to wait for the lock")
+    files.relay.unlink()
+    files.users.unlink()
+    remover.release()
+    coming.join()
+    assert came[0].is_of(files.users)
+    assert files.relay.exists()
+    came[0].release()
+
+
+def test_a_relays_lock_of_a_removed_file_is_none(
+    files: JoinedFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files.enter().release()
+    locked = Lock.take(files.relay)
+    files.relay.unlink()  # between its being opened and its being locked
+    monkeypatch.setattr(Lock, "take", lambda *_: locked)
+    assert files.claim() is None
+    assert locked.fd < 0
+
+
+def test_who_locked_what_is_gone_removes_nothing(
+    files: JoinedFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files.enter().release()
+    late = Lock.take(files.users)
+    files.users.unlink()  # by another remover, between its being opened and its being locked
+    using = files.enter()
+    with monkeypatch.context() as patched:
+        patched.setattr(Lock, "take", lambda *_: late)
+        files.remove()
+    assert using.is_of(files.users)
+    assert files.relay.exists()
+    using.release()
+
+
+def test_of_many_that_come_and_go_nobody_loses_its_files(files: JoinedFiles) -> None:
+    lost, removed = [], []
+
+    def come_and_go(who: int) -> None:
+        for turn in range(300):
+            lock = files.enter()
+            if not (lock.is_of(files.users) and files.relay.exists()):
+                lost.append(who)
+            relay = files.claim() if turn % 3 == who % 3 else None
+            lock.release()
+            files.remove(relay)
+            if relay is not None:
+                removed.append(not relay.is_of(files.relay))
+                relay.release()
+
+    with ThreadPoolExecutor(6) as threads:
+        list(threads.map(come_and_go, range(6)))
+    assert not lost
+    assert any(removed)
+    files.remove()
+    assert not files.users.exists()
+
+
+STARTER = """
+import sys, time
+from rltrace.sync.beside import Beside
+print(Beside(sys.argv[1], "127.0.0.1").address, flush=True)
+time.sleep(600)
+"""
+
+
+def listens(text: str) -> bool:
+    address = Address.parse(text)
+    try:
+        socket.create_connection((address.host, address.port), timeout=5).close()
+    except OSError:
+        return False
+    return True
+
+
+def test_it_ends_with_the_process_that_started_it_however_that_ends(where: str) -> None:
+    with running(STARTER, where) as starter:
+        address = line(starter)
+        assert listens(address)
+    until(lambda: not listens(address), "the relay to end")
+
+
+def test_one_that_was_killed_is_followed_on_once_it_is_kept(j: Job) -> None:
+    with closing(Beside(j.place("policy"), "127.0.0.1")) as beside:
+        follower = j.follow(beside.address, token=beside.token)
+        follower.wait(j.publish())
+        beside._process.kill()
+        beside._process.wait()
+        second = j.publish()
+        beside.keep()
+        j.arrives(follower, second)
+
+
+def test_a_policy_that_cannot_be_served_ends_it_and_is_told(where: str) -> None:
+    weights = {"w": np.zeros(10)}
+    beside = Beside(where, "127.0.0.1")
+    assert beside.address
+    with Publisher.open(layout_of(weights), where, hashing=False) as publisher:
+        publisher.publish(weights)
+        assert beside._process.wait(60) == 2
+    with pytest.raises(RltraceError, match="exit code 2"):
+        beside.keep()

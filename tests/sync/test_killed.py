@@ -1,40 +1,241 @@
-"""Whoever is killed, and whenever: a version is whole or not there, and the others go on."""
+"""Whoever is killed, and whenever: a version is whole or not there, and the others go on.
+
+Run as a program, a case forks publishers and subscribers, kills some at random moments, and prints
+counts of what the others saw. Every element of version n is n, so a mixture of two versions shows.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import random
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing import Pipe
 from pathlib import Path
+from threading import Timer
+from typing import Any
 
 import numpy as np
 
-from rltrace.sync import Publisher, layout_of
+from rltrace.sync import PoisonedError, Publisher, Subscriber, Version, commit_together, layout_of
+from rltrace.testing.inside.trace import RltraceError
 from tests.patience import PATIENCE_S
+from tests.sync.pairs import line, running
+
+SHAPES = {"first": (300_000,), "second": (701,), "third": (100_000,)}
+Weights = dict[str, np.ndarray[Any, Any]]
 
 
-def counted(case: str, where: str, count: int) -> dict[str, int]:
-    command = [sys.executable, "-m", "tests.sync.killing", case, where, str(count)]
+def weights() -> Weights:
+    return {name: np.zeros(shape, dtype=np.float32) for name, shape in SHAPES.items()}
+
+
+def opened(where: str, **wishes: Any) -> tuple[Publisher, Weights]:
+    """A publisher, and what it publishes."""
+    return Publisher.open(layout_of(weights()), where, threads=1, **wishes), weights()
+
+
+def publish_next(publisher: Publisher, source: Weights) -> Version:
+    for array in source.values():
+        array[:] = publisher.arena.control.counter + 1
+    publisher.publish(source)
+    return publisher.arena.latest()
+
+
+class Reader:
+    """Pulls, and counts what must not be."""
+
+    def __init__(self, where: str) -> None:
+        self.subscriber = Subscriber.connect(where, threads=1)
+        self.target = weights()
+        self.last: Version | None = None
+        self.counts = {"pulls": 0, "torn": 0, "backward": 0, "versions": 0}
+
+    def pull(self) -> None:
+        version = self.subscriber.pull_into(self.target)
+        whole = all(a.min() == a.max() == version.counter for a in self.target.values())
+        self.counts["pulls"] += 1
+        self.counts["torn"] += not whole
+        self.counts["backward"] += self.last is not None and version < self.last
+        self.counts["versions"] += version != self.last
+        self.last = version
+
+
+def forked(do: Callable[..., None], *given: Any) -> int:
+    pid = os.fork()
+    if not pid:
+        try:
+            do(*given)
+        finally:
+            os._exit(0)
+    return pid
+
+
+def kill(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+def readers(where: str, count: int) -> dict[str, int]:
+    """Two readers pull `count` times each while versions follow each other without a pause."""
+
+    def read(into: int) -> None:
+        reader = Reader(where)
+        while reader.counts["pulls"] < count:
+            reader.pull()
+        os.write(into, json.dumps(reader.counts).encode())
+
+    publisher, source = opened(where)
+    with publisher:
+        publish_next(publisher, source)
+        pipes = [os.pipe() for _ in range(2)]
+        running = [forked(read, into) for _, into in pipes]
+        while running:
+            publish_next(publisher, source)
+            running = [pid for pid in running if os.waitpid(pid, os.WNOHANG)[0] == 0]
+        found = [json.loads(os.read(out, 1000)) for out, _ in pipes]
+        return {name: sum(one[name] for one in found) for name in found[0]}
+
+
+def publishers(where: str, count: int) -> dict[str, int]:
+    """A publisher is killed `count` times, now and then in the middle of a copy."""
+
+    def publish() -> None:
+        publisher, source = opened(where)
+        while True:
+            publish_next(publisher, source)
+
+    pid, in_copy = forked(publish), 0
+    reader = Reader(where)
+    for _ in range(count):
+        while reader.subscriber.latest() == reader.last:
+            time.sleep(0.0002)
+        time.sleep(random.random() * 0.005)
+        kill(pid)
+        control = reader.subscriber._arena.control
+        in_copy += sum(not control.holds(n, control._records.item(n, 1)) for n in range(2))
+        reader.pull()
+        pid = forked(publish)
+    kill(pid)
+    seen = {**reader.counts, "in_copy": in_copy, "slots": reader.subscriber._arena.control.slots}
+    print(json.dumps(seen), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)  # so that nobody is left to clear up
+    return {}
+
+
+def subscribers(where: str, count: int) -> dict[str, int]:
+    """Subscribers are killed `count` times in the middle of whatever they do."""
+
+    def read() -> None:
+        reader = Reader(where)
+        while True:
+            reader.pull()
+
+    publisher, source = opened(where)
+    with publisher:
+        publish_next(publisher, source)
+        for _ in range(count):
+            pid = forked(read)
+            end = time.monotonic() + random.random() * 0.02
+            while time.monotonic() < end:
+                publish_next(publisher, source)
+            kill(pid)
+        last = publisher.arena.control.counter
+        publish_next(publisher, source)
+        reader = Reader(where)
+        reader.pull()
+        reader.subscriber.close()
+        return {**reader.counts, "published_after": publisher.arena.control.counter - last}
+
+
+class Rank:
+    """A rank in a process of its own, behind a pipe."""
+
+    def __init__(self, where: str) -> None:
+        self.pipe, theirs = Pipe()
+
+        def serve() -> None:
+            self.pipe.close()
+            subscriber, held = Subscriber.connect(where, threads=1), weights()
+            asked: dict[str, Callable[..., Any]] = {
+                "stage": lambda version: subscriber.stage(held, version),
+                "commit": subscriber.commit,
+                "abort": subscriber.abort,
+                "values": lambda: {float(x) for a in held.values() for x in (a.min(), a.max())},
+            }
+            while True:
+                what, *given = theirs.recv()
+                theirs.send(asked[what](*given))
+
+        self.pid = forked(serve)
+        theirs.close()
+
+    def ask(self, *what: Any) -> Any:
+        self.pipe.send(what)
+        return self.pipe.recv()
+
+    def stage(self, version: Version) -> Any:
+        return self.ask("stage", version)
+
+    def commit(self) -> Any:
+        return self.ask("commit")
+
+    def abort(self) -> None:
+        self.ask("abort")
+
+
+def ranks(where: str, count: int) -> dict[str, int]:
+    """One of three ranks is killed while they take a version on together. The others are either
+    both at the old version, where the leader was told that none has changed, or both at the new."""
+    seen = {"none": 0, "all": 0, "others": 0, "mixed": 0}
+    publisher, source = opened(where, spare=3)
+    with publisher:
+        new = publish_next(publisher, source)
+        for _ in range(count):
+            three, first = [Rank(where) for _ in range(3)], new
+            commit_together(three, first)
+            new = publish_next(publisher, source)
+            killer = Timer(random.random() * 0.006, os.kill, (three[1].pid, signal.SIGKILL))
+            killer.start()
+            try:
+                commit_together(three, new)
+                outcome, expected = "all", new
+            except PoisonedError:
+                outcome, expected = "others", new
+            except RltraceError:
+                outcome, expected = "none", first
+            seen[outcome] += 1
+            held = [three[n].ask("values") for n in (0, 2)]
+            seen["mixed"] += held != [{float(expected.counter)}] * 2
+            killer.join()
+            for rank in three:
+                kill(rank.pid)
+                rank.pipe.close()
+    return seen
+
+
+def counted(case: Callable[[str, int], Any], where: str, count: int) -> dict[str, int]:
+    command = [sys.executable, "-m", "tests.sync.test_killed", case.__name__, where, str(count)]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode in (0, -signal.SIGKILL), done.stderr
     return dict(json.loads(done.stdout))
 
 
-def test_no_pull_is_torn_or_goes_back_under_versions_without_a_pause(
-    where: str, memory: Path
-) -> None:
-    seen = counted("readers", where, 1500)
-    assert seen["pulls"] == 3000
+def test_no_pull_is_torn_or_goes_back_without_a_pause(where: str, memory: Path) -> None:
+    seen = counted(readers, where, 1500)
     assert seen["versions"] > 100
-    assert (seen["torn"], seen["backward"]) == (0, 0)
+    assert (seen["pulls"], seen["torn"], seen["backward"]) == (3000, 0, 0)
     assert list(memory.iterdir()) == []
 
 
-def test_a_killed_publisher_leaves_a_whole_version_and_is_taken_over_from(
-    where: str, memory: Path
-) -> None:
-    seen = counted("publishers", where, 25)
+def test_a_killed_publisher_leaves_a_whole_version(where: str, memory: Path) -> None:
+    seen = counted(publishers, where, 25)
     assert seen["pulls"] == seen["versions"] == 25
     assert (seen["torn"], seen["backward"]) == (0, 0)
     assert seen["in_copy"] > 0
@@ -47,19 +248,39 @@ def test_a_killed_publisher_leaves_a_whole_version_and_is_taken_over_from(
 
 
 def test_a_killed_subscriber_holds_nothing_up(where: str, memory: Path) -> None:
-    seen = counted("subscribers", where, 25)
-    assert seen["published_after"] == 1
-    assert (seen["torn"], seen["backward"]) == (0, 0)
+    seen = counted(subscribers, where, 25)
+    assert (seen["published_after"], seen["torn"], seen["backward"]) == (1, 0, 0)
     assert list(memory.iterdir()) == []
 
 
+HOLDER = """
+import sys, time
+from rltrace.sync import Subscriber
+views = Subscriber.connect(sys.argv[1]).lease()
+print("held", flush=True)
+time.sleep(600)
+views.release()
+"""
+
+
 def test_a_lease_ends_with_its_process(where: str, memory: Path) -> None:
-    seen = counted("leases", where, 5)
-    assert seen == {"skipped": 5, "published_after": 5}
+    publisher, source = opened(where, spare=0, patience_s=0.01)
+    with publisher:
+        publisher.publish(source)
+        with running(HOLDER, where) as holder:
+            assert line(holder) == "held"
+            assert publisher.publish(source) is not None
+            assert publisher.publish(source) is None
+        assert publisher.publish(source) is not None
     assert list(memory.iterdir()) == []
 
 
 def test_ranks_change_together_or_not_at_all_though_one_is_killed(where: str) -> None:
-    seen = counted("ranks", where, 12)
+    seen = counted(ranks, where, 12)
     assert seen["none"] + seen["others"] > 0
     assert seen["mixed"] == 0
+
+
+if __name__ == "__main__":
+    case, place, number = sys.argv[1:]
+    print(json.dumps(globals()[case](place, int(number))), flush=True)

@@ -1,4 +1,4 @@
-"""Every publication and pull of a traced process is in its trace, by phase, with its bytes."""
+"""Every publication, pull and hop of a traced process is in its trace, by phase, with its bytes."""
 
 from __future__ import annotations
 
@@ -6,12 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from rltrace import counter, open_run
-from rltrace.sync import Publisher, Subscriber, layout_of
+from rltrace.sync import Publisher, layout_of
 from rltrace.testing.inside.hooks import Recorder
 from rltrace.testing.inside.run import COUNTER, memory_bytes_per_s
+from rltrace.testing.inside.sync import Received
 from rltrace.testing.inside.trace import NODES, node_id, publishes_file
+from tests.sync.pairs import pair, published
+from tests.sync.relays import Job
+
+pytestmark = pytest.mark.usefixtures("recorder")
 
 WEIGHTS = {"w": np.ones(300_000, dtype=np.float32)}
 LAYOUT = layout_of(WEIGHTS)
@@ -25,12 +31,11 @@ def rows(run: Path, query: str) -> list[Any]:
 def test_a_publication_and_a_pull_are_a_source_and_a_sink(
     where: str, recorder: Recorder, run_path: Path
 ) -> None:
-    with Publisher.open(LAYOUT, where) as publisher, Subscriber.connect(where) as subscriber:
+    with pair(where, WEIGHTS) as (publisher, subscriber):
         publisher.publish(WEIGHTS)
         publisher.publish_async(WEIGHTS)
         publisher.gate()
         subscriber.pull_into({"w": np.zeros_like(WEIGHTS["w"])}, verify=True)
-        assert subscriber.applied is not None
         checksum = int(subscriber.applied.root, 16) & (1 << 63) - 1
         assert recorder.version == 2
     found = rows(
@@ -41,38 +46,28 @@ def test_a_publication_and_a_pull_are_a_source_and_a_sink(
         " from (select *, role = 'source' and version = 2 as behind from syncs) order by start_ns",
     )
     size = LAYOUT.bytes
-    expected = [
-        (role, version, "shared-memory", size, size, 3, checksum, True)
-        for role, version in (("source", 1), ("source", 2), ("sink", 2))
+    updates = ("source", 1), ("source", 2), ("sink", 2)
+    assert found == [
+        (role, version, "shared-memory", size, size, 3, checksum, True) for role, version in updates
     ]
-    assert found == expected
 
 
-def test_a_publisher_asks_for_the_rate_of_memory_and_measures_nothing_itself(
-    where: str, recorder: Recorder, run_path: Path
-) -> None:
+@pytest.mark.parametrize("can_ask", [True, False])
+def test_a_publisher_asks_for_the_rate_of_memory(where: str, run_path: Path, can_ask: bool) -> None:
     asked = Path(publishes_file(str(run_path), node_id()))
     assert not asked.exists()
-    with Publisher.open(LAYOUT, where):
-        assert asked.exists()
-    assert not rows(run_path, "select counter from samples")
-
-
-def test_a_publisher_that_cannot_ask_for_it_publishes(
-    where: str, recorder: Recorder, run_path: Path
-) -> None:
-    (run_path / NODES).rmdir()
+    if not can_ask:
+        (run_path / NODES).rmdir()
     with Publisher.open(LAYOUT, where) as publisher:
+        assert asked.exists() == can_ask
         assert publisher.publish(WEIGHTS) is not None
-    (problem,) = open_run(run_path).problems
-    assert problem["target"] == publishes_file(str(run_path), node_id())
+    assert not rows(run_path, "select counter from samples")  # it measures nothing itself
+    targets = [problem["target"] for problem in open_run(run_path).problems]
+    assert targets == ([] if can_ask else [str(asked)])
 
 
-def test_phases_carry_bytes_and_lie_within_the_whole(
-    where: str, recorder: Recorder, run_path: Path
-) -> None:
-    with Publisher.open(LAYOUT, where) as publisher, Subscriber.connect(where) as subscriber:
-        publisher.publish(WEIGHTS)
+def test_phases_carry_bytes_and_lie_within_the_whole(where: str, run_path: Path) -> None:
+    with published(where, WEIGHTS) as subscriber:
         subscriber.pull_into({"w": np.zeros_like(WEIGHTS["w"])}, verify=True)
     found = rows(
         run_path,
@@ -92,11 +87,8 @@ LARGE = {"w": np.ones(48 << 20, dtype=np.uint8)}
 """Large enough that what lies between two spans is nothing beside it."""
 
 
-def test_the_phases_explain_an_updates_time_and_bytes_and_its_floor_is_known(
-    where: str, recorder: Recorder, run_path: Path
-) -> None:
-    layout = layout_of(LARGE)
-    with Publisher.open(layout, where) as publisher, Subscriber.connect(where) as subscriber:
+def test_phases_explain_an_update_and_its_floor_is_known(where: str, run_path: Path) -> None:
+    with pair(where, LARGE) as (publisher, subscriber):
         target = {"w": np.zeros_like(LARGE["w"])}
         for _ in range(9):
             publisher.publish(LARGE)
@@ -109,7 +101,8 @@ def test_the_phases_explain_an_updates_time_and_bytes_and_its_floor_is_known(
         " ('publish', 'pull') group by all",
     )
     assert len(found) == 18
-    assert {(said, moved) for *_, said, moved in found} == {(layout.bytes, layout.bytes)}
+    size = len(LARGE["w"])
+    assert {(said, moved) for *_, said, moved in found} == {(size, size)}
     for role in ("source", "sink"):
         # The best of nine: updates this short feel all else that the machine does between two
         # spans. Real jobs of frameworks are held to 99 % over a run (tests.sync.explaining).
@@ -126,17 +119,52 @@ def test_the_phases_explain_an_updates_time_and_bytes_and_its_floor_is_known(
 def test_a_version_that_was_left_out_is_no_update(
     where: str, recorder: Recorder, run_path: Path
 ) -> None:
-    with Publisher.open(LAYOUT, where, spare=0, patience_s=0.001) as publisher:
+    with pair(where, WEIGHTS, spare=0, patience_s=0.001) as (publisher, subscriber):
         publisher.publish(WEIGHTS)
-        subscriber = Subscriber.connect(where)
-        views = subscriber.lease()
-        publisher.publish(WEIGHTS)
-        assert publisher.publish(WEIGHTS) is None
-        views.release()
-        subscriber.close()
+        with subscriber.lease():
+            publisher.publish(WEIGHTS)
+            assert publisher.publish(WEIGHTS) is None
         assert recorder.version == 2
     assert rows(run_path, "select count(*) from syncs") == [(2,)]
-    waits = rows(
-        run_path, "select count(*) from spans where name = 'a free slot' and stage = 'wait'"
+    waits = "select count(*) from spans where name = 'a free slot' and stage = 'wait'"
+    assert rows(run_path, waits) == [(3,)]
+
+
+def test_each_version_that_a_node_takes_on_is_a_relays_row(j: Job, run_path: Path) -> None:
+    node = j.follow(j.root().address)
+    node.wait(j.publish())
+    node.wait(j.next())
+    first, second = j.all_received(2)
+    j.close()  # arrived is not yet written down
+    rows = open_run(run_path).sql(
+        "select version, transport, bytes, wire_bytes, buckets, checksum, stall_ns"
+        " from syncs where role = 'relay' order by start_ns"
     )
-    assert waits == [(3,)]
+    size = j.publisher.layout.bytes
+    assert rows.fetchall() == [
+        (n, "tcp", size, r.progress.wire_bytes, r.progress.buckets, checksum_of(r), 0)
+        for n, r in ((1, first), (2, second))
+    ]
+    assert first.progress.wire_bytes == size
+    assert second.progress.wire_bytes < 0.01 * size
+
+
+def checksum_of(received: Received) -> int:
+    return int(received.manifest.root, 16) & (1 << 63) - 1
+
+
+@pytest.mark.parametrize("j", [20], indirect=True)
+def test_the_bytes_of_the_phases_add_up_on_both_sides_of_a_hop(j: Job, run_path: Path) -> None:
+    j.follow(j.root().address, streams=3).wait(j.publish())
+    j.close()
+    size, run = j.publisher.layout.bytes, open_run(run_path)
+    found = run.sql(
+        "select name, sum(bytes) from spans where stage = 'sync' and phase = 'transfer'"
+        " and name in ('send', 'receive') group by name order by name"
+    )
+    assert found.fetchall() == [("receive", size), ("send", size)]
+    within = run.sql(
+        "select count(*) from spans w join spans s on w.name = 'relay' and s.name = 'receive'"
+        " and s.start_ns >= w.start_ns and s.end_ns <= w.end_ns and s.end_ns > s.start_ns"
+    )
+    assert within.fetchall() == [(3,)]

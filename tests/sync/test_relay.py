@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import socket
-from contextlib import suppress
-from ipaddress import ip_address
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -24,93 +18,66 @@ from rltrace.testing.inside.sync import (
     Wishes,
 )
 from tests.patience import PATIENCE_S
-from tests.sync.proxy import Proxy, until
-from tests.sync.relays import job, nudge
+from tests.sync.relays import Job, Proxy, until
 
 
-def test_a_version_arrives_bit_for_bit_at_the_end_of_a_chain(memory: Path) -> None:
-    with job(memory) as j:
-        first = j.follow(j.root().address, "first")
-        last = j.follow(first.address, "last")
-        version = j.publish(step=7)
-        assert last.wait(version) == version
-        assert last.status.manifest is not None
-        assert last.status.manifest.step == 7
-        assert j.holds("last", version)
-        assert j.holds("first", version)
+def test_versions_arrive_bit_for_bit_at_the_end_of_a_chain(j: Job, memory: Path) -> None:
+    root = j.root()
+    first = j.follow(root.address, "first")
+    last = j.follow(first.address)
+    version = j.publish(step=7)
+    j.arrives(last, version)
+    assert last.status.manifest.step == 7
+    j.arrives(first, version)
+    for step in range(3):
+        j.arrives(last, version := j.next(step))
+    whole, *changes = [r for r in j.all_received(8) if r.parent == first.address]
+    assert whole.progress.wire_bytes == whole.manifest.bytes
+    assert [r.manifest.version.counter for r in changes] == [2, 3, 4]
+    for received in changes:
+        assert received.progress.wire_bytes < 0.01 * received.manifest.bytes
+    sent = root.status.sent_bytes
+    j.arrives(j.follow(first.address), version)  # late, from the node that it asks
+    assert root.status.sent_bytes == sent
+    assert {"policy", "first"} <= {path.name for path in memory.iterdir()}
+    j.close()
+    assert not any(path.is_dir() for path in memory.iterdir())
 
 
-def test_later_versions_travel_as_what_changed(memory: Path) -> None:
-    with job(memory) as j:
-        first = j.follow(j.root().address)
-        last = j.follow(first.address, "last")
-        last.wait(j.publish())
-        for step in range(3):
-            nudge(j.state, step)
-            last.wait(j.publish())
-        assert j.holds("last", j.publish())
-        whole, *changes = [r for r in j.received if r.parent == first.address]
-        assert whole.progress.wire_bytes == whole.manifest.bytes
-        assert [r.manifest.version.counter for r in changes[:3]] == [2, 3, 4]
-        for received in changes:
-            assert received.progress.wire_bytes < 0.01 * received.manifest.bytes
+def test_versions_can_be_had_whole_only(j: Job) -> None:
+    node = j.follow(j.root().address, changes=False)
+    for step in range(2):
+        node.wait(j.next(step))
+    received = j.all_received(2)
+    assert [r.progress.wire_bytes for r in received] == [received[0].manifest.bytes] * 2
 
 
-def test_versions_can_be_had_whole_only(memory: Path) -> None:
-    with job(memory) as j:
-        node = j.follow(j.root().address, "node", changes=False)
-        for step in range(2):
-            nudge(j.state, step)
-            node.wait(j.publish())
-        received = j.all_received(2)
-        assert [r.progress.wire_bytes for r in received] == [received[0].manifest.bytes] * 2
+@pytest.mark.parametrize("j", [24], indirect=True)
+def test_a_block_is_passed_on_before_the_version_is_whole(j: Job) -> None:
+    to_first = Proxy(j.root().address)
+    to_first.gate_after = 4 * BLOCK_BYTES
+    first = j.follow(to_first.address, streams=1)
+    to_last = Proxy(first.address)
+    last = j.follow(to_last.address)
+    version = j.publish()
+    until(lambda: to_last.passed > 3 * BLOCK_BYTES, "blocks at the last node")
+    assert first.status.manifest is None
+    to_first.gate.set()
+    j.arrives(last, version)
 
 
-def test_one_that_comes_late_gets_the_latest_from_the_node_that_it_asks(memory: Path) -> None:
-    with job(memory) as j:
-        root = j.root()
-        first = j.follow(root.address)
-        for step in range(3):
-            nudge(j.state, step)
-            version = j.publish()
-        first.wait(version)
+def test_nodes_that_all_follow_the_root_line_up_behind_each_other(j: Job) -> None:
+    root = j.root(fanout=1)
+    nodes = [j.follow(root.address, fanout=1) for _ in range(4)]
+    sent = 0
+    for publish in (j.publish, j.next):
         sent = root.status.sent_bytes
-        late = j.follow(first.address, "late")
-        assert late.wait(version) == version
-        assert j.holds("late", version)
-        assert root.status.sent_bytes == sent
-
-
-def test_a_block_is_passed_on_before_the_version_is_whole(memory: Path) -> None:
-    with job(memory, blocks=24) as j:
-        to_first = Proxy(j.root().address)
-        to_first.gate_after = 4 * BLOCK_BYTES
-        first = j.follow(to_first.address, streams=1)
-        to_last = Proxy(first.address)
-        last = j.follow(to_last.address, "last")
-        version = j.publish()
-        until(lambda: to_last.passed > 3 * BLOCK_BYTES, "blocks at the last node")
-        assert first.status.manifest is None
-        to_first.gate.set()
-        last.wait(version)
-        assert j.holds("last", version)
-
-
-def test_nodes_that_all_follow_the_root_line_up_behind_each_other(memory: Path) -> None:
-    with job(memory) as j:
-        root = j.root(fanout=1)
-        nodes = [j.follow(root.address, fanout=1) for _ in range(4)]
-        version = j.publish()
+        version = publish()
         for node in nodes:
             node.wait(version)
-        nudge(j.state, 1)
-        sent = root.status.sent_bytes
-        version = j.publish()
-        for node in nodes:
-            node.wait(version)
-        assert sorted(node.status.children for node in nodes) == [0, 1, 1, 1]
-        assert root.status.children == 1
-        assert root.status.sent_bytes - sent < 0.01 * j.received[0].manifest.bytes
+    assert sorted(node.status.children for node in nodes) == [0, 1, 1, 1]
+    assert root.status.children == 1
+    assert root.status.sent_bytes - sent < 0.01 * j.received[0].manifest.bytes
 
 
 def test_who_is_sent_round_in_circles_takes_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +104,7 @@ def test_who_is_sent_round_in_circles_takes_its_time(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_flipped_bits_are_noticed_and_asked_for_again(memory: Path, seed: int) -> None:
+def test_flipped_bits_are_noticed_and_asked_for_again(j: Job, seed: int) -> None:
     draws = np.random.default_rng(seed)
     flips = []
 
@@ -147,289 +114,215 @@ def test_flipped_bits_are_noticed_and_asked_for_again(memory: Path, seed: int) -
             flips.append(offset)
             data[draws.integers(len(data))] ^= 1 << draws.integers(8)
 
-    with job(memory) as j:
-        link = Proxy(j.root().address)
-        node = j.follow(link.address, "node")
-        link.damage = flip
-        for step in range(4):
-            nudge(j.state, step)
-            version = j.publish()
-            assert node.wait(version) == version
-            assert j.holds("node", version)
-        assert flips
-        assert sum(len(r.progress.damaged) + r.progress.broken for r in j.received) > 0
+    link = Proxy(j.root().address)
+    node = j.follow(link.address)
+    link.damage = flip
+    for step in range(4):
+        j.arrives(node, j.next(step))
+    assert flips
+    assert sum(len(r.progress.damaged) + r.progress.broken for r in j.received) > 0
 
 
-def test_a_damaged_delta_is_sent_as_it_is(memory: Path) -> None:
-    with job(memory) as j:
-        link = Proxy(j.root().address)
-        node = j.follow(link.address, "node", streams=1)
-        node.wait(j.publish())
+def test_a_damaged_delta_is_sent_as_it_is(j: Job) -> None:
+    link = Proxy(j.root().address)
+    node = j.follow(link.address, streams=1)
+    node.wait(j.publish())
 
-        def flip(data: bytearray, _: int) -> None:
-            if len(data) > 5_000:
-                data[-500] ^= 16
-                link.damage = lambda *_: None
+    def flip(data: bytearray, _: int) -> None:
+        if len(data) > 5_000:
+            data[-500] ^= 16
+            link.damage = lambda *_: None
 
-        link.damage = flip
-        nudge(j.state, 1)
-        version = j.publish()
-        node.wait(version)
-        assert j.holds("node", version)
-        progress = j.all_received(2)[1].progress
-        assert len(progress.damaged) == 1
-        assert BLOCK_BYTES < progress.wire_bytes < 1.2 * BLOCK_BYTES
+    link.damage = flip
+    j.arrives(node, j.next())
+    progress = j.all_received(2)[1].progress
+    assert len(progress.damaged) == 1
+    assert BLOCK_BYTES < progress.wire_bytes < 1.2 * BLOCK_BYTES
 
 
-def test_a_link_that_is_cut_in_the_middle_of_a_bucket_goes_on_where_it_was(memory: Path) -> None:
-    with job(memory, blocks=20) as j:
-        version = j.publish()
-        link = Proxy(j.root().address)
-        link.cut_after = int(2.5 * BLOCK_BYTES)
-        node = j.follow(link.address, "node", streams=1)
-        node.wait(version)
-        assert j.holds("node", version)
-        progress = j.all_received(1)[0].progress
-        assert progress.broken >= 8  # two whole blocks a connection
-        assert link.passed < 1.3 * progress.wire_bytes + 10 * 2.5 * BLOCK_BYTES
-        assert progress.damaged == []
+@pytest.mark.parametrize("j", [20], indirect=True)
+def test_a_link_that_is_cut_in_the_middle_of_a_bucket_goes_on_where_it_was(j: Job) -> None:
+    version = j.publish()
+    link = Proxy(j.root().address)
+    link.cut_after = int(2.5 * BLOCK_BYTES)
+    j.arrives(j.follow(link.address, streams=1), version)
+    progress = j.all_received(1)[0].progress
+    assert progress.broken >= 8  # two whole blocks a connection
+    assert link.passed < 1.3 * progress.wire_bytes + 10 * 2.5 * BLOCK_BYTES
+    assert progress.damaged == []
 
 
-def test_a_parent_that_falls_silent_is_left(memory: Path) -> None:
-    with job(memory, blocks=12) as j:
-        root = j.root()
-        first = j.follow(root.address)
-        link = Proxy(first.address)
-        node = j.follow(link.address, "node")
-        node.wait(j.publish())
-        link.gate_after = 0  # connections stay, and nothing comes
-        j.state = {**j.state, "odd": j.state["odd"] + 1}
-        version = j.publish()
-        assert node.wait(version) == version
-        assert node.status.parent == root.address
-        link.gate.set()
+@pytest.mark.parametrize("j", [12], indirect=True)
+def test_a_parent_that_falls_silent_is_left(j: Job) -> None:
+    root = j.root()
+    link = Proxy(j.follow(root.address).address)
+    node = j.follow(link.address)
+    node.wait(j.publish())
+    link.gate_after = 0  # connections stay, and nothing comes
+    j.state = {**j.state, "odd": j.state["odd"] + 1}
+    j.arrives(node)
+    assert node.status.parent == root.address
+    link.gate.set()
 
 
-def test_when_a_parent_dies_in_mid_transfer_its_child_goes_on_with_the_one_above(
-    memory: Path,
-) -> None:
-    with job(memory, blocks=24) as j:
-        root = j.root()
-        to_root = Proxy(root.address)
-        process, middle = j.command("middle", to_root.address)
-        link = Proxy(middle)
-        node = j.follow(link.address, "node", streams=1)
-        node.wait(j.publish())
-        for body in j.state["body"]:
-            np.random.default_rng(5).shuffle(body)
-        link.gate_after = 8 * BLOCK_BYTES
-        version = j.publish()
-        until(lambda: link.passed > 24 * BLOCK_BYTES + 8 * BLOCK_BYTES, "a part of it to arrive")
-        before = root.status.sent_bytes
-        process.send_signal(signal.SIGKILL)
-        link.close()
-        assert node.wait(version) == version
-        assert j.holds("node", version)
-        assert node.status.parent == to_root.address
-        assert node.status.lost >= 1
-        # The blocks that it had were not sent again. (The middle node took the whole version too.)
-        assert root.status.sent_bytes - before < (24 + 18) * BLOCK_BYTES
+@pytest.mark.parametrize("j", [24], indirect=True)
+def test_when_a_parent_dies_in_mid_transfer_its_child_goes_on_with_the_one_above(j: Job) -> None:
+    root = j.root()
+    to_root = Proxy(root.address)
+    process, middle = j.command("middle", to_root.address)
+    link = Proxy(middle)
+    node = j.follow(link.address, streams=1)
+    node.wait(j.publish())
+    for body in j.state["body"]:
+        np.random.default_rng(5).shuffle(body)
+    link.gate_after = 8 * BLOCK_BYTES
+    version = j.publish()
+    until(lambda: link.passed > 24 * BLOCK_BYTES + 8 * BLOCK_BYTES, "a part of it to arrive")
+    before = root.status.sent_bytes
+    process.kill()
+    link.close()
+    j.arrives(node, version)
+    assert node.status.parent == to_root.address
+    assert node.status.lost >= 1
+    # The blocks that it had were not sent again. (The middle node took the whole version too.)
+    assert root.status.sent_bytes - before < (24 + 18) * BLOCK_BYTES
 
 
-def test_a_relay_that_was_killed_starts_again_from_its_own_slots(memory: Path) -> None:
-    with job(memory) as j:
-        root = j.root()
-        process, address = j.command("middle", root.address)
-        node = j.follow(address, "node")
-        node.wait(version := j.publish())
-        keeper = Subscriber.connect(j.place("middle"))  # a worker of that host
-        until(lambda: keeper.latest() == version, "the version on the host")
+def test_a_relay_that_was_killed_starts_again_from_its_own_slots(j: Job) -> None:
+    root = j.root()
+    process, address = j.command("middle", root.address)
+    node = j.follow(address)
+    node.wait(version := j.publish())
+    with Subscriber.connect(j.place("middle")) as worker:  # of that host
+        until(lambda: worker.latest() == version, "the version on the host")
         process.kill()
         process.wait()
         assert j.holds("middle", version)  # the workers there do not need it
         sent = root.status.sent_bytes
-        nudge(j.state, 1)
         again, _ = j.command("middle", root.address)
-        version = j.publish()
-        until(lambda: keeper.latest() == version, "the next version on the host")
+        version = j.next()
+        until(lambda: worker.latest() == version, "the next version on the host")
         assert j.holds("middle", version)
         assert node.wait(version) == version
         assert root.status.sent_bytes - sent < 0.1 * j.received[0].manifest.bytes
-        keeper.close()
-        assert again.poll() is None
+    assert again.poll() is None
 
 
-def test_one_that_has_a_newer_version_than_its_parent_keeps_it(memory: Path) -> None:
-    with job(memory) as j:
-        root = j.root()
-        link = Proxy(root.address)
-        slow = j.follow(link.address, "slow")
-        node = j.follow(root.address, "node")
-        first = j.publish()
-        slow.wait(first)
-        node.wait(first)
-        link.close()
-        nudge(j.state, 1)
-        version = j.publish()
-        node.wait(version)
-        with Subscriber.connect(j.place("node")) as worker:
-            node.close()
-            again = j.follow(slow.address, "node")
-            assert again.wait(version) == version
-            until(lambda: slow.status.children == 1, "it to follow")
-            assert worker.latest() == version
-            assert again.ended_by is None
-        assert slow.status.manifest is not None
-        assert slow.status.manifest.version == first
+def test_one_that_has_a_newer_version_than_its_parent_keeps_it(j: Job) -> None:
+    root = j.root()
+    link = Proxy(root.address)
+    slow = j.follow(link.address)
+    node = j.follow(root.address, "node")
+    first = j.publish()
+    slow.wait(first)
+    node.wait(first)
+    link.close()
+    version = j.next()
+    node.wait(version)
+    with Subscriber.connect(j.place("node")) as worker:
+        node.close()
+        again = j.follow(slow.address, "node")
+        assert again.wait(version) == version
+        until(lambda: slow.status.children == 1, "it to follow")
+        assert worker.latest() == version
+        assert again.ended_by is None
+    assert slow.status.manifest.version == first
 
 
-def test_changes_that_are_not_worth_their_memory_are_passed_on_as_blocks(memory: Path) -> None:
-    with job(memory) as j:
-        first = j.follow(j.root().address)
-        last = j.follow(first.address, "last")
-        last.wait(j.publish())
-        bits = np.random.default_rng(1).integers(0, 1 << 10, j.state["body"].shape, np.uint16)
-        j.state["body"] ^= bits  # ten of sixteen bits of every element
-        version = j.publish()
-        last.wait(version)
-        assert j.holds("last", version)
-        size = j.publisher.layout.bytes
-        for received in j.all_received(4)[2:]:
-            assert 0.75 * size < received.progress.wire_bytes < 0.95 * size  # some fit, most do not
+def test_changes_that_are_not_worth_their_memory_are_passed_on_as_blocks(j: Job) -> None:
+    last = j.follow(j.follow(j.root().address).address)
+    last.wait(j.publish())
+    bits = np.random.default_rng(1).integers(0, 1 << 10, j.state["body"].shape, np.uint16)
+    j.state["body"] ^= bits  # ten of sixteen bits of every element
+    j.arrives(last)
+    size = j.publisher.layout.bytes
+    for received in j.all_received(4)[2:]:
+        assert 0.75 * size < received.progress.wire_bytes < 0.95 * size  # some fit, most do not
 
 
-def test_when_the_learner_restarts_its_nodes_go_on(memory: Path) -> None:
-    with job(memory) as j:
-        node = j.follow(j.root().address, "node")
-        before = j.publish()
-        node.wait(before)
-        j.publisher.close()
-        j.publisher = Publisher.open(layout_of(j.state), j.place("policy"))
-        nudge(j.state, 1)
-        after = j.publish()
-        assert after > before
-        assert node.wait(after) == after
-        assert j.holds("node", after)
+@pytest.mark.parametrize("more", [{}, {"adapter": np.ones((16, 3), np.float32)}])
+def test_when_the_learner_restarts_its_nodes_go_on(j: Job, more: dict[str, np.ndarray]) -> None:
+    node = j.follow(j.root().address)
+    before = j.publish()
+    node.wait(before)
+    j.publisher.close()
+    j.state |= more
+    j.publisher = Publisher.open(layout_of(j.state), j.place("policy"))
+    assert j.arrives(node, j.next()) > before
 
 
-def test_a_version_stays_for_a_slow_child_that_was_told_of_it(memory: Path) -> None:
+def test_a_version_stays_for_a_slow_child_that_was_told_of_it(j: Job) -> None:
     """Else one on a busy host finds none of the versions that it hears of."""
-    with job(memory) as j:
-        root = j.root()
-        first = j.publish()
-        root.wait(first)
-        told = root._shelf.newer(None, PATIENCE_S, child="slow")
-        assert told is not None
-        nudge(j.state, 1)
-        second = j.publish()
-        assert root._shelf.find(first) is told
-        told.unuse()
-        root._shelf.forget_child("slow")
-        assert root.wait(second) == second
-        root._shelf.newer(None, PATIENCE_S, child="never comes")
-        nudge(j.state, 1)
-        assert root.wait(j.publish())
+    root = j.root()
+    first = j.publish()
+    root.wait(first)
+    told = root._shelf.newer(None, PATIENCE_S, child="slow")
+    second = j.next()
+    assert root._shelf.find(first) is told
+    told.unuse()
+    root._shelf.forget_child("slow")
+    assert root.wait(second) == second
+    root._shelf.newer(None, PATIENCE_S, child="never comes")
+    assert root.wait(j.next())
 
 
-def test_a_node_is_known_to_be_fed_from_its_first_slot_on(memory: Path) -> None:
+def test_a_node_is_fed_from_its_first_slot_on(j: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """So its workers hear of it where nothing follows the first version."""
-    with job(memory) as j:
-        j.follow(j.root().address, "node")
-        version = j.publish()
-        with Subscriber.connect(j.place("node"), PATIENCE_S) as worker:
-            assert worker._arena.control.is_fed
-            assert worker.wait(version, PATIENCE_S) == version
+    monkeypatch.setattr(Follower, "_see", lambda *_: None)  # what its parent says later
+    j.follow(j.root().address, "node")
+    version = j.publish()
+    with Subscriber.connect(j.place("node"), PATIENCE_S) as worker:
+        assert worker.wait(version, PATIENCE_S) == version
+        assert worker._arena.control.is_fed
 
 
-def test_a_node_outlives_damage_at_the_learner_and_says_what_is_wrong(memory: Path) -> None:
-    with job(memory) as j:
-        root = j.root()
-        node = j.follow(root.address, "node")
-        before = j.publish()
-        node.wait(before)
-        j.publisher.arena.control._records[:, 1] += 1  # the learner's step, in each slot's record
-        until(lambda: root.error is not None, "the damage to be seen")
-        assert root.ended_by is None
-        assert root.wait(before) == before
-        nudge(j.state, 1)
-        after = j.publish()
-        assert node.wait(after) == after
-        assert j.holds("node", after)
-        assert root.error is None
+def test_a_node_outlives_damage_at_the_learner_and_says_what_is_wrong(j: Job) -> None:
+    root = j.root()
+    node = j.follow(root.address)
+    before = j.publish()
+    node.wait(before)
+    j.publisher.arena.control._records[:, 1] += 1  # the learner's step, in each slot's record
+    until(lambda: root.error is not None, "the damage to be seen")
+    assert root.ended_by is None
+    assert root.wait(before) == before
+    j.arrives(node, j.next())
+    assert root.error is None
 
 
-def test_a_policy_that_changes_its_layout_is_followed(memory: Path) -> None:
-    with job(memory) as j:
-        node = j.follow(j.root().address, "node")
-        node.wait(j.publish())
-        j.publisher.close()
-        j.state["adapter"] = np.ones((16, 3), np.float32)
-        j.publisher = Publisher.open(layout_of(j.state), j.place("policy"))
-        version = j.publish()
-        assert node.wait(version) == version
-        assert j.holds("node", version)
+def test_memory_that_a_bit_flipped_in_is_not_spread(j: Job, memory: Path) -> None:
+    root = j.root()
+    first = j.follow(root.address, "first")
+    version = j.publish()
+    first.wait(version)
+    known, found = bytes(j.state["body"][2][:64]), 0
+    for slot in (memory / "first").glob("slot-*.safetensors"):
+        at = slot.read_bytes().find(known)
+        if at >= 0:
+            found += 1
+            with slot.open("r+b") as file:
+                file.seek(at)
+                file.write(b"\xff\x00")
+    assert found == 1
+    node = j.follow(first.address)
+    j.arrives(node, version)
+    assert node.status.parent == root.address
+    assert j.all_received(2)[1].progress.damaged
 
 
-def test_memory_that_a_bit_flipped_in_is_not_spread(memory: Path) -> None:
-    with job(memory) as j:
-        root = j.root()
-        first = j.follow(root.address, "first")
-        version = j.publish()
-        first.wait(version)
-        slot = next(
-            path
-            for path in sorted((memory / "first").glob("slot-*.safetensors"))
-            if bytes(j.state["body"][2][:64]) in path.read_bytes()
-        )
-        with slot.open("r+b") as file:
-            at = slot.read_bytes().index(bytes(j.state["body"][2][:64]))
-            file.seek(at)
-            file.write(b"\xff\x00")
-        node = j.follow(first.address, "node")
-        assert node.wait(version) == version
-        assert j.holds("node", version)
-        assert node.status.parent == root.address
-        assert j.all_received(2)[1].progress.damaged
-
-
-def test_no_pull_is_torn_or_goes_back_under_back_to_back_publishing(memory: Path) -> None:
-    with job(memory) as j:
-        last = j.follow(j.follow(j.root().address).address, "last")
-        for value in j.state.values():
-            value[...] = 1
-        last.wait(j.publish())
-        target = {key: np.zeros_like(value) for key, value in j.state.items()}
-        seen = []
-        with Subscriber.connect(j.place("last")) as subscriber:
-            for step in range(2, 60):
-                for value in j.state.values():
-                    value[...] = step
-                j.publisher.publish(j.state)
-                seen.append(subscriber.pull_into(target))
-                found = {float(x) for value in target.values() for x in (value.min(), value.max())}
-                assert found == {seen[-1].counter} or (len(found) == 1 and j.publisher.skipped)
-        assert seen == sorted(seen, key=lambda version: version.counter)
-        assert len(set(seen)) > 1
-
-
-def test_nothing_is_left_in_shared_memory(memory: Path) -> None:
-    with job(memory) as j:
-        last = j.follow(j.follow(j.root().address, "first").address, "last")
-        last.wait(j.publish())
-        assert {"policy", "first", "last"} <= set(os.listdir(memory))
-    assert not any(path.is_dir() for path in memory.iterdir())
-
-
-def test_a_web_page_that_reaches_a_relay_gets_nothing_of_the_weights(tmp_path: Path) -> None:
-    """It listens on this machine only unless told otherwise, and speaks to who has the token."""
-    with job(tmp_path) as made:
-        made.publish()
-        address = urlsplit(made.root().address)
-        assert ip_address(str(address.hostname)).is_loopback
-        with socket.create_connection((address.hostname, address.port), timeout=30) as page:
-            page.sendall(b"GET / HTTP/1.1\r\nHost: evil.example\r\n" + b"X: y\r\n" * 20 + b"\r\n")
-            said = b""
-            with suppress(ConnectionError):
-                while part := page.recv(1 << 16):
-                    said += part
-    assert len(said) < 100
+def test_no_pull_is_torn_or_goes_back_under_back_to_back_publishing(j: Job) -> None:
+    last = j.follow(j.follow(j.root().address).address, "last")
+    for value in j.state.values():
+        value[...] = 1
+    last.wait(j.publish())
+    target = {key: np.zeros_like(value) for key, value in j.state.items()}
+    seen = []
+    with Subscriber.connect(j.place("last")) as subscriber:
+        for step in range(2, 60):
+            for value in j.state.values():
+                value[...] = step
+            j.publisher.publish(j.state)
+            seen.append(subscriber.pull_into(target))
+            found = {float(x) for value in target.values() for x in (value.min(), value.max())}
+            assert found == {seen[-1].counter} or (len(found) == 1 and j.publisher.skipped)
+    assert seen == sorted(seen, key=lambda version: version.counter)
+    assert len(set(seen)) > 1

@@ -45,14 +45,6 @@ def test_engines_are_registered_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [list(factory._registry) for factory in (worker, trainer)] == [["rltrace"]] * 2
 
 
-def test_a_registry_that_is_another_one_costs_the_backend_only(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    of_vllm(monkeypatch, SimpleNamespace(), Factory())
-    vllm_backend.register()
-    assert "'rltrace' cannot be registered" in caplog.text
-
-
 class Unready(ModuleType):
     """A module that fails as it is looked into."""
 
@@ -60,10 +52,14 @@ class Unready(ModuleType):
         raise RuntimeError("no device")
 
 
-def test_a_vllm_that_fails_here_costs_the_backend_only(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("module", "said"), [(None, "'rltrace' cannot be registered"), (Unready(FACTORY), "no device")]
+)
+def test_a_vllm_that_is_another_one_or_fails_costs_the_backend_only(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, module: Any, said: str
 ) -> None:
-    of_vllm(monkeypatch, Factory(), Factory())
-    monkeypatch.setitem(sys.modules, FACTORY, Unready(FACTORY))
+    of_vllm(monkeypatch, SimpleNamespace(), Factory())
+    if module is not None:
+        monkeypatch.setitem(sys.modules, FACTORY, module)
     vllm_backend.register()
-    assert "no device" in caplog.text
+    assert said in caplog.text

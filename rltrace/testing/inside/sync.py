@@ -1,6 +1,6 @@
 """What tests ask of `rltrace.sync`."""
 
-from rltrace.sync import arena, changes, copying, interface, joined_files, place, relay, wire
+from rltrace.sync import arena, changes, copying, holders, joined_files, place, relay, wire
 from rltrace.sync.bench import measuring
 from rltrace.sync.bench.measuring import OWN, PEERS, Round, Row, measure
 from rltrace.sync.bench.models import Memory, Model, Weights, model_of, seconds
@@ -12,15 +12,15 @@ from rltrace.sync.blocks import digest as blocks_digest
 from rltrace.sync.changes import Bytes, Finder
 from rltrace.sync.control import CONTROL, Control
 from rltrace.sync.copying import Workers, default_threads
-from rltrace.sync.delta import DENSE, Delta, Encoded, apply, encode
+from rltrace.sync.delta import DENSE, BadBlocks, Delta, Encoded, apply, encode, widths_of
 from rltrace.sync.encodings import Encoder, Encoding
 from rltrace.sync.filling import Filler
+from rltrace.sync.flat import ALIGNMENT_BYTES, pack, unpack
 from rltrace.sync.flat import layout_of as flat_layout_of
-from rltrace.sync.flat import pack
 from rltrace.sync.following import Elsewhere, Follower, Received, checked
 from rltrace.sync.interface import Manifest as interface_Manifest
 from rltrace.sync.interface import Publisher, Subscriber
-from rltrace.sync.joined_files import JoinedFiles
+from rltrace.sync.joined_files import JoinedFiles, sweep
 from rltrace.sync.joining import place_of
 from rltrace.sync.kernel import compiled
 from rltrace.sync.landing import Wishes

@@ -26,7 +26,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _PREAMBLE = """
 import os, sys, rltrace
-from rltrace.testing.inside.hooks import recorder
+recorder = __import__(os.environ["RECORDER"], fromlist=["start"])
 recorder.start(os.environ["RECORD_INTO"])
 """
 
@@ -119,7 +119,7 @@ def recorded(
 ) -> subprocess.CompletedProcess[str]:
     """Runs a program that records into a run directory."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("RLTRACE_")}
-    environment |= {"RECORD_INTO": str(run), **env}
+    environment |= {"RECORD_INTO": str(run), "RECORDER": recording.__name__, **env}
     done = subprocess.run(
         [sys.executable, "-c", _PREAMBLE + program],
         env=environment,

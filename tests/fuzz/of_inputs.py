@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import rltrace
-from rltrace.analysis.gate.baseline import read_baseline
+from rltrace.analysis.gate.baseline import read_baseline, write_baseline
 from rltrace.analysis.plan.plan import plan
 from rltrace.analysis.plan.reading import read_workload, spec_of
 from rltrace.analysis.plan.shapes import from_config
@@ -17,7 +17,7 @@ from rltrace.analysis.whatif.stated import read_stages
 from rltrace.report.perfetto import torch_profile
 from rltrace.run.gate_settings import FILE, read_settings
 from rltrace.trace.questions import only_asks
-from tests.fuzz.target import Target, costly, put
+from tests.fuzz.target import Target, costly, modules, one_line, put
 
 if TYPE_CHECKING:
     import duckdb
@@ -27,31 +27,16 @@ _PLANNED = 16  # of so many inputs, one that is a workload is planned for
 
 
 def _read_baseline(data: bytes, folder: Path) -> None:
-    from rltrace.analysis.gate.baseline import write_baseline
-
     found = read_baseline(put(folder / "baseline.json", data))
     write_baseline(found, folder / "again.json")
     assert len(read_baseline(folder / "again.json").runs) == len(found.runs)
 
 
-def _baselines() -> list[bytes]:
-    run = {
-        "run": "a",
-        "start_ns": 10**18,
-        "steps": [0, 1, 2],
-        "columns": {"length_s": [1.0, 1.5, 2], "stage.rollout": [0.5, None, 1], "lag.2": [1, 1, 0]},
-    }
-    said = {
-        "format": "rltrace-baseline",
-        "schema_version": 1,
-        "rltrace_version": "0.1",
-        "created": "2026-01-01T00:00:00+00:00",
-        "hardware": {"devices": 8},
-        "framework": {"verl": "0.9"},
-        "settings": {"placement": "async"},
-        "runs": [run, run],
-    }
-    return [json.dumps(said).encode()]
+_BASELINE = b"""{"format": "rltrace-baseline", "schema_version": 1, "rltrace_version": "0.1",
+"created": "2026-01-01T00:00:00+00:00", "hardware": {"devices": 8}, "framework": {"verl": "0.9"},
+"settings": {"placement": "async"}, "runs": [RUN, RUN]}"""
+_BASELINE_RUN = b"""{"run": "a", "start_ns": 1000000000000000000, "steps": [0, 1, 2], "columns":
+{"length_s": [1.0, 1.5, 2], "stage.rollout": [0.5, null, 1], "lag.2": [1, 1, 0]}}"""
 
 
 def _read_settings(data: bytes, folder: Path) -> None:
@@ -87,28 +72,14 @@ def _read_stages(data: bytes, folder: Path) -> None:
         found.workload(Constants())
 
 
-_STAGES = b"""
-name = "a job"
+_STAGES = b"""name = "a job"
 placement = "one-step-off"
 step_s = 600.0
-[stages]
-rollout = 360
-reward = 80
-train = 120
-sync = 35
-[rollout]
-prompts = 64
-samples = 8
-mean_tokens = 6000
-cap_tokens = 32768
-[devices]
-rollout = 24
-train = 8
-name = "H100"
-[model]
-parameters = 7e9
-[sync]
-mechanism = "bucketed"
+stages = { rollout = 360, reward = 80, train = 120, sync = 35 }
+rollout = { prompts = 64, samples = 8, mean_tokens = 6000, cap_tokens = 32768 }
+devices = { rollout = 24, train = 8, name = "H100" }
+model = { parameters = 7e9 }
+sync = { mechanism = "bucketed" }
 """
 
 
@@ -123,51 +94,30 @@ def _read_config(data: bytes, folder: Path) -> None:
     from_config(put(folder / "config.json", data))
 
 
-_CONFIG = {
-    "hidden_size": 4096,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "intermediate_size": 14336,
-    "vocab_size": 128256,
-    "num_experts": 8,
-    "num_experts_per_tok": 2,
-    "tie_word_embeddings": False,
-}
-
-
-_LATENT = {
-    "kv_lora_rank": 512,
-    "qk_rope_head_dim": 64,
-    "qk_nope_head_dim": 128,
-    "v_head_dim": 128,
-    "q_lora_rank": 1536,
-    "n_routed_experts": 256,
-    "moe_intermediate_size": 2048,
-    "n_shared_experts": 1,
-    "first_k_dense_replace": 3,
-}
+_CONFIG = b"""{"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+"num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256, "num_experts": 8,
+"num_experts_per_tok": 2, "tie_word_embeddings": false}"""
+_LATENT = b"""{"kv_lora_rank": 512, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128,
+"v_head_dim": 128, "q_lora_rank": 1536, "n_routed_experts": 256, "moe_intermediate_size": 2048,
+"n_shared_experts": 1, "first_k_dense_replace": 3}"""
 
 
 def _configs() -> list[bytes]:
-    latent = {"text_config": {**_CONFIG, **_LATENT}, "_name_or_path": "a/b"}
-    return [json.dumps(one).encode() for one in (_CONFIG, latent)]
+    latent = {**json.loads(_CONFIG), **json.loads(_LATENT)}
+    return [one_line(_CONFIG), json.dumps({"text_config": latent, "_name_or_path": "a/b"}).encode()]
 
 
 def _read_profile(data: bytes, folder: Path) -> None:
     torch_profile.read(put(folder / "profile.json", data))
 
 
-def _profiles() -> list[bytes]:
-    events = [
-        {"ph": "X", "pid": 7, "tid": 1, "name": "aten::mm", "ts": 5.0, "dur": 2.5, "cat": "cpu_op"},
-        {"ph": "X", "pid": 0, "tid": 7, "name": "k", "ts": 6.0, "cat": "kernel", "args": {"a": 1}},
-        {"ph": "M", "pid": 7, "name": "process_name", "args": {"name": "python"}},
-        {"ph": "s", "id": 1, "pid": 7, "tid": 1, "ts": 5.5, "cat": "ac2g"},
-        {"ph": "f", "id": 1, "pid": 0, "tid": 7, "ts": 6.0, "cat": "ac2g", "bp": "e"},
-    ]
-    said = {"schemaVersion": 1, "baseTimeNanoseconds": 10**18, "traceEvents": events}
-    return [json.dumps({**said, "distributedInfo": {"rank": 0}}).encode()]
+_PROFILE = b"""{"schemaVersion": 1, "baseTimeNanoseconds": 1000000000000000000, "traceEvents": [
+{"ph": "X", "pid": 7, "tid": 1, "name": "aten::mm", "ts": 5.0, "dur": 2.5, "cat": "cpu_op"},
+{"ph": "X", "pid": 0, "tid": 7, "name": "k", "ts": 6.0, "cat": "kernel", "args": {"a": 1}},
+{"ph": "M", "pid": 7, "name": "process_name", "args": {"name": "python"}},
+{"ph": "s", "id": 1, "pid": 7, "tid": 1, "ts": 5.5, "cat": "ac2g"},
+{"ph": "f", "id": 1, "pid": 0, "tid": 7, "ts": 6.0, "cat": "ac2g", "bp": "e"}],
+"distributedInfo": {"rank": 0}}"""
 
 
 @cache
@@ -210,8 +160,15 @@ def _queries() -> list[bytes]:
     return [*(one.sql.encode() for one in named_queries()), *(a.encode() for a in attacks)]
 
 
+_ANALYSIS = "rltrace.analysis"
+
 TARGETS = (
-    Target("baseline", _read_baseline, _baselines, ("rltrace.analysis.gate.baseline",)),
+    Target(
+        "baseline",
+        _read_baseline,
+        lambda: [one_line(_BASELINE.replace(b"RUN", _BASELINE_RUN))],
+        modules(_ANALYSIS, "gate.baseline"),
+    ),
     Target(
         "gate-settings",
         _read_settings,
@@ -222,15 +179,15 @@ TARGETS = (
         "workload",
         _read_workload,
         _workloads,
-        tuple(f"rltrace.analysis.plan.{m}" for m in ("reading", "hardware", "shapes", "limits")),
+        modules(f"{_ANALYSIS}.plan", "reading hardware shapes limits"),
     ),
-    Target("stages", _read_stages, _stages, ("rltrace.analysis.whatif.stated",)),
+    Target("stages", _read_stages, _stages, modules(_ANALYSIS, "whatif.stated")),
+    Target("model-config", _read_config, _configs, modules(_ANALYSIS, "plan.shapes")),
     Target(
-        "model-config",
-        _read_config,
-        _configs,
-        ("rltrace.analysis.plan.shapes",),
+        "torch-profile",
+        _read_profile,
+        lambda: [one_line(_PROFILE)],
+        ("rltrace.report.perfetto.torch_profile",),
     ),
-    Target("torch-profile", _read_profile, _profiles, ("rltrace.report.perfetto.torch_profile",)),
     Target("query", _ask, _queries, ("rltrace.trace.questions",)),
 )

@@ -68,7 +68,7 @@ def _check_who(data: bytes, said: bytes) -> None:
 
 
 def _requests() -> list[bytes]:
-    host = b"Host: 127.0.0.1:9/\r\nAccept: */*\r\n\r\n".replace(b"9/", b"9")
+    host = b"Host: 127.0.0.1:9\r\nAccept: */*\r\n\r\n"
     paths = (b"/metrics?a=b", b"/", b"/index.html", b"/rltrace/trace.json", b"/../secret")
     return [
         *(b"GET %s HTTP/1.1\r\n%s" % (path, host) for path in paths),
@@ -89,18 +89,12 @@ _ANSWERS = (
     b"\n\x02\x08\x01",
 )
 
+_HERE = "rltrace.report.loopback"
+
 TARGETS = (
+    Target("metrics-request", _ask_metrics, _requests, ("rltrace.run.exporter", _HERE)),
     Target(
-        "metrics-request",
-        _ask_metrics,
-        _requests,
-        ("rltrace.run.exporter", "rltrace.report.loopback"),
-    ),
-    Target(
-        "timeline-request",
-        _ask_timeline,
-        _requests,
-        ("rltrace.report.perfetto.serving", "rltrace.report.loopback"),
+        "timeline-request", _ask_timeline, _requests, ("rltrace.report.perfetto.serving", _HERE)
     ),
     Target("collector", _read_answer, lambda: [*_ANSWERS], ("rltrace.run.otlp_sender",)),
 )

@@ -72,7 +72,7 @@ def _check_who(data: bytes, said: bytes) -> None:
 
 
 def _requests() -> list[bytes]:
-    host = b"Host: 127.0.0.1:9/\r\nAccept: */*\r\n\r\n".replace(b"9/", b"9")
+    host = b"Host: 127.0.0.1:9\r\nAccept: */*\r\n\r\n"
     paths = (b"/metrics?a=b", b"/", b"/index.html", b"/rltrace/trace.json", b"/../secret")
     return [
         *(b"GET %s HTTP/1.1\r\n%s" % (path, host) for path in paths),

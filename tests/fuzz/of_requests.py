@@ -93,18 +93,20 @@ _ANSWERS = (
     b"\n\x02\x08\x01",
 )
 
+_LOOPBACK = loopback_module.__name__
+
 TARGETS = (
     Target(
         "metrics-request",
         _ask_metrics,
         _requests,
-        (exporter_module.__name__, loopback_module.__name__),
+        (exporter_module.__name__, _LOOPBACK),
     ),
     Target(
         "timeline-request",
         _ask_timeline,
         _requests,
-        (serving_module.__name__, loopback_module.__name__),
+        (serving_module.__name__, _LOOPBACK),
     ),
     Target("collector", _read_answer, lambda: [*_ANSWERS], (otlp_sender_module.__name__,)),
 )

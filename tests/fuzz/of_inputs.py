@@ -16,6 +16,7 @@ from rltrace.testing.inside.analysis import (
     read_stages,
     read_workload,
     spec_of,
+    write_baseline,
 )
 from rltrace.testing.inside.analysis import conditions as conditions_module
 from rltrace.testing.inside.analysis import gate_baseline as baseline_module
@@ -29,7 +30,7 @@ from rltrace.testing.inside.run import FILE, read_settings
 from rltrace.testing.inside.run import gate_settings as gate_settings_module
 from rltrace.trace import questions as questions_module
 from rltrace.trace.questions import only_asks
-from tests.fuzz.target import Target, costly, put
+from tests.fuzz.target import Target, costly, one_line, put
 
 if TYPE_CHECKING:
     import duckdb
@@ -39,31 +40,16 @@ _PLANNED = 16  # of so many inputs, one that is a workload is planned for
 
 
 def _read_baseline(data: bytes, folder: Path) -> None:
-    from rltrace.testing.inside.analysis import write_baseline
-
     found = read_baseline(put(folder / "baseline.json", data))
     write_baseline(found, folder / "again.json")
     assert len(read_baseline(folder / "again.json").runs) == len(found.runs)
 
 
-def _baselines() -> list[bytes]:
-    run = {
-        "run": "a",
-        "start_ns": 10**18,
-        "steps": [0, 1, 2],
-        "columns": {"length_s": [1.0, 1.5, 2], "stage.rollout": [0.5, None, 1], "lag.2": [1, 1, 0]},
-    }
-    said = {
-        "format": "rltrace-baseline",
-        "schema_version": 1,
-        "rltrace_version": "0.1",
-        "created": "2026-01-01T00:00:00+00:00",
-        "hardware": {"devices": 8},
-        "framework": {"verl": "0.9"},
-        "settings": {"placement": "async"},
-        "runs": [run, run],
-    }
-    return [json.dumps(said).encode()]
+_BASELINE = b"""{"format": "rltrace-baseline", "schema_version": 1, "rltrace_version": "0.1",
+"created": "2026-01-01T00:00:00+00:00", "hardware": {"devices": 8}, "framework": {"verl": "0.9"},
+"settings": {"placement": "async"}, "runs": [RUN, RUN]}"""
+_BASELINE_RUN = b"""{"run": "a", "start_ns": 1000000000000000000, "steps": [0, 1, 2], "columns":
+{"length_s": [1.0, 1.5, 2], "stage.rollout": [0.5, null, 1], "lag.2": [1, 1, 0]}}"""
 
 
 def _read_settings(data: bytes, folder: Path) -> None:
@@ -99,28 +85,14 @@ def _read_stages(data: bytes, folder: Path) -> None:
         found.workload(Constants())
 
 
-_STAGES = b"""
-name = "a job"
+_STAGES = b"""name = "a job"
 placement = "one-step-off"
 step_s = 600.0
-[stages]
-rollout = 360
-reward = 80
-train = 120
-sync = 35
-[rollout]
-prompts = 64
-samples = 8
-mean_tokens = 6000
-cap_tokens = 32768
-[devices]
-rollout = 24
-train = 8
-name = "H100"
-[model]
-parameters = 7e9
-[sync]
-mechanism = "bucketed"
+stages = { rollout = 360, reward = 80, train = 120, sync = 35 }
+rollout = { prompts = 64, samples = 8, mean_tokens = 6000, cap_tokens = 32768 }
+devices = { rollout = 24, train = 8, name = "H100" }
+model = { parameters = 7e9 }
+sync = { mechanism = "bucketed" }
 """
 
 
@@ -135,51 +107,30 @@ def _read_config(data: bytes, folder: Path) -> None:
     from_config(put(folder / "config.json", data))
 
 
-_CONFIG = {
-    "hidden_size": 4096,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "intermediate_size": 14336,
-    "vocab_size": 128256,
-    "num_experts": 8,
-    "num_experts_per_tok": 2,
-    "tie_word_embeddings": False,
-}
-
-
-_LATENT = {
-    "kv_lora_rank": 512,
-    "qk_rope_head_dim": 64,
-    "qk_nope_head_dim": 128,
-    "v_head_dim": 128,
-    "q_lora_rank": 1536,
-    "n_routed_experts": 256,
-    "moe_intermediate_size": 2048,
-    "n_shared_experts": 1,
-    "first_k_dense_replace": 3,
-}
+_CONFIG = b"""{"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+"num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256, "num_experts": 8,
+"num_experts_per_tok": 2, "tie_word_embeddings": false}"""
+_LATENT = b"""{"kv_lora_rank": 512, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128,
+"v_head_dim": 128, "q_lora_rank": 1536, "n_routed_experts": 256, "moe_intermediate_size": 2048,
+"n_shared_experts": 1, "first_k_dense_replace": 3}"""
 
 
 def _configs() -> list[bytes]:
-    latent = {"text_config": {**_CONFIG, **_LATENT}, "_name_or_path": "a/b"}
-    return [json.dumps(one).encode() for one in (_CONFIG, latent)]
+    latent = {**json.loads(_CONFIG), **json.loads(_LATENT)}
+    return [one_line(_CONFIG), json.dumps({"text_config": latent, "_name_or_path": "a/b"}).encode()]
 
 
 def _read_profile(data: bytes, folder: Path) -> None:
     torch_profile.read(put(folder / "profile.json", data))
 
 
-def _profiles() -> list[bytes]:
-    events = [
-        {"ph": "X", "pid": 7, "tid": 1, "name": "aten::mm", "ts": 5.0, "dur": 2.5, "cat": "cpu_op"},
-        {"ph": "X", "pid": 0, "tid": 7, "name": "k", "ts": 6.0, "cat": "kernel", "args": {"a": 1}},
-        {"ph": "M", "pid": 7, "name": "process_name", "args": {"name": "python"}},
-        {"ph": "s", "id": 1, "pid": 7, "tid": 1, "ts": 5.5, "cat": "ac2g"},
-        {"ph": "f", "id": 1, "pid": 0, "tid": 7, "ts": 6.0, "cat": "ac2g", "bp": "e"},
-    ]
-    said = {"schemaVersion": 1, "baseTimeNanoseconds": 10**18, "traceEvents": events}
-    return [json.dumps({**said, "distributedInfo": {"rank": 0}}).encode()]
+_PROFILE = b"""{"schemaVersion": 1, "baseTimeNanoseconds": 1000000000000000000, "traceEvents": [
+{"ph": "X", "pid": 7, "tid": 1, "name": "aten::mm", "ts": 5.0, "dur": 2.5, "cat": "cpu_op"},
+{"ph": "X", "pid": 0, "tid": 7, "name": "k", "ts": 6.0, "cat": "kernel", "args": {"a": 1}},
+{"ph": "M", "pid": 7, "name": "process_name", "args": {"name": "python"}},
+{"ph": "s", "id": 1, "pid": 7, "tid": 1, "ts": 5.5, "cat": "ac2g"},
+{"ph": "f", "id": 1, "pid": 0, "tid": 7, "ts": 6.0, "cat": "ac2g", "bp": "e"}],
+"distributedInfo": {"rank": 0}}"""
 
 
 @cache
@@ -223,7 +174,12 @@ def _queries() -> list[bytes]:
 
 
 TARGETS = (
-    Target("baseline", _read_baseline, _baselines, (baseline_module.__name__,)),
+    Target(
+        "baseline",
+        _read_baseline,
+        lambda: [one_line(_BASELINE.replace(b"RUN", _BASELINE_RUN))],
+        (baseline_module.__name__,),
+    ),
     Target(
         "gate-settings",
         _read_settings,
@@ -234,15 +190,15 @@ TARGETS = (
         "workload",
         _read_workload,
         _workloads,
-        tuple(m.__name__ for m in (reading_module, hardware_module, shapes_module)),
+        (reading_module.__name__, hardware_module.__name__, shapes_module.__name__),
     ),
     Target("stages", _read_stages, _stages, (stated_module.__name__,)),
+    Target("model-config", _read_config, _configs, (shapes_module.__name__,)),
     Target(
-        "model-config",
-        _read_config,
-        _configs,
-        (shapes_module.__name__,),
+        "torch-profile",
+        _read_profile,
+        lambda: [one_line(_PROFILE)],
+        (torch_profile_module.__name__,),
     ),
-    Target("torch-profile", _read_profile, _profiles, (torch_profile_module.__name__,)),
     Target("query", _ask, _queries, (questions_module.__name__,)),
 )

@@ -20,7 +20,7 @@ from rltrace.testing.inside.importers import (
     write_run,
 )
 from rltrace.testing.inside.trace import TABLES, RunFiles, read_described
-from tests.fuzz.target import Target, costly, parts, put, together
+from tests.fuzz.target import Target, costly, modules, parts, put, together
 
 _FIXTURES = Path(__file__).parent.parent / "importers" / "fixtures"
 _WRITTEN = 32  # of so many inputs, one is made a run of and read again
@@ -69,15 +69,13 @@ def _read_frames(framed: Callable[..., bytes], data: bytes, folder: Path) -> Non
 def _read(name: str, data: bytes, folder: Path) -> None:
     module, _, function = IMPORTERS[name].partition(":")
     read = getattr(import_module(module), function)
+    mapping = b""
     if name in MAPPED:
         mapping, data = parts(data, 2)
-        mapped = put(folder / "map.toml", mapping) if mapping else None
-        if mapped is None and name == "chrome":
-            mapped = put(folder / "map.toml", MAPPING)
-        arguments = (mapped,) if mapped is not None else ()
-        found = read(put(folder / "log", data), *arguments)
-    else:
-        found = read(put(folder / "log", data))
+        if name == "chrome":
+            mapping = mapping or MAPPING
+    arguments = (put(folder / "map.toml", mapping),) if mapping else ()
+    found = read(put(folder / "log", data), *arguments)
     if costly(data, _WRITTEN):
         _write(found, folder / "run")
 
@@ -97,14 +95,9 @@ def _lines(*records: object) -> bytes:
     return b"".join(json.dumps(record).encode() + b"\n" for record in records)
 
 
-def _steps(**metrics: float) -> bytes:
-    return _lines(
-        *({"step": n, "data": {**metrics, "loss": 0.5}, "timestamp": 1.8e9 + n} for n in range(3))
-    )
-
-
-def _console(text: str) -> bytes:
-    return text.encode()
+def _steps(figures: str) -> bytes:
+    metrics = {name: 0.5 + 3 * n for n, name in enumerate(figures.split())} | {"loss": 0.5}
+    return _lines(*({"step": n, "data": metrics, "timestamp": 1.8e9 + n} for n in range(3)))
 
 
 _EVENTS = [
@@ -140,54 +133,37 @@ _OWN = [
 ]
 
 _FIGURES = {
-    "verl": {"timing_s/gen": 30.0, "timing_s/update_actor": 20.0, "timing_s/step": 60.0},
-    "openrlhf": {"timing/generation": 3.0, "timing/ppo_train": 2.0, "timing/step_total": 9.0},
-    "trl": {"step_time": 4.0, "completions/mean_length": 50.0, "completions/clipped_ratio": 0.1},
-    "slime": {"perf/actor_train_time": 3.0, "perf/rollout_time": 2.0, "perf/step_time": 9.0},
-    "miles": {"perf/actor_train_time": 3.0, "perf/rollout_time": 2.0, "perf/step_time": 9.0},
-    "relax": {"perf/actor_train_time": 3.0, "perf/rollout_time": 2.0, "perf/step_time": 9.0},
-    "nemo-rl": {"timing/train/generation": 3.0, "timing/train/total_step_time": 9.0},
-    "areal": {"timeperf/rollout": 3.0, "timeperf/train_step": 2.0},
-    "roll": {"time/step_generate": 3.0, "time/step_train": 2.0, "time/step_total": 9.0},
-    "rlinf": {"time/generate_rollouts": 3.0, "time/actor/run_training": 2.0, "time/step": 9.0},
-    "prime-rl": {"time/forward_backward": 3.0, "time/wait_for_batch": 1.0, "time/step": 9.0},
-    "torchforge": {
-        "main_perf/continuous_training/total_duration_avg_s": 20.0,
-        "main_perf/continuous_rollouts/policy_generation/duration_avg_s": 9.0,
-    },
-    "mindspeed-rl": {"timing/all": 9.0, "timing/update": 3.0, "timing/rollout": 4.0},
+    "verl": "timing_s/gen timing_s/update_actor timing_s/step",
+    "openrlhf": "timing/generation timing/ppo_train timing/step_total",
+    "trl": "completions/clipped_ratio step_time completions/mean_length",
+    "slime": "perf/actor_train_time perf/rollout_time perf/step_time",
+    "miles": "perf/actor_train_time perf/rollout_time perf/step_time",
+    "relax": "perf/actor_train_time perf/rollout_time perf/step_time",
+    "nemo-rl": "timing/train/generation timing/train/total_step_time",
+    "areal": "timeperf/rollout timeperf/train_step",
+    "roll": "time/step_generate time/step_train time/step_total",
+    "rlinf": "time/generate_rollouts time/actor/run_training time/step",
+    "prime-rl": "time/forward_backward time/wait_for_batch time/step",
+    "torchforge": "main_perf/continuous_training/total_duration_avg_s"
+    " main_perf/continuous_rollouts/policy_generation/duration_avg_s",
+    "mindspeed-rl": "timing/update timing/rollout timing/all",
 }
+"""What each logs of a step, the longest last."""
 
-_SESSION = {
-    "task_id": 1,
-    "session_id": 2,
-    "rank": 0,
-    "status": "accepted",
-    "submit_ts": 1.8e9,
-    "finalized_ts": 1.8e9 + 9,
-    "phases": {"generate": [{"start_ts": 1.8e9, "end_ts": 1.8e9 + 5}]},
-}
-_TITAN = {
-    "rank": 0,
-    "source": "trainer",
-    "step": 2,
-    "log_type_name": "train_step_end",
-    "value": 5.0,
-    "time_us": 1_800_000_000_000_000,
-    "tid": 3,
-    "pid": 9,
-    "host_name": "h",
-}
-_PHASE = {
-    "name": "generate",
-    "t0": 1.8e9,
-    "t1": 1.8e9 + 5,
-    "node": "n1",
-    "gpus": [0],
-    "rank": 0,
-    "role": "rollout_manager",
-}
-_AREAL = {"ph": "X", "name": "train.ppo_update", "ts": 100.0, "dur": 900.0, "pid": 1, "tid": 7}
+_SESSION = b"""{"task_id": 1, "session_id": 2, "rank": 0, "status": "accepted",
+"submit_ts": 1800000000.0, "finalized_ts": 1800000009.0,
+"phases": {"generate": [{"start_ts": 1800000000.0, "end_ts": 1800000005.0}]}}"""
+_TITAN = b"""{"rank": 0, "source": "trainer", "step": 2, "log_type_name": "train_step_end",
+"value": 5.0, "time_us": 1800000000000000, "tid": 3, "pid": 9, "host_name": "h"}"""
+_PHASE = b"""{"name": "generate", "t0": 1800000000.0, "t1": 1800000005.0, "node": "n1",
+"gpus": [0], "rank": 0, "role": "rollout_manager"}"""
+_AREAL = b"""{"ph": "X", "name": "train.ppo_update", "ts": 100.0, "dur": 900.0, "pid": 1,
+"tid": 7}"""
+
+
+def _with(record: bytes, **more: object) -> bytes:
+    """A line of JSON as it is, and one with more."""
+    return _lines(json.loads(record), {**json.loads(record), **more})
 
 
 def _fixture(*names: str) -> list[bytes]:
@@ -198,22 +174,15 @@ def _fixture(*names: str) -> list[bytes]:
 
 def _seeds(name: str) -> list[bytes]:
     if name == "chrome":
-        whole = json.dumps(
-            {"baseTimeNanoseconds": 1_800_000_000_000_000_000, "traceEvents": _EVENTS}
-        )
-        forms = [
-            whole.encode(),
-            json.dumps(_EVENTS).encode(),
-            _lines(*_EVENTS),
-            whole[:-40].encode(),
-        ]
-        return [together(MAPPING, form) for form in forms]
+        said = {"baseTimeNanoseconds": 1_800_000_000_000_000_000, "traceEvents": _EVENTS}
+        whole, events = (json.dumps(form).encode() for form in (said, _EVENTS))
+        return [together(MAPPING, f) for f in (whole, events, _lines(*_EVENTS), whole[:-40])]
     if name == "otlp":
         own = json.dumps(_export("generate", _OWN)).encode()
         return [together(MAPPING, _lines(_export("generate", [])) * 2), together(b"", own)]
     if name == "torchtitan":
-        return [_lines(_TITAN, {**_TITAN, "log_type_name": "generate_end"})]
-    found = [_steps(**_FIGURES[name])] if name in _FIGURES else []
+        return [_with(_TITAN, log_type_name="generate_end")]
+    found = [_steps(_FIGURES[name])] if name in _FIGURES else []
     more = {
         "verl": ("legacy_console.log", "v1_sync.jsonl", "verl.wandb", "separate_async/*"),
         "openrlhf": ("openrlhf_console.log", "openrlhf_async_console.log", "openrlhf.wandb"),
@@ -222,9 +191,9 @@ def _seeds(name: str) -> list[bytes]:
     }
     found += _fixture(*more.get(name, ()))
     if name == "areal":
-        found += [_lines(_SESSION), _lines(_AREAL, {**_AREAL, "args": {"global_step": 2}})]
+        found += [_lines(json.loads(_SESSION)), _with(_AREAL, args={"global_step": 2})]
     if name == "miles":
-        found += [_lines(_PHASE, {**_PHASE, "name": "actor_train", "role": "train"})]
+        found += [_with(_PHASE, name="actor_train", role="train")]
     return found
 
 
@@ -251,23 +220,23 @@ def _wandb_seeds() -> list[bytes]:
 
 def _of(name: str) -> Target:
     module = IMPORTERS[name].partition(":")[0]
-    more = _MORE.get(name, ("scalars", "json_lines"))
-    modules = tuple(dict.fromkeys((module, *(_I + one for one in more))))
-    return Target(name, partial(_read, name), partial(_seeds, name), modules)
+    more = modules(_I, _MORE.get(name, "scalars json_lines"))
+    counted = tuple(dict.fromkeys((module, *more)))
+    return Target(name, partial(_read, name), partial(_seeds, name), counted)
 
 
-_I = "rltrace.importers."
-_PLACED = ("json_text", "placed", "traced")
+_I = "rltrace.importers"
+_PLACED = "json_text placed traced"
 _MORE = {
-    "chrome": (*_PLACED, "toml_file"),
-    "otlp": ("otlp_own", *_PLACED),
+    "chrome": f"{_PLACED} toml_file",
+    "otlp": f"otlp_own {_PLACED}",
     "torchtitan": _PLACED,
-    "areal": ("field", "scalars", *_PLACED),
-    "miles": ("field", "scalars", *_PLACED),
-    "verl": ("verl_trainers", "console", "json_lines", "log", "reading"),
-    "openrlhf": ("console", "json_lines", "log", "reading"),
-    "trl": ("scalars", "console", "json_lines", "means"),
-    "slime": ("scalars", "json_lines", "log", "means", "times", "reading"),
+    "areal": f"field scalars {_PLACED}",
+    "miles": f"field scalars {_PLACED}",
+    "verl": "verl_trainers console json_lines log reading",
+    "openrlhf": "console json_lines log reading",
+    "trl": "scalars console json_lines means",
+    "slime": "scalars json_lines log means times reading",
 }
 
 
@@ -281,13 +250,13 @@ TARGETS = (
         "event-files",
         partial(_read_frames, framed_events),
         _event_seeds,
-        (_I + "event_files", _I + "protobuf", _I + "log"),
+        modules(_I, "event_files protobuf log"),
     ),
     Target(
         "wandb-files",
         partial(_read_frames, framed_wandb),
         _wandb_seeds,
-        (_I + "wandb_files", _I + "protobuf", _I + "reading"),
+        modules(_I, "wandb_files protobuf reading"),
     ),
-    Target("mapping", _read_mapping, lambda: [MAPPING], (_I + "placed", _I + "toml_file")),
+    Target("mapping", _read_mapping, lambda: [MAPPING], modules(_I, "placed toml_file")),
 )

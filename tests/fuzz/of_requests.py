@@ -72,7 +72,7 @@ def _check_who(data: bytes, said: bytes) -> None:
 
 
 def _requests() -> list[bytes]:
-    host = b"Host: 127.0.0.1:9/\r\nAccept: */*\r\n\r\n".replace(b"9/", b"9")
+    host = b"Host: 127.0.0.1:9\r\nAccept: */*\r\n\r\n"
     paths = (b"/metrics?a=b", b"/", b"/index.html", b"/rltrace/trace.json", b"/../secret")
     return [
         *(b"GET %s HTTP/1.1\r\n%s" % (path, host) for path in paths),
@@ -93,18 +93,20 @@ _ANSWERS = (
     b"\n\x02\x08\x01",
 )
 
+_LOOPBACK = loopback_module.__name__
+
 TARGETS = (
     Target(
         "metrics-request",
         _ask_metrics,
         _requests,
-        (exporter_module.__name__, loopback_module.__name__),
+        (exporter_module.__name__, _LOOPBACK),
     ),
     Target(
         "timeline-request",
         _ask_timeline,
         _requests,
-        (serving_module.__name__, loopback_module.__name__),
+        (serving_module.__name__, _LOOPBACK),
     ),
     Target("collector", _read_answer, lambda: [*_ANSWERS], (otlp_sender_module.__name__,)),
 )

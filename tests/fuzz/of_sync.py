@@ -45,7 +45,7 @@ from rltrace.testing.inside.sync import (
 from rltrace.testing.inside.sync import layout_layout_of as layout_of
 from rltrace.testing.inside.sync import version_Manifest as Manifest
 from rltrace.testing.inside.trace import RltraceError
-from tests.fuzz.target import Target, parts, together
+from tests.fuzz.target import Target, modules, parts, together
 
 _TOKEN = b"token"
 _AS_IT_IS = b"\0"
@@ -73,17 +73,10 @@ class _Peer:
     def getpeername(self) -> tuple[str, int]:
         return "127.0.0.1", 9
 
-    def setsockopt(self, *_: object) -> None:
+    def nothing(self, *_: object) -> None:
         pass
 
-    def settimeout(self, _: float | None) -> None:
-        pass
-
-    def shutdown(self, _: int) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
+    setsockopt = settimeout = shutdown = close = nothing
 
     def sendmsg(self, said: Sequence[bytes | memoryview]) -> int:
         if self._answer is not None:
@@ -158,12 +151,8 @@ def _questions() -> list[bytes]:
     get |= {"blocks": [[0, 1]], "again": False}
     tried = {**watch, "after": None, "tried": ["tcp://127.0.0.1:9/policy"]}
     asked = [watch, tried, get, {"policy": "other"}, {"policy": "policy"}]
-    whole = b"".join(_framed(json.dumps(one).encode()) for one in asked[:1])
-    return [
-        *(json.dumps(one).encode() for one in asked),
-        b"\n====\n".join(json.dumps(one).encode() for one in (tried, get)),
-        _AS_IT_IS + bytes(64) + whole,
-    ]
+    texts = [json.dumps(one).encode() for one in asked]
+    return [*texts, together(*texts[1:3]), _AS_IT_IS + bytes(64) + _framed(texts[0])]
 
 
 def _follow(data: bytes, folder: Path) -> None:
@@ -228,23 +217,21 @@ def _with_checks(buckets: bytes) -> bytes:
 def _answers() -> list[bytes]:
     manifest, digests = _HELD.manifest, _HELD.digests
     above = {"id": "a", "address": "tcp://10.0.0.1:7/policy"}
-    said = {"id": "b", "line": [above], "manifest": manifest.to_json()}
-    said["layout"] = _LAYOUT.text
+    said = {"id": "b", "line": [above], "manifest": manifest.to_json(), "layout": _LAYOUT.text}
     table = digests.astype("<u8").tobytes()
     encoding, payload = Encoder(_BYTES).encode(_BASE_DATA, _DATA, 2)
     noise = np.random.default_rng(1).integers(0, 256, _BYTES).astype(np.uint8)
     other, xored = Encoder(_BYTES).encode(_BASE_DATA, _BASE_DATA ^ (noise & 1), 2)
-    ways = [
-        (DENSE, None),
-        (Encoded(encoding, bytes(payload)), _BASE),
-        (Encoded(other, bytes(xored)), _BASE),
+    deltas = [Encoded(encoding, bytes(payload)), Encoded(other, bytes(xored))]
+    found = [
+        together(json.dumps({"redirect": ["tcp://10.0.0.2:7/policy"]}).encode()),
+        together(json.dumps({"serves": "other"}).encode()),
     ]
-    found = [together(json.dumps({"redirect": ["tcp://10.0.0.2:7/policy"]}).encode())]
-    found.append(together(json.dumps({"serves": "other"}).encode()))
     newest = {"newest": str(manifest.version), "behind_s": 0.5, "why": "no learner is there now"}
     found.append(together(json.dumps({"id": "b", "line": [above], **newest}).encode()))
     found.append(_AS_IT_IS + wire._GREETING + bytes(32) + b"+" + bytes(32))
-    for encoded, base in ways:
+    for encoded in (DENSE, *deltas):
+        base = None if encoded is DENSE else _BASE
         bucket = b"".join(frames.pack(manifest, base, 0, [encoded], digests, _DATA))
         signs = frames.pack_sign(Kind.ALIVE, manifest), frames.pack_sign(Kind.END, manifest)
         found.append(together(json.dumps(said).encode(), table, signs[0] + bucket + signs[1]))
@@ -257,14 +244,14 @@ def _read_layout(data: bytes, folder: Path) -> None:
     assert Layout.parse(layout.text).id == layout.id
 
 
-_S = "rltrace.sync."
+_S = "rltrace.sync"
 TARGETS = (
-    Target("sync-child", _serve, _questions, (_S + "serving", _S + "wire", _S + "version")),
+    Target("sync-child", _serve, _questions, modules(_S, "serving wire version")),
     Target(
         "sync-parent",
         _follow,
         _answers,
-        tuple(_S + m for m in ("following", "wire", "frames", "fetching", "encodings", "layout")),
+        modules(_S, "following wire frames fetching encodings layout"),
     ),
-    Target("sync-layout", _read_layout, lambda: [_LAYOUT.text.encode()], (_S + "layout",)),
+    Target("sync-layout", _read_layout, lambda: [_LAYOUT.text.encode()], modules(_S, "layout")),
 )

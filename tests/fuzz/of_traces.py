@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 import rltrace
-from rltrace.testing.inside.report import inventory
+from rltrace.testing.inside.report import entries, inventory
 from rltrace.testing.inside.trace import (
     DROPPED,
     ENDS,
@@ -33,7 +33,7 @@ from rltrace.testing.inside.trace import (
     schema_message,
 )
 from rltrace.trace.names import FollowedNames
-from tests.fuzz.target import Target, costly, parts, put, together
+from tests.fuzz.target import Target, costly, modules, one_line, parts, put, together
 
 _TABLES = list(TABLES.values())
 _OPENED = 8  # of so many runs, one is opened as a database
@@ -129,7 +129,8 @@ def _read_names(data: bytes, folder: Path) -> None:
 
 
 _ROWS = [
-    *([10**9, 0, 0, 1.0], [10**9 + 1, 1, 0, 1.0], [10**9 + 2, 2**31 - 1, 0, 1.0], [1, -1, 0, 1.0]),
+    [time_ns, counter, 0, 1.0]
+    for time_ns, counter in ((10**9, 0), (10**9 + 1, 1), (10**9 + 2, 2**31 - 1), (1, -1))
 ]
 _SAMPLE = batch(TABLES["samples"], _ROWS)
 _SAMPLES = [
@@ -168,30 +169,15 @@ def _read_processes(data: bytes, folder: Path) -> None:
         inventory(run)
 
 
-def _process_files() -> list[bytes]:
-    facts = {
-        "who": "a",
-        "host": "h",
-        "pid": 7,
-        "ppid": 1,
-        "forked_from": "b",
-        "node": "n",
-        "argv": ["python", "x.py"],
-        "start_ns": 10**9,
-        "role": "trainer",
-        "rank": 0,
-        "clock": {"monotonic_ns": 10**9, "real_ns": 10**18, "bracket_ns": 100},
-        "adapter": "verl",
-        "devices": ["GPU-1"],
-        "versions": {"verl": "0.9"},
-        "cores": 4,
-    }
-    problem = {"what": "not-hooked", "target": "x", "detail": "y", "times": 3}
-    lines = json.dumps(problem).encode() + b"\n"
-    end = {"pid": 7, "signal": 9, "asked": True, "monotonic_ns": 2 * 10**9}
-    dropped = {"table": "spans", "rows": 2, "bytes": 9, "until_ns": 10**9}
-    told = (json.dumps(line).encode() + b"\n" for line in (end, dropped))
-    return [together(*(json.dumps(f).encode() for f in (facts, {"pid": 1})), lines * 2, *told)]
+_FACTS = b"""{"who": "a", "host": "h", "pid": 7, "ppid": 1, "forked_from": "b", "node": "n",
+"argv": ["python", "x.py"], "start_ns": 1000000000, "role": "trainer", "rank": 0, "cores": 4,
+"clock": {"monotonic_ns": 1000000000, "real_ns": 1000000000000000000, "bracket_ns": 100},
+"adapter": "verl", "devices": ["GPU-1"], "versions": {"verl": "0.9"}}"""
+_PROBLEM = b'{"what": "not-hooked", "target": "x", "detail": "y", "times": 3}\n'
+_END = b'{"pid": 7, "signal": 9, "asked": true, "monotonic_ns": 2000000000}\n'
+_DROPPED = b'{"table": "spans", "rows": 5, "bytes": 400, "until_ns": 1000000000}\n'
+_MORE = b"""{"cwd": "/", "end_real_ns": 1000000001000000000, "exit_code": 0, "price": null,
+"rltrace_version": "0.1", "settings": {"hooks": ["a:b=step"]}, "node": "n", "wrap_pid": 9}"""
 
 
 def _read_clocks(data: bytes, folder: Path) -> None:
@@ -203,8 +189,7 @@ def _read_clocks(data: bytes, folder: Path) -> None:
 
 def _clock_files() -> list[bytes]:
     pair = json.dumps({"kind": "pair", "monotonic_ns": 5, "real_ns": 10**18, "bracket_ns": 2})
-    said = {"kind": "exchange", "peer": "b", "at_ns": 10**9, "offset_ns": -4, "rtt_ns": 3}
-    exchange = json.dumps(said)
+    exchange = '{"kind": "exchange", "peer": "b", "at_ns": 999999999, "offset_ns": -4, "rtt_ns": 3}'
     return [together(f"{pair}\n{exchange}\n{exchange}\n".encode(), f"{pair}\n".encode())]
 
 
@@ -216,35 +201,15 @@ def _read_endings(data: bytes, folder: Path) -> None:
     read_ends(folder, found.processes)
 
 
-def _endings() -> list[bytes]:
-    dropped = {"table": "spans", "rows": 5, "bytes": 400, "until_ns": 10**9}
-    end = {"pid": 7, "signal": 9, "monotonic_ns": 10**9, "asked": True}
-    return [together(*(json.dumps(line).encode() + b"\n" for line in (dropped, end)))]
-
-
 def _read_run_json(data: bytes, folder: Path) -> None:
-    from rltrace.testing.inside.report import entries
-
     _prepare(folder)
     put(folder / "run.json", data)
     entries([folder])
-    told = read_described(str(folder))
-    files = RunFiles(folder, told)
-    json.dumps(files.problems)
+    json.dumps(RunFiles(folder, read_described(str(folder))).problems)
 
 
 def _run_files() -> list[bytes]:
-    more = {
-        "cwd": "/",
-        "end_real_ns": 10**18 + 10**9,
-        "exit_code": 0,
-        "rltrace_version": "0.1",
-        "settings": {"hooks": ["a:b=step"]},
-        "price": None,
-        "node": "n",
-        "wrap_pid": 9,
-    }
-    return [json.dumps(_META).encode(), json.dumps({**_META, **more}).encode()]
+    return [json.dumps({**_META, **more}).encode() for more in ({}, json.loads(_MORE))]
 
 
 def _read_manifest(data: bytes, folder: Path) -> None:
@@ -283,26 +248,26 @@ def _manifests() -> list[bytes]:
 
 _TIMES = np.array([0, -1, 1, 10**9, 2**62, -(2**63), 2**63 - 1], np.int64)
 
-_T = "rltrace.trace."
+_T = "rltrace.trace"
 
 TARGETS = (
     Target(
         "segment",
         _read_segment,
         _segments,
-        tuple(
-            _T + m for m in ("segments", "stream", "arrow_layout", "growing", "own_files", "taken")
-        ),
+        modules(_T, "segments stream arrow_layout growing own_files taken"),
     ),
-    Target("names", _read_names, lambda: [_NAMES, b"[0,1]\n"], (_T + "names", _T + "files")),
+    Target("names", _read_names, lambda: [_NAMES, b"[0,1]\n"], modules(_T, "names files")),
     Target(
         "process",
         _read_processes,
-        _process_files,
-        tuple(_T + m for m in ("processes", "parents", "stated", "files", "follow")),
+        lambda: [together(one_line(_FACTS), b'{"pid": 1}', _PROBLEM * 2, _END, _DROPPED)],
+        modules(_T, "processes parents stated files follow"),
     ),
-    Target("endings", _read_endings, _endings, (_T + "dropped", _T + "ends")),
-    Target("clocks", _read_clocks, _clock_files, (_T + "alignment",)),
-    Target("run.json", _read_run_json, _run_files, (_T + "run_dir", _T + "stated")),
-    Target("manifest", _read_manifest, _manifests, (_T + "manifest",)),
+    Target(
+        "endings", _read_endings, lambda: [together(_DROPPED, _END)], modules(_T, "dropped ends")
+    ),
+    Target("clocks", _read_clocks, _clock_files, modules(_T, "alignment")),
+    Target("run.json", _read_run_json, _run_files, modules(_T, "run_dir stated")),
+    Target("manifest", _read_manifest, _manifests, modules(_T, "manifest")),
 )

@@ -40,6 +40,16 @@ class Target:
             assert said.strip(), "an empty sentence"
 
 
+def one_line(text: bytes) -> bytes:
+    """JSON as most files have it, and as `mutated` can take it apart."""
+    return text.replace(b"\n", b" ")
+
+
+def modules(package: str, names: str) -> tuple[str, ...]:
+    """Modules of a package, by their names with spaces between."""
+    return tuple(f"{package}.{name}" for name in names.split())
+
+
 @contextmanager
 def folder_in_memory() -> Iterator[Path]:
     """A folder that no disk is written for."""

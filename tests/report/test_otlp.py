@@ -9,18 +9,18 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 import rltrace
 from rltrace.cli import main
 from rltrace.report.otlp import Exported, requests, write
 from rltrace.testing.inside.run import import_log, send
-from rltrace.testing.inside.trace import ANSWER_IS_NO, TABLES, RltraceError, Run
+from rltrace.testing.inside.trace import TABLES, RltraceError, Run
 from tests.report.everything import everything
 
 KINDS = ("spans", "trajectories", "rewards", "uses", "syncs")
@@ -39,7 +39,6 @@ def spans(run: Run) -> list[dict[str, Any]]:
 
 
 def of_request(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The spans of a request."""
     for resource in request["resourceSpans"]:
         for scope in resource["scopeSpans"]:
             yield from scope["spans"]
@@ -64,13 +63,13 @@ def ended(table: str) -> str:
 def test_every_row_that_has_ended_is_a_span(run: Run, spans: list[dict[str, Any]]) -> None:
     counted = Counter(known(span)["rltrace.table"] for span in spans)
     assert counted == {t: one(run, f"SELECT count(*) {ended(t)}") for t in KINDS}
-    took = Counter[str]()
-    for span in spans:
-        length_ns = int(span["endTimeUnixNano"]) - int(span["startTimeUnixNano"])
-        took[known(span)["rltrace.table"]] += length_ns
     for table in ("spans", "trajectories", "rewards", "syncs"):
-        query = f"SELECT sum(end_ns - start_ns) {ended(table)}"
-        assert took[table] == one(run, query)
+        lengths_ns = [
+            int(span["endTimeUnixNano"]) - int(span["startTimeUnixNano"])
+            for span in spans
+            if known(span)["rltrace.table"] == table
+        ]
+        assert sum(lengths_ns) == one(run, f"SELECT sum(end_ns - start_ns) {ended(table)}")
 
 
 def test_traces_hang_together(run: Run, spans: list[dict[str, Any]]) -> None:
@@ -148,6 +147,26 @@ def test_a_damaged_span_is_left_out_and_counted(
     assert any("1 spans that are damaged" in note for note in done.log_notes)
 
 
+class Quiet(BaseHTTPRequestHandler):
+    """Tells nothing of what it was asked."""
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@contextmanager
+def serving(handler: type[socketserver.BaseRequestHandler]) -> Iterator[str]:
+    """A server on this machine; its address."""
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
 @contextmanager
 def collector(*answers: tuple[int, str]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """A collector that gives these answers in turn, the last one from then on; its address, and
@@ -155,7 +174,7 @@ def collector(*answers: tuple[int, str]) -> Iterator[tuple[str, list[dict[str, A
     taken: list[dict[str, Any]] = []
     left = list(answers)
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             code, text = left.pop(0) if len(left) > 1 else left[0]
@@ -169,23 +188,17 @@ def collector(*answers: tuple[int, str]) -> Iterator[tuple[str, list[dict[str, A
             self.end_headers()
             self.wfile.write(text.encode())
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Nothing is told."""
+    with serving(Handler) as address:
+        yield address, taken
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}", taken
-        finally:
-            server.shutdown()
-            thread.join()
+
+def export(run: Run, *words: str) -> Result:
+    return CliRunner().invoke(main, ["export", "otlp", str(run.path), *words])
 
 
 def test_a_collector_gets_all_spans(run: Run, spans: list[dict[str, Any]]) -> None:
     with collector((503, ""), (200, "{}")) as (address, taken):
-        words = ["export", "otlp", str(run.path), "--endpoint", address, "--header", "X-Token=a=b"]
-        done = CliRunner().invoke(main, [*words, "--json"])
+        done = export(run, "--endpoint", address, "--header", "X-Token=a=b", "--json")
         assert done.exit_code == 0, done.output
     assert [span for request in taken for span in of_request(request)] == spans
     assert {request["token"] for request in taken} == {"a=b"}
@@ -204,59 +217,30 @@ def test_a_collector_that_refuses(run: Run, answer: tuple[int, str], code: int, 
     with collector(answer) as (address, _), pytest.raises(RltraceError, match=said) as refused:
         send(run, f"{address}/v1/traces/", {})
     assert refused.value.exit_code == code
-    assert (code == ANSWER_IS_NO) == ("did not take" in str(refused.value))
 
 
 def test_a_collector_sends_a_token_nowhere_else(run: Run) -> None:
     """Of a POST that is led elsewhere a GET arrives, with the headers and without the spans."""
     asked: list[str] = []
 
-    class Other(BaseHTTPRequestHandler):
+    class Other(Quiet):
         def do_GET(self) -> None:
             asked.append(str(self.headers["X-Token"]))
             self.send_response(200)
             self.end_headers()
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Nothing is told."""
-
     class Leads(socketserver.StreamRequestHandler):
         def handle(self) -> None:
             self.rfile.readline()
-            there = f"http://localhost:{other.server_port}/x?token=a"
+            there = other.replace("127.0.0.1", "localhost") + "/x?token=a"
             self.wfile.write(f"HTTP/1.0 302 Found\r\nLocation: {there}\r\n\r\n".encode())
 
-    with (
-        ThreadingHTTPServer(("127.0.0.1", 0), Other) as other,
-        socketserver.TCPServer(("127.0.0.1", 0), Leads) as leads,
-    ):
-        threads = [threading.Thread(target=server.handle_request) for server in (other, leads)]
-        other.timeout = 1
-        for thread in threads:
-            thread.start()
-        words = ["export", "otlp", str(run.path), "--header", "X-Token=s3cret"]
-        address = f"http://127.0.0.1:{leads.server_address[1]}"
-        done = CliRunner().invoke(main, [*words, "--endpoint", address])
-        for thread in threads:
-            thread.join()
+    with serving(Other) as other, serving(Leads) as address:
+        done = export(run, "--header", "X-Token=s3cret", "--endpoint", address)
     assert asked == []
     assert done.exit_code == 4, done.output
-    assert "answered 302 Found: what is asked for is at http://localhost" in done.output
+    assert "answered 302 Found" in done.output
     assert "/x?[redacted]" in done.output
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["--endpoint", "http://me:s3cret@127.0.0.1:1"],
-        ["--endpoint", "http://127.0.0.1:1/?token=s3cret"],
-        ["--endpoint", "http://x", "--header", "Authorization: Bearer s3cret"],
-    ],
-)
-def test_what_is_wrong_is_said_without_a_secret(run: Run, words: list[str]) -> None:
-    done = CliRunner().invoke(main, ["export", "otlp", str(run.path), *words])
-    assert done.exit_code in (2, 4)
-    assert "s3cret" not in done.output
 
 
 def test_a_port_that_speaks_no_http_is_one_sentence(run: Run) -> None:
@@ -267,12 +251,8 @@ def test_a_port_that_speaks_no_http_is_one_sentence(run: Run) -> None:
             self.wfile.write(b"\x00\x00\x06\x04\x00\x00\x00\x00\x00\n")
             self.rfile.read(1 << 10)
 
-    with socketserver.TCPServer(("127.0.0.1", 0), Frames) as server:
-        thread = threading.Thread(target=server.handle_request)
-        thread.start()
-        with pytest.raises(RltraceError, match="cannot be reached"):
-            send(run, f"http://127.0.0.1:{server.server_address[1]}", {})
-        thread.join()
+    with serving(Frames) as address, pytest.raises(RltraceError, match="cannot be reached"):
+        send(run, address, {})
 
 
 @pytest.mark.parametrize(
@@ -284,12 +264,18 @@ def test_a_port_that_speaks_no_http_is_one_sentence(run: Run) -> None:
         (["--endpoint", "http://127.0.0.1:port"], 4, "cannot be reached"),
         (["--endpoint", "http://127.0.0.1:1", "--header", "a=b\nc"], 4, "cannot be reached"),
         (["--header", "a=b"], 2, "goes with --endpoint"),
-        (["--endpoint", "http://x", "--header", "b"], 2, "NAME=VALUE"),
+        (["--endpoint", "http://x", "--header", "Authorization: Bearer s3cret"], 2, "NAME=VALUE"),
+        (["--endpoint", "http://me:s3cret@127.0.0.1:1"], None, ""),
+        (["--endpoint", "http://127.0.0.1:1/?token=s3cret"], None, ""),
         (["--endpoint", "http://x", "-o", "y"], 2, "not both"),
         (["-o", "no/such/folder/x"], 4, "choose another place with -o"),
     ],
 )
-def test_wrong_usage_is_one_sentence(run: Run, words: list[str], code: int, said: str) -> None:
-    done = CliRunner().invoke(main, ["export", "otlp", str(run.path), *words])
-    assert (done.exit_code, said in done.output) == (code, True), done.output
+def test_wrong_usage_is_one_sentence_without_a_secret(
+    run: Run, words: list[str], code: int | None, said: str
+) -> None:
+    done = export(run, *words)
+    assert done.exit_code == code if code else done.exit_code in (2, 4)
+    assert said in done.output
     assert "Traceback" not in done.output
+    assert "s3cret" not in done.output

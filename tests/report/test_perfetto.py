@@ -7,28 +7,25 @@ import gzip
 from collections import Counter, defaultdict
 from itertools import pairwise
 from pathlib import Path
+from time import monotonic_ns
 
 import pytest
-from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackEvent
 
 import rltrace
 from benchmarks.make_trace import make
 from rltrace.report.perfetto import write
 from rltrace.testing.inside.analysis import summarize
+from rltrace.testing.inside.hooks import Recorder, identify
 from rltrace.testing.inside.report import find
-from rltrace.testing.inside.trace import RltraceError, Run, create_run
+from rltrace.testing.inside.trace import Fate, RltraceError, Run, SyncRole, create_run
 from rltrace.testing.workload import Workload
-from tests.report.timelines import DURATIONS, VERSIONS, awkward, events
+from tests.report.timelines import DURATIONS, US, VERSIONS, awkward, events, names_of, read
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     return awkward(tmp_path / "run")
-
-
-def read(path: Path) -> Trace:
-    trace: Trace = Trace.FromString(path.read_bytes())
-    return trace
 
 
 def test_the_packets_make_a_well_formed_trace(run: Run, tmp_path: Path) -> None:
@@ -101,7 +98,7 @@ def test_steps_carry_the_verdict_and_the_path_fills_them(tmp_path: Path) -> None
     texts = next(p.interned_data for p in trace.packet if p.HasField("interned_data"))
     titles = {entry.iid: entry.name for entry in texts.debug_annotation_names}
     words = {entry.iid: entry.str.decode() for entry in texts.debug_annotation_string_values}
-    names = {entry.iid: entry.name for entry in texts.event_names}
+    names = names_of(trace)
     begun = [p.track_event for p in trace.packet if p.HasField("track_event")]
     steps = [e for e in begun if names.get(e.name_iid, "").startswith("step ")]
     assert len(steps) == len(findings.steps) == 8
@@ -115,3 +112,53 @@ def test_steps_carry_the_verdict_and_the_path_fills_them(tmp_path: Path) -> None
         assert said["goodput.useful_tokens"].double_value > 0
     path = findings.path
     assert all(a.end_ns == b.start_ns for a, b in pairwise(path))
+
+
+AGAIN = 1000  # when the second attempt began, us
+
+
+def started_again(directory: Path) -> Run:
+    """A run that was started again: two attempts at versions 1 and 2, with a sample each."""
+    create_run(str(directory), ["python", "train.py"], {}, rltrace.__version__)
+    base = monotonic_ns()
+    for attempt in (0, AGAIN):
+        learner = Recorder(str(directory))
+        learner.describe(role="learner")
+
+        def at(moment: int, attempt: int = attempt) -> int:
+            return base + (attempt + moment) * US
+
+        for version, begins in ((1, 100), (2, 200)):
+            parts = ((SyncRole.SOURCE, 0, 10), (SyncRole.SINK, 5, 30))
+            for role, begun, ended in parts:
+                times = {"start_ns": at(begins + begun), "end_ns": at(begins + ended)}
+                learner.append("syncs", version=version, role=role, **times)
+        sample = {"trajectory": identify(attempt)}
+        generated = {"start_ns": at(110), "end_ns": at(150), "first_version": 1, "last_version": 1}
+        learner.append("trajectories", **generated, **sample)
+        use = {"step": 1, "version": 1, "fate": Fate.TRAINED}
+        learner.append("uses", time_ns=at(190), **use, **sample)
+    return rltrace.open_run(directory)
+
+
+def test_a_sample_leads_to_the_version_that_was_made_of_it(tmp_path: Path) -> None:
+    run = started_again(tmp_path / "run")
+    counts = write(run, tmp_path / "t.pftrace")
+    assert counts.versions == 4, "two versions, twice each"
+    trace = read(tmp_path / "t.pftrace")
+    names = names_of(trace)
+    first, _ = next(events(trace))
+    arrows: dict[int, list[tuple[str, int]]] = defaultdict(list)
+    for moment, event in events(trace):
+        for arrow in event.flow_ids:
+            moment_us = (moment - first) // US + 100  # the first update begins at 100
+            arrows[arrow].append((names[event.name_iid], moment_us))
+    expected = []
+    for attempt in (0, AGAIN):
+        use = ("trained", attempt + 190)
+        expected += [[("trajectory v1", attempt + 110), use]]
+        expected += [[use, ("v2 on its way", attempt + 200)]]
+        for version, begins in ((1, attempt + 100), (2, attempt + 200)):
+            on_its_way = (f"v{version} on its way", begins)
+            expected += [[on_its_way, (f"weights v{version}", begins + at)] for at in (0, 5)]
+    assert sorted(arrows.values()) == sorted(expected)

@@ -36,18 +36,15 @@ def test_any_spans_end_up_nested_and_few_are_moved(seed: int) -> None:
             assert not extra[members].any(), "a lane that nests stays as it is"
 
 
-def test_a_span_that_ends_after_its_parent_moves_out_alone() -> None:
+def test_only_what_crosses_is_moved() -> None:
     start, end = ints(0, 10, 20, 90, 120), ints(100, 30, 25, 110, 130)
     assert nest(ints(7, 7, 7, 7, 7), start, end).tolist() == [0, 0, 0, 1, 0]
-
-
-def test_a_span_left_open_inside_an_ended_one_does_not_take_its_end() -> None:
+    # A span left open inside an ended one does not take its end.
     assert nest(ints(1, 1, 1), ints(0, 10, 50), ints(40, OPEN, 60)).tolist() == [0, 1, 0]
-
-
-def test_touching_and_empty_spans_stay() -> None:
+    # What touches or is empty stays.
     start, end = ints(0, 10, 10, 10, 5), ints(10, 20, 10, 10, 5)
     assert not nest(ints(1, 1, 1, 1, 1), start, end).any()
+    assert len(nest(ints(), ints(), ints())) == len(pack(ints(), ints())) == 0
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -62,8 +59,3 @@ def test_packing_uses_as_many_rows_as_overlap_at_the_busiest_moment(seed: int) -
     moments = np.arange(1100)[:, None]
     busiest = ((start <= moments) & (moments < end)).sum(axis=1).max()
     assert rows.max() + 1 == busiest
-
-
-def test_nothing_packs_into_nothing() -> None:
-    assert len(pack(ints(), ints())) == 0
-    assert len(nest(ints(), ints(), ints())) == 0

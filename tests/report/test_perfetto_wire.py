@@ -32,15 +32,11 @@ def laid(parts: list[Part], rows: int) -> Bytes:
     return Record(parts).lay(every, every)
 
 
-@pytest.mark.parametrize("most", range(1, len(LIMITS) + 1))
-def test_columns_of_any_integers_read_back(most: int) -> None:
-    values = LIMITS[:most]
-    rows = laid(integer(DebugAnnotation, "int_value", Varints(np.array(values))), most)
-    assert [DebugAnnotation.FromString(r.tobytes()).int_value for r in rows] == values
-
-
-def test_negative_ones_read_back() -> None:
-    values = [-1, 5, -(2**63), 2**56, 2**63 - 1]
+@pytest.mark.parametrize(
+    "values",
+    [*(LIMITS[:most] for most in range(1, len(LIMITS) + 1)), [-1, 5, -(2**63), 2**56, 2**63 - 1]],
+)
+def test_columns_of_any_integers_read_back(values: list[int]) -> None:
     rows = laid(integer(DebugAnnotation, "int_value", Varints(np.array(values))), len(values))
     assert [DebugAnnotation.FromString(r.tobytes()).int_value for r in rows] == values
 

@@ -51,6 +51,18 @@ def trace(run: Run, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int
     return path, before, after
 
 
+def document_of(trace: tuple[Path, int, int]) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(trace[0].read_text())
+    return document
+
+
+def timeline(run: Run, folder: Path, document: dict[str, Any], name: str) -> Trace:
+    """The run's timeline with a profile of that name."""
+    (folder / name).write_text(json.dumps(document))
+    write(run, folder / "t.pftrace", None, [read(folder / name)])
+    return Trace.FromString((folder / "t.pftrace").read_bytes())
+
+
 def timed(document: dict[str, Any]) -> list[dict[str, Any]]:
     events = document["traceEvents"]
     return [e for e in events if e["ph"] == "X" and isinstance(e["pid"], int)]
@@ -58,8 +70,7 @@ def timed(document: dict[str, Any]) -> list[dict[str, Any]]:
 
 def test_every_event_is_read_at_its_unix_time(trace: tuple[Path, int, int]) -> None:
     path, before, after = trace
-    profile, document = read(path), json.loads(path.read_text())
-    events = timed(document)
+    profile, events = read(path), timed(document_of(trace))
     assert len(profile) == len(events) > 10
     assert profile.pid == os.getpid()
     assert (profile.end_ns - profile.start_ns).tolist() == [round(e["dur"] * 1000) for e in events]
@@ -74,7 +85,7 @@ def test_every_event_is_read_at_its_unix_time(trace: tuple[Path, int, int]) -> N
 
 
 def test_arrows_lead_from_forward_to_backward(trace: tuple[Path, int, int]) -> None:
-    profile, document = read(trace[0]), json.loads(trace[0].read_text())
+    profile, document = read(trace[0]), document_of(trace)
     begun = sum(e["ph"] == "s" for e in document["traceEvents"])
     assert len(profile.arrows) == begun > 0
     for forward, backward in profile.arrows.tolist():
@@ -108,16 +119,14 @@ def test_it_stands_in_the_process_that_it_is_of(
     profile = read(trace[0])
     counts = write(run, tmp_path / "t.pftrace", None, [profile])
     assert (counts.profiled, counts.arrows) == (len(profile), len(profile.arrows))
-    timeline = Trace.FromString((tmp_path / "t.pftrace").read_bytes())
-    packets = timeline.packet
-    tracks = [p.track_descriptor for p in packets if p.HasField("track_descriptor")]
+    drawn = Trace.FromString((tmp_path / "t.pftrace").read_bytes())
+    tracks = [p.track_descriptor for p in drawn.packet if p.HasField("track_descriptor")]
     names = {t.uuid: t.process.process_name for t in tracks if t.HasField("process")}
     of_torch = [t for t in tracks if t.name.startswith("torch: ")]
     assert of_torch
     assert {names[t.parent_uuid].split()[0] for t in of_torch} == {"learner"}
-    begun = sorted(moment for moment, event in events(timeline) if event.name_iid)
-    node = run.processes[0].node
-    clock = run.clock_of(node)
+    begun = sorted(moment for moment, event in events(drawn) if event.name_iid)
+    clock = run.clock_of(run.processes[0].node)
     assert clock is not None
     offset = clock.to_unix(np.array([time.monotonic_ns()]))[0] - time.time_ns()
     moved = np.array(begun) - np.sort(profile.start_ns)
@@ -128,12 +137,8 @@ def test_it_stands_in_the_process_that_it_is_of(
 def test_a_process_that_was_not_traced_gets_a_track_of_its_own(
     trace: tuple[Path, int, int], run: Run, tmp_path: Path
 ) -> None:
-    document = json.loads(trace[0].read_text())
-    document["distributedInfo"] = {"rank": 3}
-    document["host_name"] = "another"
-    (tmp_path / "rank3.json").write_text(json.dumps(document))
-    write(run, tmp_path / "t.pftrace", None, [read(tmp_path / "rank3.json")])
-    packets = Trace.FromString((tmp_path / "t.pftrace").read_bytes()).packet
+    document = document_of(trace) | {"distributedInfo": {"rank": 3}, "host_name": "another"}
+    packets = timeline(run, tmp_path, document, "rank3.json").packet
     names = [p.track_descriptor.process.process_name for p in packets]
     assert "torch.profiler rank 3 (rank3.json)" in names
 
@@ -146,18 +151,16 @@ def test_the_clock_of_another_node_is_put_right(
     there = next(p for p in run.processes if p.node != run.meta["node"] and p.role == "learner")
     moment = there.start_ns + 10**10
     off_ns = 5 * 10**9  # node 1's real time is five seconds ahead
-    document = json.loads(trace[0].read_text())
+    document = document_of(trace)
     first = min(e["ts"] for e in timed(document))
     document["baseTimeNanoseconds"] = moment + off_ns - round(first * 1000)
     document["host_name"] = there.host
     for event in document["traceEvents"]:
         event["pid"] = there.pid if event["pid"] == os.getpid() else event["pid"]
-    (tmp_path / "node1.json").write_text(json.dumps(document))
-    write(run, tmp_path / "t.pftrace", None, [read(tmp_path / "node1.json")])
-    timeline = Trace.FromString((tmp_path / "t.pftrace").read_bytes())
-    packets = timeline.packet
-    of_torch = {p.track_descriptor.uuid for p in packets if "torch: " in p.track_descriptor.name}
-    begun = [moment for moment, event in events(timeline) if event.track_uuid in of_torch]
+    drawn = timeline(run, tmp_path, document, "node1.json")
+    tracks = [packet.track_descriptor for packet in drawn.packet]
+    of_torch = {track.uuid for track in tracks if "torch: " in track.name}
+    begun = [moment for moment, event in events(drawn) if event.track_uuid in of_torch]
     bound_ns = 10**6  # far more than the exchanges leave open, far less than the clocks differ
     assert abs(min(begun) - moment) < bound_ns
 
@@ -165,11 +168,10 @@ def test_the_clock_of_another_node_is_put_right(
 def test_a_trace_of_another_time_is_said(
     trace: tuple[Path, int, int], run: Run, tmp_path: Path
 ) -> None:
-    document = json.loads(trace[0].read_text())
+    document = document_of(trace)
     document["baseTimeNanoseconds"] -= 10**14
-    (tmp_path / "old.json").write_text(json.dumps(document))
     with pytest.raises(RltraceError, match=r"not recorded during this run.* before its start"):
-        write(run, tmp_path / "t.pftrace", None, [read(tmp_path / "old.json")])
+        timeline(run, tmp_path, document, "old.json")
     assert not (tmp_path / "t.pftrace").exists()
 
 

@@ -28,14 +28,11 @@ def summary_of(path: Path, *others: tuple[str, float, float, int]) -> Summary:
     )
 
 
-def test_back_pressure_beside_the_steps_is_no_evidence(tmp_path: Path) -> None:
-    found = summary_of(tmp_path, ("the lag bound", 0, 10, 1))
+def test_back_pressure_is_evidence_where_the_steps_themselves_wait(tmp_path: Path) -> None:
+    found = summary_of(tmp_path / "beside", ("the lag bound", 0, 10, 1))
     assert [(wait.name, wait.in_step) for wait in found.waits] == [("the lag bound", False)]
     assert "the lag bound" not in " ".join(evidence(found))
-
-
-def test_what_the_steps_themselves_wait_for_is_evidence(tmp_path: Path) -> None:
-    found = summary_of(tmp_path, ("the lag bound", 0, 10, 1), ("samples", 0, 9, 0))
+    found = summary_of(tmp_path / "in", ("the lag bound", 0, 10, 1), ("samples", 0, 9, 0))
     said = [sentence for sentence in evidence(found) if "blocked" in sentence]
     assert said == ["controller is blocked on “samples” for 90 % of the time"]
 
@@ -64,17 +61,18 @@ def test_a_job_that_failed_in_its_first_step_says_so_first_and_trained_on_nothin
 
 
 def test_a_job_that_somebody_ended_did_not_fail(tmp_path: Path) -> None:
-    driver = process("driver", (("step", 0), 0, 10), (Stage.TRAIN, 0, 10))
-    found = summarize(run_of(tmp_path, driver, end_real_ns=at(20), exit_code=1, signals=[2]))
-    assert "not well" not in headline(found)
-    said = "the job was ended from outside (SIGINT, then exit code 1)"
-    assert [text for text in warnings(found) if said in text]
-    assert "failed" not in " ".join(warnings(found))
-
-
-def test_what_was_open_when_somebody_ended_the_job_is_said_so(tmp_path: Path) -> None:
     driver = process("driver", (("step", 0), 0, 10), (Stage.TRAIN, 0, 10), (("step", 1), 10, -1))
-    found = summarize(run_of(tmp_path / "by_hand", driver, end_real_ns=at(20), exit_code=130))
-    assert "step 1 was in progress, when the job was ended, since 10.0 s" in list(warnings(found))
-    failed = summarize(run_of(tmp_path / "failed", driver, end_real_ns=at(20), exit_code=1))
-    assert "step 1 in progress since 10.0 s" in list(warnings(failed))
+
+    def ended(name: str, **how: Any) -> tuple[str, str]:
+        found = summarize(run_of(tmp_path / name, driver, end_real_ns=at(20), **how))
+        return headline(found), "\n".join(warnings(found))
+
+    said, warned = ended("signal", exit_code=1, signals=[2])
+    assert "not well" not in said
+    assert "ended from outside (SIGINT, then exit code 1)" in warned
+    assert "failed" not in warned
+    assert "step 1 was in progress, when the job was ended, since 10.0 s" in warned
+    _, warned = ended("by_hand", exit_code=130)
+    assert "step 1 was in progress, when the job was ended, since 10.0 s" in warned
+    _, warned = ended("failed", exit_code=1)
+    assert "step 1 in progress since 10.0 s" in warned

@@ -54,6 +54,17 @@ def events(trace: Trace) -> Iterator[tuple[int, TrackEvent]]:
             yield now, packet.track_event
 
 
+def names_of(trace: Trace) -> dict[int, str]:
+    """The names of its events, by the number that stands for each."""
+    texts = next(p.interned_data for p in trace.packet if p.HasField("interned_data"))
+    return {entry.iid: entry.name for entry in texts.event_names}
+
+
+def read(path: Path) -> Trace:
+    trace: Trace = Trace.FromString(path.read_bytes())
+    return trace
+
+
 def awkward(directory: Path) -> Run:
     """Two processes of one pid, spans that cross, touch, last no time and never end."""
     create_run(str(directory), ["python", "train.py"], {}, rltrace.__version__)
@@ -82,32 +93,19 @@ def awkward(directory: Path) -> Run:
     span(0, 500, Stage.STEP, step=0)
     span(500, 900, Stage.STEP, step=1)
     for i in range(5):
-        rollout.append(
-            "trajectories",
-            start_ns=base + i * US,
-            end_ns=base + (100 + i) * US,
-            first_token_ns=base + (10 + i) * US,
-            trajectory=identify(i),
-            group=identify("g"),
-            first_version=1,
-            last_version=1 + i % 2,
-            response_tokens=17,
-            finish=Finish.LENGTH,
-        )
+        times = {"start_ns": 0, "end_ns": 100, "first_token_ns": 10}
+        times = {name: base + (moment + i) * US for name, moment in times.items()}
+        known = {"first_version": 1, "last_version": 1 + i % 2, "response_tokens": 17}
+        known |= {"trajectory": identify(i), "group": identify("g"), "finish": Finish.LENGTH}
+        rollout.append("trajectories", **times, **known)
         use = {"trajectory": identify(i), "step": 1, "fate": Fate.TRAINED if i else Fate.STALE}
         learner.append("uses", time_ns=base + (600 + i) * US, version=3, **use)
     verdict = {"trajectory": identify(0), "component": rollout.name("exact match"), "value": 0.5}
     rollout.append("rewards", start_ns=base + 100 * US, end_ns=base + 101 * US, **verdict)
     for recorder, role, start in ((learner, SyncRole.SOURCE, 900), (rollout, SyncRole.SINK, 920)):
-        recorder.append(
-            "syncs",
-            start_ns=base + start * US,
-            end_ns=base + (start + 50) * US,
-            version=4,
-            role=role,
-            transport=Transport.NCCL,
-            bytes=10**5,
-        )
+        update = {"version": 4, "role": role, "transport": Transport.NCCL, "bytes": 10**5}
+        times = {"start_ns": base + start * US, "end_ns": base + (start + 50) * US}
+        recorder.append("syncs", **times, **update)
     for i in range(3):
         reading = {"counter": learner.name("memory_bytes"), "device": 0, "value": 0.1 * i}
         learner.append("samples", time_ns=base + i * US, **reading)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.system.prometheus import Prometheus
 from tests.system.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -46,12 +45,6 @@ def _programs() -> Iterator[None]:
 def engine(request: pytest.FixtureRequest) -> Path:
     """The folder of Perfetto's engine, for `trace_processor.opened`; each version in turn."""
     return SYSTEM / "engines" / request.param
-
-
-@pytest.fixture(scope="session")
-def perfetto_ui() -> Path:
-    """The folder of the newest whole Perfetto UI there is, to be served on loopback."""
-    return max(SYSTEM.glob("ui/v*"))
 
 
 @pytest.fixture(scope="session")
@@ -87,14 +80,6 @@ def seen(page: Page) -> Seen:
     from tests.system.web import Seen
 
     return Seen(page)
-
-
-@pytest.fixture
-def prometheus(tmp_path: Path) -> Iterator[Prometheus]:
-    """A Prometheus that is not started yet."""
-    server = Prometheus(tmp_path / "prometheus")
-    yield server
-    server.stop()
 
 
 @pytest.fixture

@@ -34,18 +34,11 @@ class Prometheus:
         """Starts it with a configuration file, and returns once it answers. Errors:
         `AssertionError` with its log, if it does not."""
         log = self.folder / "log"
+        command = ["prometheus", f"--config.file={config}"]
+        command += [f"--storage.tsdb.path={self.folder / 'data'}"]
+        command += [f"--web.listen-address=127.0.0.1:{self.port}"]
         with log.open("wb") as into:
-            self._server = subprocess.Popen(
-                [
-                    "prometheus",
-                    f"--config.file={config}",
-                    f"--storage.tsdb.path={self.folder / 'data'}",
-                    f"--web.listen-address=127.0.0.1:{self.port}",
-                ],
-                cwd=self.folder,
-                stdout=into,
-                stderr=into,
-            )
+            self._server = subprocess.Popen(command, cwd=self.folder, stdout=into, stderr=into)
         deadline = time.monotonic() + 60
         while not self._ready():
             stands = self._server.poll() is None and time.monotonic() < deadline
@@ -64,9 +57,8 @@ class Prometheus:
         `AssertionError` with Prometheus's own message, for a query that it refuses."""
         asked = urllib.parse.urlencode(parameters)
         try:
-            with urllib.request.urlopen(
-                f"http://127.0.0.1:{self.port}/api/v1/{path}?{asked}", timeout=30
-            ) as answer:
+            address = f"http://127.0.0.1:{self.port}/api/v1/{path}?{asked}"
+            with urllib.request.urlopen(address, timeout=30) as answer:
                 return json.load(answer)["data"]
         except urllib.error.HTTPError as error:
             raise AssertionError(error.read().decode("utf-8", "replace")) from None

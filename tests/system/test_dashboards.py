@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,7 +107,7 @@ class Watched:
             found[:] = self.server.api("query", query=query)["result"]
             return bool(found)
 
-        self.until(query, series)
+        until(query, series)
         return [(one["metric"], float(one["value"][1])) for one in found]
 
     def values(self, expression: Expression) -> list[list[float]]:
@@ -116,13 +116,6 @@ class Watched:
         filled = expression.filled(self.path.name)
         found = self.server.api("query_range", query=filled, start=now - 5, end=now, step=1)
         return [[float(v) for _, v in series["values"]] for series in found["result"]]
-
-    def until(self, what: str, holds: Any) -> None:
-        """Waits until `holds()` says so."""
-        deadline = time.monotonic() + PATIENCE_S
-        while not holds():
-            assert time.monotonic() < deadline, what
-            time.sleep(0.5)
 
 
 @pytest.fixture(scope="module")
@@ -134,54 +127,62 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         yield Watched(folder / "run-1", url, server)
 
 
+def until(what: str, holds: Callable[[], Any]) -> None:
+    """Waits until `holds()` says so."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.5)
+
+
+@contextmanager
+def job_of(run: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A job that runs, once it has recorded something."""
+    command = ["rltrace", "wrap", "--out", str(run), "--", sys.executable]
+    job = subprocess.Popen([*command, str(HERE / "dashboard_job.py")], stdin=subprocess.PIPE)
+    try:
+        until("spans", lambda: job.poll() is not None or list(run.glob("spans/*.arrows")))
+        assert job.poll() is None
+        yield job
+    finally:
+        job.communicate()
+
+
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     """A job that runs."""
     folder = tmp_path_factory.mktemp("live")
     run = folder / "run-2"
-    command = ["rltrace", "wrap", "--out", str(run), "--", sys.executable]
-    job = subprocess.Popen([*command, str(HERE / "dashboard_job.py")], stdin=subprocess.PIPE)
-    try:
-        deadline = time.monotonic() + PATIENCE_S
-        while not list(run.glob("spans/*.arrows")):
-            assert job.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
-        with exporting(run) as url, scraping(folder / "prometheus", url) as server:
-            yield Watched(run, url, server)
-    finally:
-        job.communicate()
+    with (
+        job_of(run),
+        exporting(run) as url,
+        scraping(folder / "prometheus", url) as server,
+    ):
+        yield Watched(run, url, server)
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS, ids=lambda e: f"{e.board}: {e.panel}")
-def test_an_expression_has_series_on_a_recorded_run(
-    recorded: Watched, expression: Expression
+def test_an_expression_has_series_on_a_recorded_run_and_numbers_while_a_job_runs(
+    recorded: Watched, live: Watched, expression: Expression
 ) -> None:
-    recorded.until(expression.filled("run-1"), lambda: recorded.values(expression))
-
-
-@pytest.mark.parametrize("expression", EXPRESSIONS, ids=lambda e: f"{e.board}: {e.panel}")
-def test_an_expression_has_numbers_while_a_job_runs(live: Watched, expression: Expression) -> None:
     def numbers() -> list[float]:
         return [v for values in live.values(expression) for v in values if math.isfinite(v)]
 
-    live.until(expression.filled("run-2"), numbers)
+    until(expression.filled("run-1"), lambda: recorded.values(expression))
+    until(expression.filled("run-2"), numbers)
 
 
 def test_every_metric_is_exported_and_reaches_prometheus(live: Watched) -> None:
-    wanted = set(METRICS) - ABSENT_WHERE_NOTHING_IS_LOST
-    missing = set(wanted)
+    missing = set(METRICS) - ABSENT_WHERE_NOTHING_IS_LOST
+    names: set[str] = set()
 
     def all_there() -> bool:
-        names = live.server.api("label/__name__/values")
-        found = {re.sub("_(bucket|sum|count)$", "", name) for name in names}
-        missing.difference_update(found | set(names))
-        return not missing
+        names.update(live.server.api("label/__name__/values"))
+        return missing <= names | {re.sub("_(bucket|sum|count)$", "", name) for name in names}
 
-    live.until("metrics", all_there)
-    names = {name for name in live.server.api("label/__name__/values") if name[:8] == "rltrace_"}
-    assert {re.sub("_(bucket|sum|count)$", "", name) for name in names} | names >= wanted
-    assert {re.sub("_(bucket|sum|count)$", "", n) for n in names} <= set(METRICS)
+    until("metrics", all_there)
+    exported = {name for name in names if name.startswith("rltrace_")}
+    assert {re.sub("_(bucket|sum|count)$", "", name) for name in exported} <= set(METRICS)
 
 
 def test_rules_are_evaluated_and_nothing_is_wrong_with_them(live: Watched) -> None:
@@ -189,7 +190,7 @@ def test_rules_are_evaluated_and_nothing_is_wrong_with_them(live: Watched) -> No
         groups = live.server.api("rules")["groups"]
         return [(rule["name"], rule["health"]) for group in groups for rule in group["rules"]]
 
-    live.until("rules", lambda: all(health == "ok" for _, health in evaluated()))
+    until("rules", lambda: all(health == "ok" for _, health in evaluated()))
     assert len(evaluated()) == 11
 
 
@@ -197,33 +198,19 @@ def test_a_recorded_runs_counts_are_its_tables(recorded: Watched) -> None:
     run = rltrace.open_run(recorded.path)
     count, seconds = run.sql("SELECT count(*), sum(seconds) FROM steps").fetchall()[0]
     assert [v for _, v in recorded.last("rltrace_steps_total")] == [count]
-    assert [v for _, v in recorded.last("rltrace_step_duration_seconds_sum")] == [
-        pytest.approx(seconds)
-    ]
+    total = [v for _, v in recorded.last("rltrace_step_duration_seconds_sum")]
+    assert total == [pytest.approx(seconds)]
     fates = run.sql("SELECT fate, count(DISTINCT trajectory) FROM uses GROUP BY fate").fetchall()
-    assert {labels["fate"]: v for labels, v in recorded.last("rltrace_samples_total")} == dict(
-        fates
-    )
-    lags = run.sql(
-        "SELECT lag, count(*) FROM lags WHERE fate = 'trained' AND lag <= 2 GROUP BY lag"
-    ).fetchall()
-    at_most = {
-        labels["le"]: v for labels, v in recorded.last('rltrace_lag_versions_bucket{le=~"0|1|2"}')
-    }
-    total = 0
-    for lag, n in sorted(lags):
-        total += n
-        assert at_most[str(lag)] == total
+    samples = {labels["fate"]: v for labels, v in recorded.last("rltrace_samples_total")}
+    assert samples == dict(fates)
+    for labels, at_most in recorded.last('rltrace_lag_versions_bucket{le=~"0|1|2"}'):
+        lags = f"SELECT count(*) FROM lags WHERE fate = 'trained' AND lag <= {labels['le']}"
+        assert run.sql(lags).fetchall() == [(at_most,)]
 
 
 def test_the_end_of_the_job_is_seen(tmp_path: Path) -> None:
     run = tmp_path / "run-3"
-    command = ["rltrace", "wrap", "--out", str(run), "--", sys.executable]
-    job = subprocess.Popen([*command, str(HERE / "dashboard_job.py")], stdin=subprocess.PIPE)
-    while not list(run.glob("spans/*.arrows")):
-        assert job.poll() is None
-        time.sleep(0.2)
-    with exporting(run) as url:
+    with job_of(run) as job, exporting(run) as url:
 
         def alive() -> str | None:
             with urllib.request.urlopen(url) as answer:
@@ -232,10 +219,7 @@ def test_the_end_of_the_job_is_seen(tmp_path: Path) -> None:
 
         assert alive() == "1"
         job.communicate()
-        deadline = time.monotonic() + PATIENCE_S
-        while alive() != "0":
-            assert time.monotonic() < deadline
-            time.sleep(0.5)
+        until("the end", lambda: alive() == "0")
 
 
 def test_promtool_accepts_config_rules_and_their_tests(recorded: Watched) -> None:
@@ -262,9 +246,8 @@ def test_provisioning_names_the_source_and_the_dashboards() -> None:
     assert (source["type"], provider["type"]) == ("prometheus", "file")
     scrapes = yaml.safe_load((RULES / "prometheus.yml").read_text("utf-8"))["global"]
     assert source["jsonData"]["timeInterval"] == scrapes["scrape_interval"]
-    assert provider["options"]["path"] in (HERE.parents[1] / "docs/dashboards.md").read_text(
-        "utf-8"
-    )
+    told = (HERE.parents[1] / "docs/dashboards.md").read_text("utf-8")
+    assert provider["options"]["path"] in told
 
 
 def types(folder: Path, node_modules: Path, boards: dict[str, str]) -> str:
@@ -274,15 +257,8 @@ def types(folder: Path, node_modules: Path, boards: dict[str, str]) -> str:
     lines = ['import type { Board } from "./dashboards.js";']
     lines += [f"export const {name}: Board = {text};" for name, text in boards.items()]
     (folder / "check.ts").write_text("\n".join(lines), "utf-8")
-    options = [
-        "--noEmit",
-        "--strict",
-        "--skipLibCheck",
-        "--target",
-        "es2022",
-        "--module",
-        "nodenext",
-    ]
+    options = ["--noEmit", "--strict", "--skipLibCheck"]
+    options += ["--target", "es2022", "--module", "nodenext"]
     tsc = [str(node_modules / ".bin/tsc"), *options, "check.ts"]
     return subprocess.run(tsc, cwd=folder, capture_output=True, text=True, check=False).stdout
 

@@ -26,10 +26,11 @@ LARGE = Workload(steps=200, prompts=8, group=4, spans=50_000)
 READY = "() => document.documentElement.dataset.ready"
 
 Open = Callable[[Path], None]
+Pages = Callable[[str], Path]
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Pages:
     """The page of a kind of run, each written once."""
     made: dict[str, Path] = {}
 
@@ -69,16 +70,16 @@ def middle_of(page: Page) -> tuple[float, float]:
     return x + 600, y + 30
 
 
+VIEW = "window.report.timeline.view"
+
+
 def in_view(page: Page) -> float:
     """How many ticks of the timeline are in view."""
-    view = "window.report.timeline.view"
-    found = page.evaluate(f"{view}.to - {view}.from")
-    assert isinstance(found, int | float)
-    return float(found)
+    return float(page.evaluate(f"{VIEW}.to - {VIEW}.from"))
 
 
 def test_a_long_run_is_one_small_file_that_asks_for_nothing(
-    pages: Callable[[str], Path], page: Page, seen: Seen, opened: Open
+    pages: Pages, page: Page, seen: Seen, opened: Open
 ) -> None:
     path = pages("large")
     assert path.stat().st_size <= MOST_BYTES
@@ -97,22 +98,20 @@ def test_a_long_run_is_one_small_file_that_asks_for_nothing(
         }"""
     )
     run = rltrace.open_run(path.parent / "run")
-    (expected,) = run.sql(
-        f"select count(*) from raw_spans where stage <> {int(Stage.STEP)}"
-    ).fetchall()[0]
-    assert spans == expected > 48_000
+    counted = run.sql(f"select count(*) from raw_spans where stage <> {int(Stage.STEP)}")
+    assert spans == counted.fetchall()[0][0] > 48_000
 
 
 @pytest.mark.parametrize("kind", ["crashed", "empty", "hung", "no steps", "one step"])
 def test_a_run_with_parts_missing_opens_without_an_error(
-    pages: Callable[[str], Path], seen: Seen, opened: Open, kind: str
+    pages: Pages, seen: Seen, opened: Open, kind: str
 ) -> None:
     opened(pages(kind))
     assert seen.errors == []
 
 
 def test_the_timeline_is_zoomed_moved_and_pointed_at(
-    pages: Callable[[str], Path], page: Page, seen: Seen, opened: Open
+    pages: Pages, page: Page, seen: Seen, opened: Open
 ) -> None:
     opened(pages("one-step-off"))
     whole = in_view(page)
@@ -124,18 +123,17 @@ def test_the_timeline_is_zoomed_moved_and_pointed_at(
     middle = middle_of(page)
     page.mouse.click(*middle)
     page.mouse.wheel(0, -300)
-    view = "window.report.timeline.view"
-    page.wait_for_function(f"() => {view}.to - {view}.from < {whole}")
+    page.wait_for_function(f"() => {VIEW}.to - {VIEW}.from < {whole}")
     page.keyboard.press("]")
     step = in_view(page)
     assert step < whole / 5
     page.keyboard.press("+")
     assert in_view(page) < step
-    before = page.evaluate("window.report.timeline.view.from")
+    before = page.evaluate(f"{VIEW}.from")
     page.mouse.down()
     page.mouse.move(middle[0] - 200, middle[1], steps=4)
     page.mouse.up()
-    assert page.evaluate("window.report.timeline.view.from") > before
+    assert page.evaluate(f"{VIEW}.from") > before
     page.keyboard.press("0")
     assert in_view(page) == whole
     place = page.evaluate(
@@ -158,9 +156,7 @@ def test_the_timeline_is_zoomed_moved_and_pointed_at(
     assert seen.errors == []
 
 
-def test_another_step_is_shown_where_it_is_chosen(
-    pages: Callable[[str], Path], page: Page, opened: Open
-) -> None:
+def test_another_step_is_shown_where_it_is_chosen(pages: Pages, page: Page, opened: Open) -> None:
     opened(pages("one-step-off"))
     below = page.locator("#waterfall-of")
     mean = below.text_content()
@@ -174,9 +170,7 @@ def test_another_step_is_shown_where_it_is_chosen(
     assert page.locator("#waterfall-rows").inner_html() == shapes
 
 
-def test_what_is_pointed_at_is_told_by_the_table(
-    pages: Callable[[str], Path], page: Page, opened: Open
-) -> None:
+def test_what_is_pointed_at_is_told_by_the_table(pages: Pages, page: Page, opened: Open) -> None:
     opened(pages("async"))
     row = page.locator("#lags .numbers tbody tr").nth(3)
     expected = row.locator("td").first.text_content()
@@ -190,7 +184,7 @@ def test_what_is_pointed_at_is_told_by_the_table(
 
 
 def test_both_themes_follow_the_system_and_the_button(
-    pages: Callable[[str], Path], page: Page, opened: Open
+    pages: Pages, page: Page, opened: Open
 ) -> None:
     ground = "getComputedStyle(document.body).backgroundColor"
     page.emulate_media(color_scheme="dark")
@@ -206,9 +200,7 @@ def test_both_themes_follow_the_system_and_the_button(
     assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "light"
 
 
-def test_it_says_everything_but_the_timeline_without_scripts(
-    pages: Callable[[str], Path], page: Page
-) -> None:
+def test_it_says_everything_but_the_timeline_without_scripts(pages: Pages, page: Page) -> None:
     from tests.system.web import PATIENCE_MS
 
     assert page.context.browser is not None
@@ -233,9 +225,19 @@ def test_whatever_a_run_calls_its_parts_is_text(
     assert page.locator("img").count() == 0
     assert MARKUP in page.title()
     assert MARKUP in page.locator("body").inner_text()
-    names = page.evaluate("window.report.timeline.view.about.names")
+    names = page.evaluate(f"{VIEW}.about.names")
     assert any(MARKUP in name for name in names)
     page.locator("#timeline canvas").hover(position={"x": 400, "y": 60})
     assert page.evaluate("window.hacked") is None
     assert seen.requests == [(tmp_path / "report.html").as_uri()]
     assert seen.errors == []
+
+
+def test_a_page_is_watched(page: Page, seen: Seen, tmp_path: Path) -> None:
+    file = tmp_path / "x.html"
+    file.write_text("<script>console.log('hello'); fetch('file:///nowhere'); oops()</script>")
+    page.goto(file.as_uri())
+    page.wait_for_load_state("networkidle")
+    assert seen.requests == [file.as_uri(), "file:///nowhere"]
+    assert "log: hello" in seen.console
+    assert any("oops" in error for error in seen.errors)

@@ -22,12 +22,8 @@ def as_protobuf_has_it(value: Any) -> Any:
     if isinstance(value, list):
         return [as_protobuf_has_it(one) for one in value]
     if isinstance(value, dict):
-        return {
-            key: base64.b64encode(bytes.fromhex(one)).decode()
-            if key in _IDS
-            else as_protobuf_has_it(one)
-            for key, one in value.items()
-        }
+        ids = {k: base64.b64encode(bytes.fromhex(value[k])).decode() for k in _IDS if k in value}
+        return {k: as_protobuf_has_it(v) for k, v in value.items()} | ids
     return value
 
 

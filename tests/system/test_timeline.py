@@ -12,15 +12,7 @@ import pytest
 
 import rltrace
 from benchmarks.make_trace import make
-from rltrace.report.perfetto import TimelineCounts, write
-from rltrace.report.perfetto.counters import (
-    IN_FLIGHT,
-    LARGEST_LAG,
-    MEAN_LAG,
-    OF_PROCESS,
-    RATE,
-    WAITING,
-)
+from rltrace.report.perfetto import TimelineCounts, counters, write
 from rltrace.testing.inside.hooks import identify
 from rltrace.testing.inside.report import find
 from rltrace.testing.inside.trace import Run, Stage
@@ -49,6 +41,7 @@ def small(engine: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lo
     run = awkward(folder / "run")
     counts = write(run, folder / "t.pftrace.gz")
     with opened(folder / "t.pftrace.gz", engine) as trace:
+        assert trace.problems() == []
         yield Loaded(run, counts, trace)
 
 
@@ -61,12 +54,8 @@ def large(
     run = rltrace.open_run(folder / "run")
     counts = write(run, folder / "t.pftrace", find(run))
     with opened(folder / "t.pftrace", engine) as trace:
+        assert trace.problems() == []
         yield Loaded(run, counts, trace)
-
-
-def test_the_engine_finds_nothing_wrong(small: Loaded, large: Loaded) -> None:
-    assert not small.trace.problems()
-    assert not large.trace.problems()
 
 
 def test_the_engine_sees_every_row_and_its_true_duration(small: Loaded) -> None:
@@ -135,35 +124,18 @@ def test_annotations_say_what_is_known_and_only_that(small: Loaded) -> None:
     assert {"step": 0, "version": 0, "tokens": 0} in rollout
     assert {} in rollout
     assert notes("category = 'sync'") == [{"name": "sync"}]
-    first = notes("category = 'trajectory'")[0]
-    assert first == {
-        "trajectory": identify(0),
-        "group": identify("g"),
-        "first_version": 1,
-        "last_version": 1,
-        "response_tokens": 17,
-        "to_first_token_ns": 10 * US,
-        "finish": "length",
-        "fate": "stale",
-        "used_in_step": 1,
-        "used_by_version": 3,
-        "lag_versions": 2,
-        "waited_ns": 500 * US,
-    }
+    sample = {"trajectory": identify(0), "group": identify("g"), "first_version": 1}
+    sample |= {"last_version": 1, "response_tokens": 17, "to_first_token_ns": 10 * US}
+    use = {"fate": "stale", "used_in_step": 1, "used_by_version": 3, "lag_versions": 2}
+    told = {"finish": "length", "waited_ns": 500 * US}
+    assert notes("category = 'trajectory'")[0] == {**sample, **use, **told}
     assert notes("category = 'verdict'") == [{"trajectory": identify(0), "value": 0.5}]
     bytes_of = {"version": 4, "bytes": 10**5, "gb_per_s": 2.0, "transport": "nccl"}
     updates = [{**bytes_of, "role": role} for role in ("source", "sink")]
     assert notes("category = 'weight update'") == updates
-    assert notes("category = 'policy version'") == [
-        {
-            "version": 4,
-            "participants": 2,
-            "made_by_step": 1,
-            "samples": 4,
-            "largest_lag_versions": 2,
-            "mean_lag_versions": 2.0,
-        }
-    ]
+    made = {"version": 4, "participants": 2, "made_by_step": 1, "samples": 4}
+    lags = {"largest_lag_versions": 2, "mean_lag_versions": 2.0}
+    assert notes("category = 'policy version'") == [{**made, **lags}]
 
 
 ARROWS = f"""
@@ -240,9 +212,8 @@ def test_a_whole_run_adds_up_stage_by_stage(large: Loaded) -> None:
     stored = f"SELECT stage, count(*), {lasting} FROM spans GROUP BY 1 ORDER BY 1"
     assert drawn == large.stored(stored)
     versions = "SELECT count(*), sum(dur) FROM slice WHERE category = 'policy version'"
-    assert large.trace.rows(versions) == large.stored(
-        f"SELECT count(*), {lasting} FROM ({VERSIONS})"
-    )
+    stored = f"SELECT count(*), {lasting} FROM ({VERSIONS})"
+    assert large.trace.rows(versions) == large.stored(stored)
     path = "SELECT count(*), max(ts + dur) - min(ts) - sum(dur) FROM slice"
     count, gaps = large.trace.rows(f"{path} WHERE category = 'critical path'")[0]
     assert count == large.counts.path_stretches > 0
@@ -254,7 +225,9 @@ def test_readings_are_the_recorded_ones_with_their_unit(small: Loaded, large: Lo
     assert small.trace.rows(f"{read} WHERE t.name = 'memory_bytes 0' ORDER BY c.ts") == [
         ("memory_bytes 0", "bytes", 0.1 * i) for i in range(3)
     ]
-    derived = f"'{IN_FLIGHT}', '{OF_PROCESS}', '{WAITING}', '{LARGEST_LAG}', '{MEAN_LAG}', '{RATE}'"
+    of_samples = (counters.IN_FLIGHT, counters.OF_PROCESS, counters.WAITING)
+    of_versions = (counters.LARGEST_LAG, counters.MEAN_LAG, counters.RATE)
+    derived = ", ".join(f"'{name}'" for name in (*of_samples, *of_versions))
     drawn = large.trace.rows(f"SELECT value FROM ({read}) WHERE name NOT IN ({derived})")
     stored = large.stored("SELECT value FROM raw_samples WHERE NOT isnan(value)")
     assert len(drawn) == large.counts.samples
@@ -273,21 +246,21 @@ OF_RUN = """
 
 
 def test_derived_counters_follow_from_the_samples(large: Loaded) -> None:
-    flying = large.trace.rows(OF_RUN.format(IN_FLIGHT))
+    flying = large.trace.rows(OF_RUN.format(counters.IN_FLIGHT))
     changes = "SELECT start_ns AS ns, 1 AS n FROM raw_trajectories UNION ALL "
     changes += "SELECT end_ns, -1 FROM raw_trajectories WHERE end_ns <> -1"
     assert flying == large.stored(LEVEL.format(changes))
-    waiting = large.trace.rows(OF_RUN.format(WAITING))
+    waiting = large.trace.rows(OF_RUN.format(counters.WAITING))
     met = "(SELECT max(t.end_ns) AS a, min(time_ns) AS b FROM raw_uses JOIN raw_trajectories t "
     met += "USING (trajectory) WHERE trajectory <> -1 GROUP BY trajectory HAVING b >= a)"
     changes = f"SELECT a AS ns, 1 AS n FROM {met} UNION ALL SELECT b, -1 FROM {met}"
     assert waiting == large.stored(LEVEL.format(changes))
-    lags = large.trace.rows(OF_RUN.format(LARGEST_LAG))
+    lags = large.trace.rows(OF_RUN.format(counters.LARGEST_LAG))
     trained = "SELECT u.time_ns, u.step, l.lag FROM raw_uses u JOIN lags l USING (trajectory, step)"
     trained += " WHERE l.fate = 'trained' AND l.lag IS NOT NULL"
     expected = f"SELECT min(time_ns), max(lag)::DOUBLE FROM ({trained}) GROUP BY step ORDER BY 1"
     assert lags == large.stored(expected)
-    rate = large.trace.rows(OF_RUN.format(RATE))
+    rate = large.trace.rows(OF_RUN.format(counters.RATE))
     width_s = (rate[1][0] - rate[0][0]) / 1e9
     tokens = large.stored("SELECT sum(response_tokens) FROM raw_trajectories WHERE end_ns <> -1")
     assert math.fsum(v for _, v in rate) * width_s == pytest.approx(float(tokens[0][0]), rel=1e-9)

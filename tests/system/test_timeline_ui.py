@@ -25,11 +25,8 @@ if TYPE_CHECKING:
     from tests.system.web import Seen
 
 REFUSED = (
-    "Content Security Policy",
-    "Content-Security-Policy",
-    "is_internal_user",
-    ":9001/",
-    "LiveReload",
+    *("Content Security Policy", "Content-Security-Policy"),
+    *("is_internal_user", ":9001/", "LiveReload"),
 )
 """What the UI would ask for elsewhere, and says when it is not let."""
 
@@ -50,12 +47,9 @@ class Served:
 def served(tmp_path: Path) -> Iterator[Served]:
     make(tmp_path / "run", Workload(placement="async", steps=6))
     command = [sys.executable, "-m", "rltrace.cli", "timeline", str(tmp_path / "run")]
-    server = subprocess.Popen(
-        [*command, "--open", "--no-browser"],
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    command += ["--open", "--no-browser"]
+    pipe = subprocess.PIPE
+    server = subprocess.Popen(command, stderr=pipe, stdout=pipe, text=True)
     assert server.stderr is not None
     address = server.stderr.readline().strip()
     try:

@@ -53,7 +53,6 @@ from rltrace.analysis.live.job import SILENT_NS, job_of
 from rltrace.analysis.live.snapshot import (
     Dead,
     InFlight,
-    Job,
     RoleNow,
     Snapshot,
     StepDone,

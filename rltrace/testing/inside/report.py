@@ -3,7 +3,6 @@
 from rltrace.report import (
     html,
     live_json,
-    live_line,
     loopback,
     markdown,
     perfetto,
@@ -20,7 +19,6 @@ from rltrace.report.inventory import inventory
 from rltrace.report.layout import Column, Grid, Section, bar
 from rltrace.report.listing import entries
 from rltrace.report.live_frame import frame
-from rltrace.report.live_line import scalars
 from rltrace.report.otlp import Exported, requests
 from rltrace.report.own_figures_section import figures_of
 from rltrace.report.perfetto import findings, serving, torch_profile

@@ -53,16 +53,9 @@ class Noted(RLVRWorkflow):
 
     async def _collect_samples(self, engine: Any, req: Any, prompt: str, row: Any) -> Any:
         response, reward = await super()._collect_samples(engine, req, prompt, row)
-        note(
-            "sample",
-            rid=req.rid,
-            number=row["number"],
-            prompt=len(req.input_ids),
-            tokens=len(response.output_tokens),
-            versions=response.output_versions,
-            reward=reward,
-            stop=response.stop_reason,
-        )
+        sizes = {"prompt": len(req.input_ids), "tokens": len(response.output_tokens)}
+        told = {"versions": response.output_versions, "stop": response.stop_reason}
+        note("sample", rid=req.rid, number=row["number"], reward=reward, **sizes, **told)
         if row["number"] % FAILS == FAILS - 1:
             raise ValueError("a workflow that fails")
         return response, reward
@@ -78,7 +71,6 @@ class Prompts:
             yield [self.row(batch * BATCH + place) for place in range(BATCH)]
 
     def row(self, number: int) -> dict[str, Any]:
-        """A prompt and its number."""
         return {"messages": [{"role": "user", "content": f"{number}+1?"}], "number": number}
 
 
@@ -88,7 +80,6 @@ def accepted(sample: dict[str, Any]) -> bool:
 
 
 def main() -> None:
-    """Trains."""
     model, folder, steps = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
     address, server = sglang_stub.start()
     try:

@@ -27,11 +27,9 @@ async def agent(task: dict[str, Any], llm: agentlightning.LLM, rollout: Any) -> 
     """Asks once or twice; some tasks ask a server that keeps no token ids, some fail."""
     client = openai.AsyncOpenAI(base_url=llm.endpoint, api_key="none")
     for _ in range(task["turns"]):
-        await client.chat.completions.create(
-            model=task["model"],
-            messages=[{"role": "user", "content": "2+2?"}],
-            user=rollout.attempt.attempt_id,
-        )
+        asked = [{"role": "user", "content": "2+2?"}]
+        attempt = rollout.attempt.attempt_id
+        await client.chat.completions.create(model=task["model"], messages=asked, user=attempt)
     if task["fails"]:
         raise ValueError("an agent that fails")
     value = float(task["number"] % 2)
@@ -44,23 +42,15 @@ async def agent(task: dict[str, Any], llm: agentlightning.LLM, rollout: Any) -> 
 
 def task_of(number: int) -> dict[str, Any]:
     """What an agent is to do."""
-    return {
-        "number": number,
-        "turns": 1 + number % 2,
-        "model": "plain" if number % 5 == 4 else "whole",
-        "fails": number == 6,
-    }
+    model = "plain" if number % 5 == 4 else "whole"
+    return {"number": number, "turns": 1 + number % 2, "model": model, "fails": number == 6}
 
 
 async def main(steps: int) -> None:
     """Runs the algorithm beside the runner."""
     store = agentlightning.InMemoryLightningStore()
-    runner = agentlightning.LitAgentRunner(
-        agentlightning.AgentOpsTracer(),
-        poll_interval=0.05,
-        interval_jitter=0.0,
-        heartbeat_launch_mode="asyncio",
-    )
+    often = {"poll_interval": 0.05, "interval_jitter": 0.0, "heartbeat_launch_mode": "asyncio"}
+    runner = agentlightning.LitAgentRunner(agentlightning.AgentOpsTracer(), **often)
     runner.init(agent)
     runner.init_worker(0, store)
     running = asyncio.create_task(runner.iter())
@@ -71,12 +61,9 @@ async def main(steps: int) -> None:
         resources = await store.add_resources(llm)
         versions[resources.resources_id] = step
         for place in range(GROUP):
-            rollout = await store.enqueue_rollout(
-                input=task_of(step * GROUP + place),
-                mode="train",
-                resources_id=resources.resources_id,
-                metadata={"data_id": f"prompt {step}"},
-            )
+            of: dict[str, Any] = {"mode": "train", "resources_id": resources.resources_id}
+            of["metadata"] = {"data_id": f"prompt {step}"}
+            rollout = await store.enqueue_rollout(input=task_of(step * GROUP + place), **of)
             pending.append(rollout.rollout_id)
         count = GROUP if step else GROUP // 2  # some are left, and become stale
         taken, pending = pending[:count], pending[count:]
@@ -93,14 +80,10 @@ async def taken_by(store: Any, step: int, versions: dict[str, int], rollout: Any
     spans = await store.query_spans(rollout.rollout_id)
     triplets = TracerTraceToTriplet().adapt(spans) if rollout.status == "succeeded" else []
     attempt = await store.get_latest_attempt(rollout.rollout_id)
-    note(
-        "taken",
-        attempt=attempt.attempt_id,
-        status=rollout.status,
-        version=versions[rollout.resources_id],
-        lag=step - versions[rollout.resources_id],
-        tokens=[len(triplet.response["token_ids"]) for triplet in triplets],
-    )
+    version = versions[rollout.resources_id]
+    found = {"attempt": attempt.attempt_id, "status": rollout.status, "version": version}
+    tokens = [len(triplet.response["token_ids"]) for triplet in triplets]
+    note("taken", **found, lag=step - version, tokens=tokens)
 
 
 if __name__ == "__main__":

@@ -85,11 +85,6 @@ class Trainer(Actor):
         with rltrace.step(step):
             for one in batch:
                 rltrace.use(one["sample"], "trained", version=step, tokens=one["tokens"])
-                note(
-                    "trained",
-                    step=step,
-                    sample=one["sample"],
-                    tokens=one["tokens"],
-                    lag=step - one["version"],
-                )
+                told = {"sample": one["sample"], "tokens": one["tokens"]}
+                note("trained", step=step, lag=step - one["version"], **told)
         return bytes(100_000 + step)

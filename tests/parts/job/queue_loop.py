@@ -44,22 +44,14 @@ class Generator:
             time.sleep(0.002 * length)
             keys = [f"s{self.made + place}" for place in range(GROUP)]
             self.made += GROUP
-            fields = TensorDict(
-                {
-                    "tokens": torch.randint(0, 99, (GROUP, length)),
-                    "logprobs": torch.zeros(GROUP, length),
-                },
-                batch_size=GROUP,
-            )
+            tokens, logprobs = torch.randint(0, 99, (GROUP, length)), torch.zeros(GROUP, length)
+            fields = TensorDict({"tokens": tokens, "logprobs": logprobs}, batch_size=GROUP)
             version = self.version
+            tags = [{"version": version, "length": length}] * GROUP
             size = GROUP * length * (8 + 4)
             begins_ns = time.time_ns()
-            transfer_queue.kv_batch_put(
-                keys=keys,
-                partition_id=PARTITION,
-                fields=fields,
-                tags=[{"version": version, "length": length}] * GROUP,
-            )
+            where = {"keys": keys, "partition_id": PARTITION}
+            transfer_queue.kv_batch_put(**where, fields=fields, tags=tags)
             note("put", begins_ns=begins_ns, keys=keys, bytes=size, version=version)
 
 

@@ -7,18 +7,17 @@ each version runs until then), and takes part in weight updates with a process g
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import random
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from areal.engine.core.distributed import init_custom_process_group
+from json_server import serving
 from ledger import note
 
 A_TOKEN_S = 0.01
@@ -46,12 +45,9 @@ def generate(request: dict[str, Any]) -> dict[str, Any]:
         time.sleep(A_TOKEN_S)
         tokens.append(_random.choice(VOCABULARY))
     reason = "abort" if len(tokens) < wanted else "length" if wanted == most else "stop"
-    meta = {
-        "finish_reason": {"type": reason},
-        "output_token_logprobs": [[-1.0, token] for token in tokens],
-        "prompt_tokens": len(request["input_ids"]),
-        "completion_tokens": len(tokens),
-    }
+    sizes = {"prompt_tokens": len(request["input_ids"]), "completion_tokens": len(tokens)}
+    logprobs = [[-1.0, token] for token in tokens]
+    meta = {"finish_reason": {"type": reason}, "output_token_logprobs": logprobs, **sizes}
     return {"meta_info": meta}
 
 
@@ -100,33 +96,6 @@ PLACES = {
 }
 
 
-class Handler(BaseHTTPRequestHandler):
-    """JSON in, JSON out."""
-
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *_: Any) -> None:
-        """Says nothing."""
-
-    def do_GET(self) -> None:
-        """It is well."""
-        self.answer({})
-
-    def do_POST(self) -> None:
-        """One of the places."""
-        length = int(self.headers.get("Content-Length", 0))
-        self.answer(PLACES[self.path](json.loads(self.rfile.read(length) or b"{}")))
-
-    def answer(self, what: dict[str, Any]) -> None:
-        """Sends it."""
-        body = json.dumps(what).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-
 def start() -> tuple[str, Any]:
     """Starts it in a process of its own; its address, and the process."""
     here, there = multiprocessing.Pipe()
@@ -136,6 +105,6 @@ def start() -> tuple[str, Any]:
 
 
 def _serve(connection: Connection) -> None:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = serving(lambda path, asked: {} if asked is None else PLACES[path](asked))
     connection.send(server.server_port)
     server.serve_forever()

@@ -87,9 +87,9 @@ def run_from_arrays(
     """A run of one process from columns by table, written to `path / "run"`.
 
     `tables` maps a table of docs/trace-format.md to its columns: arrays or lists of one length n.
-    Names are text; a stage is a word or its code, other codes are numbers. A time may be in seconds of the run
-    (`start_s` for `start_ns`), with -1 for one that never came. What is not given is unknown. Spans
-    need `stage`, `start_s` and `end_s`; a `name` that is not given is the stage's.
+    Names are text; a stage is a word or its code, other codes are numbers. A time may be in seconds
+    of the run (`start_s` for `start_ns`), with -1 for one that never came. What is not given is
+    unknown. Spans need `stage`, `start_s` and `end_s`; a `name` that is not given is the stage's.
 
     Errors: `RltraceError` for a table or a column that there is not, and columns of other lengths.
     """

@@ -33,15 +33,17 @@ def between(start_s: float, end_s: float) -> Interval:
 
 
 def process(role: str, *spans: tuple[Any, ...], rank: int = 0, **more: Any) -> Process:
-    """A process with spans `(stage, start_s, end_s)` or `(stage, start_s, end_s, lane)`; a stage
-    `("step", n)` is the step of that number."""
+    """A process with spans `(stage, start_s, end_s)` or `(stage, start_s, end_s, lane)`. A stage is
+    the vocabulary's word ("train") or code; `("step", n)` is the step of that number. Errors:
+    `RltraceError` for a word that is no stage."""
     made = Process(role, rank, 0, **more)
     for stage, start_s, end_s, *lane in spans:
         where = {"lane": lane[0]} if lane else {}
         if isinstance(stage, tuple):
             made.span(between(start_s, end_s), "step", Stage.STEP, stage[1], **where)
         else:
-            made.span(between(start_s, end_s), stage.name.lower(), stage, -1, **where)
+            code = _stage(stage)
+            made.span(between(start_s, end_s), word(code), code, -1, **where)
     return made
 
 
@@ -85,9 +87,9 @@ def run_from_arrays(
     """A run of one process from columns by table, written to `path / "run"`.
 
     `tables` maps a table of docs/trace-format.md to its columns: arrays or lists of one length n.
-    Names are text, codes `Stage.TRAIN` or their numbers. A time may be in seconds of the run
-    (`start_s` for `start_ns`), with -1 for one that never came. What is not given is unknown. Spans
-    need `stage`, `start_s` and `end_s`; a `name` that is not given is the stage's.
+    Names are text; a stage is a word or its code, other codes are numbers. A time may be in seconds
+    of the run (`start_s` for `start_ns`), with -1 for one that never came. What is not given is
+    unknown. Spans need `stage`, `start_s` and `end_s`; a `name` that is not given is the stage's.
 
     Errors: `RltraceError` for a table or a column that there is not, and columns of other lengths.
     """
@@ -109,12 +111,21 @@ def run_from_arrays(
             continue
         if not {"stage", "start_ns", "end_ns"} <= columns.keys():
             raise RltraceError("spans need stage, start_s and end_s")
-        stages = [Stage(stage) for stage in columns["stage"]]
+        stages = [_stage(stage) for stage in columns["stage"]]
+        columns["stage"] = [int(stage) for stage in stages]
         named: dict[str, list[Any]] = {"name": [word(stage) for stage in stages]}
         columns = {**named, "lane": [MAIN_LANE] * len(stages), **columns}
         unknown = [-1] * len(stages)
         made.spans += zip(*(columns.get(name, unknown) for name in known), strict=True)
     return run_of(path, made, **{"end_real_ns": ended_ns + SECOND, **meta})
+
+
+def _stage(stage: Stage | int | str) -> Stage:
+    if not isinstance(stage, str):
+        return Stage(stage)
+    if stage.upper() not in Stage.__members__:
+        raise RltraceError(f"{stage} is no stage: {', '.join(map(word, Stage))}")
+    return Stage[stage.upper()]
 
 
 def _in_ns(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:

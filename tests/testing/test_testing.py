@@ -22,7 +22,7 @@ from rltrace.testing.inside.trace import RltraceError
 
 
 def test_a_run_from_arrays_holds_them(tmp_path: Path) -> None:
-    spans = {"stage": [14, 6], "start_s": [0, 4.5], "end_s": [4, -1], "step": [0, 0]}
+    spans = {"stage": ["step", "train"], "start_s": [0, 4.5], "end_s": [4, -1], "step": [0, 0]}
     uses = {"trajectory": [7], "time_s": [3.5], "step": [0], "fate": [0], "tokens": [9]}
     run = run_from_arrays(tmp_path, {"spans": spans, "uses": uses}, framework="trl")
     found = "SELECT name, step, (end_ns - start_ns) / 1e9 FROM spans ORDER BY start_ns"
@@ -38,6 +38,7 @@ def test_a_run_from_arrays_holds_them(tmp_path: Path) -> None:
         {"uses": {"stage": [1]}},
         {"uses": {"step": [1], "tokens": [1, 2]}},
         {"spans": {"stage": [6]}},
+        {"spans": {"stage": ["trian"], "start_s": [0], "end_s": [1]}},
     ],
 )
 def test_what_no_run_has_is_refused(tmp_path: Path, tables: dict[str, Any]) -> None:

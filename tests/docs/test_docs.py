@@ -206,3 +206,13 @@ def test_the_example_adapter_brings_its_framework_in(tmp_path: Path) -> None:
     ]
     syncs = run.sql("SELECT s.version, p.role FROM raw_syncs s JOIN processes p USING (process)")
     assert sorted(syncs.fetchall()) == [(1, "rollout"), (2, "rollout")]
+
+
+@pytest.mark.parametrize("name", ["docs/adapters.md", "CONTRIBUTING.md"])
+def test_the_tests_that_pages_show_pass(name: str, tmp_path: Path) -> None:
+    for file, code in examples((Path(__file__).parents[2] / name).read_text()):
+        if file.startswith("test_"):
+            (tmp_path / file).write_text(code)
+    words = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(tmp_path)]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout

@@ -107,7 +107,6 @@ def _server() -> Server:
 
 
 def _framed(text: bytes, blob: bytes = b"") -> bytes:
-    """A message of a connection."""
     check = xxh3_64_intdigest(text + blob)
     return wire._MESSAGE.pack(wire._MAGIC, len(text), len(blob), check) + text + blob
 

@@ -36,7 +36,6 @@ _BY_BYTES = 0.5
 
 
 def main() -> None:
-    """Fuzzes; exits as libFuzzer does."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("target")
     parser.add_argument("--corpus", type=Path, required=True)

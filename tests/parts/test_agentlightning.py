@@ -20,7 +20,6 @@ GROUP = 4
 
 @pytest.fixture(scope="module")
 def job(part: Callable[..., Finished]) -> Finished:
-    """Four steps."""
     return part("agentlightning", "lightning_loop.py", str(STEPS))
 
 

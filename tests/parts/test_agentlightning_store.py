@@ -23,7 +23,6 @@ LIMIT_S = 0.05
 
 @pytest.fixture
 def hooked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The store's functions have their hooks."""
     collection_based = import_module(MODULE)
     for hook in AgentLightning.calls:
         module, _, name = hook.target.partition(":")

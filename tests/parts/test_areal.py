@@ -22,7 +22,6 @@ GROUP = 2
 
 @pytest.fixture(scope="module")
 def job(request: pytest.FixtureRequest, part: Callable[..., Finished]) -> Finished:
-    """Four steps."""
     if importlib.util.find_spec("areal") is None:
         pytest.skip("AReaL is not installed here: make test-parts")
     model: Path = request.getfixturevalue("model")

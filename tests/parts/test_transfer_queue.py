@@ -26,7 +26,6 @@ def job(part: Callable[..., Finished]) -> Finished:
 
 
 def values(job: Finished, counter: str) -> list[float]:
-    """The readings of a counter, in order."""
     return job.rows(f"SELECT value FROM samples WHERE counter = '{counter}' ORDER BY time_ns")
 
 

@@ -65,7 +65,6 @@ ALL = Judgement(
 
 
 def only(*findings: Finding) -> Judgement:
-    """The judgement with these findings."""
     return replace(ALL, findings=findings)
 
 

@@ -37,7 +37,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture(scope="module")
 def spans(run: Run) -> list[dict[str, Any]]:
-    """All spans that it is exported as."""
     return [span for request in requests(run, Exported()) for span in of_request(request)]
 
 
@@ -48,18 +47,15 @@ def of_request(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def known(span: dict[str, Any]) -> dict[str, Any]:
-    """Its attributes."""
     return {a["key"]: next(iter(a["value"].values())) for a in span.get("attributes", ())}
 
 
 def one(run: Run, query: str) -> Any:
-    """The one value that a query gives."""
     ((value,),) = run.sql(query).fetchall()
     return value
 
 
 def ended(table: str) -> str:
-    """The rows that have an end."""
     return f"FROM {table}" + ("" if table == "uses" else " WHERE end_ns IS NOT NULL")
 
 
@@ -159,7 +155,6 @@ class Quiet(BaseHTTPRequestHandler):
 
 @contextmanager
 def serving(handler: type[socketserver.BaseRequestHandler]) -> Iterator[str]:
-    """A server on this machine; its address."""
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()

@@ -38,7 +38,6 @@ FIGURES = (
 
 @pytest.fixture
 def found(summary: Summaries) -> Summary:
-    """A report with figures of all kinds."""
     return replace(summary("colocated"), own_figures=FIGURES)
 
 

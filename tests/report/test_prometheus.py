@@ -26,7 +26,6 @@ ABSENT_WHERE_NOTHING_IS_LOST = {
 
 
 def asked() -> str:
-    """All expressions of the dashboards and rules."""
     boards = dashboards.folder("grafana").glob("*.json")
     found = [panel for board in boards for panel in json.loads(board.read_text("utf-8"))["panels"]]
     targets = [target["expr"] for panel in found for target in panel.get("targets", ())]

@@ -84,7 +84,6 @@ def seen(page: Page) -> Seen:
 
 @pytest.fixture
 def terminal(tmp_path: Path) -> Iterator[Terminal]:
-    """A tmux server of this test's own."""
     opened = Terminal(tmp_path)
     yield opened
     opened.close()

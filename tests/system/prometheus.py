@@ -74,7 +74,6 @@ class Prometheus:
             time.sleep(0.2)
 
     def stop(self) -> None:
-        """Ends it, if it runs."""
         if self._server is not None:
             self._server.terminate()
             self._server.wait()

@@ -34,7 +34,6 @@ class Terminal:
         self._tmux(*keep, "new-session", "-d", *size, "-c", str(self._folder), shell)
 
     def screen(self) -> str:
-        """What stands on the screen."""
         return self._tmux("capture-pane", "-p", "-t", ":0")
 
     def until(self, holds: Callable[[str], bool], seconds: float = 60) -> str:
@@ -60,5 +59,4 @@ class Terminal:
         return int(said) if said.endswith("\n") else None
 
     def close(self) -> None:
-        """Ends the server, if there is one."""
         subprocess.run([*self._base, "kill-server"], capture_output=True, check=False)

@@ -37,8 +37,6 @@ PATIENCE_S = 300
 
 @dataclass(frozen=True)
 class Expression:
-    """What one target of a panel asks."""
-
     board: str
     panel: str
     text: str
@@ -120,7 +118,6 @@ class Watched:
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    """A recorded run."""
     folder = tmp_path_factory.mktemp("recorded")
     everything(folder / "run-1")
     with exporting(folder / "run-1") as url, scraping(folder / "prometheus", url) as server:
@@ -128,7 +125,6 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
 
 
 def until(what: str, holds: Callable[[], Any]) -> None:
-    """Waits until `holds()` says so."""
     deadline = time.monotonic() + PATIENCE_S
     while not holds():
         assert time.monotonic() < deadline, what
@@ -150,7 +146,6 @@ def job_of(run: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    """A job that runs."""
     folder = tmp_path_factory.mktemp("live")
     run = folder / "run-2"
     with (

@@ -14,8 +14,6 @@ _SERVER = Path(__file__).with_name("trace_processor.mjs")
 
 
 class Trace:
-    """A loaded trace."""
-
     def __init__(self, processor: TraceProcessor) -> None:
         self._processor = processor
 

@@ -62,8 +62,6 @@ class Noted(RLVRWorkflow):
 
 
 class Prompts:
-    """What AReaL takes for a dataloader."""
-
     batch_size = BATCH
 
     def __iter__(self) -> Iterator[list[dict[str, Any]]]:
@@ -146,7 +144,6 @@ def trained(step: int, version: int, sample: dict[str, Any]) -> None:
 
 
 def make_actor(model: str, spec: FinetuneSpec) -> FSDPPPOActor:
-    """The learner, on one CPU."""
     actor = FSDPPPOActor(
         PPOActorConfig(
             **NAMES,

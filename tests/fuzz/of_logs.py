@@ -114,13 +114,8 @@ def _attributes(**values: object) -> list[object]:
 
 
 def _export(name: str, attributes: list[object]) -> dict[str, object]:
-    span = {
-        "name": name,
-        "traceId": "aa",
-        "attributes": attributes,
-        "startTimeUnixNano": "1800000000000000000",
-        "endTimeUnixNano": "1800000001000000000",
-    }
+    times = {"startTimeUnixNano": f"18{'0' * 17}", "endTimeUnixNano": f"1800000001{'0' * 9}"}
+    span = {"name": name, "traceId": "aa", "attributes": attributes, **times}
     about = {"attributes": _attributes(**{"service.name": "trainer", "process.pid": 7})}
     return {"resourceSpans": [{"resource": about, "scopeSpans": [{"spans": [span]}]}]}
 

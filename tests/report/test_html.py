@@ -8,6 +8,7 @@ import itertools
 import json
 import re
 from collections.abc import Callable
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,8 @@ from rltrace.report.html.timeline_part import thinned
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage
-from tests.analysis.handmade import at, between, process, rows, run_of
+from tests.analysis.handmade import at, between, process, run_of
+from tests.report.hostile import HOSTILE, MARKUP, hostile_run
 from tests.report.summaries import KINDS, run_of_kind
 
 VOID = {"meta", "input", "br", "hr", "img", "link"}
@@ -96,23 +98,18 @@ def data_of(page: Element) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     return about, columns
 
 
-HOSTILE = "</script><img src=x onerror=alert(1)>\"'&<!--\x00\u202e${data}"
-SHOWN = "</script><img src=x onerror=alert(1)>\"'&<!--��${data}"
-
 Pages = Callable[[str], tuple[Run, Summary, Element]]
 
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Pages:
     """`(run, summary, page)` of a kind of run, each made once."""
-    made: dict[str, tuple[Run, Summary, Element]] = {}
 
+    @cache
     def of(kind: str) -> tuple[Run, Summary, Element]:
-        if kind not in made:
-            run = run_of_kind(kind, tmp_path_factory.mktemp("run"))
-            summary = summarize(run)
-            made[kind] = run, summary, parse(html.render(run, summary, own_figures=True))
-        return made[kind]
+        run = run_of_kind(kind, tmp_path_factory.mktemp("run"))
+        summary = summarize(run)
+        return run, summary, parse(html.render(run, summary, own_figures=True))
 
     return of
 
@@ -188,12 +185,9 @@ def test_every_slice_of_the_run_is_in_the_timeline(pages: Pages) -> None:
         counted[timeline["kinds"][kind]] += int(columns["count"][first : first + length].sum())
         first += length
     spans = run.sql(f"select count(*) from raw_spans where stage <> {int(Stage.STEP)}")
-    assert counted == {
-        "spans": spans.fetchall()[0][0],
-        "trajectories": run.rows("trajectories"),
-        "verdicts": run.rows("rewards"),
-        "weight updates": run.rows("syncs"),
-    }
+    others = {"trajectories": "trajectories", "verdicts": "rewards", "weight updates": "syncs"}
+    others = {kind: run.rows(table) for kind, table in others.items()}
+    assert counted == {"spans": spans.fetchall()[0][0], **others}
     tick_s = timeline["tick_ns"] / 1e9
     trained = columns["length"][columns["stage"] == int(Stage.TRAIN)].sum() * tick_s
     expected = run.sql("select sum(end_ns - start_ns) / 1e9 from spans where stage = 'train'")
@@ -270,20 +264,13 @@ def test_the_page_says_where_its_path_is_thinned(
 
 
 def test_nobodys_words_are_markup(tmp_path: Path, pages: Pages) -> None:
-    driver = process(HOSTILE, (("step", 0), 0, 10), (("step", 1), 10, 20))
-    driver.span(between(1, 5), HOSTILE, Stage.ROLLOUT, 0)
-    driver.span(between(5, 9), f"{HOSTILE}train", Stage.TRAIN, 0)
-    driver.span(between(12, -1), HOSTILE, Stage.WAIT, 1)
-    rows(driver, "rewards", start_s=[2.0], end_s=[3.0], component=[HOSTILE], trajectory=[1])
-    named = {"command": ["python", HOSTILE], "id": HOSTILE, "framework": HOSTILE}
-    run = run_of(tmp_path, driver, end_real_ns=at(30), **named)
-    summary = summarize(run)
-    page = parse(html.render(run, summary))
+    run = rltrace.open_run(hostile_run(tmp_path))
+    page = parse(html.render(run, summarize(run)))
     usual = {element.tag for element in pages("colocated")[2].iter()}
     assert {element.tag for element in page.iter()} <= usual
     assert len([*page.iter("script")]) == 3
-    assert SHOWN in text_of(page, "title")
-    assert any("<img src=x onerror=alert(1)>" in "".join(c.itertext()) for c in page.iter("code"))
+    assert MARKUP in text_of(page, "title")
+    assert any(MARKUP in "".join(code.itertext()) for code in page.iter("code"))
     about, _ = data_of(page)
     assert HOSTILE in about["timeline"]["names"]
 

@@ -78,11 +78,8 @@ def test_traces_hang_together(run: Run, spans: list[dict[str, Any]]) -> None:
     children = [span for span in spans if "parentSpanId" in span]
     assert all((span["traceId"], span["parentSpanId"]) in ids for span in children)
     links = [link for span in spans for link in span.get("links", ())]
-    steps = {
-        (span["traceId"], span["spanId"]): int(known(span)["rltrace.step"])
-        for span in spans
-        if known(span).get("rltrace.stage") == "step"
-    }
+    begun = [span for span in spans if known(span).get("rltrace.stage") == "step"]
+    steps = {(s["traceId"], s["spanId"]): int(known(s)["rltrace.step"]) for s in begun}
     assert len(steps) == one(run, "SELECT count(*) FROM steps")
     for link in links:
         assert steps[link["traceId"], link["spanId"]] == int(known(link)["rltrace.step"])
@@ -139,9 +136,8 @@ def test_a_damaged_span_is_left_out_and_counted(
         damaged["attributes"].append({"key": name, "value": value})
     else:
         damaged[name] = value
-    path = tmp_path / "spans.json"
-    path.write_text(json.dumps(request))
-    done = import_log("otlp", path, tmp_path / "run")
+    (tmp_path / "spans.json").write_text(json.dumps(request))
+    done = import_log("otlp", tmp_path / "spans.json", tmp_path / "run")
     assert done.spans == 2
     assert any("1 spans that are damaged" in note for note in done.log_notes)
 

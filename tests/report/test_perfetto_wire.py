@@ -11,18 +11,8 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
     TrackEvent,
 )
 
-from rltrace.report.perfetto.wire import (
-    Bytes,
-    Fixed64,
-    Part,
-    Record,
-    Varints,
-    fixed64,
-    fixed64s,
-    integer,
-    merge,
-    nested,
-)
+from rltrace.report.perfetto import wire
+from rltrace.report.perfetto.wire import Bytes, Part, Record, Varints, integer, merge, nested
 
 LIMITS = [*(n for bits in range(0, 63, 7) for n in (2**bits - 1, 2**bits)), 2**63 - 1]
 
@@ -51,14 +41,14 @@ def test_small_integers_take_few_bytes_whatever_stands_where_nothing_is_known() 
 
 def test_doubles_read_back_bit_for_bit() -> None:
     values = np.array([0.1, -1e300, np.inf])
-    rows = laid(fixed64(TrackEvent, "double_counter_value", Fixed64(values)), 3)
+    rows = laid(wire.fixed64(TrackEvent, "double_counter_value", wire.Fixed64(values)), 3)
     read = [TrackEvent.FromString(r.tobytes()).double_counter_value for r in rows]
     assert read == values.tolist()
 
 
 def test_a_repeated_field_takes_its_values_from_where_each_row_says() -> None:
     ids, first = np.arange(100, 110), np.array([7, 0, 3])
-    rows = laid(fixed64s(TrackEvent, "flow_ids", ids, first, 3), 3)
+    rows = laid(wire.fixed64s(TrackEvent, "flow_ids", ids, first, 3), 3)
     read = [list(TrackEvent.FromString(r.tobytes()).flow_ids) for r in rows]
     assert read == [[107, 108, 109], [100, 101, 102], [103, 104, 105]]
 

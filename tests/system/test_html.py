@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,19 +33,17 @@ Pages = Callable[[str], Path]
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Pages:
     """The page of a kind of run, each written once."""
-    made: dict[str, Path] = {}
 
+    @cache
     def of(kind: str) -> Path:
-        if kind not in made:
-            folder = tmp_path_factory.mktemp("page")
-            if kind == "large":
-                make(folder / "run", LARGE)
-                run = rltrace.open_run(folder / "run")
-            else:
-                run = run_of_kind(kind, folder)
-            made[kind] = folder / "report.html"
-            html.write(run, summarize(run), made[kind])
-        return made[kind]
+        folder = tmp_path_factory.mktemp("page")
+        if kind == "large":
+            make(folder / "run", LARGE)
+            run = rltrace.open_run(folder / "run")
+        else:
+            run = run_of_kind(kind, folder)
+        html.write(run, summarize(run), folder / "report.html")
+        return folder / "report.html"
 
     return of
 

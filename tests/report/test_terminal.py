@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -15,11 +16,13 @@ from rich.console import Console
 
 import rltrace
 from rltrace.analysis.summary import Summary, summarize
-from rltrace.report import printed, terminal, units
+from rltrace.report import printed, run_lines, terminal, units
 from rltrace.report.layout import Column, Grid, Section
+from rltrace.run.doctor import examine
 from rltrace.trace.run_dir import PROBLEMS
 from rltrace.trace.vocabulary import Stage
 from tests.analysis.handmade import at, process, rows, run_of, turns
+from tests.conftest import Record
 from tests.report.summaries import KINDS, Summaries
 
 
@@ -262,3 +265,40 @@ def test_what_cannot_be_told_is_not_told_at_length(
     walls = shown[shown.index("The eight walls") :].split("\n\n")[0]
     assert says in walls
     assert len(walls.splitlines()) <= 12
+
+
+LOOP = """
+recorder.active().describe(role="controller")
+for n in range(4):
+    with rltrace.step(n):
+        with rltrace.span("rollout"): pass
+"""
+
+
+def cut(run: Path) -> None:
+    """Every process loses the end of its spans."""
+    for segment in (run / "spans").iterdir():
+        os.truncate(segment, segment.stat().st_size // 2)
+
+
+def test_a_cut_file_is_told_before_the_figures(run_path: Path, record: Record) -> None:
+    record(LOOP)
+    summary = summarize(rltrace.open_run(run_path))
+    assert summary.coverage.damaged == ()
+    assert not any("damaged" in line for line in run_lines.warnings(summary))
+    cut(run_path)
+    said, _, rest = words_of(summarize(rltrace.open_run(run_path))).partition("The eight walls")
+    assert "! what controller (pid " in said
+    assert "recorded is cut or damaged (spans)" in said
+    assert "torn-file" in rest  # with the name of the file
+    assert any(line.startswith("torn file: spans/") for line in examine(run_path).problems)
+
+
+def test_of_many_a_few_are_named(run_path: Path, record: Record) -> None:
+    for _ in range(5):
+        record(LOOP)
+    cut(run_path)
+    summary = summarize(rltrace.open_run(run_path))
+    lines = [line for line in run_lines.warnings(summary) if "damaged" in line]
+    assert len(lines) == 4
+    assert lines[-1].startswith("what 2 more processes recorded")

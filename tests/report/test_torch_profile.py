@@ -194,12 +194,8 @@ CHROME = {"traceEvents": [{"ph": "X", "name": "a", "ts": 1, "dur": 1, "pid": 1, 
 )
 def test_what_is_no_trace_is_said_in_a_sentence(data: bytes, says: str, tmp_path: Path) -> None:
     (tmp_path / "x.json").write_bytes(data)
+    (tmp_path / "empty").mkdir()
     with pytest.raises(RltraceError, match=says):
         read(tmp_path / "x.json")
-
-
-def test_a_missing_file_and_an_empty_folder_are_said(tmp_path: Path) -> None:
-    with pytest.raises(RltraceError, match="No such file"):
-        read(tmp_path / "missing.json")
-    with pytest.raises(RltraceError, match=r"no torch.profiler trace"):
-        files_of(tmp_path)
+    with pytest.raises(RltraceError, match=r"no torch\.profiler trace"):
+        files_of(tmp_path / "empty")

@@ -92,18 +92,6 @@ def test_a_live_run_of_the_trainer_and_its_end_by_kill_9(
     assert "run: killed by SIGKILL (kill -9)" in left
 
 
-def test_wrap_and_job_are_killed_together(terminal: Terminal, start: Start, tmp_path: Path) -> None:
-    job = start(str(JOB), "--steps", "100000")
-    terminal.run([*TOP, "--interval", "0.2", str(tmp_path / "run")], width=80, height=24)
-    terminal.until(lambda s: steps_done(s) >= 2)
-    pid = command_pid(tmp_path / "run")
-    os.killpg(job.pid, signal.SIGKILL)
-    job.wait()
-    screen = terminal.until(lambda s: "killed" in s.splitlines()[0], 30)
-    gone, ended = f"its command (pid {pid}) is gone", "nobody saw how the job ended"
-    assert gone in screen or ended in screen
-
-
 def test_a_job_that_ends_is_said_to_have_ended(
     terminal: Terminal, start: Start, tmp_path: Path
 ) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from pathlib import Path
+
+from rich.console import Console
 
 import rltrace
 from benchmarks.make_trace import Workload, make
 from rltrace.analysis.summary import Summary
+from rltrace.report import terminal
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage
 from tests.analysis.handmade import at, process, run_of
@@ -39,3 +43,15 @@ def run_of_kind(kind: str, path: Path) -> Run:
     driver = process("driver", (("step", 0), 0, 2), (("step", 1), 2, -1), (Stage.WAIT, 2.5, -1))
     worker = process("rollout", (Stage.ROLLOUT, 0, 1), (Stage.ROLLOUT, 2, -1))
     return run_of(path, driver, worker, end_real_ns=at(200), exit_code=-9)
+
+
+def rendered(found: Summary, width: int = 100, tty: bool = False, own_figures: bool = False) -> str:
+    """The report on a terminal."""
+    out = io.StringIO()
+    terminal.render(found, Console(file=out, width=width, force_terminal=tty), own_figures)
+    return out.getvalue()
+
+
+def words_of(found: Summary) -> str:
+    """The report's text on one line, without its frame."""
+    return " ".join(rendered(found).replace("│", "").split())

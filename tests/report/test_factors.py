@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import io
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from benchmarks.synthetic.played import Process
 from rltrace.analysis.alarm import ALARM, Alarm
 from rltrace.analysis.freshness import LagBound
 from rltrace.analysis.health import Health
-from rltrace.analysis.summary import Summary, summarize
-from rltrace.report import terminal, to_json
+from rltrace.analysis.summary import summarize
+from rltrace.report import to_json
 from rltrace.report.goodput_section import goodput_section
 from rltrace.trace.vocabulary import Stage
 from tests.analysis.handmade import at, process, rows, run_of, turns
 from tests.analysis.walls.walled import job, samples, summary_of, verdicts
-from tests.report.summaries import Summaries
-
-
-def words_of(found: Summary) -> str:
-    out = io.StringIO()
-    terminal.render(found, Console(file=out, width=100))
-    return " ".join(out.getvalue().replace("│", "").split())
+from tests.report.summaries import Summaries, words_of
 
 
 def words(path: Path, driver: Process, **meta: object) -> str:

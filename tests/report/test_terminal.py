@@ -16,25 +16,14 @@ from rich.console import Console
 
 import rltrace
 from rltrace.analysis.summary import Summary, summarize
-from rltrace.report import printed, run_lines, terminal, units
+from rltrace.report import printed, run_lines, units
 from rltrace.report.layout import Column, Grid, Section
 from rltrace.run.doctor import examine
 from rltrace.trace.run_dir import PROBLEMS
 from rltrace.trace.vocabulary import Stage
 from tests.analysis.handmade import at, process, rows, run_of, turns
 from tests.conftest import Record
-from tests.report.summaries import KINDS, Summaries
-
-
-def rendered(found: Summary, width: int = 100, tty: bool = False) -> str:
-    out = io.StringIO()
-    terminal.render(found, Console(file=out, width=width, force_terminal=tty))
-    return out.getvalue()
-
-
-def words_of(found: Summary) -> str:
-    """The report's text on one line, without its frame."""
-    return " ".join(rendered(found).replace("│", "").split())
+from tests.report.summaries import KINDS, Summaries, rendered, words_of
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import rltrace
 from rltrace.analysis.gate.baseline import read_baseline, write_baseline
+from rltrace.analysis.named_queries import named_queries
 from rltrace.analysis.plan.plan import plan
 from rltrace.analysis.plan.reading import read_workload, spec_of
 from rltrace.analysis.plan.shapes import from_config
@@ -17,7 +18,7 @@ from rltrace.analysis.whatif.stated import read_stages
 from rltrace.report.perfetto import torch_profile
 from rltrace.run.gate_settings import FILE, read_settings
 from rltrace.trace.questions import only_asks
-from tests.fuzz.target import Target, costly, modules, one_line, put
+from tests.fuzz.target import Target, costly, modules, one_line, put, reading
 
 if TYPE_CHECKING:
     import duckdb
@@ -39,11 +40,6 @@ _BASELINE_RUN = b"""{"run": "a", "start_ns": 1000000000000000000, "steps": [0, 1
 {"length_s": [1.0, 1.5, 2], "stage.rollout": [0.5, null, 1], "lag.2": [1, 1, 0]}}"""
 
 
-def _read_settings(data: bytes, folder: Path) -> None:
-    put(folder / FILE, data)
-    read_settings(folder)
-
-
 _SETTINGS = b"""
 [gate]
 baseline = "ci/baseline.json"
@@ -62,8 +58,7 @@ def _read_workload(data: bytes, folder: Path) -> None:
 
 
 def _workloads() -> list[bytes]:
-    files = sorted((_ROOT / "examples" / "workloads").glob("*.toml"))
-    return [file.read_bytes() for file in files]
+    return [file.read_bytes() for file in sorted(_ROOT.glob("examples/workloads/*.toml"))]
 
 
 def _read_stages(data: bytes, folder: Path) -> None:
@@ -90,10 +85,6 @@ def _stages() -> list[bytes]:
     return [_STAGES, *((published / f"{name}.toml").read_bytes() for name in names)]
 
 
-def _read_config(data: bytes, folder: Path) -> None:
-    from_config(put(folder / "config.json", data))
-
-
 _CONFIG = b"""{"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
 "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256, "num_experts": 8,
 "num_experts_per_tok": 2, "tie_word_embeddings": false}"""
@@ -105,10 +96,6 @@ _LATENT = b"""{"kv_lora_rank": 512, "qk_rope_head_dim": 64, "qk_nope_head_dim": 
 def _configs() -> list[bytes]:
     latent = {**json.loads(_CONFIG), **json.loads(_LATENT)}
     return [one_line(_CONFIG), json.dumps({"text_config": latent, "_name_or_path": "a/b"}).encode()]
-
-
-def _read_profile(data: bytes, folder: Path) -> None:
-    torch_profile.read(put(folder / "profile.json", data))
 
 
 _PROFILE = b"""{"schemaVersion": 1, "baseTimeNanoseconds": 1000000000000000000, "traceEvents": [
@@ -145,22 +132,23 @@ def _ask(data: bytes, folder: Path) -> None:
         pass
 
 
-def _queries() -> list[bytes]:
-    from rltrace.analysis.named_queries import named_queries
+_ATTACKS = b"""
+COPY (SELECT 1) TO '/dev/shm/rltrace-fuzz-out'
+SELECT * FROM read_csv('/etc/passwd')
+EXPLAIN ANALYZE COPY (SELECT 1) TO 'x'
+ATTACH 'x'; INSTALL httpfs; LOAD httpfs
+SET enable_external_access = true
+PRAGMA table_info('steps')
+SELECT * FROM spans JOIN names ON true
+"""
 
-    attacks = (
-        "COPY (SELECT 1) TO '/dev/shm/rltrace-fuzz-out'",
-        "SELECT * FROM read_csv('/etc/passwd')",
-        "EXPLAIN ANALYZE COPY (SELECT 1) TO 'x'",
-        "ATTACH 'x'; INSTALL httpfs; LOAD httpfs",
-        "SET enable_external_access = true",
-        "PRAGMA table_info('steps')",
-        "SELECT * FROM spans JOIN names ON true",
-    )
-    return [*(one.sql.encode() for one in named_queries()), *(a.encode() for a in attacks)]
+
+def _queries() -> list[bytes]:
+    return [*(one.sql.encode() for one in named_queries()), *_ATTACKS.strip().splitlines()]
 
 
 _ANALYSIS = "rltrace.analysis"
+_PLAN = f"{_ANALYSIS}.plan"
 
 TARGETS = (
     Target(
@@ -171,23 +159,20 @@ TARGETS = (
     ),
     Target(
         "gate-settings",
-        _read_settings,
+        reading(lambda path: read_settings(path.parent), FILE),
         lambda: [_SETTINGS],
-        ("rltrace.run.gate_settings", "rltrace.analysis.gate.conditions"),
+        modules("rltrace", "run.gate_settings analysis.gate.conditions"),
     ),
     Target(
-        "workload",
-        _read_workload,
-        _workloads,
-        modules(f"{_ANALYSIS}.plan", "reading hardware shapes limits"),
+        "workload", _read_workload, _workloads, modules(_PLAN, "reading hardware shapes limits")
     ),
     Target("stages", _read_stages, _stages, modules(_ANALYSIS, "whatif.stated")),
-    Target("model-config", _read_config, _configs, modules(_ANALYSIS, "plan.shapes")),
+    Target("model-config", reading(from_config, "x.json"), _configs, modules(_PLAN, "shapes")),
     Target(
         "torch-profile",
-        _read_profile,
+        reading(torch_profile.read, "profile.json"),
         lambda: [one_line(_PROFILE)],
-        ("rltrace.report.perfetto.torch_profile",),
+        modules("rltrace.report", "perfetto.torch_profile"),
     ),
-    Target("query", _ask, _queries, ("rltrace.trace.questions",)),
+    Target("query", _ask, _queries, modules("rltrace.trace", "questions")),
 )

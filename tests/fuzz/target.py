@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from rltrace.trace.errors import RltraceError
 
@@ -83,10 +84,15 @@ def put(path: Path, data: bytes) -> Path:
     return path
 
 
-_BETWEEN = b"\n====\n"
+def reading(read: Callable[[Path], object], name: str) -> Callable[[bytes, Path], None]:
+    """The parser of a file of that name."""
+    return lambda data, folder: cast(None, read(put(folder / name, data)))
 
 
-def parts(data: bytes, count: int, between: bytes = _BETWEEN) -> list[bytes]:
+BETWEEN = b"\n====\n"
+
+
+def parts(data: bytes, count: int, between: bytes = BETWEEN) -> list[bytes]:
     """An input of several files: what stands between lines of `====`, the last one the rest."""
     found = data.split(between, count - 1)
     return [*found, *[b""] * (count - len(found))]
@@ -94,4 +100,4 @@ def parts(data: bytes, count: int, between: bytes = _BETWEEN) -> list[bytes]:
 
 def together(*files: bytes) -> bytes:
     """The input that `parts` takes apart."""
-    return _BETWEEN.join(files)
+    return BETWEEN.join(files)

@@ -16,9 +16,7 @@ JOB = ("areal", "areal_train.py", "MODEL", "FOLDER", str(STEPS))
 GROUP = 2
 
 
-def test_every_answered_request_is_a_trajectory_with_its_tokens_and_versions(
-    job: Finished,
-) -> None:
+def test_an_answered_request_is_a_trajectory_with_tokens_and_versions(job: Finished) -> None:
     noted = {}
     for sample in job.noted("sample"):
         ends = (sample["versions"][0], sample["versions"][-1], sample["stop"])

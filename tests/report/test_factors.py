@@ -105,7 +105,7 @@ def test_alarms_stand_at_the_top_and_forbid_advice(summary: Summaries) -> None:
 @pytest.mark.parametrize(
     ("components", "told"), [(["format", "math"], True), (["math"] * 2, False)]
 )
-def test_verdicts_of_several_components_are_not_taken_for_the_trainers_reward(
+def test_verdicts_of_components_are_not_the_trainers_reward(
     tmp_path: Path, components: list[str], told: bool
 ) -> None:
     """Three steps of 5 s, of which two were judged."""

@@ -253,9 +253,7 @@ def test_a_path_of_very_many_stretches_is_thinned_and_keeps_its_longest() -> Non
     assert {segment.stage for segment in few} == {Stage.TRAIN}
 
 
-def test_the_page_says_where_its_path_is_thinned(
-    pages: Pages, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_thinned_path_is_said(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
     run, summary, _ = pages("one-step-off")
     monkeypatch.setattr(timeline_part, "MOST_PATH", 5)
     page = html.render(run, summary)

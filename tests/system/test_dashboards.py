@@ -215,16 +215,12 @@ def job_of(run: Path) -> Iterator[subprocess.Popen[bytes]]:
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     folder = tmp_path_factory.mktemp("live")
     run = folder / "run-2"
-    with (
-        job_of(run),
-        exporting(run) as url,
-        scraping(folder / "prometheus", url) as server,
-    ):
+    with job_of(run), exporting(run) as url, scraping(folder / "prometheus", url) as server:
         yield Watched(run, url, server)
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS, ids=lambda e: f"{e.board}: {e.panel}")
-def test_an_expression_has_series_on_a_recorded_run_and_numbers_while_a_job_runs(
+def test_an_expression_has_numbers(
     recorded: Watched, live: Watched, expression: Expression
 ) -> None:
     def numbers() -> list[float]:
@@ -320,9 +316,7 @@ WRONG = {
 }
 
 
-def test_the_dashboards_are_of_grafanas_types_and_others_are_not(
-    tmp_path: Path, node_modules: Path
-) -> None:
+def test_dashboards_are_of_grafanas_types(tmp_path: Path, node_modules: Path) -> None:
     shutil.copy(HERE / "dashboards.ts", tmp_path)
     (tmp_path / "node_modules").symlink_to(node_modules)
     lines = ['import type { Board } from "./dashboards.js";']

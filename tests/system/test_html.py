@@ -26,7 +26,7 @@ MOST_BYTES = 1_500_000
 LARGE = Workload(steps=200, prompts=8, group=4, spans=50_000)
 READY = "() => document.documentElement.dataset.ready"
 
-Open = Callable[[Path], None]
+Open = Callable[[str | Path], Path]
 Pages = Callable[[str], Path]
 
 
@@ -49,12 +49,14 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Pages:
 
 
 @pytest.fixture
-def opened(page: Page, seen: Seen) -> Open:
-    """Opens a file in `page` and waits until it is ready."""
+def opened(page: Page, seen: Seen, pages: Pages) -> Open:
+    """Opens the page of a kind of run, or a file, and waits until it is ready; the file."""
 
-    def open_(path: Path) -> None:
+    def open_(what: str | Path) -> Path:
+        path = pages(what) if isinstance(what, str) else what
         page.goto(path.as_uri())
         page.wait_for_function(READY)
+        return path
 
     return open_
 
@@ -77,12 +79,9 @@ def in_view(page: Page) -> float:
     return float(page.evaluate(f"{VIEW}.to - {VIEW}.from"))
 
 
-def test_a_long_run_is_one_small_file_that_asks_for_nothing(
-    pages: Pages, page: Page, seen: Seen, opened: Open
-) -> None:
-    path = pages("large")
+def test_a_long_run_is_a_small_file_that_asks_nobody(page: Page, seen: Seen, opened: Open) -> None:
+    path = opened("large")
     assert path.stat().st_size <= MOST_BYTES
-    opened(path)
     assert seen.requests == [path.as_uri()]
     assert seen.errors == []
     spans = page.evaluate(
@@ -102,17 +101,13 @@ def test_a_long_run_is_one_small_file_that_asks_for_nothing(
 
 
 @pytest.mark.parametrize("kind", ["crashed", "empty", "hung", "no steps", "one step"])
-def test_a_run_with_parts_missing_opens_without_an_error(
-    pages: Pages, seen: Seen, opened: Open, kind: str
-) -> None:
-    opened(pages(kind))
+def test_a_run_with_parts_missing_opens(seen: Seen, opened: Open, kind: str) -> None:
+    opened(kind)
     assert seen.errors == []
 
 
-def test_the_timeline_is_zoomed_moved_and_pointed_at(
-    pages: Pages, page: Page, seen: Seen, opened: Open
-) -> None:
-    opened(pages("one-step-off"))
+def test_the_timeline_is_zoomed_and_moved(page: Page, seen: Seen, opened: Open) -> None:
+    opened("one-step-off")
     whole = in_view(page)
     middle = middle_of(page)
     page.mouse.move(*middle)
@@ -155,8 +150,8 @@ def test_the_timeline_is_zoomed_moved_and_pointed_at(
     assert seen.errors == []
 
 
-def test_another_step_is_shown_where_it_is_chosen(pages: Pages, page: Page, opened: Open) -> None:
-    opened(pages("one-step-off"))
+def test_another_step_is_shown_where_it_is_chosen(page: Page, opened: Open) -> None:
+    opened("one-step-off")
     below = page.locator("#waterfall-of")
     mean = below.text_content()
     shapes = page.locator("#waterfall-rows").inner_html()
@@ -169,8 +164,8 @@ def test_another_step_is_shown_where_it_is_chosen(pages: Pages, page: Page, open
     assert page.locator("#waterfall-rows").inner_html() == shapes
 
 
-def test_what_is_pointed_at_is_told_by_the_table(pages: Pages, page: Page, opened: Open) -> None:
-    opened(pages("async"))
+def test_what_is_pointed_at_is_told_by_the_table(page: Page, opened: Open) -> None:
+    opened("async")
     row = page.locator("#lags .numbers tbody tr").nth(3)
     expected = row.locator("td").first.text_content()
     page.locator("#lags .hit").nth(3).hover(force=True)
@@ -182,12 +177,10 @@ def test_what_is_pointed_at_is_told_by_the_table(pages: Pages, page: Page, opene
     assert f"trajectories\n{expected}" in page.locator("#tip").inner_text()
 
 
-def test_both_themes_follow_the_system_and_the_button(
-    pages: Pages, page: Page, opened: Open
-) -> None:
+def test_both_themes_follow_the_system_and_the_button(page: Page, opened: Open) -> None:
     ground = "getComputedStyle(document.body).backgroundColor"
     page.emulate_media(color_scheme="dark")
-    opened(pages("colocated"))
+    opened("colocated")
     dark = page.evaluate(ground)
     page.emulate_media(color_scheme="light")
     light = page.evaluate(ground)

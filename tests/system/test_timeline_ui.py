@@ -74,7 +74,7 @@ def asked(page: Page, query: str) -> list[Any]:
     return found
 
 
-def test_a_click_on_a_sample_says_how_stale_it_was(
+def test_one_click_says_how_stale_it_was(
     served: Served, page: Page, seen: Seen, tmp_path: Path
 ) -> None:
     page.goto(served.address, wait_until="commit")

@@ -122,9 +122,7 @@ def steps_done(screen: str) -> int:
     return int(found[1].replace(",", "")) if found else 0
 
 
-def test_a_live_run_of_the_trainer_and_its_end_by_kill_9(
-    terminal: Terminal, start: Start, tmp_path: Path
-) -> None:
+def test_a_trainer_is_shown_until_kill_9(terminal: Terminal, start: Start, tmp_path: Path) -> None:
     start(str(TRAINER), "--steps", "100000")
     terminal.run([*TOP, str(tmp_path / "run")], width=80, height=24)
     screen = terminal.until(lambda s: steps_done(s) >= 2 and "learner" in s, 900)
@@ -153,9 +151,7 @@ def test_a_live_run_of_the_trainer_and_its_end_by_kill_9(
     assert "run: killed by SIGKILL (kill -9)" in left
 
 
-def test_a_job_that_ends_is_said_to_have_ended(
-    terminal: Terminal, start: Start, tmp_path: Path
-) -> None:
+def test_a_job_that_ends_is_said(terminal: Terminal, start: Start, tmp_path: Path) -> None:
     start(str(JOB), "--steps", "6")
     terminal.run([*TOP, "--interval", "0.2", str(tmp_path / "run")], width=100, height=30)
     screen = terminal.until(lambda s: "ended after" in s)

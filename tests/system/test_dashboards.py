@@ -37,69 +37,15 @@ WINDOW = "10s"
 PATIENCE_S = 300
 
 
-def promtool(*words: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Runs promtool: `promtool("check", "config", path)`."""
-    command = ["promtool", *words]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+def promtool(*words: str, **how: Any) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(["promtool", *words], capture_output=True, check=False, **how)
 
 
-class Prometheus:
-    """One server with its storage in a folder."""
-
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self.folder = folder
-        self.port = free_port()
-        self._server: subprocess.Popen[bytes] | None = None
-
-    def start(self, config: Path) -> None:
-        """Starts it with a configuration file, and returns once it answers. Errors:
-        `AssertionError` with its log, if it does not."""
-        log = self.folder / "log"
-        command = ["prometheus", f"--config.file={config}"]
-        command += [f"--storage.tsdb.path={self.folder / 'data'}"]
-        command += [f"--web.listen-address=127.0.0.1:{self.port}"]
-        with log.open("wb") as into:
-            self._server = subprocess.Popen(command, cwd=self.folder, stdout=into, stderr=into)
-        deadline = time.monotonic() + 60
-        while not self._ready():
-            stands = self._server.poll() is None and time.monotonic() < deadline
-            assert stands, log.read_text("utf-8", "replace")
-            time.sleep(0.1)
-
-    def _ready(self) -> bool:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/-/ready", timeout=5):
-                return True
-        except OSError:
-            return False
-
-    def api(self, path: str, **parameters: object) -> Any:
-        """The `data` of an answer of the HTTP API: `api("query", query="up")`. Errors:
-        `AssertionError` with Prometheus's own message, for a query that it refuses."""
-        asked = urllib.parse.urlencode(parameters)
-        try:
-            address = f"http://127.0.0.1:{self.port}/api/v1/{path}?{asked}"
-            with urllib.request.urlopen(address, timeout=30) as answer:
-                return json.load(answer)["data"]
-        except urllib.error.HTTPError as error:
-            raise AssertionError(error.read().decode("utf-8", "replace")) from None
-
-    def until_scraped(self, job: str, seconds: float = 60) -> None:
-        """Waits until all targets of a job were scraped well."""
-        deadline = time.monotonic() + seconds
-        while True:
-            up = self.api("query", query=f'up{{job="{job}"}}')["result"]
-            if up and all(series["value"][1] == "1" for series in up):
-                return
-            assert time.monotonic() < deadline, self.api("targets")
-            time.sleep(0.2)
-
-    def stop(self) -> None:
-        if self._server is not None:
-            self._server.terminate()
-            self._server.wait()
-            self._server = None
+def until(what: str, holds: Callable[[], Any], seconds: float = PATIENCE_S) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.5)
 
 
 @dataclass(frozen=True)
@@ -137,31 +83,33 @@ def exporting(run: Path) -> Iterator[str]:
         assert exporter.wait() == 0, "the exporter ends cleanly when it is told to"
 
 
-@contextmanager
-def scraping(folder: Path, url: str) -> Iterator[Prometheus]:
-    """A Prometheus with the files of dashboards/, that scrapes every second."""
-    server = Prometheus(folder)
-    config = (RULES / "prometheus.yml").read_text("utf-8").replace("15s", "1s")
-    target = url.removeprefix("http://").removesuffix("/metrics")
-    assert "127.0.0.1:9464" in config
-    (folder / "prometheus.yml").write_text(config.replace("127.0.0.1:9464", target))
-    rules = (RULES / "rules.yml").read_text("utf-8").replace("interval: 15s", "interval: 1s")
-    (folder / "rules.yml").write_text(rules)
-    server.start(folder / "prometheus.yml")
-    try:
-        server.until_scraped("rltrace")
-        yield server
-    finally:
-        server.stop()
-
-
 @dataclass(frozen=True)
 class Watched:
-    """A run, and the Prometheus that watches it."""
+    """A run, the address of its exporter, and the Prometheus that scrapes it."""
 
     path: Path
     url: str
-    server: Prometheus
+    port: int
+
+    def api(self, path: str, **parameters: object) -> Any:
+        """The `data` of an answer of the HTTP API: `api("query", query="up")`. Errors:
+        `AssertionError` with Prometheus's own message, for a query that it refuses."""
+        asked = urllib.parse.urlencode(parameters)
+        try:
+            address = f"http://127.0.0.1:{self.port}/api/v1/{path}?{asked}"
+            with urllib.request.urlopen(address, timeout=30) as answer:
+                return json.load(answer)["data"]
+        except urllib.error.HTTPError as error:
+            raise AssertionError(error.read().decode("utf-8", "replace")) from None
+
+    def is_scraped(self) -> bool:
+        """Whether it answers, and all targets were scraped well."""
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{self.port}/-/ready", timeout=5).close()
+        except OSError:
+            return False
+        up = self.api("query", query='up{job="rltrace"}')["result"]
+        return bool(up) and all(series["value"][1] == "1" for series in up)
 
     def last(self, query: str) -> list[tuple[dict[str, str], float]]:
         """The labels and the value of each series now. A scrape that failed, as one may on a busy
@@ -169,7 +117,7 @@ class Watched:
         found: list[Any] = []
 
         def series() -> bool:
-            found[:] = self.server.api("query", query=query)["result"]
+            found[:] = self.api("query", query=query)["result"]
             return bool(found)
 
         until(query, series)
@@ -179,23 +127,39 @@ class Watched:
         """The values of each series in the last seconds."""
         now = time.time()
         filled = expression.filled(self.path.name)
-        found = self.server.api("query_range", query=filled, start=now - 5, end=now, step=1)
+        found = self.api("query_range", query=filled, start=now - 5, end=now, step=1)
         return [[float(v) for _, v in series["values"]] for series in found["result"]]
+
+
+@contextmanager
+def watched(run: Path) -> Iterator[Watched]:
+    """A run, and a Prometheus with the files of dashboards/ that scrapes it every second."""
+    folder, port = run.parent / "prometheus", free_port()
+    folder.mkdir()
+    config = (RULES / "prometheus.yml").read_text("utf-8").replace("15s", "1s")
+    rules = (RULES / "rules.yml").read_text("utf-8").replace("interval: 15s", "interval: 1s")
+    (folder / "rules.yml").write_text(rules)
+    assert "127.0.0.1:9464" in config
+    command = ["prometheus", f"--config.file={folder / 'prometheus.yml'}"]
+    command += [f"--storage.tsdb.path={folder / 'data'}", f"--web.listen-address=127.0.0.1:{port}"]
+    with exporting(run) as url, (folder / "log").open("wb") as log:
+        target = url.removeprefix("http://").removesuffix("/metrics")
+        (folder / "prometheus.yml").write_text(config.replace("127.0.0.1:9464", target))
+        server = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
+        try:
+            found = Watched(run, url, port)
+            until("a scrape", lambda: server.poll() is not None or found.is_scraped(), 120)
+            assert server.poll() is None, (folder / "log").read_text("utf-8", "replace")
+            yield found
+        finally:
+            server.terminate()
+            server.wait()
 
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    folder = tmp_path_factory.mktemp("recorded")
-    everything(folder / "run-1")
-    with exporting(folder / "run-1") as url, scraping(folder / "prometheus", url) as server:
-        yield Watched(folder / "run-1", url, server)
-
-
-def until(what: str, holds: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.5)
+    with watched(everything(tmp_path_factory.mktemp("recorded") / "run-1")) as found:
+        yield found
 
 
 @contextmanager
@@ -213,10 +177,9 @@ def job_of(run: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    folder = tmp_path_factory.mktemp("live")
-    run = folder / "run-2"
-    with job_of(run), exporting(run) as url, scraping(folder / "prometheus", url) as server:
-        yield Watched(run, url, server)
+    run = tmp_path_factory.mktemp("live") / "run-2"
+    with job_of(run), watched(run) as found:
+        yield found
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS, ids=lambda e: f"{e.board}: {e.panel}")
@@ -235,7 +198,7 @@ def test_every_metric_is_exported_and_reaches_prometheus(live: Watched) -> None:
     names: set[str] = set()
 
     def all_there() -> bool:
-        names.update(live.server.api("label/__name__/values"))
+        names.update(live.api("label/__name__/values"))
         return missing <= names | {re.sub("_(bucket|sum|count)$", "", name) for name in names}
 
     until("metrics", all_there)
@@ -245,7 +208,7 @@ def test_every_metric_is_exported_and_reaches_prometheus(live: Watched) -> None:
 
 def test_rules_are_evaluated_and_nothing_is_wrong_with_them(live: Watched) -> None:
     def evaluated() -> list[tuple[str, str]]:
-        groups = live.server.api("rules")["groups"]
+        groups = live.api("rules")["groups"]
         return [(rule["name"], rule["health"]) for group in groups for rule in group["rules"]]
 
     until("rules", lambda: all(health == "ok" for _, health in evaluated()))
@@ -286,12 +249,11 @@ def test_promtool_accepts_config_rules_and_their_tests(recorded: Watched) -> Non
         ("check", "rules", "rules.yml"),
         ("test", "rules", "rules.test.yml"),
     ):
-        done = promtool(*words, folder=RULES)
+        done = promtool(*words, cwd=RULES)
         assert done.returncode == 0, done.stdout + done.stderr
     with urllib.request.urlopen(recorded.url) as answer:
         text = answer.read()
-    check = ["promtool", "check", "metrics"]
-    done = subprocess.run(check, input=text, capture_output=True, check=False)
+    done = promtool("check", "metrics", input=text)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 

